@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a function of the core can answer. Every fallible function returns `enum status`, ignoring it is a compiler
+ * warning, and RETURN_IF_FAILED passes it up. Functions that run once per arena or process also fill a `struct error`
+ * owned by the caller with a sentence; functions that run once per record return the status alone.
+ */
+#ifndef BASE_STATUS_H
+#define BASE_STATUS_H
+
+/* X(name, sentence): the sentence is what a user reads when nothing more exact is known. */
+#define STATUS_TABLE(X)                                                                                    \
+    X(OK, "no error")                                                                                      \
+    X(INVALID, "an argument is out of range")                                                              \
+    X(OS, "the operating system refused a call")                                                           \
+    X(NOT_AN_ARENA, "this is not a shmaccum arena")                                                        \
+    X(UNFINISHED, "the arena was never finished by its creator: remove it and create it again")            \
+    X(OTHER_LAYOUT, "the arena was made by a build with another layout: drain it with that build first")   \
+    X(TRUNCATED, "the arena file is shorter than its superblock says")                                     \
+    X(FORBIDDEN, "the arena belongs to another user or is open to others")                                 \
+    X(NO_ENTRY, "every process entry of the arena is taken")                                               \
+    X(NO_WAITER, "every waiter entry of the arena is taken")                                               \
+    X(NO_PARTITION, "the arena has no room for another topic or partition")                                \
+    X(RECORD_TOO_LARGE, "the record is larger than the arena allows")                                      \
+    X(EXHAUSTED, "no buffer is free")                                                                      \
+    X(CLOSED, "the accumulator is closed")                                                                 \
+    X(DETACHED, "this process is not attached to the arena")                                               \
+    X(POISONED, "an invariant of the arena broke: it takes no more work and can be inspected")             \
+    X(CORRUPT, "bytes in the arena contradict each other")                                                 \
+    X(BUSY, "another process holds this role")                                                             \
+    X(STALE, "the batch was completed already")                                                            \
+    X(PENDING, "not completed yet")                                                                        \
+    X(RESULT_EXPIRED, "the result was overwritten before it was read")                                     \
+    X(TRY_AGAIN, "the state changed meanwhile")
+
+enum status {
+#define STATUS_ENUM(name, sentence) STATUS_##name,
+    STATUS_TABLE(STATUS_ENUM)
+#undef STATUS_ENUM
+        STATUS_COUNT
+};
+
+#define MUST_USE __attribute__((warn_unused_result))
+
+#define RETURN_IF_FAILED(expression)                    \
+    do {                                                \
+        enum status status_passed_up = (expression);    \
+        if (status_passed_up != STATUS_OK) {            \
+            return status_passed_up;                    \
+        }                                               \
+    } while (0)
+
+enum { ERROR_MESSAGE_SIZE = 256 };
+
+struct error {
+    enum status status;
+    int os_error; /* errno when status is STATUS_OS, else 0 */
+    char message[ERROR_MESSAGE_SIZE];
+};
+
+/* The name ("EXHAUSTED") and the sentence of a status; a value out of range gives "UNKNOWN". */
+const char *status_name(enum status status);
+const char *status_sentence(enum status status);
+
+/* Fills `error` (may be NULL) and returns `status`, so that a failure is one line where it happens. */
+enum status error_set(struct error *error, enum status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* The same for a failed system call: keeps errno and appends what strerror says of it. */
+enum status error_set_os(struct error *error, const char *what);
+
+#endif
