@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The arena as one process sees it: the mapping, its private copy of the geometry, and its own process entry.
+ *
+ *   create   exclusive byte lock 0 → reserve space → map and populate → zero regions → superblock → magic (release) →
+ *            downgrade to shared → register
+ *   attach   check owner, mode and size → superblock by pread → byte lock 0: exclusive if nobody else is there (then cold
+ *            recovery), else shared → map → register
+ *   detach   give back what is ours → mark the entry clean → close the lock descriptor (this frees the byte locks)
+ *   fork     the child handler closes the lock descriptor and forgets the entry; the first use registers anew
+ *
+ * Who may die: a creator before the magic leaves a file that says UNFINISHED. An attacher at any place leaves at most an
+ * entry whose byte the kernel frees. Nothing here waits for a time-out to decide that somebody is dead.
+ *
+ * The caller opens the file twice: `map_descriptor` is mapped, `lock_descriptor` carries the byte locks and is never
+ * mapped, because a mapping would keep the open file description, and with it the locks, alive in a forked child.
+ */
+#ifndef SHM_ARENA_H
+#define SHM_ARENA_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/clock.h"
+#include "shm/layout.h"
+
+enum process_role { ROLE_NONE = 0, ROLE_PRODUCER = 1, ROLE_SENDER = 2, ROLE_OBSERVER = 3 };
+
+/* Called around a wait that may block, so that a host language can let go of its interpreter lock. */
+struct blocking_hooks {
+    void *(*begin)(void);
+    void (*end)(void *state);
+};
+
+struct arena {
+    uint8_t *base;
+    uint64_t size;
+    struct geometry geometry; /* private copies: what the mapping says later is not trusted */
+    struct layout layout;
+    uint8_t uuid[16];
+
+    struct superblock *superblock;
+    struct globals *globals;
+    struct process_entry *processes;
+    struct waiter_entry *waiters;
+    struct topic_entry *topics;
+    struct partition_entry *partitions;
+    uint8_t *names;
+    atomic_u64 *free_hints;
+    atomic_u64 *news_hints;
+    struct slot_header *slots;
+    struct completion_entry *completions;
+    struct counter_entry *counters;
+    struct error_entry *error_log;
+    uint8_t *slot_data;
+
+    uint32_t owner; /* 0: not registered (detached, forked, or read-only) */
+    uint32_t entry_index;
+    struct process_entry *me; /* NULL when owner is 0 */
+    int map_descriptor;
+    int lock_descriptor;
+    bool is_read_only;
+    bool was_recovered; /* this attach found the arena alone and ran cold recovery */
+    uint32_t *chain_scratch; /* room for the longest chain, for the one thread that frees or verifies */
+    uint32_t chain_slot_count_max;
+    struct clock clock;
+    struct blocking_hooks blocking;
+    struct arena *next_attached; /* list for the fork handler */
+};
+
+/* Both take ownership of the descriptors, also when they fail. */
+enum status arena_create(int map_descriptor, int lock_descriptor, const struct geometry *geometry, const void *options,
+                         uint32_t options_size, struct arena **arena, struct error *error) MUST_USE;
+enum status arena_attach(int map_descriptor, int lock_descriptor, struct arena **arena, struct error *error) MUST_USE;
+
+/* Maps without write permission, takes no lock and no entry: for stat, inspect and check. */
+enum status arena_open_read_only(int map_descriptor, int lock_descriptor, struct arena **arena,
+                                 struct error *error) MUST_USE;
+
+/* Requires that nobody of this process uses the arena any more. Never fails: the kernel frees what we cannot. */
+void arena_detach(struct arena *arena);
+
+/* After fork: opens the same inode anew through /proc/self/fd and takes an entry. STATUS_OK at once when attached. */
+enum status arena_ensure_attached(struct arena *arena, struct error *error) MUST_USE;
+
+/* The first failure wins; later work answers STATUS_POISONED. */
+void arena_poison(struct arena *arena, enum status status, const char *what);
+bool arena_is_poisoned(const struct arena *arena);
+
+/* Requires slot_index < slot_count. */
+static inline uint8_t *arena_slot_data(const struct arena *arena, uint32_t slot_index)
+{
+    return arena->slot_data + (uint64_t)arena->geometry.slot_stride * slot_index;
+}
+
+static inline uint64_t arena_now_ns(const struct arena *arena)
+{
+    return clock_now_ns(&arena->clock);
+}
+
+#endif

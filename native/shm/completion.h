@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The completion ring: what became of each batch, written by the sender, readable from every process.
+ *
+ *   cell = number % completion_count, number = 0, 1, 2, ... for ever
+ *   slot header: last_completion = number + 1 of the newest result of that slot
+ *   cell: previous = last_completion before this one. So the results of a slot form a list back in time, which ends where
+ *   the ring has overwritten it.
+ *
+ * record (sender):  cell.number = 0 (C1) → fields → cell.number = number + 1 (release, C2) → slot.last_completion
+ *                   (release) → completion_tail = number + 1 (release)
+ * find (anybody):   a batch is known by (partition, seq), which is never used twice. Look at the slot's word: still OPEN or
+ *                   READY with these: pending. Else walk the list from last_completion: number (acquire, C2), fields,
+ *                   number again (C1): changed = overwritten. The batch's own cell not found: the result has expired.
+ *
+ * A batch may have several results, one per part, if it was split; the parts are contiguous and in order.
+ *
+ * Who may die: the sender before C2: the cell is void, and since completion_tail was not raised the next sender writes the
+ * same cell; readers see number 0. Between C2 and the slot's DONE: the next sender sends the batch again (the broker
+ * recognises it) and records a second result; the older one is further back in the list, the newer one is found first,
+ * and both say the same.
+ */
+#ifndef SHM_COMPLETION_H
+#define SHM_COMPLETION_H
+
+#include "shm/arena.h"
+
+enum batch_result {
+    RESULT_NONE = 0,
+    RESULT_SUCCEEDED = 1,
+    RESULT_FAILED = 2,  /* the sink refused it: error_code says why */
+    RESULT_EXPIRED = 3, /* delivery_timeout_ms passed */
+    RESULT_ABORTED = 4, /* closed by force */
+    RESULT_CORRUPT = 5, /* its bytes contradicted their checksum; the slot is BAD */
+    RESULT_COUNT
+};
+
+struct completion {
+    uint64_t seq;
+    uint32_t slot_index;
+    uint32_t partition_index;
+    uint32_t first_record;
+    uint32_t record_count;
+    enum batch_result result;
+    int32_t error_code;
+    int64_t base_offset;        /* of first_record; -1 unknown */
+    int64_t log_append_time_ms; /* -1: the records' own timestamps hold */
+};
+
+/* Names one record for ever: which batch, and its place in it. */
+struct record_token {
+    uint64_t seq;
+    uint32_t partition_index;
+    uint32_t slot_index;
+    uint32_t record_index;
+};
+
+/* Sender only. */
+void completion_record(struct arena *arena, const struct completion *completion);
+
+/* STATUS_OK and the result of the token's record; STATUS_PENDING; STATUS_RESULT_EXPIRED; STATUS_CORRUPT. */
+enum status completion_find(const struct arena *arena, const struct record_token *token,
+                            struct completion *completion) MUST_USE;
+
+/* Sender take-over: raises completion_tail past cells that a dead sender finished without raising it. */
+void completion_repair(struct arena *arena);
+
+#endif

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "shm/lock.h"
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/point.h"
+#include "shm/counters.h"
+#include "shm/process.h"
+
+/* The futex is the half that holds owner and waiters: little-endian, so it is the first. */
+static uint32_t *lock_futex(atomic_u64 *lock)
+{
+    return (uint32_t *)(void *)lock;
+}
+
+/* Not FUTEX_PRIVATE: the sleeper and the waker live in different processes. */
+static void futex_wait_slice(atomic_u64 *lock, uint32_t expected)
+{
+    struct timespec slice = {.tv_sec = 0, .tv_nsec = (long)LOCK_SLICE_NS};
+    syscall(SYS_futex, lock_futex(lock), FUTEX_WAIT, expected, &slice, NULL, 0);
+}
+
+static void futex_wake_one(atomic_u64 *lock)
+{
+    syscall(SYS_futex, lock_futex(lock), FUTEX_WAKE, 1, NULL, NULL, 0);
+}
+
+bool lock_release_slow(atomic_u64 *lock, uint64_t held)
+{
+    uint64_t word = held | LOCK_WAITERS;
+    if (cas_u64(lock, &word, lock_word(lock_word_acquisition(held), 0))) { /* L2 */
+        POINT(lock_released_before_wake);
+        futex_wake_one(lock); /* killed just before this: the sleeper's slice ends by itself */
+        return true;
+    }
+    return false;
+}
+
+/* Word without an owner, or with one that may be taken over -> ours. Whoever has slept keeps the waiters bit: others may
+ * sleep behind it, and its release has to wake them. */
+static bool lock_try_word(atomic_u64 *lock, uint64_t word, uint64_t mine, uint64_t *held)
+{
+    *held = lock_word(lock_word_acquisition(word) + 1, (uint32_t)(mine & LOW_BITS(31)));
+    return cas_u64(lock, &word, *held | (mine & LOCK_WAITERS)); /* L1 */
+}
+
+static bool lock_spin(atomic_u64 *lock, uint64_t mine, uint64_t *held)
+{
+    for (int i = 0; i < LOCK_SPIN_COUNT; i++) {
+        uint64_t word = load_relaxed_u64(lock);
+        if (lock_word_owner(word) == 0 && lock_try_word(lock, word, mine, held)) {
+            return true;
+        }
+        spin_pause();
+    }
+    return false;
+}
+
+/* Marks that somebody sleeps. False when the word changed meanwhile: look again. */
+static bool lock_mark_waiting(atomic_u64 *lock, uint64_t *word)
+{
+    if ((*word & LOCK_WAITERS) != 0) {
+        return true;
+    }
+    uint64_t marked = *word | LOCK_WAITERS;
+    if (!cas_u64(lock, word, marked)) {
+        return false;
+    }
+    *word = marked;
+    return true;
+}
+
+static bool lock_may_take_over(struct arena *arena, uint64_t word, enum lock_policy policy)
+{
+    if (!process_is_alive(arena, lock_word_owner(word))) {
+        counter_add(arena, COUNTER_LOCKS_STOLEN, 1);
+        return true;
+    }
+    if (policy == LOCK_PASS) {
+        counter_add(arena, COUNTER_LOCKS_PASSED, 1);
+        return true;
+    }
+    return false;
+}
+
+/* One acquisition of somebody else, as a sleeper has watched it. */
+struct watch {
+    uint64_t word;
+    uint64_t since_ns;
+};
+
+static bool watch_is_over(struct watch *watch, uint64_t word)
+{
+    uint64_t now_ns = clock_now_ns(&(struct clock){.is_manual = false});
+    if (word != watch->word) {
+        *watch = (struct watch){.word = word, .since_ns = now_ns};
+        return false;
+    }
+    return now_ns - watch->since_ns >= LOCK_SLICE_NS;
+}
+
+/* The hooks stand around the sleep alone: a lock is never held while the host language may block in them. */
+static void lock_sleep_slice(struct arena *arena, atomic_u64 *lock, uint64_t word)
+{
+    void *state = arena->blocking.begin != NULL ? arena->blocking.begin() : NULL;
+    futex_wait_slice(lock, (uint32_t)word);
+    if (arena->blocking.end != NULL) {
+        arena->blocking.end(state);
+    }
+}
+
+enum lock_outcome lock_acquire(struct arena *arena, atomic_u64 *lock, enum lock_policy policy, uint64_t *held)
+{
+    CHECK(arena->owner != 0);
+    uint64_t mine = arena->owner;
+    struct watch watch = {0};
+    for (;;) {
+        if (lock_spin(lock, mine, held)) {
+            return LOCK_ACQUIRED;
+        }
+        uint64_t word = load_acquire_u64(lock);
+        if (lock_word_owner(word) == 0 || !lock_mark_waiting(lock, &word)) {
+            continue;
+        }
+        mine = arena->owner | LOCK_WAITERS;
+        if (watch_is_over(&watch, word) && lock_may_take_over(arena, word, policy)) {
+            if (lock_try_word(lock, word, mine, held)) {
+                return LOCK_TAKEN_OVER;
+            }
+            continue;
+        }
+        lock_sleep_slice(arena, lock, word);
+    }
+}

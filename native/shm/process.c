@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "shm/process.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/point.h"
+#include "shm/buffer_pool.h"
+
+enum { BYTE_LOCK_SLICE_NS = 2000000 };
+
+/* ---- byte locks ---- */
+
+static int ofd_lock(int descriptor, int command, short type, int64_t byte, struct flock *answer)
+{
+    struct flock request = {.l_type = type, .l_whence = SEEK_SET, .l_start = byte, .l_len = 1};
+    int result;
+    do {
+        *answer = request;
+        result = fcntl(descriptor, command, answer);
+    } while (result < 0 && errno == EINTR);
+    return result;
+}
+
+enum status byte_lock_try(int descriptor, int64_t byte, enum byte_lock mode, struct error *error)
+{
+    static const short types[] = {[BYTE_UNLOCKED] = F_UNLCK, [BYTE_SHARED] = F_RDLCK, [BYTE_EXCLUSIVE] = F_WRLCK};
+    struct flock answer;
+    if (ofd_lock(descriptor, F_OFD_SETLK, types[mode], byte, &answer) == 0) {
+        return STATUS_OK;
+    }
+    if (errno == EAGAIN || errno == EACCES) {
+        return STATUS_BUSY;
+    }
+    return error_set_os(error, "this file system does not give open-file-description locks");
+}
+
+enum status byte_lock_wait(int descriptor, int64_t byte, enum byte_lock mode, struct error *error)
+{
+    enum status status;
+    while ((status = byte_lock_try(descriptor, byte, mode, error)) == STATUS_BUSY) {
+        nanosleep(&(struct timespec){.tv_nsec = BYTE_LOCK_SLICE_NS}, NULL);
+    }
+    return status;
+}
+
+bool byte_is_locked(int descriptor, int64_t byte)
+{
+    struct flock answer;
+    if (ofd_lock(descriptor, F_OFD_GETLK, F_RDLCK, byte, &answer) < 0) {
+        return true; /* no proof of death: whoever is asked about counts as alive */
+    }
+    return answer.l_type != F_UNLCK;
+}
+
+/* ---- liveness ---- */
+
+bool process_is_alive(const struct arena *arena, uint32_t owner)
+{
+    uint32_t index = owner_index(owner);
+    if (owner == 0 || index >= arena->geometry.process_count) {
+        return false;
+    }
+    uint32_t generation = load_acquire_u32(&arena->processes[index].generation);
+    if ((generation & LOW_BITS(OWNER_GENERATION_BITS)) != owner_generation(owner)) {
+        return false;
+    }
+    return owner == arena->owner || byte_is_locked(arena->lock_descriptor, PROCESS_LOCK_START + (int64_t)index);
+}
+
+/* ---- registration ---- */
+
+static uint64_t process_start_time_ticks(void)
+{
+    char text[1024];
+    FILE *file = fopen("/proc/self/stat", "re");
+    if (file == NULL) {
+        return 0;
+    }
+    size_t size = fread(text, 1, sizeof text - 1, file);
+    fclose(file);
+    text[size] = 0;
+    const char *field = strrchr(text, ')'); /* comm may hold anything but ends at the last ')' */
+    for (int i = 2; field != NULL && i < 22; i++) {
+        field = strchr(field + 1, ' ');
+    }
+    unsigned long long ticks = 0;
+    return field != NULL && sscanf(field, " %llu", &ticks) == 1 ? ticks : 0;
+}
+
+static void process_describe(struct process_entry *entry, enum process_role role, uint64_t now_ns)
+{
+    store_relaxed_u32(&entry->pid, (uint32_t)getpid());
+    store_relaxed_u64(&entry->attached_ns, now_ns);
+    store_relaxed_u64(&entry->start_time_ticks, process_start_time_ticks());
+    memset(entry->name, 0, sizeof entry->name);
+    prctl(PR_GET_NAME, entry->name, 0, 0, 0);
+    store_release_u32(&entry->role, role);
+}
+
+static void process_count_used_raise(struct arena *arena, uint32_t used)
+{
+    uint32_t seen = load_relaxed_u32(&arena->globals->process_count_used);
+    while (seen < used && !cas_u32(&arena->globals->process_count_used, &seen, used)) {
+    }
+}
+
+static void process_take_entry(struct arena *arena, uint32_t index, enum process_role role)
+{
+    struct process_entry *entry = &arena->processes[index];
+    uint32_t generation = (load_relaxed_u32(&entry->generation) + 1) & (uint32_t)LOW_BITS(OWNER_GENERATION_BITS);
+    store_release_u32(&entry->generation, generation); /* from here on the last holder is proven dead */
+    POINT(process_generation_raised);
+    process_count_used_raise(arena, index + 1);
+    store_seq_cst_u32(&entry->writing, 0);
+    bool left_in_order = load_relaxed_u32(&entry->role) == ROLE_NONE;
+    arena->entry_index = index;
+    arena->me = entry;
+    arena->owner = owner_of(index, generation);
+    process_describe(entry, role, arena_now_ns(arena));
+    if (!left_in_order) {
+        buffer_pool_repair(arena);
+    }
+}
+
+enum status process_register(struct arena *arena, enum process_role role, struct error *error)
+{
+    for (uint32_t index = 0; index < arena->geometry.process_count; index++) {
+        enum status status =
+            byte_lock_try(arena->lock_descriptor, PROCESS_LOCK_START + (int64_t)index, BYTE_EXCLUSIVE, error);
+        if (status == STATUS_OK) {
+            POINT(process_byte_locked);
+            process_take_entry(arena, index, role);
+            return STATUS_OK;
+        }
+        if (status != STATUS_BUSY) {
+            return status;
+        }
+    }
+    return error_set(error, STATUS_NO_ENTRY, "all %u process entries are taken: create the arena with a larger "
+                     "process_count, or stop a process", arena->geometry.process_count);
+}
+
+void process_unregister(struct arena *arena)
+{
+    store_release_u32(&arena->me->writing, 0);
+    store_release_u32(&arena->me->role, ROLE_NONE);
+    arena->owner = 0;
+    arena->me = NULL;
+}
+
+/* ---- sender role ---- */
+
+enum status process_take_sender_role(struct arena *arena)
+{
+    RETURN_IF_FAILED(byte_lock_try(arena->lock_descriptor, SENDER_LOCK_BYTE, BYTE_EXCLUSIVE, NULL));
+    store_relaxed_u32(&arena->globals->sender_owner, arena->owner);
+    store_release_u32(&arena->me->role, ROLE_SENDER);
+    add_u64(&arena->globals->sender_epoch, 1);
+    return STATUS_OK;
+}
+
+void process_leave_sender_role(struct arena *arena)
+{
+    store_release_u32(&arena->me->role, ROLE_PRODUCER);
+    store_relaxed_u32(&arena->globals->sender_owner, 0);
+    enum status status = byte_lock_try(arena->lock_descriptor, SENDER_LOCK_BYTE, BYTE_UNLOCKED, NULL);
+    CHECK(status == STATUS_OK);
+    (void)status;
+}
+
+bool process_sender_is_alive(const struct arena *arena)
+{
+    return byte_is_locked(arena->lock_descriptor, SENDER_LOCK_BYTE);
+}
+
+/* ---- hazards ---- */
+
+bool process_anyone_writes(const struct arena *arena, uint32_t slot_index)
+{
+    uint32_t used = load_acquire_u32(&arena->globals->process_count_used);
+    used = used < arena->geometry.process_count ? used : arena->geometry.process_count;
+    for (uint32_t i = 0; i < used; i++) {
+        const struct process_entry *entry = &arena->processes[i];
+        if (load_acquire_u32(&entry->writing) == slot_index + 1 && /* H2 */
+            process_is_alive(arena, owner_of(i, load_acquire_u32(&entry->generation)))) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* ---- fork ---- */
+
+static pthread_mutex_t fork_mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
+static struct arena *fork_list;
+
+static void fork_prepare(void)
+{
+    pthread_mutex_lock(&fork_mutex);
+}
+
+static void fork_parent(void)
+{
+    pthread_mutex_unlock(&fork_mutex);
+}
+
+/* Async-signal-safe: close() and plain stores. The child must not keep its parent's locks alive, nor write as it. */
+static void fork_child(void)
+{
+    for (struct arena *arena = fork_list; arena != NULL; arena = arena->next_attached) {
+        if (arena->lock_descriptor >= 0) {
+            close(arena->lock_descriptor);
+        }
+        arena->lock_descriptor = -1;
+        arena->owner = 0;
+        arena->me = NULL;
+    }
+    pthread_mutex_unlock(&fork_mutex);
+}
+
+static void fork_install(void)
+{
+    pthread_atfork(fork_prepare, fork_parent, fork_child);
+}
+
+void fork_list_add(struct arena *arena)
+{
+    pthread_once(&fork_once, fork_install);
+    pthread_mutex_lock(&fork_mutex);
+    arena->next_attached = fork_list;
+    fork_list = arena;
+    pthread_mutex_unlock(&fork_mutex);
+}
+
+void fork_list_remove(struct arena *arena)
+{
+    pthread_mutex_lock(&fork_mutex);
+    struct arena **link = &fork_list;
+    while (*link != NULL && *link != arena) {
+        link = &(*link)->next_attached;
+    }
+    if (*link == arena) {
+        *link = arena->next_attached;
+    }
+    pthread_mutex_unlock(&fork_mutex);
+}

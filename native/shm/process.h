@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Process entries: who is attached, and who of them is alive.
+ *
+ *   entry i is alive  <=>  the kernel holds the byte lock PROCESS_LOCK_START + i  and  generation is the owner's
+ *
+ * The byte lock belongs to an open file description (OFD lock), so the kernel frees it when the last descriptor of its
+ * process is gone: after exit_mm(), that is, after the last store of any of its threads. It works across pid namespaces,
+ * knows no zombies, and needs no heartbeat. The lock *is* the allocation of the entry: nothing else has to be undone.
+ *
+ * register    try the byte locks from 0 up; the first that is granted is ours. Raise the generation: from here on every
+ *             word that names (i, old generation) names somebody proven dead. Clear the old hazard. If the last holder
+ *             did not leave in order, repair what it left (buffer_pool_repair).
+ * who dies    before the generation is raised: the kernel frees the byte, the next one starts over.
+ *             after it: the same, the entry just looks like one more dead owner.
+ * stopped     a process stopped between taking the byte and raising the generation makes the dead holder before it look
+ *             alive until it goes on. Only repair of what that dead one left is delayed, nothing is damaged.
+ */
+#ifndef SHM_PROCESS_H
+#define SHM_PROCESS_H
+
+#include "shm/arena.h"
+
+/* Fills arena->owner, entry_index and me. STATUS_NO_ENTRY when all entries are taken. */
+enum status process_register(struct arena *arena, enum process_role role, struct error *error) MUST_USE;
+
+/* Marks the entry clean. The byte lock goes with the descriptor. */
+void process_unregister(struct arena *arena);
+
+/* Costs a system call (0.5 us). An owner that cannot exist (index or generation) is dead. */
+bool process_is_alive(const struct arena *arena, uint32_t owner);
+
+/* Tries to take the sender role of the arena: STATUS_BUSY while another process holds it. Freed by process death. */
+enum status process_take_sender_role(struct arena *arena) MUST_USE;
+void process_leave_sender_role(struct arena *arena);
+bool process_sender_is_alive(const struct arena *arena);
+
+/* Which slots living processes may still be writing into (their hazards), collected in one pass.
+ *
+ *   H1  appender: writing = slot, then full barrier (its lock CAS), then load of the slot word      (producer_batch.c)
+ *   H2  sender:   slot word = DONE, then full barrier, then load of every `writing`                 (here)
+ *   Either the appender sees DONE and keeps its hands off, or the sender sees the hazard and keeps the slot.
+ */
+bool process_anyone_writes(const struct arena *arena, uint32_t slot_index);
+
+/* ---- byte locks ---- */
+
+enum byte_lock { BYTE_UNLOCKED, BYTE_SHARED, BYTE_EXCLUSIVE };
+
+/* STATUS_BUSY when somebody else's lock is in the way, STATUS_OS when the file system has no OFD locks. */
+enum status byte_lock_try(int descriptor, int64_t byte, enum byte_lock mode, struct error *error) MUST_USE;
+
+/* Like byte_lock_try, but waits in slices as long as a *living* process holds it. */
+enum status byte_lock_wait(int descriptor, int64_t byte, enum byte_lock mode, struct error *error) MUST_USE;
+
+/* True when another open file description holds the byte exclusively. */
+bool byte_is_locked(int descriptor, int64_t byte);
+
+/* ---- fork ---- */
+
+/* Adds to or removes from the list that the fork handler of this process walks. */
+void fork_list_add(struct arena *arena);
+void fork_list_remove(struct arena *arena);
+
+#endif

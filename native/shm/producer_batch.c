@@ -1,0 +1,414 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "shm/producer_batch.h"
+
+#include <stdlib.h>
+
+#include "base/bytes.h"
+#include "base/point.h"
+#include "format/crc32c.h"
+#include "format/scatter.h"
+#include "shm/buffer_pool.h"
+#include "shm/counters.h"
+#include "shm/lock.h"
+
+STATIC_CHECK((int)RECORDS_START == (int)RECORD_BATCH_HEADER_SIZE);
+
+/* ---- lock and hazard ---- */
+
+/* The lock was taken at once: its CAS stands between the store of the hazard and every load that follows. */
+static bool partition_try_lock(struct arena *arena, struct partition_hold *hold)
+{
+    uint32_t hint = open_word_slot(load_relaxed_u64(&hold->partition->open)) + 1;
+    store_relaxed_u32(&arena->me->writing, hint);
+    if (!lock_try_acquire(&hold->partition->lock, arena->owner, &hold->lock)) {
+        return false;
+    }
+    barrier_after_cas(); /* H1 */
+    hold->hazard = hint;
+    return true;
+}
+
+/* Nothing is under a hazard while we sleep: it would pin a slot for no reason. */
+static COLD void partition_lock_slow(struct arena *arena, struct partition_hold *hold)
+{
+    store_release_u32(&arena->me->writing, 0);
+    hold->hazard = 0;
+    if (lock_acquire(arena, &hold->partition->lock, LOCK_PASS, &hold->lock) == LOCK_TAKEN_OVER) {
+        POINT(partition_taken_over);
+        partition_repair(arena, hold);
+    }
+}
+
+void partition_lock(struct arena *arena, uint32_t partition_index, struct partition_hold *hold)
+{
+    CHECK(partition_index < arena->geometry.partition_count);
+    hold->partition = &arena->partitions[partition_index];
+    hold->partition_index = partition_index;
+    if (UNLIKELY(!partition_try_lock(arena, hold))) {
+        partition_lock_slow(arena, hold);
+    }
+}
+
+void partition_unlock(struct arena *arena, struct partition_hold *hold)
+{
+    store_release_u32(&arena->me->writing, 0);
+    if (UNLIKELY(!lock_release(&hold->partition->lock, hold->lock))) {
+        add_u64(&arena->me->passed_count, 1);
+    }
+}
+
+static inline void hazard_set(struct arena *arena, struct partition_hold *hold, uint32_t slot_index)
+{
+    if (UNLIKELY(hold->hazard != slot_index + 1)) {
+        hold->hazard = slot_index + 1;
+        store_relaxed_u32(&arena->me->writing, hold->hazard);
+        barrier_store_load(); /* H1 */
+    }
+}
+
+/* ---- seal ---- */
+
+bool producer_batch_seal(struct arena *arena, uint32_t slot_index, uint64_t word)
+{
+    enum slot_state sealed = slot_word_count(word) == 0 ? SLOT_DONE : SLOT_READY;
+    return cas_u64(&arena->slots[slot_index].word, &word, slot_word_with_state(word, sealed));
+}
+
+/* Ends also when we are passed: whoever passed us does the same. */
+static void open_forget(struct partition_hold *hold)
+{
+    uint64_t open = load_acquire_u64(&hold->partition->open);
+    uint64_t none = open_word(lock_word_acquisition(hold->lock), NO_SLOT);
+    while (lock_is_held(&hold->partition->lock, hold->lock) && !cas_u64(&hold->partition->open, &open, none)) {
+    }
+}
+
+static void slot_seal_whatever(struct arena *arena, uint32_t slot_index)
+{
+    uint64_t word = load_acquire_u64(&arena->slots[slot_index].word);
+    while (slot_word_state(word) == SLOT_OPEN) {
+        if (producer_batch_seal(arena, slot_index, word)) {
+            counter_add(arena, COUNTER_BATCHES_SEALED_REPAIR, 1);
+            return;
+        }
+        word = load_acquire_u64(&arena->slots[slot_index].word);
+    }
+}
+
+/* `open` first, then the slots: a passed holder stores OPEN before `open`, so either its `open` fails or we see its slot. */
+void partition_repair(struct arena *arena, struct partition_hold *hold)
+{
+    open_forget(hold);
+    POINT(partition_open_forgotten);
+    for (uint32_t i = 0; i < arena->geometry.slot_count; i++) {
+        uint64_t word = load_acquire_u64(&arena->slots[i].word);
+        if (slot_word_state(word) == SLOT_OPEN && arena->slots[i].partition_index == hold->partition_index) {
+            slot_seal_whatever(arena, i);
+        }
+    }
+}
+
+/* ---- claim and commit ---- */
+
+/* What a run of records adds to a batch, before it is committed. */
+struct claim {
+    uint32_t count;
+    uint32_t size;
+    uint32_t crc;
+    uint32_t crc_before_last; /* the same without the last record: see claim_make_odd */
+    uint32_t size_before_last;
+    int64_t max_timestamp_ms;
+    int64_t max_timestamp_before_last_ms;
+};
+
+static inline void claim_begin(const struct slot_header *slot, uint64_t word, struct claim *claim)
+{
+    uint32_t count = slot_word_count(word);
+    claim->count = count;
+    claim->size = slot_word_size(word);
+    claim->crc = count == 0 ? 0 : slot->meta[count & 1].records_crc;
+    claim->max_timestamp_ms = count == 0 ? INT64_MIN : slot->meta[count & 1].max_timestamp_ms;
+}
+
+/* False when the record does not fit. */
+static inline bool claim_add(struct arena *arena, uint32_t slot_index, struct claim *claim,
+                             const struct measured_record *measured)
+{
+    struct slot_header *slot = &arena->slots[slot_index];
+    int64_t delta = measured->record.timestamp_ms - slot->base_timestamp_ms;
+    uint32_t length = record_encoded_size(&measured->size, (int32_t)claim->count, delta);
+    uint32_t end = claim->size + length;
+    if (end > arena->geometry.batch_size || claim->count == BATCH_RECORD_COUNT_MAX) {
+        return false;
+    }
+    store_relaxed_u32(&slot->written_end, end);
+    uint8_t *start = arena_slot_data(arena, slot_index) + claim->size;
+    record_write(start, &measured->record, &measured->size, (int32_t)claim->count, delta);
+    claim->crc_before_last = claim->crc;
+    claim->size_before_last = claim->size;
+    claim->max_timestamp_before_last_ms = claim->max_timestamp_ms;
+    claim->crc = crc32c_extend(claim->crc, start, length);
+    claim->size = end;
+    claim->count++;
+    if (measured->record.timestamp_ms > claim->max_timestamp_ms) {
+        claim->max_timestamp_ms = measured->record.timestamp_ms;
+    }
+    return true;
+}
+
+/* A run of an even number would need the meta cell that the committed records are using: leave its last record out. */
+static inline void claim_make_odd(uint32_t count_before, struct claim *claim)
+{
+    if (((claim->count - count_before) & 1) == 0) {
+        claim->count--;
+        claim->crc = claim->crc_before_last;
+        claim->size = claim->size_before_last;
+        claim->max_timestamp_ms = claim->max_timestamp_before_last_ms;
+    }
+}
+
+static inline bool claim_commit(struct slot_header *slot, uint64_t word, const struct claim *claim)
+{
+    slot->meta[claim->count & 1] =
+        (struct batch_meta){.max_timestamp_ms = claim->max_timestamp_ms, .records_crc = claim->crc};
+    POINT(record_claimed);
+    uint64_t committed =
+        slot_word(SLOT_OPEN, slot_word_generation(word), slot_payload_filled(claim->count, claim->size));
+    return cas_u64(&slot->word, &word, committed); /* P1 */
+}
+
+static inline bool word_is_possible(const struct arena *arena, uint64_t word)
+{
+    uint32_t size = slot_word_size(word);
+    return size >= RECORDS_START && size <= arena->geometry.batch_size;
+}
+
+static inline enum status open_batch_append(struct arena *arena, uint32_t slot_index, uint64_t word,
+                                            const struct measured_record *records, uint32_t count, uint32_t *appended,
+                                            struct batch_place *first)
+{
+    struct slot_header *slot = &arena->slots[slot_index];
+    uint32_t count_before = slot_word_count(word);
+    struct claim claim;
+    claim_begin(slot, word, &claim);
+    if (count_before == 0) {
+        slot->base_timestamp_ms = records[0].record.timestamp_ms;
+    }
+    uint32_t added = 0;
+    while (added < count && claim_add(arena, slot_index, &claim, &records[added])) {
+        added++;
+    }
+    if (added == 0) {
+        return STATUS_EXHAUSTED;
+    }
+    claim_make_odd(count_before, &claim);
+    if (UNLIKELY(!claim_commit(slot, word, &claim))) {
+        return STATUS_TRY_AGAIN;
+    }
+    *appended = claim.count - count_before;
+    *first = (struct batch_place){.slot_index = slot_index,
+                                  .generation = slot_word_generation(word),
+                                  .record_index = count_before,
+                                  .seq = slot->seq,
+                                  .timestamp_ms = records[0].record.timestamp_ms};
+    return STATUS_OK;
+}
+
+enum status producer_batch_append(struct arena *arena, struct partition_hold *hold, const struct measured_record *records,
+                                  uint32_t count, uint32_t *appended, struct batch_place *first)
+{
+    uint32_t slot_index = open_word_slot(load_acquire_u64(&hold->partition->open));
+    if (slot_index >= arena->geometry.slot_count) {
+        return slot_index == NO_SLOT ? STATUS_EXHAUSTED : STATUS_CORRUPT;
+    }
+    struct slot_header *slot = &arena->slots[slot_index];
+    hazard_set(arena, hold, slot_index);
+    uint64_t word = load_acquire_u64(&slot->word); /* H1 */
+    if (UNLIKELY(!lock_is_held(&hold->partition->lock, hold->lock))) {
+        return STATUS_TRY_AGAIN;
+    }
+    if (slot_word_state(word) != SLOT_OPEN || slot->partition_index != hold->partition_index) {
+        return STATUS_EXHAUSTED;
+    }
+    if (UNLIKELY(!word_is_possible(arena, word))) {
+        return STATUS_CORRUPT;
+    }
+    enum status status = open_batch_append(arena, slot_index, word, records, count, appended, first);
+    if (status == STATUS_EXHAUSTED && producer_batch_seal(arena, slot_index, word)) {
+        counter_add(arena, COUNTER_BATCHES_SEALED_FULL, 1);
+    }
+    return status;
+}
+
+/* ---- opening ---- */
+
+static void slot_announce(struct arena *arena, uint32_t slot_index)
+{
+    or_bits_u64(&arena->news_hints[slot_index / 64], UINT64_C(1) << (slot_index % 64));
+}
+
+/* Fields that stay as they are until the slot is free again. The slot is OWNED by us: nobody else reads them yet. */
+static void slot_prepare(struct arena *arena, uint32_t slot_index, uint32_t partition_index, int64_t base_timestamp_ms)
+{
+    struct slot_header *slot = &arena->slots[slot_index];
+    slot->partition_index = partition_index;
+    slot->base_timestamp_ms = base_timestamp_ms;
+    slot->created_ns = arena_now_ns(arena);
+    store_relaxed_u32(&slot->result, 0);
+    store_relaxed_u64(&slot->producer_id, UINT64_MAX);
+    store_relaxed_u32(&slot->base_sequence, UINT32_MAX);
+    store_relaxed_u32(&slot->producer_epoch, 0);
+    store_relaxed_u32(&slot->attempt_count, 0);
+    store_relaxed_u32(&slot->acked_record_count, 0);
+    if (load_relaxed_u32(&slot->written_end) < RECORDS_START) {
+        store_relaxed_u32(&slot->written_end, RECORDS_START);
+    }
+}
+
+/* False when we were passed: the number belongs to somebody else. What was read before this call with acquire was read while
+ * the lock was ours. */
+static bool seq_take(struct partition_hold *hold, uint64_t *seq)
+{
+    *seq = load_acquire_u64(&hold->partition->next_seq);
+    if (!lock_is_held(&hold->partition->lock, hold->lock)) {
+        return false;
+    }
+    uint64_t expected = *seq;
+    return cas_u64(&hold->partition->next_seq, &expected, expected + 1);
+}
+
+enum status producer_batch_open(struct arena *arena, struct partition_hold *hold, uint32_t slot_index,
+                                int64_t base_timestamp_ms, bool *is_spare_kept)
+{
+    struct slot_header *slot = &arena->slots[slot_index];
+    uint64_t open = load_acquire_u64(&hold->partition->open);
+    *is_spare_kept = true;
+    slot_prepare(arena, slot_index, hold->partition_index, base_timestamp_ms);
+    if (!seq_take(hold, &slot->seq)) {
+        return STATUS_TRY_AGAIN;
+    }
+    POINT(seq_taken);
+    slot_announce(arena, slot_index); /* before OPEN, so that the sender can never miss it */
+    uint64_t owned = load_relaxed_u64(&slot->word);
+    uint64_t opened =
+        slot_word(SLOT_OPEN, slot_word_generation(owned), slot_payload_filled(0, RECORDS_START));
+    store_seq_cst_u64(&slot->word, opened); /* P3; our own OWNED slot: nobody else may change it */
+    POINT(slot_opened);
+    uint64_t mine = open_word(lock_word_acquisition(hold->lock), slot_index);
+    if (UNLIKELY(!cas_u64(&hold->partition->open, &open, mine))) {
+        *is_spare_kept = cas_u64(&slot->word, &opened, owned);
+        return STATUS_TRY_AGAIN;
+    }
+    counter_add(arena, COUNTER_BATCHES_OPENED, 1);
+    return STATUS_OK;
+}
+
+/* ---- oversized records ---- */
+
+uint32_t slots_needed(const struct arena *arena, uint64_t size)
+{
+    return (uint32_t)divide_up(RECORDS_START + size, arena->geometry.batch_size);
+}
+
+static uint32_t chain_crc(const struct arena *arena, const uint32_t *slots, uint32_t record_size)
+{
+    uint32_t crc = 0;
+    uint32_t start = RECORDS_START;
+    for (uint32_t i = 0; record_size > 0; i++, start = 0) {
+        uint32_t room = arena->geometry.batch_size - start;
+        uint32_t size = record_size < room ? record_size : room;
+        crc = crc32c_extend(crc, arena_slot_data(arena, slots[i]) + start, size);
+        record_size -= size;
+    }
+    return crc;
+}
+
+static enum status chain_write(struct arena *arena, const uint32_t *slots, uint32_t count,
+                               const struct measured_record *measured)
+{
+    struct scatter_piece *pieces = malloc(count * sizeof *pieces);
+    if (pieces == NULL) {
+        return STATUS_OS;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t start = i == 0 ? RECORDS_START : 0;
+        store_relaxed_u32(&arena->slots[slots[i]].written_end, arena->geometry.batch_size);
+        pieces[i] = (struct scatter_piece){.start = arena_slot_data(arena, slots[i]) + start,
+                                           .size = arena->geometry.batch_size - start};
+    }
+    struct scatter scatter;
+    scatter_begin(&scatter, pieces, count);
+    record_write_scattered(&scatter, &measured->record, &measured->size, 0, 0);
+    free(pieces);
+    return STATUS_OK;
+}
+
+/* A piece is linked to its head before it stops saying who owns it. */
+static void chain_link(struct arena *arena, const uint32_t *slots, uint32_t count)
+{
+    uint32_t head_generation = slot_word_generation(load_relaxed_u64(&arena->slots[slots[0]].word));
+    for (uint32_t i = 0; i + 1 < count; i++) {
+        arena->slots[slots[i]].chain_next = slots[i + 1] + 1;
+    }
+    for (uint32_t i = 1; i < count; i++) {
+        struct slot_header *piece = &arena->slots[slots[i]];
+        uint32_t generation = slot_word_generation(load_relaxed_u64(&piece->word));
+        store_release_u64(&piece->word,
+                          slot_word(SLOT_CONT, generation, slot_payload_cont(slots[0], head_generation)));
+        POINT(chain_piece_linked);
+    }
+}
+
+enum status producer_batch_fill_chain(struct arena *arena, uint32_t partition_index, const uint32_t *slots, uint32_t count,
+                                      const struct measured_record *record)
+{
+    struct slot_header *head = &arena->slots[slots[0]];
+    uint32_t record_size = record_encoded_size(&record->size, 0, 0);
+    slot_prepare(arena, slots[0], partition_index, record->record.timestamp_ms);
+    RETURN_IF_FAILED(chain_write(arena, slots, count, record));
+    head->meta[1] = (struct batch_meta){.max_timestamp_ms = record->record.timestamp_ms,
+                                        .records_crc = chain_crc(arena, slots, record_size)};
+    chain_link(arena, slots, count);
+    return STATUS_OK;
+}
+
+/* Later records must not go into a batch that stands before the chain: an open one is sealed, also when it is empty. */
+static bool chain_seal_before(struct arena *arena, struct partition_hold *hold)
+{
+    uint64_t open = load_acquire_u64(&hold->partition->open);
+    uint32_t slot_index = open_word_slot(open);
+    uint64_t word = 0;
+    if (slot_index < arena->geometry.slot_count) {
+        hazard_set(arena, hold, slot_index);
+        word = load_acquire_u64(&arena->slots[slot_index].word); /* H1 */
+    }
+    if (!lock_is_held(&hold->partition->lock, hold->lock)) {
+        return false;
+    }
+    if (slot_word_state(word) == SLOT_OPEN && arena->slots[slot_index].partition_index == hold->partition_index &&
+        producer_batch_seal(arena, slot_index, word)) {
+        counter_add(arena, COUNTER_BATCHES_SEALED_FULL, 1);
+    }
+    return cas_u64(&hold->partition->open, &open, open_word(lock_word_acquisition(hold->lock), NO_SLOT));
+}
+
+enum status producer_batch_commit_chain(struct arena *arena, struct partition_hold *hold, const uint32_t *slots,
+                                        const struct measured_record *record, struct batch_place *place)
+{
+    struct slot_header *head = &arena->slots[slots[0]];
+    uint32_t size = RECORDS_START + record_encoded_size(&record->size, 0, 0);
+    if (!chain_seal_before(arena, hold) || !seq_take(hold, &head->seq)) {
+        return STATUS_TRY_AGAIN;
+    }
+    POINT(chain_seq_taken);
+    slot_announce(arena, slots[0]);
+    uint32_t generation = slot_word_generation(load_relaxed_u64(&head->word));
+    store_seq_cst_u64(&head->word, slot_word(SLOT_READY, generation, slot_payload_filled(1, size))); /* P1 */
+    counter_add(arena, COUNTER_BATCHES_OVERSIZED, 1);
+    *place = (struct batch_place){.slot_index = slots[0],
+                                  .generation = generation,
+                                  .record_index = 0,
+                                  .seq = head->seq,
+                                  .timestamp_ms = head->base_timestamp_ms};
+    return STATUS_OK;
+}
