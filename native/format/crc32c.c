@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A CRC register is a polynomial over GF(2) modulo P, written with the bits reversed: bit 31 is x^0, bit 0 is x^31.
+ * Feeding n bytes multiplies the register by x^8n and adds what the bytes alone would give. Hence:
+ *
+ *   two parts     crc(A B) = crc(A) * x^(8 |B|) + crc(B); with the inversions at both ends of a CRC this stays true
+ *   three lanes   the crc32 instruction answers after 3 cycles but starts every cycle. So long input is read as three
+ *                 lanes of equal size side by side, and the lanes are joined by the rule above.
+ *   multiplying   a carry-less product of two registers is a reversed 63-bit polynomial; feeding it as 8 bytes to an
+ *                 empty register reduces it and multiplies it by x^33 on the way. So a factor x^8n is kept as
+ *                 x^(8n - 33), and `advance` is one product and one crc32.
+ */
+#include "format/crc32c.h"
+
+#include <string.h>
+
+enum {
+    LANE_WORDS_MAX = 128, /* 8-byte words: three lanes are 3 KiB and stay in the first-level cache */
+    LANE_PASS_MIN = 144,  /* bytes below which one lane is faster (measured) */
+};
+
+static const uint32_t polynomial = 0x82f63b78;
+
+/* table[k][b]: what byte b gives when k zero bytes follow it. */
+static uint32_t table[8][256];
+
+/* nibble_factor[i][n]: the factor for n * 16^i bytes. */
+static uint32_t nibble_factor[16][16];
+
+/* The factors for one lane and for two lanes of so many words. */
+static struct lane_factor {
+    uint32_t one;
+    uint32_t two;
+} lane_factor[LANE_WORDS_MAX + 1];
+
+bool crc32c_hardware_present;
+
+static inline uint64_t load_word(const uint8_t *bytes)
+{
+    uint64_t word;
+    memcpy(&word, bytes, sizeof word);
+    return word;
+}
+
+/* ---- with tables: slicing by 8 ---- */
+
+static uint32_t table_extend_word(uint32_t crc, uint64_t word)
+{
+    word ^= crc;
+    return table[7][word & 255] ^ table[6][word >> 8 & 255] ^ table[5][word >> 16 & 255] ^ table[4][word >> 24 & 255] ^
+           table[3][word >> 32 & 255] ^ table[2][word >> 40 & 255] ^ table[1][word >> 48 & 255] ^ table[0][word >> 56];
+}
+
+uint32_t crc32c_extend_table(uint32_t crc, const void *bytes, size_t size)
+{
+    const uint8_t *next = bytes;
+    crc = ~crc;
+    for (; size >= 8; size -= 8, next += 8) {
+        crc = table_extend_word(crc, load_word(next));
+    }
+    for (; size > 0; size--) {
+        crc = crc >> 8 ^ table[0][(crc ^ *next++) & 255];
+    }
+    return ~crc;
+}
+
+static uint64_t table_product(uint32_t a, uint32_t b)
+{
+    uint64_t product = 0;
+    for (unsigned bit = 0; bit < 32; bit++) {
+        product ^= (uint64_t)(0 - (b >> bit & 1)) & (uint64_t)a << bit;
+    }
+    return product;
+}
+
+static uint32_t table_advance(uint32_t crc, uint32_t factor)
+{
+    return table_extend_word(0, table_product(crc, factor));
+}
+
+/* ---- with instructions ---- */
+
+#if defined(__x86_64__)
+
+#include <immintrin.h>
+
+#define HARDWARE __attribute__((target("sse4.2,pclmul")))
+
+static bool hardware_detect(void)
+{
+    return __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("pclmul");
+}
+
+HARDWARE static inline uint32_t extend_byte(uint32_t crc, uint8_t byte)
+{
+    return _mm_crc32_u8(crc, byte);
+}
+
+HARDWARE static inline uint32_t extend_word(uint32_t crc, uint64_t word)
+{
+    return (uint32_t)_mm_crc32_u64(crc, word);
+}
+
+HARDWARE static inline uint64_t carryless_product(uint32_t a, uint32_t b)
+{
+    __m128i product = _mm_clmulepi64_si128(_mm_cvtsi32_si128((int)a), _mm_cvtsi32_si128((int)b), 0);
+    return (uint64_t)_mm_cvtsi128_si64(product);
+}
+
+#elif defined(__aarch64__)
+
+#include <arm_acle.h>
+#include <arm_neon.h>
+#include <sys/auxv.h>
+
+#define HARDWARE __attribute__((target("+crc+crypto")))
+
+static bool hardware_detect(void)
+{
+    const unsigned long needed = 1ul << 7 | 1ul << 4; /* HWCAP_CRC32, HWCAP_PMULL */
+    return (getauxval(AT_HWCAP) & needed) == needed;
+}
+
+HARDWARE static inline uint32_t extend_byte(uint32_t crc, uint8_t byte)
+{
+    return __crc32cb(crc, byte);
+}
+
+HARDWARE static inline uint32_t extend_word(uint32_t crc, uint64_t word)
+{
+    return __crc32cd(crc, word);
+}
+
+HARDWARE static inline uint64_t carryless_product(uint32_t a, uint32_t b)
+{
+    return vgetq_lane_u64(vreinterpretq_u64_p128(vmull_p64(a, b)), 0);
+}
+
+#endif
+
+HARDWARE static uint32_t hardware_advance(uint32_t crc, uint32_t factor)
+{
+    return extend_word(0, carryless_product(crc, factor));
+}
+
+HARDWARE static uint32_t extend_three_lanes(uint32_t crc, const uint8_t *bytes, size_t lane_words)
+{
+    const uint8_t *first_end = bytes + 8 * lane_words;
+    size_t lane_size = 8 * lane_words;
+    uint32_t crc_second = 0, crc_third = 0;
+    for (; bytes < first_end; bytes += 8) {
+        crc = extend_word(crc, load_word(bytes));
+        crc_second = extend_word(crc_second, load_word(bytes + lane_size));
+        crc_third = extend_word(crc_third, load_word(bytes + 2 * lane_size));
+    }
+    struct lane_factor factor = lane_factor[lane_words];
+    return extend_word(0, carryless_product(crc, factor.two) ^ carryless_product(crc_second, factor.one)) ^ crc_third;
+}
+
+HARDWARE uint32_t crc32c_extend_hardware(uint32_t crc, const void *bytes, size_t size)
+{
+    const uint8_t *next = bytes;
+    crc = ~crc;
+    while (size >= LANE_PASS_MIN) {
+        size_t lane_words = size < 24 * LANE_WORDS_MAX ? size / 24 : LANE_WORDS_MAX;
+        crc = extend_three_lanes(crc, next, lane_words);
+        next += 24 * lane_words;
+        size -= 24 * lane_words;
+    }
+    for (; size >= 8; size -= 8, next += 8) {
+        crc = extend_word(crc, load_word(next));
+    }
+    for (; size > 0; size--) {
+        crc = extend_byte(crc, *next++);
+    }
+    return ~crc;
+}
+
+/* ---- joining ---- */
+
+static inline uint32_t advance(uint32_t crc, uint32_t factor)
+{
+    return crc32c_has_hardware() ? hardware_advance(crc, factor) : table_advance(crc, factor);
+}
+
+uint32_t crc32c_combine(uint32_t crc_first, uint32_t crc_second, uint64_t second_size)
+{
+    for (unsigned i = 0; second_size != 0; i++, second_size >>= 4) {
+        if ((second_size & 15) != 0) {
+            crc_first = advance(crc_first, nibble_factor[i][second_size & 15]);
+        }
+    }
+    return crc_first ^ crc_second;
+}
+
+/* ---- tables ---- */
+
+static uint32_t times_x(uint32_t value)
+{
+    return value >> 1 ^ ((value & 1) != 0 ? polynomial : 0);
+}
+
+static uint32_t divided_by_x(uint32_t value)
+{
+    return value >> 31 != 0 ? (value ^ polynomial) << 1 | 1 : value << 1;
+}
+
+static void fill_table(void)
+{
+    for (unsigned byte = 0; byte < 256; byte++) {
+        uint32_t crc = byte;
+        for (unsigned bit = 0; bit < 8; bit++) {
+            crc = times_x(crc);
+        }
+        table[0][byte] = crc;
+    }
+    for (unsigned zeros = 1; zeros < 8; zeros++) {
+        for (unsigned byte = 0; byte < 256; byte++) {
+            uint32_t crc = table[zeros - 1][byte];
+            table[zeros][byte] = crc >> 8 ^ table[0][crc & 255];
+        }
+    }
+}
+
+static void fill_nibble_factors(void)
+{
+    uint32_t factor = UINT32_C(1) << 31;
+    for (unsigned i = 0; i < 33 - 8; i++) {
+        factor = divided_by_x(factor);
+    }
+    for (unsigned i = 0; i < 16; i++) {
+        nibble_factor[i][1] = factor;
+        for (unsigned n = 2; n < 16; n++) {
+            nibble_factor[i][n] = table_advance(nibble_factor[i][n - 1], factor);
+        }
+        factor = table_advance(nibble_factor[i][15], factor);
+    }
+}
+
+static void fill_lane_factors(void)
+{
+    lane_factor[1] = (struct lane_factor){.one = nibble_factor[0][8], .two = nibble_factor[1][1]};
+    for (unsigned words = 2; words <= LANE_WORDS_MAX; words++) {
+        lane_factor[words].one = table_advance(lane_factor[words - 1].one, lane_factor[1].one);
+        lane_factor[words].two = table_advance(lane_factor[words - 1].two, lane_factor[1].two);
+    }
+}
+
+__attribute__((constructor)) static void crc32c_prepare(void)
+{
+    fill_table();
+    fill_nibble_factors();
+    fill_lane_factors();
+    crc32c_hardware_present = hardware_detect();
+}

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * CRC-32C (Castagnoli), the checksum of record batches: crc32c_extend(0, "123456789", 9) == 0xe3069283.
+ */
+#ifndef FORMAT_CRC32C_H
+#define FORMAT_CRC32C_H
+
+#include "base/check.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* The two ways to the same number. The first may be called only where crc32c_has_hardware(). */
+uint32_t crc32c_extend_hardware(uint32_t crc, const void *bytes, size_t size);
+uint32_t crc32c_extend_table(uint32_t crc, const void *bytes, size_t size);
+
+extern bool crc32c_hardware_present; /* set before main; read it with crc32c_has_hardware */
+
+static inline bool crc32c_has_hardware(void)
+{
+    return crc32c_hardware_present;
+}
+
+/* The CRC of everything so far: `crc` is the CRC of the bytes before these, 0 if there are none. */
+static inline uint32_t crc32c_extend(uint32_t crc, const void *bytes, size_t size)
+{
+    return LIKELY(crc32c_has_hardware()) ? crc32c_extend_hardware(crc, bytes, size)
+                                         : crc32c_extend_table(crc, bytes, size);
+}
+
+/* The CRC of A followed by B from the CRC of A, the CRC of B and the size of B. */
+uint32_t crc32c_combine(uint32_t crc_first, uint32_t crc_second, uint64_t second_size);
+
+#endif

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One record of a record batch (magic 2), as org.apache.kafka.common.record.DefaultRecord writes it:
+ *
+ *   length            varint    bytes of the body, that is of everything after this field
+ *   attributes        int8      0
+ *   timestamp delta   varlong   timestamp - the batch's base timestamp, may be negative
+ *   offset delta      varint    0 for the first record of the batch, then 1, 2, ...
+ *   key size          varint    -1: the key is null and nothing follows
+ *   key
+ *   value size        varint    -1: the value is null (a tombstone)
+ *   value
+ *   header count      varint
+ *   per header: key size (varint, never -1), key, value size (varint, -1: null), value
+ *
+ * A writer sizes the record once, outside every lock (record_measure); the two deltas are known only under the lock, so
+ * what depends on them is added there. Sizing and writing are two pieces of code that must agree to the byte; a test
+ * holds them against each other.
+ */
+#ifndef FORMAT_RECORD_H
+#define FORMAT_RECORD_H
+
+#include "base/status.h"
+#include "format/scatter.h"
+#include "format/varint.h"
+
+#include <stdint.h>
+
+enum {
+    RECORD_DELTAS_SIZE_MAX = VARLONG_SIZE_MAX + VARINT_SIZE_MAX,
+    RECORD_PREFIX_SIZE_MAX = VARINT_SIZE_MAX + 1 + RECORD_DELTAS_SIZE_MAX, /* 21: DefaultRecord.MAX_RECORD_OVERHEAD */
+    RECORD_SIZE_MAX = INT32_MAX - 61, /* with the batch header before it, a size still fits in Kafka's int32 */
+};
+
+#define NO_TIMESTAMP INT64_C(-1)
+
+/* A size of -1 is null (and then the pointer means nothing), a size of 0 is empty. */
+struct record_header {
+    const void *key; /* never null */
+    const void *value;
+    int32_t key_size;
+    int32_t value_size;
+};
+
+struct record {
+    const void *key;
+    const void *value;
+    int32_t key_size;
+    int32_t value_size;
+    const struct record_header *headers;
+    int32_t header_count;
+    int64_t timestamp_ms; /* or NO_TIMESTAMP */
+};
+
+struct record_size {
+    uint32_t fixed; /* bytes of the body that no delta changes */
+};
+
+/*
+ * INVALID: a negative size (other than -1 where null is allowed), count or timestamp (other than NO_TIMESTAMP).
+ * RECORD_TOO_LARGE: its upper bound is above RECORD_SIZE_MAX.
+ */
+MUST_USE enum status record_measure(const struct record *record, struct record_size *size);
+
+/* The value of the length field. */
+static inline uint32_t record_body_size(const struct record_size *size, int32_t offset_delta, int64_t timestamp_delta)
+{
+    return size->fixed + varlong_size(timestamp_delta) + varint_size(offset_delta);
+}
+
+/* All bytes of the record, with its length field. */
+static inline uint32_t record_encoded_size(const struct record_size *size, int32_t offset_delta,
+                                           int64_t timestamp_delta)
+{
+    uint32_t body_size = record_body_size(size, offset_delta, timestamp_delta);
+    return varint_size((int32_t)body_size) + body_size;
+}
+
+/* What record_encoded_size never exceeds, whatever the deltas (AbstractRecords.estimateSizeInBytesUpperBound). */
+static inline uint32_t record_size_upper_bound(const struct record_size *size)
+{
+    return VARINT_SIZE_MAX + RECORD_DELTAS_SIZE_MAX + size->fixed;
+}
+
+/* Writes record_encoded_size bytes and answers the byte behind them. `size` is what record_measure said of `record`. */
+uint8_t *record_write(uint8_t *target, const struct record *record, const struct record_size *size,
+                      int32_t offset_delta, int64_t timestamp_delta);
+
+/* The same bytes into several pieces. */
+void record_write_scattered(struct scatter *target, const struct record *record, const struct record_size *size,
+                            int32_t offset_delta, int64_t timestamp_delta);
+
+/* A record where it lies. Pointers are into the bytes that were read; null keys and values have size -1. */
+struct record_view {
+    int64_t timestamp_delta;
+    int32_t offset_delta;
+    int8_t attributes;
+    const uint8_t *key;
+    const uint8_t *value;
+    int32_t key_size;
+    int32_t value_size;
+    int32_t header_count;
+    const uint8_t *headers; /* the first header, to be read with record_header_read */
+    const uint8_t *headers_end;
+};
+
+struct record_header_view {
+    const uint8_t *key;
+    const uint8_t *value;
+    int32_t key_size;
+    int32_t value_size;
+};
+
+/*
+ * Reads the record at *cursor, headers included, and moves the cursor behind it. Whatever the bytes are, nothing at or
+ * behind `end` is touched, and what contradicts itself is CORRUPT: a length that is not that of the body, a part that
+ * passes the end, a size below -1, a header without a key.
+ */
+MUST_USE enum status record_read(const uint8_t **cursor, const uint8_t *end, struct record_view *view);
+
+/* Reads one header; start with view.headers and view.headers_end, and read view.header_count of them. */
+MUST_USE enum status record_header_read(const uint8_t **cursor, const uint8_t *end, struct record_header_view *view);
+
+#endif
