@@ -68,7 +68,7 @@ static uint64_t table_product(uint32_t a, uint32_t b)
 {
     uint64_t product = 0;
     for (unsigned bit = 0; bit < 32; bit++) {
-        product ^= (uint64_t)(0 - (b >> bit & 1)) & (uint64_t)a << bit;
+        product ^= (b >> bit & 1) * ((uint64_t)a << bit);
     }
     return product;
 }
