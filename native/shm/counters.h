@@ -37,7 +37,7 @@ enum counter {
 #undef COUNTER_ENUM
         COUNTERS_USED
 };
-STATIC_CHECK(COUNTERS_USED <= COUNTER_COUNT);
+STATIC_CHECK((int)COUNTERS_USED <= (int)COUNTER_COUNT);
 
 /* Writes the labels; creator only. */
 void counters_init(struct arena *arena);

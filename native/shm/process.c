@@ -13,7 +13,7 @@
 #include "base/point.h"
 #include "shm/buffer_pool.h"
 
-enum { BYTE_LOCK_SLICE_NS = 2000000 };
+enum { BYTE_LOCK_SLICE_NS = 2000000, BYTE_LOCK_SLICE_COUNT = 500 };
 
 /* ---- byte locks ---- */
 
@@ -43,9 +43,10 @@ enum status byte_lock_try(int descriptor, int64_t byte, enum byte_lock mode, str
 
 enum status byte_lock_wait(int descriptor, int64_t byte, enum byte_lock mode, struct error *error)
 {
-    enum status status;
-    while ((status = byte_lock_try(descriptor, byte, mode, error)) == STATUS_BUSY) {
+    enum status status = byte_lock_try(descriptor, byte, mode, error);
+    for (int i = 0; i < BYTE_LOCK_SLICE_COUNT && status == STATUS_BUSY; i++) {
         nanosleep(&(struct timespec){.tv_nsec = BYTE_LOCK_SLICE_NS}, NULL);
+        status = byte_lock_try(descriptor, byte, mode, error);
     }
     return status;
 }

@@ -50,7 +50,8 @@ enum byte_lock { BYTE_UNLOCKED, BYTE_SHARED, BYTE_EXCLUSIVE };
 /* STATUS_BUSY when somebody else's lock is in the way, STATUS_OS when the file system has no OFD locks. */
 enum status byte_lock_try(int descriptor, int64_t byte, enum byte_lock mode, struct error *error) MUST_USE;
 
-/* Like byte_lock_try, but waits in slices as long as a *living* process holds it. */
+/* Like byte_lock_try, but tries for a second before it answers STATUS_BUSY. The kernel frees what the dead held, so who is
+ * still in the way then is alive, and probably stopped. */
 enum status byte_lock_wait(int descriptor, int64_t byte, enum byte_lock mode, struct error *error) MUST_USE;
 
 /* True when another open file description holds the byte exclusively. */

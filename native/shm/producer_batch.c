@@ -6,7 +6,7 @@
 #include "base/bytes.h"
 #include "base/point.h"
 #include "format/crc32c.h"
-#include "format/scatter.h"
+#include "format/record_batch.h"
 #include "shm/buffer_pool.h"
 #include "shm/counters.h"
 #include "shm/lock.h"
@@ -310,35 +310,31 @@ uint32_t slots_needed(const struct arena *arena, uint64_t size)
     return (uint32_t)divide_up(RECORDS_START + size, arena->geometry.batch_size);
 }
 
-static uint32_t chain_crc(const struct arena *arena, const uint32_t *slots, uint32_t record_size)
+/* The wire bytes of an oversized batch as pieces, the first behind the header. */
+static void chain_pieces(struct arena *arena, const uint32_t *slots, uint32_t count, uint32_t size, struct piece *pieces)
 {
-    uint32_t crc = 0;
     uint32_t start = RECORDS_START;
-    for (uint32_t i = 0; record_size > 0; i++, start = 0) {
+    for (uint32_t i = 0; i < count; i++) {
         uint32_t room = arena->geometry.batch_size - start;
-        uint32_t size = record_size < room ? record_size : room;
-        crc = crc32c_extend(crc, arena_slot_data(arena, slots[i]) + start, size);
-        record_size -= size;
+        uint32_t used = size < room ? size : room;
+        store_relaxed_u32(&arena->slots[slots[i]].written_end, start + used);
+        pieces[i] = (struct piece){.start = arena_slot_data(arena, slots[i]) + start, .size = used};
+        size -= used;
+        start = 0;
     }
-    return crc;
 }
 
 static enum status chain_write(struct arena *arena, const uint32_t *slots, uint32_t count,
-                               const struct measured_record *measured)
+                               const struct measured_record *measured, uint32_t *crc)
 {
-    struct scatter_piece *pieces = malloc(count * sizeof *pieces);
+    struct piece *pieces = malloc(count * sizeof *pieces);
     if (pieces == NULL) {
         return STATUS_OS;
     }
-    for (uint32_t i = 0; i < count; i++) {
-        uint32_t start = i == 0 ? RECORDS_START : 0;
-        store_relaxed_u32(&arena->slots[slots[i]].written_end, arena->geometry.batch_size);
-        pieces[i] = (struct scatter_piece){.start = arena_slot_data(arena, slots[i]) + start,
-                                           .size = arena->geometry.batch_size - start};
-    }
-    struct scatter scatter;
-    scatter_begin(&scatter, pieces, count);
-    record_write_scattered(&scatter, &measured->record, &measured->size, 0, 0);
+    chain_pieces(arena, slots, count, record_encoded_size(&measured->size, 0, 0), pieces);
+    struct scatter target = {.pieces = pieces, .piece_count = count};
+    record_write_scattered(&target, &measured->record, &measured->size, 0, 0);
+    *crc = pieces_crc32c(0, pieces, count);
     free(pieces);
     return STATUS_OK;
 }
@@ -363,11 +359,10 @@ enum status producer_batch_fill_chain(struct arena *arena, uint32_t partition_in
                                       const struct measured_record *record)
 {
     struct slot_header *head = &arena->slots[slots[0]];
-    uint32_t record_size = record_encoded_size(&record->size, 0, 0);
+    uint32_t crc;
     slot_prepare(arena, slots[0], partition_index, record->record.timestamp_ms);
-    RETURN_IF_FAILED(chain_write(arena, slots, count, record));
-    head->meta[1] = (struct batch_meta){.max_timestamp_ms = record->record.timestamp_ms,
-                                        .records_crc = chain_crc(arena, slots, record_size)};
+    RETURN_IF_FAILED(chain_write(arena, slots, count, record, &crc));
+    head->meta[1] = (struct batch_meta){.max_timestamp_ms = record->record.timestamp_ms, .records_crc = crc};
     chain_link(arena, slots, count);
     return STATUS_OK;
 }
