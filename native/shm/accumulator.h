@@ -29,7 +29,9 @@ struct sender_half;
 
 struct accumulator {
     struct arena *arena;
+    uint32_t owner;   /* who we were when `touched` and `sender` were filled: after fork we are somebody else */
     bool is_closed;
+    struct wake_set wakes; /* append gave back a slot: post these semaphores, then zero the set */
     uint32_t *touched; /* per slot: generation + 1 of the last batch we appended to; 0 none. For flush. */
     struct sender_half *sender; /* NULL without the sender role */
 };
@@ -40,7 +42,7 @@ void accumulator_close(struct accumulator *accumulator);
 
 /* ---- producer's half ---- */
 
-/* Slots that a waiter was granted, handed to the append that waited for them. Unused ones stay in it. */
+/* Slots that a waiter was granted, handed to the append that waited for them. Those that were used are taken out of it. */
 struct reservation {
     uint32_t *slots;
     uint32_t count;
@@ -115,14 +117,13 @@ struct drained_batch {
 
 struct drain_options {
     uint64_t now_ns;
-    uint64_t linger_ns;
     uint32_t size_max;      /* wire bytes of all batches together; the first one is taken whatever its size */
     uint32_t in_flight_max; /* batches of one partition in flight at once */
-    bool is_everything_ready;
 };
 
-/* Takes at most one batch of each partition given, in that order; a partition that has nothing to give or is muted is
- * skipped, never waited for. A batch that would exceed size_max ends the drain. `partitions_seen` receives how far it came. */
+/* Takes at most one batch of each partition given, in that order, whether it has lingered or not; a partition that has
+ * nothing to give, backs off or is muted is skipped, never waited for. A batch that would exceed size_max ends the drain.
+ * `batches` has room for partition_count; `partitions_seen` receives how far it came. */
 uint32_t accumulator_drain(struct accumulator *accumulator, const struct drain_options *options,
                            const uint32_t *partitions, uint32_t partition_count, struct drained_batch *batches,
                            uint32_t *partitions_seen);

@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The producer's half of the accumulator: append, flush, close.
+ */
+#include "shm/accumulator.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/point.h"
+#include "shm/counters.h"
+#include "shm/registry.h"
+#include "shm/sender_half.h"
+
+/* ---- open and close ---- */
+
+enum status accumulator_open(struct arena *arena, struct accumulator **result, struct error *error)
+{
+    struct accumulator *accumulator = calloc(1, sizeof *accumulator);
+    uint32_t *touched = calloc(arena->geometry.slot_count, sizeof *touched);
+    if (accumulator == NULL || touched == NULL) {
+        free(accumulator);
+        free(touched);
+        return error_set(error, STATUS_OS, "no memory for an accumulator");
+    }
+    accumulator->arena = arena;
+    accumulator->owner = arena->owner;
+    accumulator->touched = touched;
+    *result = accumulator;
+    return STATUS_OK;
+}
+
+void accumulator_close(struct accumulator *accumulator)
+{
+    accumulator_resign_sender(accumulator);
+    free(accumulator->touched);
+    free(accumulator);
+}
+
+/* The child of a fork has appended nothing, and it is not the sender. */
+static COLD void accumulator_forget(struct accumulator *accumulator)
+{
+    memset(accumulator->touched, 0, accumulator->arena->geometry.slot_count * sizeof *accumulator->touched);
+    sender_half_free(accumulator->sender);
+    accumulator->sender = NULL;
+    accumulator->owner = accumulator->arena->owner;
+}
+
+static inline enum status accumulator_check(struct accumulator *accumulator)
+{
+    const struct arena *arena = accumulator->arena;
+    if (UNLIKELY(arena->owner == 0)) {
+        return STATUS_DETACHED;
+    }
+    if (UNLIKELY(accumulator->owner != arena->owner)) {
+        accumulator_forget(accumulator);
+    }
+    if (UNLIKELY(accumulator->is_closed)) {
+        return STATUS_CLOSED;
+    }
+    return UNLIKELY(arena_is_poisoned(arena)) ? STATUS_POISONED : STATUS_OK;
+}
+
+/* ---- append ---- */
+
+enum status accumulator_measure(const struct accumulator *accumulator, const struct record *record, struct record_size *size)
+{
+    const struct geometry *geometry = &accumulator->arena->geometry;
+    RETURN_IF_FAILED(record_measure(record, size));
+    uint64_t bound = (uint64_t)RECORDS_START + record_size_upper_bound(size);
+    if (LIKELY(bound <= geometry->batch_size)) {
+        return STATUS_OK;
+    }
+    uint32_t need = slots_needed(accumulator->arena, record_encoded_size(size, 0, 0));
+    bool fits = bound <= geometry->record_size_max && (need == 1 || need <= geometry->oversized_slot_count_max);
+    return fits ? STATUS_OK : STATUS_RECORD_TOO_LARGE;
+}
+
+/* A slot for a new batch that no append has used yet; NO_SLOT: none. */
+static enum status spare_get(struct arena *arena, uint32_t *spare)
+{
+    return *spare != NO_SLOT ? STATUS_OK : buffer_pool_try_allocate(arena, spare);
+}
+
+static COLD enum status locked_open_batch(struct arena *arena, struct partition_hold *hold, int64_t base_timestamp_ms,
+                                          uint32_t *spare)
+{
+    RETURN_IF_FAILED(spare_get(arena, spare));
+    bool is_kept = false;
+    enum status status = producer_batch_open(arena, hold, *spare, base_timestamp_ms, &is_kept);
+    if (status == STATUS_OK || !is_kept) {
+        *spare = NO_SLOT;
+    }
+    return status;
+}
+
+struct append_call {
+    const struct measured_record *records;
+    uint32_t count;
+    uint32_t spare;
+    bool has_opened;
+};
+
+static inline enum status locked_append(struct arena *arena, struct partition_hold *hold, struct append_call *call,
+                                        struct append_result *result)
+{
+    for (;;) {
+        enum status status =
+            producer_batch_append(arena, hold, call->records, call->count, &result->appended, &result->first);
+        if (LIKELY(status != STATUS_EXHAUSTED)) {
+            return status;
+        }
+        int64_t base_timestamp_ms = call->records[0].record.timestamp_ms;
+        RETURN_IF_FAILED(locked_open_batch(arena, hold, base_timestamp_ms, &call->spare));
+        call->has_opened = true;
+    }
+}
+
+/* Batch-rare part of the end of an append. D1: what we stored, full barrier, then sender_is_asleep; the sender stores
+ * sender_is_asleep, full barrier (D2), then looks for news once more before it sleeps. */
+static COLD void append_finish(struct accumulator *accumulator, struct append_call *call, enum status status,
+                               struct append_result *result)
+{
+    struct arena *arena = accumulator->arena;
+    if (call->spare != NO_SLOT) {
+        buffer_pool_give_back(arena, &call->spare, 1, &accumulator->wakes);
+    }
+    result->need = status == STATUS_EXHAUSTED ? 1 : 0;
+    barrier_store_load(); /* D1 */
+    result->is_sender_wanted = load_acquire_u32(&arena->globals->sender_is_asleep) != 0;
+    if (status == STATUS_CORRUPT) {
+        arena_poison(arena, status, "the open batch of a partition has an impossible slot word");
+    }
+}
+
+/* Only this process writes its own entry, so a load and a store are enough. */
+static inline void count_appended(struct accumulator *accumulator, const struct append_result *result)
+{
+    struct process_entry *me = accumulator->arena->me;
+    store_relaxed_u64(&me->record_count, load_relaxed_u64(&me->record_count) + result->appended);
+    accumulator->touched[result->first.slot_index] = result->first.generation + 1;
+}
+
+static enum status append_oversized(struct accumulator *accumulator, uint32_t partition_index,
+                                    const struct measured_record *record, uint32_t need, struct reservation *reservation,
+                                    struct append_result *result)
+{
+    struct arena *arena = accumulator->arena;
+    if (reservation == NULL || reservation->count < need) {
+        result->need = need;
+        return STATUS_EXHAUSTED;
+    }
+    const uint32_t *slots = reservation->slots;
+    RETURN_IF_FAILED(producer_batch_fill_chain(arena, partition_index, slots, need, record));
+    enum status status;
+    do {
+        struct partition_hold hold;
+        partition_lock(arena, partition_index, &hold);
+        status = producer_batch_commit_chain(arena, &hold, slots, record, &result->first);
+        partition_unlock(arena, &hold);
+    } while (status == STATUS_TRY_AGAIN);
+    reservation->slots += need;
+    reservation->count -= need;
+    result->appended = 1;
+    count_appended(accumulator, result);
+    append_finish(accumulator, &(struct append_call){.spare = NO_SLOT}, status, result);
+    return status;
+}
+
+static uint32_t reservation_take_one(struct reservation *reservation)
+{
+    if (reservation == NULL || reservation->count == 0) {
+        return NO_SLOT;
+    }
+    reservation->count--;
+    return *reservation->slots++;
+}
+
+enum status accumulator_append(struct accumulator *accumulator, uint32_t partition_index,
+                               const struct measured_record *records, uint32_t count, struct reservation *reservation,
+                               struct append_result *result)
+{
+    struct arena *arena = accumulator->arena;
+    RETURN_IF_FAILED(accumulator_check(accumulator));
+    if (UNLIKELY(count == 0 || partition_index >= arena->geometry.partition_count)) {
+        return STATUS_INVALID;
+    }
+    *result = (struct append_result){0};
+    uint32_t encoded_size = record_encoded_size(&records[0].size, 0, 0);
+    if (UNLIKELY(RECORDS_START + encoded_size > arena->geometry.batch_size)) {
+        uint32_t need = slots_needed(arena, encoded_size);
+        return append_oversized(accumulator, partition_index, &records[0], need, reservation, result);
+    }
+    struct append_call call = {.records = records, .count = count, .spare = reservation_take_one(reservation)};
+    enum status status;
+    do {
+        struct partition_hold hold;
+        partition_lock(arena, partition_index, &hold);
+        status = locked_append(arena, &hold, &call, result);
+        partition_unlock(arena, &hold);
+    } while (UNLIKELY(status == STATUS_TRY_AGAIN));
+    if (LIKELY(status == STATUS_OK)) {
+        count_appended(accumulator, result);
+    }
+    if (UNLIKELY(call.has_opened || call.spare != NO_SLOT || status != STATUS_OK)) {
+        append_finish(accumulator, &call, status, result);
+    }
+    return status;
+}
+
+/* ---- flush ---- */
+
+static bool batch_is_incomplete(const struct arena *arena, uint32_t slot_index, uint32_t generation, uint64_t *word)
+{
+    *word = load_acquire_u64(&arena->slots[slot_index].word);
+    enum slot_state state = slot_word_state(*word);
+    return slot_word_generation(*word) == generation && (state == SLOT_OPEN || state == SLOT_READY);
+}
+
+/* Sealing needs no lock and no hazard: the wrong batch sealed early would only be a shorter batch. */
+static bool batch_seal_for_flush(struct arena *arena, uint32_t slot_index, uint32_t generation)
+{
+    uint64_t word;
+    while (batch_is_incomplete(arena, slot_index, generation, &word)) {
+        if (slot_word_state(word) == SLOT_READY) {
+            return true;
+        }
+        if (producer_batch_seal(arena, slot_index, word)) {
+            counter_add(arena, COUNTER_BATCHES_SEALED_FLUSH, 1);
+        }
+    }
+    return false;
+}
+
+enum status accumulator_flush_begin(struct accumulator *accumulator, struct flush_ticket *ticket)
+{
+    struct arena *arena = accumulator->arena;
+    uint32_t slot_count = arena->geometry.slot_count;
+    *ticket = (struct flush_ticket){0};
+    if (arena->owner != 0 && accumulator->owner != arena->owner) {
+        accumulator_forget(accumulator);
+    }
+    ticket->items = malloc(slot_count * sizeof *ticket->items);
+    if (ticket->items == NULL) {
+        return STATUS_OS;
+    }
+    for (uint32_t i = 0; i < slot_count; i++) {
+        if (accumulator->touched[i] == 0) {
+            continue;
+        }
+        uint32_t generation = accumulator->touched[i] - 1;
+        if (batch_seal_for_flush(arena, i, generation)) {
+            ticket->items[ticket->count++] = (struct flush_item){.slot_index = i, .generation = generation};
+        } else {
+            accumulator->touched[i] = 0;
+        }
+    }
+    return STATUS_OK;
+}
+
+uint32_t accumulator_flush_remaining(struct accumulator *accumulator, struct flush_ticket *ticket)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < ticket->count; i++) {
+        uint64_t word;
+        if (batch_is_incomplete(accumulator->arena, ticket->items[i].slot_index, ticket->items[i].generation, &word)) {
+            ticket->items[kept++] = ticket->items[i];
+        }
+    }
+    ticket->count = kept;
+    return kept;
+}
+
+void accumulator_flush_end(struct flush_ticket *ticket)
+{
+    free(ticket->items);
+    *ticket = (struct flush_ticket){0};
+}

@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The sender's half, second part: how a batch ends, and who clears up after the dead.
+ *
+ *   state        in flight   what ends it                      result recorded   memory freed
+ *   READY        yes         complete (ack or final error)     then              then, unless a hazard defers it
+ *   READY        yes         expire, abort                     at once (ended)   at the later complete or requeue
+ *   OPEN READY   no          expire, abort                     at once           at once, unless a hazard defers it
+ *   READY        yes         quarantine                        then              never: the slot stays as BAD
+ *
+ * A result never changes: the first one recorded for a record is the one. Expiry changes the result, never the memory:
+ * bytes that a socket may still be reading stay where they are.
+ *
+ * Order at the end of a batch: result in the ring → READY -> DONE → scrub → FREE. Killed before DONE: the next sender
+ * sends it again. Killed before FREE: the next sender frees it.
+ */
+#include "base/point.h"
+#include "shm/accumulator.h"
+#include "shm/counters.h"
+#include "shm/process.h"
+#include "shm/sender_half.h"
+
+/* ---- the end of one batch ---- */
+
+static bool batch_is_in_flight(const struct accumulator *accumulator, uint32_t slot_index, uint64_t seq)
+{
+    if (accumulator->sender == NULL || slot_index >= accumulator->arena->geometry.slot_count) {
+        return false;
+    }
+    const struct slot_note *note = &accumulator->sender->notes[slot_index];
+    return note->is_queued && note->is_in_flight && note->seq == seq;
+}
+
+static void result_count(struct arena *arena, enum batch_result result, uint32_t record_count)
+{
+    counter_add(arena, COUNTER_BATCHES_COMPLETED, 1);
+    counter_add(arena, COUNTER_RECORDS_COMPLETED, record_count);
+    if (result == RESULT_EXPIRED) {
+        counter_add(arena, COUNTER_BATCHES_EXPIRED, 1);
+    } else if (result != RESULT_SUCCEEDED) {
+        counter_add(arena, COUNTER_BATCHES_FAILED, 1);
+    }
+}
+
+static void result_record(struct accumulator *accumulator, uint32_t slot_index, uint32_t first_record,
+                          uint32_t record_count, const struct batch_outcome *outcome)
+{
+    const struct slot_note *note = &accumulator->sender->notes[slot_index];
+    completion_record(accumulator->arena, &(struct completion){.seq = note->seq,
+                                                               .slot_index = slot_index,
+                                                               .partition_index = note->partition_index,
+                                                               .first_record = first_record,
+                                                               .record_count = record_count,
+                                                               .result = outcome->result,
+                                                               .error_code = outcome->error_code,
+                                                               .base_offset = outcome->base_offset,
+                                                               .log_append_time_ms = outcome->log_append_time_ms});
+}
+
+/* Records the result of every record that has none yet. */
+static void result_record_rest(struct accumulator *accumulator, uint32_t slot_index, const struct batch_outcome *outcome)
+{
+    const struct slot_header *slot = &accumulator->arena->slots[slot_index];
+    uint32_t count = slot_word_count(load_acquire_u64(&slot->word));
+    uint32_t acked = load_relaxed_u32(&slot->acked_record_count);
+    acked = acked < count ? acked : 0;
+    result_record(accumulator, slot_index, acked, count - acked, outcome);
+    result_count(accumulator->arena, outcome->result, count - acked);
+    POINT(result_recorded);
+}
+
+static void batch_become_done(struct accumulator *accumulator, uint32_t slot_index, struct wake_set *wakes)
+{
+    atomic_u64 *cell = &accumulator->arena->slots[slot_index].word;
+    store_seq_cst_u64(cell, slot_word_with_state(load_relaxed_u64(cell), SLOT_DONE)); /* H2 */
+    POINT(batch_done);
+    sender_unlink(accumulator, slot_index);
+    sender_free_slot(accumulator, slot_index, wakes);
+}
+
+enum status accumulator_complete(struct accumulator *accumulator, uint32_t slot_index, uint64_t seq,
+                                 const struct batch_outcome *outcome, struct wake_set *wakes)
+{
+    if (!batch_is_in_flight(accumulator, slot_index, seq)) {
+        return STATUS_STALE;
+    }
+    if (!accumulator->sender->notes[slot_index].is_ended) {
+        result_record_rest(accumulator, slot_index, outcome);
+    }
+    batch_become_done(accumulator, slot_index, wakes);
+    return STATUS_OK;
+}
+
+enum status accumulator_complete_part(struct accumulator *accumulator, uint32_t slot_index, uint64_t seq,
+                                      uint32_t record_count, const struct batch_outcome *outcome,
+                                      struct wake_set *wakes)
+{
+    if (!batch_is_in_flight(accumulator, slot_index, seq)) {
+        return STATUS_STALE;
+    }
+    struct slot_header *slot = &accumulator->arena->slots[slot_index];
+    uint32_t count = slot_word_count(load_acquire_u64(&slot->word));
+    uint32_t acked = load_relaxed_u32(&slot->acked_record_count);
+    if (record_count == 0 || acked >= count || record_count > count - acked) {
+        return STATUS_INVALID;
+    }
+    if (acked + record_count == count) {
+        return accumulator_complete(accumulator, slot_index, seq, outcome, wakes);
+    }
+    if (!accumulator->sender->notes[slot_index].is_ended) {
+        result_record(accumulator, slot_index, acked, record_count, outcome);
+        counter_add(accumulator->arena, COUNTER_RECORDS_COMPLETED, record_count);
+    }
+    POINT(part_recorded);
+    store_release_u32(&slot->acked_record_count, acked + record_count);
+    return STATUS_OK;
+}
+
+enum status accumulator_requeue(struct accumulator *accumulator, uint32_t slot_index, uint64_t seq, uint64_t retry_at_ns)
+{
+    if (!batch_is_in_flight(accumulator, slot_index, seq)) {
+        return STATUS_STALE;
+    }
+    struct slot_note *note = &accumulator->sender->notes[slot_index];
+    if (note->is_ended) { /* it has its result already: it must not be sent again */
+        batch_become_done(accumulator, slot_index, &accumulator->wakes);
+        return STATUS_OK;
+    }
+    note->is_in_flight = false;
+    note->retry_at_ns = retry_at_ns;
+    accumulator->sender->queues[note->partition_index].in_flight_count--;
+    accumulator->sender->in_flight_count--;
+    counter_add(accumulator->arena, COUNTER_BATCHES_REQUEUED, 1);
+    return STATUS_OK;
+}
+
+enum status accumulator_quarantine(struct accumulator *accumulator, uint32_t slot_index, uint64_t seq)
+{
+    if (!batch_is_in_flight(accumulator, slot_index, seq)) {
+        return STATUS_STALE;
+    }
+    const struct batch_outcome outcome = {.result = RESULT_CORRUPT, .base_offset = -1, .log_append_time_ms = -1};
+    if (!accumulator->sender->notes[slot_index].is_ended) {
+        result_record_rest(accumulator, slot_index, &outcome);
+    }
+    atomic_u64 *cell = &accumulator->arena->slots[slot_index].word;
+    store_seq_cst_u64(cell, slot_word_with_state(load_relaxed_u64(cell), SLOT_BAD));
+    sender_unlink(accumulator, slot_index);
+    counter_add(accumulator->arena, COUNTER_BATCHES_QUARANTINED, 1);
+    error_log_record(accumulator->arena, STATUS_CORRUPT, "a batch's bytes contradict their checksum: quarantined");
+    return STATUS_OK;
+}
+
+/* ---- ending batches that were not acknowledged ---- */
+
+static void batch_seal_at_end(struct accumulator *accumulator, uint32_t slot_index)
+{
+    atomic_u64 *cell = &accumulator->arena->slots[slot_index].word;
+    uint64_t word = load_acquire_u64(cell);
+    while (slot_word_state(word) == SLOT_OPEN) {
+        (void)producer_batch_seal(accumulator->arena, slot_index, word);
+        word = load_acquire_u64(cell);
+    }
+}
+
+/* In flight: the result now, the memory when its I/O is over. `result` in the slot tells a next sender. */
+static void batch_end_in_flight(struct accumulator *accumulator, uint32_t slot_index, const struct batch_outcome *outcome)
+{
+    store_release_u32(&accumulator->arena->slots[slot_index].result, outcome->result);
+    POINT(result_decided);
+    result_record_rest(accumulator, slot_index, outcome);
+    accumulator->sender->notes[slot_index].is_ended = true;
+}
+
+static void batch_end_in_queue(struct accumulator *accumulator, uint32_t slot_index, const struct batch_outcome *outcome,
+                               struct wake_set *wakes)
+{
+    batch_seal_at_end(accumulator, slot_index);
+    uint64_t word = load_acquire_u64(&accumulator->arena->slots[slot_index].word);
+    if (slot_word_state(word) != SLOT_READY) { /* it was empty */
+        sender_unlink(accumulator, slot_index);
+        sender_note_slot(accumulator, slot_index);
+        return;
+    }
+    store_release_u32(&accumulator->arena->slots[slot_index].result, outcome->result);
+    POINT(result_decided);
+    result_record_rest(accumulator, slot_index, outcome);
+    batch_become_done(accumulator, slot_index, wakes);
+}
+
+static bool batch_end(struct accumulator *accumulator, uint32_t slot_index, const struct batch_outcome *outcome,
+                      struct wake_set *wakes)
+{
+    const struct slot_note *note = &accumulator->sender->notes[slot_index];
+    if (note->is_ended) {
+        return false;
+    }
+    if (note->is_in_flight) {
+        batch_end_in_flight(accumulator, slot_index, outcome);
+    } else {
+        batch_end_in_queue(accumulator, slot_index, outcome, wakes);
+    }
+    return true;
+}
+
+/* Ends the batches of one queue from its front, as long as they are old enough. */
+static uint32_t queue_expire(struct accumulator *accumulator, uint32_t partition_index, uint64_t now_ns,
+                             uint64_t timeout_ns, uint64_t *next_expiry_ns, struct wake_set *wakes)
+{
+    const struct batch_outcome outcome = {.result = RESULT_EXPIRED, .base_offset = -1, .log_append_time_ms = -1};
+    struct sender_half *half = accumulator->sender;
+    uint32_t expired = 0;
+    uint32_t next = half->queues[partition_index].first;
+    while (next != 0) {
+        uint32_t slot_index = next - 1;
+        uint64_t created_ns = accumulator->arena->slots[slot_index].created_ns;
+        uint64_t age_ns = now_ns > created_ns ? now_ns - created_ns : 0;
+        next = half->notes[slot_index].next;
+        if (age_ns < timeout_ns) {
+            uint64_t rest_ns = timeout_ns - age_ns;
+            *next_expiry_ns = rest_ns < *next_expiry_ns ? rest_ns : *next_expiry_ns;
+            break;
+        }
+        expired += batch_end(accumulator, slot_index, &outcome, wakes);
+    }
+    return expired;
+}
+
+uint32_t accumulator_expire(struct accumulator *accumulator, uint64_t now_ns, uint64_t delivery_timeout_ns,
+                            uint64_t *next_expiry_ns, struct wake_set *wakes)
+{
+    struct sender_half *half = accumulator->sender;
+    uint32_t expired = 0;
+    *next_expiry_ns = UINT64_MAX;
+    for (uint32_t i = half->active_count; i-- > 0;) {
+        expired += queue_expire(accumulator, half->active[i], now_ns, delivery_timeout_ns, next_expiry_ns, wakes);
+    }
+    return expired;
+}
+
+uint32_t accumulator_abort(struct accumulator *accumulator, bool is_in_flight_included, struct wake_set *wakes)
+{
+    const struct batch_outcome outcome = {.result = RESULT_ABORTED, .base_offset = -1, .log_append_time_ms = -1};
+    struct sender_half *half = accumulator->sender;
+    uint32_t aborted = 0;
+    sender_collect_news(accumulator);
+    for (uint32_t i = half->active_count; i-- > 0;) {
+        uint32_t next = half->queues[half->active[i]].first;
+        while (next != 0) {
+            uint32_t slot_index = next - 1;
+            next = half->notes[slot_index].next;
+            if (is_in_flight_included || !half->notes[slot_index].is_in_flight) {
+                aborted += batch_end(accumulator, slot_index, &outcome, wakes);
+            }
+        }
+    }
+    return aborted;
+}
+
+/* ---- clearing up after the dead ---- */
+
+/* True when an entry's process died without leaving in order, and nobody has repaired after it yet. */
+static bool entry_needs_repair(struct accumulator *accumulator, uint32_t entry_index)
+{
+    struct arena *arena = accumulator->arena;
+    const struct process_entry *entry = &arena->processes[entry_index];
+    uint32_t generation = load_acquire_u32(&entry->generation);
+    if (load_acquire_u32(&entry->role) == ROLE_NONE ||
+        accumulator->sender->repaired_generation[entry_index] == generation + 1 ||
+        process_is_alive(arena, owner_of(entry_index, generation))) {
+        return false;
+    }
+    accumulator->sender->repaired_generation[entry_index] = generation + 1;
+    return true;
+}
+
+void accumulator_maintain(struct accumulator *accumulator, struct wake_set *wakes)
+{
+    struct arena *arena = accumulator->arena;
+    uint32_t used = load_acquire_u32(&arena->globals->process_count_used);
+    used = used < arena->geometry.process_count ? used : arena->geometry.process_count;
+    bool somebody_died = false;
+    for (uint32_t i = 0; i < used; i++) {
+        somebody_died |= entry_needs_repair(accumulator, i);
+    }
+    if (somebody_died) {
+        buffer_pool_help(arena, wakes);
+    }
+    sender_collect_news(accumulator);
+    sender_free_deferred(accumulator, wakes);
+    store_relaxed_u64(&arena->globals->sender_heartbeat_ns, arena_now_ns(arena));
+}

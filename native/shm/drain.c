@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The sender's half, first part: which batches may go (ready), and making them go (drain).
+ */
+#include <string.h>
+
+#include "base/point.h"
+#include "format/record_batch.h"
+#include "format/sequence.h"
+#include "shm/accumulator.h"
+#include "shm/counters.h"
+#include "shm/sender_half.h"
+
+/* producer_epoch cells hold the epoch with this bit, so that 0 means: none was ever assigned. */
+#define EPOCH_ASSIGNED (UINT32_C(1) << 16)
+
+static uint64_t ns_until(uint64_t when_ns, uint64_t now_ns)
+{
+    return when_ns > now_ns ? when_ns - now_ns : 0;
+}
+
+static uint64_t saturating_add(uint64_t a, uint64_t b)
+{
+    return a > UINT64_MAX - b ? UINT64_MAX : a + b;
+}
+
+/* ---- ready ---- */
+
+/* How long until this batch may be drained; 0: now. */
+static uint64_t batch_wait_ns(const struct accumulator *accumulator, const struct ready_options *options,
+                              uint32_t slot_index)
+{
+    const struct arena *arena = accumulator->arena;
+    const struct slot_note *note = &accumulator->sender->notes[slot_index];
+    uint64_t word = load_acquire_u64(&arena->slots[slot_index].word);
+    if (note->retry_at_ns > options->now_ns) {
+        return ns_until(note->retry_at_ns, options->now_ns);
+    }
+    bool is_full = slot_word_state(word) != SLOT_OPEN || note->next != 0;
+    if (is_full || options->is_everything_ready || load_relaxed_u32(&arena->globals->waiting_count) != 0) {
+        return 0;
+    }
+    return ns_until(saturating_add(arena->slots[slot_index].created_ns, options->linger_ns), options->now_ns);
+}
+
+uint32_t accumulator_ready(struct accumulator *accumulator, const struct ready_options *options, uint32_t *partitions,
+                           uint32_t partitions_max, uint64_t *next_check_ns)
+{
+    struct sender_half *half = accumulator->sender;
+    uint32_t count = 0;
+    *next_check_ns = UINT64_MAX;
+    sender_collect_news(accumulator);
+    for (uint32_t i = half->active_count; i-- > 0;) { /* downwards: a queue found empty takes the last one's place */
+        uint32_t partition_index = half->active[i];
+        uint32_t slot_index = sender_candidate(accumulator, partition_index);
+        if (slot_index == NO_SLOT || half->queues[partition_index].is_muted) {
+            continue;
+        }
+        uint64_t wait_ns = batch_wait_ns(accumulator, options, slot_index);
+        if (wait_ns == 0 && count < partitions_max) {
+            partitions[count++] = partition_index;
+        }
+        *next_check_ns = wait_ns < *next_check_ns ? wait_ns : *next_check_ns;
+    }
+    return count;
+}
+
+/* ---- drain ---- */
+
+/* Seals an open batch. False when there is nothing to send in it after all. */
+static bool batch_seal_for_drain(struct accumulator *accumulator, uint32_t slot_index, uint64_t *word)
+{
+    struct arena *arena = accumulator->arena;
+    *word = load_acquire_u64(&arena->slots[slot_index].word);
+    while (slot_word_state(*word) == SLOT_OPEN) {
+        if (producer_batch_seal(arena, slot_index, *word)) {
+            counter_add(arena, COUNTER_BATCHES_SEALED_LINGER, 1);
+        }
+        *word = load_acquire_u64(&arena->slots[slot_index].word);
+    }
+    return slot_word_state(*word) == SLOT_READY;
+}
+
+/* Stored in the slot before the first transmission, and never changed by a later one: sent twice, the bytes are the same.
+ *   1 base sequence and producer id   2 epoch with EPOCH_ASSIGNED (release)   3 the partition's next sequence
+ * Killed between 2 and 3: sequence_repair of the next sender does 3. Killed before 2: nothing was assigned. */
+static void sequence_assign(struct arena *arena, struct slot_header *slot, uint32_t record_count)
+{
+    struct globals *globals = arena->globals;
+    uint64_t producer_id = load_relaxed_u64(&globals->producer_id);
+    if (producer_id == UINT64_MAX || load_relaxed_u32(&slot->producer_epoch) != 0) {
+        return;
+    }
+    struct partition_entry *partition = &arena->partitions[slot->partition_index];
+    uint32_t epoch = (load_relaxed_u32(&globals->producer_epoch) & UINT16_MAX) | EPOCH_ASSIGNED;
+    if (load_relaxed_u32(&partition->producer_epoch) != epoch) {
+        store_relaxed_u32(&partition->next_base_sequence, 0);
+        store_relaxed_u32(&partition->producer_epoch, epoch);
+    }
+    uint32_t base = load_relaxed_u32(&partition->next_base_sequence) & INT32_MAX;
+    store_relaxed_u32(&slot->base_sequence, base);
+    store_relaxed_u64(&slot->producer_id, producer_id);
+    POINT(sequence_stored);
+    store_release_u32(&slot->producer_epoch, epoch);
+    POINT(sequence_assigned);
+    store_relaxed_u32(&partition->next_base_sequence,
+                      (uint32_t)sequence_increment((int32_t)base, (int32_t)record_count));
+}
+
+static void header_describe(const struct slot_header *slot, uint64_t word, struct record_batch_header *header)
+{
+    const struct batch_meta *meta = &slot->meta[slot_word_count(word) & 1];
+    uint32_t epoch = load_relaxed_u32(&slot->producer_epoch);
+    *header = (struct record_batch_header){
+        .batch_length = (int32_t)slot_word_size(word) - RECORD_BATCH_UNCOUNTED_SIZE,
+        .partition_leader_epoch = -1,
+        .magic = RECORD_BATCH_MAGIC_VALUE,
+        .last_offset_delta = (int32_t)slot_word_count(word) - 1,
+        .base_timestamp = slot->base_timestamp_ms,
+        .max_timestamp = meta->max_timestamp_ms,
+        .producer_id = epoch == 0 ? -1 : (int64_t)load_relaxed_u64(&slot->producer_id),
+        .producer_epoch = epoch == 0 ? -1 : (int16_t)(epoch & UINT16_MAX),
+        .base_sequence = epoch == 0 ? -1 : (int32_t)load_relaxed_u32(&slot->base_sequence),
+        .record_count = (int32_t)slot_word_count(word),
+    };
+}
+
+/* The header is the sender's: no producer ever touches the first 61 bytes. The checksum comes from the running one. */
+static void batch_finish(struct arena *arena, uint32_t slot_index, uint64_t word, struct drained_batch *batch)
+{
+    struct slot_header *slot = &arena->slots[slot_index];
+    uint8_t *bytes = arena_slot_data(arena, slot_index);
+    uint32_t size = slot_word_size(word);
+    struct record_batch_header header;
+    sequence_assign(arena, slot, slot_word_count(word));
+    header_describe(slot, word, &header);
+    record_batch_header_write(bytes, &header);
+    header.crc = record_batch_crc(bytes, slot->meta[slot_word_count(word) & 1].records_crc, size - RECORDS_START);
+    record_batch_set_crc(bytes, header.crc);
+    *batch = (struct drained_batch){
+        .seq = slot->seq,
+        .created_ns = slot->created_ns,
+        .base_timestamp_ms = header.base_timestamp,
+        .max_timestamp_ms = header.max_timestamp,
+        .producer_id = header.producer_id,
+        .slot_index = slot_index,
+        .partition_index = slot->partition_index,
+        .record_count = slot_word_count(word),
+        .acked_record_count = load_relaxed_u32(&slot->acked_record_count),
+        .size = size,
+        .crc = header.crc,
+        .base_sequence = header.base_sequence,
+        .attempt_count = add_u32(&slot->attempt_count, 1) + 1,
+        .producer_epoch = header.producer_epoch,
+    };
+}
+
+/* Shared memory is input: a word that cannot be true is not sent. */
+static bool batch_is_possible(const struct accumulator *accumulator, uint32_t slot_index, uint64_t word)
+{
+    const struct geometry *geometry = &accumulator->arena->geometry;
+    uint32_t size = slot_word_size(word);
+    uint32_t size_max = accumulator->arena->slots[slot_index].chain_next == 0 ? geometry->batch_size
+                                                                              : geometry->record_size_max;
+    return slot_word_count(word) >= 1 && size > RECORDS_START && size <= size_max &&
+           accumulator->arena->slots[slot_index].partition_index ==
+               accumulator->sender->notes[slot_index].partition_index;
+}
+
+enum pick { PICK_SKIP, PICK_STOP, PICK_TAKE };
+
+static enum pick batch_pick(struct accumulator *accumulator, const struct drain_options *options,
+                            uint32_t partition_index, uint64_t size_before, uint32_t *slot_index, uint64_t *word)
+{
+    const struct partition_queue *queue = &accumulator->sender->queues[partition_index];
+    if (queue->is_muted || queue->in_flight_count >= options->in_flight_max) {
+        return PICK_SKIP;
+    }
+    *slot_index = sender_candidate(accumulator, partition_index);
+    if (*slot_index == NO_SLOT || accumulator->sender->notes[*slot_index].retry_at_ns > options->now_ns) {
+        return PICK_SKIP;
+    }
+    uint64_t size = slot_word_size(load_acquire_u64(&accumulator->arena->slots[*slot_index].word));
+    if (size_before > 0 && size_before + size > options->size_max) {
+        return PICK_STOP;
+    }
+    return batch_seal_for_drain(accumulator, *slot_index, word) ? PICK_TAKE : PICK_SKIP;
+}
+
+static void batch_put_in_flight(struct accumulator *accumulator, uint32_t slot_index)
+{
+    struct slot_note *note = &accumulator->sender->notes[slot_index];
+    note->is_in_flight = true;
+    accumulator->sender->queues[note->partition_index].in_flight_count++;
+    accumulator->sender->in_flight_count++;
+}
+
+uint32_t accumulator_drain(struct accumulator *accumulator, const struct drain_options *options,
+                           const uint32_t *partitions, uint32_t partition_count, struct drained_batch *batches,
+                           uint32_t *partitions_seen)
+{
+    uint64_t size = 0;
+    uint32_t count = 0;
+    uint32_t i = 0;
+    for (; i < partition_count; i++) {
+        uint32_t slot_index;
+        uint64_t word;
+        if (partitions[i] >= accumulator->arena->geometry.partition_count) {
+            continue;
+        }
+        enum pick pick = batch_pick(accumulator, options, partitions[i], size, &slot_index, &word);
+        if (pick == PICK_STOP) {
+            break;
+        }
+        if (pick == PICK_SKIP) {
+            continue;
+        }
+        batch_put_in_flight(accumulator, slot_index);
+        if (!batch_is_possible(accumulator, slot_index, word)) {
+            uint64_t seq = accumulator->sender->notes[slot_index].seq;
+            enum status status = accumulator_quarantine(accumulator, slot_index, seq);
+            CHECK(status == STATUS_OK);
+            (void)status;
+            continue;
+        }
+        batch_finish(accumulator->arena, slot_index, word, &batches[count]);
+        size += batches[count++].size;
+    }
+    *partitions_seen = i;
+    return count;
+}
+
+void accumulator_mute(struct accumulator *accumulator, uint32_t partition_index, bool is_muted)
+{
+    if (partition_index < accumulator->arena->geometry.partition_count) {
+        accumulator->sender->queues[partition_index].is_muted = is_muted;
+    }
+}
+
+void accumulator_set_producer_id(struct accumulator *accumulator, int64_t producer_id, int16_t producer_epoch)
+{
+    struct globals *globals = accumulator->arena->globals;
+    store_relaxed_u32(&globals->producer_epoch, (uint16_t)producer_epoch);
+    store_release_u64(&globals->producer_id, (uint64_t)producer_id);
+}
+
+void accumulator_sender_statistics(const struct accumulator *accumulator, struct sender_statistics *statistics)
+{
+    const struct sender_half *half = accumulator->sender;
+    *statistics = (struct sender_statistics){.queued_count = half->queued_count,
+                                             .in_flight_count = half->in_flight_count,
+                                             .deferred_count = half->deferred.count,
+                                             .active_partition_count = half->active_count};
+}

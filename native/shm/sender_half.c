@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "shm/sender_half.h"
+
+#include <stdlib.h>
+
+#include "base/point.h"
+#include "format/sequence.h"
+#include "shm/counters.h"
+#include "shm/process.h"
+
+/* ---- memory ---- */
+
+void sender_half_free(struct sender_half *half)
+{
+    if (half == NULL) {
+        return;
+    }
+    free(half->notes);
+    free(half->queues);
+    free(half->active);
+    free(half->watched.slots);
+    free(half->deferred.slots);
+    free(half->repaired_generation);
+    free(half);
+}
+
+enum status sender_half_new(const struct arena *arena, struct sender_half **result, struct error *error)
+{
+    const struct geometry *geometry = &arena->geometry;
+    struct sender_half *half = calloc(1, sizeof *half);
+    if (half != NULL) {
+        half->notes = calloc(geometry->slot_count, sizeof *half->notes);
+        half->queues = calloc(geometry->partition_count, sizeof *half->queues);
+        half->active = calloc(geometry->partition_count, sizeof *half->active);
+        half->watched.slots = calloc(geometry->slot_count, sizeof *half->watched.slots);
+        half->deferred.slots = calloc(geometry->slot_count, sizeof *half->deferred.slots);
+        half->repaired_generation = calloc(geometry->process_count, sizeof *half->repaired_generation);
+    }
+    if (half == NULL || half->notes == NULL || half->queues == NULL || half->active == NULL ||
+        half->watched.slots == NULL || half->deferred.slots == NULL || half->repaired_generation == NULL) {
+        sender_half_free(half);
+        return error_set(error, STATUS_OS, "no memory for the sender's queues");
+    }
+    *result = half;
+    return STATUS_OK;
+}
+
+/* ---- queues ---- */
+
+static void queue_activate(struct sender_half *half, uint32_t partition_index)
+{
+    struct partition_queue *queue = &half->queues[partition_index];
+    if (queue->active_position == 0) {
+        half->active[half->active_count++] = partition_index;
+        queue->active_position = half->active_count;
+    }
+}
+
+static void queue_deactivate(struct sender_half *half, struct partition_queue *queue)
+{
+    uint32_t moved = half->active[--half->active_count];
+    half->active[queue->active_position - 1] = moved;
+    half->queues[moved].active_position = queue->active_position;
+    queue->active_position = 0;
+}
+
+/* By seq. Nearly always at the end; a producer that was stopped while it opened a batch comes late with a lower one. */
+static void queue_insert(struct sender_half *half, struct partition_queue *queue, uint32_t slot_index)
+{
+    struct slot_note *note = &half->notes[slot_index];
+    uint32_t *link = &queue->first;
+    if (queue->last != 0 && half->notes[queue->last - 1].seq < note->seq) {
+        link = &half->notes[queue->last - 1].next;
+    }
+    while (*link != 0 && half->notes[*link - 1].seq < note->seq) {
+        link = &half->notes[*link - 1].next;
+    }
+    note->next = *link;
+    *link = slot_index + 1;
+    if (note->next == 0) {
+        queue->last = slot_index + 1;
+    }
+}
+
+static void sender_enqueue(struct accumulator *accumulator, uint32_t slot_index)
+{
+    struct sender_half *half = accumulator->sender;
+    const struct slot_header *slot = &accumulator->arena->slots[slot_index];
+    uint32_t partition_index = slot->partition_index;
+    if (partition_index >= accumulator->arena->geometry.partition_count) {
+        error_log_record(accumulator->arena, STATUS_CORRUPT, "a batch names a partition that does not exist");
+        return;
+    }
+    half->notes[slot_index] =
+        (struct slot_note){.seq = slot->seq, .partition_index = partition_index, .is_queued = true};
+    queue_insert(half, &half->queues[partition_index], slot_index);
+    queue_activate(half, partition_index);
+    half->queued_count++;
+}
+
+void sender_unlink(struct accumulator *accumulator, uint32_t slot_index)
+{
+    struct sender_half *half = accumulator->sender;
+    struct slot_note *note = &half->notes[slot_index];
+    struct partition_queue *queue = &half->queues[note->partition_index];
+    uint32_t *link = &queue->first;
+    uint32_t before = 0;
+    while (*link != slot_index + 1) {
+        CHECK(*link != 0);
+        before = *link;
+        link = &half->notes[*link - 1].next;
+    }
+    *link = note->next;
+    if (queue->last == slot_index + 1) {
+        queue->last = before;
+    }
+    if (note->is_in_flight) {
+        queue->in_flight_count--;
+        half->in_flight_count--;
+    }
+    half->queued_count--;
+    *note = (struct slot_note){0};
+    if (queue->first == 0) {
+        queue_deactivate(half, queue);
+    }
+}
+
+/* ---- news ---- */
+
+static void list_add(struct slot_list *list, uint32_t slot_index)
+{
+    list->slots[list->count++] = slot_index;
+}
+
+void sender_note_slot(struct accumulator *accumulator, uint32_t slot_index)
+{
+    struct sender_half *half = accumulator->sender;
+    struct slot_note *note = &half->notes[slot_index];
+    if (note->is_queued) {
+        return;
+    }
+    switch (slot_word_state(load_acquire_u64(&accumulator->arena->slots[slot_index].word))) { /* P2 */
+    case SLOT_OPEN:
+    case SLOT_READY:
+        sender_enqueue(accumulator, slot_index);
+        break;
+    case SLOT_OWNED:
+    case SLOT_GRANT:
+        if (!note->is_watched) {
+            note->is_watched = true;
+            list_add(&half->watched, slot_index);
+        }
+        break;
+    case SLOT_DONE:
+        if (!note->is_deferred) {
+            note->is_deferred = true;
+            list_add(&half->deferred, slot_index);
+        }
+        break;
+    default:
+        break;
+    }
+}
+
+static void sender_look_at_watched(struct accumulator *accumulator)
+{
+    struct sender_half *half = accumulator->sender;
+    uint32_t count = half->watched.count;
+    half->watched.count = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        half->notes[half->watched.slots[i]].is_watched = false;
+        sender_note_slot(accumulator, half->watched.slots[i]); /* may put it back at a place already read */
+    }
+}
+
+void sender_collect_news(struct accumulator *accumulator)
+{
+    struct arena *arena = accumulator->arena;
+    sender_look_at_watched(accumulator);
+    for (uint32_t i = 0; i < arena->layout.bitmap_word_count; i++) {
+        if (load_relaxed_u64(&arena->news_hints[i]) == 0) {
+            continue;
+        }
+        uint64_t bits = exchange_u64(&arena->news_hints[i], 0);
+        for (; bits != 0; bits &= bits - 1) {
+            uint32_t slot_index = i * 64 + (uint32_t)__builtin_ctzll(bits);
+            if (slot_index < arena->geometry.slot_count) {
+                sender_note_slot(accumulator, slot_index);
+            }
+        }
+    }
+}
+
+uint32_t sender_candidate(struct accumulator *accumulator, uint32_t partition_index)
+{
+    struct sender_half *half = accumulator->sender;
+    uint32_t next = half->queues[partition_index].first;
+    while (next != 0) {
+        uint32_t slot_index = next - 1;
+        struct slot_note *note = &half->notes[slot_index];
+        next = note->next;
+        if (note->is_in_flight) {
+            continue;
+        }
+        enum slot_state state = slot_word_state(load_acquire_u64(&accumulator->arena->slots[slot_index].word));
+        if (state == SLOT_OPEN || state == SLOT_READY) {
+            return slot_index;
+        }
+        sender_unlink(accumulator, slot_index); /* an empty batch that was sealed, or taken back by its opener */
+        sender_note_slot(accumulator, slot_index);
+    }
+    return NO_SLOT;
+}
+
+/* ---- freeing ---- */
+
+void sender_free_slot(struct accumulator *accumulator, uint32_t slot_index, struct wake_set *wakes)
+{
+    struct sender_half *half = accumulator->sender;
+    barrier_store_load(); /* H2: DONE was stored before, the hazards are read after */
+    if (!process_anyone_writes(accumulator->arena, slot_index)) {
+        buffer_pool_free(accumulator->arena, slot_index, wakes);
+        return;
+    }
+    counter_add(accumulator->arena, COUNTER_FREES_DEFERRED, 1);
+    if (!half->notes[slot_index].is_deferred) {
+        half->notes[slot_index].is_deferred = true;
+        list_add(&half->deferred, slot_index);
+    }
+}
+
+void sender_free_deferred(struct accumulator *accumulator, struct wake_set *wakes)
+{
+    struct sender_half *half = accumulator->sender;
+    uint32_t count = half->deferred.count;
+    half->deferred.count = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t slot_index = half->deferred.slots[i];
+        half->notes[slot_index].is_deferred = false;
+        sender_free_slot(accumulator, slot_index, wakes);
+    }
+}
+
+/* ---- the role ---- */
+
+/* A batch that has a sequence already was perhaps transmitted: the next sequence starts behind it. */
+static void sequence_repair(struct arena *arena, const struct slot_header *slot, uint64_t word)
+{
+    struct partition_entry *partition = &arena->partitions[slot->partition_index];
+    uint32_t epoch = load_relaxed_u32(&slot->producer_epoch);
+    if (epoch == 0 || epoch != load_relaxed_u32(&partition->producer_epoch)) {
+        return;
+    }
+    int32_t base = (int32_t)load_relaxed_u32(&slot->base_sequence);
+    int32_t end = sequence_increment(base, (int32_t)slot_word_count(word));
+    if (sequence_is_before((int32_t)load_relaxed_u32(&partition->next_base_sequence), end)) {
+        store_relaxed_u32(&partition->next_base_sequence, (uint32_t)end);
+    }
+}
+
+/* What a dead sender had decided but not finished: an expired or aborted batch is never sent again. */
+static void result_repair(struct accumulator *accumulator, uint32_t slot_index)
+{
+    const struct batch_outcome outcome = {
+        .result = (enum batch_result)load_relaxed_u32(&accumulator->arena->slots[slot_index].result),
+        .base_offset = -1,
+        .log_append_time_ms = -1,
+    };
+    struct slot_note *note = &accumulator->sender->notes[slot_index];
+    if (outcome.result != RESULT_NONE && note->is_queued) {
+        note->is_in_flight = true;
+        accumulator->sender->queues[note->partition_index].in_flight_count++;
+        accumulator->sender->in_flight_count++;
+        enum status status = accumulator_complete(accumulator, slot_index, note->seq, &outcome, NULL);
+        CHECK(status == STATUS_OK);
+        (void)status;
+    }
+}
+
+static void sender_look_at_everything(struct accumulator *accumulator)
+{
+    struct arena *arena = accumulator->arena;
+    for (uint32_t i = 0; i < arena->geometry.slot_count; i++) {
+        uint64_t word = load_acquire_u64(&arena->slots[i].word);
+        sender_note_slot(accumulator, i);
+        if (slot_word_state(word) == SLOT_READY && accumulator->sender->notes[i].is_queued) {
+            sequence_repair(arena, &arena->slots[i], word);
+            result_repair(accumulator, i);
+        }
+    }
+}
+
+enum status accumulator_become_sender(struct accumulator *accumulator, struct error *error)
+{
+    struct arena *arena = accumulator->arena;
+    if (arena->owner == 0) {
+        return error_set(error, STATUS_DETACHED, "%s", status_sentence(STATUS_DETACHED));
+    }
+    struct sender_half *half;
+    RETURN_IF_FAILED(sender_half_new(arena, &half, error));
+    enum status status = process_take_sender_role(arena);
+    if (status != STATUS_OK) {
+        sender_half_free(half);
+        return error_set(error, status, "the arena has a living sender already");
+    }
+    POINT(sender_role_taken);
+    accumulator->owner = arena->owner;
+    accumulator->sender = half;
+    completion_repair(arena);
+    buffer_pool_repair(arena);
+    sender_look_at_everything(accumulator);
+    return STATUS_OK;
+}
+
+void accumulator_resign_sender(struct accumulator *accumulator)
+{
+    if (accumulator->sender == NULL) {
+        return;
+    }
+    sender_half_free(accumulator->sender);
+    accumulator->sender = NULL;
+    if (accumulator->arena->owner != 0 && accumulator->owner == accumulator->arena->owner) {
+        process_leave_sender_role(accumulator->arena);
+    }
+}

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the sender knows privately: a queue per partition, oldest batch first, and where each batch stands.
+ *
+ *   partition_queue      slot ── next ──> slot ── next ──> slot
+ *   (by seq, oldest      in flight        in flight         OPEN, still filling
+ *    first)
+ *
+ * All of it is a cache of the slot words. A batch gets here through the news hints: its producer sets the slot's bit while
+ * the slot is still OWNED, before OPEN, so no batch can be missed; the sender clears the bit, and looks at a slot that is
+ * not OPEN yet again and again (watched) until it is, or until it is somebody else's. A new sender looks at every slot once.
+ *
+ *   queued     OPEN or READY, in its partition's queue
+ *   watched    announced, not OPEN yet
+ *   deferred   DONE, but a living process may still be writing into it: freed when its hazard is gone
+ *   ended      its result is recorded (expired, aborted) while it is in flight: only its memory is still to be freed
+ */
+#ifndef SHM_SENDER_HALF_H
+#define SHM_SENDER_HALF_H
+
+#include "shm/accumulator.h"
+
+struct slot_note {
+    uint64_t seq;         /* valid while queued */
+    uint64_t retry_at_ns; /* not drained before */
+    uint32_t next;        /* slot index + 1 in the partition's queue */
+    uint32_t partition_index;
+    bool is_queued;
+    bool is_in_flight;
+    bool is_ended;
+    bool is_watched;
+    bool is_deferred;
+};
+
+struct partition_queue {
+    uint32_t first; /* slot index + 1 */
+    uint32_t last;
+    uint32_t active_position; /* place in `active` + 1; 0: not there */
+    uint32_t in_flight_count;
+    bool is_muted;
+};
+
+struct slot_list {
+    uint32_t *slots;
+    uint32_t count;
+};
+
+struct sender_half {
+    struct slot_note *notes;        /* slot_count */
+    struct partition_queue *queues; /* partition_count */
+    uint32_t *active;               /* partitions whose queue is not empty */
+    uint32_t active_count;
+    struct slot_list watched;
+    struct slot_list deferred;
+    uint32_t *repaired_generation; /* process_count: generation + 1 whose death was already repaired */
+    uint32_t queued_count;
+    uint32_t in_flight_count;
+};
+
+enum status sender_half_new(const struct arena *arena, struct sender_half **half, struct error *error) MUST_USE;
+void sender_half_free(struct sender_half *half);
+
+/* Looks at a slot's word and puts it where it belongs (queue, watched, deferred, nowhere). */
+void sender_note_slot(struct accumulator *accumulator, uint32_t slot_index);
+
+/* News hints and watched slots. */
+void sender_collect_news(struct accumulator *accumulator);
+
+/* Takes a batch out of its queue. */
+void sender_unlink(struct accumulator *accumulator, uint32_t slot_index);
+
+/* Drops from the front what is neither OPEN nor READY any more; answers the first batch not in flight, or NO_SLOT. */
+uint32_t sender_candidate(struct accumulator *accumulator, uint32_t partition_index);
+
+/* A DONE slot: freed now, or kept in `deferred` until no hazard names it. */
+void sender_free_slot(struct accumulator *accumulator, uint32_t slot_index, struct wake_set *wakes);
+void sender_free_deferred(struct accumulator *accumulator, struct wake_set *wakes);
+
+#endif
