@@ -4,8 +4,9 @@
  * Feeding n bytes multiplies the register by x^8n and adds what the bytes alone would give. Hence:
  *
  *   two parts     crc(A B) = crc(A) * x^(8 |B|) + crc(B); with the inversions at both ends of a CRC this stays true
- *   three lanes   the crc32 instruction answers after 3 cycles but starts every cycle. So long input is read as three
- *                 lanes of equal size side by side, and the lanes are joined by the rule above.
+ *   three lanes   the crc32 instruction answers after 3 cycles but starts every cycle. So input is read as three lanes
+ *                 side by side, which are joined by the rule above. What three does not divide is read by the third
+ *                 lane while the other two are being joined.
  *   multiplying   a carry-less product of two registers is a reversed 63-bit polynomial; feeding it as 8 bytes to an
  *                 empty register reduces it and multiplies it by x^33 on the way. So a factor x^8n is kept as
  *                 x^(8n - 33), and `advance` is one product and one crc32.
@@ -40,7 +41,7 @@ static inline uint64_t load_word(const uint8_t *bytes)
     return word;
 }
 
-/* ---- with tables: slicing by 8 ---- */
+/* ---- with tables: eight bytes at a time (slicing by 8) ---- */
 
 static uint32_t table_extend_word(uint32_t crc, uint64_t word)
 {
@@ -76,7 +77,7 @@ static uint32_t table_advance(uint32_t crc, uint32_t factor)
     return table_extend_word(0, table_product(crc, factor));
 }
 
-/* ---- with instructions ---- */
+/* ---- with instructions: what differs between machines, then what does not ---- */
 
 #if defined(__x86_64__)
 
@@ -94,9 +95,9 @@ HARDWARE static inline uint32_t extend_byte(uint32_t crc, uint8_t byte)
     return _mm_crc32_u8(crc, byte);
 }
 
-HARDWARE static inline uint32_t extend_four(uint32_t crc, uint32_t four)
+HARDWARE static inline uint32_t extend_half_word(uint32_t crc, uint32_t half_word)
 {
-    return _mm_crc32_u32(crc, four);
+    return _mm_crc32_u32(crc, half_word);
 }
 
 HARDWARE static inline uint32_t extend_word(uint32_t crc, uint64_t word)
@@ -120,7 +121,7 @@ HARDWARE static inline uint64_t carryless_product(uint32_t a, uint32_t b)
 
 static bool hardware_detect(void)
 {
-    const unsigned long needed = 1ul << 7 | 1ul << 4; /* HWCAP_CRC32, HWCAP_PMULL */
+    const unsigned long needed = HWCAP_CRC32 | HWCAP_PMULL;
     return (getauxval(AT_HWCAP) & needed) == needed;
 }
 
@@ -129,9 +130,9 @@ HARDWARE static inline uint32_t extend_byte(uint32_t crc, uint8_t byte)
     return __crc32cb(crc, byte);
 }
 
-HARDWARE static inline uint32_t extend_four(uint32_t crc, uint32_t four)
+HARDWARE static inline uint32_t extend_half_word(uint32_t crc, uint32_t half_word)
 {
-    return __crc32cw(crc, four);
+    return __crc32cw(crc, half_word);
 }
 
 HARDWARE static inline uint32_t extend_word(uint32_t crc, uint64_t word)
@@ -144,6 +145,8 @@ HARDWARE static inline uint64_t carryless_product(uint32_t a, uint32_t b)
     return vgetq_lane_u64(vreinterpretq_u64_p128(vmull_p64(a, b)), 0);
 }
 
+#else
+#error "crc32c knows x86-64 and arm64"
 #endif
 
 HARDWARE static uint32_t hardware_advance(uint32_t crc, uint32_t factor)
@@ -157,9 +160,9 @@ HARDWARE static inline uint32_t extend_one_lane(uint32_t crc, const uint8_t *byt
         crc = extend_word(crc, load_word(bytes));
     }
     if ((size & 4) != 0) {
-        uint32_t four;
-        memcpy(&four, bytes, sizeof four);
-        crc = extend_four(crc, four);
+        uint32_t half_word;
+        memcpy(&half_word, bytes, sizeof half_word);
+        crc = extend_half_word(crc, half_word);
         bytes += 4;
     }
     for (size &= 3; size > 0; size--) {
