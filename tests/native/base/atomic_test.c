@@ -62,8 +62,12 @@ TEST(counters_wrap_without_a_word)
     EXPECT_EQ_U64(load_relaxed_u64(&wide), 1);
 }
 
+struct flag {
+    _Alignas(64) atomic_u64 value; /* a line of its own, so that a store takes long enough to be overtaken */
+};
+
 struct shared {
-    atomic_u64 flags[2];
+    struct flag flags[2];
     atomic_u32 round_started[2];
     uint64_t plain;     /* guarded by what the test in question promises */
     uint64_t missed[2]; /* the Dekker pair: side i did not see the other's flag */
@@ -94,14 +98,14 @@ static void *pass_messages(void *argument)
     struct shared *shared = side->shared;
     unsigned spin_count = 0;
     for (uint64_t turn = side->index; turn < ROUND_COUNT; turn += 2) {
-        while (load_acquire_u64(&shared->flags[0]) != turn) {
+        while (load_acquire_u64(&shared->flags[0].value) != turn) {
             spin_or_yield(&spin_count);
         }
         if (shared->plain != turn) {
             add_u64(&shared->failures, 1);
         }
         shared->plain = turn + 1;
-        store_release_u64(&shared->flags[0], turn + 1);
+        store_release_u64(&shared->flags[0].value, turn + 1);
     }
     return NULL;
 }
@@ -120,12 +124,12 @@ static void *count_under_a_lock(void *argument)
     unsigned spin_count = 0;
     for (unsigned round = 0; round < ROUND_COUNT; round++) {
         uint64_t unlocked = 0;
-        while (!cas_u64(&shared->flags[0], &unlocked, 1)) {
+        while (!cas_u64(&shared->flags[0].value, &unlocked, 1)) {
             unlocked = 0;
             spin_or_yield(&spin_count);
         }
         shared->plain++;
-        store_release_u64(&shared->flags[0], 0);
+        store_release_u64(&shared->flags[0].value, 0);
     }
     return NULL;
 }
@@ -166,13 +170,13 @@ static void *play_dekker(void *argument)
     struct shared *shared = side->shared;
     for (uint32_t round = 0; round < ROUND_COUNT; round++) {
         meet(shared, 3 * round + 1, side->index);
-        raise_flag(&shared->flags[side->index], (round + side->index) % 3);
-        shared->missed[side->index] = load_relaxed_u64(&shared->flags[1 - side->index]) == 0;
+        raise_flag(&shared->flags[side->index].value, (round + side->index) % 3);
+        shared->missed[side->index] = load_relaxed_u64(&shared->flags[1 - side->index].value) == 0;
         meet(shared, 3 * round + 2, side->index);
         if (side->index == 0 && shared->missed[0] && shared->missed[1]) {
             add_u64(&shared->failures, 1);
         }
-        store_relaxed_u64(&shared->flags[side->index], 0);
+        store_relaxed_u64(&shared->flags[side->index].value, 0);
         meet(shared, 3 * round + 3, side->index);
     }
     return NULL;
