@@ -12,7 +12,7 @@
 #include <pthread.h>
 #include <sched.h>
 
-enum { ROUND_COUNT = 100000, SPIN_COUNT_MAX = 200 };
+enum { ROUND_COUNT = 200000, SPIN_COUNT_MAX = 200 };
 
 /* Spins while the other side runs; where both share one core, spinning longer would cost a time slice a turn. */
 static void spin_or_yield(unsigned *spin_count)
@@ -170,7 +170,7 @@ static void *play_dekker(void *argument)
     struct shared *shared = side->shared;
     for (uint32_t round = 0; round < ROUND_COUNT; round++) {
         meet(shared, 3 * round + 1, side->index);
-        raise_flag(&shared->flags[side->index].value, (round + side->index) % 3);
+        raise_flag(&shared->flags[side->index].value, (side->index == 0 ? round : round / 3) % 3);
         shared->missed[side->index] = load_relaxed_u64(&shared->flags[1 - side->index].value) == 0;
         meet(shared, 3 * round + 2, side->index);
         if (side->index == 0 && shared->missed[0] && shared->missed[1]) {
