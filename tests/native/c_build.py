@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds C test programs: the core without Python (base, format, shm) plus one test file, in several variants.
+"""Builds C test programs, in several variants: one test file and what it uses of its layer and of those below.
 
-Objects are named by a hash of all that shapes them (source, headers, flags, compiler), so that they are built once,
-are right for ever, and can be shared by parallel test workers; a lock file per output keeps two workers from building
-the same one.
+The core comes as a library per layer, so that a test of a lower layer proves that this layer stands alone, and the
+tests of a finished module run while its neighbour is being written.
+
+Objects are named by a hash of all that shapes them (source and its path, headers, flags, compiler), so that they are
+built once, are right for ever, and can be shared by parallel test workers; a lock file per output keeps two workers
+from building the same one.
 """
 
 from __future__ import annotations
@@ -36,6 +39,10 @@ TSAN_LINE = "/* runs under: tsan */"
 RUN_SECONDS_MAX = 120
 
 
+class BuildError(Exception):
+    """A program cannot be built; the message is what the compiler said."""
+
+
 @dataclass(frozen=True)
 class Variant:
     """One way to build and run a test program."""
@@ -65,9 +72,17 @@ def compiler() -> list[str]:
     return shlex.split(os.environ.get("CC", "gcc"))
 
 
-def core_sources() -> list[Path]:
-    """Every C file that compiles without Python.h."""
-    return sorted(path for layer in LAYERS for path in (ROOT / "native" / layer).glob("**/*.c"))
+def layers_of(test: Path) -> tuple[str, ...]:
+    """The layers a test may use, the highest first: its own, which is the name of its folder, and those below."""
+    own = test.parent.name
+    if own not in LAYERS:
+        raise BuildError(f"{test} is in none of the layers {', '.join(LAYERS)}: move it into a folder of that name")
+    return tuple(reversed(LAYERS[: LAYERS.index(own) + 1]))
+
+
+def layer_sources(layer: str) -> list[Path]:
+    """Every C file of a layer."""
+    return sorted((ROOT / "native" / layer).glob("**/*.c"))
 
 
 @functools.cache
@@ -87,45 +102,48 @@ def _key(parts: Iterable[bytes]) -> str:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(f"{path}.lock", "w", encoding="ascii") as lock:
+    folder = path.parent / "locks"
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / path.name).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
-class BuildError(Exception):
-    """The compiler refused; the message is what it said."""
-
-
-def _run_compiler(arguments: Iterable[str | Path], target: Path) -> None:
-    """Makes `target` if it is not there yet, whole or not at all."""
+def _make(target: Path, command: list[str], inputs: Iterable[Path]) -> Path:
+    """Runs `command target inputs` if the target is not there yet; the target appears whole or not at all."""
     with _locked(target):
-        if target.exists():
-            return
-        unfinished = target.with_suffix(".unfinished")
-        command = [*compiler(), *map(str, arguments), "-o", str(unfinished)]
-        result = subprocess.run(command, capture_output=True, text=True)
-        if result.returncode != 0:
-            raise BuildError(f"{shlex.join(command)}\n{result.stderr}")
-        unfinished.rename(target)
+        if not target.exists():
+            unfinished = target.with_name(f"{target.name}.unfinished")
+            unfinished.unlink(missing_ok=True)
+            whole_command = [*command, str(unfinished), *map(str, inputs)]
+            result = subprocess.run(whole_command, capture_output=True, text=True)
+            if result.returncode != 0:
+                raise BuildError(f"{shlex.join(whole_command)}\n{result.stderr}")
+            unfinished.rename(target)
+    return target
 
 
 def build_object(source: Path, variant: Variant) -> Path:
     """Compiles one file, or finds it compiled."""
-    flags = (*COMMON_FLAGS, *variant.flags)
-    key = _key([_surroundings(), " ".join(flags).encode(), source.read_bytes()])
+    flags = [*COMMON_FLAGS, *variant.flags]
+    key = _key([_surroundings(), " ".join(flags).encode(), str(source).encode(), source.read_bytes()])
     target = CACHE / variant.name / f"{source.parent.name}-{source.stem}-{key}.o"
-    _run_compiler([*flags, "-c", source], target)
-    return target
+    return _make(target, [*compiler(), *flags, "-c", "-o"], [source])
+
+
+def build_library(layer: str, variant: Variant) -> Path:
+    """Compiles a layer into a static library, or finds it built."""
+    objects = [build_object(source, variant) for source in layer_sources(layer)]
+    key = _key(path.name.encode() for path in objects)
+    return _make(CACHE / variant.name / f"{layer}-{key}.a", ["ar", "rcs"], objects)
 
 
 def build_program(test: Path, variant: Variant) -> Path:
-    """Compiles a test file and links it with the core, or finds it built."""
-    objects = [build_object(source, variant) for source in (test, *core_sources())]
-    key = _key(path.name.encode() for path in objects)
+    """Compiles a test file and links it with its layers, or finds it built."""
+    parts = [build_object(test, variant), *(build_library(layer, variant) for layer in layers_of(test))]
+    key = _key(path.name.encode() for path in parts)
     target = CACHE / variant.name / f"{test.parent.name}-{test.stem}-{key}"
-    _run_compiler([*LANGUAGE_FLAGS, *variant.flags, *objects], target)
-    return target
+    return _make(target, [*compiler(), *LANGUAGE_FLAGS, *variant.flags, "-o"], parts)
 
 
 def _build_probe(variant: Variant) -> Path:
@@ -133,8 +151,7 @@ def _build_probe(variant: Variant) -> Path:
     with _locked(source):
         source.write_text("int main(void) { return 0; }\n", encoding="ascii")
     target = source.with_name(f"probe-{_key([_surroundings()])}")
-    _run_compiler([*variant.flags, source], target)
-    return target
+    return _make(target, [*compiler(), *variant.flags, "-o"], [source])
 
 
 @functools.cache

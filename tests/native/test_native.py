@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -38,15 +37,18 @@ def test_program(program: Path, variant: Variant) -> None:
     assert result.returncode == 0, f"{result.stdout}{result.stderr}"
 
 
-def write_program(folder: Path, text: str) -> Path:
-    program = folder / "planted_test.c"
-    program.write_text(text, encoding="ascii")
+def plant(name: str, text: str) -> Path:
+    """Writes a test program of layer base, always to the same place, so that it is built once."""
+    program = c_build.CACHE / "planted" / "base" / f"{name}_test.c"
+    program.parent.mkdir(parents=True, exist_ok=True)
+    if not program.exists() or program.read_text(encoding="ascii") != text:
+        program.write_text(text, encoding="ascii")
     return program
 
 
-def test_a_failed_expectation_fails_the_program_and_says_where(tmp_path: Path) -> None:
-    program = write_program(
-        tmp_path,
+def test_a_failed_expectation_fails_the_program_and_says_where() -> None:
+    program = plant(
+        "failing",
         '#include "testing.h"\n'
         "TEST(numbers) { EXPECT_EQ_U64(1 + 1, 3); }\n"
         "TEST(conditions) { EXPECT(1 > 2); }\n"
@@ -63,9 +65,9 @@ def test_a_failed_expectation_fails_the_program_and_says_where(tmp_path: Path) -
     assert result.stdout == "3 run, 3 expectations failed\n"
 
 
-def test_an_argument_selects_tests_by_name(tmp_path: Path) -> None:
-    program = write_program(
-        tmp_path,
+def test_an_argument_selects_tests_by_name() -> None:
+    program = plant(
+        "selected",
         '#include "testing.h"\nTEST(good) { EXPECT(1); }\nTEST(bad) { EXPECT(0); }\nRUN_ALL()\n',
     )
     assert run_program(program, PLAIN, "good").returncode == 0
@@ -74,25 +76,23 @@ def test_an_argument_selects_tests_by_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("variant", "body", "report"),
+    ("name", "body", "report"),
     [
-        (ASAN, "char *volatile bytes = malloc(8); free(bytes); return bytes[0];", "heap-use-after-free"),
-        (ASAN, "volatile int big = 2147483647; return big + 1 == 0;", "signed integer overflow"),
-        (ASAN, "volatile int one = 0; CHECK_EXPENSIVE(one == 1); return 0;", "check failed: one == 1"),
+        ("freed", "char *volatile bytes = malloc(8); free(bytes); return bytes[0];", "heap-use-after-free"),
+        ("overflow", "volatile int big = 2147483647; return big + 1 == 0;", "signed integer overflow"),
+        ("check", "volatile int one = 0; CHECK_EXPENSIVE(one == 1); return 0;", "check failed: one == 1"),
     ],
 )
-def test_sanitizers_and_checks_are_on(tmp_path: Path, variant: Variant, body: str, report: str) -> None:
-    program = write_program(
-        tmp_path, f'#include "base/check.h"\n#include <stdlib.h>\nint main(void)\n{{\n    {body}\n}}\n'
-    )
-    result = run_program(program, variant)
+def test_sanitizers_and_checks_are_on(name: str, body: str, report: str) -> None:
+    program = plant(name, f'#include "base/check.h"\n#include <stdlib.h>\nint main(void)\n{{\n    {body}\n}}\n')
+    result = run_program(program, ASAN)
     assert result.returncode != 0
     assert report in result.stderr
 
 
-def test_the_thread_sanitizer_is_on(tmp_path: Path) -> None:
-    program = write_program(
-        tmp_path,
+def test_the_thread_sanitizer_is_on() -> None:
+    program = plant(
+        "race",
         "#include <pthread.h>\n"
         "static int shared;\n"
         "static void *touch(void *unused) { shared++; return unused; }\n"
@@ -107,21 +107,26 @@ def test_the_thread_sanitizer_is_on(tmp_path: Path) -> None:
     assert "data race" in result.stderr
 
 
-def test_the_line_in_a_file_chooses_the_thread_sanitizer(tmp_path: Path) -> None:
-    with_line = write_program(tmp_path, f"{c_build.TSAN_LINE}\nint main(void) {{ return 0; }}\n")
-    assert TSAN in c_build.variants_of(with_line)
-    without_line = write_program(tmp_path, "int main(void) { return 0; }\n")
-    assert TSAN not in c_build.variants_of(without_line)
+def test_the_line_in_a_file_chooses_the_thread_sanitizer() -> None:
+    assert TSAN in c_build.variants_of(plant("with_line", f"{c_build.TSAN_LINE}\nint main(void) {{ return 0; }}\n"))
+    assert TSAN not in c_build.variants_of(plant("without_line", "int main(void) { return 0; }\n"))
 
 
-def test_code_the_compiler_warns_of_is_not_built(tmp_path: Path) -> None:
-    program = write_program(tmp_path, "int main(void)\n{\n    int unused;\n    return 0;\n}\n")
+def test_code_the_compiler_warns_of_is_not_built() -> None:
+    program = plant("warning", "int main(void)\n{\n    int unused;\n    return 0;\n}\n")
     with pytest.raises(BuildError, match="unused"):
         c_build.build_program(program, PLAIN)
 
 
-def test_every_layer_with_c_files_is_part_of_the_core() -> None:
-    layers = {path.parent.name for path in c_build.core_sources()}
-    assert "base" in layers
-    assert "python" not in layers
-    assert shutil.which(c_build.compiler()[0]) is not None
+def test_a_test_cannot_use_a_layer_above_its_own() -> None:
+    assert c_build.layers_of(TESTS / "base" / "x_test.c") == ("base",)
+    assert c_build.layers_of(TESTS / "shm" / "x_test.c") == ("shm", "format", "base")
+    with pytest.raises(BuildError, match="none of the layers"):
+        c_build.layers_of(TESTS / "elsewhere" / "x_test.c")
+
+
+def test_a_changed_source_is_compiled_again() -> None:
+    before = c_build.build_program(plant("changing", "int main(void) { return 0; }\n"), PLAIN)
+    after = c_build.build_program(plant("changing", "int main(void) { return 3; }\n"), PLAIN)
+    assert subprocess.run([before]).returncode == 0
+    assert subprocess.run([after]).returncode == 3
