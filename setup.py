@@ -28,6 +28,8 @@ ROOT = Path(__file__).resolve().parent
 
 LANGUAGE_FLAGS = ["-std=c11", "-D_GNU_SOURCE", "-fvisibility=hidden", "-pthread"]
 WARNING_FLAGS = ["-Wall", "-Wextra", "-Werror", "-Wshadow", "-Wconversion"]
+# Nothing of a static library (gcov's, for one) is exported either.
+LINK_FLAGS = ["-pthread", "-Wl,--exclude-libs,ALL"]
 
 
 def native_sources() -> list[str]:
@@ -99,7 +101,7 @@ def native_extension() -> Extension:
         depends=native_headers(),
         include_dirs=["native"],
         extra_compile_args=[*python_header_flags(), *LANGUAGE_FLAGS, *WARNING_FLAGS, *flags],
-        extra_link_args=["-pthread", *flags],
+        extra_link_args=[*LINK_FLAGS, *flags],
     )
 
 
