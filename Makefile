@@ -49,6 +49,7 @@ clean:
 
 # The last word of a build: everything installed, the extension in place beside its Python modules.
 $(INSTALLED): $(VENV)/bin/python $(SOURCES) $(SWITCHES)
+	$(VENV)/bin/python -m pip install --quiet 'setuptools>=77'
 	$(VENV)/bin/python -m pip install --quiet --no-build-isolation --editable '.[test,dev]'
 	@touch $@
 
@@ -70,7 +71,6 @@ $(VENV)/bin/python:
 	$(call need,$(PYTHON) -c 'import ensurepip',python3-venv)
 	$(call need,$(PYTHON) -c 'import sysconfig; open(sysconfig.get_path("include") + "/Python.h")',python3-dev)
 	$(PYTHON) -m venv $(VENV)
-	$(VENV)/bin/python -m pip install --quiet 'setuptools>=77'
 
 # Changes only when a switch of setup.py changed since the last build.
 $(SWITCHES): $(VENV)/bin/python FORCE
