@@ -4,8 +4,9 @@
  * Feeding n bytes multiplies the register by x^8n and adds what the bytes alone would give. Hence:
  *
  *   two parts     crc(A B) = crc(A) * x^(8 |B|) + crc(B); with the inversions at both ends of a CRC this stays true
- *   three lanes   the crc32 instruction answers after 3 cycles but starts every cycle. So long input is read as three
- *                 lanes of equal size side by side, and the lanes are joined by the rule above.
+ *   three lanes   the crc32 instruction answers after 3 cycles but starts every cycle. So input is read as three lanes
+ *                 side by side, which are joined by the rule above. What three does not divide is read by the third
+ *                 lane while the other two are being joined.
  *   multiplying   a carry-less product of two registers is a reversed 63-bit polynomial; feeding it as 8 bytes to an
  *                 empty register reduces it and multiplies it by x^33 on the way. So a factor x^8n is kept as
  *                 x^(8n - 33), and `advance` is one product and one crc32.
@@ -15,8 +16,9 @@
 #include <string.h>
 
 enum {
-    LANE_WORDS_MAX = 128, /* 8-byte words: three lanes are 3 KiB and stay in the first-level cache */
-    LANE_PASS_MIN = 144,  /* bytes below which one lane is faster (measured) */
+    LANE_WORDS_MAX = 128, /* words of 8 bytes */
+    PASS_SIZE = 3 * 8 * LANE_WORDS_MAX,
+    THREE_LANES_SIZE_MIN = 72, /* below, one lane is faster (measured) */
 };
 
 static const uint32_t polynomial = 0x82f63b78;
@@ -27,11 +29,8 @@ static uint32_t table[8][256];
 /* nibble_factor[i][n]: the factor for n * 16^i bytes. */
 static uint32_t nibble_factor[16][16];
 
-/* The factors for one lane and for two lanes of so many words. */
-static struct lane_factor {
-    uint32_t one;
-    uint32_t two;
-} lane_factor[LANE_WORDS_MAX + 1];
+/* byte_factor[n]: the factor for n bytes, as many as can follow the first lane. */
+static uint32_t byte_factor[2 * 8 * LANE_WORDS_MAX + 24];
 
 bool crc32c_hardware_present;
 
@@ -42,7 +41,7 @@ static inline uint64_t load_word(const uint8_t *bytes)
     return word;
 }
 
-/* ---- with tables: slicing by 8 ---- */
+/* ---- with tables: eight bytes at a time (slicing by 8) ---- */
 
 static uint32_t table_extend_word(uint32_t crc, uint64_t word)
 {
@@ -78,7 +77,7 @@ static uint32_t table_advance(uint32_t crc, uint32_t factor)
     return table_extend_word(0, table_product(crc, factor));
 }
 
-/* ---- with instructions ---- */
+/* ---- with instructions: what differs between machines, then what does not ---- */
 
 #if defined(__x86_64__)
 
@@ -94,6 +93,11 @@ static bool hardware_detect(void)
 HARDWARE static inline uint32_t extend_byte(uint32_t crc, uint8_t byte)
 {
     return _mm_crc32_u8(crc, byte);
+}
+
+HARDWARE static inline uint32_t extend_half_word(uint32_t crc, uint32_t half_word)
+{
+    return _mm_crc32_u32(crc, half_word);
 }
 
 HARDWARE static inline uint32_t extend_word(uint32_t crc, uint64_t word)
@@ -117,13 +121,18 @@ HARDWARE static inline uint64_t carryless_product(uint32_t a, uint32_t b)
 
 static bool hardware_detect(void)
 {
-    const unsigned long needed = 1ul << 7 | 1ul << 4; /* HWCAP_CRC32, HWCAP_PMULL */
+    const unsigned long needed = HWCAP_CRC32 | HWCAP_PMULL;
     return (getauxval(AT_HWCAP) & needed) == needed;
 }
 
 HARDWARE static inline uint32_t extend_byte(uint32_t crc, uint8_t byte)
 {
     return __crc32cb(crc, byte);
+}
+
+HARDWARE static inline uint32_t extend_half_word(uint32_t crc, uint32_t half_word)
+{
+    return __crc32cw(crc, half_word);
 }
 
 HARDWARE static inline uint32_t extend_word(uint32_t crc, uint64_t word)
@@ -136,6 +145,8 @@ HARDWARE static inline uint64_t carryless_product(uint32_t a, uint32_t b)
     return vgetq_lane_u64(vreinterpretq_u64_p128(vmull_p64(a, b)), 0);
 }
 
+#else
+#error "crc32c knows x86-64 and arm64"
 #endif
 
 HARDWARE static uint32_t hardware_advance(uint32_t crc, uint32_t factor)
@@ -143,37 +154,51 @@ HARDWARE static uint32_t hardware_advance(uint32_t crc, uint32_t factor)
     return extend_word(0, carryless_product(crc, factor));
 }
 
-HARDWARE static uint32_t extend_three_lanes(uint32_t crc, const uint8_t *bytes, size_t lane_words)
+HARDWARE static inline uint32_t extend_one_lane(uint32_t crc, const uint8_t *bytes, size_t size)
 {
-    const uint8_t *first_end = bytes + 8 * lane_words;
+    for (; size >= 8; size -= 8, bytes += 8) {
+        crc = extend_word(crc, load_word(bytes));
+    }
+    if ((size & 4) != 0) {
+        uint32_t half_word;
+        memcpy(&half_word, bytes, sizeof half_word);
+        crc = extend_half_word(crc, half_word);
+        bytes += 4;
+    }
+    for (size &= 3; size > 0; size--) {
+        crc = extend_byte(crc, *bytes++);
+    }
+    return crc;
+}
+
+/* Lanes one and two have lane_words words each, lane three has those and rest_size bytes more. */
+HARDWARE static inline uint32_t extend_three_lanes(uint32_t crc, const uint8_t *bytes, size_t lane_words,
+                                                   size_t rest_size)
+{
     size_t lane_size = 8 * lane_words;
+    const uint8_t *first_end = bytes + lane_size;
     uint32_t crc_second = 0, crc_third = 0;
     for (; bytes < first_end; bytes += 8) {
         crc = extend_word(crc, load_word(bytes));
         crc_second = extend_word(crc_second, load_word(bytes + lane_size));
         crc_third = extend_word(crc_third, load_word(bytes + 2 * lane_size));
     }
-    struct lane_factor factor = lane_factor[lane_words];
-    return extend_word(0, carryless_product(crc, factor.two) ^ carryless_product(crc_second, factor.one)) ^ crc_third;
+    uint64_t joined = carryless_product(crc, byte_factor[2 * lane_size + rest_size]) ^
+                      carryless_product(crc_second, byte_factor[lane_size + rest_size]);
+    return extend_word(0, joined) ^ extend_one_lane(crc_third, bytes + 2 * lane_size, rest_size);
 }
 
 HARDWARE uint32_t crc32c_extend_hardware(uint32_t crc, const void *bytes, size_t size)
 {
     const uint8_t *next = bytes;
     crc = ~crc;
-    while (size >= LANE_PASS_MIN) {
-        size_t lane_words = size < 24 * LANE_WORDS_MAX ? size / 24 : LANE_WORDS_MAX;
-        crc = extend_three_lanes(crc, next, lane_words);
-        next += 24 * lane_words;
-        size -= 24 * lane_words;
+    for (; size >= PASS_SIZE; size -= PASS_SIZE, next += PASS_SIZE) {
+        crc = extend_three_lanes(crc, next, LANE_WORDS_MAX, 0);
     }
-    for (; size >= 8; size -= 8, next += 8) {
-        crc = extend_word(crc, load_word(next));
+    if (size >= THREE_LANES_SIZE_MIN) {
+        return ~extend_three_lanes(crc, next, size / 24, size % 24);
     }
-    for (; size > 0; size--) {
-        crc = extend_byte(crc, *next++);
-    }
-    return ~crc;
+    return ~extend_one_lane(crc, next, size);
 }
 
 /* ---- joining ---- */
@@ -222,12 +247,21 @@ static void fill_table(void)
     }
 }
 
-static void fill_nibble_factors(void)
+static void fill_byte_factors(void)
 {
     uint32_t factor = UINT32_C(1) << 31;
-    for (unsigned i = 0; i < 33 - 8; i++) {
+    for (unsigned i = 0; i < 33; i++) {
         factor = divided_by_x(factor);
     }
+    for (size_t size = 0; size < sizeof byte_factor / sizeof *byte_factor; size++) {
+        byte_factor[size] = factor;
+        factor = factor >> 8 ^ table[0][factor & 255];
+    }
+}
+
+static void fill_nibble_factors(void)
+{
+    uint32_t factor = byte_factor[1];
     for (unsigned i = 0; i < 16; i++) {
         nibble_factor[i][1] = factor;
         for (unsigned n = 2; n < 16; n++) {
@@ -237,19 +271,10 @@ static void fill_nibble_factors(void)
     }
 }
 
-static void fill_lane_factors(void)
-{
-    lane_factor[1] = (struct lane_factor){.one = nibble_factor[0][8], .two = nibble_factor[1][1]};
-    for (unsigned words = 2; words <= LANE_WORDS_MAX; words++) {
-        lane_factor[words].one = table_advance(lane_factor[words - 1].one, lane_factor[1].one);
-        lane_factor[words].two = table_advance(lane_factor[words - 1].two, lane_factor[1].two);
-    }
-}
-
 __attribute__((constructor)) static void crc32c_prepare(void)
 {
     fill_table();
+    fill_byte_factors();
     fill_nibble_factors();
-    fill_lane_factors();
     crc32c_hardware_present = hardware_detect();
 }

@@ -15,14 +15,20 @@
 uint32_t crc32c_extend_hardware(uint32_t crc, const void *bytes, size_t size);
 uint32_t crc32c_extend_table(uint32_t crc, const void *bytes, size_t size);
 
-extern bool crc32c_hardware_present; /* set before main; read it with crc32c_has_hardware */
+extern bool crc32c_hardware_present; /* found out before main; tests clear it to go the other way */
 
 static inline bool crc32c_has_hardware(void)
 {
     return crc32c_hardware_present;
 }
 
-/* The CRC of everything so far: `crc` is the CRC of the bytes before these, 0 if there are none. */
+/*
+ * The CRC of everything so far: `crc` is the CRC of the bytes before these, 0 if there are none.
+ *
+ * A call per record, of some 100 bytes: the choice between the ways is a branch that is always predicted. It was
+ * measured against a function pointer set at start (10.8 and 10.6 ns for 107 bytes: no difference) and needs no
+ * indirect call.
+ */
 static inline uint32_t crc32c_extend(uint32_t crc, const void *bytes, size_t size)
 {
     return LIKELY(crc32c_has_hardware()) ? crc32c_extend_hardware(crc, bytes, size)

@@ -11,7 +11,8 @@ static inline uint64_t nullable_size(int32_t size)
     return size < 0 ? 1 : varint_size(size) + (uint64_t)size;
 }
 
-static COLD enum status measure_headers(const struct record *record, uint64_t *size)
+/* Out of line, so that a record without headers saves no registers for them. */
+static __attribute__((noinline)) enum status measure_headers(const struct record *record, uint64_t *size)
 {
     *size = varint_size(record->header_count);
     for (int32_t i = 0; i < record->header_count; i++) {
@@ -68,7 +69,7 @@ static inline uint8_t *write_nullable(uint8_t *target, const void *bytes, int32_
     return target + size;
 }
 
-static COLD uint8_t *write_headers(uint8_t *target, const struct record *record)
+static __attribute__((noinline)) uint8_t *write_headers(uint8_t *target, const struct record *record)
 {
     for (int32_t i = 0; i < record->header_count; i++) {
         const struct record_header *header = &record->headers[i];

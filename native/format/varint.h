@@ -20,22 +20,22 @@ enum { VARINT_SIZE_MAX = 5, VARLONG_SIZE_MAX = 10 };
 
 static inline uint32_t zigzag32(int32_t value)
 {
-    return ((uint32_t)value << 1) ^ (uint32_t)-(value < 0);
+    return (uint32_t)value << 1 ^ (uint32_t)(value >> 31);
 }
 
 static inline uint64_t zigzag64(int64_t value)
 {
-    return ((uint64_t)value << 1) ^ (uint64_t) - (int64_t)(value < 0);
+    return (uint64_t)value << 1 ^ (uint64_t)(value >> 63);
 }
 
 static inline int32_t unzigzag32(uint32_t bits)
 {
-    return (int32_t)((bits >> 1) ^ (0u - (bits & 1)));
+    return (int32_t)(bits >> 1 ^ (UINT32_C(0) - (bits & 1)));
 }
 
 static inline int64_t unzigzag64(uint64_t bits)
 {
-    return (int64_t)((bits >> 1) ^ (UINT64_C(0) - (bits & 1)));
+    return (int64_t)(bits >> 1 ^ (UINT64_C(0) - (bits & 1)));
 }
 
 /* Groups of 7 in a number whose highest set bit is `top`: top / 7 + 1, with 9/64 for 1/7 (exact up to top = 63). */
@@ -75,7 +75,7 @@ static inline uint8_t *varlong_write(uint8_t *target, int64_t value)
     return varint_write_groups(target, zigzag64(value));
 }
 
-/* Reads a number of at most `width` bits. */
+/* Reads a number of at most `width` bits, one or more groups. */
 MUST_USE static inline enum status varint_read_groups(const uint8_t **cursor, const uint8_t *end, unsigned width,
                                                       uint64_t *bits)
 {
@@ -96,10 +96,21 @@ MUST_USE static inline enum status varint_read_groups(const uint8_t **cursor, co
     return STATUS_CORRUPT;
 }
 
+/* The same, at once for the most frequent: one group. */
+MUST_USE static inline enum status varint_read_bits(const uint8_t **cursor, const uint8_t *end, unsigned width,
+                                                    uint64_t *bits)
+{
+    if (LIKELY(*cursor < end && **cursor < 0x80)) {
+        *bits = *(*cursor)++;
+        return STATUS_OK;
+    }
+    return varint_read_groups(cursor, end, width, bits);
+}
+
 MUST_USE static inline enum status varint_read(const uint8_t **cursor, const uint8_t *end, int32_t *value)
 {
     uint64_t bits;
-    RETURN_IF_FAILED(varint_read_groups(cursor, end, 32, &bits));
+    RETURN_IF_FAILED(varint_read_bits(cursor, end, 32, &bits));
     *value = unzigzag32((uint32_t)bits);
     return STATUS_OK;
 }
@@ -107,7 +118,7 @@ MUST_USE static inline enum status varint_read(const uint8_t **cursor, const uin
 MUST_USE static inline enum status varlong_read(const uint8_t **cursor, const uint8_t *end, int64_t *value)
 {
     uint64_t bits;
-    RETURN_IF_FAILED(varint_read_groups(cursor, end, 64, &bits));
+    RETURN_IF_FAILED(varint_read_bits(cursor, end, 64, &bits));
     *value = unzigzag64(bits);
     return STATUS_OK;
 }

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+#   make run      a small pipeline to look at: producers, sender, segment log
+#   make test     builds, then C tests and Python tests (MARKERS="exhaustive" selects others, ARGS="-k name" narrows)
+#   make check    ruff, mypy, and the tests of style and layering
+#   make bench    the benchmarks (ARGS goes to python -m bench)
+#   make clean    back to a fresh clone
+#
+# Each makes .venv when it is missing and rebuilds the extension when one of its sources changed. The switches of
+# setup.py (SHMACCUM_DEBUG=1 make test, ...) are remembered: a run with other switches rebuilds.
+
+PYTHON ?= python3
+MARKERS ?= not (exhaustive or chaos or fuzz or spark or kafka or slow)
+ARGS ?=
+
+VENV := .venv
+INSTALLED := $(VENV)/installed
+SWITCHES := $(VENV)/switches
+SOURCES := $(shell find native) setup.py pyproject.toml
+CHECKED := $(wildcard setup.py shmaccum tests bench)
+
+export PYTHONDONTWRITEBYTECODE := 1
+
+.PHONY: run test native-test check bench clean FORCE
+.DELETE_ON_ERROR:
+
+run: $(INSTALLED)
+	$(VENV)/bin/python -m shmaccum run $(ARGS)
+
+test: $(INSTALLED)
+	$(VENV)/bin/python -m pytest -n auto -m "$(MARKERS)" $(ARGS)
+
+native-test: $(INSTALLED)
+	$(VENV)/bin/python -m pytest -n auto -m "$(MARKERS)" tests/native $(ARGS)
+
+check: $(INSTALLED)
+	$(VENV)/bin/python -m ruff check $(CHECKED)
+	$(VENV)/bin/python -m ruff format --check $(CHECKED)
+	$(VENV)/bin/python -m mypy $(CHECKED)
+	$(VENV)/bin/python -m pytest tests/architecture $(ARGS)
+
+bench: $(INSTALLED)
+	$(VENV)/bin/python -m bench $(ARGS)
+
+clean:
+	rm -rf $(VENV) build shmaccum.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find shmaccum -name '*.so' -delete
+	find shmaccum tests -name __pycache__ -prune -exec rm -rf {} +
+
+# The last word of a build: everything installed, the extension in place beside its Python modules.
+$(INSTALLED): $(VENV)/bin/python $(SOURCES) $(SWITCHES)
+	$(VENV)/bin/python -m pip install --quiet 'setuptools>=77'
+	$(VENV)/bin/python -m pip install --quiet --no-build-isolation --editable '.[test,dev]'
+	@touch $@
+
+# $(call need,COMMAND,PACKAGES): where COMMAND fails, root on Debian gets PACKAGES, everybody else is told.
+define need
+@$(1) >/dev/null 2>&1 || { \
+    if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+        echo "installing $(2)"; \
+        apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $(2); \
+    else \
+        echo "Please install $(2) first (on Debian: apt-get install $(2))." >&2; exit 1; \
+    fi; \
+}
+endef
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "shmaccum needs Python 3.10 or newer")'
+	$(call need,command -v gcc,gcc libc6-dev)
+	$(call need,$(PYTHON) -c 'import ensurepip',python3-venv)
+	$(call need,$(PYTHON) -c 'import sysconfig; open(sysconfig.get_path("include") + "/Python.h")',python3-dev)
+	$(PYTHON) -m venv $(VENV)
+
+# Changes only when a switch of setup.py changed since the last build.
+$(SWITCHES): $(VENV)/bin/python FORCE
+	@env | grep -E '^(SHMACCUM_[A-Z]+|CC)=' | sort >$@.new || true
+	@cmp -s $@.new $@ || cp $@.new $@
+	@rm $@.new

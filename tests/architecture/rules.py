@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rules of style and layering, each a function from a source file to its violations.
+
+A rule gets a path relative to the project's root and the file's text, and touches nothing else; the tests of the
+rules plant violations as strings.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterator
+from pathlib import PurePosixPath
+
+Rule = Callable[[PurePosixPath, str], Iterator[str]]
+
+FUNCTION_LINES_MAX = 60
+LINE_LENGTH_MAX = 120
+
+# A layer may include itself and the layers before it.
+NATIVE_LAYERS = ("base", "format", "shm", "python")
+
+C_SUFFIXES = {".c", ".h"}
+PYTHON_SUFFIXES = {".py", ".pyi"}
+
+# Written so that this file does not violate its own rule.
+BANNED = re.compile(r"\b(T[O]DO|F[I]XME|X[X]X|H[A]CK)\b|/w[o]rk/|/r[o]ot/|/h[o]me/")
+
+C_COMMENT_OR_STRING = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"', re.DOTALL)
+C_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]', re.MULTILINE)
+BARE_ATOMICS = re.compile(r"\b(memory_order_\w+|atomic_\w+_explicit|__atomic_\w+|__sync_\w+|_Atomic)\b")
+
+
+def line_number(text: str, position: int) -> int:
+    """The line, counted from 1, on which the character at `position` stands."""
+    return text.count("\n", 0, position) + 1
+
+
+def without_comments(text: str) -> str:
+    """C code with comments blanked, lines kept and strings untouched."""
+
+    def blank(match: re.Match[str]) -> str:
+        found = match.group()
+        return found if found.startswith('"') else re.sub(r"[^\n]", " ", found)
+
+    return C_COMMENT_OR_STRING.sub(blank, text)
+
+
+# --- every source
+
+
+def long_line(_path: PurePosixPath, text: str) -> Iterator[str]:
+    """No line is longer than 120 characters."""
+    for number, line in enumerate(text.splitlines(), start=1):
+        if len(line) > LINE_LENGTH_MAX:
+            yield f"line {number} has {len(line)} characters"
+
+
+def missing_license(_path: PurePosixPath, text: str) -> Iterator[str]:
+    """One of the first two lines names the license; an empty file needs none."""
+    if text and "SPDX-License-Identifier: Apache-2.0" not in "\n".join(text.splitlines()[:2]):
+        yield "no SPDX-License-Identifier: Apache-2.0 in the first two lines"
+
+
+def banned_word(_path: PurePosixPath, text: str) -> Iterator[str]:
+    """No marks of unfinished work, no paths of one machine."""
+    for match in BANNED.finditer(text):
+        yield f"line {line_number(text, match.start())} says {match.group()!r}"
+
+
+# --- C
+
+
+def native_layer(path: PurePosixPath) -> str | None:
+    """The layer of a file under native/, None for any other file."""
+    return path.parts[1] if path.parts[0] == "native" and len(path.parts) > 2 else None
+
+
+def included(text: str) -> list[tuple[bool, str]]:
+    """What a C file includes: (is it a system header, name)."""
+    return [(quote == "<", name) for quote, name in C_INCLUDE.findall(without_comments(text))]
+
+
+def upward_include(path: PurePosixPath, text: str) -> Iterator[str]:
+    """A layer of native/ includes itself and lower layers only, by paths that start at native/."""
+    layer = native_layer(path)
+    if layer not in NATIVE_LAYERS:
+        yield f"lies in none of the layers {', '.join(NATIVE_LAYERS)}"
+        return
+    allowed = NATIVE_LAYERS[: NATIVE_LAYERS.index(layer) + 1]
+    for is_system, name in included(text):
+        if not is_system and PurePosixPath(name).parts[0] not in allowed:
+            yield f'layer {layer} may not include "{name}"'
+
+
+def python_header(path: PurePosixPath, text: str) -> Iterator[str]:
+    """Python's headers only in native/python."""
+    for _, name in included(text):
+        if name in {"Python.h", "structmember.h", "datetime.h"} and native_layer(path) != "python":
+            yield f"includes {name} outside native/python"
+
+
+def bare_atomic(path: PurePosixPath, text: str) -> Iterator[str]:
+    """Atomics only by the names of base/atomic.h."""
+    if path == PurePosixPath("native/base/atomic.h"):
+        return
+    if (True, "stdatomic.h") in included(text):
+        yield "includes <stdatomic.h>"
+    code = without_comments(text)
+    for match in BARE_ATOMICS.finditer(code):
+        yield f"line {line_number(code, match.start())} uses {match.group()}"
+
+
+def long_c_function(_path: PurePosixPath, text: str) -> Iterator[str]:
+    """No C function body, from the `{` to the `}` in column 0, is longer than 60 lines."""
+    start = 0
+    for number, line in enumerate(without_comments(text).splitlines(), start=1):
+        if line.rstrip() == "{":
+            start = number
+        elif start and line.startswith("}"):
+            if number - start + 1 > FUNCTION_LINES_MAX:
+                yield f"the function at line {start} has {number - start + 1} lines"
+            start = 0
+
+
+# --- Python
+
+
+def docstring_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """How many lines the docstring takes: telling users more must not cost a function its place."""
+    first = function.body[0]
+    if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
+        return (first.end_lineno or first.lineno) - first.lineno + 1
+    return 0
+
+
+def long_python_function(_path: PurePosixPath, text: str) -> Iterator[str]:
+    """No Python function is longer than 60 lines, its docstring aside."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            lines = (node.end_lineno or node.lineno) - node.lineno + 1 - docstring_lines(node)
+            if lines > FUNCTION_LINES_MAX:
+                yield f"{node.name} at line {node.lineno} has {lines} lines"
+
+
+def module_name(path: PurePosixPath) -> list[str]:
+    """The dotted name of a module as a list; a package's __init__ keeps that last part."""
+    return list(path.with_suffix("").parts)
+
+
+def imported(path: PurePosixPath, text: str) -> set[str]:
+    """Absolute names of all modules a Python file imports anywhere, `from a import b` as both a and a.b."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            package = module_name(path)[: -node.level] if node.level else []
+            base = ".".join([*package, *([node.module] if node.module else [])])
+            names.update([base, *(f"{base}.{alias.name}" for alias in node.names)])
+    return names
+
+
+def pyspark_outside_spark(path: PurePosixPath, text: str) -> Iterator[str]:
+    """Only shmaccum/spark imports pyspark."""
+    if path.parts[:2] == ("shmaccum", "spark"):
+        return
+    for name in sorted(imported(path, text)):
+        if name.split(".")[0] == "pyspark":
+            yield f"imports {name} outside shmaccum/spark"
+
+
+def side(module: str) -> str | None:
+    """Which side of the arena a module of ours is on: "producer", "sender", or neither."""
+    parts = module.split(".")
+    if parts[0] != "shmaccum" or len(parts) < 2:
+        return None
+    return next((side for side in ("producer", "sender") if parts[1].split("_")[0] == side), None)
+
+
+def crossing_import(path: PurePosixPath, text: str) -> Iterator[str]:
+    """Producer modules and sender modules meet in the arena, never in an import."""
+    own_side = side(".".join(module_name(path)))
+    for name in sorted(imported(path, text)):
+        other_side = side(name)
+        if own_side and other_side and own_side != other_side:
+            yield f"a {own_side} module imports {name}"
+
+
+# --- the whole tree
+
+
+def uncompiled(files: set[str], compiled: set[str]) -> set[str]:
+    """C files under native/ that the extension is not made of."""
+    return {name for name in files if name.endswith(".c")} - compiled
+
+
+def unused_headers(files: dict[str, str]) -> set[str]:
+    """Headers under native/ that no file there includes; `files` maps paths to texts."""
+    wanted = {f"native/{name}" for text in files.values() for is_system, name in included(text) if not is_system}
+    return {name for name in files if name.endswith(".h")} - wanted
+
+
+def exported_symbols(nm_output: str) -> set[str]:
+    """The names in the output of `nm -D --defined-only`."""
+    return {line.split()[-1] for line in nm_output.splitlines() if line.strip()}

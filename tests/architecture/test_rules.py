@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each rule finds a planted violation, and lets pass what is nearly one."""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+
+import pytest
+
+from tests.architecture import rules
+from tests.architecture.rules import Rule
+
+
+def c_function(line_count: int) -> str:
+    body = "    work();\n" * (line_count - 2)
+    return f"static void busy(void)\n{{\n{body}}}\n"
+
+
+def python_function(line_count: int, docstring: str = "") -> str:
+    return f"def busy():\n{docstring}" + "    work()\n" * (line_count - 1)
+
+
+DOCSTRING = '    """Says\n' + "    much\n" * 30 + '    """\n'
+UNFINISHED = "".join(["TO", "DO"])
+MACHINE_PATH = "/".join(["", "work", "main"])
+
+VIOLATIONS = [
+    (rules.long_line, "native/base/a.c", "x" * 121),
+    (rules.missing_license, "shmaccum/a.py", "import os\n"),
+    (rules.missing_license, "shmaccum/a.py", "\n\n# SPDX-License-Identifier: Apache-2.0\n"),
+    (rules.banned_word, "shmaccum/a.py", f"# {UNFINISHED}: more\n"),
+    (rules.banned_word, "docs/a.rst", f"see {MACHINE_PATH}\n"),
+    (rules.upward_include, "native/base/a.c", '#include "format/varint.h"\n'),
+    (rules.upward_include, "native/format/a.h", '#  include "shm/arena.h"\n'),
+    (rules.upward_include, "native/shm/a.c", '#include "python/module.h"\n'),
+    (rules.upward_include, "native/shm/a.c", '#include "arena.h"\n'),
+    (rules.upward_include, "native/base/a.c", '#include "../shm/arena.h"\n'),
+    (rules.upward_include, "native/extra/a.c", ""),
+    (rules.upward_include, "native/a.c", ""),
+    (rules.python_header, "native/shm/a.h", "#include <Python.h>\n"),
+    (rules.python_header, "native/base/a.c", '#include "Python.h"\n'),
+    (rules.bare_atomic, "native/shm/a.c", "#include <stdatomic.h>\n"),
+    (rules.bare_atomic, "native/shm/a.c", "x = atomic_load_explicit(&y, memory_order_relaxed);\n"),
+    (rules.bare_atomic, "native/shm/a.c", "__atomic_store_n(&x, 1, __ATOMIC_RELEASE);\n"),
+    (rules.long_c_function, "native/base/a.c", c_function(61)),
+    (rules.long_c_function, "native/base/a.c", c_function(3) + c_function(61)),
+    (rules.long_python_function, "shmaccum/a.py", python_function(61)),
+    (rules.long_python_function, "shmaccum/a.py", "async " + python_function(61)),
+    (rules.pyspark_outside_spark, "shmaccum/a.py", "import pyspark.sql\n"),
+    (rules.pyspark_outside_spark, "shmaccum/sinks/a.py", "def f():\n    from pyspark import sql\n"),
+    (rules.crossing_import, "shmaccum/producer.py", "from shmaccum.sender import Sender\n"),
+    (rules.crossing_import, "shmaccum/producer.py", "from shmaccum import sender\n"),
+    (rules.crossing_import, "shmaccum/producer.py", "from . import sender\n"),
+    (rules.crossing_import, "shmaccum/sender/loop.py", "from ..producer import Producer\n"),
+    (rules.crossing_import, "shmaccum/sender_loop.py", "import shmaccum.producer\n"),
+]
+
+NEAR_MISSES = [
+    (rules.long_line, "native/base/a.c", "é" * 120),
+    (rules.missing_license, "shmaccum/py.typed", ""),
+    (rules.missing_license, ".ci/run", "#!/bin/sh\n# SPDX-License-Identifier: Apache-2.0\n"),
+    (rules.banned_word, "shmaccum/a.py", f"mkstemp('XXXXXX'); {UNFINISHED.lower()} = 1; framework/\n"),
+    (rules.upward_include, "native/shm/a.c", '#include "base/a.h"\n#include "shm/a.h"\n#include <stdio.h>\n'),
+    (rules.upward_include, "native/base/a.c", '/* #include "shm/arena.h" */\n'),
+    (rules.python_header, "native/python/a.c", "#include <Python.h>\n"),
+    (rules.bare_atomic, "native/base/atomic.h", "#include <stdatomic.h>\nmemory_order_relaxed\n"),
+    (rules.bare_atomic, "native/shm/a.c", "/* not memory_order_relaxed: */ load_acquire_u64(&x);\n"),
+    (rules.long_c_function, "native/base/a.c", c_function(60) + c_function(60)),
+    (rules.long_c_function, "native/base/a.c", "struct a {\n" + "    int b;\n" * 80 + "};\n"),
+    (rules.long_c_function, "native/base/a.h", "/*\n{\n" + " * prose\n" * 80 + "}\n*/\n"),
+    (rules.long_python_function, "shmaccum/a.py", python_function(60)),
+    (rules.long_python_function, "shmaccum/a.py", python_function(59, DOCSTRING)),
+    (rules.pyspark_outside_spark, "shmaccum/spark/a.py", "import pyspark\n"),
+    (rules.pyspark_outside_spark, "shmaccum/a.py", "import pyspark_shmaccum\n"),
+    (rules.crossing_import, "shmaccum/producer.py", "from shmaccum.arena import Arena\n"),
+    (rules.crossing_import, "shmaccum/cli/run.py", "from ..producer import Producer\nfrom ..sender import Sender\n"),
+    (rules.crossing_import, "shmaccum/sender/loop.py", "from . import drain\nfrom shmaccum.sender import x\n"),
+]
+
+
+@pytest.mark.parametrize(("rule", "path", "text"), VIOLATIONS)
+def test_a_planted_violation_is_found(rule: Rule, path: str, text: str) -> None:
+    assert list(rule(PurePosixPath(path), text)) != []
+
+
+@pytest.mark.parametrize(("rule", "path", "text"), NEAR_MISSES)
+def test_a_near_miss_passes(rule: Rule, path: str, text: str) -> None:
+    assert list(rule(PurePosixPath(path), text)) == []
+
+
+def test_a_comment_keeps_its_lines_and_a_string_its_text() -> None:
+    code = 'a /* b\nc */ d // e\n"/* f */" g'
+    assert rules.without_comments(code) == 'a     \n     d     \n"/* f */" g'
+
+
+def test_a_file_left_out_of_the_build_is_found() -> None:
+    files = {"native/base/a.c", "native/base/a.h", "native/shm/b.c"}
+    assert rules.uncompiled(files, {"native/base/a.c"}) == {"native/shm/b.c"}
+
+
+def test_a_header_nobody_includes_is_found() -> None:
+    files = {"native/base/a.h": "", "native/base/b.h": '/* "base/b.h" */', "native/shm/c.c": '#include "base/a.h"\n'}
+    assert rules.unused_headers(files) == {"native/base/b.h"}
+
+
+def test_every_exported_symbol_is_read() -> None:
+    output = "0000000000001300 T PyInit__native\n0000000000001400 T status_name\n                 w weak\n"
+    assert rules.exported_symbols(output) == {"PyInit__native", "status_name", "weak"}

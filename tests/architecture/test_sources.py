@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The project's own sources obey the rules of style and layering."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+from setup import ROOT, native_sources
+from tests.architecture import rules
+from tests.architecture.rules import C_SUFFIXES, PYTHON_SUFFIXES, Rule
+
+SOURCE_FOLDERS = ("native", "shmaccum", "tests", "bench")
+BUILD_FILES = ("setup.py", "pyproject.toml", "Makefile", ".ci/run")
+SOURCE_SUFFIXES = C_SUFFIXES | PYTHON_SUFFIXES
+PROSE_FOLDERS = ("docs",)
+PROSE_FILES = ("README.rst", "CHANGELOG.rst", "MANIFEST.in")
+
+
+def files_under(*folders: str) -> Iterator[PurePosixPath]:
+    for folder in folders:
+        for path in (ROOT / folder).rglob("*"):
+            if path.is_file() and "__pycache__" not in path.parts:
+                yield PurePosixPath(path.relative_to(ROOT))
+
+
+SOURCES = sorted(
+    [
+        *(path for path in files_under(*SOURCE_FOLDERS) if path.suffix in SOURCE_SUFFIXES),
+        *(PurePosixPath(name) for name in BUILD_FILES),
+    ]
+)
+PROSE = sorted([*files_under(*PROSE_FOLDERS), *(PurePosixPath(name) for name in PROSE_FILES)])
+C_FILES = [path for path in SOURCES if path.suffix in C_SUFFIXES]
+NATIVE = [path for path in C_FILES if path.parts[0] == "native"]
+PYTHON = [path for path in SOURCES if path.suffix in PYTHON_SUFFIXES]
+PACKAGE = [path for path in PYTHON if path.parts[0] == "shmaccum"]
+
+RULES: list[tuple[Rule, list[PurePosixPath]]] = [
+    (rules.long_line, SOURCES),
+    (rules.missing_license, SOURCES),
+    (rules.banned_word, SOURCES + PROSE),
+    (rules.upward_include, NATIVE),
+    (rules.python_header, C_FILES),
+    (rules.bare_atomic, NATIVE),
+    (rules.long_c_function, C_FILES),
+    (rules.long_python_function, PYTHON),
+    (rules.pyspark_outside_spark, PACKAGE),
+    (rules.crossing_import, PACKAGE),
+]
+
+
+def read(path: PurePosixPath) -> str:
+    return (ROOT / path).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(("rule", "paths"), RULES, ids=[rule.__name__ for rule, _ in RULES])
+def test_no_source_violates(rule: Rule, paths: list[PurePosixPath]) -> None:
+    assert paths, "a rule over no files proves nothing"
+    violations = [f"{path}: {violation}" for path in paths for violation in rule(path, read(path))]
+    assert not violations, "\n".join(violations)
+
+
+def test_every_c_file_is_compiled() -> None:
+    assert rules.uncompiled({str(path) for path in files_under("native")}, set(native_sources())) == set()
+
+
+def test_every_header_is_included() -> None:
+    assert rules.unused_headers({str(path): read(path) for path in NATIVE}) == set()
+
+
+def test_native_holds_nothing_but_c() -> None:
+    assert {path.suffix for path in files_under("native")} == C_SUFFIXES
+
+
+def test_the_extension_exports_its_init_function_alone() -> None:
+    spec = importlib.util.find_spec("shmaccum._native")
+    assert spec is not None, "the extension is not built: run make test"
+    assert spec.origin is not None
+    output = subprocess.run(
+        ["nm", "-D", "--defined-only", Path(spec.origin)], capture_output=True, text=True, check=True
+    ).stdout
+    assert rules.exported_symbols(output) == {"PyInit__native"}

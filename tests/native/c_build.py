@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Builds C test programs, in several variants: one test file and what it uses of its layer and of those below.
+
+The core comes as a library per layer, so that a test of a lower layer proves that this layer stands alone, and the
+tests of a finished module run while its neighbour is being written.
+
+Objects are named by a hash of all that shapes them (source and its path, headers, flags, compiler), so that they are
+built once, are right for ever, and can be shared by parallel test workers; a lock file per output keeps two workers
+from building the same one.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import hashlib
+import os
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from setup import LANGUAGE_FLAGS, ROOT, WARNING_FLAGS, sanitize_flags
+
+TESTS = ROOT / "tests" / "native"
+CACHE = ROOT / "build" / "native-tests"
+LAYERS = ("base", "format", "shm")
+COMMON_FLAGS = (
+    *LANGUAGE_FLAGS,
+    *WARNING_FLAGS,
+    f"-I{ROOT / 'native'}",
+    f"-I{TESTS}",
+    "-DSHMACCUM_POINTS",
+)
+TSAN_LINE = "/* runs under: tsan */"
+RUN_SECONDS_MAX = 120
+
+
+class BuildError(Exception):
+    """A program cannot be built; the message is what the compiler said."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One way to build and run a test program."""
+
+    name: str
+    flags: tuple[str, ...]
+    sanitizers: str = ""
+
+
+def _sanitized(name: str, sanitizers: str, check_level: int) -> Variant:
+    return Variant(name, ("-O1", f"-DCHECK_LEVEL={check_level}", *sanitize_flags(sanitizers)), sanitizers)
+
+
+PLAIN = Variant("plain", ("-O2",))
+ASAN = _sanitized("asan", "address,undefined", check_level=2)
+TSAN = _sanitized("tsan", "thread", check_level=1)
+
+
+def variants_of(test: Path) -> list[Variant]:
+    """Every test runs plain and under ASan+UBSan; under TSan those that say so in a line of their own."""
+    runs_under_tsan = TSAN_LINE in test.read_text(encoding="utf-8").splitlines()
+    return [PLAIN, ASAN, TSAN] if runs_under_tsan else [PLAIN, ASAN]
+
+
+def compiler() -> list[str]:
+    """The C compiler as the beginning of a command line."""
+    return shlex.split(os.environ.get("CC", "gcc"))
+
+
+def layers_of(test: Path) -> tuple[str, ...]:
+    """The layers a test may use, the highest first: its own, which is the name of its folder, and those below."""
+    own = test.parent.name
+    if own not in LAYERS:
+        raise BuildError(f"{test} is in none of the layers {', '.join(LAYERS)}: move it into a folder of that name")
+    return tuple(reversed(LAYERS[: LAYERS.index(own) + 1]))
+
+
+def layer_sources(layer: str) -> list[Path]:
+    """Every C file of a layer."""
+    return sorted((ROOT / "native" / layer).glob("**/*.c"))
+
+
+@functools.cache
+def _surroundings() -> bytes:
+    """What every object depends on besides its own source and flags: the compiler and all headers."""
+    headers = sorted([*(ROOT / "native").rglob("*.h"), *TESTS.rglob("*.h")])
+    version = subprocess.run([*compiler(), "--version"], capture_output=True, check=True).stdout
+    return version + b"".join(str(path.relative_to(ROOT)).encode() + path.read_bytes() for path in headers)
+
+
+def _key(parts: Iterable[bytes]) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(hashlib.sha256(part).digest())
+    return digest.hexdigest()[:16]
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    folder = path.parent / "locks"
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / path.name).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _make(target: Path, command: list[str], inputs: Iterable[Path]) -> Path:
+    """Runs `command target inputs` if the target is not there yet; the target appears whole or not at all."""
+    with _locked(target):
+        if not target.exists():
+            unfinished = target.with_name(f"{target.name}.unfinished")
+            unfinished.unlink(missing_ok=True)
+            whole_command = [*command, str(unfinished), *map(str, inputs)]
+            result = subprocess.run(whole_command, capture_output=True, text=True)
+            if result.returncode != 0:
+                raise BuildError(f"{shlex.join(whole_command)}\n{result.stderr}")
+            unfinished.rename(target)
+    return target
+
+
+def build_object(source: Path, variant: Variant) -> Path:
+    """Compiles one file, or finds it compiled."""
+    flags = [*COMMON_FLAGS, *variant.flags]
+    key = _key([_surroundings(), " ".join(flags).encode(), str(source).encode(), source.read_bytes()])
+    target = CACHE / variant.name / f"{source.parent.name}-{source.stem}-{key}.o"
+    return _make(target, [*compiler(), *flags, "-c", "-o"], [source])
+
+
+def build_library(layer: str, variant: Variant) -> Path:
+    """Compiles a layer into a static library, or finds it built."""
+    objects = [build_object(source, variant) for source in layer_sources(layer)]
+    key = _key(path.name.encode() for path in objects)
+    return _make(CACHE / variant.name / f"{layer}-{key}.a", ["ar", "rcs"], objects)
+
+
+def build_program(test: Path, variant: Variant) -> Path:
+    """Compiles a test file and links it with its layers, or finds it built."""
+    parts = [build_object(test, variant), *(build_library(layer, variant) for layer in layers_of(test))]
+    key = _key(path.name.encode() for path in parts)
+    target = CACHE / variant.name / f"{test.parent.name}-{test.stem}-{key}"
+    return _make(target, [*compiler(), *LANGUAGE_FLAGS, *variant.flags, "-o"], parts)
+
+
+def _build_probe(variant: Variant) -> Path:
+    source = CACHE / variant.name / "probe.c"
+    with _locked(source):
+        source.write_text("int main(void) { return 0; }\n", encoding="ascii")
+    target = source.with_name(f"probe-{_key([_surroundings()])}")
+    return _make(target, [*compiler(), *variant.flags, "-o"], [source])
+
+
+@functools.cache
+def runner(variant: Variant) -> list[str] | None:
+    """What to put before a program of this variant; None where its sanitizers are missing or cannot run.
+
+    Sanitizers want their shadow memory at fixed addresses, which the kernel's address randomization may take first;
+    `setarch -R` switches that off. Where a container forbids it, the program must do without.
+    """
+    if not variant.sanitizers:
+        return []
+    try:
+        probe = _build_probe(variant)
+    except BuildError:
+        return None
+    prefixes = [["setarch", "-R"], []] if shutil.which("setarch") else [[]]
+    runs = (prefix for prefix in prefixes if subprocess.run([*prefix, probe], capture_output=True).returncode == 0)
+    return next(runs, None)
