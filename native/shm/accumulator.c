@@ -63,7 +63,8 @@ static inline enum status accumulator_check(struct accumulator *accumulator)
 
 /* ---- append ---- */
 
-enum status accumulator_measure(const struct accumulator *accumulator, const struct record *record, struct record_size *size)
+enum status accumulator_measure(const struct accumulator *accumulator, const struct record *record,
+                                struct record_size *size)
 {
     const struct geometry *geometry = &accumulator->arena->geometry;
     RETURN_IF_FAILED(record_measure(record, size));
@@ -142,8 +143,8 @@ static inline void count_appended(struct accumulator *accumulator, const struct 
 }
 
 static enum status append_oversized(struct accumulator *accumulator, uint32_t partition_index,
-                                    const struct measured_record *record, uint32_t need, struct reservation *reservation,
-                                    struct append_result *result)
+                                    const struct measured_record *record, uint32_t need,
+                                    struct reservation *reservation, struct append_result *result)
 {
     struct arena *arena = accumulator->arena;
     if (reservation == NULL || reservation->count < need) {

@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The accumulator: all partition queues, the pool and the rules of readiness (Kafka's RecordAccumulator, taken apart into
- * the producer's half and the sender's half, which meet in the arena and nowhere else).
+ * The accumulator: all partition queues, the pool and the rules of readiness (Kafka's RecordAccumulator, taken apart
+ * into the producer's half and the sender's half, which meet in the arena and nowhere else).
  *
  * PRODUCER'S HALF (any number of processes)             SENDER'S HALF (the process with the sender role)
- *   append, append_run   a record becomes committed       ready      which partitions have something to send, and when next
- *   flush                seal what I touched, wait        drain      oldest first, header final, checksum set, in flight
- *   close                no more appends                  complete   result recorded, slot freed
+ *   append   a record becomes committed                   ready      which partitions have something to send
+ *   flush    seal what I touched, wait                    drain      oldest first, header final, in flight
+ *   close    no more appends                              complete   result recorded, slot freed
  *                                                         requeue    back to the front, later
  *                                                         expire     delivery_timeout_ms is over
  *                                                         abort      by force
  *
- * The sender's half keeps private lists and rebuilds them from the slot words when it takes the role, so a sender may die
- * anywhere: what is READY is sent again, and the broker recognises it by the sequence in its header.
+ * The sender's half keeps private lists and rebuilds them from the slot words when it takes the role, so a sender may
+ * die anywhere: what is READY is sent again, and the broker recognises it by the sequence in its header.
  *
- * Whoever calls holds no lock. Each half is used by one thread of a process at a time (in Python: the one with the GIL).
+ * Whoever calls holds no lock. Each half is used by one thread of a process at a time (in Python: the one with the
+ * GIL).
  */
 #ifndef SHM_ACCUMULATOR_H
 #define SHM_ACCUMULATOR_H
@@ -42,7 +43,8 @@ void accumulator_close(struct accumulator *accumulator);
 
 /* ---- producer's half ---- */
 
-/* Slots that a waiter was granted, handed to the append that waited for them. Those that were used are taken out of it. */
+/* Slots that a waiter was granted, handed to the append that waited for them. Those that were used are taken out of
+ * it. */
 struct reservation {
     uint32_t *slots;
     uint32_t count;
@@ -93,8 +95,8 @@ struct ready_options {
     bool is_everything_ready; /* closing, or somebody flushes: lingering ends */
 };
 
-/* Partitions with a batch that may be drained now. Fills at most partitions_max indices; `next_check_ns` receives how long
- * until another may become ready (UINT64_MAX: nothing to wait for but news). */
+/* Partitions with a batch that may be drained now. Fills at most partitions_max indices; `next_check_ns` receives how
+ * long until another may become ready (UINT64_MAX: nothing to wait for but news). */
 uint32_t accumulator_ready(struct accumulator *accumulator, const struct ready_options *options, uint32_t *partitions,
                            uint32_t partitions_max, uint64_t *next_check_ns);
 
@@ -122,8 +124,8 @@ struct drain_options {
 };
 
 /* Takes at most one batch of each partition given, in that order, whether it has lingered or not; a partition that has
- * nothing to give, backs off or is muted is skipped, never waited for. A batch that would exceed size_max ends the drain.
- * `batches` has room for partition_count; `partitions_seen` receives how far it came. */
+ * nothing to give, backs off or is muted is skipped, never waited for. A batch that would exceed size_max ends the
+ * drain. `batches` has room for partition_count; `partitions_seen` receives how far it came. */
 uint32_t accumulator_drain(struct accumulator *accumulator, const struct drain_options *options,
                            const uint32_t *partitions, uint32_t partition_count, struct drained_batch *batches,
                            uint32_t *partitions_seen);
@@ -135,8 +137,8 @@ struct batch_outcome {
     int64_t log_append_time_ms;
 };
 
-/* Ends a drained batch, once. STATUS_STALE when (slot_index, seq) is not in flight any more. A batch that expired or was
- * aborted in flight keeps that result: only its memory is freed now. */
+/* Ends a drained batch, once. STATUS_STALE when (slot_index, seq) is not in flight any more. A batch that expired or
+ * was aborted in flight keeps that result: only its memory is freed now. */
 enum status accumulator_complete(struct accumulator *accumulator, uint32_t slot_index, uint64_t seq,
                                  const struct batch_outcome *outcome, struct wake_set *wakes) MUST_USE;
 

@@ -69,8 +69,8 @@ static enum status descriptors_check(const struct arena *arena, struct stat *fou
 static enum status byte_locks_check(const struct arena *arena, struct error *error)
 {
     if (!byte_is_locked(arena->map_descriptor, ATTACH_LOCK_BYTE)) {
-        return error_set(error, STATUS_OS, "this file system does not keep open-file-description locks: put the arena on "
-                                           "tmpfs or a local disk");
+        return error_set(error, STATUS_OS, "this file system does not keep open-file-description locks: "
+                                           "put the arena on tmpfs or a local disk");
     }
     return STATUS_OK;
 }
@@ -255,8 +255,8 @@ static enum status superblock_judge(const struct superblock *superblock, uint64_
     }
     if (superblock->layout_version != LAYOUT_VERSION || superblock->layout_fingerprint != layout_fingerprint()) {
         return error_set(error, STATUS_OTHER_LAYOUT,
-                         "the arena has layout version %u, this build has %d with another fingerprint or number: drain the "
-                         "arena with the build that made it, then remove it",
+                         "the arena has layout version %u, this build has %d with another fingerprint or number: "
+                         "drain the arena with the build that made it, then remove it",
                          superblock->layout_version, LAYOUT_VERSION);
     }
     if (superblock->options_size > OPTIONS_SIZE_MAX || superblock_crc(superblock) != superblock->superblock_crc) {
@@ -275,7 +275,8 @@ static enum status superblock_judge(const struct superblock *superblock, uint64_
     return STATUS_OK;
 }
 
-/* By pread, not through the mapping: a file shorter than a page must not raise SIGBUS, and what we judged stays as it was. */
+/* By pread, not through the mapping: a file shorter than a page must not raise SIGBUS, and what we judged stays as it
+ * was. */
 static enum status superblock_read(struct arena *arena, struct error *error)
 {
     struct superblock superblock = {0};

@@ -64,8 +64,9 @@ static bool slot_take_free(struct arena *arena, enum slot_state state, uint64_t 
 static void slot_scrub(struct arena *arena, uint32_t slot_index)
 {
     struct slot_header *slot = &arena->slots[slot_index];
+    uint32_t stride = arena->geometry.slot_stride;
     uint32_t end = load_relaxed_u32(&slot->written_end);
-    memset(arena_slot_data(arena, slot_index), 0, end < arena->geometry.slot_stride ? end : arena->geometry.slot_stride);
+    memset(arena_slot_data(arena, slot_index), 0, end < stride ? end : stride);
     store_relaxed_u32(&slot->written_end, 0);
     slot->chain_next = 0;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The buffer pool: hands out slots and takes them back, the longest waiting first (Kafka's BufferPool, across processes).
+ * The buffer pool: hands out slots and takes them back, the longest waiting first (Kafka's BufferPool, across
+ * processes).
  *
  * FAST PATH, nobody waits and one slot is wanted:
  *     CAS FREE -> OWNED(me). The allocation names its owner in the same atomic, so there is no leak window.
@@ -8,28 +9,28 @@
  * QUEUE, the pool is exhausted, somebody waits already, or several slots are wanted (an oversized record):
  *     enqueue   pool lock: raise waiting_count → take a ticket → word = WAIT(ticket, need) → fix → unlock
  *     sleep     on the waiter's semaphore, in slices; the semaphore is a hint, the waiter word is the truth
- *     help      every slice: pool lock (stolen if its owner died) → repair → fix → unlock. Any living waiter is enough to
- *               repair everything.
+ *     help      every slice: pool lock (stolen if its owner died) → repair → fix → unlock. Any living waiter is
+ *               enough to repair everything.
  *     take      word is GOT: pool lock: GRANT -> OWNED(me) for each slot → word = IDLE → unlock
  *     cancel    max_block_ms is over: pool lock: GOT: keep it after all; else word = IDLE → fix → unlock
  *
  *   The queue is the order of the tickets: there is no list to corrupt. New arrivals queue behind waiters.
  *
- * FIX (under the pool lock; run as often as one likes): while there is a free slot and an eligible waiter, the one with the
- *     lowest ticket gets it: CAS FREE -> GRANT(waiter, ticket), and when it has all it needs: WAIT -> GOT. At last
- *     waiting_count = number of WAIT. It is a CAS because the fast path runs without the lock.
+ * FIX (under the pool lock; run as often as one likes): while there is a free slot and an eligible waiter, the one
+ *     with the lowest ticket gets it: CAS FREE -> GRANT(waiter, ticket), and when it has all it needs: WAIT -> GOT.
+ *     At last waiting_count = number of WAIT. It is a CAS because the fast path runs without the lock.
  *     A waiter for an oversized record is eligible while the oversized slots in use plus its need stay within
  *     oversized_slot_count_max; one that is not does not block those behind it, and among oversized ones order holds.
  *     Only the lowest eligible ticket accumulates, so two halves never wait for each other.
  *
  * REPAIR (under the pool lock, from the words alone): GRANT of a dead, cancelled or older ticket -> FREE; OWNED by the
- *     dead -> scrubbed, FREE; CONT whose head is gone -> scrubbed, FREE; waiter words of the dead -> IDLE; then recount what
- *     is cached (hints, grants, oversized slots).
+ *     dead -> scrubbed, FREE; CONT whose head is gone -> scrubbed, FREE; waiter words of the dead -> IDLE; then
+ *     recount what is cached (hints, grants, oversized slots).
  *
  * A slot is scrubbed before it becomes FREE: a free slot is all zeros, so nothing of one topic is readable in another.
  *
- * Who may die: every store above leaves a word that names its owner or its ticket, and repair undoes it. A semaphore that
- * was not posted delays its waiter by one slice. See docs/crash-stories.rst, rows 1-3, 8, 9.
+ * Who may die: every store above leaves a word that names its owner or its ticket, and repair undoes it. A semaphore
+ * that was not posted delays its waiter by one slice. See docs/crash-stories.rst, rows 1-3, 8, 9.
  * Who may be stopped: the holder of the pool lock stalls allocation under exhaustion until it goes on (stat names it);
  * nothing is ever taken from it while it lives.
  *

@@ -58,7 +58,8 @@ static void result_record(struct accumulator *accumulator, uint32_t slot_index, 
 }
 
 /* Records the result of every record that has none yet. */
-static void result_record_rest(struct accumulator *accumulator, uint32_t slot_index, const struct batch_outcome *outcome)
+static void result_record_rest(struct accumulator *accumulator, uint32_t slot_index,
+                               const struct batch_outcome *outcome)
 {
     const struct slot_header *slot = &accumulator->arena->slots[slot_index];
     uint32_t count = slot_word_count(load_acquire_u64(&slot->word));
@@ -116,7 +117,8 @@ enum status accumulator_complete_part(struct accumulator *accumulator, uint32_t 
     return STATUS_OK;
 }
 
-enum status accumulator_requeue(struct accumulator *accumulator, uint32_t slot_index, uint64_t seq, uint64_t retry_at_ns)
+enum status accumulator_requeue(struct accumulator *accumulator, uint32_t slot_index, uint64_t seq,
+                                uint64_t retry_at_ns)
 {
     if (!batch_is_in_flight(accumulator, slot_index, seq)) {
         return STATUS_STALE;
@@ -164,7 +166,8 @@ static void batch_seal_at_end(struct accumulator *accumulator, uint32_t slot_ind
 }
 
 /* In flight: the result now, the memory when its I/O is over. `result` in the slot tells a next sender. */
-static void batch_end_in_flight(struct accumulator *accumulator, uint32_t slot_index, const struct batch_outcome *outcome)
+static void batch_end_in_flight(struct accumulator *accumulator, uint32_t slot_index,
+                                const struct batch_outcome *outcome)
 {
     store_release_u32(&accumulator->arena->slots[slot_index].result, outcome->result);
     POINT(result_decided);
@@ -172,8 +175,8 @@ static void batch_end_in_flight(struct accumulator *accumulator, uint32_t slot_i
     accumulator->sender->notes[slot_index].is_ended = true;
 }
 
-static void batch_end_in_queue(struct accumulator *accumulator, uint32_t slot_index, const struct batch_outcome *outcome,
-                               struct wake_set *wakes)
+static void batch_end_in_queue(struct accumulator *accumulator, uint32_t slot_index,
+                               const struct batch_outcome *outcome, struct wake_set *wakes)
 {
     batch_seal_at_end(accumulator, slot_index);
     uint64_t word = load_acquire_u64(&accumulator->arena->slots[slot_index].word);

@@ -4,21 +4,22 @@
  *
  *   cell = number % completion_count, number = 0, 1, 2, ... for ever
  *   slot header: last_completion = number + 1 of the newest result of that slot
- *   cell: previous = last_completion before this one. So the results of a slot form a list back in time, which ends where
- *   the ring has overwritten it.
+ *   cell: previous = last_completion before this one. So the results of a slot form a list back in time, which ends
+ *   where the ring has overwritten it.
  *
  * record (sender):  cell.number = 0 (C1) → fields → cell.number = number + 1 (release, C2) → slot.last_completion
  *                   (release) → completion_tail = number + 1 (release)
- * find (anybody):   a batch is known by (partition, seq), which is never used twice. Look at the slot's word: still OPEN or
- *                   READY with these: pending. Else walk the list from last_completion: number (acquire, C2), fields,
- *                   number again (C1): changed = overwritten. The batch's own cell not found: the result has expired.
+ * find (anybody):   a batch is known by (partition, seq), which is never used twice. Look at the slot's word: still
+ *                   OPEN or READY with these: pending. Else walk the list from last_completion: number (acquire, C2),
+ *                   fields, number again (C1): changed = overwritten. The batch's own cell not found: the result has
+ *                   expired.
  *
  * A batch may have several results, one per part, if it was split; the parts are contiguous and in order.
  *
- * Who may die: the sender before C2: the cell is void, and since completion_tail was not raised the next sender writes the
- * same cell; readers see number 0. Between C2 and the slot's DONE: the next sender sends the batch again (the broker
- * recognises it) and records a second result; the older one is further back in the list, the newer one is found first,
- * and both say the same.
+ * Who may die: the sender before C2: the cell is void, and since completion_tail was not raised the next sender
+ * writes the same cell; readers see number 0. Between C2 and the slot's DONE: the next sender sends the batch again
+ * (the broker recognises it) and records a second result; the older one is further back in the list, the newer one is
+ * found first, and both say the same.
  */
 #ifndef SHM_COMPLETION_H
 #define SHM_COMPLETION_H

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Named counters of rare events and a de-duplicated error log, both in the arena, so that any tool can read them while the
- * arena is in use or after a crash. Nothing depends on them: a death between two stores makes a number too small, no more.
+ * Named counters of rare events and a de-duplicated error log, both in the arena, so that any tool can read them
+ * while the arena is in use or after a crash. Nothing depends on them: a death between two stores makes a number too
+ * small, no more.
  */
 #ifndef SHM_COUNTERS_H
 #define SHM_COUNTERS_H

@@ -81,7 +81,8 @@ static bool batch_seal_for_drain(struct accumulator *accumulator, uint32_t slot_
     return slot_word_state(*word) == SLOT_READY;
 }
 
-/* Stored in the slot before the first transmission, and never changed by a later one: sent twice, the bytes are the same.
+/* Stored in the slot before the first transmission, and never changed by a later one: sent twice, the bytes are the
+ * same.
  *   1 base sequence and producer id   2 epoch with EPOCH_ASSIGNED (release)   3 the partition's next sequence
  * Killed between 2 and 3: sequence_repair of the next sender does 3. Killed before 2: nothing was assigned. */
 static void sequence_assign(struct arena *arena, struct slot_header *slot, uint32_t record_count)

@@ -33,7 +33,7 @@
  *   creator   once, before the magic
  *   owner     the process whose entry it is, while it holds the entry's byte lock
  *   holder    whoever holds the lock named
- *   appender  holder of the partition's lock, or one that was passed: then only what the rules of producer_batch.h allow
+ *   appender  holder of the partition's lock, or one that was passed: then only what producer_batch.h allows
  *   sender    the process that holds the sender role (a byte lock, never passed, never stolen from the living)
  *   anyone    by a compare-and-swap from the value just read
  *
@@ -107,7 +107,7 @@ struct globals {
 
     ALIGNED atomic_u64 registry_lock; /* lock word; guards creation of topics and partitions */
 
-    ALIGNED atomic_u32 waiting_count; /* holder of pool_lock; raised before a waiter word says WAIT; 0 opens the fast path */
+    ALIGNED atomic_u32 waiting_count; /* holder of pool_lock; raised before a word says WAIT; 0 opens the fast path */
 
     ALIGNED atomic_u64 next_ticket;     /* holder of pool_lock; grows for ever */
     atomic_u32 oversized_slot_count;    /* holder of pool_lock; cache, recounted by repair */
@@ -177,7 +177,8 @@ struct partition_entry {
     atomic_u32 producer_epoch;             /* sender: epoch that next_base_sequence belongs to */
 };
 
-/* Running facts about the first n records of a batch. meta[n & 1] belongs to count n, so storing n + 1 never damages n. */
+/* Running facts about the first n records of a batch. meta[n & 1] belongs to count n, so storing n + 1 never damages
+ * n. */
 struct batch_meta {
     int64_t max_timestamp_ms;
     uint32_t records_crc; /* CRC-32C of the record bytes [RECORDS_START, size) */

@@ -39,8 +39,8 @@ bool lock_release_slow(atomic_u64 *lock, uint64_t held)
     return false;
 }
 
-/* Word without an owner, or with one that may be taken over -> ours. Whoever has slept keeps the waiters bit: others may
- * sleep behind it, and its release has to wake them. */
+/* Word without an owner, or with one that may be taken over -> ours. Whoever has slept keeps the waiters bit: others
+ * may sleep behind it, and its release has to wake them. */
 static bool lock_try_word(atomic_u64 *lock, uint64_t word, uint64_t mine, uint64_t *held)
 {
     *held = lock_word(lock_word_acquisition(word) + 1, (uint32_t)(mine & LOW_BITS(31)));

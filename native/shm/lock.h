@@ -6,16 +6,16 @@
  *
  *   acquire   CAS (a, nobody) -> (a + 1, me). Spin a little, then set `waiters` and sleep on the futex in slices of
  *             LOCK_SLICE_NS.
- *   release   CAS (a, me) -> (a, nobody), wake one sleeper. If the CAS fails we were passed: there is nothing to release.
+ *   release   CAS (a, me) -> (a, nobody), wake one sleeper. If the CAS fails we were passed: nothing is left to do.
  *   steal     a slice went by and the owner is proven dead (process.h): CAS (a, dead) -> (a + 1, me).
  *   pass      LOCK_PASS: a whole slice went by within one acquisition, and the owner lives: CAS (a, H) -> (a + 1, me).
  *             Only for locks all of whose critical sections are written for it (producer_batch.h says why theirs is).
  *
- * Whoever stole or passed is told so (LOCK_TAKEN_OVER) and repairs before it does anything else. If it dies before it is
- * finished, the next one is told the same, because it steals in turn; if it is stopped, it can be passed in turn.
+ * Whoever stole or passed is told so (LOCK_TAKEN_OVER) and repairs before it does anything else. If it dies before it
+ * is finished, the next one is told the same, because it steals in turn; if it is stopped, it can be passed in turn.
  *
- * Why not a robust pthread mutex: its death notice breaks across pid namespaces. Why not a semaphore: killed between its
- * decrement and its wake it sleeps for ever. Measured in both cases; see docs/decisions/0003.
+ * Why not a robust pthread mutex: its death notice breaks across pid namespaces. Why not a semaphore: killed between
+ * its decrement and its wake it sleeps for ever. Measured in both cases; see docs/decisions/0003.
  *
  * L1 acquire CAS (acquire) pairs with L2 release CAS (release): what the last holder stored is visible to the next.
  */

@@ -5,8 +5,9 @@
  *   entry i is alive  <=>  the kernel holds the byte lock PROCESS_LOCK_START + i  and  generation is the owner's
  *
  * The byte lock belongs to an open file description (OFD lock), so the kernel frees it when the last descriptor of its
- * process is gone: after exit_mm(), that is, after the last store of any of its threads. It works across pid namespaces,
- * knows no zombies, and needs no heartbeat. The lock *is* the allocation of the entry: nothing else has to be undone.
+ * process is gone: after exit_mm(), that is, after the last store of any of its threads. It works across pid
+ * namespaces, knows no zombies, and needs no heartbeat. The lock *is* the allocation of the entry: nothing else has
+ * to be undone.
  *
  * register    try the byte locks from 0 up; the first that is granted is ours. Raise the generation: from here on every
  *             word that names (i, old generation) names somebody proven dead. Clear the old hazard. If the last holder
@@ -50,8 +51,8 @@ enum byte_lock { BYTE_UNLOCKED, BYTE_SHARED, BYTE_EXCLUSIVE };
 /* STATUS_BUSY when somebody else's lock is in the way, STATUS_OS when the file system has no OFD locks. */
 enum status byte_lock_try(int descriptor, int64_t byte, enum byte_lock mode, struct error *error) MUST_USE;
 
-/* Like byte_lock_try, but tries for a second before it answers STATUS_BUSY. The kernel frees what the dead held, so who is
- * still in the way then is alive, and probably stopped. */
+/* Like byte_lock_try, but tries for a second before it answers STATUS_BUSY. The kernel frees what the dead held, so
+ * who is still in the way then is alive, and probably stopped. */
 enum status byte_lock_wait(int descriptor, int64_t byte, enum byte_lock mode, struct error *error) MUST_USE;
 
 /* True when another open file description holds the byte exclusively. */

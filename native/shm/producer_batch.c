@@ -95,7 +95,8 @@ static void slot_seal_whatever(struct arena *arena, uint32_t slot_index)
     }
 }
 
-/* `open` first, then the slots: a passed holder stores OPEN before `open`, so either its `open` fails or we see its slot. */
+/* `open` first, then the slots: a passed holder stores OPEN before `open`, so either its `open` fails or we see its
+ * slot. */
 void partition_repair(struct arena *arena, struct partition_hold *hold)
 {
     open_forget(hold);
@@ -214,8 +215,9 @@ static inline enum status open_batch_append(struct arena *arena, uint32_t slot_i
     return STATUS_OK;
 }
 
-enum status producer_batch_append(struct arena *arena, struct partition_hold *hold, const struct measured_record *records,
-                                  uint32_t count, uint32_t *appended, struct batch_place *first)
+enum status producer_batch_append(struct arena *arena, struct partition_hold *hold,
+                                  const struct measured_record *records, uint32_t count, uint32_t *appended,
+                                  struct batch_place *first)
 {
     uint32_t slot_index = open_word_slot(load_acquire_u64(&hold->partition->open));
     if (slot_index >= arena->geometry.slot_count) {
@@ -265,8 +267,8 @@ static void slot_prepare(struct arena *arena, uint32_t slot_index, uint32_t part
     }
 }
 
-/* False when we were passed: the number belongs to somebody else. What was read before this call with acquire was read while
- * the lock was ours. */
+/* False when we were passed: the number belongs to somebody else. What was read before this call with acquire was
+ * read while the lock was ours. */
 static bool seq_take(struct partition_hold *hold, uint64_t *seq)
 {
     *seq = load_acquire_u64(&hold->partition->next_seq);
@@ -311,7 +313,8 @@ uint32_t slots_needed(const struct arena *arena, uint64_t size)
 }
 
 /* The wire bytes of an oversized batch as pieces, the first behind the header. */
-static void chain_pieces(struct arena *arena, const uint32_t *slots, uint32_t count, uint32_t size, struct piece *pieces)
+static void chain_pieces(struct arena *arena, const uint32_t *slots, uint32_t count, uint32_t size,
+                         struct piece *pieces)
 {
     uint32_t start = RECORDS_START;
     for (uint32_t i = 0; i < count; i++) {
@@ -355,8 +358,8 @@ static void chain_link(struct arena *arena, const uint32_t *slots, uint32_t coun
     }
 }
 
-enum status producer_batch_fill_chain(struct arena *arena, uint32_t partition_index, const uint32_t *slots, uint32_t count,
-                                      const struct measured_record *record)
+enum status producer_batch_fill_chain(struct arena *arena, uint32_t partition_index, const uint32_t *slots,
+                                      uint32_t count, const struct measured_record *record)
 {
     struct slot_header *head = &arena->slots[slots[0]];
     uint32_t crc;

@@ -6,22 +6,23 @@
  *                                                       ^ size of the word               ^ written_end
  *
  * APPEND, holding the partition's lock (acquisition a):
- *   1  hazard   me.writing = slot that `open` names. Stored before the lock's CAS, which is also its barrier; if `open` named
- *               another slot meanwhile, stored again with a full barrier.                                         (H1)
+ *   1  hazard   me.writing = slot that `open` names. Stored before the lock's CAS, which is also its barrier; if
+ *               `open` named another slot meanwhile, stored again with a full barrier (H1)
  *   2  look     read the slot word; it must be OPEN, of this partition
  *   3  fence    re-read the lock word: still acquisition a of mine? If not, we were passed: leave, start over.
  *   4  claim    written_end = size + length; encode at `size`; meta[(n + 1) & 1] = {max timestamp, running crc}
- *   5  commit   CAS word (n, size) -> (n + 1, size + length): the record exists. It fails only if somebody sealed: start over.
+ *   5  commit   CAS word (n, size) -> (n + 1, size + length): the record exists. It fails only if somebody
+ *               sealed: start over.
  *   6  leave    me.writing = 0 (release), release the lock
  *
  * SEAL, by anybody, without the lock: CAS OPEN -> READY with the same (n, size); OPEN with n = 0 -> DONE.
  *
- * OPEN A BATCH, holding the lock, with an OWNED slot of ours: fields → next_seq by CAS → news hint → CAS OWNED -> OPEN(0) →
- *   CAS open -> (a, slot). If a CAS on next_seq or open fails we were passed: take the slot back by CAS OPEN(0) -> OWNED if
- *   nobody sealed it, and start over.
+ * OPEN A BATCH, holding the lock, with an OWNED slot of ours: fields → next_seq by CAS → news hint → CAS OWNED ->
+ *   OPEN(0) → CAS open -> (a, slot). If a CAS on next_seq or open fails we were passed: take the slot back by CAS
+ *   OPEN(0) -> OWNED if nobody sealed it, and start over.
  *
- * OVERSIZED RECORD: written into OWNED slots before the lock is taken; pieces OWNED -> CONT(head); lock; seal the open batch;
- *   next_seq by CAS; head OWNED -> READY(1, size): committed and sealed at once.
+ * OVERSIZED RECORD: written into OWNED slots before the lock is taken; pieces OWNED -> CONT(head); lock; seal the
+ *   open batch; next_seq by CAS; head OWNED -> READY(1, size): committed and sealed at once.
  *
  * TAKE-OVER: whoever stole the lock from a dead holder, or passed a stopped one, runs partition_repair before all else:
  *   CAS open -> (a', none), then seal every OPEN slot of the partition. It never adopts an open batch.
@@ -30,23 +31,23 @@
  * every store before 5 is invisible, and after 5 the record is there. next_seq may skip a number: harmless.
  *
  * WHY A STOPPED HOLDER H, PASSED BY S, HARMS NOBODY when it goes on (each of its late stores):
- *   encoded bytes, meta, written_end   H had passed 3, so the slot was the open batch of H's acquisition, and its hazard was
- *       visible before the slot could be freed: the slot is not recycled while H lives. S sealed it before S appends
- *       anything, so the bytes lie beyond the sealed size, in the meta parity that is not read.
- *   commit CAS      expects OPEN(n): fails after the seal; before it, the record is committed as if H had not been passed.
- *   seal CAS        sealing is always allowed.
+ *   encoded bytes, meta, written_end   H had passed 3, so the slot was the open batch of H's acquisition, and its
+ *       hazard was visible before the slot could be freed: the slot is not recycled while H lives. S sealed it before
+ *       S appends anything, so the bytes lie beyond the sealed size, in the meta parity that is not read.
+ *   commit CAS      expects OPEN(n): fails after the seal; before it, the record is committed as if H had not been
+ *   passed. seal CAS        sealing is always allowed.
  *   next_seq        CAS from the value H read: fails if S moved on.
- *   OWNED -> OPEN   its own slot; nobody's `open` names it, so nobody appends to it; H takes it back, or a sealer makes it
- *                   DONE since it is empty.
+ *   OWNED -> OPEN   its own slot; nobody's `open` names it, so nobody appends to it; H takes it back, or a sealer
+ *                   makes it DONE since it is empty.
  *   open            CAS from the value H read; S stored its own acquisition there, so it fails.
  *   head -> READY   its own slots; the record was not acknowledged, so any place in the order is right.
  *   unlock          CAS from H's own acquisition: fails.
  * If S is stopped in turn before its repair is done, the next one passes S and repairs all the same.
  * tests/model/lock_model.py explores this exhaustively; tests/crash kills and stops at every instruction.
  *
- *   H1  appender: hazard, full barrier, slot word         pairs with  H2  sender: DONE, full barrier, hazards (process.h)
- *   P1  appender: bytes and meta, then commit CAS (release)  with    P2  drain: slot word (acquire), then bytes and meta
- *   P3  opener: slot fields, then CAS -> OPEN (release)      with    P2
+ *   H1  appender: hazard, full barrier, slot word         pairs with  H2  sender: DONE, full barrier, hazards
+ *   (process.h) P1  appender: bytes and meta, then commit CAS (release)  with    P2  drain: slot word (acquire), then
+ *   bytes and meta P3  opener: slot fields, then CAS -> OPEN (release)      with    P2
  */
 #ifndef SHM_PRODUCER_BATCH_H
 #define SHM_PRODUCER_BATCH_H
@@ -70,9 +71,10 @@ struct partition_hold {
 void partition_lock(struct arena *arena, uint32_t partition_index, struct partition_hold *hold);
 void partition_unlock(struct arena *arena, struct partition_hold *hold);
 
-/* Appends records[0..count) as far as they fit into the open batch; `appended` receives how many, and `first` the place of
- * the first. STATUS_OK: at least one. STATUS_EXHAUSTED: there is no open batch with room: open one.
- * STATUS_TRY_AGAIN: we were passed, or somebody sealed: unlock and start over. STATUS_CORRUPT: the slot word is impossible. */
+/* Appends records[0..count) as far as they fit into the open batch; `appended` receives how many, and `first` the
+ * place of the first. STATUS_OK: at least one. STATUS_EXHAUSTED: there is no open batch with room: open one.
+ * STATUS_TRY_AGAIN: we were passed, or somebody sealed: unlock and start over. STATUS_CORRUPT: the slot word is
+ * impossible. */
 struct batch_place {
     uint32_t slot_index;
     uint32_t generation;
@@ -80,20 +82,22 @@ struct batch_place {
     uint64_t seq;
     int64_t timestamp_ms;
 };
-enum status producer_batch_append(struct arena *arena, struct partition_hold *hold, const struct measured_record *records,
-                                  uint32_t count, uint32_t *appended, struct batch_place *first) MUST_USE;
+enum status producer_batch_append(struct arena *arena, struct partition_hold *hold,
+                                  const struct measured_record *records, uint32_t count, uint32_t *appended,
+                                  struct batch_place *first) MUST_USE;
 
-/* Makes an OWNED slot of ours the open batch. STATUS_TRY_AGAIN: we were passed; `*is_spare_kept` says whether the slot is
- * still OWNED by us. */
+/* Makes an OWNED slot of ours the open batch. STATUS_TRY_AGAIN: we were passed; `*is_spare_kept` says whether the
+ * slot is still OWNED by us. */
 enum status producer_batch_open(struct arena *arena, struct partition_hold *hold, uint32_t slot_index,
                                 int64_t base_timestamp_ms, bool *is_spare_kept) MUST_USE;
 
 /* Writes one record across OWNED slots of ours, head first; needs no lock. STATUS_OS: no private memory for the list of
  * pieces; the slots are still ours. */
-enum status producer_batch_fill_chain(struct arena *arena, uint32_t partition_index, const uint32_t *slots, uint32_t count,
-                                      const struct measured_record *record) MUST_USE;
+enum status producer_batch_fill_chain(struct arena *arena, uint32_t partition_index, const uint32_t *slots,
+                                      uint32_t count, const struct measured_record *record) MUST_USE;
 
-/* Commits a filled chain behind everything in the partition. STATUS_TRY_AGAIN: we were passed, nothing was committed. */
+/* Commits a filled chain behind everything in the partition. STATUS_TRY_AGAIN: we were passed, nothing was committed.
+ * */
 enum status producer_batch_commit_chain(struct arena *arena, struct partition_hold *hold, const uint32_t *slots,
                                         const struct measured_record *record, struct batch_place *place) MUST_USE;
 

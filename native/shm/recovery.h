@@ -7,13 +7,13 @@
  *                               OPEN n = 0 -> FREE · OPEN n > 0 -> READY (sealed at its committed length)
  *                               READY, BAD: kept
  *   3. same boot id: the page cache survived, so the words are true and what they say is kept.
- *      other boot id: the host crashed; only content whose running CRC-32C verifies is trusted, the rest becomes BAD with
- *      an entry in the error log. Nothing is silently dropped, and nothing damaged stops the start-up.
+ *      other boot id: the host crashed; only content whose running CRC-32C verifies is trusted, the rest becomes BAD
+ *      with an entry in the error log. Nothing is silently dropped, and nothing damaged stops the start-up.
  *   4. partitions: open = none, next_seq = highest seq in a slot + 1 (never lowered), next_base_sequence likewise
  *   5. caches (hints, counts) rebuilt, arena_epoch raised, boot id stored last
  *
- * Idempotent: every step computes from the words alone, so a death anywhere in it frees the byte and the next opener does it
- * again. What is input is checked: an impossible word (index, count, size out of range) makes its slot BAD.
+ * Idempotent: every step computes from the words alone, so a death anywhere in it frees the byte and the next opener
+ * does it again. What is input is checked: an impossible word (index, count, size out of range) makes its slot BAD.
  */
 #ifndef SHM_RECOVERY_H
 #define SHM_RECOVERY_H

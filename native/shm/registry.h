@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Topics and partitions of the arena: append-only tables, so an index once given out is good for ever and no reader needs
- * a lock. Creation runs under the registry lock; the entry is complete before its count is raised (release), so a creator
- * that dies leaves an entry nobody sees, and the next one overwrites it. There is nothing to repair.
+ * Topics and partitions of the arena: append-only tables, so an index once given out is good for ever and no reader
+ * needs a lock. Creation runs under the registry lock; the entry is complete before its count is raised (release), so
+ * a creator that dies leaves an entry nobody sees, and the next one overwrites it. There is nothing to repair.
  *
  *   R1 creator: entry written, then count = n + 1 (release)
  *   R2 reader:  count (acquire), then entries below it

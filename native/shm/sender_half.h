@@ -6,9 +6,10 @@
  *   (by seq, oldest      in flight        in flight         OPEN, still filling
  *    first)
  *
- * All of it is a cache of the slot words. A batch gets here through the news hints: its producer sets the slot's bit while
- * the slot is still OWNED, before OPEN, so no batch can be missed; the sender clears the bit, and looks at a slot that is
- * not OPEN yet again and again (watched) until it is, or until it is somebody else's. A new sender looks at every slot once.
+ * All of it is a cache of the slot words. A batch gets here through the news hints: its producer sets the slot's bit
+ * while the slot is still OWNED, before OPEN, so no batch can be missed; the sender clears the bit, and looks at a
+ * slot that is not OPEN yet again and again (watched) until it is, or until it is somebody else's. A new sender looks
+ * at every slot once.
  *
  *   queued     OPEN or READY, in its partition's queue
  *   watched    announced, not OPEN yet

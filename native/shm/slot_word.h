@@ -24,8 +24,8 @@
  *   CONT   continues the oversized record of the slot `head index`
  *   BAD    quarantined: bytes contradicted their checksum; kept for inspection
  *
- *   `generation` is raised at each DONE/OWNED/GRANT/CONT -> FREE, so that an old word never equals a new one while anybody
- *   who could compare the two is pinned by a hazard.
+ *   `generation` is raised at each DONE/OWNED/GRANT/CONT -> FREE, so that an old word never equals a new one while
+ *   anybody who could compare the two is pinned by a hazard.
  *
  * OWNER (31 bits): who holds something. entry index + 1 (12 bits) | entry generation (19 bits); 0 is nobody.
  *

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * verify: the one checker of the arena's invariants. It reads and never writes, trusts nothing, and works on a read-only
- * mapping of a live, idle or damaged arena.
+ * verify: the one checker of the arena's invariants. It reads and never writes, trusts nothing, and works on a
+ * read-only mapping of a live, idle or damaged arena.
  *
  *   VERIFY_QUICK   superblock, counts within the geometry, poisoned or not           O(1)
  *   VERIFY_NORMAL  every word by itself and against its neighbours: states, owners, chains, open words, sequences,
