@@ -34,8 +34,8 @@
  *   encoded bytes, meta, written_end   H had passed 3, so the slot was the open batch of H's acquisition, and its
  *       hazard was visible before the slot could be freed: the slot is not recycled while H lives. S sealed it before
  *       S appends anything, so the bytes lie beyond the sealed size, in the meta parity that is not read.
- *   commit CAS      expects OPEN(n): fails after the seal; before it, the record is committed as if H had not been
- *   passed. seal CAS        sealing is always allowed.
+ *   commit CAS      expects OPEN(n): fails after the seal; before it, the record is committed as if never passed.
+ *   seal CAS        sealing is always allowed.
  *   next_seq        CAS from the value H read: fails if S moved on.
  *   OWNED -> OPEN   its own slot; nobody's `open` names it, so nobody appends to it; H takes it back, or a sealer
  *                   makes it DONE since it is empty.
@@ -45,9 +45,9 @@
  * If S is stopped in turn before its repair is done, the next one passes S and repairs all the same.
  * tests/model/lock_model.py explores this exhaustively; tests/crash kills and stops at every instruction.
  *
- *   H1  appender: hazard, full barrier, slot word         pairs with  H2  sender: DONE, full barrier, hazards
- *   (process.h) P1  appender: bytes and meta, then commit CAS (release)  with    P2  drain: slot word (acquire), then
- *   bytes and meta P3  opener: slot fields, then CAS -> OPEN (release)      with    P2
+ *   H1  appender: hazard, full barrier, slot word          pairs with  H2  sender: DONE, full barrier, hazards
+ *   P1  appender: bytes and meta, commit CAS (release)     pairs with  P2  drain: slot word (acquire), bytes and meta
+ *   P3  opener: slot fields, word = OPEN (release)         pairs with  P2
  */
 #ifndef SHM_PRODUCER_BATCH_H
 #define SHM_PRODUCER_BATCH_H
