@@ -85,14 +85,15 @@ static bool batch_seal_for_drain(struct accumulator *accumulator, uint32_t slot_
  * same.
  *   1 base sequence and producer id   2 epoch with EPOCH_ASSIGNED (release)   3 the partition's next sequence
  * Killed between 2 and 3: sequence_repair of the next sender does 3. Killed before 2: nothing was assigned. */
-static void sequence_assign(struct arena *arena, struct slot_header *slot, uint32_t record_count)
+static void sequence_assign(struct arena *arena, struct slot_header *slot, uint32_t partition_index,
+                            uint32_t record_count)
 {
     struct globals *globals = arena->globals;
     uint64_t producer_id = load_relaxed_u64(&globals->producer_id);
     if (producer_id == UINT64_MAX || load_relaxed_u32(&slot->producer_epoch) != 0) {
         return;
     }
-    struct partition_entry *partition = &arena->partitions[slot->partition_index];
+    struct partition_entry *partition = &arena->partitions[partition_index];
     uint32_t epoch = (load_relaxed_u32(&globals->producer_epoch) & UINT16_MAX) | EPOCH_ASSIGNED;
     if (load_relaxed_u32(&partition->producer_epoch) != epoch) {
         store_relaxed_u32(&partition->next_base_sequence, 0);
@@ -127,25 +128,28 @@ static void header_describe(const struct slot_header *slot, uint64_t word, struc
 }
 
 /* The header is the sender's: no producer ever touches the first 61 bytes. The checksum comes from the running one. */
-static void batch_finish(struct arena *arena, uint32_t slot_index, uint64_t word, struct drained_batch *batch)
+static void batch_finish(struct accumulator *accumulator, uint32_t slot_index, uint64_t word,
+                         struct drained_batch *batch)
 {
+    struct arena *arena = accumulator->arena;
+    const struct slot_note *note = &accumulator->sender->notes[slot_index];
     struct slot_header *slot = &arena->slots[slot_index];
     uint8_t *bytes = arena_slot_data(arena, slot_index);
     uint32_t size = slot_word_size(word);
     struct record_batch_header header;
-    sequence_assign(arena, slot, slot_word_count(word));
+    sequence_assign(arena, slot, note->partition_index, slot_word_count(word));
     header_describe(slot, word, &header);
     record_batch_header_write(bytes, &header);
     header.crc = record_batch_crc(bytes, slot->meta[slot_word_count(word) & 1].records_crc, size - RECORDS_START);
     record_batch_set_crc(bytes, header.crc);
     *batch = (struct drained_batch){
-        .seq = slot->seq,
+        .seq = note->seq,
         .created_ns = slot->created_ns,
         .base_timestamp_ms = header.base_timestamp,
         .max_timestamp_ms = header.max_timestamp,
         .producer_id = header.producer_id,
         .slot_index = slot_index,
-        .partition_index = slot->partition_index,
+        .partition_index = note->partition_index,
         .record_count = slot_word_count(word),
         .acked_record_count = load_relaxed_u32(&slot->acked_record_count),
         .size = size,
@@ -164,7 +168,7 @@ static bool batch_is_possible(const struct accumulator *accumulator, uint32_t sl
     uint32_t size_max = accumulator->arena->slots[slot_index].chain_next == 0 ? geometry->batch_size
                                                                               : geometry->record_size_max;
     return slot_word_count(word) >= 1 && size > RECORDS_START && size <= size_max &&
-           accumulator->arena->slots[slot_index].partition_index ==
+           load_relaxed_u32(&accumulator->arena->slots[slot_index].partition_index) ==
                accumulator->sender->notes[slot_index].partition_index;
 }
 
@@ -224,7 +228,7 @@ uint32_t accumulator_drain(struct accumulator *accumulator, const struct drain_o
             (void)status;
             continue;
         }
-        batch_finish(accumulator->arena, slot_index, word, &batches[count]);
+        batch_finish(accumulator, slot_index, word, &batches[count]);
         size += batches[count++].size;
     }
     *partitions_seen = i;

@@ -187,9 +187,9 @@ struct batch_meta {
 
 struct slot_header {
     ALIGNED atomic_u64 word;
-    uint32_t partition_index;  /* appender, before OPEN or READY */
+    atomic_u32 partition_index; /* appender, before OPEN or READY */
     atomic_u32 written_end;    /* appender, before it writes bytes: no byte at or beyond it was ever touched */
-    uint64_t seq;              /* appender, before OPEN or READY: orders the batches of a partition, unique for ever */
+    atomic_u64 seq;            /* appender, before OPEN or READY: orders the batches of a partition, unique for ever */
     int64_t base_timestamp_ms; /* appender, before the first commit */
     struct batch_meta meta[2];
 

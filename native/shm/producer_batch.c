@@ -66,6 +66,11 @@ static inline void hazard_set(struct arena *arena, struct partition_hold *hold, 
     }
 }
 
+static inline bool slot_is_of(const struct slot_header *slot, uint32_t partition_index)
+{
+    return load_relaxed_u32(&slot->partition_index) == partition_index;
+}
+
 /* ---- seal ---- */
 
 bool producer_batch_seal(struct arena *arena, uint32_t slot_index, uint64_t word)
@@ -103,7 +108,7 @@ void partition_repair(struct arena *arena, struct partition_hold *hold)
     POINT(partition_open_forgotten);
     for (uint32_t i = 0; i < arena->geometry.slot_count; i++) {
         uint64_t word = load_acquire_u64(&arena->slots[i].word);
-        if (slot_word_state(word) == SLOT_OPEN && arena->slots[i].partition_index == hold->partition_index) {
+        if (slot_word_state(word) == SLOT_OPEN && slot_is_of(&arena->slots[i], hold->partition_index)) {
             slot_seal_whatever(arena, i);
         }
     }
@@ -210,7 +215,7 @@ static inline enum status open_batch_append(struct arena *arena, uint32_t slot_i
     *first = (struct batch_place){.slot_index = slot_index,
                                   .generation = slot_word_generation(word),
                                   .record_index = count_before,
-                                  .seq = slot->seq,
+                                  .seq = load_relaxed_u64(&slot->seq),
                                   .timestamp_ms = records[0].record.timestamp_ms};
     return STATUS_OK;
 }
@@ -229,7 +234,7 @@ enum status producer_batch_append(struct arena *arena, struct partition_hold *ho
     if (UNLIKELY(!lock_is_held(&hold->partition->lock, hold->lock))) {
         return STATUS_TRY_AGAIN;
     }
-    if (slot_word_state(word) != SLOT_OPEN || slot->partition_index != hold->partition_index) {
+    if (slot_word_state(word) != SLOT_OPEN || !slot_is_of(slot, hold->partition_index)) {
         return STATUS_EXHAUSTED;
     }
     if (UNLIKELY(!word_is_possible(arena, word))) {
@@ -253,7 +258,7 @@ static void slot_announce(struct arena *arena, uint32_t slot_index)
 static void slot_prepare(struct arena *arena, uint32_t slot_index, uint32_t partition_index, int64_t base_timestamp_ms)
 {
     struct slot_header *slot = &arena->slots[slot_index];
-    slot->partition_index = partition_index;
+    store_relaxed_u32(&slot->partition_index, partition_index);
     slot->base_timestamp_ms = base_timestamp_ms;
     slot->created_ns = arena_now_ns(arena);
     store_relaxed_u32(&slot->result, 0);
@@ -269,14 +274,14 @@ static void slot_prepare(struct arena *arena, uint32_t slot_index, uint32_t part
 
 /* False when we were passed: the number belongs to somebody else. What was read before this call with acquire was
  * read while the lock was ours. */
-static bool seq_take(struct partition_hold *hold, uint64_t *seq)
+static bool seq_take(struct partition_hold *hold, struct slot_header *slot)
 {
-    *seq = load_acquire_u64(&hold->partition->next_seq);
+    uint64_t seq = load_acquire_u64(&hold->partition->next_seq);
     if (!lock_is_held(&hold->partition->lock, hold->lock)) {
         return false;
     }
-    uint64_t expected = *seq;
-    return cas_u64(&hold->partition->next_seq, &expected, expected + 1);
+    store_relaxed_u64(&slot->seq, seq);
+    return cas_u64(&hold->partition->next_seq, &seq, seq + 1);
 }
 
 enum status producer_batch_open(struct arena *arena, struct partition_hold *hold, uint32_t slot_index,
@@ -286,7 +291,7 @@ enum status producer_batch_open(struct arena *arena, struct partition_hold *hold
     uint64_t open = load_acquire_u64(&hold->partition->open);
     *is_spare_kept = true;
     slot_prepare(arena, slot_index, hold->partition_index, base_timestamp_ms);
-    if (!seq_take(hold, &slot->seq)) {
+    if (!seq_take(hold, slot)) {
         return STATUS_TRY_AGAIN;
     }
     POINT(seq_taken);
@@ -383,7 +388,7 @@ static bool chain_seal_before(struct arena *arena, struct partition_hold *hold)
     if (!lock_is_held(&hold->partition->lock, hold->lock)) {
         return false;
     }
-    if (slot_word_state(word) == SLOT_OPEN && arena->slots[slot_index].partition_index == hold->partition_index &&
+    if (slot_word_state(word) == SLOT_OPEN && slot_is_of(&arena->slots[slot_index], hold->partition_index) &&
         producer_batch_seal(arena, slot_index, word)) {
         counter_add(arena, COUNTER_BATCHES_SEALED_FULL, 1);
     }
@@ -395,7 +400,7 @@ enum status producer_batch_commit_chain(struct arena *arena, struct partition_ho
 {
     struct slot_header *head = &arena->slots[slots[0]];
     uint32_t size = RECORDS_START + record_encoded_size(&record->size, 0, 0);
-    if (!chain_seal_before(arena, hold) || !seq_take(hold, &head->seq)) {
+    if (!chain_seal_before(arena, hold) || !seq_take(hold, head)) {
         return STATUS_TRY_AGAIN;
     }
     POINT(chain_seq_taken);
@@ -406,7 +411,7 @@ enum status producer_batch_commit_chain(struct arena *arena, struct partition_ho
     *place = (struct batch_place){.slot_index = slots[0],
                                   .generation = generation,
                                   .record_index = 0,
-                                  .seq = head->seq,
+                                  .seq = load_relaxed_u64(&head->seq),
                                   .timestamp_ms = head->base_timestamp_ms};
     return STATUS_OK;
 }

@@ -86,13 +86,13 @@ static void sender_enqueue(struct accumulator *accumulator, uint32_t slot_index)
 {
     struct sender_half *half = accumulator->sender;
     const struct slot_header *slot = &accumulator->arena->slots[slot_index];
-    uint32_t partition_index = slot->partition_index;
+    uint32_t partition_index = load_relaxed_u32(&slot->partition_index);
     if (partition_index >= accumulator->arena->geometry.partition_count) {
         error_log_record(accumulator->arena, STATUS_CORRUPT, "a batch names a partition that does not exist");
         return;
     }
     half->notes[slot_index] =
-        (struct slot_note){.seq = slot->seq, .partition_index = partition_index, .is_queued = true};
+        (struct slot_note){.seq = load_relaxed_u64(&slot->seq), .partition_index = partition_index, .is_queued = true};
     queue_insert(half, &half->queues[partition_index], slot_index);
     queue_activate(half, partition_index);
     half->queued_count++;
@@ -244,9 +244,10 @@ void sender_free_deferred(struct accumulator *accumulator, struct wake_set *wake
 /* ---- the role ---- */
 
 /* A batch that has a sequence already was perhaps transmitted: the next sequence starts behind it. */
-static void sequence_repair(struct arena *arena, const struct slot_header *slot, uint64_t word)
+static void sequence_repair(struct arena *arena, const struct slot_header *slot, uint32_t partition_index,
+                            uint64_t word)
 {
-    struct partition_entry *partition = &arena->partitions[slot->partition_index];
+    struct partition_entry *partition = &arena->partitions[partition_index];
     uint32_t epoch = load_relaxed_u32(&slot->producer_epoch);
     if (epoch == 0 || epoch != load_relaxed_u32(&partition->producer_epoch)) {
         return;
@@ -284,7 +285,7 @@ static void sender_look_at_everything(struct accumulator *accumulator)
         uint64_t word = load_acquire_u64(&arena->slots[i].word);
         sender_note_slot(accumulator, i);
         if (slot_word_state(word) == SLOT_READY && accumulator->sender->notes[i].is_queued) {
-            sequence_repair(arena, &arena->slots[i], word);
+            sequence_repair(arena, &arena->slots[i], accumulator->sender->notes[i].partition_index, word);
             result_repair(accumulator, i);
         }
     }

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "shm/completion.h"
+
+#include "base/point.h"
+
+static struct completion_entry *completion_cell(const struct arena *arena, uint64_t number)
+{
+    return &arena->completions[number & (arena->geometry.completion_count - 1)];
+}
+
+/* ---- record ---- */
+
+static void completion_write(struct completion_entry *cell, const struct completion *completion, uint64_t previous)
+{
+    store_relaxed_u64(&cell->previous, previous);
+    store_relaxed_u64(&cell->seq, completion->seq);
+    store_relaxed_u32(&cell->slot_index, completion->slot_index);
+    store_relaxed_u32(&cell->partition_index, completion->partition_index);
+    store_relaxed_u64(&cell->base_offset, (uint64_t)completion->base_offset);
+    store_relaxed_u64(&cell->log_append_time_ms, (uint64_t)completion->log_append_time_ms);
+    store_relaxed_u32(&cell->first_record, completion->first_record);
+    store_relaxed_u32(&cell->record_count, completion->record_count);
+    store_relaxed_u32(&cell->result, (uint32_t)completion->result);
+    store_relaxed_u32(&cell->error_code, (uint32_t)completion->error_code);
+}
+
+void completion_record(struct arena *arena, const struct completion *completion)
+{
+    struct slot_header *slot = &arena->slots[completion->slot_index];
+    uint64_t number = load_relaxed_u64(&arena->globals->completion_tail);
+    struct completion_entry *cell = completion_cell(arena, number);
+    store_seq_cst_u64(&cell->number, 0); /* C1 */
+    barrier_store_load();
+    POINT(completion_cleared);
+    completion_write(cell, completion, load_relaxed_u64(&slot->last_completion));
+    store_release_u64(&cell->number, number + 1); /* C2 */
+    POINT(completion_numbered);
+    store_release_u64(&slot->last_completion, number + 1);
+    POINT(completion_linked);
+    store_release_u64(&arena->globals->completion_tail, number + 1);
+}
+
+/* A cell that says it is number `tail` was finished by a sender that died before it raised the tail. */
+void completion_repair(struct arena *arena)
+{
+    uint64_t tail = load_relaxed_u64(&arena->globals->completion_tail);
+    struct completion_entry *cell = completion_cell(arena, tail);
+    uint32_t slot_index = load_relaxed_u32(&cell->slot_index);
+    if (load_acquire_u64(&cell->number) != tail + 1 || slot_index >= arena->geometry.slot_count) {
+        return;
+    }
+    store_release_u64(&arena->slots[slot_index].last_completion, tail + 1);
+    store_release_u64(&arena->globals->completion_tail, tail + 1);
+}
+
+/* ---- find ---- */
+
+/* False when the cell does not hold result `number`, or was overwritten while we read it. */
+static bool completion_read(const struct arena *arena, uint64_t number, struct completion *completion,
+                            uint64_t *previous)
+{
+    const struct completion_entry *cell = completion_cell(arena, number);
+    if (load_acquire_u64(&cell->number) != number + 1) { /* C2 */
+        return false;
+    }
+    *completion = (struct completion){
+        .seq = load_acquire_u64(&cell->seq),
+        .slot_index = load_acquire_u32(&cell->slot_index),
+        .partition_index = load_acquire_u32(&cell->partition_index),
+        .first_record = load_acquire_u32(&cell->first_record),
+        .record_count = load_acquire_u32(&cell->record_count),
+        .result = (enum batch_result)load_acquire_u32(&cell->result),
+        .error_code = (int32_t)load_acquire_u32(&cell->error_code),
+        .base_offset = (int64_t)load_acquire_u64(&cell->base_offset),
+        .log_append_time_ms = (int64_t)load_acquire_u64(&cell->log_append_time_ms),
+    };
+    *previous = load_acquire_u64(&cell->previous);
+    return load_acquire_u64(&cell->number) == number + 1; /* C1: every load above is before this one */
+}
+
+static bool completion_is_of(const struct completion *completion, const struct record_token *token)
+{
+    return completion->seq == token->seq && completion->partition_index == token->partition_index &&
+           token->record_index - completion->first_record < completion->record_count;
+}
+
+/* Pending while the slot still holds this very batch. Completed between the loads: then its result is found. */
+static bool token_is_pending(const struct arena *arena, const struct record_token *token)
+{
+    const struct slot_header *slot = &arena->slots[token->slot_index];
+    enum slot_state state = slot_word_state(load_acquire_u64(&slot->word));
+    return (state == SLOT_OPEN || state == SLOT_READY) && load_relaxed_u64(&slot->seq) == token->seq &&
+           load_relaxed_u32(&slot->partition_index) == token->partition_index;
+}
+
+/* Back in time over the results of the slot. Numbers only fall, so it ends; the ring bounds how far it can go. */
+static enum status completion_walk(const struct arena *arena, const struct record_token *token,
+                                   struct completion *completion)
+{
+    uint64_t next = load_acquire_u64(&arena->slots[token->slot_index].last_completion);
+    uint64_t before = UINT64_MAX;
+    while (next != 0 && next - 1 < before) {
+        uint64_t previous;
+        before = next - 1;
+        if (!completion_read(arena, before, completion, &previous) || completion->slot_index != token->slot_index) {
+            return STATUS_RESULT_EXPIRED;
+        }
+        if (completion_is_of(completion, token)) {
+            return (uint32_t)completion->result < RESULT_COUNT ? STATUS_OK : STATUS_CORRUPT;
+        }
+        next = previous;
+    }
+    return STATUS_RESULT_EXPIRED;
+}
+
+/* The state is read first: a batch found to be over has its result recorded already. A batch whose result was decided
+ * in flight is still READY, so its result is looked for as well. */
+enum status completion_find(const struct arena *arena, const struct record_token *token, struct completion *completion)
+{
+    if (token->slot_index >= arena->geometry.slot_count) {
+        return STATUS_INVALID;
+    }
+    bool is_pending = token_is_pending(arena, token);
+    enum status status = completion_walk(arena, token, completion);
+    return status == STATUS_RESULT_EXPIRED && is_pending ? STATUS_PENDING : status;
+}
