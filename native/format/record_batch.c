@@ -75,7 +75,7 @@ static enum status validate_frame(const uint8_t *bytes, size_t size, const struc
     if (header->magic != RECORD_BATCH_MAGIC_VALUE) {
         return error_set(error, STATUS_CORRUPT, "magic is %d, not 2", header->magic);
     }
-    if (header->batch_length < 0 || (size_t)header->batch_length + RECORD_BATCH_UNCOUNTED_SIZE != size) {
+    if ((int64_t)header->batch_length + RECORD_BATCH_UNCOUNTED_SIZE != (int64_t)size) {
         return error_set(error, STATUS_CORRUPT, "batch length %" PRId32 " does not fit its %zu bytes",
                          header->batch_length, size);
     }

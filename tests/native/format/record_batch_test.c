@@ -315,6 +315,15 @@ TEST(the_record_count_must_be_that_of_the_records)
     expect_count_refused(INT32_MAX, "record 2 at byte 92 is corrupt");
 }
 
+TEST(a_batch_of_no_records_is_refused)
+{
+    static struct batch batch;
+    batch_begin(&batch, 0);
+    batch.header.last_offset_delta = -1;
+    batch_finish(&batch);
+    expect_refused(batch.bytes, batch.size, "0 records with a last offset delta of -1");
+}
+
 TEST(offset_deltas_must_count_from_zero)
 {
     uint8_t bytes[TWO_RECORDS_SIZE];
@@ -331,7 +340,8 @@ TEST(offset_deltas_must_count_from_zero)
 TEST(every_truncated_batch_is_refused)
 {
     for (size_t size = 0; size < TWO_RECORDS_SIZE; size++) {
-        expect_refused(two_records, size, size < RECORD_BATCH_HEADER_SIZE ? "less than a batch header" : "does not fit");
+        const char *why = size < RECORD_BATCH_HEADER_SIZE ? "less than a batch header" : "does not fit";
+        expect_refused(two_records, size, why);
     }
 }
 
@@ -383,7 +393,7 @@ TEST(wrong_bytes_under_a_right_crc_do_no_harm)
     EXPECT(refused_count > 0);
 }
 
-TEST(every_wrong_byte_of_the_records_under_a_right_crc_does_no_harm)
+TEST(every_wrong_byte_under_a_right_crc_does_no_harm)
 {
     unsigned refused_count = 0;
     for (size_t position = RECORD_BATCH_ATTRIBUTES; position < TWO_RECORDS_SIZE; position++) {

@@ -201,8 +201,9 @@ TEST(random_records_scatter_as_they_write)
         struct random_record random;
         random_record_fill(&random, &randomness);
         struct record_size size = measured(&random.record);
-        size_t first = random_below(&randomness, record_encoded_size(&size, 1, 5) + 1);
-        expect_scattered(&random.record, first, random_below(&randomness, record_encoded_size(&size, 1, 5) - first + 1));
+        size_t encoded_size = record_encoded_size(&size, 1, 5);
+        size_t first_size = random_below(&randomness, encoded_size + 1);
+        expect_scattered(&random.record, first_size, random_below(&randomness, encoded_size - first_size + 1));
     }
 }
 
@@ -221,13 +222,15 @@ TEST(a_body_must_be_as_long_as_its_parts)
     EXPECT_CORRUPT("\x1e\x00\x00\x00\x06key\x0avalue\x00\x00"); /* one more */
     EXPECT_CORRUPT("\x00\x00\x00\x00\x06key\x0avalue\x00");     /* none */
     EXPECT_CORRUPT("\x01\x00\x00\x00\x06key\x0avalue\x00");     /* -1 */
+    EXPECT_CORRUPT("\x00"); /* none, and nothing follows */
+    EXPECT_CORRUPT("\x01");
     EXPECT_CORRUPT("\xfe\xff\xff\xff\x0f\x00\x00\x00\x01\x01\x00");
 }
 
 TEST(a_part_must_lie_within_the_body)
 {
-    EXPECT_CORRUPT("\x0e\x00\x00\x00\x08key\x00");             /* key size 4, then no value */
-    EXPECT_CORRUPT("\x0c\x00\x00\x00\x01\x04\x00v2v2v2v2");    /* the value begins in the body and ends behind it */
+    EXPECT_CORRUPT("\x0e\x00\x00\x00\x08key\x00");          /* key size 4, then no value */
+    EXPECT_CORRUPT("\x0c\x00\x00\x00\x01\x04\x00v2v2v2v2"); /* the value begins in the body and ends behind it */
     EXPECT_CORRUPT("\x14\x00\x00\x00\xfe\xff\xff\xff\x0f\x01\x00"); /* key size 2^31 - 1 */
 }
 

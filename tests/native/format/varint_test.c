@@ -103,11 +103,11 @@ TEST(what_is_written_is_as_long_as_its_size_and_reads_back)
     }
 }
 
-TEST(a_number_without_its_last_byte_is_corrupt)
+TEST(a_number_whose_last_byte_is_behind_the_end_is_corrupt)
 {
-    uint8_t bytes[VARLONG_SIZE_MAX];
-    memset(bytes, 0x80, sizeof bytes);
     for (size_t size = 0; size < VARLONG_SIZE_MAX; size++) {
+        uint8_t bytes[VARLONG_SIZE_MAX] = {0};
+        memset(bytes, 0x80, size);
         expect_corrupt(bytes, size < VARINT_SIZE_MAX ? size : VARINT_SIZE_MAX - 1, size);
     }
 }
