@@ -485,20 +485,19 @@ static void maybe_fix(struct arena *arena, struct wake_set *wakes)
     }
 }
 
-/* Oversized slots enter and leave the count under the pool lock, so that a recount never meets a half-done change. */
-static void slots_become_free(struct arena *arena, const uint32_t *slots, uint32_t count, bool is_chain)
+/* From the tail: what is left after a death is still linked to its head. */
+static void slots_become_free(struct arena *arena, const uint32_t *slots, uint32_t count)
 {
-    uint64_t held = is_chain ? pool_lock(arena) : 0;
-    for (uint32_t i = count; i-- > 0;) { /* from the tail: what is left after a death is still linked to its head */
-        uint64_t word = load_acquire_u64(&arena->slots[slots[i]].word);
-        slot_become_free(arena, slots[i], word);
-        if (is_chain) {
-            add_u32(&arena->globals->oversized_slot_count, (uint32_t)-1);
-        }
+    for (uint32_t i = count; i-- > 0;) {
+        slot_become_free(arena, slots[i], load_acquire_u64(&arena->slots[slots[i]].word));
     }
-    if (is_chain) {
-        pool_unlock(arena, held);
-    }
+}
+
+/* Oversized slots enter and leave the count under the pool lock, so that a recount never meets a half-done change. */
+static void locked_chain_become_free(struct arena *arena, const uint32_t *slots, uint32_t count)
+{
+    slots_become_free(arena, slots, count);
+    add_u32(&arena->globals->oversized_slot_count, -count);
 }
 
 void buffer_pool_give_back(struct arena *arena, const uint32_t *slots, uint32_t count, struct wake_set *wakes)
@@ -506,7 +505,13 @@ void buffer_pool_give_back(struct arena *arena, const uint32_t *slots, uint32_t 
     if (count == 0) {
         return;
     }
-    slots_become_free(arena, slots, count, slot_word_is_chain(load_relaxed_u64(&arena->slots[slots[0]].word)));
+    if (slot_word_is_chain(load_relaxed_u64(&arena->slots[slots[0]].word))) {
+        uint64_t held = pool_lock(arena);
+        locked_chain_become_free(arena, slots, count);
+        pool_unlock(arena, held);
+    } else {
+        slots_become_free(arena, slots, count);
+    }
     maybe_fix(arena, wakes);
 }
 
@@ -532,9 +537,14 @@ uint32_t slot_chain_walk(const struct arena *arena, uint32_t head_index, uint32_
 
 void buffer_pool_free(struct arena *arena, uint32_t slot_index, struct wake_set *wakes)
 {
-    bool is_chain = arena->slots[slot_index].chain_next != 0;
-    uint32_t count = slot_chain_walk(arena, slot_index, arena->chain_scratch, arena->chain_slot_count_max);
-    slots_become_free(arena, arena->chain_scratch, count, is_chain);
+    if (arena->slots[slot_index].chain_next == 0) {
+        slots_become_free(arena, &slot_index, 1);
+    } else {
+        uint64_t held = pool_lock(arena);
+        uint32_t count = slot_chain_walk(arena, slot_index, arena->chain_scratch, arena->chain_slot_count_max);
+        locked_chain_become_free(arena, arena->chain_scratch, count);
+        pool_unlock(arena, held);
+    }
     maybe_fix(arena, wakes);
 }
 

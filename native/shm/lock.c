@@ -49,7 +49,7 @@ static bool lock_try_word(atomic_u64 *lock, uint64_t word, uint64_t mine, uint64
 
 static bool lock_spin(atomic_u64 *lock, uint64_t mine, uint64_t *held)
 {
-    for (int i = 0; i < LOCK_SPIN_COUNT; i++) {
+    for (int i = 0; i <= LOCK_SPIN_COUNT; i++) {
         uint64_t word = load_relaxed_u64(lock);
         if (lock_word_owner(word) == 0 && lock_try_word(lock, word, mine, held)) {
             return true;

@@ -1,0 +1,348 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * How fast does the C core append, with a process beside it that drains and checks every batch?
+ *
+ *   shmaccum       the accumulator: encode, running CRC, commit; drained, CRC verified, freed by another process
+ *   robust-mutex   the same record format and CRC into shared buffers under a robust pthread mutex
+ *   floor          the same encoding and CRC into private memory: nothing shared, nobody beside it
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "format/crc32c.h"
+#include "format/record.h"
+#include "shm/accumulator.h"
+#include "workload.h"
+
+enum { BATCH_SIZE = 16384, BUFFER_MEMORY = 32 << 20, RUN_MAX = 256, IDLE_SPINS = 500, DRAIN_MAX = 64 };
+
+static uint8_t value[1 << 20];
+
+static struct record record_of(const struct workload *workload, uint64_t number)
+{
+    return (struct record){.key_size = -1,
+                           .value = value,
+                           .value_size = (int32_t)workload->value_size,
+                           .timestamp_ms = INT64_C(1700000000000) + (int64_t)(number / 1000)};
+}
+
+static void idle(void)
+{
+    for (int i = 0; i < IDLE_SPINS; i++) {
+        spin_pause();
+    }
+}
+
+/* ---- shmaccum ---- */
+
+static int arena_file;
+
+static int arena_open(void)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", arena_file);
+    return open(path, O_RDWR | O_CLOEXEC);
+}
+
+static void shmaccum_prepare(const struct workload *workload, struct scoreboard *board)
+{
+    (void)board;
+    const struct geometry geometry = {.buffer_memory = BUFFER_MEMORY,
+                                      .batch_size = BATCH_SIZE,
+                                      .slot_stride = BATCH_SIZE,
+                                      .slot_count = BUFFER_MEMORY / BATCH_SIZE,
+                                      .process_count = 128,
+                                      .waiter_count = 128,
+                                      .topic_count = 16,
+                                      .partition_count = workload->producer_count + 1,
+                                      .name_heap_size = 4096,
+                                      .completion_count = 8192,
+                                      .oversized_slot_count_max = BUFFER_MEMORY / BATCH_SIZE / 2,
+                                      .record_size_max = 1 << 20};
+    struct error error;
+    struct arena *arena;
+    arena_file = memfd_create("shmaccum-bench", 0);
+    if (arena_create(arena_open(), arena_open(), &geometry, NULL, 0, &arena, &error) != STATUS_OK) {
+        workload_fail(error.message);
+    }
+    arena_detach(arena);
+}
+
+static struct accumulator *accumulator_attach(void)
+{
+    struct error error;
+    struct arena *arena;
+    struct accumulator *accumulator;
+    if (arena_attach(arena_open(), arena_open(), &arena, &error) != STATUS_OK ||
+        accumulator_open(arena, &accumulator, &error) != STATUS_OK) {
+        workload_fail(error.message);
+    }
+    return accumulator;
+}
+
+/* Records are measured anew for each call, as a caller must. */
+static void run_append(struct accumulator *accumulator, const struct workload *workload, uint32_t partition_index,
+                       uint64_t number, uint32_t count)
+{
+    struct measured_record run[RUN_MAX];
+    for (uint32_t i = 0; i < count; i++) {
+        run[i].record = record_of(workload, number + i);
+        if (accumulator_measure(accumulator, &run[i].record, &run[i].size) != STATUS_OK) {
+            workload_fail("measure");
+        }
+    }
+    for (uint32_t done = 0; done < count;) {
+        struct append_result result;
+        enum status status =
+            accumulator_append(accumulator, partition_index, run + done, count - done, NULL, &result);
+        if (status == STATUS_OK) {
+            done += result.appended;
+        } else if (status == STATUS_EXHAUSTED) {
+            idle(); /* the drainer is behind; not what is measured here */
+        } else {
+            workload_fail(status_name(status));
+        }
+    }
+}
+
+static void shmaccum_produce(const struct workload *workload, struct scoreboard *board, uint32_t producer_index)
+{
+    struct accumulator *accumulator = accumulator_attach();
+    uint64_t share = workload_share(workload, producer_index);
+    uint32_t partition_index = workload->is_one_partition ? 0 : producer_index;
+    workload_start(board);
+    for (uint64_t number = 0; number < share;) {
+        uint64_t rest = share - number;
+        uint32_t count = rest < workload->run_size ? (uint32_t)rest : workload->run_size;
+        uint64_t begin_ns = workload->is_timed ? workload_now_ns() : 0;
+        run_append(accumulator, workload, partition_index, number, count);
+        if (workload->is_timed) {
+            histogram_add(board, workload_now_ns() - begin_ns);
+        }
+        number += count;
+    }
+}
+
+static uint64_t batches_complete(struct accumulator *accumulator, const struct drained_batch *batches, uint32_t count)
+{
+    static struct wake_set wakes;
+    uint64_t records = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        const uint8_t *bytes = arena_slot_data(accumulator->arena, batches[i].slot_index);
+        const struct batch_outcome outcome = {.result = RESULT_SUCCEEDED, .log_append_time_ms = -1};
+        if (crc32c_extend(0, bytes + 21, batches[i].size - 21) != batches[i].crc) {
+            workload_fail("a batch's checksum is wrong");
+        }
+        if (accumulator_complete(accumulator, batches[i].slot_index, batches[i].seq, &outcome, &wakes) != STATUS_OK) {
+            workload_fail("complete");
+        }
+        records += batches[i].record_count;
+    }
+    return records;
+}
+
+static void shmaccum_drain(const struct workload *workload, struct scoreboard *board)
+{
+    (void)workload;
+    struct error error;
+    struct accumulator *accumulator = accumulator_attach();
+    if (accumulator_become_sender(accumulator, &error) != STATUS_OK) {
+        workload_fail(error.message);
+    }
+    workload_start(board);
+    for (;;) {
+        uint32_t partitions[DRAIN_MAX];
+        struct drained_batch batches[DRAIN_MAX];
+        uint64_t next_check_ns;
+        uint32_t seen;
+        bool is_finished = board->is_finished;
+        const struct ready_options ready = {.now_ns = arena_now_ns(accumulator->arena),
+                                            .linger_ns = 5 * NS_PER_MS,
+                                            .is_everything_ready = is_finished};
+        const struct drain_options drain = {.now_ns = ready.now_ns, .size_max = 1 << 20, .in_flight_max = 5};
+        uint32_t count = accumulator_ready(accumulator, &ready, partitions, DRAIN_MAX, &next_check_ns);
+        count = accumulator_drain(accumulator, &drain, partitions, count, batches, &seen);
+        if (count == 0 && is_finished) {
+            return;
+        }
+        if (count == 0) {
+            idle();
+        }
+        board->drained_count += batches_complete(accumulator, batches, count);
+    }
+}
+
+/* ---- the same under a robust mutex ---- */
+
+enum { MUTEX_BUFFER_COUNT = 64 };
+
+struct mutex_buffer {
+    atomic_bool is_full;
+    uint32_t crc;
+    uint32_t size;
+    uint32_t count;
+    uint8_t bytes[BATCH_SIZE];
+};
+
+static struct mutex_arena {
+    pthread_mutex_t mutex;
+    uint32_t current;
+    struct mutex_buffer buffers[MUTEX_BUFFER_COUNT];
+} *mutex_arena;
+
+static void mutex_prepare(const struct workload *workload, struct scoreboard *board)
+{
+    (void)workload;
+    (void)board;
+    pthread_mutexattr_t attributes;
+    mutex_arena = mmap(NULL, sizeof *mutex_arena, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    pthread_mutexattr_init(&attributes);
+    pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
+    pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
+    pthread_mutex_init(&mutex_arena->mutex, &attributes);
+}
+
+static void mutex_lock(void)
+{
+    if (pthread_mutex_lock(&mutex_arena->mutex) == EOWNERDEAD) {
+        pthread_mutex_consistent(&mutex_arena->mutex);
+    }
+}
+
+/* False: the next buffer is not drained yet. */
+static bool locked_mutex_append(const struct record *record, const struct record_size *size)
+{
+    struct mutex_buffer *buffer = &mutex_arena->buffers[mutex_arena->current];
+    uint32_t length = record_encoded_size(size, (int32_t)buffer->count, 0);
+    if (buffer->is_full) {
+        return false;
+    }
+    if (buffer->size + length > BATCH_SIZE) {
+        buffer->is_full = true;
+        mutex_arena->current = (mutex_arena->current + 1) % MUTEX_BUFFER_COUNT;
+        return false;
+    }
+    record_write(buffer->bytes + buffer->size, record, size, (int32_t)buffer->count, 0);
+    buffer->crc = crc32c_extend(buffer->crc, buffer->bytes + buffer->size, length);
+    buffer->size += length;
+    buffer->count++;
+    return true;
+}
+
+static void mutex_append(const struct record *record)
+{
+    struct record_size size;
+    if (record_measure(record, &size) != STATUS_OK) {
+        workload_fail("measure");
+    }
+    for (;;) {
+        mutex_lock();
+        bool is_appended = locked_mutex_append(record, &size);
+        bool is_blocked = mutex_arena->buffers[mutex_arena->current].is_full;
+        pthread_mutex_unlock(&mutex_arena->mutex);
+        if (is_appended) {
+            return;
+        }
+        if (is_blocked) {
+            idle();
+        }
+    }
+}
+
+static void mutex_produce(const struct workload *workload, struct scoreboard *board, uint32_t producer_index)
+{
+    uint64_t share = workload_share(workload, producer_index);
+    workload_start(board);
+    for (uint64_t number = 0; number < share; number++) {
+        uint64_t begin_ns = workload->is_timed ? workload_now_ns() : 0;
+        struct record record = record_of(workload, number);
+        mutex_append(&record);
+        if (workload->is_timed) {
+            histogram_add(board, workload_now_ns() - begin_ns);
+        }
+    }
+}
+
+static void mutex_buffer_drain(struct mutex_buffer *buffer, struct scoreboard *board)
+{
+    if (crc32c_extend(0, buffer->bytes, buffer->size) != buffer->crc) {
+        workload_fail("a buffer's checksum is wrong");
+    }
+    board->drained_count += buffer->count;
+    buffer->crc = 0;
+    buffer->size = 0;
+    buffer->count = 0;
+    buffer->is_full = false;
+}
+
+static void mutex_drain(const struct workload *workload, struct scoreboard *board)
+{
+    (void)workload;
+    uint32_t next = 0;
+    workload_start(board);
+    for (;;) {
+        bool is_finished = board->is_finished;
+        struct mutex_buffer *buffer = &mutex_arena->buffers[next];
+        if (buffer->is_full || (is_finished && buffer->count > 0)) {
+            mutex_buffer_drain(buffer, board);
+            next = (next + 1) % MUTEX_BUFFER_COUNT;
+        } else if (is_finished) {
+            return;
+        } else {
+            idle();
+        }
+    }
+}
+
+/* ---- the floor ---- */
+
+static void floor_prepare(const struct workload *workload, struct scoreboard *board)
+{
+    (void)workload;
+    (void)board;
+}
+
+static void floor_produce(const struct workload *workload, struct scoreboard *board, uint32_t producer_index)
+{
+    static uint8_t buffer[BATCH_SIZE];
+    uint64_t share = workload_share(workload, producer_index);
+    uint32_t position = 0;
+    uint32_t crc = 0;
+    workload_start(board);
+    for (uint64_t number = 0; number < share; number++) {
+        uint64_t begin_ns = workload->is_timed ? workload_now_ns() : 0;
+        struct record record = record_of(workload, number);
+        struct record_size size;
+        if (record_measure(&record, &size) != STATUS_OK) {
+            workload_fail("measure");
+        }
+        uint32_t length = record_encoded_size(&size, (int32_t)(number % 150), 0);
+        position = position + length > BATCH_SIZE ? 0 : position;
+        record_write(buffer + position, &record, &size, (int32_t)(number % 150), 0);
+        crc = crc32c_extend(crc, buffer + position, length);
+        position += length;
+        if (workload->is_timed) {
+            histogram_add(board, workload_now_ns() - begin_ns);
+        }
+    }
+    if (crc == 1) { /* keeps the compiler from dropping the checksum */
+        printf(" ");
+    }
+}
+
+int main(int argc, char **argv)
+{
+    static const struct contender contenders[] = {
+        {"shmaccum", shmaccum_prepare, shmaccum_produce, shmaccum_drain},
+        {"robust-mutex", mutex_prepare, mutex_produce, mutex_drain},
+        {"floor", floor_prepare, floor_produce, NULL},
+    };
+    memset(value, 'v', sizeof value);
+    return workload_main(argc, argv, contenders, sizeof contenders / sizeof contenders[0]);
+}

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What every C benchmark shares: processes that start together, a histogram of latencies that they fill side by side, and
+ * one line of JSON at the end.
+ */
+#ifndef BENCH_WORKLOAD_H
+#define BENCH_WORKLOAD_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { PRODUCERS_MAX = 64, HISTOGRAM_SUB_BITS = 4, HISTOGRAM_CELLS = 64 << HISTOGRAM_SUB_BITS };
+
+struct workload {
+    const char *peer;
+    uint32_t producer_count;
+    uint32_t value_size;
+    uint64_t record_count; /* of all producers together */
+    uint32_t run_size;     /* records per call */
+    bool is_one_partition; /* else each producer has its own */
+    bool is_timed;         /* a latency per append; costs two clock reads each */
+};
+
+/* Lives in memory shared by all processes of a benchmark. */
+struct scoreboard {
+    atomic_uint ready_count;
+    atomic_bool is_started;
+    atomic_bool is_finished; /* the producers are done: drain what is left, then leave */
+    atomic_ullong drained_count;
+    atomic_ullong histogram[HISTOGRAM_CELLS]; /* log-linear, 16 cells per power of two of nanoseconds */
+};
+
+/* One contender. Each function runs in a process of its own; `start` is called when it is ready to go. */
+struct contender {
+    const char *name;
+    void (*prepare)(const struct workload *workload, struct scoreboard *board);
+    void (*produce)(const struct workload *workload, struct scoreboard *board, uint32_t producer_index);
+    void (*drain)(const struct workload *workload, struct scoreboard *board); /* NULL: nobody drains */
+};
+
+/* Blocks until every process of the benchmark has come here. */
+void workload_start(struct scoreboard *board);
+
+uint64_t workload_share(const struct workload *workload, uint32_t producer_index);
+uint64_t workload_now_ns(void);
+void histogram_add(struct scoreboard *board, uint64_t ns);
+
+_Noreturn void workload_fail(const char *what);
+
+/* Reads the command line, runs the contender it names, prints the JSON line. Answers main's exit code. */
+int workload_main(int argc, char **argv, const struct contender *contenders, uint32_t contender_count);
+
+#endif
