@@ -123,7 +123,7 @@ static void shmaccum_produce(const struct workload *workload, struct scoreboard 
         uint64_t begin_ns = workload->is_timed ? workload_now_ns() : 0;
         run_append(accumulator, workload, partition_index, number, count);
         if (workload->is_timed) {
-            histogram_add(board, workload_now_ns() - begin_ns);
+            histogram_add(workload_now_ns() - begin_ns);
         }
         number += count;
     }
@@ -264,7 +264,7 @@ static void mutex_produce(const struct workload *workload, struct scoreboard *bo
         struct record record = record_of(workload, number);
         mutex_append(&record);
         if (workload->is_timed) {
-            histogram_add(board, workload_now_ns() - begin_ns);
+            histogram_add(workload_now_ns() - begin_ns);
         }
     }
 }
@@ -328,7 +328,7 @@ static void floor_produce(const struct workload *workload, struct scoreboard *bo
         crc = crc32c_extend(crc, buffer + position, length);
         position += length;
         if (workload->is_timed) {
-            histogram_add(board, workload_now_ns() - begin_ns);
+            histogram_add(workload_now_ns() - begin_ns);
         }
     }
     if (crc == 1) { /* keeps the compiler from dropping the checksum */

@@ -44,7 +44,7 @@ void workload_start(struct scoreboard *board);
 
 uint64_t workload_share(const struct workload *workload, uint32_t producer_index);
 uint64_t workload_now_ns(void);
-void histogram_add(struct scoreboard *board, uint64_t ns);
+void histogram_add(uint64_t ns);
 
 _Noreturn void workload_fail(const char *what);
 

@@ -63,6 +63,13 @@ static inline enum status accumulator_check(struct accumulator *accumulator)
 
 /* ---- append ---- */
 
+/* The bound spares the frequent record its exact size. */
+static inline uint32_t record_slots_needed(const struct arena *arena, const struct record_size *size)
+{
+    uint64_t bound = (uint64_t)RECORDS_START + record_size_upper_bound(size);
+    return LIKELY(bound <= arena->geometry.batch_size) ? 1 : slots_needed(arena, record_encoded_size(size, 0, 0));
+}
+
 enum status accumulator_measure(const struct accumulator *accumulator, const struct record *record,
                                 struct record_size *size)
 {
@@ -72,7 +79,7 @@ enum status accumulator_measure(const struct accumulator *accumulator, const str
     if (LIKELY(bound <= geometry->batch_size)) {
         return STATUS_OK;
     }
-    uint32_t need = slots_needed(accumulator->arena, record_encoded_size(size, 0, 0));
+    uint32_t need = record_slots_needed(accumulator->arena, size);
     bool fits = bound <= geometry->record_size_max && (need == 1 || need <= geometry->oversized_slot_count_max);
     return fits ? STATUS_OK : STATUS_RECORD_TOO_LARGE;
 }
@@ -186,10 +193,11 @@ enum status accumulator_append(struct accumulator *accumulator, uint32_t partiti
     if (UNLIKELY(count == 0 || partition_index >= arena->geometry.partition_count)) {
         return STATUS_INVALID;
     }
-    *result = (struct append_result){0};
-    uint32_t encoded_size = record_encoded_size(&records[0].size, 0, 0);
-    if (UNLIKELY(RECORDS_START + encoded_size > arena->geometry.batch_size)) {
-        uint32_t need = slots_needed(arena, encoded_size);
+    result->appended = 0;
+    result->need = 0;
+    result->is_sender_wanted = false;
+    uint32_t need = record_slots_needed(arena, &records[0].size);
+    if (UNLIKELY(need > 1)) {
         return append_oversized(accumulator, partition_index, &records[0], need, reservation, result);
     }
     struct append_call call = {.records = records, .count = count, .spare = reservation_take_one(reservation)};

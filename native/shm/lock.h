@@ -24,7 +24,7 @@
 
 #include "shm/arena.h"
 
-enum { LOCK_SPIN_COUNT = 20 };
+enum { LOCK_SPIN_COUNT = 50 };
 #define LOCK_SLICE_NS (UINT64_C(15) * NS_PER_MS)
 
 enum lock_policy { LOCK_STEAL_ONLY, LOCK_PASS };

@@ -116,24 +116,22 @@ void partition_repair(struct arena *arena, struct partition_hold *hold)
 
 /* ---- claim and commit ---- */
 
-/* What a run of records adds to a batch, before it is committed. */
+/* What a run of records makes of a batch, before it is committed. */
 struct claim {
     uint32_t count;
     uint32_t size;
     uint32_t crc;
-    uint32_t crc_before_last; /* the same without the last record: see claim_make_odd */
-    uint32_t size_before_last;
     int64_t max_timestamp_ms;
-    int64_t max_timestamp_before_last_ms;
 };
 
-static inline void claim_begin(const struct slot_header *slot, uint64_t word, struct claim *claim)
+static inline struct claim claim_begin(const struct slot_header *slot, uint64_t word)
 {
     uint32_t count = slot_word_count(word);
-    claim->count = count;
-    claim->size = slot_word_size(word);
-    claim->crc = count == 0 ? 0 : slot->meta[count & 1].records_crc;
-    claim->max_timestamp_ms = count == 0 ? INT64_MIN : slot->meta[count & 1].max_timestamp_ms;
+    const struct batch_meta *meta = &slot->meta[count & 1];
+    return (struct claim){.count = count,
+                          .size = slot_word_size(word),
+                          .crc = count == 0 ? 0 : meta->records_crc,
+                          .max_timestamp_ms = count == 0 ? INT64_MIN : meta->max_timestamp_ms};
 }
 
 /* False when the record does not fit. */
@@ -141,36 +139,33 @@ static inline bool claim_add(struct arena *arena, uint32_t slot_index, struct cl
                              const struct measured_record *measured)
 {
     struct slot_header *slot = &arena->slots[slot_index];
-    int64_t delta = measured->record.timestamp_ms - slot->base_timestamp_ms;
+    int64_t timestamp_ms = measured->record.timestamp_ms;
+    int64_t delta = timestamp_ms - slot->base_timestamp_ms;
     uint32_t length = record_encoded_size(&measured->size, (int32_t)claim->count, delta);
     uint32_t end = claim->size + length;
-    if (end > arena->geometry.batch_size || claim->count == BATCH_RECORD_COUNT_MAX) {
+    if (UNLIKELY(end > arena->geometry.batch_size || claim->count == BATCH_RECORD_COUNT_MAX)) {
         return false;
     }
     store_relaxed_u32(&slot->written_end, end);
     uint8_t *start = arena_slot_data(arena, slot_index) + claim->size;
     record_write(start, &measured->record, &measured->size, (int32_t)claim->count, delta);
-    claim->crc_before_last = claim->crc;
-    claim->size_before_last = claim->size;
-    claim->max_timestamp_before_last_ms = claim->max_timestamp_ms;
     claim->crc = crc32c_extend(claim->crc, start, length);
     claim->size = end;
     claim->count++;
-    if (measured->record.timestamp_ms > claim->max_timestamp_ms) {
-        claim->max_timestamp_ms = measured->record.timestamp_ms;
-    }
+    claim->max_timestamp_ms = timestamp_ms > claim->max_timestamp_ms ? timestamp_ms : claim->max_timestamp_ms;
     return true;
 }
 
-/* A run of an even number would need the meta cell that the committed records are using: leave its last record out. */
-static inline void claim_make_odd(uint32_t count_before, struct claim *claim)
+/* As many as fit, an odd number of them: an even one would need the meta cell that the committed records are using. */
+static inline struct claim claim_run(struct arena *arena, uint32_t slot_index, const struct claim *begun,
+                                     const struct measured_record *records, uint32_t count)
 {
-    if (((claim->count - count_before) & 1) == 0) {
-        claim->count--;
-        claim->crc = claim->crc_before_last;
-        claim->size = claim->size_before_last;
-        claim->max_timestamp_ms = claim->max_timestamp_before_last_ms;
+    struct claim claim = *begun;
+    struct claim odd = *begun;
+    for (uint32_t i = 0; i < count && claim_add(arena, slot_index, &claim, &records[i]); i++) {
+        odd = (i & 1) == 0 ? claim : odd;
     }
+    return odd;
 }
 
 static inline bool claim_commit(struct slot_header *slot, uint64_t word, const struct claim *claim)
@@ -194,29 +189,28 @@ static inline enum status open_batch_append(struct arena *arena, uint32_t slot_i
                                             struct batch_place *first)
 {
     struct slot_header *slot = &arena->slots[slot_index];
-    uint32_t count_before = slot_word_count(word);
-    struct claim claim;
-    claim_begin(slot, word, &claim);
+    struct claim claim = claim_begin(slot, word);
+    uint32_t count_before = claim.count;
     if (count_before == 0) {
         slot->base_timestamp_ms = records[0].record.timestamp_ms;
     }
-    uint32_t added = 0;
-    while (added < count && claim_add(arena, slot_index, &claim, &records[added])) {
-        added++;
+    if (LIKELY(count == 1)) {
+        (void)claim_add(arena, slot_index, &claim, records);
+    } else {
+        claim = claim_run(arena, slot_index, &claim, records, count);
     }
-    if (added == 0) {
+    if (UNLIKELY(claim.count == count_before)) {
         return STATUS_EXHAUSTED;
     }
-    claim_make_odd(count_before, &claim);
     if (UNLIKELY(!claim_commit(slot, word, &claim))) {
         return STATUS_TRY_AGAIN;
     }
     *appended = claim.count - count_before;
-    *first = (struct batch_place){.slot_index = slot_index,
-                                  .generation = slot_word_generation(word),
-                                  .record_index = count_before,
-                                  .seq = load_relaxed_u64(&slot->seq),
-                                  .timestamp_ms = records[0].record.timestamp_ms};
+    first->slot_index = slot_index;
+    first->generation = slot_word_generation(word);
+    first->record_index = count_before;
+    first->seq = load_relaxed_u64(&slot->seq);
+    first->timestamp_ms = records[0].record.timestamp_ms;
     return STATUS_OK;
 }
 

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Everything shmaccum raises on purpose.
+
+::
+
+    ShmaccumError
+    ├── InvalidArgumentError (ValueError)
+    ├── ArenaError
+    │   ├── ArenaExistsError (FileExistsError)
+    │   ├── ArenaNotFoundError (FileNotFoundError)
+    │   ├── NotAnArenaError
+    │   ├── UnfinishedArenaError
+    │   ├── LayoutMismatchError
+    │   ├── TruncatedArenaError
+    │   ├── ArenaForbiddenError (PermissionError)
+    │   ├── ArenaBusyError                another process is creating or recovering it
+    │   ├── ArenaInUseError (BufferError)  something of this process still uses the mapping
+    │   ├── ArenaClosedError
+    │   ├── ArenaPoisonedError
+    │   ├── CorruptArenaError
+    │   └── TableFullError
+    │       ├── NoProcessEntryError
+    │       ├── NoWaiterEntryError
+    │       └── NoPartitionEntryError
+    ├── BufferExhaustedError (TimeoutError)
+    ├── RecordTooLargeError (ValueError)
+    ├── AccumulatorClosedError
+    ├── SenderBusyError                  another living process is the sender
+    ├── NotSenderError                   this needs the sender role
+    ├── BatchInUseError (BufferError)
+    ├── BatchCompletedError
+    └── ResultExpiredError
+
+A failed system call is a plain ``OSError`` with its errno.
+"""
+
+from __future__ import annotations
+
+
+class ShmaccumError(Exception):
+    """Base of all errors of this package."""
+
+
+class InvalidArgumentError(ShmaccumError, ValueError):
+    """An argument is out of range or contradicts another one."""
+
+
+class ArenaError(ShmaccumError):
+    """Something is wrong with an arena as a whole."""
+
+
+class ArenaExistsError(ArenaError, FileExistsError):
+    """An arena of that name exists already: attach to it, or remove it first."""
+
+
+class ArenaNotFoundError(ArenaError, FileNotFoundError):
+    """There is no arena of that name: create it first."""
+
+
+class NotAnArenaError(ArenaError):
+    """The file is something else than an arena."""
+
+
+class UnfinishedArenaError(ArenaError):
+    """The arena's creator died before it was finished: remove it and create it again."""
+
+
+class LayoutMismatchError(ArenaError):
+    """The arena was made by a build with another layout: drain it with that build, then remove it."""
+
+
+class TruncatedArenaError(ArenaError):
+    """The file is shorter than its superblock says."""
+
+
+class ArenaForbiddenError(ArenaError, PermissionError):
+    """The arena belongs to another user, or is open to others without being made so on purpose."""
+
+
+class ArenaBusyError(ArenaError):
+    """Another process is creating or recovering the arena and does not finish: it is probably stopped."""
+
+
+class ArenaInUseError(ArenaError, BufferError):
+    """The arena cannot be closed while accumulators, batches or views of this process use it: close those first."""
+
+
+class ArenaClosedError(ArenaError):
+    """The arena was closed in this process: attach again."""
+
+
+class ArenaPoisonedError(ArenaError):
+    """An invariant of the arena broke. It takes no more work; look at it with ``shmaccum inspect``."""
+
+
+class CorruptArenaError(ArenaError):
+    """Bytes in the arena contradict each other."""
+
+
+class TableFullError(ArenaError):
+    """A table of the arena is full: create the arena with a larger one."""
+
+
+class NoProcessEntryError(TableFullError):
+    """Every process entry is taken (``process_count``)."""
+
+
+class NoWaiterEntryError(TableFullError):
+    """Every waiter entry is taken (``waiter_count``)."""
+
+
+class NoPartitionEntryError(TableFullError):
+    """There is no room for another topic or partition (``topic_count``, ``partition_count``, ``name_heap_size``)."""
+
+
+class BufferExhaustedError(ShmaccumError, TimeoutError):
+    """No buffer became free within ``max_block_ms`` (Kafka: ``BufferExhaustedException``). Nothing was appended."""
+
+
+class RecordTooLargeError(ShmaccumError, ValueError):
+    """The record is larger than ``max_request_size`` or than the arena can hold (Kafka: ``RecordTooLargeException``)."""
+
+
+class AccumulatorClosedError(ShmaccumError):
+    """The accumulator was closed."""
+
+
+class SenderBusyError(ShmaccumError):
+    """Another living process holds the sender role of this arena."""
+
+
+class NotSenderError(ShmaccumError):
+    """Only the process with the sender role may do this: call ``become_sender`` first."""
+
+
+class BatchInUseError(ShmaccumError, BufferError):
+    """Buffers of the batch are still exported: release the memoryviews before the batch is ended."""
+
+
+class BatchCompletedError(ShmaccumError):
+    """The batch was ended already; its bytes belong to somebody else now."""
+
+
+class ResultExpiredError(ShmaccumError):
+    """The result was overwritten in the completion ring before it was read: it is not known, and is not guessed."""
