@@ -2,7 +2,7 @@
  *
  * The arena as one process sees it: the mapping, its private copy of the geometry, and its own process entry.
  *
- *   create   exclusive byte lock 0 → reserve space → map and populate → zero regions → superblock → magic (release) →
+ *   create   exclusive byte lock 0 → reserve space → map and populate → regions → superblock → magic (release) →
  *            downgrade to shared → register
  *   attach   check owner, mode and size → superblock by pread → byte lock 0: exclusive if nobody else is there (then
  *            cold recovery), else shared → map → register
