@@ -33,6 +33,9 @@ static uint64_t batch_wait_ns(const struct accumulator *accumulator, const struc
     const struct arena *arena = accumulator->arena;
     const struct slot_note *note = &accumulator->sender->notes[slot_index];
     uint64_t word = load_acquire_u64(&arena->slots[slot_index].word);
+    if (sender_is_fresh(accumulator, slot_index)) {
+        return 1; /* the next pass */
+    }
     if (note->retry_at_ns > options->now_ns) {
         return ns_until(note->retry_at_ns, options->now_ns);
     }
@@ -182,7 +185,8 @@ static enum pick batch_pick(struct accumulator *accumulator, const struct drain_
         return PICK_SKIP;
     }
     *slot_index = sender_candidate(accumulator, partition_index);
-    if (*slot_index == NO_SLOT || accumulator->sender->notes[*slot_index].retry_at_ns > options->now_ns) {
+    if (*slot_index == NO_SLOT || sender_is_fresh(accumulator, *slot_index) ||
+        accumulator->sender->notes[*slot_index].retry_at_ns > options->now_ns) {
         return PICK_SKIP;
     }
     uint64_t size = slot_word_size(load_acquire_u64(&accumulator->arena->slots[*slot_index].word));

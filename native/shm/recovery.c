@@ -108,7 +108,7 @@ static enum verdict batch_verdict(const struct arena *arena, uint32_t slot_index
     return is_same_boot || batch_is_intact(arena, slot_index, word) ? sound : VERDICT_QUARANTINE;
 }
 
-/* A piece stays with a head that stays. The head's own verdict may still be quarantine: then its pieces stay as well. */
+/* A piece stays with a head that stays, also with one that was quarantined just now: it belongs to the evidence. */
 static enum verdict piece_verdict(const struct arena *arena, uint64_t word)
 {
     uint32_t head_index = slot_word_head_index(word);

@@ -91,8 +91,11 @@ static void sender_enqueue(struct accumulator *accumulator, uint32_t slot_index)
         error_log_record(accumulator->arena, STATUS_CORRUPT, "a batch names a partition that does not exist");
         return;
     }
-    half->notes[slot_index] =
-        (struct slot_note){.seq = load_relaxed_u64(&slot->seq), .partition_index = partition_index, .is_queued = true};
+    half->notes[slot_index] = (struct slot_note){.seq = load_relaxed_u64(&slot->seq),
+                                                .found_in_pass = half->pass,
+                                                .partition_index = partition_index,
+                                                .is_queued = true};
+    half->found_count++;
     queue_insert(half, &half->queues[partition_index], slot_index);
     queue_activate(half, partition_index);
     half->queued_count++;
@@ -173,10 +176,12 @@ static void sender_look_at_watched(struct accumulator *accumulator)
     }
 }
 
-void sender_collect_news(struct accumulator *accumulator)
+/* The watched ones last: if a batch is among the news, those opened before it are OPEN by now. */
+static void sender_pass(struct accumulator *accumulator)
 {
     struct arena *arena = accumulator->arena;
-    sender_look_at_watched(accumulator);
+    accumulator->sender->pass++;
+    accumulator->sender->found_count = 0;
     for (uint32_t i = 0; i < arena->layout.bitmap_word_count; i++) {
         if (load_relaxed_u64(&arena->news_hints[i]) == 0) {
             continue;
@@ -188,6 +193,15 @@ void sender_collect_news(struct accumulator *accumulator)
                 sender_note_slot(accumulator, slot_index);
             }
         }
+    }
+    sender_look_at_watched(accumulator);
+}
+
+void sender_collect_news(struct accumulator *accumulator)
+{
+    sender_pass(accumulator);
+    if (accumulator->sender->found_count > 0) {
+        sender_pass(accumulator);
     }
 }
 

@@ -11,6 +11,10 @@
  * slot that is not OPEN yet again and again (watched) until it is, or until it is somebody else's. A new sender looks
  * at every slot once.
  *
+ * ORDER. Batches of a partition are announced in the order of their seq, but one pass over the hints may see a later one
+ * and not an earlier one, which was announced behind its back. Whatever was announced before a batch that pass n found is
+ * found by pass n + 1 at the latest. So a batch is drained only when a later pass than the one that found it is over.
+ *
  *   queued     OPEN or READY, in its partition's queue
  *   watched    announced, not OPEN yet
  *   deferred   DONE, but a living process may still be writing into it: freed when its hazard is gone
@@ -24,6 +28,7 @@
 struct slot_note {
     uint64_t seq;         /* valid while queued */
     uint64_t retry_at_ns; /* not drained before */
+    uint64_t found_in_pass;
     uint32_t next;        /* slot index + 1 in the partition's queue */
     uint32_t partition_index;
     bool is_queued;
@@ -53,6 +58,8 @@ struct sender_half {
     uint32_t active_count;
     struct slot_list watched;
     struct slot_list deferred;
+    uint64_t pass;        /* number of the newest pass over the hints */
+    uint32_t found_count; /* batches that it found */
     uint32_t *repaired_generation; /* process_count: generation + 1 whose death was already repaired */
     uint32_t queued_count;
     uint32_t in_flight_count;
@@ -64,8 +71,14 @@ void sender_half_free(struct sender_half *half);
 /* Looks at a slot's word and puts it where it belongs (queue, watched, deferred, nowhere). */
 void sender_note_slot(struct accumulator *accumulator, uint32_t slot_index);
 
-/* News hints and watched slots. */
+/* One pass: news hints, then watched slots. If it found something, a second one, which makes that drainable. */
 void sender_collect_news(struct accumulator *accumulator);
+
+/* True while an earlier batch of its partition may be unknown. */
+static inline bool sender_is_fresh(const struct accumulator *accumulator, uint32_t slot_index)
+{
+    return accumulator->sender->notes[slot_index].found_in_pass == accumulator->sender->pass;
+}
 
 /* Takes a batch out of its queue. */
 void sender_unlink(struct accumulator *accumulator, uint32_t slot_index);

@@ -38,7 +38,7 @@ __attribute__((format(printf, 3, 4))) static void finding_add(struct inspection 
 
 /* ---- the bytes of a batch ---- */
 
-/* Requires a size within the geometry. Answers how many pieces there are; 0: the chain is shorter than the size needs. */
+/* Requires a size within the geometry. Answers how many pieces; 0: the chain is shorter than the size needs. */
 static uint32_t batch_pieces(const struct inspection *inspection, uint32_t slot_index, uint32_t size,
                              struct piece *pieces)
 {

@@ -1,0 +1,422 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Chaos with a ledger: producers and a sender on one arena, killed and stopped at random, for a while.
+ *
+ * Every producer appends records (id, sequence, filler) and writes in the ledger which sequence was *acknowledged* (its
+ * append returned). The sender checks every batch and writes in the ledger what was *delivered*. A killed producer is
+ * replaced by one that goes on behind the last acknowledged sequence, so a record that was committed but not acknowledged
+ * may come twice (at least once), and must never be missing.
+ *
+ * Held against the ledger: acknowledged is delivered, sequences of a producer come in order, every batch is a valid
+ * record batch, no append that needs no memory takes longer than BLOCKED_MS_MAX (two slices of a lock, and what a busy
+ * machine adds), no slot is left behind, verify (deep, idle) finds nothing.
+ *
+ * Not held against it: a sender killed between delivery and DONE delivers a batch again (the same sequences); what a
+ * broker does with that is tested elsewhere. The ledger counts such repeats.
+ *
+ *   chaos SECONDS SEED
+ */
+#include <fcntl.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "format/record_batch.h"
+#include "shm/accumulator.h"
+#include "shm/process.h"
+#include "shm/verify.h"
+
+enum {
+    PRODUCER_COUNT = 4,
+    PARTITION_COUNT = 2,
+    SLOT_COUNT = 64,
+    BATCH_SIZE = 4096,
+    BLOCKED_MS_MAX = 250,
+    DRAIN_MAX = 16,
+    OVERSIZED_EVERY = 997,
+};
+
+struct ledger {
+    atomic_ullong acknowledged[PRODUCER_COUNT];
+    atomic_ullong delivered[PRODUCER_COUNT];
+    atomic_ullong blocked_ns_max; /* longest append that did not wait for memory */
+    atomic_ullong record_count;
+    atomic_ullong repeat_count;
+    atomic_int is_finished; /* 1: producers leave; 2: the sender drains what is left and leaves */
+    atomic_int is_failed;
+};
+
+static struct ledger *ledger;
+static int arena_file;
+
+#define FAIL(...)                            \
+    do {                                     \
+        fprintf(stderr, "chaos: " __VA_ARGS__); \
+        fprintf(stderr, "\n");               \
+        ledger->is_failed = 1;               \
+        _exit(1);                            \
+    } while (0)
+
+static int arena_open(void)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", arena_file);
+    return open(path, O_RDWR | O_CLOEXEC);
+}
+
+static struct accumulator *attach(void)
+{
+    struct error error;
+    struct arena *arena;
+    struct accumulator *accumulator;
+    if (arena_attach(arena_open(), arena_open(), &arena, &error) != STATUS_OK ||
+        accumulator_open(arena, &accumulator, &error) != STATUS_OK) {
+        FAIL("attach: %s", error.message);
+    }
+    return accumulator;
+}
+
+static void detach(struct accumulator *accumulator)
+{
+    struct arena *arena = accumulator->arena;
+    accumulator_close(accumulator);
+    arena_detach(arena);
+}
+
+/* ---- producer ---- */
+
+struct payload {
+    uint64_t producer;
+    uint64_t sequence;
+    uint8_t filler[2 * BATCH_SIZE];
+};
+
+/* Time that this process was stopped itself is not time it was blocked. */
+static volatile sig_atomic_t was_stopped;
+
+static void on_continue(int signal)
+{
+    (void)signal;
+    was_stopped = 1;
+}
+
+static uint32_t slots_wait(struct accumulator *accumulator, uint32_t need, uint32_t *slots)
+{
+    struct buffer_wait wait;
+    struct wake_set wakes = {0};
+    enum status status = buffer_pool_enqueue(accumulator->arena, need, &wait, &wakes);
+    if (status != STATUS_OK) {
+        FAIL("enqueue: %s", status_name(status));
+    }
+    for (int tries = 0; buffer_pool_poll(accumulator->arena, &wait) == STATUS_EXHAUSTED; tries++) {
+        usleep(500);
+        if (tries % 20 == 19) {
+            buffer_pool_help(accumulator->arena, &wakes);
+        }
+    }
+    status = buffer_pool_take(accumulator->arena, &wait, slots);
+    if (status != STATUS_OK) {
+        FAIL("take: %s", status_name(status));
+    }
+    return need;
+}
+
+static void blocked_note(uint64_t ns)
+{
+    unsigned long long seen = ledger->blocked_ns_max;
+    while (!was_stopped && ns > seen && !atomic_compare_exchange_weak(&ledger->blocked_ns_max, &seen, ns)) {
+    }
+}
+
+static void append_one(struct accumulator *accumulator, uint32_t partition_index, const struct payload *payload,
+                       int32_t size)
+{
+    struct measured_record measured = {
+        .record = {.key_size = -1, .value = payload, .value_size = size, .timestamp_ms = 1}};
+    uint32_t slots[4];
+    struct reservation reservation = {.slots = slots, .count = 0};
+    struct append_result result;
+    enum status status = accumulator_measure(accumulator, &measured.record, &measured.size);
+    if (status != STATUS_OK) {
+        FAIL("measure: %s", status_name(status));
+    }
+    for (;;) {
+        was_stopped = 0;
+        uint64_t begin_ns = arena_now_ns(accumulator->arena);
+        status = accumulator_append(accumulator, partition_index, &measured, 1, &reservation, &result);
+        blocked_note(arena_now_ns(accumulator->arena) - begin_ns);
+        if (status == STATUS_OK) {
+            break;
+        }
+        if (status != STATUS_EXHAUSTED) {
+            FAIL("append: %s", status_name(status));
+        }
+        reservation = (struct reservation){.slots = slots, .count = slots_wait(accumulator, result.need, slots)};
+    }
+    buffer_pool_give_back(accumulator->arena, reservation.slots, reservation.count, &accumulator->wakes);
+}
+
+static void producer_run(uint32_t producer)
+{
+    static struct payload payload;
+    signal(SIGCONT, on_continue);
+    struct accumulator *accumulator = attach();
+    payload.producer = producer;
+    memset(payload.filler, (int)producer, sizeof payload.filler);
+    while (ledger->is_finished == 0) {
+        uint64_t sequence = ledger->acknowledged[producer] + 1;
+        int32_t filler_size = sequence % OVERSIZED_EVERY == 0 ? BATCH_SIZE + 100 : (int32_t)(sequence * 37 % 100);
+        payload.sequence = sequence;
+        append_one(accumulator, producer % PARTITION_COUNT, &payload, 16 + filler_size);
+        ledger->acknowledged[producer] = sequence;
+    }
+    detach(accumulator);
+}
+
+/* ---- sender ---- */
+
+static void record_deliver(const struct record_view *view)
+{
+    uint64_t producer;
+    uint64_t sequence;
+    if (view->value_size < 16) {
+        FAIL("a record is too short");
+    }
+    memcpy(&producer, view->value, 8);
+    memcpy(&sequence, view->value + 8, 8);
+    if (producer >= PRODUCER_COUNT) {
+        FAIL("a record of a producer that does not exist");
+    }
+    for (int32_t i = 16; i < view->value_size; i++) {
+        if (view->value[i] != producer) {
+            FAIL("a record of producer %llu is torn", (unsigned long long)producer);
+        }
+    }
+    uint64_t delivered = ledger->delivered[producer];
+    if (sequence > delivered + 1) {
+        FAIL("producer %llu: %llu came after %llu", (unsigned long long)producer, (unsigned long long)sequence,
+             (unsigned long long)delivered);
+    }
+    ledger->repeat_count += sequence <= delivered;
+    ledger->record_count++;
+    if (sequence > delivered) {
+        ledger->delivered[producer] = sequence;
+    }
+}
+
+static void batch_deliver(struct accumulator *accumulator, const struct drained_batch *batch)
+{
+    static uint8_t bytes[4 * BATCH_SIZE];
+    uint32_t slots[4];
+    uint32_t count = slot_chain_walk(accumulator->arena, batch->slot_index, slots, 4);
+    for (uint32_t i = 0; i < count; i++) {
+        memcpy(bytes + i * BATCH_SIZE, arena_slot_data(accumulator->arena, slots[i]), BATCH_SIZE);
+    }
+    struct error error;
+    if (record_batch_validate(bytes, batch->size, &error) != STATUS_OK) {
+        FAIL("a drained batch is not valid: %s", error.message);
+    }
+    const uint8_t *cursor = bytes + RECORDS_START;
+    while (cursor < bytes + batch->size) {
+        struct record_view view;
+        if (record_read(&cursor, bytes + batch->size, &view) != STATUS_OK) {
+            FAIL("a record cannot be read");
+        }
+        record_deliver(&view);
+    }
+}
+
+static uint32_t sender_pass(struct accumulator *accumulator, bool is_last)
+{
+    static struct wake_set wakes;
+    uint32_t partitions[DRAIN_MAX];
+    struct drained_batch batches[DRAIN_MAX];
+    uint64_t next_check_ns;
+    uint32_t seen;
+    const struct ready_options ready = {.now_ns = arena_now_ns(accumulator->arena),
+                                        .linger_ns = NS_PER_MS,
+                                        .is_everything_ready = is_last};
+    const struct drain_options drain = {.now_ns = ready.now_ns, .size_max = 1 << 20, .in_flight_max = 5};
+    uint32_t count = accumulator_ready(accumulator, &ready, partitions, DRAIN_MAX, &next_check_ns);
+    count = accumulator_drain(accumulator, &drain, partitions, count, batches, &seen);
+    for (uint32_t i = 0; i < count; i++) {
+        const struct batch_outcome outcome = {.result = RESULT_SUCCEEDED, .log_append_time_ms = -1};
+        batch_deliver(accumulator, &batches[i]);
+        enum status status =
+            accumulator_complete(accumulator, batches[i].slot_index, batches[i].seq, &outcome, &wakes);
+        if (status != STATUS_OK) {
+            FAIL("complete: %s", status_name(status));
+        }
+    }
+    return count;
+}
+
+static void sender_run(void)
+{
+    struct error error;
+    struct accumulator *accumulator = attach();
+    struct wake_set wakes = {0};
+    while (accumulator_become_sender(accumulator, &error) == STATUS_BUSY) {
+        usleep(200);
+    }
+    uint64_t maintained_ns = 0;
+    for (;;) {
+        bool is_last = ledger->is_finished == 2;
+        uint32_t count = sender_pass(accumulator, is_last);
+        if (arena_now_ns(accumulator->arena) - maintained_ns > 20 * NS_PER_MS || is_last) {
+            accumulator_maintain(accumulator, &wakes);
+            maintained_ns = arena_now_ns(accumulator->arena);
+        }
+        if (count == 0 && is_last) {
+            break;
+        }
+        if (count == 0) {
+            usleep(100);
+        }
+    }
+    detach(accumulator);
+}
+
+/* ---- the director ---- */
+
+static pid_t process_start(uint32_t role)
+{
+    pid_t child = fork();
+    if (child == 0) {
+        if (role < PRODUCER_COUNT) {
+            producer_run(role);
+        } else {
+            sender_run();
+        }
+        _exit(0);
+    }
+    return child;
+}
+
+static void arena_make(void)
+{
+    const struct geometry geometry = {.buffer_memory = SLOT_COUNT * BATCH_SIZE,
+                                      .batch_size = BATCH_SIZE,
+                                      .slot_stride = BATCH_SIZE,
+                                      .slot_count = SLOT_COUNT,
+                                      .process_count = 32,
+                                      .waiter_count = 32,
+                                      .topic_count = 4,
+                                      .partition_count = 4,
+                                      .name_heap_size = 512,
+                                      .completion_count = 256,
+                                      .oversized_slot_count_max = SLOT_COUNT / 2,
+                                      .record_size_max = 4 * BATCH_SIZE};
+    struct error error;
+    struct arena *arena;
+    arena_file = memfd_create("shmaccum-chaos", 0);
+    if (arena_create(arena_open(), arena_open(), &geometry, NULL, 0, &arena, &error) != STATUS_OK) {
+        FAIL("create: %s", error.message);
+    }
+    arena_detach(arena);
+}
+
+struct tally {
+    uint64_t kill_count;
+    uint64_t sender_kill_count;
+    uint64_t stop_count;
+};
+
+static void injure(pid_t *processes, struct tally *tally, unsigned *random)
+{
+    uint32_t victim = (uint32_t)rand_r(random) % (PRODUCER_COUNT + 1);
+    if (victim < PRODUCER_COUNT && rand_r(random) % 4 == 0) {
+        kill(processes[victim], SIGSTOP);
+        usleep((useconds_t)(rand_r(random) % 80000));
+        kill(processes[victim], SIGCONT);
+        tally->stop_count++;
+        return;
+    }
+    kill(processes[victim], SIGKILL);
+    waitpid(processes[victim], NULL, 0);
+    tally->kill_count += victim < PRODUCER_COUNT;
+    tally->sender_kill_count += victim == PRODUCER_COUNT;
+    processes[victim] = process_start(victim);
+}
+
+static void join(pid_t child, const char *what)
+{
+    for (int i = 0; i < 10000; i++) {
+        int status;
+        if (waitpid(child, &status, WNOHANG) == child) {
+            if (status != 0) {
+                FAIL("%s ended with status %x", what, (unsigned)status);
+            }
+            return;
+        }
+        usleep(1000);
+    }
+    FAIL("%s hangs", what);
+}
+
+static void check_nothing_left(void)
+{
+    struct accumulator *accumulator = attach();
+    struct finding findings[8];
+    const struct verify_options options = {.depth = VERIFY_DEEP, .is_idle = true};
+    uint32_t counts[SLOT_BAD + 1];
+    buffer_pool_repair(accumulator->arena);
+    verify_count_states(accumulator->arena, counts);
+    if (counts[SLOT_FREE] != SLOT_COUNT) {
+        FAIL("%u of %d slots are free at the end", counts[SLOT_FREE], SLOT_COUNT);
+    }
+    uint32_t count = verify(accumulator->arena, &options, findings, 8);
+    if (count > 0) {
+        FAIL("verify: slot %u: %s", findings[0].slot_index, findings[0].text);
+    }
+    for (int i = 0; i < PRODUCER_COUNT; i++) {
+        if (ledger->delivered[i] < ledger->acknowledged[i]) {
+            FAIL("producer %d: %llu acknowledged, %llu delivered", i, (unsigned long long)ledger->acknowledged[i],
+                 (unsigned long long)ledger->delivered[i]);
+        }
+    }
+    detach(accumulator);
+}
+
+int main(int argc, char **argv)
+{
+    uint64_t seconds = argc > 1 ? strtoull(argv[1], NULL, 10) : 5;
+    unsigned random = argc > 2 ? (unsigned)strtoul(argv[2], NULL, 10) : (unsigned)getpid();
+    printf("chaos: seed %u, %llu s\n", random, (unsigned long long)seconds);
+    fflush(stdout);
+    ledger = mmap(NULL, sizeof *ledger, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    arena_make();
+    pid_t processes[PRODUCER_COUNT + 1];
+    struct tally tally = {0};
+    struct accumulator *keeper = attach(); /* stays attached, so that no attach is a cold recovery */
+    for (uint32_t i = 0; i <= PRODUCER_COUNT; i++) {
+        processes[i] = process_start(i);
+    }
+    uint64_t end_ns = arena_now_ns(keeper->arena) + seconds * NS_PER_S;
+    while (arena_now_ns(keeper->arena) < end_ns && !ledger->is_failed) {
+        usleep((useconds_t)(500 + rand_r(&random) % 4000));
+        injure(processes, &tally, &random);
+    }
+    ledger->is_finished = 1;
+    for (uint32_t i = 0; i < PRODUCER_COUNT; i++) {
+        join(processes[i], "a producer");
+    }
+    ledger->is_finished = 2;
+    join(processes[PRODUCER_COUNT], "the sender");
+    detach(keeper);
+    check_nothing_left();
+    if (ledger->blocked_ns_max > BLOCKED_MS_MAX * NS_PER_MS) {
+        FAIL("an append took %llu ms", (unsigned long long)(ledger->blocked_ns_max / NS_PER_MS));
+    }
+    printf("chaos: %llu producers killed, %llu senders killed, %llu producers stopped; %llu records, %llu repeated; "
+           "longest append %llu us\n",
+           (unsigned long long)tally.kill_count, (unsigned long long)tally.sender_kill_count,
+           (unsigned long long)tally.stop_count, (unsigned long long)ledger->record_count,
+           (unsigned long long)ledger->repeat_count, (unsigned long long)(ledger->blocked_ns_max / 1000));
+    return ledger->is_failed;
+}
