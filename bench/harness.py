@@ -2,8 +2,8 @@
 """What every benchmark shares: building C contenders, interleaved repetitions, medians and ratios, the machine.
 
 A *question* is a module of this package with ``TITLE``, ``FIGURES``, ``PEER``, ``REPETITIONS`` and ``contenders()``.
-Contenders run in turn, A B C A B C, so that a machine that slows down slows all of them; the figures are medians with the
-range beside them, and what is quoted is the ratio to the peer in the same run.
+Contenders run in turn, A B C A B C, so that a machine that slows down slows all of them; the figures are medians with
+the range beside them, and what is quoted is the ratio to the peer in the same run.
 """
 
 from __future__ import annotations
@@ -107,14 +107,8 @@ def ratio(result: Result, peer: Result, figure: str) -> float:
 @cache
 def machine() -> dict[str, str]:
     """What the figures were measured on."""
-    cpu = next(
-        (
-            line.split(":", 1)[1].strip()
-            for line in Path("/proc/cpuinfo").read_text().splitlines()
-            if "model name" in line
-        ),
-        platform.machine(),
-    )
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    cpu = next((line.partition(":")[2].strip() for line in lines if "model name" in line), platform.machine())
     gcc = shutil.which("gcc")
     compiler = subprocess.run([gcc, "--version"], capture_output=True, text=True).stdout if gcc else "none"
     return {
