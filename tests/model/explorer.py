@@ -8,8 +8,8 @@ A model is a class with
 ``violation(state)`` a sentence if the state must not exist, else None
 ``is_good(state)``   True where everybody is finished or dead, and what is left behind can be judged
 
-Besides violations the explorer finds states that are *stuck*: from which no good state can be reached any more. Both come
-with the shortest way there.
+Besides violations the explorer finds states that are *stuck*: from which no good state can be reached any more. Both
+come with the shortest way there.
 """
 
 from __future__ import annotations

@@ -2,16 +2,16 @@
 """The buffer pool as a model: fast path, FIFO queue, oversized requests under a cap, cancellation, deaths.
 
 One step of the model is one store to shared memory, as in ``native/shm/buffer_pool.c``; a process may die before any of
-them. Process 0 begins with all slots and gives them back; every other process wants ``needs[p]`` slots, waits if it must,
-may give up, and gives back what it got.
+them. Process 0 begins with all slots and gives them back; every other process wants ``needs[p]`` slots, waits if it
+must, may give up, and gives back what it got.
 
     slot    FREE | Grant(waiter, ticket) | Owned(process, is_chain)
     waiter  IDLE | Wait(ticket, need) | Got(ticket, need)          one entry per process
     lock    None | (process, took_over)
 
-What is checked in every state: the cap holds; grants are given in the order of the tickets, among normal waiters and among
-oversized ones; without a death nobody sleeps beside a slot it could have. In every final state: one repair by a living
-process makes everything free. From every state an end can be reached.
+What is checked in every state: the cap holds; grants are given in the order of the tickets, among normal waiters and
+among oversized ones; without a death nobody sleeps beside a slot it could have. In every final state: one repair by a
+living process makes everything free. From every state an end can be reached.
 
 ``mutation`` leaves something out; each one must be found (``MUTATIONS``).
 """
@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import NamedTuple
-
 
 # Tuples of different kinds would be equal if they held the same numbers: the tag keeps them apart.
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import pytest
+
 from tests.model.explorer import Report, explore
 from tests.model.pool_model import MUTATIONS, PoolModel, State
 
@@ -55,7 +56,7 @@ BOUNDS = {
     "norepair": ((1, 1), 1, 1, 0, 9),
     "nohelp": ((1, 1), 1, 1, 0, 9),
     "noraise": ((1, 1), 1, 0, 0, 9),
-    "nocleanup": ((2, 1), 2, 0, 1, 9),
+    "nocleanup": ((2, 2), 2, 0, 1, 9),
     "nocap": ((2, 2), 4, 0, 0, 2),
     "barging": ((1, 1), 1, 0, 0, 9),
     "lifo": ((1, 1, 1), 1, 0, 0, 9),
