@@ -16,6 +16,7 @@
     │   ├── ArenaBusyError                another process is creating or recovering it
     │   ├── ArenaInUseError (BufferError)  something of this process still uses the mapping
     │   ├── ArenaClosedError
+    │   ├── ArenaReadOnlyError
     │   ├── ArenaPoisonedError
     │   ├── CorruptArenaError
     │   └── TableFullError
@@ -29,7 +30,12 @@
     ├── NotSenderError                   this needs the sender role
     ├── BatchInUseError (BufferError)
     ├── BatchCompletedError
-    └── ResultExpiredError
+    └── DeliveryError                    what became of a record
+        ├── DeliveryTimeoutError (TimeoutError)
+        ├── DeliveryFailedError
+        ├── DeliveryAbortedError
+        ├── RecordCorruptError
+        └── ResultExpiredError
 
 A failed system call is a plain ``OSError`` with its errno.
 """
@@ -89,6 +95,10 @@ class ArenaClosedError(ArenaError):
     """The arena was closed in this process: attach again."""
 
 
+class ArenaReadOnlyError(ArenaError):
+    """The arena was opened read-only: attach to it to change anything."""
+
+
 class ArenaPoisonedError(ArenaError):
     """An invariant of the arena broke. It takes no more work; look at it with ``shmaccum inspect``."""
 
@@ -141,5 +151,25 @@ class BatchCompletedError(ShmaccumError):
     """The batch was ended already; its bytes belong to somebody else now."""
 
 
-class ResultExpiredError(ShmaccumError):
+class DeliveryError(ShmaccumError):
+    """A record that was appended was not delivered, or nobody knows."""
+
+
+class DeliveryTimeoutError(DeliveryError, TimeoutError):
+    """The record was not delivered within ``delivery_timeout_ms`` (KIP-91)."""
+
+
+class DeliveryFailedError(DeliveryError):
+    """The sink refused the record."""
+
+
+class DeliveryAbortedError(DeliveryError):
+    """The sender was closed by force before the record was sent."""
+
+
+class RecordCorruptError(DeliveryError):
+    """The record's batch was damaged in memory; it was kept for inspection and not sent."""
+
+
+class ResultExpiredError(DeliveryError):
     """The result was overwritten in the completion ring before it was read: it is not known, and is not guessed."""

@@ -1,0 +1,478 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Accumulator, the producer's half: append and append_many.
+ *
+ * append() runs once per record. It allocates its token and nothing else, and lets go of the GIL only where the core
+ * has to sleep for a lock. What runs once per batch (waiting for a buffer, waking waiters, ringing the doorbell) is
+ * Python, given to the constructor as callables.
+ */
+#include "python/arguments.h"
+#include "python/errors.h"
+
+#include <time.h>
+
+static struct accumulator_object *accumulator_of(PyObject *self)
+{
+    return (struct accumulator_object *)self;
+}
+
+/* ---- topic and partition ---- */
+
+static bool partition_find_slow(struct accumulator_object *self, PyObject *topic, int32_t partition,
+                                uint32_t *partition_index)
+{
+    uint32_t topic_index;
+    if (!arena_object_topic(self->arena, topic, &topic_index)) {
+        return false;
+    }
+    enum status status = registry_partition(self->arena->registry, topic_index, partition, partition_index);
+    if (status == STATUS_NO_PARTITION) {
+        raise_format(self->state, status, "the arena has no room for another partition: create it with a "
+                     "partition_count above %u", self->arena->core->geometry.partition_count);
+        return false;
+    }
+    if (status != STATUS_OK) {
+        raise_status(self->state, status);
+        return false;
+    }
+    return true;
+}
+
+static struct partition_cell *partition_cell(struct accumulator_object *self, PyObject *topic, int32_t partition)
+{
+    uint64_t mixed = ((uint64_t)(uintptr_t)topic >> 4 ^ (uint64_t)partition) * UINT64_C(0x9e3779b97f4a7c15);
+    return &self->cells[mixed >> 56];
+}
+
+STATIC_CHECK(PARTITION_CELL_COUNT == 1 << (64 - 56));
+
+static bool partition_find(struct accumulator_object *self, PyObject *topic, int32_t partition,
+                           uint32_t *partition_index)
+{
+    struct partition_cell *cell = partition_cell(self, topic, partition);
+    if (LIKELY(cell->topic == topic && cell->partition == partition)) {
+        *partition_index = cell->partition_index;
+        return true;
+    }
+    if (!partition_find_slow(self, topic, partition, partition_index)) {
+        return false;
+    }
+    PyObject *former = cell->topic;
+    *cell = (struct partition_cell){Py_NewRef(topic), partition, *partition_index};
+    Py_XDECREF(former);
+    return true;
+}
+
+PyObject *accumulator_partition_index(PyObject *object, PyObject *const *args, Py_ssize_t count,
+                                             PyObject *names)
+{
+    static const struct signature signature = {
+        .function = "partition_index", .names = {"topic", "partition"}, .required_count = 2, .count = 2};
+    struct accumulator_object *self = accumulator_of(object);
+    PyObject *bound[ARGUMENT_COUNT_MAX];
+    int32_t partition;
+    uint32_t partition_index;
+    if (!arguments_bind(&signature, args, count, names, bound) ||
+        !partition_parse(self->state, bound[1], &partition) || !accumulator_call_begin(self)) {
+        return NULL;
+    }
+    bool is_found = partition_find(self, bound[0], partition, &partition_index);
+    accumulator_call_end(self);
+    return is_found ? PyLong_FromUnsignedLong(partition_index) : NULL;
+}
+
+/* ---- append ---- */
+
+/* Where a call appends to, and how long it may wait for room. */
+struct append_target {
+    uint32_t partition_index;
+    int64_t max_block_ms;
+    int64_t deadline_ns; /* CLOCK_MONOTONIC; 0: not computed yet, nothing had to be waited for */
+};
+
+static bool target_parse(struct accumulator_object *self, PyObject *topic, PyObject *partition, PyObject *max_block,
+                         struct append_target *target)
+{
+    int32_t number;
+    target->max_block_ms = self->max_block_ms;
+    target->deadline_ns = 0;
+    return partition_parse(self->state, partition, &number) &&
+           integer_parse_optional(self->state, max_block, &accumulator_max_block_range, &target->max_block_ms) &&
+           partition_find(self, topic, number, &target->partition_index);
+}
+
+static COLD bool raise_measure(const struct accumulator_object *self, const struct measured_record *measured,
+                               enum status status)
+{
+    const struct geometry *geometry = &self->arena->core->geometry;
+    if (status == STATUS_RECORD_TOO_LARGE) {
+        raise_format(self->state, status,
+                     "the record, %lld bytes of key and value, does not fit: with its headers a record takes at most "
+                     "%u bytes (max_request_size) and %u buffers of %u bytes (oversized_max_bytes); send a smaller "
+                     "one or create the arena with larger limits",
+                     (long long)measured->record.key_size + measured->record.value_size, geometry->record_size_max,
+                     geometry->oversized_slot_count_max, geometry->batch_size);
+    } else {
+        raise_status(self->state, status);
+    }
+    return false;
+}
+
+static inline bool record_prepare(const struct accumulator_object *self, const struct record_objects *objects,
+                                  struct measured_record *measured, struct loans *loans)
+{
+    if (!record_parse(self->state, objects, &measured->record, loans)) {
+        return false;
+    }
+    enum status status = accumulator_measure(self->core, &measured->record, &measured->size);
+    return LIKELY(status == STATUS_OK) || raise_measure(self, measured, status);
+}
+
+static void deadline_set(struct append_target *target)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    int64_t now_ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+    int64_t block_ns = target->max_block_ms * 1000000;
+    target->deadline_ns = block_ns > INT64_MAX - now_ns ? INT64_MAX : now_ns + block_ns;
+}
+
+/* Calls wait(need, max_block_ms, deadline_ns): it comes back with slots that are ours, or raises. */
+static struct buffer_wait_object *slots_wait(const struct accumulator_object *self, struct append_target *target,
+                                             uint32_t need)
+{
+    if (target->deadline_ns == 0) {
+        deadline_set(target);
+    }
+    PyObject *answer = PyObject_CallFunction(self->wait, "ILL", need, (long long)target->max_block_ms,
+                                             (long long)target->deadline_ns);
+    if (answer != NULL && !Py_IS_TYPE(answer, self->state->buffer_wait_type)) {
+        PyErr_SetString(PyExc_TypeError, "wait() must return a BufferWait");
+        Py_CLEAR(answer);
+    }
+    return (struct buffer_wait_object *)answer;
+}
+
+/* Waits for slots as often as it takes: those of one wait may be used up by an open that somebody passed. */
+static COLD enum status append_with_slots(struct accumulator_object *self, struct append_target *target,
+                                          const struct measured_record *records, uint32_t count,
+                                          struct append_result *result)
+{
+    enum status status = STATUS_EXHAUSTED;
+    while (status == STATUS_EXHAUSTED) {
+        struct buffer_wait_object *wait = slots_wait(self, target, result->need);
+        if (wait == NULL) {
+            return STATUS_EXHAUSTED; /* with the exception of wait() */
+        }
+        status = accumulator_append(self->core, target->partition_index, records, count, &wait->left, result);
+        buffer_wait_finish(wait, &self->core->wakes);
+        Py_DECREF(wait);
+    }
+    return status;
+}
+
+/* Of all that find the sender asleep, the one that clears the flag rings. */
+static bool sender_ring(struct accumulator_object *self)
+{
+    if (self->ring == NULL || self->ring == Py_None ||
+        exchange_u32(&self->arena->core->globals->sender_is_asleep, 0) == 0) {
+        return true;
+    }
+    PyObject *answer = PyObject_CallNoArgs(self->ring);
+    Py_XDECREF(answer);
+    return answer != NULL;
+}
+
+/* Batch-rare: tells Python what an append left to do. */
+static bool append_tell(struct accumulator_object *self, const struct append_result *result)
+{
+    if (UNLIKELY(result->is_sender_wanted) && !sender_ring(self)) {
+        return false;
+    }
+    return accumulator_object_wake(self);
+}
+
+/* Appends records[0..count) as far as one batch takes them, at least one. Inside a counted call. */
+static inline bool append_run(struct accumulator_object *self, struct append_target *target,
+                              const struct measured_record *records, uint32_t count, struct append_result *result)
+{
+    enum status status = accumulator_append(self->core, target->partition_index, records, count, NULL, result);
+    if (UNLIKELY(status == STATUS_EXHAUSTED)) {
+        status = append_with_slots(self, target, records, count, result);
+    }
+    if (LIKELY(status == STATUS_OK)) {
+        return append_tell(self, result);
+    }
+    if (!PyErr_Occurred()) {
+        raise_status(self->state, status);
+    }
+    return false;
+}
+
+static PyObject *append_one(struct accumulator_object *self, struct append_target *target,
+                            const struct measured_record *measured)
+{
+    struct append_result result;
+    struct token_object *token = token_object_new(self->state);
+    if (token == NULL) {
+        return NULL;
+    }
+    if (!append_run(self, target, measured, 1, &result)) {
+        Py_DECREF(token);
+        return NULL;
+    }
+    token_object_fill(token, target->partition_index, &result.first);
+    return (PyObject *)token;
+}
+
+PyObject *accumulator_append_one(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)
+{
+    enum { TOPIC, PARTITION, TIMESTAMP, KEY, VALUE, HEADERS, MAX_BLOCK };
+    static const struct signature signature = {
+        .function = "append",
+        .names = {"topic", "partition", "timestamp_ms", "key", "value", "headers", "max_block_ms"},
+        .required_count = 5,
+        .count = 7};
+    struct accumulator_object *self = accumulator_of(object);
+    PyObject *bound[ARGUMENT_COUNT_MAX];
+    struct append_target target;
+    struct measured_record measured;
+    struct loans loans = {NULL};
+    PyObject *token = NULL;
+    if (!arguments_bind(&signature, args, count, names, bound) || !accumulator_call_begin(self)) {
+        return NULL;
+    }
+    const struct record_objects objects = {bound[KEY], bound[VALUE], bound[HEADERS], bound[TIMESTAMP]};
+    if (target_parse(self, bound[TOPIC], bound[PARTITION], bound[MAX_BLOCK], &target) &&
+        record_prepare(self, &objects, &measured, &loans)) {
+        token = append_one(self, &target, &measured);
+    }
+    loans_return(&loans);
+    accumulator_call_end(self);
+    return token;
+}
+
+/* ---- append_many ---- */
+
+/* One of keys, timestamps, headers: NULL when not given, else a tuple of our own, as long as `values`. */
+static bool column_parse(PyObject *object, const char *name, Py_ssize_t count, PyObject **column)
+{
+    *column = NULL;
+    if (object == NULL || object == Py_None) {
+        return true;
+    }
+    *column = PySequence_Tuple(object);
+    if (*column != NULL && PyTuple_GET_SIZE(*column) != count) {
+        PyErr_Format(PyExc_ValueError, "%s has %zd items for %zd values", name, PyTuple_GET_SIZE(*column), count);
+        Py_CLEAR(*column);
+    }
+    return *column != NULL;
+}
+
+struct columns {
+    PyObject *values;
+    PyObject *keys;
+    PyObject *timestamps;
+    PyObject *headers;
+};
+
+static void columns_release(struct columns *columns)
+{
+    Py_CLEAR(columns->values);
+    Py_CLEAR(columns->keys);
+    Py_CLEAR(columns->timestamps);
+    Py_CLEAR(columns->headers);
+}
+
+static bool columns_parse(PyObject *const *given, struct columns *columns)
+{
+    *columns = (struct columns){.values = PySequence_Tuple(given[0])};
+    if (columns->values == NULL) {
+        return false;
+    }
+    Py_ssize_t count = PyTuple_GET_SIZE(columns->values);
+    bool is_parsed = column_parse(given[1], "keys", count, &columns->keys) &&
+                     column_parse(given[2], "timestamps_ms", count, &columns->timestamps) &&
+                     column_parse(given[3], "headers", count, &columns->headers);
+    if (!is_parsed) {
+        columns_release(columns);
+    }
+    return is_parsed;
+}
+
+static PyObject *column_item(PyObject *column, Py_ssize_t index)
+{
+    return column == NULL ? Py_None : PyTuple_GET_ITEM(column, index);
+}
+
+enum { CHUNK_COUNT_MAX = 64 };
+
+static bool chunk_prepare(const struct accumulator_object *self, const struct columns *columns, Py_ssize_t start,
+                          uint32_t count, struct measured_record *records, struct loans *loans)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        Py_ssize_t index = start + (Py_ssize_t)i;
+        const struct record_objects objects = {.key = column_item(columns->keys, index),
+                                               .value = PyTuple_GET_ITEM(columns->values, index),
+                                               .headers = column_item(columns->headers, index),
+                                               .timestamp_ms = column_item(columns->timestamps, index)};
+        if (!record_prepare(self, &objects, &records[i], loans)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Records of one batch in a row, not yet in the list. */
+struct run {
+    struct batch_place first;
+    uint32_t count;
+};
+
+static bool run_continues(const struct run *run, const struct batch_place *next)
+{
+    return run->count > 0 && next->seq == run->first.seq && next->slot_index == run->first.slot_index &&
+           next->record_index == run->first.record_index + run->count;
+}
+
+static bool run_end(const struct accumulator_object *self, uint32_t partition_index, struct run *run, PyObject *runs)
+{
+    if (run->count == 0) {
+        return true;
+    }
+    struct token_object *token = token_object_new(self->state);
+    if (token == NULL) {
+        return false;
+    }
+    token_object_fill(token, partition_index, &run->first);
+    PyObject *pair = Py_BuildValue("(NI)", token, run->count);
+    run->count = 0;
+    bool is_added = pair != NULL && PyList_Append(runs, pair) == 0;
+    Py_XDECREF(pair);
+    return is_added;
+}
+
+static bool run_add(const struct accumulator_object *self, uint32_t partition_index,
+                    const struct append_result *result, struct run *run, PyObject *runs)
+{
+    if (run_continues(run, &result->first)) {
+        run->count += result->appended;
+        return true;
+    }
+    bool is_ended = run_end(self, partition_index, run, runs);
+    *run = (struct run){.first = result->first, .count = result->appended};
+    return is_ended;
+}
+
+static bool chunk_append(struct accumulator_object *self, struct append_target *target,
+                         const struct measured_record *records, uint32_t count, struct run *run, PyObject *runs)
+{
+    for (uint32_t done = 0; done < count;) {
+        struct append_result result = {0};
+        bool is_appended = append_run(self, target, records + done, count - done, &result);
+        bool is_noted = result.appended == 0 || run_add(self, target->partition_index, &result, run, runs);
+        if (!is_appended || !is_noted) {
+            return false;
+        }
+        done += result.appended;
+    }
+    return true;
+}
+
+static bool columns_append(struct accumulator_object *self, struct append_target *target,
+                           const struct columns *columns, struct run *run, PyObject *runs)
+{
+    struct measured_record records[CHUNK_COUNT_MAX];
+    Py_ssize_t left = PyTuple_GET_SIZE(columns->values);
+    bool is_appended = true;
+    for (Py_ssize_t start = 0; left > 0 && is_appended; start += CHUNK_COUNT_MAX, left -= CHUNK_COUNT_MAX) {
+        uint32_t count = left < CHUNK_COUNT_MAX ? (uint32_t)left : CHUNK_COUNT_MAX;
+        struct loans loans = {NULL};
+        is_appended = chunk_prepare(self, columns, start, count, records, &loans) &&
+                      chunk_append(self, target, records, count, run, runs);
+        loans_return(&loans);
+    }
+    return is_appended;
+}
+
+/* ---- exceptions in hand: PyErr_Fetch until 3.11, one object since 3.12 ---- */
+
+static PyObject *exception_take(void)
+{
+#if PY_VERSION_HEX >= 0x030C0000
+    return PyErr_GetRaisedException();
+#else
+    PyObject *type;
+    PyObject *exception;
+    PyObject *traceback;
+    PyErr_Fetch(&type, &exception, &traceback);
+    PyErr_NormalizeException(&type, &exception, &traceback);
+    if (traceback != NULL) {
+        (void)PyException_SetTraceback(exception, traceback);
+    }
+    Py_DECREF(type);
+    Py_XDECREF(traceback);
+    return exception;
+#endif
+}
+
+static void exception_put(PyObject *exception)
+{
+#if PY_VERSION_HEX >= 0x030C0000
+    PyErr_SetRaisedException(exception);
+#else
+    PyErr_Restore(Py_NewRef((PyObject *)Py_TYPE(exception)), exception, PyException_GetTraceback(exception));
+#endif
+}
+
+/* Some records may have gone before the exception: its attribute `appended` tells which. */
+static void exception_tell_appended(const struct accumulator_object *self, uint32_t partition_index, struct run *run,
+                                    PyObject *runs)
+{
+    PyObject *exception = exception_take();
+    if (!run_end(self, partition_index, run, runs) || PyObject_SetAttrString(exception, "appended", runs) < 0) {
+        PyErr_Clear(); /* the first exception says more */
+    }
+    exception_put(exception);
+}
+
+static PyObject *append_columns(struct accumulator_object *self, struct append_target *target,
+                                const struct columns *columns)
+{
+    struct run run = {.count = 0};
+    PyObject *runs = PyList_New(0);
+    if (runs == NULL) {
+        return NULL;
+    }
+    if (columns_append(self, target, columns, &run, runs) && run_end(self, target->partition_index, &run, runs)) {
+        return runs;
+    }
+    exception_tell_appended(self, target->partition_index, &run, runs);
+    Py_DECREF(runs);
+    return NULL;
+}
+
+PyObject *accumulator_append_many(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)
+{
+    enum { TOPIC, PARTITION, COLUMNS, MAX_BLOCK = COLUMNS + 4 };
+    static const struct signature signature = {
+        .function = "append_many",
+        .names = {"topic", "partition", "values", "keys", "timestamps_ms", "headers", "max_block_ms"},
+        .required_count = 3,
+        .count = 7};
+    struct accumulator_object *self = accumulator_of(object);
+    PyObject *bound[ARGUMENT_COUNT_MAX];
+    struct append_target target;
+    struct columns columns;
+    PyObject *runs = NULL;
+    if (!arguments_bind(&signature, args, count, names, bound) || !accumulator_call_begin(self)) {
+        return NULL;
+    }
+    if (target_parse(self, bound[TOPIC], bound[PARTITION], bound[MAX_BLOCK], &target) &&
+        columns_parse(&bound[COLUMNS], &columns)) {
+        runs = append_columns(self, &target, &columns);
+        columns_release(&columns);
+    }
+    accumulator_call_end(self);
+    return runs;
+}

@@ -1,0 +1,556 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Accumulator, the sender's half: ready, drain, complete and what belongs to them.
+ *
+ * One thread at a time: the core may let go of the GIL while it waits for the pool's lock, and its private queues are
+ * half changed then. A second thread that comes in is refused. Everything here returns with the waiters it served
+ * handed to `wake`.
+ *
+ * A Batch that nobody refers to any more before it was completed cannot be put back at that moment (its last reference
+ * may go on any thread, in the middle of any call): it is noted, and requeued by the next call of the sender.
+ */
+#include "python/arguments.h"
+#include "python/errors.h"
+
+static struct accumulator_object *accumulator_of(PyObject *self)
+{
+    return (struct accumulator_object *)self;
+}
+
+/* The child of a fork inherits the queues, not the role. */
+static bool has_role(const struct accumulator_object *self)
+{
+    const struct accumulator *core = self->core;
+    return core != NULL && core->sender != NULL && core->owner != 0 && core->owner == core->arena->owner;
+}
+
+static void abandoned_requeue(struct accumulator_object *self)
+{
+    while (self->abandoned_count > 0) {
+        const struct abandoned_batch *batch = &self->abandoned[--self->abandoned_count];
+        if (accumulator_requeue(self->core, batch->slot_index, batch->seq, 0) != STATUS_OK) {
+            continue; /* it ended by other means */
+        }
+    }
+}
+
+static bool sender_begin(struct accumulator_object *self)
+{
+    if (!accumulator_object_is_open(self)) {
+        return false;
+    }
+    if (!has_role(self)) {
+        PyErr_SetString(self->state->not_sender, "this accumulator is not the sender: call become_sender() first");
+        return false;
+    }
+    if (self->is_in_sender_call) {
+        PyErr_SetString(self->state->arena_in_use, "another thread is in a call of the sender: use one thread for it");
+        return false;
+    }
+    if (!accumulator_call_begin(self)) {
+        return false;
+    }
+    self->is_in_sender_call = true;
+    abandoned_requeue(self);
+    return true;
+}
+
+/* Takes over `result`. */
+static PyObject *sender_end(struct accumulator_object *self, PyObject *result)
+{
+    self->is_in_sender_call = false;
+    if (result != NULL && !accumulator_object_wake(self)) {
+        Py_CLEAR(result);
+    }
+    accumulator_call_end(self);
+    return result;
+}
+
+/* ---- the role ---- */
+
+PyObject *accumulator_sender_is_sender(PyObject *object, void *unused)
+{
+    (void)unused;
+    return PyBool_FromLong(has_role(accumulator_of(object)));
+}
+
+static bool abandoned_allocate(struct accumulator_object *self)
+{
+    if (self->abandoned == NULL) {
+        self->abandoned = PyMem_Calloc(self->arena->core->geometry.slot_count, sizeof *self->abandoned);
+    }
+    self->abandoned_count = 0;
+    return self->abandoned != NULL;
+}
+
+static PyObject *role_take(struct accumulator_object *self)
+{
+    struct error error;
+    accumulator_resign_sender(self->core); /* what a fork left of the parent's queues */
+    enum status status = accumulator_become_sender(self->core, &error);
+    if (status == STATUS_BUSY) {
+        PyErr_SetString(self->state->sender_busy, error.message);
+        return NULL;
+    }
+    if (status != STATUS_OK) {
+        return raise_error(self->state, &error);
+    }
+    self->stint++;
+    return Py_NewRef(Py_None);
+}
+
+PyObject *accumulator_sender_become(PyObject *object, PyObject *unused)
+{
+    struct accumulator_object *self = accumulator_of(object);
+    (void)unused;
+    if (has_role(self)) {
+        Py_RETURN_NONE;
+    }
+    if (!accumulator_call_begin(self)) {
+        return NULL;
+    }
+    self->is_in_sender_call = true;
+    PyObject *result = abandoned_allocate(self) ? role_take(self) : PyErr_NoMemory();
+    return sender_end(self, result);
+}
+
+bool accumulator_sender_leave(struct accumulator_object *self)
+{
+    if (!has_role(self)) {
+        return true;
+    }
+    if (self->export_count > 0) {
+        PyErr_Format(self->state->batch_in_use, "%u buffers of drained batches are still in use: release them before "
+                     "the sender role is left", self->export_count);
+        return false;
+    }
+    if (self->is_in_sender_call) {
+        PyErr_SetString(self->state->arena_in_use, "another thread is in a call of the sender: join it first");
+        return false;
+    }
+    accumulator_resign_sender(self->core);
+    return true;
+}
+
+PyObject *accumulator_sender_resign(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    return accumulator_sender_leave(accumulator_of(object)) ? Py_NewRef(Py_None) : NULL;
+}
+
+PyObject *accumulator_sender_statistics_dict(PyObject *object, PyObject *unused)
+{
+    struct accumulator_object *self = accumulator_of(object);
+    struct sender_statistics statistics;
+    (void)unused;
+    if (!sender_begin(self)) {
+        return NULL;
+    }
+    accumulator_sender_statistics(self->core, &statistics);
+    PyObject *result = Py_BuildValue("{s:I,s:I,s:I,s:I}", "queued_count", statistics.queued_count, "in_flight_count",
+                                     statistics.in_flight_count, "deferred_count", statistics.deferred_count,
+                                     "active_partition_count", statistics.active_partition_count);
+    return sender_end(self, result);
+}
+
+PyObject *accumulator_sender_maintain(PyObject *object, PyObject *unused)
+{
+    struct accumulator_object *self = accumulator_of(object);
+    (void)unused;
+    if (!sender_begin(self)) {
+        return NULL;
+    }
+    accumulator_maintain(self->core, &self->core->wakes);
+    return sender_end(self, Py_NewRef(Py_None));
+}
+
+/* ---- ready ---- */
+
+static const struct integer_range now_range = {"now_ns", 0, INT64_MAX};
+
+/* Left out: the arena's clock. */
+static bool now_parse(const struct accumulator_object *self, PyObject *object, uint64_t *now_ns)
+{
+    int64_t value = 0;
+    if (!integer_parse_optional(self->state, object, &now_range, &value)) {
+        return false;
+    }
+    *now_ns = object == NULL || object == Py_None ? arena_now_ns(self->core->arena) : (uint64_t)value;
+    return true;
+}
+
+static PyObject *indices_to_list(const uint32_t *indices, uint32_t count)
+{
+    PyObject *list = PyList_New(count);
+    for (uint32_t i = 0; i < count && list != NULL; i++) {
+        PyObject *index = PyLong_FromUnsignedLong(indices[i]);
+        if (index == NULL) {
+            Py_CLEAR(list);
+        } else {
+            PyList_SET_ITEM(list, i, index);
+        }
+    }
+    return list;
+}
+
+static PyObject *ns_or_none(uint64_t ns)
+{
+    return ns == UINT64_MAX ? Py_NewRef(Py_None) : PyLong_FromUnsignedLongLong(ns);
+}
+
+static PyObject *ready_list(struct accumulator_object *self, const struct ready_options *options)
+{
+    uint32_t partitions_max = registry_partition_count(self->core->arena);
+    uint32_t *partitions = PyMem_Malloc((partitions_max + 1) * sizeof *partitions);
+    uint64_t next_check_ns;
+    if (partitions == NULL) {
+        return PyErr_NoMemory();
+    }
+    uint32_t count = accumulator_ready(self->core, options, partitions, partitions_max, &next_check_ns);
+    PyObject *result = Py_BuildValue("(NN)", indices_to_list(partitions, count), ns_or_none(next_check_ns));
+    PyMem_Free(partitions);
+    return result;
+}
+
+PyObject *accumulator_sender_ready(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)
+{
+    static const struct signature signature = {.function = "ready",
+                                               .names = {"linger_ns", "is_everything_ready", "now_ns"},
+                                               .required_count = 1,
+                                               .count = 3};
+    static const struct integer_range linger_range = {"linger_ns", 0, INT64_MAX};
+    struct accumulator_object *self = accumulator_of(object);
+    PyObject *bound[ARGUMENT_COUNT_MAX];
+    struct ready_options options = {0};
+    int64_t linger_ns;
+    if (!arguments_bind(&signature, args, count, names, bound) ||
+        !integer_parse(self->state, bound[0], &linger_range, &linger_ns) ||
+        !flag_parse_optional(bound[1], &options.is_everything_ready) || !sender_begin(self)) {
+        return NULL;
+    }
+    options.linger_ns = (uint64_t)linger_ns;
+    bool is_parsed = now_parse(self, bound[2], &options.now_ns);
+    return sender_end(self, is_parsed ? ready_list(self, &options) : NULL);
+}
+
+/* ---- drain ---- */
+
+static bool partitions_parse(const struct accumulator_object *self, PyObject *tuple, uint32_t *partitions)
+{
+    const struct integer_range range = {"a partition index", 0,
+                                        (int64_t)registry_partition_count(self->core->arena) - 1};
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); i++) {
+        int64_t value;
+        if (!integer_parse(self->state, PyTuple_GET_ITEM(tuple, i), &range, &value)) {
+            return false;
+        }
+        partitions[i] = (uint32_t)value;
+    }
+    return true;
+}
+
+/* A batch without an object of its own could never be completed: it goes back. */
+static PyObject *batches_to_list(struct accumulator_object *self, const struct drained_batch *batches, uint32_t count)
+{
+    PyObject *list = PyList_New(0);
+    for (uint32_t i = 0; i < count; i++) {
+        PyObject *batch = list == NULL ? NULL : batch_object_new(self, &batches[i]);
+        if (batch == NULL) {
+            Py_CLEAR(list);
+            enum status status = accumulator_requeue(self->core, batches[i].slot_index, batches[i].seq, 0);
+            CHECK(status == STATUS_OK);
+            (void)status;
+        } else if (PyList_Append(list, batch) < 0) {
+            Py_CLEAR(list);
+        }
+        Py_XDECREF(batch);
+    }
+    return list;
+}
+
+static PyObject *drain_partitions(struct accumulator_object *self, const struct drain_options *options,
+                                  PyObject *tuple)
+{
+    size_t count = (size_t)PyTuple_GET_SIZE(tuple);
+    uint32_t *partitions = PyMem_Malloc((count + 1) * sizeof *partitions);
+    struct drained_batch *batches = PyMem_Malloc((count + 1) * sizeof *batches);
+    PyObject *result = NULL;
+    if (partitions == NULL || batches == NULL || count > UINT32_MAX) {
+        PyErr_NoMemory();
+    } else if (partitions_parse(self, tuple, partitions)) {
+        uint32_t seen;
+        uint32_t drained =
+            accumulator_drain(self->core, options, partitions, (uint32_t)count, batches, &seen);
+        result = Py_BuildValue("(NI)", batches_to_list(self, batches, drained), seen);
+    }
+    PyMem_Free(partitions);
+    PyMem_Free(batches);
+    return result;
+}
+
+static bool drain_options_parse(const struct accumulator_object *self, PyObject *const *bound,
+                                struct drain_options *options)
+{
+    static const struct integer_range size_range = {"size_max", 1, UINT32_MAX};
+    static const struct integer_range in_flight_range = {"in_flight_max", 1, UINT32_MAX};
+    int64_t size_max;
+    int64_t in_flight_max = 5;
+    if (!integer_parse(self->state, bound[0], &size_range, &size_max) ||
+        !integer_parse_optional(self->state, bound[1], &in_flight_range, &in_flight_max) ||
+        !now_parse(self, bound[2], &options->now_ns)) {
+        return false;
+    }
+    options->size_max = (uint32_t)size_max;
+    options->in_flight_max = (uint32_t)in_flight_max;
+    return true;
+}
+
+PyObject *accumulator_sender_drain(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)
+{
+    static const struct signature signature = {.function = "drain",
+                                               .names = {"partitions", "size_max", "in_flight_max", "now_ns"},
+                                               .required_count = 2,
+                                               .count = 4};
+    struct accumulator_object *self = accumulator_of(object);
+    PyObject *bound[ARGUMENT_COUNT_MAX];
+    struct drain_options options;
+    PyObject *partitions;
+    if (!arguments_bind(&signature, args, count, names, bound) ||
+        (partitions = PySequence_Tuple(bound[0])) == NULL) {
+        return NULL;
+    }
+    PyObject *result = NULL;
+    if (sender_begin(self)) {
+        bool is_parsed = drain_options_parse(self, &bound[1], &options);
+        result = sender_end(self, is_parsed ? drain_partitions(self, &options, partitions) : NULL);
+    }
+    Py_DECREF(partitions);
+    return result;
+}
+
+/* ---- the end of a batch ---- */
+
+/* One of ours, not over, and nobody reads its bytes any more. */
+static struct batch_object *batch_parse(struct accumulator_object *self, PyObject *object)
+{
+    if (!Py_IS_TYPE(object, self->state->batch_type)) {
+        PyErr_Format(PyExc_TypeError, "a Batch is needed, not %.80s", Py_TYPE(object)->tp_name);
+        return NULL;
+    }
+    struct batch_object *batch = (struct batch_object *)object;
+    if (batch->accumulator != self) {
+        raise_format(self->state, STATUS_INVALID, "the batch was drained by another accumulator");
+        return NULL;
+    }
+    if (!batch_object_is_current(batch)) {
+        return NULL;
+    }
+    if (batch->export_count > 0) {
+        PyErr_Format(self->state->batch_in_use, "%u buffers of the batch are still in use: release its memoryviews "
+                     "before it is completed or requeued", batch->export_count);
+        return NULL;
+    }
+    return batch;
+}
+
+/* What a call on a batch answers; on success the batch is over when `ends_batch`. */
+static PyObject *batch_answer(struct accumulator_object *self, struct batch_object *batch, enum status status,
+                              bool ends_batch)
+{
+    if (status != STATUS_OK) {
+        return sender_end(self, raise_status(self->state, status));
+    }
+    batch->is_over = ends_batch;
+    return sender_end(self, Py_NewRef(Py_None));
+}
+
+struct outcome_arguments {
+    PyObject *result;
+    PyObject *base_offset;
+    PyObject *log_append_time_ms;
+    PyObject *error_code;
+};
+
+static bool outcome_parse(const struct module_state *state, const struct outcome_arguments *given,
+                          struct batch_outcome *outcome)
+{
+    static const struct integer_range result_range = {"result", RESULT_SUCCEEDED, RESULT_COUNT - 1};
+    static const struct integer_range offset_range = {"base_offset", -1, INT64_MAX};
+    static const struct integer_range time_range = {"log_append_time_ms", -1, INT64_MAX};
+    static const struct integer_range code_range = {"error_code", INT32_MIN, INT32_MAX};
+    int64_t result;
+    int64_t error_code = 0;
+    *outcome = (struct batch_outcome){.base_offset = -1, .log_append_time_ms = -1};
+    if (!integer_parse(state, given->result, &result_range, &result) ||
+        !integer_parse_optional(state, given->base_offset, &offset_range, &outcome->base_offset) ||
+        !integer_parse_optional(state, given->log_append_time_ms, &time_range, &outcome->log_append_time_ms) ||
+        !integer_parse_optional(state, given->error_code, &code_range, &error_code)) {
+        return false;
+    }
+    outcome->result = (enum batch_result)result;
+    outcome->error_code = (int32_t)error_code;
+    return true;
+}
+
+PyObject *accumulator_sender_complete(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)
+{
+    static const struct signature signature = {
+        .function = "complete",
+        .names = {"batch", "result", "base_offset", "log_append_time_ms", "error_code"},
+        .required_count = 2,
+        .count = 5};
+    struct accumulator_object *self = accumulator_of(object);
+    PyObject *bound[ARGUMENT_COUNT_MAX];
+    struct batch_outcome outcome;
+    if (!arguments_bind(&signature, args, count, names, bound)) {
+        return NULL;
+    }
+    const struct outcome_arguments given = {bound[1], bound[2], bound[3], bound[4]};
+    struct batch_object *batch = batch_parse(self, bound[0]);
+    if (batch == NULL || !outcome_parse(self->state, &given, &outcome) || !sender_begin(self)) {
+        return NULL;
+    }
+    enum status status = accumulator_complete(self->core, batch->facts.slot_index, batch->facts.seq, &outcome,
+                                              &self->core->wakes);
+    return batch_answer(self, batch, status, true);
+}
+
+PyObject *accumulator_sender_complete_part(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)
+{
+    static const struct signature signature = {
+        .function = "complete_part",
+        .names = {"batch", "record_count", "result", "base_offset", "log_append_time_ms", "error_code"},
+        .required_count = 3,
+        .count = 6};
+    static const struct integer_range count_range = {"record_count", 1, BATCH_RECORD_COUNT_MAX};
+    struct accumulator_object *self = accumulator_of(object);
+    PyObject *bound[ARGUMENT_COUNT_MAX];
+    struct batch_outcome outcome;
+    int64_t record_count;
+    if (!arguments_bind(&signature, args, count, names, bound)) {
+        return NULL;
+    }
+    const struct outcome_arguments given = {bound[2], bound[3], bound[4], bound[5]};
+    struct batch_object *batch = batch_parse(self, bound[0]);
+    if (batch == NULL || !integer_parse(self->state, bound[1], &count_range, &record_count) ||
+        !outcome_parse(self->state, &given, &outcome) || !sender_begin(self)) {
+        return NULL;
+    }
+    enum status status = accumulator_complete_part(self->core, batch->facts.slot_index, batch->facts.seq,
+                                                   (uint32_t)record_count, &outcome, &self->core->wakes);
+    batch->facts.acked_record_count += status == STATUS_OK ? (uint32_t)record_count : 0;
+    return batch_answer(self, batch, status, batch->facts.acked_record_count >= batch->facts.record_count);
+}
+
+PyObject *accumulator_sender_requeue(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)
+{
+    static const struct signature signature = {
+        .function = "requeue", .names = {"batch", "retry_at_ns"}, .required_count = 1, .count = 2};
+    static const struct integer_range retry_range = {"retry_at_ns", 0, INT64_MAX};
+    struct accumulator_object *self = accumulator_of(object);
+    PyObject *bound[ARGUMENT_COUNT_MAX];
+    int64_t retry_at_ns = 0;
+    if (!arguments_bind(&signature, args, count, names, bound)) {
+        return NULL;
+    }
+    struct batch_object *batch = batch_parse(self, bound[0]);
+    if (batch == NULL || !integer_parse_optional(self->state, bound[1], &retry_range, &retry_at_ns) ||
+        !sender_begin(self)) {
+        return NULL;
+    }
+    enum status status =
+        accumulator_requeue(self->core, batch->facts.slot_index, batch->facts.seq, (uint64_t)retry_at_ns);
+    return batch_answer(self, batch, status, true);
+}
+
+PyObject *accumulator_sender_quarantine(PyObject *object, PyObject *given)
+{
+    struct accumulator_object *self = accumulator_of(object);
+    struct batch_object *batch = batch_parse(self, given);
+    if (batch == NULL || !sender_begin(self)) {
+        return NULL;
+    }
+    enum status status = accumulator_quarantine(self->core, batch->facts.slot_index, batch->facts.seq);
+    return batch_answer(self, batch, status, true);
+}
+
+/* ---- ending many ---- */
+
+PyObject *accumulator_sender_expire(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)
+{
+    static const struct signature signature = {
+        .function = "expire", .names = {"delivery_timeout_ns", "now_ns"}, .required_count = 1, .count = 2};
+    static const struct integer_range timeout_range = {"delivery_timeout_ns", 0, INT64_MAX};
+    struct accumulator_object *self = accumulator_of(object);
+    PyObject *bound[ARGUMENT_COUNT_MAX];
+    int64_t timeout_ns;
+    uint64_t now_ns;
+    uint64_t next_expiry_ns;
+    if (!arguments_bind(&signature, args, count, names, bound) ||
+        !integer_parse(self->state, bound[0], &timeout_range, &timeout_ns) || !sender_begin(self)) {
+        return NULL;
+    }
+    if (!now_parse(self, bound[1], &now_ns)) {
+        return sender_end(self, NULL);
+    }
+    uint32_t expired =
+        accumulator_expire(self->core, now_ns, (uint64_t)timeout_ns, &next_expiry_ns, &self->core->wakes);
+    return sender_end(self, Py_BuildValue("(IN)", expired, ns_or_none(next_expiry_ns)));
+}
+
+PyObject *accumulator_sender_abort(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)
+{
+    static const struct signature signature = {
+        .function = "abort", .names = {"is_in_flight_included"}, .required_count = 0, .count = 1};
+    struct accumulator_object *self = accumulator_of(object);
+    PyObject *bound[ARGUMENT_COUNT_MAX];
+    bool is_in_flight_included = false;
+    if (!arguments_bind(&signature, args, count, names, bound) ||
+        !flag_parse_optional(bound[0], &is_in_flight_included) || !sender_begin(self)) {
+        return NULL;
+    }
+    uint32_t aborted = accumulator_abort(self->core, is_in_flight_included, &self->core->wakes);
+    return sender_end(self, PyLong_FromUnsignedLong(aborted));
+}
+
+/* ---- settings ---- */
+
+PyObject *accumulator_sender_mute(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)
+{
+    static const struct signature signature = {
+        .function = "mute", .names = {"partition_index", "is_muted"}, .required_count = 2, .count = 2};
+    static const struct integer_range range = {"partition_index", 0, UINT32_MAX};
+    struct accumulator_object *self = accumulator_of(object);
+    PyObject *bound[ARGUMENT_COUNT_MAX];
+    int64_t partition_index;
+    bool is_muted = false;
+    if (!arguments_bind(&signature, args, count, names, bound) ||
+        !integer_parse(self->state, bound[0], &range, &partition_index) ||
+        !flag_parse_optional(bound[1], &is_muted) || !sender_begin(self)) {
+        return NULL;
+    }
+    accumulator_mute(self->core, (uint32_t)partition_index, is_muted);
+    return sender_end(self, Py_NewRef(Py_None));
+}
+
+PyObject *accumulator_sender_set_producer_id(PyObject *object, PyObject *const *args, Py_ssize_t count,
+                                             PyObject *names)
+{
+    static const struct signature signature = {.function = "set_producer_id",
+                                               .names = {"producer_id", "producer_epoch"},
+                                               .required_count = 2,
+                                               .count = 2};
+    static const struct integer_range id_range = {"producer_id", -1, INT64_MAX};
+    static const struct integer_range epoch_range = {"producer_epoch", -1, INT16_MAX};
+    struct accumulator_object *self = accumulator_of(object);
+    PyObject *bound[ARGUMENT_COUNT_MAX];
+    int64_t producer_id;
+    int64_t producer_epoch;
+    if (!arguments_bind(&signature, args, count, names, bound) ||
+        !integer_parse(self->state, bound[0], &id_range, &producer_id) ||
+        !integer_parse(self->state, bound[1], &epoch_range, &producer_epoch) || !sender_begin(self)) {
+        return NULL;
+    }
+    accumulator_set_producer_id(self->core, producer_id, (int16_t)producer_epoch);
+    return sender_end(self, Py_NewRef(Py_None));
+}

@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * shmaccum._native: the module, its state, and the functions that open an arena.
+ */
+#include <unistd.h>
+
+#include "base/bytes.h"
+#include "format/murmur2.h"
+#include "python/arguments.h"
+#include "python/errors.h"
+
+/* ---- descriptors ---- */
+
+struct descriptors {
+    int map;
+    int lock;
+};
+
+static bool descriptors_parse(const struct module_state *state, PyObject *const *args, struct descriptors *descriptors)
+{
+    static const struct integer_range range = {"a descriptor", 0, INT32_MAX};
+    int64_t map;
+    int64_t lock;
+    if (!integer_parse(state, args[0], &range, &map) || !integer_parse(state, args[1], &range, &lock)) {
+        return false;
+    }
+    *descriptors = (struct descriptors){.map = (int)map, .lock = (int)lock};
+    return true;
+}
+
+static void descriptors_close(const struct descriptors *descriptors)
+{
+    close(descriptors->map);
+    close(descriptors->lock);
+}
+
+/* ---- geometry ---- */
+
+static bool number_get(const struct module_state *state, PyObject *mapping, const struct integer_range *range,
+                       int64_t *value)
+{
+    PyObject *object = PyMapping_GetItemString(mapping, range->name);
+    bool is_parsed = object != NULL && integer_parse(state, object, range, value);
+    Py_XDECREF(object);
+    return is_parsed;
+}
+
+static bool small_number_get(const struct module_state *state, PyObject *mapping, const char *name, uint32_t *target)
+{
+    const struct integer_range range = {name, 0, UINT32_MAX};
+    int64_t value;
+    if (!number_get(state, mapping, &range, &value)) {
+        return false;
+    }
+    *target = (uint32_t)value;
+    return true;
+}
+
+/* slot_stride and slot_count follow from the rest. What the numbers may be is the core's business. */
+static bool geometry_parse(const struct module_state *state, PyObject *mapping, struct geometry *geometry)
+{
+    static const struct integer_range memory_range = {"buffer_memory", 1, INT64_MAX};
+    int64_t buffer_memory;
+    *geometry = (struct geometry){0};
+    const struct {
+        const char *name;
+        uint32_t *target;
+    } fields[] = {
+        {"batch_size", &geometry->batch_size},
+        {"process_count", &geometry->process_count},
+        {"waiter_count", &geometry->waiter_count},
+        {"topic_count", &geometry->topic_count},
+        {"partition_count", &geometry->partition_count},
+        {"name_heap_size", &geometry->name_heap_size},
+        {"completion_count", &geometry->completion_count},
+        {"oversized_slot_count_max", &geometry->oversized_slot_count_max},
+        {"record_size_max", &geometry->record_size_max},
+    };
+    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
+        if (!small_number_get(state, mapping, fields[i].name, fields[i].target)) {
+            return false;
+        }
+    }
+    if (!number_get(state, mapping, &memory_range, &buffer_memory)) {
+        return false;
+    }
+    uint64_t slot_count = geometry->batch_size == 0 ? 0 : (uint64_t)buffer_memory / geometry->batch_size;
+    geometry->buffer_memory = (uint64_t)buffer_memory;
+    geometry->slot_count = slot_count > UINT32_MAX ? UINT32_MAX : (uint32_t)slot_count;
+    geometry->slot_stride = (uint32_t)round_up(geometry->batch_size, PAGE_SIZE_BYTES);
+    return true;
+}
+
+/* ---- open ---- */
+
+static PyObject *arena_answer(struct module_state *state, enum status status, const struct error *error,
+                              struct arena *core)
+{
+    return status == STATUS_OK ? arena_object_new(state, core) : raise_error(state, error);
+}
+
+static PyObject *arena_create_on(struct module_state *state, const struct descriptors *descriptors,
+                                 PyObject *mapping, const Py_buffer *options)
+{
+    struct geometry geometry;
+    struct arena *core = NULL;
+    struct error error;
+    enum status status;
+    if (!geometry_parse(state, mapping, &geometry)) {
+        descriptors_close(descriptors);
+        return NULL;
+    }
+    uint32_t options_size = options->len > UINT32_MAX ? UINT32_MAX : (uint32_t)options->len;
+    Py_BEGIN_ALLOW_THREADS
+    status = arena_create(descriptors->map, descriptors->lock, &geometry, options->buf, options_size, &core, &error);
+    Py_END_ALLOW_THREADS
+    return arena_answer(state, status, &error, core);
+}
+
+static PyObject *module_arena_create(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names)
+{
+    static const struct signature signature = {
+        .function = "arena_create",
+        .names = {"map_descriptor", "lock_descriptor", "geometry", "options"},
+        .required_count = 4,
+        .count = 4};
+    struct module_state *state = PyModule_GetState(module);
+    PyObject *bound[ARGUMENT_COUNT_MAX];
+    struct descriptors descriptors;
+    Py_buffer options;
+    if (!arguments_bind(&signature, args, count, names, bound) || !descriptors_parse(state, bound, &descriptors)) {
+        return NULL;
+    }
+    if (PyObject_GetBuffer(bound[3], &options, PyBUF_SIMPLE) < 0) {
+        descriptors_close(&descriptors);
+        return NULL;
+    }
+    PyObject *arena = arena_create_on(state, &descriptors, bound[2], &options);
+    PyBuffer_Release(&options);
+    return arena;
+}
+
+typedef enum status arena_opener(int map_descriptor, int lock_descriptor, struct arena **arena, struct error *error);
+
+static PyObject *arena_open_with(PyObject *module, const struct signature *signature, arena_opener *opener,
+                                 PyObject *const *args, Py_ssize_t count, PyObject *names)
+{
+    struct module_state *state = PyModule_GetState(module);
+    PyObject *bound[ARGUMENT_COUNT_MAX];
+    struct descriptors descriptors;
+    struct arena *core = NULL;
+    struct error error;
+    enum status status;
+    if (!arguments_bind(signature, args, count, names, bound) || !descriptors_parse(state, bound, &descriptors)) {
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    status = opener(descriptors.map, descriptors.lock, &core, &error);
+    Py_END_ALLOW_THREADS
+    return arena_answer(state, status, &error, core);
+}
+
+static PyObject *module_arena_attach(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names)
+{
+    static const struct signature signature = {.function = "arena_attach",
+                                               .names = {"map_descriptor", "lock_descriptor"},
+                                               .required_count = 2,
+                                               .count = 2};
+    return arena_open_with(module, &signature, arena_attach, args, count, names);
+}
+
+static PyObject *module_arena_open_read_only(PyObject *module, PyObject *const *args, Py_ssize_t count,
+                                             PyObject *names)
+{
+    static const struct signature signature = {.function = "arena_open_read_only",
+                                               .names = {"map_descriptor", "lock_descriptor"},
+                                               .required_count = 2,
+                                               .count = 2};
+    return arena_open_with(module, &signature, arena_open_read_only, args, count, names);
+}
+
+static PyObject *module_murmur2(PyObject *module, PyObject *key)
+{
+    Py_buffer bytes;
+    (void)module;
+    if (PyObject_GetBuffer(key, &bytes, PyBUF_SIMPLE) < 0) {
+        return NULL;
+    }
+    uint32_t hash = murmur2(bytes.buf, (size_t)bytes.len);
+    PyBuffer_Release(&bytes);
+    return PyLong_FromUnsignedLong(hash);
+}
+
+/* ---- the module ---- */
+
+static bool type_add(PyObject *module, PyType_Spec *spec, bool is_public, PyTypeObject **target)
+{
+    *target = (PyTypeObject *)PyType_FromModuleAndSpec(module, spec, NULL);
+    return *target != NULL && (!is_public || PyModule_AddType(module, *target) == 0);
+}
+
+static bool types_add(PyObject *module, struct module_state *state)
+{
+    return type_add(module, &arena_spec, true, &state->arena_type) &&
+           type_add(module, &accumulator_spec, true, &state->accumulator_type) &&
+           type_add(module, &batch_spec, true, &state->batch_type) &&
+           type_add(module, &buffer_wait_spec, true, &state->buffer_wait_type) &&
+           type_add(module, &flush_ticket_spec, true, &state->flush_ticket_type) &&
+           type_add(module, &token_spec, true, &state->token_type) &&
+           type_add(module, &view_spec, false, &state->view_type);
+}
+
+static bool constants_add(PyObject *module)
+{
+    return PyModule_AddIntMacro(module, BATCH_SIZE_MAX) == 0 && PyModule_AddIntMacro(module, SLOT_COUNT_MAX) == 0 &&
+           PyModule_AddIntMacro(module, PROCESS_COUNT_MAX) == 0 &&
+           PyModule_AddIntMacro(module, WAITER_COUNT_MAX) == 0 &&
+           PyModule_AddIntMacro(module, OPTIONS_SIZE_MAX) == 0 && PyModule_AddIntMacro(module, LAYOUT_VERSION) == 0 &&
+           PyModule_AddIntMacro(module, RESULT_SUCCEEDED) == 0 && PyModule_AddIntMacro(module, RESULT_FAILED) == 0 &&
+           PyModule_AddIntMacro(module, RESULT_EXPIRED) == 0 && PyModule_AddIntMacro(module, RESULT_ABORTED) == 0 &&
+           PyModule_AddIntMacro(module, RESULT_CORRUPT) == 0;
+}
+
+static int module_exec(PyObject *module)
+{
+    struct module_state *state = PyModule_GetState(module);
+    return errors_load(state) && types_add(module, state) && constants_add(module) ? 0 : -1;
+}
+
+/* Every member of the state, as one list: what traverse visits, clear lets go of. */
+#define STATE_MEMBERS(X)      \
+    X(arena_closed)           \
+    X(arena_in_use)           \
+    X(batch_in_use)           \
+    X(not_sender)             \
+    X(sender_busy)            \
+    X(accumulator_type)       \
+    X(arena_type)             \
+    X(batch_type)             \
+    X(buffer_wait_type)       \
+    X(flush_ticket_type)      \
+    X(token_type)             \
+    X(view_type)
+
+static int module_traverse(PyObject *module, visitproc visit, void *arg)
+{
+    struct module_state *state = PyModule_GetState(module);
+    for (int i = 0; i < STATUS_COUNT; i++) {
+        Py_VISIT(state->exceptions[i]);
+    }
+#define STATE_VISIT(member) Py_VISIT(state->member);
+    STATE_MEMBERS(STATE_VISIT)
+#undef STATE_VISIT
+    return 0;
+}
+
+static int module_clear(PyObject *module)
+{
+    struct module_state *state = PyModule_GetState(module);
+    for (int i = 0; i < STATUS_COUNT; i++) {
+        Py_CLEAR(state->exceptions[i]);
+    }
+#define STATE_CLEAR(member) Py_CLEAR(state->member);
+    STATE_MEMBERS(STATE_CLEAR)
+#undef STATE_CLEAR
+    return 0;
+}
+
+static void module_free(void *module)
+{
+    (void)module_clear(module);
+}
+
+#define FAST(function) ((PyCFunction)(void (*)(void))(function))
+
+static PyMethodDef module_methods[] = {
+    {"arena_create", FAST(module_arena_create), METH_FASTCALL | METH_KEYWORDS,
+     "Makes an arena in an empty file; takes over both descriptors, also when it fails."},
+    {"arena_attach", FAST(module_arena_attach), METH_FASTCALL | METH_KEYWORDS,
+     "Attaches to an arena; takes over both descriptors, also when it fails."},
+    {"arena_open_read_only", FAST(module_arena_open_read_only), METH_FASTCALL | METH_KEYWORDS,
+     "Maps an arena without write permission; takes over both descriptors, also when it fails."},
+    {"decode_batch", record_decode_buffer, METH_O,
+     "List of (offset delta, timestamp_ms, key, value, headers) of an uncompressed record batch."},
+    {"murmur2", module_murmur2, METH_O, "Kafka's hash of a key, unsigned 32 bits."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyModuleDef_Slot module_slots[] = {
+    {Py_mod_exec, module_exec},
+    {0, NULL},
+};
+
+static struct PyModuleDef native_module = {
+    .m_base = PyModuleDef_HEAD_INIT,
+    .m_name = "shmaccum._native",
+    .m_doc = "The native core of shmaccum: what runs once per record.",
+    .m_size = sizeof(struct module_state),
+    .m_methods = module_methods,
+    .m_slots = module_slots,
+    .m_traverse = module_traverse,
+    .m_clear = module_clear,
+    .m_free = module_free,
+};
+
+PyMODINIT_FUNC PyInit__native(void)
+{
+    return PyModuleDef_Init(&native_module);
+}

@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The Python types of shmaccum._native: what each object holds, who holds it, and what must be over before it may go.
+ *
+ *   View ──> Batch ──> Accumulator ──> Arena ──> struct arena (the mapping)
+ *                      FlushTicket ──> Accumulator
+ *                      BufferWait ───────────────> Arena
+ *   Token: numbers only
+ *
+ * Each arrow is a strong reference, so the mapping outlives everything that points into it. What ends the mapping before
+ * its last reference is close(); it is refused, with an exception, while any of these is above 0:
+ *
+ *   accumulator_count   open Accumulators of the Arena
+ *   export_count        buffers (memoryviews, numpy arrays) over the mapping
+ *   call_count          calls that may have let go of the GIL: another thread is still inside
+ *
+ * The GIL is let go of only inside the arena's blocking hooks (a wait for a lock of the arena) and around create and
+ * attach. Whoever does so keeps its Python arguments alive itself (arguments.h).
+ *
+ * After fork the child's handle is not attached (owner 0) and none of its parent's calls go on in it: the first use
+ * attaches anew and counts calls from the beginning.
+ */
+#ifndef PYTHON_TYPES_H
+#define PYTHON_TYPES_H
+
+#include <Python.h>
+#include <stdbool.h>
+
+#include "shm/accumulator.h"
+#include "shm/registry.h"
+
+struct module_state {
+    PyObject *exceptions[STATUS_COUNT]; /* errors.c: one per status */
+    PyObject *arena_closed;
+    PyObject *arena_in_use;
+    PyObject *batch_in_use;
+    PyObject *not_sender;
+    PyObject *sender_busy;
+    PyTypeObject *accumulator_type;
+    PyTypeObject *arena_type;
+    PyTypeObject *batch_type;
+    PyTypeObject *buffer_wait_type;
+    PyTypeObject *flush_ticket_type;
+    PyTypeObject *token_type;
+    PyTypeObject *view_type;
+};
+
+/* An object keeps the state's address: the state lives as long as the module, the module as long as its types, a type as
+ * long as its objects. */
+
+/* ---- arena_type.c ---- */
+
+extern PyType_Spec arena_spec;
+
+struct arena_object {
+    PyObject ob_base;
+    struct module_state *state;
+    struct arena *core; /* NULL once closed */
+    struct registry *registry;
+    uint32_t accumulator_count;
+    uint32_t export_count;
+    uint32_t call_count;
+};
+
+/* Takes over `core`; NULL with an exception set, and `core` detached, when there is no memory. */
+PyObject *arena_object_new(struct module_state *state, struct arena *core);
+
+/* False, with an exception set, when the arena is closed. */
+bool arena_object_is_open(const struct arena_object *self);
+
+/* The same, and attached: after fork the child takes an entry of its own here. */
+bool arena_object_attach(struct arena_object *self);
+
+/* Finds or creates. False with an exception set. */
+bool arena_object_topic(struct arena_object *self, PyObject *topic, uint32_t *topic_index);
+
+/* Methods that only read and show; arena_report.c. */
+PyObject *arena_report_counters(PyObject *self, PyObject *unused);
+PyObject *arena_report_errors(PyObject *self, PyObject *unused);
+PyObject *arena_report_geometry(PyObject *self, void *unused);
+PyObject *arena_report_layout(PyObject *self, void *unused);
+PyObject *arena_report_partitions(PyObject *self, PyObject *unused);
+PyObject *arena_report_processes(PyObject *self, PyObject *unused);
+PyObject *arena_report_recovery_plan(PyObject *self, PyObject *unused);
+PyObject *arena_report_state_counts(PyObject *self, PyObject *unused);
+PyObject *arena_report_topics(PyObject *self, PyObject *unused);
+PyObject *arena_report_verify(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
+
+/* ---- accumulator_type.c ---- */
+
+extern PyType_Spec accumulator_spec;
+
+/* (topic, partition) -> partition index, by the identity of the topic's str: the same name in another str is only a
+ * slower answer. A cell keeps its str alive, so an address is never reused for another name. */
+struct partition_cell {
+    PyObject *topic;
+    int32_t partition;
+    uint32_t partition_index;
+};
+
+enum { PARTITION_CELL_COUNT = 256 };
+
+/* A batch whose object went away before it was completed. */
+struct abandoned_batch {
+    uint64_t seq;
+    uint32_t slot_index;
+};
+
+struct accumulator_object {
+    PyObject ob_base;
+    struct module_state *state;
+    struct arena_object *arena;
+    struct accumulator *core; /* NULL once closed */
+    PyObject *wait; /* wait(need, max_block_ms, deadline_ns) -> BufferWait whose slots were taken */
+    PyObject *wake; /* wake(waiter indices) */
+    PyObject *ring; /* ring(), or None */
+    int64_t max_block_ms;
+    uint32_t call_count;
+    uint32_t call_owner;   /* who call_count counts for: after fork it starts anew */
+    uint32_t export_count; /* buffers over batches */
+    bool is_in_sender_call;
+    uint64_t stint; /* how often it became the sender: a batch of an earlier stint is not ours any more */
+    struct abandoned_batch *abandoned; /* room for every slot; NULL before the first stint */
+    uint32_t abandoned_count;
+    struct partition_cell cells[PARTITION_CELL_COUNT];
+};
+
+bool accumulator_object_is_open(const struct accumulator_object *self);
+
+/* Around every call that may let go of the GIL. False, with an exception set, when the accumulator is closed or this
+ * process, after fork, cannot attach. */
+bool accumulator_call_begin_slow(struct accumulator_object *self);
+
+static inline bool accumulator_call_begin(struct accumulator_object *self)
+{
+    if (UNLIKELY(self->core == NULL || self->call_owner != self->arena->core->owner) &&
+        !accumulator_call_begin_slow(self)) {
+        return false;
+    }
+    self->call_count++;
+    return true;
+}
+
+static inline void accumulator_call_end(struct accumulator_object *self)
+{
+    self->call_count--;
+}
+
+/* Hands the waiters that the last calls served to `wake`. False with an exception set. */
+bool accumulator_object_wake(struct accumulator_object *self);
+
+/* The producer's half; accumulator_append.c. */
+PyObject *accumulator_append_many(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
+PyObject *accumulator_append_one(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
+PyObject *accumulator_partition_index(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
+
+/* The sender's half; accumulator_sender.c. */
+PyObject *accumulator_sender_abort(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
+PyObject *accumulator_sender_become(PyObject *self, PyObject *unused);
+PyObject *accumulator_sender_complete(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
+PyObject *accumulator_sender_complete_part(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
+PyObject *accumulator_sender_drain(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
+PyObject *accumulator_sender_expire(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
+PyObject *accumulator_sender_is_sender(PyObject *self, void *unused);
+PyObject *accumulator_sender_maintain(PyObject *self, PyObject *unused);
+PyObject *accumulator_sender_mute(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
+PyObject *accumulator_sender_quarantine(PyObject *self, PyObject *batch);
+PyObject *accumulator_sender_ready(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
+PyObject *accumulator_sender_requeue(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
+PyObject *accumulator_sender_resign(PyObject *self, PyObject *unused);
+PyObject *accumulator_sender_set_producer_id(PyObject *self, PyObject *const *args, Py_ssize_t count,
+                                             PyObject *names);
+PyObject *accumulator_sender_statistics_dict(PyObject *self, PyObject *unused);
+
+/* Leaves the role if it is held. False, with an exception set, while buffers of batches are exported. */
+bool accumulator_sender_leave(struct accumulator_object *self);
+
+/* ---- batch_type.c ---- */
+
+extern PyType_Spec batch_spec;
+
+struct batch_object {
+    PyVarObject ob_base;
+    struct accumulator_object *accumulator;
+    struct drained_batch facts;
+    uint64_t stint;
+    uint32_t export_count;
+    uint32_t slot_count;
+    bool is_over; /* completed, requeued or quarantined */
+    uint32_t slots[]; /* head first */
+};
+
+PyObject *batch_object_new(struct accumulator_object *accumulator, const struct drained_batch *facts);
+
+/* False, with an exception set, when the batch is over or belongs to an earlier stint or another process. */
+bool batch_object_is_current(const struct batch_object *self);
+
+/* ---- token_type.c ---- */
+
+extern PyType_Spec token_spec;
+
+struct token_object {
+    PyObject ob_base;
+    uint64_t seq;
+    int64_t timestamp_ms;
+    uint32_t partition_index;
+    uint32_t slot_index;
+    uint32_t record_index;
+};
+
+/* Uninitialized numbers: taken before the append, filled after it, so that no record is committed without its token. */
+static inline struct token_object *token_object_new(const struct module_state *state)
+{
+    return PyObject_New(struct token_object, state->token_type);
+}
+
+static inline void token_object_fill(struct token_object *self, uint32_t partition_index,
+                                     const struct batch_place *place)
+{
+    self->seq = place->seq;
+    self->timestamp_ms = place->timestamp_ms;
+    self->partition_index = partition_index;
+    self->slot_index = place->slot_index;
+    self->record_index = place->record_index;
+}
+
+/* ---- view_type.c ---- */
+
+extern PyType_Spec view_spec;
+
+/* A read-only memoryview of bytes of the mapping. `owner` is kept alive; each of the counts is raised while it lives. */
+struct view_counts {
+    uint32_t *arena;
+    uint32_t *accumulator; /* or NULL */
+    uint32_t *batch;       /* or NULL */
+};
+
+PyObject *view_memory(struct module_state *state, PyObject *owner, const struct view_counts *counts,
+                      const uint8_t *start, size_t size);
+
+/* ---- buffer_wait_type.c ---- */
+
+extern PyType_Spec buffer_wait_spec;
+
+enum buffer_wait_stage { WAIT_QUEUED, WAIT_TAKEN, WAIT_OVER };
+
+struct buffer_wait_object {
+    PyVarObject ob_base;
+    struct arena_object *arena;
+    uint32_t owner; /* who waits: after fork the child has no part in it */
+    enum buffer_wait_stage stage;
+    struct buffer_wait wait;
+    struct reservation left; /* of `slots`, while TAKEN */
+    uint32_t slots[];
+};
+
+/* Joins the queue; a method of Arena. */
+PyObject *buffer_wait_enqueue(PyObject *arena, PyObject *need);
+
+/* Gives back what append did not use. */
+void buffer_wait_finish(struct buffer_wait_object *self, struct wake_set *wakes);
+
+/* The tuple of waiter indices in a set, which is emptied. */
+PyObject *wake_set_to_tuple(struct wake_set *wakes);
+
+/* ---- flush_ticket_type.c ---- */
+
+extern PyType_Spec flush_ticket_spec;
+
+/* A method of Accumulator. */
+PyObject *flush_ticket_begin(PyObject *accumulator, PyObject *unused);
+
+/* ---- record_decode.c ---- */
+
+/* decode_batch(buffer): the records of any uncompressed batch, and Batch.decode(). */
+PyObject *record_decode_buffer(PyObject *module, PyObject *buffer);
+PyObject *record_decode_bytes(struct module_state *state, const uint8_t *bytes, size_t size);
+
+#endif

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The accumulator: all partition queues of an arena (Kafka's RecordAccumulator), in its two halves.
+
+The producer's half (append, append_many, flush) is for any number of processes and threads. The sender's half (ready,
+drain, complete, ...) is for the one thread of the one process that called `become_sender`.
+"""
+
+from __future__ import annotations
+
+import enum
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import NamedTuple
+
+from shmaccum import _native
+from shmaccum.arena import Arena
+from shmaccum.buffer_pool import BufferPool
+
+DEFAULT_MAX_BLOCK_MS = 60_000
+FLUSH_SLICE_S = 0.005
+
+
+class BatchResult(enum.IntEnum):
+    """How a batch ended."""
+
+    SUCCEEDED = _native.RESULT_SUCCEEDED
+    FAILED = _native.RESULT_FAILED
+    EXPIRED = _native.RESULT_EXPIRED
+    ABORTED = _native.RESULT_ABORTED
+    CORRUPT = _native.RESULT_CORRUPT
+
+
+class Completion(NamedTuple):
+    """The result of records [first_record, first_record + record_count) of a batch."""
+
+    result: BatchResult
+    error_code: int
+    """The sink's own number (Kafka's error code); 0 none."""
+    base_offset: int
+    """Of first_record; -1 unknown."""
+    log_append_time_ms: int
+    """-1: the records' own timestamps hold."""
+    first_record: int
+    record_count: int
+
+    def offset_of(self, token: _native.Token) -> int:
+        """Kafka's offset of the token's record, -1 when unknown."""
+        return -1 if self.base_offset < 0 else self.base_offset + token.record_index - self.first_record
+
+
+class Accumulator:
+    """Appends records to an arena's batches, and hands them to the sender.
+
+    The methods without code of their own are those of the native accumulator, without a layer in between; their
+    signatures stand in `_native.pyi`.
+
+    Args:
+        arena: attached; stays open until the accumulator is closed.
+        max_block_ms: how long an append waits for a buffer when the call says nothing (Kafka's max.block.ms).
+        ring: called, at most once per sleep, when the sender sleeps and there is something to send.
+    """
+
+    def __init__(
+        self, arena: Arena, *, max_block_ms: int = DEFAULT_MAX_BLOCK_MS, ring: Callable[[], object] | None = None
+    ) -> None:
+        self.arena = arena
+        self.buffer_pool = BufferPool(arena)
+        native = _native.Accumulator(arena.native, self.buffer_pool.wait, self.buffer_pool.wake, ring, max_block_ms)
+        self.native = native
+        self.append = native.append
+        self.append_many = native.append_many
+        self.partition_index = native.partition_index
+        self.flush_begin = native.flush_begin
+        self.become_sender = native.become_sender
+        self.resign = native.resign
+        self.ready = native.ready
+        self.drain = native.drain
+        self.complete = native.complete
+        self.complete_part = native.complete_part
+        self.requeue = native.requeue
+        self.quarantine = native.quarantine
+        self.expire = native.expire
+        self.abort = native.abort
+        self.mute = native.mute
+        self.maintain = native.maintain
+        self.set_producer_id = native.set_producer_id
+        self.statistics = native.statistics
+
+    def find(self, token: _native.Token) -> Completion | None:
+        """What became of an appended record; None while it is pending.
+
+        Raises:
+            ResultExpiredError: the result was overwritten before it was read.
+        """
+        found = self.arena.native.find(token)
+        return None if found is None else Completion(BatchResult(found[0]), *found[1:])
+
+    def flush(self, timeout: float | None = None) -> bool:
+        """Seals what this process appended to and waits until all of it is complete. False when the time is over.
+
+        Args:
+            timeout: seconds; None waits as long as it takes.
+        """
+        ticket = self.flush_begin()
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while ticket.remaining() > 0:
+            if deadline is not None and time.monotonic() >= deadline:
+                return False
+            time.sleep(FLUSH_SLICE_S)
+        return True
+
+    @property
+    def is_sender(self) -> bool:
+        """True while this accumulator holds the sender role."""
+        return self.native.is_sender
+
+    @property
+    def closed(self) -> bool:
+        """True after close()."""
+        return self.native.closed
+
+    def close(self) -> None:
+        """No more appends; leaves the sender role. What was appended stays in the arena and will be sent.
+
+        Raises:
+            ArenaInUseError: another thread is in a call.
+            BatchInUseError: buffers of drained batches are still in use.
+        """
+        if not self.closed:
+            self.native.close()
+            self.buffer_pool.close()
+
+    def __enter__(self) -> Accumulator:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else "sender" if self.is_sender else "producer"
+        return f"<Accumulator of {self.arena.name!r}, {state}>"

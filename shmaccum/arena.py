@@ -1,0 +1,378 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The arena: the one mapped file of a host in which all processes meet (native/shm/layout.h has the map)."""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, NamedTuple
+
+import msgpack
+import numpy as np
+import posix_ipc
+
+from shmaccum import _native, tables
+from shmaccum.arena_file import ArenaFile
+from shmaccum.exceptions import ArenaError, ArenaNotFoundError, InvalidArgumentError
+from shmaccum.tables import Table
+from shmaccum.units import Size, format_size, parse_size
+
+Name = str | os.PathLike[str]
+
+DEFAULT_MODE = 0o600
+TOPIC_NAME_SIZE_MEAN = 64
+TOPIC_NAME_SIZE_MAX = 249
+COMPLETION_COUNT_MIN = 4096
+
+
+class VerifyDepth(enum.IntEnum):
+    """How much `Arena.verify` looks at."""
+
+    QUICK = 0
+    """The superblock and counts: O(1)."""
+    NORMAL = 1
+    """Every word, by itself and against its neighbours."""
+    DEEP = 2
+    """Also every byte: records, checksums, free slots all zeros."""
+
+
+class Finding(NamedTuple):
+    """One thing `Arena.verify` did not like."""
+
+    slot_index: int | None
+    text: str
+
+
+@dataclass(frozen=True)
+class ArenaStatistics:
+    """What `Arena.statistics` saw. Sizes in bytes, counts since the arena was created."""
+
+    size: int
+    buffer_memory: int
+    batch_size: int
+    slot_count: int
+    slots: Mapping[str, int]
+    """State -> slots in it; they add up to slot_count."""
+    attached_process_count: int
+    sender_is_alive: bool
+    waiting_count: int
+    topic_count: int
+    partition_count: int
+    record_count: int
+    completion_count: int
+    """Results ever recorded."""
+    counters: Mapping[str, int]
+    error_count: int
+    poisoned: str | None
+
+
+def semaphore_name(uuid: bytes, waiter_index: int) -> str:
+    """The POSIX semaphore on which the waiter with this entry sleeps."""
+    return f"/shmaccum-{uuid.hex()[:12]}.w{waiter_index}"
+
+
+def _oversized_slot_count(oversized_max_bytes: Size | None, slot_count: int, batch_size: int) -> int:
+    """How many slots oversized records may hold together: half of them unless the caller says otherwise."""
+    if oversized_max_bytes is None:
+        return slot_count // 2
+    return min(parse_size(oversized_max_bytes) // batch_size, slot_count)
+
+
+def _power_of_two_above(count: int) -> int:
+    return 1 << max(count - 1, 1).bit_length()
+
+
+def _checked_sizes(buffer_memory: Size, batch_size: Size) -> tuple[int, int]:
+    memory, batch = parse_size(buffer_memory), parse_size(batch_size)
+    if not 0 < batch <= _native.BATCH_SIZE_MAX:
+        raise InvalidArgumentError(
+            f"batch_size is {batch}, it must lie between 62 and {_native.BATCH_SIZE_MAX} bytes ({batch_size!r})"
+        )
+    if memory < batch:
+        raise InvalidArgumentError(
+            f"buffer_memory ({format_size(memory)}) is smaller than one batch ({format_size(batch)}): "
+            "give it room for many batches"
+        )
+    return memory, batch
+
+
+class Arena:
+    """One process's handle of an arena; make one with `create`, `attach` or `open_read_only`.
+
+    Usable by all threads of the process, and in children it forks: they attach by themselves at first use. Pickled, it
+    attaches again by name, so it can be handed to processes started in any way. As a context manager it closes itself.
+
+    Attributes:
+        name: what it was opened by.
+        native: the C handle.
+    """
+
+    def __init__(self, file: ArenaFile, native: _native.Arena, mode: int) -> None:
+        self._file = file
+        self._mode = mode
+        self.native = native
+        self.name = file.text
+
+    # --- open
+
+    @classmethod
+    def create(
+        cls,
+        name: Name,
+        *,
+        buffer_memory: Size = "32MiB",
+        batch_size: Size = "16KiB",
+        process_count: int = 1024,
+        waiter_count: int = 1024,
+        topic_count: int = 1024,
+        partition_count: int = 4096,
+        completion_count: int | None = None,
+        oversized_max_bytes: Size | None = None,
+        max_request_size: Size = "1MiB",
+        mode: int = DEFAULT_MODE,
+        options: Mapping[str, Any] | None = None,
+    ) -> Arena:
+        """Makes a new arena, reserves all of its space, and attaches to it.
+
+        Args:
+            name: without a slash (one in front is optional): POSIX shared memory. Else the path of a file, which is what
+                survives a reboot.
+            buffer_memory: bytes for batches (Kafka's buffer.memory).
+            batch_size: bytes of one batch, its header of 61 bytes included (Kafka's batch.size).
+            process_count: how many processes may be attached at a time, at most 4095.
+            waiter_count: how many threads may wait for a buffer at a time, at most 4096.
+            topic_count: how many topics, ever.
+            partition_count: how many topic-partitions, ever.
+            completion_count: how many batches' results are kept to be read; rounded up to a power of two. Default: four
+                for each buffer, at least 4096.
+            oversized_max_bytes: buffers that records larger than a batch may hold together; default half of them.
+            max_request_size: the largest record, with the header of its batch (Kafka's max.request.size).
+            mode: permissions of the file; others are refused at attach unless they say they mean it.
+            options: kept in the arena for everybody who attaches: what msgpack can write in 2048 bytes.
+
+        Raises:
+            ArenaExistsError: the name is taken.
+            InvalidArgumentError: a number is out of range or contradicts another.
+            OSError: the space could not be had (ENOSPC); nothing is left behind.
+        """
+        memory, batch = _checked_sizes(buffer_memory, batch_size)
+        slot_count = memory // batch
+        geometry = {
+            "buffer_memory": memory,
+            "batch_size": batch,
+            "process_count": process_count,
+            "waiter_count": waiter_count,
+            "topic_count": topic_count,
+            "partition_count": partition_count,
+            "name_heap_size": max(topic_count * TOPIC_NAME_SIZE_MEAN, TOPIC_NAME_SIZE_MAX),
+            "completion_count": _power_of_two_above(completion_count or max(slot_count * 4, COMPLETION_COUNT_MIN)),
+            "oversized_slot_count_max": _oversized_slot_count(oversized_max_bytes, slot_count, batch),
+            "record_size_max": parse_size(max_request_size),
+        }
+        packed = msgpack.packb(dict(options or {}))
+        file = ArenaFile.parse(name)
+        with file.create(mode) as descriptors:
+            native = _native.arena_create(descriptors.map, descriptors.lock, geometry, packed)
+        return cls(file, native, mode)
+
+    @classmethod
+    def attach(cls, name: Name, *, mode: int = DEFAULT_MODE) -> Arena:
+        """Attaches to an existing arena; the first to come recovers what the dead left.
+
+        Args:
+            name: as given to `create`.
+            mode: the widest permissions to put up with. An arena shared on purpose needs the mode it was created with.
+
+        Raises:
+            ArenaNotFoundError: no arena of this name.
+            ArenaForbiddenError: of another user, or open to more users than `mode` says.
+            NotAnArenaError, UnfinishedArenaError, LayoutMismatchError, TruncatedArenaError, CorruptArenaError: what is
+                wrong with the file.
+            NoProcessEntryError: `process_count` processes are attached.
+            ArenaBusyError: somebody creates or recovers it and does not finish.
+        """
+        file = ArenaFile.parse(name)
+        with file.open(read_only=False, mode_max=mode) as descriptors:
+            native = _native.arena_attach(descriptors.map, descriptors.lock)
+        return cls(file, native, mode)
+
+    @classmethod
+    def open_read_only(cls, name: Name, *, mode: int = DEFAULT_MODE) -> Arena:
+        """Maps a live or damaged arena without write permission, taking no lock and no entry: to look at it.
+
+        Raises:
+            ArenaError: as `attach`.
+        """
+        file = ArenaFile.parse(name)
+        with file.open(read_only=True, mode_max=mode) as descriptors:
+            native = _native.arena_open_read_only(descriptors.map, descriptors.lock)
+        return cls(file, native, mode)
+
+    @classmethod
+    def exists(cls, name: Name) -> bool:
+        """True when the name is taken, by an arena or by something else."""
+        return ArenaFile.parse(name).exists()
+
+    @classmethod
+    def remove(cls, name: Name, *, missing_ok: bool = False) -> None:
+        """Takes the arena's name and its waiters' semaphores away. Processes that are attached go on with it.
+
+        Raises:
+            ArenaNotFoundError: no arena of this name, unless `missing_ok`.
+        """
+        file = ArenaFile.parse(name)
+        try:
+            semaphores = cls._semaphore_names(file)
+            file.unlink()
+        except ArenaNotFoundError:
+            if not missing_ok:
+                raise
+            return
+        for semaphore in semaphores:
+            with contextlib.suppress(posix_ipc.ExistentialError):
+                posix_ipc.unlink_semaphore(semaphore)
+
+    @classmethod
+    def _semaphore_names(cls, file: ArenaFile) -> list[str]:
+        """Of every waiter the arena has room for; none when the file is not a sound arena."""
+        try:
+            with cls.open_read_only(file.text, mode=0o777) as arena:
+                return [semaphore_name(arena.uuid, index) for index in range(arena.geometry["waiter_count"])]
+        except ArenaNotFoundError:
+            raise
+        except (ArenaError, InvalidArgumentError, OSError):
+            return []
+
+    # --- close
+
+    def close(self) -> None:
+        """Leaves the arena. Doing it twice does nothing.
+
+        Raises:
+            ArenaInUseError: accumulators are open, numpy views or memoryviews exist, or another thread is in a call.
+        """
+        self.native.close()
+
+    def __enter__(self) -> Arena:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[Callable[..., Arena], tuple[str, bool, int]]:
+        return _reopen, (self.name, not self.closed and self.native.is_read_only, self._mode)
+
+    def __repr__(self) -> str:
+        if self.closed:
+            return f"<Arena {self.name!r} closed>"
+        geometry = self.geometry
+        kind = "read-only" if self.native.is_read_only else f"entry {self.native.entry_index}"
+        return (
+            f"<Arena {self.name!r} {format_size(geometry['buffer_memory'])} in {geometry['slot_count']} buffers of "
+            f"{format_size(geometry['batch_size'])}, {kind}>"
+        )
+
+    # --- facts
+
+    @property
+    def closed(self) -> bool:
+        """True after close()."""
+        return self.native.closed
+
+    @property
+    def mode(self) -> int:
+        """The permissions it was created or attached with."""
+        return self._mode
+
+    @property
+    def geometry(self) -> dict[str, int]:
+        """The numbers the creator chose, and those that follow from them."""
+        return self.native.geometry
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The creator's options."""
+        unpacked: dict[str, Any] = msgpack.unpackb(self.native.options)
+        return unpacked
+
+    @property
+    def uuid(self) -> bytes:
+        """16 random bytes of its creation."""
+        return self.native.uuid
+
+    @property
+    def is_linked(self) -> bool:
+        """True while its name still leads to this arena."""
+        try:
+            with Arena.open_read_only(self.name, mode=0o777) as named:
+                return named.uuid == self.uuid
+        except (ArenaError, OSError):
+            return False
+
+    def statistics(self) -> ArenaStatistics:
+        """A snapshot; the parts are read one after another while the arena is in use."""
+        geometry = self.geometry
+        processes = self.native.processes()
+        waiter_states = self.waiter_table()["word"] >> np.uint64(62)
+        return ArenaStatistics(
+            size=self.native.size,
+            buffer_memory=geometry["buffer_memory"],
+            batch_size=geometry["batch_size"],
+            slot_count=geometry["slot_count"],
+            slots=self.native.state_counts(),
+            attached_process_count=sum(process["alive"] for process in processes),
+            sender_is_alive=self.native.sender_is_alive,
+            waiting_count=int((waiter_states == 1).sum()),
+            topic_count=len(self.native.topics()),
+            partition_count=len(self.native.partitions()),
+            record_count=sum(process["record_count"] for process in processes),
+            completion_count=self.native.completion_tail,
+            counters=self.native.counters(),
+            error_count=sum(error["count"] for error in self.native.errors()),
+            poisoned=self.native.poisoned,
+        )
+
+    def verify(self, depth: VerifyDepth = VerifyDepth.NORMAL, *, is_idle: bool = False) -> list[Finding]:
+        """Checks the arena's invariants and changes nothing. An empty list is a sound arena.
+
+        Args:
+            depth: how much to look at.
+            is_idle: nobody else works on the arena, so caches must agree with the words.
+        """
+        return [Finding(*finding) for finding in self.native.verify(int(depth), is_idle)]
+
+    # --- tables
+
+    def _table(self, region: str) -> Table:
+        return np.frombuffer(self.native.region(region), dtype=tables.DTYPES[region])
+
+    def slot_table(self) -> Table:
+        """Live view of the slot headers, dtype `tables.SLOT`. Let go of it before close()."""
+        return self._table("slot_headers")
+
+    def process_table(self) -> Table:
+        """Live view of the process entries, dtype `tables.PROCESS`."""
+        return self._table("processes")
+
+    def waiter_table(self) -> Table:
+        """Live view of the waiter entries, dtype `tables.WAITER`."""
+        return self._table("waiters")
+
+    def partition_table(self) -> Table:
+        """Live view of the partition entries, dtype `tables.PARTITION`."""
+        return self._table("partitions")
+
+    def completion_table(self) -> Table:
+        """Live view of the ring of results, dtype `tables.COMPLETION`."""
+        return self._table("completions")
+
+
+def _reopen(name: str, is_read_only: bool, mode: int) -> Arena:
+    """What a pickled Arena becomes in the process that unpickles it."""
+    return Arena.open_read_only(name, mode=mode) if is_read_only else Arena.attach(name, mode=mode)

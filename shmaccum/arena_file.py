@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where an arena lives, and opening it twice.
+
+A name without a slash (one in front is optional) is a POSIX shared-memory object; anything with a slash inside is the
+path of a file. The inode is opened twice: one open is mapped, the other carries the byte locks and is never mapped
+(docs/decisions/0001). Both opens refuse symbolic links and are closed on exec; owner and mode are checked before the
+descriptors are handed on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import posix_ipc
+
+from shmaccum.exceptions import (
+    ArenaBusyError,
+    ArenaError,
+    ArenaExistsError,
+    ArenaForbiddenError,
+    ArenaNotFoundError,
+    InvalidArgumentError,
+    NotAnArenaError,
+)
+
+OPEN_FLAGS = os.O_NOFOLLOW | os.O_CLOEXEC
+OPEN_TO_OTHERS = 0o077
+
+# A child forked between our open and the arena's own fork handler would keep the descriptor that carries the locks.
+_opening = threading.RLock()
+os.register_at_fork(before=_opening.acquire, after_in_parent=_opening.release, after_in_child=_opening.release)
+
+
+@dataclass(frozen=True)
+class Descriptors:
+    """Two opens of one inode; whoever is given them closes them."""
+
+    map: int
+    lock: int
+
+    def close(self) -> None:
+        os.close(self.map)
+        os.close(self.lock)
+
+
+@dataclass(frozen=True)
+class ArenaFile:
+    """The place an arena's name stands for: `text` is a path, or with `is_shared_memory` a name such as /events."""
+
+    text: str
+    is_shared_memory: bool
+
+    @classmethod
+    def parse(cls, name: str | os.PathLike[str]) -> ArenaFile:
+        """Tells a shared-memory name from a path.
+
+        Raises:
+            InvalidArgumentError: empty, with a NUL, too long, or a name that shared memory does not take.
+        """
+        text = os.fspath(name)
+        if not isinstance(text, str):
+            raise TypeError(f"an arena's name is a str or a path, not {type(text).__name__}")
+        if "\0" in text or not text.strip("/"):
+            raise InvalidArgumentError(f"{text!r} cannot be the name of an arena: give a name such as 'events' or a path")
+        bare = text.removeprefix("/")
+        if "/" in bare:
+            return cls(os.path.abspath(text), is_shared_memory=False)
+        if bare in {".", ".."} or len(os.fsencode(bare)) > 254:
+            raise InvalidArgumentError(f"{text!r} cannot be the name of shared memory: at most 254 bytes, not . or ..")
+        return cls("/" + bare, is_shared_memory=True)
+
+    def exists(self) -> bool:
+        """True when something has this name, whatever it is."""
+        try:
+            os.close(self._open_once(read_only=True))
+        except ArenaNotFoundError:
+            return False
+        except OSError:
+            return True
+        return True
+
+    def unlink(self) -> None:
+        """Takes the name away; who has the arena open keeps it."""
+        with self._errors_named(FileNotFoundError, self._missing()):
+            if self.is_shared_memory:
+                posix_ipc.unlink_shared_memory(self.text)
+            else:
+                os.unlink(self.text)
+
+    @contextlib.contextmanager
+    def create(self, mode: int) -> Iterator[Descriptors]:
+        """A new file of exactly this mode, opened twice; gone again when the body raises.
+
+        Raises:
+            ArenaExistsError: the name is taken.
+        """
+        with _opening:
+            map_descriptor = self._create_once(mode)
+            try:
+                yield self._with_second_open(map_descriptor, read_only=False, mode=mode)
+            except BaseException:
+                with contextlib.suppress(OSError, posix_ipc.Error):
+                    self.unlink()
+                raise
+
+    @contextlib.contextmanager
+    def open(self, *, read_only: bool, mode_max: int) -> Iterator[Descriptors]:
+        """The existing file, opened twice, with owner and mode checked.
+
+        Raises:
+            ArenaNotFoundError: nothing has this name.
+            ArenaForbiddenError: of another user, or open to more than `mode_max`.
+            NotAnArenaError: a folder, a device, a symbolic link.
+        """
+        with _opening:
+            descriptors = self._with_second_open(self._open_once(read_only=read_only), read_only=read_only)
+            try:
+                self._check(os.fstat(descriptors.map), mode_max)
+            except BaseException:
+                descriptors.close()
+                raise
+            yield descriptors
+
+    def _with_second_open(self, map_descriptor: int, *, read_only: bool, mode: int | None = None) -> Descriptors:
+        try:
+            if mode is not None:
+                os.fchmod(map_descriptor, mode)  # whatever the umask says
+            lock_descriptor = self._open_once(read_only=read_only)
+        except BaseException:
+            os.close(map_descriptor)
+            raise
+        descriptors = Descriptors(map_descriptor, lock_descriptor)
+        if not os.path.sameopenfile(map_descriptor, lock_descriptor):
+            descriptors.close()
+            raise ArenaBusyError(f"{self.text} was replaced while it was opened: try again")
+        return descriptors
+
+    def _check(self, found: os.stat_result, mode_max: int) -> None:
+        mode = stat.S_IMODE(found.st_mode)
+        if not stat.S_ISREG(found.st_mode):
+            raise NotAnArenaError(f"{self.text} is no regular file")
+        if found.st_uid != os.geteuid() and not mode_max & OPEN_TO_OTHERS:
+            raise ArenaForbiddenError(
+                f"{self.text} belongs to user {found.st_uid}, this process runs as {os.geteuid()}: run it as the arena's "
+                f"owner, or attach with mode={mode:#o} if sharing it is meant"
+            )
+        if mode & OPEN_TO_OTHERS & ~mode_max:
+            raise ArenaForbiddenError(
+                f"{self.text} has mode {mode:#o}, so others could write into it: set it to 0600, or attach with "
+                f"mode={mode:#o} if that is meant"
+            )
+
+    def _create_once(self, mode: int) -> int:
+        taken = ArenaExistsError(f"{self.text} exists already: attach to it, or remove it first")
+        with self._errors_named(FileExistsError, taken):
+            if self.is_shared_memory:
+                return int(posix_ipc.SharedMemory(self.text, posix_ipc.O_CREX, mode=mode).fd)
+            return os.open(self.text, os.O_RDWR | os.O_CREAT | os.O_EXCL | OPEN_FLAGS, mode)
+
+    def _open_once(self, *, read_only: bool) -> int:
+        with self._errors_named(FileNotFoundError, self._missing()):
+            if self.is_shared_memory:
+                return int(posix_ipc.SharedMemory(self.text, read_only=read_only).fd)
+            return os.open(self.text, (os.O_RDONLY if read_only else os.O_RDWR) | OPEN_FLAGS)
+
+    def _missing(self) -> ArenaNotFoundError:
+        return ArenaNotFoundError(f"there is no arena {self.text}: create it first")
+
+    @contextlib.contextmanager
+    def _errors_named(self, existence: type[OSError], named: ArenaError) -> Iterator[None]:
+        """Turns what the two ways of opening raise into our exceptions; other OSErrors stay what they are."""
+        try:
+            yield
+        except (existence, posix_ipc.ExistentialError):
+            raise named from None
+        except (PermissionError, posix_ipc.PermissionsError):
+            raise ArenaForbiddenError(f"{self.text} may not be opened by user {os.geteuid()}") from None
+        except IsADirectoryError:
+            raise NotAnArenaError(f"{self.text} is a folder") from None
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise
+            raise NotAnArenaError(f"{self.text} is a symbolic link: name the arena itself") from None

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Waiting for a buffer: the part of the buffer pool that sleeps (native/shm/buffer_pool.h has the rest).
+
+A waiter sleeps on a POSIX semaphore of its waiter entry. The semaphore is a hint, the waiter word in the arena is the
+truth: every sleep ends after a slice, looks at the word, and helps the pool, which repairs whatever the dead left. So a
+semaphore that is missing, was posted too often, or whose poster was killed costs at most one slice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterable
+
+import posix_ipc
+
+from shmaccum import _native
+from shmaccum.arena import Arena, semaphore_name
+from shmaccum.exceptions import BufferExhaustedError
+
+SLICE_NS = 20_000_000
+
+
+class BufferPool:
+    """The waiting side of an arena's pool; its `wait` and `wake` are what a native Accumulator calls."""
+
+    def __init__(self, arena: Arena) -> None:
+        self._arena = arena
+        self._uuid = arena.uuid
+        self._semaphores: dict[int, posix_ipc.Semaphore] = {}
+
+    # --- wait
+
+    def wait(self, need: int, max_block_ms: int, deadline_ns: int) -> _native.BufferWait:
+        """Waits, first come first served, until `need` slots belong to this process.
+
+        Args:
+            need: how many slots; more than one for an oversized record.
+            max_block_ms: for the message.
+            deadline_ns: on the clock of time.monotonic_ns().
+
+        Raises:
+            BufferExhaustedError: the deadline passed.
+            RecordTooLargeError: that many can never be had.
+            NoWaiterEntryError: too many wait already.
+
+        Any other exception (Ctrl-C) leaves the queue, too; nothing is lost.
+        """
+        started_ns = time.monotonic_ns()
+        place, served = self._arena.native.enqueue(need)
+        is_taken = False
+        try:
+            self.wake(served)
+            if self._sleep(place, deadline_ns):
+                place.take()
+                is_taken = True
+                return place
+        finally:
+            if not is_taken:
+                self.wake(place.cancel())
+            self._arena.native.count_wait(time.monotonic_ns() - started_ns, not is_taken)
+        raise BufferExhaustedError(self._exhausted(need, max_block_ms))
+
+    def _sleep(self, place: _native.BufferWait, deadline_ns: int) -> bool:
+        """True when granted. At the deadline memory is looked at once more: the grant may have come meanwhile."""
+        if place.poll():
+            return True
+        semaphore = self._own_semaphore(place.waiter_index)
+        while (left_ns := deadline_ns - time.monotonic_ns()) > 0:
+            self._sleep_slice(semaphore, min(left_ns, SLICE_NS))
+            if place.poll():
+                return True
+            self.wake(place.help())
+        self.wake(place.help())
+        return place.poll()
+
+    def _sleep_slice(self, semaphore: posix_ipc.Semaphore | None, slice_ns: int) -> None:
+        if semaphore is None:
+            time.sleep(slice_ns / 1e9)
+            return
+        with contextlib.suppress(posix_ipc.BusyError, posix_ipc.SignalError):
+            semaphore.acquire(slice_ns / 1e9)
+
+    def _own_semaphore(self, waiter_index: int) -> posix_ipc.Semaphore | None:
+        """Made when first needed, emptied of old posts; None where the system has none to give: slices are enough."""
+        semaphore = self._semaphores.get(waiter_index)
+        try:
+            if semaphore is None:
+                name = semaphore_name(self._uuid, waiter_index)
+                semaphore = posix_ipc.Semaphore(name, posix_ipc.O_CREAT, mode=self._arena.mode & 0o666)
+                self._semaphores[waiter_index] = semaphore
+            with contextlib.suppress(posix_ipc.BusyError):
+                while True:
+                    semaphore.acquire(0)
+        except (OSError, posix_ipc.Error) as error:
+            self._arena.native.record_error(f"no semaphore to wait on: {error}")
+            return None
+        return semaphore
+
+    def _exhausted(self, need: int, max_block_ms: int) -> str:
+        """Kafka's facts (BufferPool.allocate), and what to do."""
+        geometry = self._arena.geometry
+        free = self._arena.native.state_counts()["FREE"]
+        sender = "is running" if self._arena.native.sender_is_alive else "is not running: start one"
+        return (
+            f"Failed to allocate {need * geometry['batch_size']} bytes within the configured max blocking time "
+            f"{max_block_ms} ms. Total memory: {geometry['buffer_memory']} bytes. "
+            f"Available memory: {free * geometry['batch_size']} bytes. Poolable size: {geometry['batch_size']} bytes. "
+            f"The sender {sender}. If it cannot keep up, give the arena a larger buffer_memory or wait longer "
+            "(max_block_ms)."
+        )
+
+    # --- wake
+
+    def wake(self, waiter_indices: Iterable[int]) -> None:
+        """Posts the semaphores of waiters that were served. One that is missing belongs to nobody who sleeps on it."""
+        for waiter_index in waiter_indices:
+            semaphore = self._semaphores.get(waiter_index)
+            try:
+                if semaphore is None:
+                    semaphore = posix_ipc.Semaphore(semaphore_name(self._uuid, waiter_index))
+                    self._semaphores[waiter_index] = semaphore
+                semaphore.release()
+            except (OSError, posix_ipc.Error):
+                self._semaphores.pop(waiter_index, None)
+
+    def close(self) -> None:
+        """Lets go of the semaphores, and takes away those of an arena whose name is gone: nobody else would."""
+        is_linked = not self._semaphores or self._arena.is_linked
+        for semaphore in self._semaphores.values():
+            semaphore.close()
+            if not is_linked:
+                with contextlib.suppress(posix_ipc.ExistentialError):
+                    posix_ipc.unlink_semaphore(semaphore.name)
+        self._semaphores.clear()

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The arena's tables as numpy sees them: one dtype per struct of native/shm/layout.h, field for field.
+
+A table is a live, read-only view of shared memory: a number may change between two looks, and what other processes wrote
+is input. Words of 64 bits are taken apart by the functions at the end.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Table = npt.NDArray[Any]
+
+_META = [("max_timestamp_ms", "<i8"), ("records_crc", "<u4"), ("reserved", "<u4")]
+
+PROCESS = np.dtype(
+    [
+        ("generation", "<u4"),
+        ("role", "<u4"),
+        ("pid", "<u4"),
+        ("reserved", "<u4"),
+        ("attached_ns", "<u8"),
+        ("start_time_ticks", "<u8"),
+        ("name", "S16"),
+        ("padding", "V16"),
+        ("writing", "<u4"),
+        ("is_waiting", "<u4"),
+        ("record_count", "<u8"),
+        ("record_bytes", "<u8"),
+        ("passed_count", "<u8"),
+        ("padding_2", "V32"),
+    ]
+)
+
+WAITER = np.dtype(
+    [
+        ("word", "<u8"),
+        ("owner", "<u4"),
+        ("granted_count", "<u4"),
+        ("granted_first", "<u4"),
+        ("padding", "V44"),
+    ]
+)
+
+PARTITION = np.dtype(
+    [
+        ("lock", "<u8"),
+        ("open", "<u8"),
+        ("next_seq", "<u8"),
+        ("topic_index", "<u4"),
+        ("partition", "<i4"),
+        ("padding", "V32"),
+        ("next_base_sequence", "<i4"),
+        ("producer_epoch", "<u4"),
+        ("padding_2", "V56"),
+    ]
+)
+
+SLOT = np.dtype(
+    [
+        ("word", "<u8"),
+        ("partition_index", "<u4"),
+        ("written_end", "<u4"),
+        ("seq", "<u8"),
+        ("base_timestamp_ms", "<i8"),
+        ("meta", _META, 2),
+        ("created_ns", "<u8"),
+        ("chain_next", "<u4"),
+        ("result", "<u4"),
+        ("producer_id", "<i8"),
+        ("base_sequence", "<i4"),
+        ("producer_epoch", "<u4"),
+        ("attempt_count", "<u4"),
+        ("acked_record_count", "<u4"),
+        ("last_completion", "<u8"),
+        ("reserved", "<u8"),
+        ("padding", "V8"),
+    ]
+)
+
+COMPLETION = np.dtype(
+    [
+        ("number", "<u8"),
+        ("previous", "<u8"),
+        ("seq", "<u8"),
+        ("slot_index", "<u4"),
+        ("partition_index", "<u4"),
+        ("base_offset", "<i8"),
+        ("log_append_time_ms", "<i8"),
+        ("first_record", "<u4"),
+        ("record_count", "<u4"),
+        ("result", "<u4"),
+        ("error_code", "<i4"),
+    ]
+)
+
+DTYPES = {
+    "processes": PROCESS,
+    "waiters": WAITER,
+    "partitions": PARTITION,
+    "slot_headers": SLOT,
+    "completions": COMPLETION,
+}
+
+SLOT_STATES = ("FREE", "GRANT", "OWNED", "OPEN", "READY", "DONE", "CONT", "BAD")
+
+
+def slot_state(words: Table) -> Table:
+    """The state of each slot word, as an index into SLOT_STATES."""
+    return words >> np.uint64(61)
+
+
+def slot_generation(words: Table) -> Table:
+    """How often each slot was freed, 18 bits."""
+    return (words >> np.uint64(43)) & np.uint64(2**18 - 1)
+
+
+def slot_record_count(words: Table) -> Table:
+    """Committed records; meaningful for OPEN, READY, DONE and BAD."""
+    return (words >> np.uint64(26)) & np.uint64(2**17 - 1)
+
+
+def slot_size(words: Table) -> Table:
+    """Bytes up to the end of the last committed record; meaningful for OPEN, READY, DONE and BAD."""
+    return words & np.uint64(2**26 - 1)

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sizes and durations as people write them: ``32MiB``, ``16KiB``, ``500ms``, ``2s``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from shmaccum.exceptions import InvalidArgumentError
+
+Size = int | str
+Duration = int | float | str
+
+QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*")
+
+SIZE_UNITS: Mapping[str, int] = {
+    "": 1,
+    "B": 1,
+    "KB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "TB": 10**12,
+    "KiB": 2**10,
+    "MiB": 2**20,
+    "GiB": 2**30,
+    "TiB": 2**40,
+}
+NS_UNITS: Mapping[str, int] = {
+    "ns": 1,
+    "us": 10**3,
+    "ms": 10**6,
+    "s": 10**9,
+    "m": 60 * 10**9,
+    "min": 60 * 10**9,
+    "h": 3600 * 10**9,
+    "d": 24 * 3600 * 10**9,
+}
+
+
+def _parse(text: str, units: Mapping[str, int], what: str, example: str) -> int:
+    """The text as a whole number of the smallest unit."""
+    match = QUANTITY.fullmatch(text)
+    if match is None or match[2] not in units:
+        known = ", ".join(unit for unit in units if unit)
+        raise InvalidArgumentError(f"{text!r} is no {what}: write it like {example}, with one of {known}")
+    scale = units[match[2]]
+    whole, _, fraction = match[1].partition(".")
+    denominator = 10 ** len(fraction)
+    numerator = (int(whole) * denominator + int(fraction or "0")) * scale
+    if numerator % denominator:
+        raise InvalidArgumentError(f"{text!r} is no whole number of {'bytes' if what == 'size' else 'nanoseconds'}")
+    return numerator // denominator
+
+
+def parse_size(size: Size) -> int:
+    """Bytes of a size: an int, or a text such as ``"32MiB"``, ``"1.5 GiB"``, ``"4096"``.
+
+    KB, MB, GB, TB are powers of 1000; KiB, MiB, GiB, TiB powers of 1024.
+
+    Raises:
+        InvalidArgumentError: no size, or negative.
+        TypeError: neither int nor str.
+    """
+    if isinstance(size, bool) or not isinstance(size, (int, str)):
+        raise TypeError(f"a size is an int or a str such as '32MiB', not {type(size).__name__}")
+    if isinstance(size, str):
+        return _parse(size, SIZE_UNITS, "size", "32MiB")
+    if size < 0:
+        raise InvalidArgumentError(f"a size cannot be negative: {size}")
+    return size
+
+
+def parse_duration_ns(duration: str) -> int:
+    """Nanoseconds of a duration such as ``"500ms"``, ``"2s"``, ``"1.5h"``; the unit must be given.
+
+    Raises:
+        InvalidArgumentError: no duration.
+        TypeError: not a str.
+    """
+    if not isinstance(duration, str):
+        raise TypeError(f"a duration is a str such as '500ms', not {type(duration).__name__}")
+    return _parse(duration, NS_UNITS, "duration", "500ms")
+
+
+def parse_duration_ms(duration: Duration) -> int:
+    """Milliseconds of a duration: a number of milliseconds, or a text such as ``"500ms"``; a fraction is rounded up.
+
+    Raises:
+        InvalidArgumentError: no duration, or negative.
+        TypeError: neither a number nor a str.
+    """
+    if isinstance(duration, str):
+        return -(-parse_duration_ns(duration) // 10**6)
+    if isinstance(duration, bool) or not isinstance(duration, (int, float)):
+        raise TypeError(f"a duration is a number of milliseconds or a str such as '500ms', not {duration!r}")
+    if not 0 <= duration < float("inf"):
+        raise InvalidArgumentError(f"a duration cannot be {duration}")
+    return -int(-duration // 1)
+
+
+def format_size(size: int) -> str:
+    """A size as people read it: ``32 MiB``, ``1.5 KiB``, ``17 B``."""
+    for unit in ("TiB", "GiB", "MiB", "KiB"):
+        scale = SIZE_UNITS[unit]
+        if size >= scale:
+            return f"{size / scale:.1f}".removesuffix(".0") + f" {unit}"
+    return f"{size} B"
