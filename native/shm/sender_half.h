@@ -11,9 +11,9 @@
  * slot that is not OPEN yet again and again (watched) until it is, or until it is somebody else's. A new sender looks
  * at every slot once.
  *
- * ORDER. Batches of a partition are announced in the order of their seq, but one pass over the hints may see a later one
- * and not an earlier one, which was announced behind its back. Whatever was announced before a batch that pass n found is
- * found by pass n + 1 at the latest. So a batch is drained only when a later pass than the one that found it is over.
+ * ORDER. Batches of a partition are announced in the order of their seq, but one pass over the hints may see a later
+ * one and not an earlier one, which was announced behind its back. Whatever was announced before a batch that pass n
+ * found is found by pass n + 1 at the latest. So a batch is drained only when a pass after the one that found it is over.
  *
  *   queued     OPEN or READY, in its partition's queue
  *   watched    announced, not OPEN yet

@@ -4,8 +4,8 @@
  *
  * Every producer appends records (id, sequence, filler) and writes in the ledger which sequence was *acknowledged* (its
  * append returned). The sender checks every batch and writes in the ledger what was *delivered*. A killed producer is
- * replaced by one that goes on behind the last acknowledged sequence, so a record that was committed but not acknowledged
- * may come twice (at least once), and must never be missing.
+ * replaced by one that goes on behind the last acknowledged sequence, so a record that was committed but not
+ * acknowledged may come twice (at least once), and must never be missing.
  *
  * Held against the ledger: acknowledged is delivered, sequences of a producer come in order, every batch is a valid
  * record batch, no append that needs no memory takes longer than BLOCKED_MS_MAX (two slices of a lock, and what a busy
