@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fixtures of Kafka's cases."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack
+from functools import partial
+
+import pytest
+
+from tests.contract.kafka_cases import Case, case_on
+
+
+@pytest.fixture
+def arena_name() -> str:
+    """A name no other test uses."""
+    return f"shmaccum-test-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def new_case(arena_name: str) -> Iterator[Callable[..., Case]]:
+    """new_case(batch_size=..., buffers=..., sender=...): a case that is checked in tear-down."""
+    with ExitStack() as stack:
+        make: Callable[..., AbstractContextManager[Case]] = partial(case_on, arena_name)
+        yield lambda **options: stack.enter_context(make(**options))
