@@ -43,14 +43,17 @@ static bool free_hint_take(struct arena *arena, uint32_t *slot_index)
     return false;
 }
 
-/* Finds a FREE slot through the hints and turns it into `state` with `payload`. */
+/* Finds a FREE slot through the hints and turns it into `state` with `payload`. A hint may be late: what it names can be
+ * somebody's batch, so `slot_index` receives nothing but a slot that was taken. */
 static bool slot_take_free(struct arena *arena, enum slot_state state, uint64_t payload, uint32_t *slot_index)
 {
-    while (free_hint_take(arena, slot_index)) {
-        atomic_u64 *cell = &arena->slots[*slot_index].word;
+    uint32_t hinted;
+    while (free_hint_take(arena, &hinted)) {
+        atomic_u64 *cell = &arena->slots[hinted].word;
         uint64_t word = load_acquire_u64(cell);
         while (slot_word_state(word) == SLOT_FREE) {
             if (cas_u64(cell, &word, slot_word(state, slot_word_generation(word), payload))) {
+                *slot_index = hinted;
                 return true;
             }
         }
