@@ -11,7 +11,7 @@ import enum
 import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import NamedTuple
+from typing import NamedTuple, final
 
 from shmaccum import _native
 from shmaccum.arena import Arena
@@ -49,6 +49,7 @@ class Completion(NamedTuple):
         return -1 if self.base_offset < 0 else self.base_offset + token.record_index - self.first_record
 
 
+@final
 class Accumulator:
     """Appends records to an arena's batches, and hands them to the sender.
 

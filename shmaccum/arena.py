@@ -9,17 +9,18 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 import msgpack
-import numpy as np
 import posix_ipc
 
-from shmaccum import _native, tables
+from shmaccum import _native
 from shmaccum.arena_file import ArenaFile
 from shmaccum.exceptions import ArenaError, ArenaNotFoundError, InvalidArgumentError
-from shmaccum.tables import Table
 from shmaccum.units import Size, format_size, parse_size
+
+if TYPE_CHECKING:
+    from shmaccum.tables import Table
 
 Name = str | os.PathLike[str]
 
@@ -27,6 +28,7 @@ DEFAULT_MODE = 0o600
 TOPIC_NAME_SIZE_MEAN = 64
 TOPIC_NAME_SIZE_MAX = 249
 COMPLETION_COUNT_MIN = 4096
+WAITER_WAIT = 1
 
 
 class VerifyDepth(enum.IntEnum):
@@ -100,6 +102,7 @@ def _checked_sizes(buffer_memory: Size, batch_size: Size) -> tuple[int, int]:
     return memory, batch
 
 
+@final
 class Arena:
     """One process's handle of an arena; make one with `create`, `attach` or `open_read_only`.
 
@@ -139,8 +142,8 @@ class Arena:
         """Makes a new arena, reserves all of its space, and attaches to it.
 
         Args:
-            name: without a slash (one in front is optional): POSIX shared memory. Else the path of a file, which is what
-                survives a reboot.
+            name: without a slash (one in front is optional): POSIX shared memory. Else the path of a file, which is
+                what survives a reboot.
             buffer_memory: bytes for batches (Kafka's buffer.memory).
             batch_size: bytes of one batch, its header of 61 bytes included (Kafka's batch.size).
             process_count: how many processes may be attached at a time, at most 4095.
@@ -319,7 +322,7 @@ class Arena:
         """A snapshot; the parts are read one after another while the arena is in use."""
         geometry = self.geometry
         processes = self.native.processes()
-        waiter_states = self.waiter_table()["word"] >> np.uint64(62)
+        waiter_words = self.waiter_table()["word"].tolist()
         return ArenaStatistics(
             size=self.native.size,
             buffer_memory=geometry["buffer_memory"],
@@ -328,7 +331,7 @@ class Arena:
             slots=self.native.state_counts(),
             attached_process_count=sum(process["alive"] for process in processes),
             sender_is_alive=self.native.sender_is_alive,
-            waiting_count=int((waiter_states == 1).sum()),
+            waiting_count=sum(word >> 62 == WAITER_WAIT for word in waiter_words),
             topic_count=len(self.native.topics()),
             partition_count=len(self.native.partitions()),
             record_count=sum(process["record_count"] for process in processes),
@@ -350,6 +353,10 @@ class Arena:
     # --- tables
 
     def _table(self, region: str) -> Table:
+        import numpy as np  # slow to import, and only whoever looks at tables needs it
+
+        from shmaccum import tables
+
         return np.frombuffer(self.native.region(region), dtype=tables.DTYPES[region])
 
     def slot_table(self) -> Table:

@@ -67,7 +67,9 @@ class ArenaFile:
         if not isinstance(text, str):
             raise TypeError(f"an arena's name is a str or a path, not {type(text).__name__}")
         if "\0" in text or not text.strip("/"):
-            raise InvalidArgumentError(f"{text!r} cannot be the name of an arena: give a name such as 'events' or a path")
+            raise InvalidArgumentError(
+                f"{text!r} cannot be the name of an arena: give a name such as 'events' or a path"
+            )
         bare = text.removeprefix("/")
         if "/" in bare:
             return cls(os.path.abspath(text), is_shared_memory=False)
@@ -147,8 +149,8 @@ class ArenaFile:
             raise NotAnArenaError(f"{self.text} is no regular file")
         if found.st_uid != os.geteuid() and not mode_max & OPEN_TO_OTHERS:
             raise ArenaForbiddenError(
-                f"{self.text} belongs to user {found.st_uid}, this process runs as {os.geteuid()}: run it as the arena's "
-                f"owner, or attach with mode={mode:#o} if sharing it is meant"
+                f"{self.text} belongs to user {found.st_uid}, this process runs as {os.geteuid()}: run it as the "
+                f"arena's owner, or attach with mode={mode:#o} if sharing it is meant"
             )
         if mode & OPEN_TO_OTHERS & ~mode_max:
             raise ArenaForbiddenError(

@@ -128,7 +128,7 @@ class BufferExhaustedError(ShmaccumError, TimeoutError):
 
 
 class RecordTooLargeError(ShmaccumError, ValueError):
-    """The record is larger than ``max_request_size`` or than the arena can hold (Kafka: ``RecordTooLargeException``)."""
+    """The record is larger than ``max_request_size`` or the arena can hold (Kafka: ``RecordTooLargeException``)."""
 
 
 class AccumulatorClosedError(ShmaccumError):

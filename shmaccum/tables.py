@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The arena's tables as numpy sees them: one dtype per struct of native/shm/layout.h, field for field.
 
-A table is a live, read-only view of shared memory: a number may change between two looks, and what other processes wrote
-is input. Words of 64 bits are taken apart by the functions at the end.
+A table is a live, read-only view of shared memory: a number may change between two looks, and what other processes
+wrote is input. Words of 64 bits are taken apart by the functions at the end.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 Table = npt.NDArray[Any]
+Words = npt.NDArray[np.uint64]
 
 _META = [("max_timestamp_ms", "<i8"), ("records_crc", "<u4"), ("reserved", "<u4")]
 
@@ -108,21 +109,21 @@ DTYPES = {
 SLOT_STATES = ("FREE", "GRANT", "OWNED", "OPEN", "READY", "DONE", "CONT", "BAD")
 
 
-def slot_state(words: Table) -> Table:
+def slot_state(words: Words) -> Words:
     """The state of each slot word, as an index into SLOT_STATES."""
     return words >> np.uint64(61)
 
 
-def slot_generation(words: Table) -> Table:
+def slot_generation(words: Words) -> Words:
     """How often each slot was freed, 18 bits."""
     return (words >> np.uint64(43)) & np.uint64(2**18 - 1)
 
 
-def slot_record_count(words: Table) -> Table:
+def slot_record_count(words: Words) -> Words:
     """Committed records; meaningful for OPEN, READY, DONE and BAD."""
     return (words >> np.uint64(26)) & np.uint64(2**17 - 1)
 
 
-def slot_size(words: Table) -> Table:
+def slot_size(words: Words) -> Words:
     """Bytes up to the end of the last committed record; meaningful for OPEN, READY, DONE and BAD."""
     return words & np.uint64(2**26 - 1)

@@ -45,7 +45,7 @@ def _parse(text: str, units: Mapping[str, int], what: str, example: str) -> int:
         raise InvalidArgumentError(f"{text!r} is no {what}: write it like {example}, with one of {known}")
     scale = units[match[2]]
     whole, _, fraction = match[1].partition(".")
-    denominator = 10 ** len(fraction)
+    denominator: int = 10 ** len(fraction)
     numerator = (int(whole) * denominator + int(fraction or "0")) * scale
     if numerator % denominator:
         raise InvalidArgumentError(f"{text!r} is no whole number of {'bytes' if what == 'size' else 'nanoseconds'}")

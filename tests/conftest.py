@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arenas for tests: a name of its own for each, sound to the last byte at the end, and nothing left behind."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import os
+import random
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from shmaccum.accumulator import Accumulator
+from shmaccum.arena import Arena
+from tests.support import check_idle, each_semaphore, left_in_shared_memory
+
+NAME_PREFIX = f"shmaccum-test-{os.getpid()}-"
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def arena_name() -> Iterator[str]:
+    """A shared-memory name nobody else uses. Whatever arena is left under it must be idle and sound; it is removed."""
+    name = f"{NAME_PREFIX}{next(_numbers)}"
+    yield name
+    if not Arena.exists(name):
+        return
+    gc.collect()
+    with Arena.attach(name, mode=0o777) as arena:
+        uuid = arena.uuid
+        check_idle(arena)
+    Arena.remove(name)
+    assert list(each_semaphore(uuid)) == []
+
+
+@pytest.fixture
+def arena(arena_name: str) -> Iterator[Arena]:
+    """16 buffers of 4 KiB."""
+    arena = Arena.create(arena_name, buffer_memory="64KiB", batch_size="4KiB", process_count=64, waiter_count=64)
+    yield arena
+    gc.collect()
+    arena.close()
+
+
+@pytest.fixture
+def accumulator(arena: Arena) -> Iterator[Accumulator]:
+    with Accumulator(arena) as accumulator:
+        yield accumulator
+
+
+@pytest.fixture
+def sender(arena: Arena) -> Iterator[Accumulator]:
+    """An accumulator that holds the sender role."""
+    with Accumulator(arena) as accumulator:
+        accumulator.become_sender()
+        yield accumulator
+
+
+@pytest.fixture
+def seeded() -> Callable[[], random.Random]:
+    """A random generator whose seed is printed, and can be given back as SHMACCUM_SEED."""
+
+    def make() -> random.Random:
+        seed = int(os.environ.get("SHMACCUM_SEED") or random.SystemRandom().getrandbits(32))
+        print(f"SHMACCUM_SEED={seed}")
+        return random.Random(seed)
+
+    return make
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_is_left() -> Iterator[None]:
+    """At the end of the session no arena of this process is left in shared memory."""
+    yield
+    assert left_in_shared_memory(NAME_PREFIX) == []

@@ -1,0 +1,371 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Drained batches: their facts, their buffers, how they end, and every wrong way of ending them."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from typing import Any
+
+import crc32c
+import numpy as np
+import pytest
+
+from shmaccum._native import Batch, decode_batch
+from shmaccum.accumulator import Accumulator, BatchResult
+from shmaccum.arena import Arena
+from shmaccum.exceptions import (
+    ArenaInUseError,
+    BatchCompletedError,
+    BatchInUseError,
+    CorruptArenaError,
+    InvalidArgumentError,
+    NotSenderError,
+    ResultExpiredError,
+    SenderBusyError,
+)
+from tests.support import deliver_all, drain
+
+MS = 10**6
+
+
+@pytest.fixture
+def batch(sender: Accumulator) -> Batch:
+    """Three records, drained."""
+    sender.append_many("flights", 7, [b"a", b"b", b"c"], timestamps_ms=[30, 10, 20])
+    (batch,) = drain(sender)
+    return batch
+
+
+# --- facts
+
+
+def test_the_facts_of_a_batch(batch: Batch, sender: Accumulator) -> None:
+    assert (batch.topic, batch.partition) == ("flights", 7)
+    assert (batch.record_count, batch.base_timestamp_ms, batch.max_timestamp_ms) == (3, 30, 30)
+    assert (batch.producer_id, batch.producer_epoch, batch.base_sequence) == (-1, -1, -1)
+    assert (batch.attempt_count, batch.acked_record_count, batch.is_over) == (1, 0, False)
+    assert "record_count=3" in repr(batch)
+    assert batch.created_ns <= sender.arena.native.now_ns()
+    sender.complete(batch, BatchResult.SUCCEEDED)
+    assert batch.is_over
+    assert batch.topic == "flights"
+
+
+def test_the_bytes_are_kafkas(batch: Batch, sender: Accumulator) -> None:
+    wire = batch.tobytes()
+    assert len(wire) == batch.size
+    assert int.from_bytes(wire[8:12], "big") == batch.size - 12
+    assert wire[16] == 2
+    assert int.from_bytes(wire[17:21], "big") == batch.crc == crc32c.crc32c(wire[21:])
+    assert decode_batch(wire) == [(0, 30, None, b"a", []), (1, 10, None, b"b", []), (2, 20, None, b"c", [])]
+    sender.complete(batch, BatchResult.SUCCEEDED)
+
+
+def test_sequences_follow_each_other_and_stay_at_a_resend(sender: Accumulator) -> None:
+    sender.set_producer_id(77, 3)
+    sender.append_many("t", 0, [b"v"] * 5)
+    (first,) = drain(sender)
+    sender.append("t", 0, 1, None, b"v")
+    (second,) = drain(sender)
+    assert [(b.producer_id, b.producer_epoch, b.base_sequence) for b in (first, second)] == [(77, 3, 0), (77, 3, 5)]
+    wire = first.tobytes()
+    sender.requeue(first)
+    (again,) = drain(sender)
+    assert (again.tobytes(), again.attempt_count) == (wire, 2)
+    for each in (again, second):
+        sender.complete(each, BatchResult.SUCCEEDED)
+
+
+@pytest.mark.parametrize("position", [8, 16, 17, 23, 57, 65])
+def test_damaged_bytes_are_not_decoded(batch: Batch, sender: Accumulator, position: int) -> None:
+    wire = bytearray(batch.tobytes())
+    wire[position] ^= 0x41
+    with pytest.raises(CorruptArenaError):
+        decode_batch(wire)
+    with pytest.raises(CorruptArenaError):
+        decode_batch(wire[:40])
+    sender.complete(batch, BatchResult.SUCCEEDED)
+
+
+# --- buffers
+
+
+def test_a_batch_in_use_is_not_completed(batch: Batch, sender: Accumulator) -> None:
+    (buffer,) = batch.buffers
+    slice_of_it = buffer[61:]
+    ways: list[Callable[[], Any]] = [
+        lambda: sender.complete(batch, BatchResult.SUCCEEDED),
+        lambda: sender.complete_part(batch, 1, BatchResult.SUCCEEDED),
+        lambda: sender.requeue(batch),
+        lambda: sender.quarantine(batch),
+        sender.resign,
+        sender.close,
+    ]
+    for way in ways:
+        with pytest.raises(BatchInUseError, match="1 buffers of") as caught:
+            way()
+        assert isinstance(caught.value, BufferError)
+    assert bytes(slice_of_it)[-2:] == b"c\0"
+    slice_of_it.release()
+    buffer.release()
+    sender.complete(batch, BatchResult.SUCCEEDED)
+
+
+def test_an_array_over_a_batch_counts_too(batch: Batch, sender: Accumulator) -> None:
+    array = np.frombuffer(batch.buffers[0], dtype=np.uint8)
+    with pytest.raises(BatchInUseError):
+        sender.complete(batch, BatchResult.SUCCEEDED)
+    with pytest.raises(ArenaInUseError):
+        sender.arena.close()
+    del array
+    gc.collect()
+    sender.complete(batch, BatchResult.SUCCEEDED)
+
+
+def test_buffers_are_read_only(batch: Batch, sender: Accumulator) -> None:
+    (buffer,) = batch.buffers
+    assert buffer.readonly
+    with pytest.raises(TypeError):
+        buffer[0] = 1
+    buffer.release()
+    sender.complete(batch, BatchResult.SUCCEEDED)
+
+
+# --- ends
+
+
+def test_use_after_completion(batch: Batch, sender: Accumulator) -> None:
+    sender.complete(batch, BatchResult.SUCCEEDED)
+    ways: list[Callable[[], Any]] = [
+        lambda: batch.buffers,
+        batch.tobytes,
+        batch.decode,
+        lambda: sender.complete(batch, BatchResult.SUCCEEDED),
+        lambda: sender.complete_part(batch, 1, BatchResult.SUCCEEDED),
+        lambda: sender.requeue(batch),
+        lambda: sender.quarantine(batch),
+    ]
+    for way in ways:
+        with pytest.raises(BatchCompletedError):
+            way()
+
+
+def test_a_batch_of_an_earlier_stint(batch: Batch, sender: Accumulator) -> None:
+    """The role was left and taken again: the same batch is drained anew, and the old object may not end it."""
+    sender.resign()
+    assert not sender.is_sender
+    with pytest.raises(NotSenderError, match="become_sender"):
+        sender.ready(0)
+    sender.become_sender()
+    (again,) = drain(sender)
+    assert (again.slot_index, again.seq) == (batch.slot_index, batch.seq)
+    assert batch.is_over
+    with pytest.raises(BatchCompletedError, match="drain it again"):
+        sender.complete(batch, BatchResult.SUCCEEDED)
+    del batch
+    gc.collect()
+    assert deliver_all(sender) == []
+    sender.complete(again, BatchResult.SUCCEEDED)
+
+
+def test_a_batch_nobody_refers_to_is_drained_again(sender: Accumulator) -> None:
+    sender.append("t", 0, 1, None, b"v")
+    drain(sender)
+    gc.collect()
+    assert sender.statistics()["in_flight_count"] == 0
+    assert deliver_all(sender) == [b"v"]
+
+
+def test_a_batch_of_another_accumulator(arena: Arena, batch: Batch, sender: Accumulator) -> None:
+    with Accumulator(arena) as other:
+        with pytest.raises(InvalidArgumentError, match="another accumulator"):
+            other.complete(batch, BatchResult.SUCCEEDED)
+    with pytest.raises(TypeError, match="a Batch is needed, not int"):
+        sender.complete(5, BatchResult.SUCCEEDED)  # type: ignore[arg-type]
+    sender.complete(batch, BatchResult.SUCCEEDED)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind"),
+    [
+        ((0,), InvalidArgumentError),
+        ((6,), InvalidArgumentError),
+        (("SUCCEEDED",), TypeError),
+        ((1, -2), InvalidArgumentError),
+        ((1, 2**63), InvalidArgumentError),
+        ((1, 0, -2), InvalidArgumentError),
+        ((1, 0, 0, 2**31), InvalidArgumentError),
+    ],
+)
+def test_an_outcome_that_cannot_be(batch: Batch, sender: Accumulator, arguments: Any, kind: type[Exception]) -> None:
+    with pytest.raises(kind):
+        sender.complete(batch, *arguments)
+    assert not batch.is_over
+    sender.complete(batch, BatchResult.SUCCEEDED)
+
+
+def test_a_failed_batch_tells_why(sender: Accumulator) -> None:
+    token = sender.append("t", 0, 1, None, b"v")
+    (batch,) = drain(sender)
+    sender.complete(batch, BatchResult.FAILED, error_code=87)
+    found = sender.find(token)
+    assert found is not None
+    assert (found.result, found.error_code, found.offset_of(token)) == (BatchResult.FAILED, 87, -1)
+
+
+def test_the_parts_of_a_batch_that_was_split(sender: Accumulator) -> None:
+    tokens = [sender.append("t", 0, 1, None, b"%d" % number) for number in range(5)]
+    (batch,) = drain(sender)
+    sender.complete_part(batch, 2, BatchResult.SUCCEEDED, base_offset=10)
+    assert (batch.acked_record_count, batch.is_over) == (2, False)
+    with pytest.raises(InvalidArgumentError):
+        sender.complete_part(batch, 4, BatchResult.SUCCEEDED, base_offset=20)
+    sender.complete_part(batch, 3, BatchResult.FAILED, error_code=2)
+    assert batch.is_over
+    found = [sender.find(token) for token in tokens]
+    assert [each and (each.result, each.offset_of(token)) for each, token in zip(found, tokens, strict=True)] == [
+        (BatchResult.SUCCEEDED, 10),
+        (BatchResult.SUCCEEDED, 11),
+        (BatchResult.FAILED, -1),
+        (BatchResult.FAILED, -1),
+        (BatchResult.FAILED, -1),
+    ]
+
+
+def test_a_result_that_was_overwritten_is_not_guessed(arena_name: str) -> None:
+    with Arena.create(arena_name, buffer_memory="64KiB", batch_size="4KiB", completion_count=2) as arena:
+        with Accumulator(arena) as accumulator:
+            accumulator.become_sender()
+            tokens = []
+            for number in range(4):
+                tokens.append(accumulator.append("t", 0, 1, None, b"%d" % number))
+                deliver_all(accumulator)
+            with pytest.raises(ResultExpiredError, match="completion_count above 2"):
+                accumulator.find(tokens[0])
+            assert accumulator.find(tokens[3]) is not None
+
+
+def test_a_quarantined_batch_is_kept(arena_name: str) -> None:
+    with Arena.create(arena_name, buffer_memory="64KiB", batch_size="4KiB") as arena, Accumulator(arena) as accumulator:
+        accumulator.become_sender()
+        token = accumulator.append("t", 0, 1, None, b"v")
+        (batch,) = drain(accumulator)
+        accumulator.quarantine(batch)
+        found = accumulator.find(token)
+        assert found is not None
+        assert found.result is BatchResult.CORRUPT
+        assert arena.statistics().slots["BAD"] == 1
+
+
+# --- readiness, retries, expiry
+
+
+def test_lingering_ends_by_time(arena: Arena, sender: Accumulator) -> None:
+    arena.native.set_manual_clock(1000 * MS)
+    index = sender.append("t", 0, 1, None, b"v").partition_index
+    assert sender.ready(5 * MS) == ([], 5 * MS)
+    assert sender.ready(5 * MS, now_ns=1004 * MS) == ([], 1 * MS)
+    assert sender.ready(5 * MS, now_ns=1005 * MS) == ([index], 0)
+    assert sender.ready(5 * MS, is_everything_ready=True) == ([index], 0)
+    sender.abort()
+    assert sender.ready(5 * MS) == ([], None)
+
+
+def test_a_requeued_batch_backs_off(arena: Arena, sender: Accumulator) -> None:
+    arena.native.set_manual_clock(1000 * MS)
+    sender.append("t", 0, 1, None, b"v")
+    (batch,) = drain(sender)
+    sender.requeue(batch, 1100 * MS)
+    assert drain(sender) == []
+    arena.native.set_manual_clock(1100 * MS)
+    assert deliver_all(sender) == [b"v"]
+
+
+def test_what_is_too_old_expires(arena: Arena, sender: Accumulator) -> None:
+    arena.native.set_manual_clock(1000 * MS)
+    token = sender.append("t", 0, 1, None, b"v")
+    assert sender.ready(10**12)[0] == []
+    assert sender.expire(100 * MS) == (0, 100 * MS)
+    assert sender.expire(100 * MS, 1100 * MS) == (1, None)
+    found = sender.find(token)
+    assert found is not None
+    assert found.result is BatchResult.EXPIRED
+
+
+def test_expiry_in_flight_changes_the_result_not_the_memory(arena: Arena, sender: Accumulator) -> None:
+    arena.native.set_manual_clock(1000 * MS)
+    token = sender.append("t", 0, 1, None, b"v")
+    (batch,) = drain(sender)
+    assert sender.expire(0, 2000 * MS) == (1, None)
+    assert batch.decode()[0][3] == b"v"
+    sender.complete(batch, BatchResult.SUCCEEDED, base_offset=5)
+    found = sender.find(token)
+    assert found is not None
+    assert found.result is BatchResult.EXPIRED
+
+
+def test_a_muted_partition_is_left_alone(sender: Accumulator) -> None:
+    index = sender.append("t", 0, 1, None, b"v").partition_index
+    sender.mute(index, True)
+    assert drain(sender) == []
+    sender.mute(index, False)
+    assert deliver_all(sender) == [b"v"]
+
+
+def test_a_drain_stops_at_its_size(sender: Accumulator) -> None:
+    for partition in range(4):
+        sender.append("t", partition, 1, None, b"x" * 1000)
+    partitions, _ = sender.ready(0)
+    batches, seen = sender.drain(partitions, 2500)
+    assert (len(batches), seen) == (2, 2)
+    with pytest.raises(InvalidArgumentError):
+        sender.drain([99], 2500)
+    with pytest.raises(TypeError):
+        sender.drain(["0"], 2500)  # type: ignore[list-item]
+    for batch in batches:
+        sender.complete(batch, BatchResult.SUCCEEDED)
+    assert len(deliver_all(sender)) == 2
+
+
+# --- the role
+
+
+def test_there_is_one_sender(arena: Arena, sender: Accumulator) -> None:
+    sender.become_sender()
+    with Arena.attach(arena.name) as other, Accumulator(other) as rival:
+        assert other.native.sender_is_alive
+        with pytest.raises(SenderBusyError, match="living sender"):
+            rival.become_sender()
+        sender.resign()
+        rival.become_sender()
+        assert rival.is_sender
+        assert not sender.is_sender
+        assert [process["role"] for process in arena.native.processes()] == ["producer", "sender"]
+
+
+def test_only_the_sender_drains(accumulator: Accumulator) -> None:
+    ways: list[Callable[[], Any]] = [
+        lambda: accumulator.ready(0),
+        lambda: accumulator.drain([], 1),
+        lambda: accumulator.expire(0),
+        accumulator.abort,
+        accumulator.maintain,
+        accumulator.statistics,
+        lambda: accumulator.mute(0, True),
+        lambda: accumulator.set_producer_id(1, 1),
+    ]
+    for way in ways:
+        with pytest.raises(NotSenderError):
+            way()
+
+
+def test_closing_the_sender_leaves_its_batches_to_the_next(arena: Arena) -> None:
+    with Accumulator(arena) as first:
+        first.become_sender()
+        first.append("t", 0, 1, None, b"v")
+        batches = drain(first)
+    with Accumulator(arena) as second:
+        second.become_sender()
+        assert deliver_all(second) == [b"v"]
+    assert all(batch.is_over for batch in batches)

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sizes and durations as people write them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from shmaccum.exceptions import InvalidArgumentError
+from shmaccum.units import format_size, parse_duration_ms, parse_duration_ns, parse_size
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("32MiB", 32 << 20), ("16KiB", 16384), ("1.5 GiB", 3 << 29), ("4096", 4096), ("10kB".upper(), 10_000), (7, 7)],
+)
+def test_a_size_is_bytes(text: int | str, size: int) -> None:
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "MiB", "-1", "1 mib", "1e3", "0.3B", "1TiBs", -1])
+def test_what_is_no_size_is_refused_with_an_example(text: int | str) -> None:
+    with pytest.raises(InvalidArgumentError, match=r"32MiB|negative|whole number"):
+        parse_size(text)
+
+
+@pytest.mark.parametrize("size", [1.5, None, True, b"1"])
+def test_a_size_of_another_type_is_a_type_error(size: Any) -> None:
+    with pytest.raises(TypeError, match="a size is an int or a str"):
+        parse_size(size)
+
+
+@pytest.mark.parametrize(
+    ("text", "ns"), [("500ms", 5 * 10**8), ("2s", 2 * 10**9), ("1.5h", 5400 * 10**9), ("1us", 1000)]
+)
+def test_a_duration_is_nanoseconds(text: str, ns: int) -> None:
+    assert parse_duration_ns(text) == ns
+
+
+@pytest.mark.parametrize("text", ["500", "ms", "-1s", "1 second"])
+def test_a_duration_without_a_known_unit_is_refused(text: str) -> None:
+    with pytest.raises(InvalidArgumentError, match="500ms"):
+        parse_duration_ns(text)
+
+
+@pytest.mark.parametrize(("duration", "ms"), [("500ms", 500), ("1500us", 2), (3, 3), (2.1, 3), (0, 0)])
+def test_milliseconds_are_rounded_up(duration: float | str, ms: int) -> None:
+    assert parse_duration_ms(duration) == ms
+
+
+@pytest.mark.parametrize("duration", [-1, float("nan"), float("inf")])
+def test_a_duration_that_cannot_be_is_refused(duration: float) -> None:
+    with pytest.raises(InvalidArgumentError):
+        parse_duration_ms(duration)
+
+
+@pytest.mark.parametrize(("size", "text"), [(32 << 20, "32 MiB"), (1536, "1.5 KiB"), (17, "17 B"), (0, "0 B")])
+def test_a_size_is_shown_in_its_largest_unit(size: int, text: str) -> None:
+    assert format_size(size) == text

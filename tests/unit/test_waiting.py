@@ -1,0 +1,318 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Waiting for a buffer: in order, across processes, with an end, and losing nothing when it is cut short."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+
+import posix_ipc
+import pytest
+
+from shmaccum.accumulator import Accumulator, BatchResult
+from shmaccum.arena import Arena
+from shmaccum.exceptions import BatchCompletedError, BufferExhaustedError, NoWaiterEntryError, RecordTooLargeError
+from tests.support import Child, check_idle, deliver_all, drain, each_semaphore, wait_until
+
+LONG_MS = 60_000
+
+
+@pytest.fixture
+def small(arena_name: str) -> Iterator[Arena]:
+    """4 buffers of 4 KiB, 3 waiters."""
+    with Arena.create(
+        arena_name,
+        buffer_memory="16KiB",
+        batch_size="4KiB",
+        waiter_count=3,
+        process_count=64,
+        oversized_max_bytes="12KiB",
+    ) as arena:
+        yield arena
+
+
+@pytest.fixture
+def full(small: Arena) -> Iterator[Accumulator]:
+    """The sender of an arena whose four buffers are in flight."""
+    with Accumulator(small) as accumulator:
+        accumulator.become_sender()
+        for partition in range(4):
+            accumulator.append("fill", partition, 1, None, b"v")
+        yield accumulator
+        deliver_all(accumulator)
+
+
+def test_without_time_to_wait_it_is_an_error_at_once(full: Accumulator) -> None:
+    with pytest.raises(BufferExhaustedError) as caught:
+        full.append("t", 0, 1, None, b"v", None, 0)
+    message = str(caught.value)
+    assert isinstance(caught.value, TimeoutError)
+    assert message.startswith("Failed to allocate 4096 bytes within the configured max blocking time 0 ms.")
+    assert "Total memory: 16384 bytes. Available memory: 0 bytes. Poolable size: 4096 bytes." in message
+    assert full.arena.statistics().waiting_count == 0
+
+
+def test_without_a_sender_the_message_says_so(small: Arena) -> None:
+    with Accumulator(small, max_block_ms=1) as accumulator:
+        for partition in range(4):
+            accumulator.append("fill", partition, 1, None, b"v")
+        with pytest.raises(BufferExhaustedError, match="1 ms.*The sender is not running: start one"):
+            accumulator.append("t", 0, 1, None, b"v")
+        accumulator.become_sender()
+        deliver_all(accumulator)
+
+
+def test_a_wait_that_gave_up_is_counted(full: Accumulator) -> None:
+    with pytest.raises(BufferExhaustedError):
+        full.append("t", 0, 1, None, b"v", None, 30)
+    counters = full.arena.native.counters()
+    assert counters["allocations that waited for a buffer"] == 1
+    assert counters["allocations that gave up waiting"] == 1
+    assert counters["nanoseconds spent waiting for a buffer"] >= 30 * 10**6
+
+
+def append_and_close(name: str, partition: int, value: bytes) -> int:
+    with Arena.attach(name) as arena, Accumulator(arena, max_block_ms=LONG_MS) as accumulator:
+        return accumulator.append("t", partition, 1, None, value).record_index
+
+
+def test_a_waiter_is_served_when_a_batch_completes(small: Arena, full: Accumulator) -> None:
+    batches = drain(full)
+    child = Child(append_and_close, small.name, 0, b"waited")
+    wait_until(lambda: small.statistics().waiting_count == 1, "the child waits")
+    assert len(list(each_semaphore(small.uuid))) == 1
+    full.complete(batches.pop(), BatchResult.SUCCEEDED)
+    assert child.join() == "0"
+    for batch in batches:
+        full.complete(batch, BatchResult.SUCCEEDED)
+    assert deliver_all(full) == [b"waited"]
+
+
+def test_waiters_are_served_in_the_order_they_came(small: Arena, full: Accumulator) -> None:
+    batches = drain(full)
+    children = []
+    for number in range(3):
+        children.append(Child(append_and_close, small.name, number, b"%d" % number))
+        wait_until(lambda count=number + 1: small.statistics().waiting_count == count, "the next child waits")  # type: ignore[misc]
+    served = []
+    for number in range(3):
+        full.complete(batches.pop(), BatchResult.SUCCEEDED)
+        assert children[number].join() == "0"
+        served += drain(full)
+    assert [record[3] for batch in served for record in batch.decode()] == [b"0", b"1", b"2"]
+    for batch in batches + served:
+        full.complete(batch, BatchResult.SUCCEEDED)
+
+
+def test_nobody_barges_past_a_waiter(small: Arena, full: Accumulator) -> None:
+    batches = drain(full)
+    place, _ = small.native.enqueue(2)
+    full.complete(batches.pop(), BatchResult.SUCCEEDED)
+    with pytest.raises(BufferExhaustedError):
+        full.append("t", 0, 1, None, b"v", None, 0)
+    place.cancel()
+    full.append("t", 0, 1, None, b"v", None, 0)
+    for batch in batches:
+        full.complete(batch, BatchResult.SUCCEEDED)
+
+
+def test_when_too_many_wait(small: Arena, full: Accumulator) -> None:
+    places = [small.native.enqueue(1)[0] for _ in range(3)]
+    with pytest.raises(NoWaiterEntryError, match="larger waiter_count"):
+        full.append("t", 0, 1, None, b"v")
+    assert [place.waiter_index for place in places] == [0, 1, 2]
+    assert [place.ticket for place in places] == sorted(place.ticket for place in places)
+    for place in places:
+        place.cancel()
+
+
+def test_more_than_can_ever_be_had_is_refused(small: Arena, full: Accumulator) -> None:
+    with pytest.raises(RecordTooLargeError, match="needs 4 buffers, the arena gives at most 3"):
+        small.native.enqueue(4)
+    assert small.statistics().waiting_count == 0
+
+
+def test_an_oversized_record_waits_for_all_its_buffers(small: Arena, full: Accumulator) -> None:
+    batches = drain(full)
+    child = Child(append_and_close, small.name, 0, b"x" * 9000)
+    wait_until(lambda: small.statistics().waiting_count == 1, "the child waits")
+    for batch in batches:
+        assert small.statistics().slots["CONT"] == 0
+        full.complete(batch, BatchResult.SUCCEEDED)
+    assert child.join() == "0"
+    assert deliver_all(full) == [b"x" * 9000]
+
+
+# --- cut short
+
+
+def test_ctrl_c_ends_a_wait_and_loses_nothing(small: Arena, full: Accumulator) -> None:
+    def interrupt() -> None:
+        wait_until(lambda: small.statistics().waiting_count == 1, "the append waits")
+        os.kill(os.getpid(), signal.SIGINT)
+
+    killer = threading.Thread(target=interrupt)
+    killer.start()
+    with pytest.raises(KeyboardInterrupt):
+        full.append("t", 0, 1, None, b"v", None, LONG_MS)
+    killer.join()
+    statistics = small.statistics()
+    assert (statistics.waiting_count, statistics.slots["OPEN"]) == (0, 4)
+    assert len(deliver_all(full)) == 4
+    check_idle(small)
+
+
+def test_a_signal_without_an_exception_does_not_end_a_wait(small: Arena, full: Accumulator) -> None:
+    seen: list[int] = []
+    former = signal.signal(signal.SIGUSR1, lambda number, frame: seen.append(number))
+
+    def serve() -> None:
+        wait_until(lambda: small.statistics().waiting_count == 1, "the append waits")
+        for count in range(1, 4):
+            os.kill(os.getpid(), signal.SIGUSR1)
+            wait_until(lambda: len(seen) == count, "the signal was handled")
+        full.complete(batches.pop(), BatchResult.SUCCEEDED)
+
+    batches = drain(full)
+    server = threading.Thread(target=serve)
+    server.start()
+    try:
+        full.append("t", 0, 1, None, b"v", None, LONG_MS)
+    finally:
+        server.join()
+        signal.signal(signal.SIGUSR1, former)
+    assert len(seen) == 3
+    for batch in batches:
+        full.complete(batch, BatchResult.SUCCEEDED)
+
+
+def test_a_waiter_killed_in_the_queue_is_passed_over(small: Arena, full: Accumulator) -> None:
+    batches = drain(full)
+    child = Child(append_and_close, small.name, 0, b"dead")
+    wait_until(lambda: small.statistics().waiting_count == 1, "the child waits")
+    os.kill(child.pid, signal.SIGKILL)
+    os.waitpid(child.pid, 0)
+    for batch in batches:
+        full.complete(batch, BatchResult.SUCCEEDED)
+    full.maintain()
+    assert small.statistics().slots["FREE"] == 4
+    full.append("t", 0, 1, None, b"alive", None, 0)
+    assert deliver_all(full) == [b"alive"]
+
+
+def test_a_place_that_is_dropped_goes_back(small: Arena) -> None:
+    for is_taken in (False, True):
+        place, _ = small.native.enqueue(3)
+        assert place.poll()
+        if is_taken:
+            place.take()
+            assert small.statistics().slots["OWNED"] == 3
+        del place
+        assert small.statistics().slots["FREE"] == 4
+    check_idle(small)
+
+
+def test_a_place_is_used_once(small: Arena) -> None:
+    place, _ = small.native.enqueue(1)
+    place.take()
+    place.cancel()
+    assert place.cancel() == ()
+    for use in (place.poll, place.take, place.help):
+        with pytest.raises(BatchCompletedError, match="wait for buffers is over"):
+            use()
+
+
+def test_the_child_of_a_fork_has_no_part_in_its_parents_place(small: Arena) -> None:
+    place, _ = small.native.enqueue(2)
+    place.take()
+
+    def in_child() -> tuple[int, ...]:
+        small.native.attach()
+        return place.cancel()
+
+    assert Child(in_child).join() == "()"
+    assert small.statistics().slots["OWNED"] == 2
+    place.cancel()
+
+
+# --- the semaphore is a hint
+
+
+def test_a_missing_semaphore_costs_a_slice_and_no_more(
+    small: Arena, full: Accumulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_arguments: object, **_options: object) -> None:
+        raise OSError(errno.ENOSPC, "no room for a semaphore")
+
+    monkeypatch.setattr(posix_ipc, "Semaphore", refuse)
+    batches = drain(full)
+    server = threading.Thread(
+        target=lambda: (
+            wait_until(lambda: small.statistics().waiting_count == 1, "the append waits"),
+            full.complete(batches.pop(), BatchResult.SUCCEEDED),
+        )
+    )
+    server.start()
+    full.append("t", 0, 1, None, b"v", None, LONG_MS)
+    server.join()
+    assert "no semaphore to wait on" in small.native.errors()[0]["text"]
+    for batch in batches:
+        full.complete(batch, BatchResult.SUCCEEDED)
+
+
+def test_semaphores_go_with_the_arena(arena_name: str) -> None:
+    arena = Arena.create(arena_name, buffer_memory="4KiB", batch_size="4KiB")
+    with Accumulator(arena, max_block_ms=1) as accumulator:
+        accumulator.append("t", 0, 1, None, b"v")
+        with pytest.raises(BufferExhaustedError):
+            accumulator.append("t", 1, 1, None, b"v")
+    assert len(list(each_semaphore(arena.uuid))) == 1
+    Arena.remove(arena_name)
+    assert list(each_semaphore(arena.uuid)) == []
+    arena.close()
+
+
+def test_semaphores_made_after_the_name_was_removed_go_with_the_last_user(arena_name: str) -> None:
+    arena = Arena.create(arena_name, buffer_memory="4KiB", batch_size="4KiB")
+    Arena.remove(arena_name)
+    with Accumulator(arena, max_block_ms=1) as accumulator:
+        accumulator.append("t", 0, 1, None, b"v")
+        with pytest.raises(BufferExhaustedError):
+            accumulator.append("t", 1, 1, None, b"v")
+        assert len(list(each_semaphore(arena.uuid))) == 1
+    assert list(each_semaphore(arena.uuid)) == []
+    arena.close()
+
+
+# --- many processes
+
+
+def produce(name: str, number: int, count: int) -> int:
+    with Arena.attach(name) as arena, Accumulator(arena, max_block_ms=LONG_MS) as accumulator:
+        for index in range(count):
+            accumulator.append("t", number % 2, 1, None, b"%d:%d:" % (number, index) + b"x" * 700)
+    return count
+
+
+def test_many_processes_through_few_buffers(small: Arena) -> None:
+    """Every record comes out once, in the order of its process, though three at a time wait for four buffers."""
+    process_count, record_count = 3, 200
+    values: list[bytes] = []
+    with Accumulator(small) as sender:
+        sender.become_sender()
+        children = [Child(produce, small.name, number, record_count) for number in range(process_count)]
+        deadline = time.monotonic() + 60
+        while len(values) < process_count * record_count:
+            assert time.monotonic() < deadline
+            values += [value or b"" for value in deliver_all(sender)]
+            sender.maintain()
+        assert [child.join() for child in children] == [str(record_count)] * process_count
+    for number in range(process_count):
+        indices = [int(value.split(b":")[1]) for value in values if value.startswith(b"%d:" % number)]
+        assert indices == list(range(record_count))
+    assert small.native.counters()["allocations that waited for a buffer"] > 0
+    check_idle(small)
