@@ -328,7 +328,7 @@ enum status buffer_pool_try_allocate(struct arena *arena, uint32_t *slot_index)
     return slot_take_free(arena, SLOT_OWNED, payload, slot_index) ? STATUS_OK : STATUS_EXHAUSTED;
 }
 
-static bool locked_claim_waiter(struct arena *arena, uint32_t *waiter_index)
+static bool locked_find_idle_waiter(const struct arena *arena, uint32_t *waiter_index)
 {
     for (uint32_t i = 0; i < arena->geometry.waiter_count; i++) {
         if (waiter_word_state(load_relaxed_u64(&arena->waiters[i].word)) == WAITER_IDLE) {
@@ -337,6 +337,16 @@ static bool locked_claim_waiter(struct arena *arena, uint32_t *waiter_index)
         }
     }
     return false;
+}
+
+/* A queue that is full of the dead must not stay full: nobody may be left who helps. */
+static bool locked_claim_waiter(struct arena *arena, uint32_t *waiter_index)
+{
+    if (locked_find_idle_waiter(arena, waiter_index)) {
+        return true;
+    }
+    locked_repair(arena);
+    return locked_find_idle_waiter(arena, waiter_index);
 }
 
 /* W1: waiting_count is raised before WAIT is stored, so a death in between leaves it too high, never too low. */
