@@ -146,7 +146,9 @@ static inline bool claim_add(struct arena *arena, uint32_t slot_index, struct cl
     if (UNLIKELY(end > arena->geometry.batch_size || claim->count == BATCH_RECORD_COUNT_MAX)) {
         return false;
     }
-    store_relaxed_u32(&slot->written_end, end);
+    if (LIKELY(end > load_relaxed_u32(&slot->written_end))) { /* a run may have written more than it committed */
+        store_relaxed_u32(&slot->written_end, end);
+    }
     uint8_t *start = arena_slot_data(arena, slot_index) + claim->size;
     record_write(start, &measured->record, &measured->size, (int32_t)claim->count, delta);
     claim->crc = crc32c_extend(claim->crc, start, length);
