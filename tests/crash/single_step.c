@@ -1,0 +1,426 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * single_step MODE POINT_COUNT PHASE [SCENARIO ...]      POINT_COUNT 0: every point
+ *
+ *   copy   one victim is stepped through its operation; after each instruction that changed the arena (or what has
+ *          returned) the survivor works on a copy
+ *   kill   the victim is killed (SIGKILL) after the instruction, and the survivor works in the same arena
+ *   stop   the victim is stopped after the instruction; the survivor works beside it; then the victim goes on
+ *
+ * A limited run takes every n-th of the instructions that change something (`stop`: also of those just before them),
+ * beginning with the PHASE-th. Prints one line per scenario: how many points, at how many of them the victim's record
+ * was there, the longest delay of the survivor and in which operation. Ends with 1 if anything was wrong, with 77 where
+ * processes may not be traced.
+ */
+#include "harness.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { WATCHDOG_S = 20, TRIES_MAX = 4, EXIT_UNTRACEABLE = 77, PROBLEMS_MAX = 20 };
+
+enum mode { MODE_COPY, MODE_KILL, MODE_STOP };
+static const char *const mode_names[] = {"copy", "kill", "stop"};
+
+/* ---- the victim ---- */
+
+enum step { STEP_MADE, STEP_OVER, STEP_DIED };
+
+_Noreturn static void victim_run(struct world *world, const struct scenario *scenario)
+{
+    if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) < 0) {
+        _exit(EXIT_UNTRACEABLE);
+    }
+    if (!scenario->is_attaching) {
+        REQUIRE(arena_ensure_attached(world->arena, NULL) == STATUS_OK);
+    }
+    if (scenario->begin != NULL) {
+        scenario->begin(world);
+    }
+    kill(getpid(), SIGSTOP); /* from here on stepped */
+    world->shared->victim_status = scenario->operate(world);
+    world->shared->is_victim_over = true;
+    kill(getpid(), SIGSTOP);
+    _exit(0);
+}
+
+static enum step victim_wait(struct world *world, pid_t pid)
+{
+    int status;
+    REQUIRE(waitpid(pid, &status, 0) == pid);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == EXIT_UNTRACEABLE) {
+        exit(EXIT_UNTRACEABLE);
+    }
+    if (WIFSTOPPED(status) && WSTOPSIG(status) == SIGTRAP) {
+        return STEP_MADE;
+    }
+    if (WIFSTOPPED(status) && WSTOPSIG(status) == SIGSTOP) {
+        return STEP_OVER;
+    }
+    world_report(world, "the victim broke: wait status %x", (unsigned)status);
+    return STEP_DIED;
+}
+
+static pid_t victim_start(struct world *world, const struct scenario *scenario)
+{
+    world->shared->is_victim_over = false;
+    pid_t pid = fork();
+    REQUIRE(pid >= 0);
+    if (pid == 0) {
+        victim_run(world, scenario);
+    }
+    REQUIRE(victim_wait(world, pid) == STEP_OVER);
+    REQUIRE(ptrace(PTRACE_SETOPTIONS, pid, NULL, PTRACE_O_EXITKILL) == 0);
+    return pid;
+}
+
+static enum step victim_step(struct world *world, pid_t pid)
+{
+    REQUIRE(ptrace(PTRACE_SINGLESTEP, pid, NULL, NULL) == 0);
+    world->instruction++;
+    return victim_wait(world, pid);
+}
+
+static enum step victim_step_many(struct world *world, pid_t pid, uint64_t count)
+{
+    enum step step = STEP_MADE;
+    while (count-- > 0 && step == STEP_MADE) {
+        step = victim_step(world, pid);
+    }
+    return step;
+}
+
+static void victim_kill(pid_t pid)
+{
+    int status;
+    kill(pid, SIGKILL);
+    while (waitpid(pid, &status, 0) == pid && WIFSTOPPED(status)) {
+    }
+}
+
+/* ---- what a scenario's run says ---- */
+
+struct summary {
+    uint32_t point_count;
+    uint32_t present_count; /* points at which the victim's last record was delivered */
+    uint32_t problem_count;
+    struct delay delay;
+};
+
+static void summary_add(struct summary *summary, const struct world *world)
+{
+    const struct ledger_producer *victim = &world->shared->ledger.producers[VICTIM];
+    summary->point_count++;
+    summary->problem_count += world->problem_count;
+    if (victim->begun_count > 0 && victim->delivered_counts[victim->begun_count - 1] > 0) {
+        summary->present_count++;
+    }
+    if (world->delay.ns > summary->delay.ns) {
+        summary->delay = world->delay;
+    }
+}
+
+static void summary_print(const struct scenario *scenario, enum mode mode, const struct summary *summary)
+{
+    printf("%-30s %-4s  points %6u  present %6u  absent %6u  longest delay %6.2f ms in %s  %s\n", scenario->name,
+           mode_names[mode], summary->point_count, summary->present_count,
+           summary->point_count - summary->present_count, (double)summary->delay.ns / 1e6,
+           summary->delay.operation == NULL ? "nothing" : summary->delay.operation,
+           summary->problem_count == 0 ? "ok" : "FAILED");
+    fflush(stdout);
+}
+
+/* A machine that is busy elsewhere delays once; a protocol that waits too long does it every time. */
+static bool is_too_slow(const struct world *world)
+{
+    return world->delay.ns > DELAY_MAX_NS;
+}
+
+static void check_delay(struct world *world)
+{
+    WORLD_EXPECT(world, !is_too_slow(world), "%s took %.1f ms", world->delay.operation, (double)world->delay.ns / 1e6);
+}
+
+/* ---- mode copy ---- */
+
+struct chosen {
+    uint32_t point_count; /* 0: all */
+    uint32_t phase;
+};
+
+static bool point_is_chosen(const struct chosen *chosen, uint32_t index, uint32_t count)
+{
+    uint32_t stride = chosen->point_count == 0 || count <= chosen->point_count ? 1 : count / chosen->point_count;
+    return index % stride == chosen->phase % stride;
+}
+
+static void point_check_copy(struct twin *twin, const struct scenario *scenario, const uint8_t *before,
+                             struct world *world, struct summary *summary)
+{
+    struct world copy;
+    for (int tries = 0; tries < TRIES_MAX; tries++) {
+        alarm(WATCHDOG_S);
+        twin_become(twin, scenario, before, world, &copy);
+        survivor_go_on(&copy, scenario);
+        twin_leave(twin, &copy);
+        if (!is_too_slow(&copy)) {
+            break;
+        }
+    }
+    check_delay(&copy);
+    summary_add(summary, &copy);
+}
+
+static uint8_t *bytes_copy(const void *bytes, uint64_t size)
+{
+    uint8_t *copy = malloc(size);
+    REQUIRE(copy != NULL);
+    memcpy(copy, bytes, size);
+    return copy;
+}
+
+static bool remembers_change(uint8_t *remembered, const void *bytes, uint64_t size)
+{
+    if (memcmp(remembered, bytes, size) == 0) {
+        return false;
+    }
+    memcpy(remembered, bytes, size);
+    return true;
+}
+
+/* Calls `visit` before the first instruction and after each one that changed something. */
+typedef void visit_change(struct world *world, void *context);
+
+static void walk_changes(struct world *world, pid_t pid, visit_change *visit, void *context)
+{
+    uint8_t *arena = bytes_copy(world->bytes, world->size);
+    uint8_t *shared = bytes_copy(world->shared, sizeof *world->shared);
+    enum step step = STEP_MADE;
+    world->instruction = 0;
+    visit(world, context);
+    while (step == STEP_MADE && world->problem_count == 0) {
+        alarm(WATCHDOG_S);
+        step = victim_step(world, pid);
+        bool arena_changed = remembers_change(arena, world->bytes, world->size);
+        bool shared_changed = remembers_change(shared, world->shared, sizeof *world->shared);
+        if (arena_changed || shared_changed) {
+            visit(world, context);
+        }
+    }
+    free(arena);
+    free(shared);
+}
+
+struct changes {
+    uint64_t *instructions;
+    uint32_t count;
+    uint32_t room;
+};
+
+static void change_remember(struct world *world, void *context)
+{
+    struct changes *changes = context;
+    if (changes->count == changes->room) {
+        changes->room = changes->room == 0 ? 1024 : changes->room * 2;
+        changes->instructions = realloc(changes->instructions, changes->room * sizeof *changes->instructions);
+        REQUIRE(changes->instructions != NULL);
+    }
+    changes->instructions[changes->count++] = world->instruction;
+}
+
+static void world_begin(struct world *world, const struct scenario *scenario, enum mode mode)
+{
+    memset(world, 0, sizeof *world);
+    world->mode_name = mode_names[mode];
+    world_new(world, scenario);
+}
+
+/* Which instructions change something, and how many there are in all. */
+static uint64_t changes_find(const struct scenario *scenario, struct changes *changes)
+{
+    struct world world;
+    world_begin(&world, scenario, MODE_COPY);
+    pid_t pid = victim_start(&world, scenario);
+    walk_changes(&world, pid, change_remember, changes);
+    REQUIRE(world.problem_count == 0);
+    victim_kill(pid);
+    world_free(&world);
+    return world.instruction;
+}
+
+struct copy_run {
+    const struct scenario *scenario;
+    const struct chosen *chosen;
+    struct twin *twin;
+    uint8_t *before;
+    struct summary *summary;
+    uint32_t change_index;
+    uint32_t change_count;
+};
+
+static void change_check(struct world *world, void *context)
+{
+    struct copy_run *run = context;
+    if (point_is_chosen(run->chosen, run->change_index++, run->change_count) &&
+        run->summary->problem_count < PROBLEMS_MAX) {
+        point_check_copy(run->twin, run->scenario, run->before, world, run->summary);
+    }
+}
+
+static void run_copy(const struct scenario *scenario, const struct chosen *chosen, uint32_t change_count,
+                     struct summary *summary)
+{
+    struct world world;
+    world_begin(&world, scenario, MODE_COPY);
+    pid_t pid = victim_start(&world, scenario);
+    struct copy_run run = {.scenario = scenario,
+                           .chosen = chosen,
+                           .twin = twin_new(&world),
+                           .before = bytes_copy(world.bytes, world.size),
+                           .summary = summary,
+                           .change_count = change_count};
+    walk_changes(&world, pid, change_check, &run);
+    summary->problem_count += world.problem_count;
+    victim_kill(pid);
+    twin_free(run.twin);
+    free(run.before);
+    world_free(&world);
+}
+
+/* ---- modes kill and stop: a victim of its own for each instruction ---- */
+
+static void point_kill(struct world *world, const struct scenario *scenario, pid_t pid)
+{
+    victim_kill(pid);
+    if (scenario->is_alone) {
+        world_attach(world);
+    }
+    survivor_go_on(world, scenario);
+}
+
+static void victim_go_on(struct world *world, const struct scenario *scenario, pid_t pid)
+{
+    if (!world->shared->is_victim_over) {
+        REQUIRE(ptrace(PTRACE_CONT, pid, NULL, NULL) == 0);
+        (void)victim_wait(world, pid);
+    }
+    enum status status = world->shared->victim_status;
+    bool is_well = status == STATUS_OK || (status == STATUS_EXHAUSTED && scenario->may_be_exhausted);
+    WORLD_EXPECT(world, world->shared->is_victim_over && is_well, "the victim went on and answered %s",
+                 status_name(status));
+}
+
+static void point_stop(struct world *world, const struct scenario *scenario, pid_t pid)
+{
+    if (!scenario->is_alone) {
+        survivor_work_beside(world, scenario);
+    }
+    victim_go_on(world, scenario, pid);
+    point_kill(world, scenario, pid);
+}
+
+/* False when the operation was over before. */
+static bool point_check_own(const struct scenario *scenario, enum mode mode, uint64_t instruction,
+                            struct summary *summary)
+{
+    struct world world;
+    bool is_over = false;
+    for (int tries = 0; tries < TRIES_MAX; tries++) {
+        alarm(WATCHDOG_S);
+        world_begin(&world, scenario, mode);
+        pid_t pid = victim_start(&world, scenario);
+        is_over = victim_step_many(&world, pid, instruction) == STEP_OVER;
+        (mode == MODE_KILL ? point_kill : point_stop)(&world, scenario, pid);
+        if (!is_too_slow(&world) || tries == TRIES_MAX - 1) {
+            break;
+        }
+        world_free(&world);
+    }
+    check_delay(&world);
+    summary_add(summary, &world);
+    world_free(&world);
+    return !is_over;
+}
+
+static void run_own(const struct scenario *scenario, enum mode mode, const struct chosen *chosen,
+                    const struct changes *changes, uint64_t instruction_count, struct summary *summary)
+{
+    if (chosen->point_count == 0) {
+        for (uint64_t i = 0; i <= instruction_count && summary->problem_count < PROBLEMS_MAX; i++) {
+            (void)point_check_own(scenario, mode, i, summary);
+        }
+        return;
+    }
+    for (uint32_t i = 0; i < changes->count && summary->problem_count < PROBLEMS_MAX; i++) {
+        uint64_t instruction = changes->instructions[i];
+        if (point_is_chosen(chosen, i, changes->count)) {
+            bool just_before = mode == MODE_STOP && instruction > 0 && (i / 2 + chosen->phase) % 2 == 0;
+            (void)point_check_own(scenario, mode, instruction - just_before, summary);
+        }
+    }
+}
+
+/* ---- main ---- */
+
+static uint32_t run_scenario(const struct scenario *scenario, enum mode mode, const struct chosen *chosen)
+{
+    struct changes changes = {0};
+    struct summary summary = {0};
+    uint64_t instruction_count = changes_find(scenario, &changes);
+    if (mode == MODE_COPY) {
+        run_copy(scenario, chosen, changes.count, &summary);
+    } else {
+        run_own(scenario, mode, chosen, &changes, instruction_count, &summary);
+    }
+    free(changes.instructions);
+    summary_print(scenario, mode, &summary);
+    return summary.problem_count;
+}
+
+static bool is_wanted(const struct scenario *scenario, int name_count, char **names)
+{
+    for (int i = 0; i < name_count; i++) {
+        if (strcmp(scenario->name, names[i]) == 0) {
+            return true;
+        }
+    }
+    return name_count == 0;
+}
+
+static enum mode mode_named(const char *name)
+{
+    for (uint32_t mode = MODE_COPY; mode <= MODE_STOP; mode++) {
+        if (strcmp(name, mode_names[mode]) == 0) {
+            return (enum mode)mode;
+        }
+    }
+    fprintf(stderr, "no such mode: %s\n", name);
+    exit(2);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 4) {
+        fprintf(stderr, "single_step copy|kill|stop POINT_COUNT PHASE [SCENARIO ...]\n");
+        return 2;
+    }
+    enum mode mode = mode_named(argv[1]);
+    struct chosen chosen = {.point_count = (uint32_t)strtoul(argv[2], NULL, 10),
+                            .phase = (uint32_t)strtoul(argv[3], NULL, 10)};
+    uint32_t problem_count = 0;
+    uint32_t run_count = 0;
+    for (uint32_t i = 0; i < scenario_count; i++) {
+        if (is_wanted(&scenarios[i], argc - 4, argv + 4)) {
+            problem_count += run_scenario(&scenarios[i], mode, &chosen);
+            run_count++;
+        }
+    }
+    return run_count == 0 ? 2 : problem_count != 0;
+}
