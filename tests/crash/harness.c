@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "harness.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -70,7 +69,7 @@ static void delay_note(struct world *world, const char *operation, uint64_t sinc
 
 /* ---- producers ---- */
 
-enum status world_append_begun(struct world *world, enum producer_name producer, struct reservation *reservation)
+enum status world_try_append(struct world *world, enum producer_name producer, struct reservation *reservation)
 {
     struct measured_record *measured = &world->record.measured;
     struct append_result result;
@@ -113,23 +112,28 @@ static enum status world_wait_in_queue(struct world *world, uint32_t need, uint3
     return status;
 }
 
-enum status world_append(struct world *world, enum producer_name producer, uint32_t value_size)
+enum status world_append(struct world *world, enum producer_name producer)
 {
     uint32_t slots[SLOT_COUNT];
-    ledger_begin(&world->shared->ledger, producer, value_size, &world->record);
-    enum status status = world_append_begun(world, producer, NULL);
+    enum status status = world_try_append(world, producer, NULL);
     if (status == STATUS_EXHAUSTED) {
         uint32_t need = world->wait.need;
         status = world_wait_in_queue(world, need, slots);
         if (status == STATUS_OK) {
             struct reservation reservation = {.slots = slots, .count = need};
-            status = world_append_begun(world, producer, &reservation);
+            status = world_try_append(world, producer, &reservation);
         }
     }
     if (status == STATUS_EXHAUSTED) {
         ledger_withdraw(&world->shared->ledger, producer);
     }
     return status;
+}
+
+enum status world_append_new(struct world *world, enum producer_name producer, uint32_t value_size)
+{
+    ledger_begin(&world->shared->ledger, producer, value_size, &world->record);
+    return world_append(world, producer);
 }
 
 /* ---- sender ---- */
@@ -269,7 +273,7 @@ static void check_arena(struct world *world)
 
 static void survivor_append(struct world *world)
 {
-    enum status status = world_append(world, SURVIVOR, VALUE_SIZE);
+    enum status status = world_append_new(world, SURVIVOR, VALUE_SIZE);
     WORLD_EXPECT(world, status == STATUS_OK, "the survivor's append answered %s", status_name(status));
 }
 
@@ -297,7 +301,7 @@ void survivor_go_on(struct world *world, const struct scenario *scenario)
 static enum status survivor_try_append(struct world *world)
 {
     ledger_begin(&world->shared->ledger, SURVIVOR, VALUE_SIZE, &world->record);
-    enum status status = world_append_begun(world, SURVIVOR, NULL);
+    enum status status = world_try_append(world, SURVIVOR, NULL);
     WORLD_EXPECT(world, status == STATUS_OK || status == STATUS_EXHAUSTED, "an append answered %s",
                  status_name(status));
     if (status != STATUS_OK) {

@@ -110,11 +110,13 @@ void twin_leave(struct twin *twin, struct world *copy);
 
 /* ---- steps of producers and sender, for scenarios and survivors alike ---- */
 
-/* Appends one record; waits in the pool's queue when it must, and sends what fills the pool if it is the sender.
- * Answers EXHAUSTED when nothing helped. */
-enum status world_append(struct world *world, enum producer_name producer, uint32_t value_size);
-/* The same for world->record, begun already; never waits. */
-enum status world_append_begun(struct world *world, enum producer_name producer, struct reservation *reservation);
+/* Appends world->record, which ledger_begin filled in; never waits. */
+enum status world_try_append(struct world *world, enum producer_name producer, struct reservation *reservation);
+/* The same, but waits in the pool's queue when it must, and sends what fills the pool if it is the sender. Answers
+ * EXHAUSTED when nothing helped. */
+enum status world_append(struct world *world, enum producer_name producer);
+/* Begins and appends a record. */
+enum status world_append_new(struct world *world, enum producer_name producer, uint32_t value_size);
 void world_become_sender(struct world *world);
 /* Drains what is there into world->drained. */
 void world_drain(struct world *world);

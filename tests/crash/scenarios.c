@@ -22,7 +22,7 @@ static void prepare_nothing(struct world *world)
 static void append_many(struct world *world, enum producer_name producer, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
-        REQUIRE(world_append(world, producer, VALUE_SIZE) == STATUS_OK);
+        REQUIRE(world_append_new(world, producer, VALUE_SIZE) == STATUS_OK);
     }
 }
 
@@ -50,7 +50,7 @@ static void prepare_exhausted(struct world *world)
 static void prepare_chain(struct world *world)
 {
     append_many(world, SURVIVOR, 1);
-    REQUIRE(world_append(world, SURVIVOR, CHAIN_VALUE_SIZE) == STATUS_OK);
+    REQUIRE(world_append_new(world, SURVIVOR, CHAIN_VALUE_SIZE) == STATUS_OK);
 }
 
 /* ---- predecessors that died ---- */
@@ -65,13 +65,14 @@ static void die_here(const char *name)
 static void append_half(struct world *world)
 {
     point_hook = die_here;
-    (void)world_append(world, PREDECESSOR, VALUE_SIZE);
+    (void)world_append_new(world, PREDECESSOR, VALUE_SIZE);
     _exit(1); /* the point was not passed */
 }
 
 static void prepare_dead_holder(struct world *world)
 {
     append_many(world, SURVIVOR, 1);
+    world_become_sender(world); /* before the death: what a new sender repairs would not be there any more */
     world_let_die(world, append_half);
 }
 
@@ -86,6 +87,7 @@ static void allocate_and_keep(struct world *world)
 static void prepare_dead_owner(struct world *world)
 {
     append_many(world, SURVIVOR, 1);
+    world_become_sender(world);
     world_let_die(world, allocate_and_keep);
 }
 
@@ -115,6 +117,26 @@ static void begin_second_record(struct world *world)
     begin_record(world);
 }
 
+static void begin_chain_record(struct world *world)
+{
+    ledger_begin(&world->shared->ledger, VICTIM, CHAIN_VALUE_SIZE, &world->record);
+}
+
+static void send_one_batch(struct world *world)
+{
+    send_and_die(world);
+    world_complete(world);
+}
+
+/* Waits in the queue, and is granted what a sender frees that dies then. */
+static void begin_granted(struct world *world)
+{
+    begin_record(world);
+    REQUIRE(buffer_pool_enqueue(world->arena, 1, &world->wait, NULL) == STATUS_OK);
+    world_let_die(world, send_one_batch);
+    REQUIRE(buffer_pool_poll(world->arena, &world->wait) == STATUS_OK);
+}
+
 static void begin_waiting(struct world *world)
 {
     REQUIRE(buffer_pool_enqueue(world->arena, 1, &world->wait, NULL) == STATUS_OK);
@@ -123,6 +145,12 @@ static void begin_waiting(struct world *world)
 static void begin_sending(struct world *world)
 {
     world_become_sender(world);
+}
+
+static void begin_sending_beside_dead(struct world *world)
+{
+    world_become_sender(world);
+    world_let_die(world, allocate_and_keep);
 }
 
 static void begin_completing(struct world *world)
@@ -144,17 +172,19 @@ static void begin_completing_chain(struct world *world)
 
 static enum status operate_append(struct world *world)
 {
-    return world_append_begun(world, VICTIM, NULL);
+    return world_append(world, VICTIM);
 }
 
-static enum status operate_append_waiting(struct world *world)
+static enum status operate_append_granted(struct world *world)
 {
-    return world_append(world, VICTIM, VALUE_SIZE);
-}
-
-static enum status operate_append_chain(struct world *world)
-{
-    return world_append(world, VICTIM, CHAIN_VALUE_SIZE);
+    uint32_t slot_index;
+    RETURN_IF_FAILED(buffer_pool_take(world->arena, &world->wait, &slot_index));
+    struct reservation reservation = {.slots = &slot_index, .count = 1};
+    enum status status = world_try_append(world, VICTIM, &reservation);
+    if (status == STATUS_EXHAUSTED) { /* stopped with its batch open, which was then sealed empty */
+        ledger_withdraw(&world->shared->ledger, VICTIM);
+    }
+    return status;
 }
 
 static enum status operate_allocate(struct world *world)
@@ -221,7 +251,8 @@ const struct scenario scenarios[] = {
     {.name = "append-roll-over", .prepare = prepare_full_batch, .begin = begin_record, .operate = operate_append},
     {.name = "append-chain",
      .prepare = prepare_open_batch,
-     .operate = operate_append_chain,
+     .begin = begin_chain_record,
+     .operate = operate_append,
      .may_be_exhausted = true},
     {.name = "append-sealed-meanwhile",
      .prepare = prepare_open_batch,
@@ -237,8 +268,16 @@ const struct scenario scenarios[] = {
     {.name = "allocate", .prepare = prepare_open_batch, .operate = operate_allocate, .may_be_exhausted = true},
     {.name = "append-exhausted",
      .prepare = prepare_exhausted,
-     .operate = operate_append_waiting,
+     .begin = begin_record,
+     .operate = operate_append,
      .may_be_exhausted = true},
+    {.name = "append-granted",
+     .prepare = prepare_exhausted,
+     .begin = begin_granted,
+     .operate = operate_append_granted,
+     .may_be_exhausted = true,
+     .is_sender = true,
+     .is_completing = true},
     {.name = "cancel",
      .prepare = prepare_exhausted,
      .begin = begin_waiting,
@@ -271,8 +310,8 @@ const struct scenario scenarios[] = {
      .operate = operate_requeue,
      .is_sender = true},
     {.name = "maintain",
-     .prepare = prepare_dead_owner,
-     .begin = begin_sending,
+     .prepare = prepare_open_batch,
+     .begin = begin_sending_beside_dead,
      .operate = operate_maintain,
      .is_sender = true},
     {.name = "cold-recovery",

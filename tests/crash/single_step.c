@@ -14,17 +14,16 @@
  */
 #include "harness.h"
 
-#include <errno.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ptrace.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
-enum { WATCHDOG_S = 20, TRIES_MAX = 4, EXIT_UNTRACEABLE = 77, PROBLEMS_MAX = 20 };
+enum { WATCHDOG_S = 20, TRIES_MAX = 4, EXIT_UNTRACEABLE = 77, PROBLEMS_MAX = 20, STEP_BUDGET = 12000 };
 
 enum mode { MODE_COPY, MODE_KILL, MODE_STOP };
 static const char *const mode_names[] = {"copy", "kill", "stop"};
@@ -35,14 +34,14 @@ enum step { STEP_MADE, STEP_OVER, STEP_DIED };
 
 _Noreturn static void victim_run(struct world *world, const struct scenario *scenario)
 {
-    if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) < 0) {
-        _exit(EXIT_UNTRACEABLE);
-    }
     if (!scenario->is_attaching) {
         REQUIRE(arena_ensure_attached(world->arena, NULL) == STATUS_OK);
     }
     if (scenario->begin != NULL) {
         scenario->begin(world);
+    }
+    if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) < 0) {
+        _exit(EXIT_UNTRACEABLE);
     }
     kill(getpid(), SIGSTOP); /* from here on stepped */
     world->shared->victim_status = scenario->operate(world);
@@ -127,10 +126,11 @@ static void summary_add(struct summary *summary, const struct world *world)
     }
 }
 
-static void summary_print(const struct scenario *scenario, enum mode mode, const struct summary *summary)
+static void summary_print(const struct scenario *scenario, enum mode mode, uint64_t instruction_count,
+                          const struct summary *summary)
 {
-    printf("%-30s %-4s  points %6u  present %6u  absent %6u  longest delay %6.2f ms in %s  %s\n", scenario->name,
-           mode_names[mode], summary->point_count, summary->present_count,
+    printf("%-30s %-4s  instructions %7llu  points %6u  present %6u  absent %6u  longest delay %6.2f ms in %s  %s\n", scenario->name,
+           mode_names[mode], (unsigned long long)instruction_count, summary->point_count, summary->present_count,
            summary->point_count - summary->present_count, (double)summary->delay.ns / 1e6,
            summary->delay.operation == NULL ? "nothing" : summary->delay.operation,
            summary->problem_count == 0 ? "ok" : "FAILED");
@@ -349,6 +349,17 @@ static bool point_check_own(const struct scenario *scenario, enum mode mode, uin
     return !is_over;
 }
 
+/* Each instruction costs its way there again, so long operations get fewer points. */
+static struct chosen chosen_within_budget(const struct chosen *chosen, uint64_t instruction_count)
+{
+    struct chosen fewer = *chosen;
+    uint64_t affordable = 2 + STEP_BUDGET / (instruction_count + 1);
+    if (fewer.point_count > affordable) {
+        fewer.point_count = (uint32_t)affordable;
+    }
+    return fewer;
+}
+
 static void run_own(const struct scenario *scenario, enum mode mode, const struct chosen *chosen,
                     const struct changes *changes, uint64_t instruction_count, struct summary *summary)
 {
@@ -358,9 +369,10 @@ static void run_own(const struct scenario *scenario, enum mode mode, const struc
         }
         return;
     }
+    struct chosen fewer = chosen_within_budget(chosen, instruction_count);
     for (uint32_t i = 0; i < changes->count && summary->problem_count < PROBLEMS_MAX; i++) {
         uint64_t instruction = changes->instructions[i];
-        if (point_is_chosen(chosen, i, changes->count)) {
+        if (point_is_chosen(&fewer, i, changes->count)) {
             bool just_before = mode == MODE_STOP && instruction > 0 && (i / 2 + chosen->phase) % 2 == 0;
             (void)point_check_own(scenario, mode, instruction - just_before, summary);
         }
@@ -380,7 +392,7 @@ static uint32_t run_scenario(const struct scenario *scenario, enum mode mode, co
         run_own(scenario, mode, chosen, &changes, instruction_count, &summary);
     }
     free(changes.instructions);
-    summary_print(scenario, mode, &summary);
+    summary_print(scenario, mode, instruction_count, &summary);
     return summary.problem_count;
 }
 
@@ -405,6 +417,15 @@ static enum mode mode_named(const char *name)
     exit(2);
 }
 
+/* A step is two switches between us and the victim: on one CPU they cost a third of what they cost on two. */
+static void stay_on_one_cpu(void)
+{
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET((size_t)sched_getcpu(), &one);
+    REQUIRE(sched_setaffinity(0, sizeof one, &one) == 0);
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 4) {
@@ -416,6 +437,7 @@ int main(int argc, char **argv)
                             .phase = (uint32_t)strtoul(argv[3], NULL, 10)};
     uint32_t problem_count = 0;
     uint32_t run_count = 0;
+    stay_on_one_cpu();
     for (uint32_t i = 0; i < scenario_count; i++) {
         if (is_wanted(&scenarios[i], argc - 4, argv + 4)) {
             problem_count += run_scenario(&scenarios[i], mode, &chosen);
