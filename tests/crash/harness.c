@@ -2,12 +2,14 @@
 #include "harness.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "shm/lock.h"
@@ -84,18 +86,16 @@ enum status world_try_append(struct world *world, enum producer_name producer, s
                                      .record_index = result.first.record_index};
         ledger_return(&world->shared->ledger, producer, &token);
     }
-    world->wait.need = result.need;
+    world->need = result.need;
     return status;
 }
 
 static void world_send_once(struct world *world);
 
 /* OK: `slots` are ours. The sender's own appends make room by sending. */
-static enum status world_wait_in_queue(struct world *world, uint32_t need, uint32_t *slots)
+static enum status world_wait_in_queue(struct world *world, uint32_t *slots)
 {
     enum status status;
-    TIMED(world, "enqueue", status = buffer_pool_enqueue(world->arena, need, &world->wait, NULL));
-    REQUIRE(status == STATUS_OK);
     for (int round = 0; round < QUEUE_ROUNDS_MAX; round++) {
         if (buffer_pool_poll(world->arena, &world->wait) == STATUS_OK) {
             break;
@@ -117,8 +117,10 @@ enum status world_append(struct world *world, enum producer_name producer)
     uint32_t slots[SLOT_COUNT];
     enum status status = world_try_append(world, producer, NULL);
     if (status == STATUS_EXHAUSTED) {
-        uint32_t need = world->wait.need;
-        status = world_wait_in_queue(world, need, slots);
+        uint32_t need = world->need;
+        TIMED(world, "enqueue", status = buffer_pool_enqueue(world->arena, need, &world->wait, NULL));
+        REQUIRE(status == STATUS_OK);
+        status = world_wait_in_queue(world, slots);
         if (status == STATUS_OK) {
             struct reservation reservation = {.slots = slots, .count = need};
             status = world_try_append(world, producer, &reservation);
@@ -195,7 +197,7 @@ static void world_deliver(struct world *world)
         uint32_t size = batch_wire_bytes(world, batch, bytes);
         if (size != batch->size) {
             world_report(world, "a batch of %u bytes has a chain of %u", batch->size, size);
-        } else if (!ledger_deliver(&world->shared->ledger, bytes, size, problem)) {
+        } else if (!ledger_deliver(&world->shared->ledger, batch->seq, bytes, size, problem)) {
             world_report(world, "%s", problem);
         }
         WORLD_EXPECT(world, world->next_base_sequence < 0 || batch->base_sequence == world->next_base_sequence,
@@ -263,7 +265,12 @@ static void check_arena(struct world *world)
         uint64_t word = load_acquire_u64(&world->arena->slots[i].word);
         WORLD_EXPECT(world, slot_word_state(word) == SLOT_FREE, "slot %u leaked: state %d", i,
                      (int)slot_word_state(word));
+        WORLD_EXPECT(world, slot_word_generation(word) + 1 != world->first_generations[i],
+                     "slot %u became free in the generation it was used in", i);
     }
+    uint64_t lock = load_acquire_u64(&world->arena->partitions[VICTIM_PARTITION].lock);
+    WORLD_EXPECT(world, lock_word_acquisition(lock) >= world->first_acquisition + 2,
+                 "the partition's lock counts its acquisitions backwards");
     uint32_t count = verify(world->arena, &options, findings, FINDINGS_MAX);
     for (uint32_t i = 0; i < count && i < FINDINGS_MAX; i++) {
         world_report(world, "verify: slot %d: %s", (int)findings[i].slot_index, findings[i].text);
@@ -277,6 +284,18 @@ static void survivor_append(struct world *world)
     WORLD_EXPECT(world, status == STATUS_OK, "the survivor's append answered %s", status_name(status));
 }
 
+/* The survivor waited while the victim was at work: what it waits for comes, and can be used. */
+static void survivor_leave_queue(struct world *world)
+{
+    uint32_t slots[SLOT_COUNT];
+    enum status status = world_wait_in_queue(world, slots);
+    WORLD_EXPECT(world, status == STATUS_OK, "the survivor waited, helped, and got %s", status_name(status));
+    if (status == STATUS_OK) {
+        buffer_pool_give_back(world->arena, slots, world->wait.need, NULL);
+    }
+    world->is_queued = false;
+}
+
 void survivor_go_on(struct world *world, const struct scenario *scenario)
 {
     char problem[PROBLEM_SIZE];
@@ -284,6 +303,9 @@ void survivor_go_on(struct world *world, const struct scenario *scenario)
         world_become_sender(world);
     }
     world_complete(world);
+    if (world->is_queued) {
+        survivor_leave_queue(world);
+    }
     survivor_append(world);
     world_send_everything(world);
     survivor_append(world);
@@ -310,6 +332,35 @@ static enum status survivor_try_append(struct world *world)
     return status;
 }
 
+/* Somebody else needs the pool lock, which a living process holds: it waits. Then it dies waiting. */
+static void check_pool_lock_is_kept(struct world *world)
+{
+    const struct timespec two_slices = {.tv_nsec = (long)(LOCK_SLICE_NS * 5 / 2)};
+    uint32_t owner = lock_word_owner(load_acquire_u64(&world->arena->globals->pool_lock));
+    pid_t pid = fork();
+    REQUIRE(pid >= 0);
+    if (pid == 0) {
+        REQUIRE(arena_ensure_attached(world->arena, NULL) == STATUS_OK);
+        buffer_pool_help(world->arena, NULL);
+        _exit(0);
+    }
+    nanosleep(&two_slices, NULL);
+    kill(pid, SIGKILL);
+    REQUIRE(waitpid(pid, NULL, 0) == pid);
+    WORLD_EXPECT(world, lock_word_owner(load_acquire_u64(&world->arena->globals->pool_lock)) == owner,
+                 "the pool lock was taken from a living process");
+}
+
+void check_queue(struct world *world)
+{
+    uint32_t waiting = 0;
+    for (uint32_t i = 0; i < world->arena->geometry.waiter_count; i++) {
+        waiting += waiter_word_state(load_acquire_u64(&world->arena->waiters[i].word)) == WAITER_WAIT;
+    }
+    WORLD_EXPECT(world, waiting == 0 || world_count_slots(world, SLOT_FREE) == 0,
+                 "%u wait while %u slots are free", waiting, world_count_slots(world, SLOT_FREE));
+}
+
 static bool pool_has_room(const struct world *world)
 {
     return world_count_slots(world, SLOT_FREE) > 0 && load_acquire_u32(&world->arena->globals->waiting_count) == 0;
@@ -327,27 +378,40 @@ static void survivor_try_allocate(struct world *world)
     }
 }
 
-void survivor_work_beside(struct world *world, const struct scenario *scenario)
+static void survivor_append_beside(struct world *world)
 {
-    bool is_sender = world->accumulator->sender != NULL;
-    bool may_free = !victim_holds_pool_lock(world);
-    if (!scenario->is_quiet) {
-        (void)survivor_try_append(world);
-    }
-    if (is_sender) {
-        world_drain(world);
-        world_deliver(world);
-    }
-    if (is_sender && may_free) {
+    bool has_room = !victim_holds_pool_lock(world) && pool_has_room(world);
+    enum status status = survivor_try_append(world);
+    WORLD_EXPECT(world, status == STATUS_OK || !has_room, "slots are free and an append answered %s",
+                 status_name(status));
+}
+
+/* Freeing needs the pool lock only while somebody waits. */
+static void survivor_send_beside(struct world *world)
+{
+    bool may_free = !victim_holds_pool_lock(world) || load_acquire_u32(&world->arena->globals->waiting_count) == 0;
+    world_drain(world);
+    world_deliver(world);
+    if (may_free) {
         world_complete(world);
     }
-    bool has_room = may_free && pool_has_room(world);
-    if (!scenario->is_quiet) {
-        enum status status = survivor_try_append(world);
-        WORLD_EXPECT(world, status == STATUS_OK || !has_room, "slots are free and an append answered %s",
-                     status_name(status));
+}
+
+void survivor_work_beside(struct world *world, unsigned beside)
+{
+    if (victim_holds_pool_lock(world)) {
+        check_pool_lock_is_kept(world);
     }
-    if (may_free && pool_has_room(world)) {
+    if ((beside & BESIDE_APPEND) != 0) {
+        survivor_append_beside(world);
+    }
+    if ((beside & BESIDE_SEND) != 0 && world->accumulator->sender != NULL) {
+        survivor_send_beside(world);
+    }
+    if ((beside & BESIDE_APPEND) != 0) {
+        survivor_append_beside(world);
+    }
+    if (!victim_holds_pool_lock(world) && pool_has_room(world)) {
         survivor_try_allocate(world);
     }
 }
@@ -432,6 +496,19 @@ void world_new(struct world *world, const struct scenario *scenario)
         world_leave(world);
     } else if (!scenario->is_sender && world->accumulator->sender == NULL) {
         world_become_sender(world);
+    }
+}
+
+void world_note_start(struct world *world)
+{
+    if (world->arena == NULL) {
+        return;
+    }
+    world->first_acquisition =
+        lock_word_acquisition(load_acquire_u64(&world->arena->partitions[VICTIM_PARTITION].lock));
+    for (uint32_t i = 0; i < SLOT_COUNT; i++) {
+        uint64_t word = load_acquire_u64(&world->arena->slots[i].word);
+        world->first_generations[i] = slot_word_state(word) == SLOT_FREE ? 0 : slot_word_generation(word) + 1;
     }
 }
 

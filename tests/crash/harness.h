@@ -14,10 +14,13 @@
  *   victim's unreturned record 0 or 1 times; every returned record has its result; sequences have no gap; then every
  *   slot is FREE, and verify finds nothing.
  *
+ *   rival      a second appender that takes the lock over from the stopped victim, and is stopped in turn
+ *
  * WHAT MUST HOLD while the victim is stopped, and when it goes on
  *   appends, drains, completions and allocations of free slots end within DELAY_MAX_NS; when it goes on its operation
  *   succeeds, and all of the above holds. What may wait for a stopped victim (exceptions, asked by name):
- *     victim_holds_pool_lock    allocation under exhaustion, and freeing while somebody waits or of a chain
+ *     victim_holds_pool_lock    allocation under exhaustion, and freeing while somebody waits or of a chain; and it must
+ *                               keep that lock: nothing is taken from it while it lives
  *     scenario.is_sender        a stopped sender keeps its role
  *     scenario.is_alone         cold recovery: nobody attaches meanwhile
  *     (process.h: between taking its byte and raising the generation, the dead holder before it looks alive; only
@@ -43,8 +46,10 @@ struct delay {
 /* What the victim and the harness share besides the arena. */
 struct shared {
     struct ledger ledger;
-    enum status victim_status; /* what the stepped operation answered */
-    bool is_victim_over;
+    struct operation {
+        enum status status; /* what it answered */
+        bool is_over;
+    } victim, rival;
 };
 
 struct world {
@@ -58,10 +63,14 @@ struct world {
     /* what the victim prepared for its own operation */
     struct ledger_record record;
     struct buffer_wait wait;
+    uint32_t need; /* how many slots the last append that answered EXHAUSTED wanted */
     struct drained_batch drained[SLOT_COUNT];
     uint32_t drained_count;
 
     int64_t next_base_sequence; /* what the next delivered batch must begin with; -1: whatever it says */
+    uint32_t first_acquisition;            /* of the partition's lock, when the victim began */
+    uint32_t first_generations[SLOT_COUNT]; /* + 1, of the slots in use then; 0: it was free */
+    bool is_queued;                        /* the survivor waits in the pool's queue: world->wait */
     struct delay delay;
     uint32_t problem_count;
     const char *scenario_name;
@@ -78,8 +87,8 @@ struct scenario {
     bool is_completing;  /* the victim may have delivered and completed records before it died */
     bool is_alone;       /* the victim attaches alone (cold recovery), and so does the survivor */
     bool is_attaching;   /* the operation begins before the victim is attached */
+    bool has_rival;      /* the operation appends: a rival can take its lock over */
     bool may_be_exhausted; /* the operation may answer EXHAUSTED: nothing was appended */
-    bool is_quiet;       /* while the victim is stopped nobody appends, so nobody takes its lock over: only seals */
 };
 
 extern const struct scenario scenarios[];
@@ -88,6 +97,8 @@ extern const uint32_t scenario_count;
 /* ---- the world ---- */
 
 void world_new(struct world *world, const struct scenario *scenario);
+/* Notes how the arena is before the victim begins. */
+void world_note_start(struct world *world);
 void world_free(struct world *world);
 void world_report(struct world *world, const char *format, ...) __attribute__((format(printf, 2, 3)));
 #define WORLD_EXPECT(world, condition, ...) ((condition) ? (void)0 : world_report(world, __VA_ARGS__))
@@ -129,6 +140,9 @@ uint32_t world_count_slots(const struct world *world, enum slot_state state);
 /* Appends, sends, completes, clears up, and checks everything. */
 void survivor_go_on(struct world *world, const struct scenario *scenario);
 /* What must be possible beside a stopped victim. */
-void survivor_work_beside(struct world *world, const struct scenario *scenario);
+enum beside { BESIDE_APPEND = 1, BESIDE_SEND = 2 };
+void survivor_work_beside(struct world *world, unsigned beside);
+/* While nobody holds the pool lock: no one waits beside a free slot. */
+void check_queue(struct world *world);
 
 #endif

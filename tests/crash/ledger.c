@@ -78,10 +78,26 @@ static bool record_deliver(struct ledger *ledger, const struct record_view *view
     return true;
 }
 
-bool ledger_deliver(struct ledger *ledger, const uint8_t *bytes, uint32_t size, char problem[PROBLEM_SIZE])
+static bool seq_deliver(struct ledger *ledger, uint64_t seq, char *problem)
+{
+    REQUIRE(seq < 64);
+    uint64_t bit = UINT64_C(1) << seq;
+    bool is_first = (ledger->delivered_seqs & bit) == 0;
+    ledger->delivered_seqs |= bit;
+    if (!is_first) {
+        snprintf(problem, PROBLEM_SIZE, "two batches have the number %llu", (unsigned long long)seq);
+    }
+    return is_first;
+}
+
+bool ledger_deliver(struct ledger *ledger, uint64_t seq, const uint8_t *bytes, uint32_t size,
+                    char problem[PROBLEM_SIZE])
 {
     struct error error;
     struct record_batch_header header;
+    if (!seq_deliver(ledger, seq, problem)) {
+        return false;
+    }
     if (record_batch_validate(bytes, size, &error) != STATUS_OK ||
         record_batch_header_read(bytes, size, &header) != STATUS_OK) {
         snprintf(problem, PROBLEM_SIZE, "a delivered batch is broken: %.150s", error.message);

@@ -13,7 +13,7 @@
 #include "shm/completion.h"
 #include "shm/producer_batch.h"
 
-enum producer_name { SURVIVOR, VICTIM, PREDECESSOR, PRODUCER_COUNT };
+enum producer_name { SURVIVOR, VICTIM, PREDECESSOR, RIVAL, PRODUCER_COUNT };
 
 enum { SEQUENCE_COUNT = 32, VALUE_SIZE_MAX = 2048, PROBLEM_SIZE = 200 };
 
@@ -29,6 +29,7 @@ struct ledger {
         uint32_t delivered_counts[SEQUENCE_COUNT];
         uint32_t delivered_next; /* the lowest sequence that may be delivered next without breaking the order */
     } producers[PRODUCER_COUNT];
+    uint64_t delivered_seqs; /* bit s: the batch with seq s was delivered */
 };
 
 /* A record to append, with its bytes. */
@@ -47,8 +48,9 @@ void ledger_withdraw(struct ledger *ledger, enum producer_name producer);
 /* The append of the record begun last returned. */
 void ledger_return(struct ledger *ledger, enum producer_name producer, const struct record_token *token);
 
-/* Notes every record of a delivered batch (its wire bytes). False, with a sentence, if one is wrong. */
-bool ledger_deliver(struct ledger *ledger, const uint8_t *bytes, uint32_t size, char problem[PROBLEM_SIZE]);
+/* Notes a delivered batch and every record in its wire bytes. False, with a sentence, if one is wrong. */
+bool ledger_deliver(struct ledger *ledger, uint64_t seq, const uint8_t *bytes, uint32_t size,
+                    char problem[PROBLEM_SIZE]);
 
 /* How often a record must have been delivered, once everything was sent: a returned one exactly once, an unreturned one
  * at most once. With `may_be_completed` a returned record may also have been delivered by a sender that died. */

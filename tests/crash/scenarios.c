@@ -47,6 +47,13 @@ static void prepare_exhausted(struct world *world)
     append_many(world, SURVIVOR, SLOT_COUNT * RECORDS_PER_BATCH);
 }
 
+static void prepare_queued_survivor(struct world *world)
+{
+    prepare_exhausted(world);
+    REQUIRE(buffer_pool_enqueue(world->arena, 1, &world->wait, NULL) == STATUS_OK);
+    world->is_queued = true;
+}
+
 static void prepare_chain(struct world *world)
 {
     append_many(world, SURVIVOR, 1);
@@ -195,6 +202,11 @@ static enum status operate_allocate(struct world *world)
     return STATUS_OK;
 }
 
+static enum status operate_enqueue(struct world *world)
+{
+    return buffer_pool_enqueue(world->arena, 1, &world->wait, NULL);
+}
+
 static enum status operate_cancel(struct world *world)
 {
     uint32_t slot_index;
@@ -246,24 +258,27 @@ static enum status operate_maintain(struct world *world)
 }
 
 const struct scenario scenarios[] = {
-    {.name = "append-first", .prepare = prepare_nothing, .begin = begin_record, .operate = operate_append},
-    {.name = "append-plain", .prepare = prepare_open_batch, .begin = begin_second_record, .operate = operate_append},
-    {.name = "append-roll-over", .prepare = prepare_full_batch, .begin = begin_record, .operate = operate_append},
+    {.name = "append-first",
+     .prepare = prepare_nothing,
+     .begin = begin_record,
+     .operate = operate_append,
+     .has_rival = true},
+    {.name = "append-plain",
+     .prepare = prepare_open_batch,
+     .begin = begin_second_record,
+     .operate = operate_append,
+     .has_rival = true},
+    {.name = "append-roll-over",
+     .prepare = prepare_full_batch,
+     .begin = begin_record,
+     .operate = operate_append,
+     .has_rival = true},
     {.name = "append-chain",
      .prepare = prepare_open_batch,
      .begin = begin_chain_record,
      .operate = operate_append,
+     .has_rival = true,
      .may_be_exhausted = true},
-    {.name = "append-sealed-meanwhile",
-     .prepare = prepare_open_batch,
-     .begin = begin_second_record,
-     .operate = operate_append,
-     .is_quiet = true},
-    {.name = "append-first-sealed-meanwhile",
-     .prepare = prepare_nothing,
-     .begin = begin_record,
-     .operate = operate_append,
-     .is_quiet = true},
     {.name = "append-steals", .prepare = prepare_dead_holder, .begin = begin_record, .operate = operate_append},
     {.name = "allocate", .prepare = prepare_open_batch, .operate = operate_allocate, .may_be_exhausted = true},
     {.name = "append-exhausted",
@@ -278,6 +293,7 @@ const struct scenario scenarios[] = {
      .may_be_exhausted = true,
      .is_sender = true,
      .is_completing = true},
+    {.name = "enqueue", .prepare = prepare_exhausted, .operate = operate_enqueue},
     {.name = "cancel",
      .prepare = prepare_exhausted,
      .begin = begin_waiting,
@@ -301,6 +317,12 @@ const struct scenario scenarios[] = {
     {.name = "complete-chain",
      .prepare = prepare_chain,
      .begin = begin_completing_chain,
+     .operate = operate_complete,
+     .is_sender = true,
+     .is_completing = true},
+    {.name = "complete-for-a-waiter",
+     .prepare = prepare_queued_survivor,
+     .begin = begin_completing,
      .operate = operate_complete,
      .is_sender = true,
      .is_completing = true},

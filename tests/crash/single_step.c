@@ -5,7 +5,12 @@
  *   copy   one victim is stepped through its operation; after each instruction that changed the arena (or what has
  *          returned) the survivor works on a copy
  *   kill   the victim is killed (SIGKILL) after the instruction, and the survivor works in the same arena
- *   stop   the victim is stopped after the instruction; the survivor works beside it; then the victim goes on
+ *   stop   the victim is stopped after the instruction; the survivor appends and sends beside it; then the victim goes
+ *          on to its end
+ *   pass   the same, but the survivor only appends: what it sends, it sends when the victim has gone on
+ *   seal   the same, but the survivor only sends: batches are sealed, no lock is taken over
+ *   duel   a rival appends to the partition of the stopped victim, and is itself stopped, anywhere after it took the
+ *          lock over; then the victim goes on to its end, then the rival
  *
  * A limited run takes every n-th of the instructions that change something (`stop`: also of those just before them),
  * beginning with the PHASE-th. Prints one line per scenario: how many points, at how many of them the victim's record
@@ -13,6 +18,8 @@
  * processes may not be traced.
  */
 #include "harness.h"
+
+#include "base/point.h"
 
 #include <sched.h>
 #include <signal.h>
@@ -25,12 +32,21 @@
 
 enum { WATCHDOG_S = 20, TRIES_MAX = 4, EXIT_UNTRACEABLE = 77, PROBLEMS_MAX = 20, STEP_BUDGET = 12000 };
 
-enum mode { MODE_COPY, MODE_KILL, MODE_STOP };
-static const char *const mode_names[] = {"copy", "kill", "stop"};
+enum { RIVAL_INSTRUCTIONS_MAX = 1500, RIVAL_STOPS = 24 };
+
+enum mode { MODE_COPY, MODE_KILL, MODE_STOP, MODE_PASS, MODE_SEAL, MODE_DUEL, MODE_COUNT };
+static const char *const mode_names[MODE_COUNT] = {"copy", "kill", "stop", "pass", "seal", "duel"};
 
 /* ---- the victim ---- */
 
 enum step { STEP_MADE, STEP_OVER, STEP_DIED };
+
+_Noreturn static void operation_end(struct operation *operation, enum status status)
+{
+    *operation = (struct operation){.status = status, .is_over = true};
+    kill(getpid(), SIGSTOP);
+    _exit(0);
+}
 
 _Noreturn static void victim_run(struct world *world, const struct scenario *scenario)
 {
@@ -44,10 +60,23 @@ _Noreturn static void victim_run(struct world *world, const struct scenario *sce
         _exit(EXIT_UNTRACEABLE);
     }
     kill(getpid(), SIGSTOP); /* from here on stepped */
-    world->shared->victim_status = scenario->operate(world);
-    world->shared->is_victim_over = true;
-    kill(getpid(), SIGSTOP);
-    _exit(0);
+    operation_end(&world->shared->victim, scenario->operate(world));
+}
+
+static void stop_when_taken_over(const char *point)
+{
+    if (strcmp(point, "partition_taken_over") == 0) {
+        kill(getpid(), SIGSTOP);
+    }
+}
+
+_Noreturn static void rival_run(struct world *world)
+{
+    REQUIRE(arena_ensure_attached(world->arena, NULL) == STATUS_OK);
+    ledger_begin(&world->shared->ledger, RIVAL, VALUE_SIZE, &world->record);
+    point_hook = stop_when_taken_over;
+    REQUIRE(ptrace(PTRACE_TRACEME, 0, NULL, NULL) == 0);
+    operation_end(&world->shared->rival, world_append(world, RIVAL));
 }
 
 static enum step victim_wait(struct world *world, pid_t pid)
@@ -69,7 +98,6 @@ static enum step victim_wait(struct world *world, pid_t pid)
 
 static pid_t victim_start(struct world *world, const struct scenario *scenario)
 {
-    world->shared->is_victim_over = false;
     pid_t pid = fork();
     REQUIRE(pid >= 0);
     if (pid == 0) {
@@ -77,6 +105,19 @@ static pid_t victim_start(struct world *world, const struct scenario *scenario)
     }
     REQUIRE(victim_wait(world, pid) == STEP_OVER);
     REQUIRE(ptrace(PTRACE_SETOPTIONS, pid, NULL, PTRACE_O_EXITKILL) == 0);
+    world_note_start(world);
+    return pid;
+}
+
+/* Stops where it has taken the lock over; where it need not, at its end. */
+static pid_t rival_start(struct world *world)
+{
+    pid_t pid = fork();
+    REQUIRE(pid >= 0);
+    if (pid == 0) {
+        rival_run(world);
+    }
+    (void)victim_wait(world, pid);
     return pid;
 }
 
@@ -305,40 +346,86 @@ static void point_kill(struct world *world, const struct scenario *scenario, pid
     survivor_go_on(world, scenario);
 }
 
-static void victim_go_on(struct world *world, const struct scenario *scenario, pid_t pid)
+static void operation_go_on(struct world *world, const struct scenario *scenario, pid_t pid,
+                            const struct operation *operation)
 {
-    if (!world->shared->is_victim_over) {
+    if (!operation->is_over) {
         REQUIRE(ptrace(PTRACE_CONT, pid, NULL, NULL) == 0);
         (void)victim_wait(world, pid);
     }
-    enum status status = world->shared->victim_status;
-    bool is_well = status == STATUS_OK || (status == STATUS_EXHAUSTED && scenario->may_be_exhausted);
-    WORLD_EXPECT(world, world->shared->is_victim_over && is_well, "the victim went on and answered %s",
-                 status_name(status));
+    bool is_well = operation->status == STATUS_OK ||
+                   (operation->status == STATUS_EXHAUSTED && scenario->may_be_exhausted);
+    WORLD_EXPECT(world, operation->is_over && is_well, "who was stopped went on and answered %s",
+                 status_name(operation->status));
 }
 
-static void point_stop(struct world *world, const struct scenario *scenario, pid_t pid)
+static void point_stop(struct world *world, const struct scenario *scenario, unsigned beside, pid_t pid)
 {
     if (!scenario->is_alone) {
-        survivor_work_beside(world, scenario);
+        survivor_work_beside(world, beside);
     }
-    victim_go_on(world, scenario, pid);
+    operation_go_on(world, scenario, pid, &world->shared->victim);
+    if (!scenario->is_alone) {
+        check_queue(world);
+    }
     point_kill(world, scenario, pid);
 }
 
-/* False when the operation was over before. */
-static bool point_check_own(const struct scenario *scenario, enum mode mode, uint64_t instruction,
+static void point_duel(struct world *world, const struct scenario *scenario, uint64_t rival_instruction, pid_t pid)
+{
+    uint64_t victim_instruction = world->instruction;
+    pid_t rival = rival_start(world);
+    if (!world->shared->rival.is_over) {
+        (void)victim_step_many(world, rival, rival_instruction);
+    }
+    world->instruction = victim_instruction;
+    operation_go_on(world, scenario, pid, &world->shared->victim);
+    operation_go_on(world, scenario, rival, &world->shared->rival);
+    victim_kill(rival);
+    point_kill(world, scenario, pid);
+    WORLD_EXPECT(world, world->problem_count == 0, "the rival was stopped after %llu instructions",
+                 (unsigned long long)rival_instruction);
+}
+
+/* A place of a run: where the victim stops, and in a duel where the rival does. */
+struct place {
+    uint64_t instruction;
+    uint64_t rival_instruction;
+};
+
+static void point_check(struct world *world, const struct scenario *scenario, enum mode mode,
+                        const struct place *place, pid_t pid)
+{
+    switch (mode) {
+    case MODE_KILL:
+        point_kill(world, scenario, pid);
+        break;
+    case MODE_DUEL:
+        point_duel(world, scenario, place->rival_instruction, pid);
+        break;
+    case MODE_PASS:
+        point_stop(world, scenario, BESIDE_APPEND, pid);
+        break;
+    case MODE_SEAL:
+        point_stop(world, scenario, BESIDE_SEND, pid);
+        break;
+    default:
+        point_stop(world, scenario, BESIDE_APPEND | BESIDE_SEND, pid);
+        break;
+    }
+}
+
+static void point_check_own(const struct scenario *scenario, enum mode mode, const struct place *place,
                             struct summary *summary)
 {
     struct world world;
-    bool is_over = false;
-    for (int tries = 0; tries < TRIES_MAX; tries++) {
+    for (int tries = 1;; tries++) {
         alarm(WATCHDOG_S);
         world_begin(&world, scenario, mode);
         pid_t pid = victim_start(&world, scenario);
-        is_over = victim_step_many(&world, pid, instruction) == STEP_OVER;
-        (mode == MODE_KILL ? point_kill : point_stop)(&world, scenario, pid);
-        if (!is_too_slow(&world) || tries == TRIES_MAX - 1) {
+        (void)victim_step_many(&world, pid, place->instruction);
+        point_check(&world, scenario, mode, place, pid);
+        if (!is_too_slow(&world) || tries == TRIES_MAX) {
             break;
         }
         world_free(&world);
@@ -346,7 +433,6 @@ static bool point_check_own(const struct scenario *scenario, enum mode mode, uin
     check_delay(&world);
     summary_add(summary, &world);
     world_free(&world);
-    return !is_over;
 }
 
 /* Each instruction costs its way there again, so long operations get fewer points. */
@@ -360,22 +446,52 @@ static struct chosen chosen_within_budget(const struct chosen *chosen, uint64_t 
     return fewer;
 }
 
+static void run_every_instruction(const struct scenario *scenario, enum mode mode, uint64_t instruction_count,
+                                  struct summary *summary)
+{
+    for (uint64_t i = 0; i <= instruction_count && summary->problem_count < PROBLEMS_MAX; i++) {
+        point_check_own(scenario, mode, &(struct place){.instruction = i}, summary);
+    }
+}
+
+/* Stopped behind a change, or just before it. */
+static void run_changes(const struct scenario *scenario, enum mode mode, const struct chosen *chosen,
+                        const struct changes *changes, struct summary *summary)
+{
+    for (uint32_t i = 0; i < changes->count && summary->problem_count < PROBLEMS_MAX; i++) {
+        uint64_t instruction = changes->instructions[i];
+        bool is_before = mode != MODE_KILL && instruction > 0 && (i / 2 + chosen->phase) % 2 == 0;
+        if (point_is_chosen(chosen, i, changes->count)) {
+            point_check_own(scenario, mode, &(struct place){.instruction = instruction - is_before}, summary);
+        }
+    }
+}
+
+/* Victim behind each chosen change, rival at places spread over its way, shifted from one change to the next. */
+static void run_duels(const struct scenario *scenario, const struct chosen *chosen, const struct changes *changes,
+                      struct summary *summary)
+{
+    uint32_t stops = chosen->point_count == 0 ? RIVAL_STOPS : 2;
+    for (uint32_t i = 0; i < changes->count * stops && summary->problem_count < PROBLEMS_MAX; i++) {
+        uint32_t stop = (i % stops * (RIVAL_INSTRUCTIONS_MAX / stops) + i * 37 + chosen->phase * 61) %
+                        RIVAL_INSTRUCTIONS_MAX;
+        if (point_is_chosen(chosen, i / stops, changes->count)) {
+            struct place place = {.instruction = changes->instructions[i / stops], .rival_instruction = stop};
+            point_check_own(scenario, MODE_DUEL, &place, summary);
+        }
+    }
+}
+
 static void run_own(const struct scenario *scenario, enum mode mode, const struct chosen *chosen,
                     const struct changes *changes, uint64_t instruction_count, struct summary *summary)
 {
-    if (chosen->point_count == 0) {
-        for (uint64_t i = 0; i <= instruction_count && summary->problem_count < PROBLEMS_MAX; i++) {
-            (void)point_check_own(scenario, mode, i, summary);
-        }
-        return;
-    }
     struct chosen fewer = chosen_within_budget(chosen, instruction_count);
-    for (uint32_t i = 0; i < changes->count && summary->problem_count < PROBLEMS_MAX; i++) {
-        uint64_t instruction = changes->instructions[i];
-        if (point_is_chosen(&fewer, i, changes->count)) {
-            bool just_before = mode == MODE_STOP && instruction > 0 && (i / 2 + chosen->phase) % 2 == 0;
-            (void)point_check_own(scenario, mode, instruction - just_before, summary);
-        }
+    if (mode == MODE_DUEL) {
+        run_duels(scenario, &fewer, changes, summary);
+    } else if (chosen->point_count == 0) {
+        run_every_instruction(scenario, mode, instruction_count, summary);
+    } else {
+        run_changes(scenario, mode, &fewer, changes, summary);
     }
 }
 
@@ -396,8 +512,11 @@ static uint32_t run_scenario(const struct scenario *scenario, enum mode mode, co
     return summary.problem_count;
 }
 
-static bool is_wanted(const struct scenario *scenario, int name_count, char **names)
+static bool is_wanted(const struct scenario *scenario, enum mode mode, int name_count, char **names)
 {
+    if (mode == MODE_DUEL && !scenario->has_rival) {
+        return false;
+    }
     for (int i = 0; i < name_count; i++) {
         if (strcmp(scenario->name, names[i]) == 0) {
             return true;
@@ -408,7 +527,7 @@ static bool is_wanted(const struct scenario *scenario, int name_count, char **na
 
 static enum mode mode_named(const char *name)
 {
-    for (uint32_t mode = MODE_COPY; mode <= MODE_STOP; mode++) {
+    for (uint32_t mode = MODE_COPY; mode < MODE_COUNT; mode++) {
         if (strcmp(name, mode_names[mode]) == 0) {
             return (enum mode)mode;
         }
@@ -429,7 +548,7 @@ static void stay_on_one_cpu(void)
 int main(int argc, char **argv)
 {
     if (argc < 4) {
-        fprintf(stderr, "single_step copy|kill|stop POINT_COUNT PHASE [SCENARIO ...]\n");
+        fprintf(stderr, "single_step copy|kill|stop|pass|seal|duel POINT_COUNT PHASE [SCENARIO ...]\n");
         return 2;
     }
     enum mode mode = mode_named(argv[1]);
@@ -439,7 +558,7 @@ int main(int argc, char **argv)
     uint32_t run_count = 0;
     stay_on_one_cpu();
     for (uint32_t i = 0; i < scenario_count; i++) {
-        if (is_wanted(&scenarios[i], argc - 4, argv + 4)) {
+        if (is_wanted(&scenarios[i], mode, argc - 4, argv + 4)) {
             problem_count += run_scenario(&scenarios[i], mode, &chosen);
             run_count++;
         }
