@@ -30,7 +30,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { WATCHDOG_S = 20, TRIES_MAX = 4, EXIT_UNTRACEABLE = 77, PROBLEMS_MAX = 20, STEP_BUDGET = 12000 };
+enum { WATCHDOG_S = 20, TRIES_MAX = 4, EXIT_UNTRACEABLE = 77, PROBLEMS_MAX = 20, STEP_BUDGET = 8000 };
 
 enum { RIVAL_INSTRUCTIONS_MAX = 1500, RIVAL_STOPS = 24 };
 
@@ -439,7 +439,7 @@ static void point_check_own(const struct scenario *scenario, enum mode mode, con
 static struct chosen chosen_within_budget(const struct chosen *chosen, uint64_t instruction_count)
 {
     struct chosen fewer = *chosen;
-    uint64_t affordable = 2 + STEP_BUDGET / (instruction_count + 1);
+    uint64_t affordable = 1 + STEP_BUDGET / (instruction_count + 1);
     if (fewer.point_count > affordable) {
         fewer.point_count = (uint32_t)affordable;
     }
@@ -512,9 +512,23 @@ static uint32_t run_scenario(const struct scenario *scenario, enum mode mode, co
     return summary.problem_count;
 }
 
+/* What cannot be overtaken in this mode is the same as in mode stop. */
+static bool has_meaning(const struct scenario *scenario, enum mode mode)
+{
+    switch (mode) {
+    case MODE_PASS:
+    case MODE_SEAL:
+        return !scenario->is_sender && !scenario->is_attaching;
+    case MODE_DUEL:
+        return scenario->has_rival;
+    default:
+        return true;
+    }
+}
+
 static bool is_wanted(const struct scenario *scenario, enum mode mode, int name_count, char **names)
 {
-    if (mode == MODE_DUEL && !scenario->has_rival) {
+    if (!has_meaning(scenario, mode)) {
         return false;
     }
     for (int i = 0; i < name_count; i++) {
