@@ -18,7 +18,7 @@ import os
 import shlex
 import shutil
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,7 +88,7 @@ def layer_sources(layer: str) -> list[Path]:
 @functools.cache
 def _surroundings() -> bytes:
     """What every object depends on besides its own source and flags: the compiler and all headers."""
-    headers = sorted([*(ROOT / "native").rglob("*.h"), *TESTS.rglob("*.h")])
+    headers = sorted([*(ROOT / "native").rglob("*.h"), *(ROOT / "tests").rglob("*.h")])
     version = subprocess.run([*compiler(), "--version"], capture_output=True, check=True).stdout
     return version + b"".join(str(path.relative_to(ROOT)).encode() + path.read_bytes() for path in headers)
 
@@ -138,12 +138,26 @@ def build_library(layer: str, variant: Variant) -> Path:
     return _make(CACHE / variant.name / f"{layer}-{key}.a", ["ar", "rcs"], objects)
 
 
+def link(name: str, parts: Sequence[Path], variant: Variant) -> Path:
+    """Links objects and libraries to a program, or finds it linked."""
+    key = _key(path.name.encode() for path in parts)
+    return _make(CACHE / variant.name / f"{name}-{key}", [*compiler(), *LANGUAGE_FLAGS, *variant.flags, "-o"], parts)
+
+
 def build_program(test: Path, variant: Variant) -> Path:
     """Compiles a test file and links it with its layers, or finds it built."""
     parts = [build_object(test, variant), *(build_library(layer, variant) for layer in layers_of(test))]
-    key = _key(path.name.encode() for path in parts)
-    target = CACHE / variant.name / f"{test.parent.name}-{test.stem}-{key}"
-    return _make(target, [*compiler(), *LANGUAGE_FLAGS, *variant.flags, "-o"], parts)
+    return link(f"{test.parent.name}-{test.stem}", parts, variant)
+
+
+def build_tool(name: str, sources: Iterable[Path], variant: Variant, stand_ins: Mapping[Path, Path]) -> Path:
+    """Compiles the files of a program and links them with the whole core, or finds it built.
+
+    `stand_ins` maps files of the core to others that are compiled in their place.
+    """
+    core = (source for layer in LAYERS for source in layer_sources(layer))
+    files = [*sources, *(stand_ins.get(source, source) for source in core)]
+    return link(name, [build_object(source, variant) for source in files], variant)
 
 
 def _build_probe(variant: Variant) -> Path:

@@ -1,0 +1,645 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "harness.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "shm/lock.h"
+#include "shm/process.h"
+#include "shm/registry.h"
+#include "shm/sender_half.h"
+#include "shm/verify.h"
+
+enum { QUEUE_ROUNDS_MAX = 8, FINDINGS_MAX = 4, WIRE_SIZE_MAX = SLOT_COUNT * BATCH_SIZE };
+
+static const struct geometry GEOMETRY = {
+    .buffer_memory = SLOT_COUNT * BATCH_SIZE,
+    .batch_size = BATCH_SIZE,
+    .slot_stride = PAGE_SIZE_BYTES,
+    .slot_count = SLOT_COUNT,
+    .process_count = 6,
+    .waiter_count = 4,
+    .topic_count = 2,
+    .partition_count = 2,
+    .name_heap_size = 256,
+    .completion_count = 64,
+    .oversized_slot_count_max = 4,
+    .record_size_max = 4 * BATCH_SIZE,
+};
+
+void world_report(struct world *world, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    fprintf(stderr, "%s, %s, instruction %llu: ", world->scenario_name, world->mode_name,
+            (unsigned long long)world->instruction);
+    vfprintf(stderr, format, arguments);
+    fputc('\n', stderr);
+    va_end(arguments);
+    world->problem_count++;
+}
+
+/* ---- how long each operation takes ---- */
+
+static uint64_t now_ns(void)
+{
+    return clock_now_ns(&(struct clock){.is_manual = false});
+}
+
+static void delay_note(struct world *world, const char *operation, uint64_t since_ns)
+{
+    uint64_t ns = now_ns() - since_ns;
+    if (ns > world->delay.ns) {
+        world->delay = (struct delay){.ns = ns, .operation = operation};
+    }
+}
+
+#define TIMED(world, operation, call)                       \
+    do {                                                    \
+        uint64_t timed_since_ns = now_ns();                 \
+        call;                                               \
+        delay_note(world, operation, timed_since_ns);       \
+    } while (0)
+
+/* ---- producers ---- */
+
+enum status world_try_append(struct world *world, enum producer_name producer, struct reservation *reservation)
+{
+    struct measured_record *measured = &world->record.measured;
+    struct append_result result;
+    enum status status = accumulator_measure(world->accumulator, &measured->record, &measured->size);
+    REQUIRE(status == STATUS_OK);
+    TIMED(world, "append", status = accumulator_append(world->accumulator, VICTIM_PARTITION, measured, 1, reservation,
+                                                       &result));
+    if (status == STATUS_OK) {
+        struct record_token token = {.seq = result.first.seq,
+                                     .partition_index = VICTIM_PARTITION,
+                                     .slot_index = result.first.slot_index,
+                                     .record_index = result.first.record_index};
+        ledger_return(&world->shared->ledger, producer, &token);
+    }
+    world->need = result.need;
+    return status;
+}
+
+static void world_send_once(struct world *world);
+
+/* OK: `slots` are ours. The sender's own appends make room by sending. */
+static enum status world_wait_in_queue(struct world *world, uint32_t *slots)
+{
+    enum status status;
+    for (int round = 0; round < QUEUE_ROUNDS_MAX; round++) {
+        if (buffer_pool_poll(world->arena, &world->wait) == STATUS_OK) {
+            break;
+        }
+        if (world->accumulator->sender != NULL) {
+            world_send_once(world);
+        }
+        TIMED(world, "help", buffer_pool_help(world->arena, NULL));
+    }
+    TIMED(world, "cancel", status = buffer_pool_cancel(world->arena, &world->wait, NULL));
+    if (status == STATUS_OK) {
+        TIMED(world, "take", status = buffer_pool_take(world->arena, &world->wait, slots));
+    }
+    return status;
+}
+
+enum status world_append(struct world *world, enum producer_name producer)
+{
+    uint32_t slots[SLOT_COUNT];
+    enum status status = world_try_append(world, producer, NULL);
+    if (status == STATUS_EXHAUSTED) {
+        uint32_t need = world->need;
+        TIMED(world, "enqueue", status = buffer_pool_enqueue(world->arena, need, &world->wait, NULL));
+        REQUIRE(status == STATUS_OK);
+        status = world_wait_in_queue(world, slots);
+        if (status == STATUS_OK) {
+            struct reservation reservation = {.slots = slots, .count = need};
+            status = world_try_append(world, producer, &reservation);
+        }
+    }
+    if (status == STATUS_EXHAUSTED) {
+        ledger_withdraw(&world->shared->ledger, producer);
+    }
+    return status;
+}
+
+enum status world_append_new(struct world *world, enum producer_name producer, uint32_t value_size)
+{
+    ledger_begin(&world->shared->ledger, producer, value_size, &world->record);
+    return world_append(world, producer);
+}
+
+/* ---- sender ---- */
+
+void world_become_sender(struct world *world)
+{
+    struct error error = {0};
+    enum status status;
+    TIMED(world, "become sender", status = accumulator_become_sender(world->accumulator, &error));
+    WORLD_EXPECT(world, status == STATUS_OK, "the survivor cannot become the sender: %s", error.message);
+    REQUIRE(status == STATUS_OK);
+}
+
+void world_drain(struct world *world)
+{
+    uint32_t partitions[2], ready_count, seen;
+    uint64_t next_check_ns;
+    const struct ready_options ready = {.now_ns = arena_now_ns(world->arena), .is_everything_ready = true};
+    TIMED(world, "ready", ready_count = accumulator_ready(world->accumulator, &ready, partitions, 2, &next_check_ns));
+    const struct drain_options drain = {.now_ns = ready.now_ns, .size_max = 1 << 20, .in_flight_max = 5};
+    TIMED(world, "drain", world->drained_count = accumulator_drain(world->accumulator, &drain, partitions, ready_count,
+                                                                   world->drained, &seen));
+}
+
+void world_complete(struct world *world)
+{
+    for (uint32_t i = 0; i < world->drained_count; i++) {
+        const struct drained_batch *batch = &world->drained[i];
+        const struct batch_outcome outcome = {.result = RESULT_SUCCEEDED, .base_offset = 7, .log_append_time_ms = -1};
+        enum status status;
+        TIMED(world, "complete", status = accumulator_complete(world->accumulator, batch->slot_index, batch->seq,
+                                                               &outcome, NULL));
+        WORLD_EXPECT(world, status == STATUS_OK, "a drained batch cannot be completed: %s", status_name(status));
+    }
+    world->drained_count = 0;
+}
+
+static uint32_t batch_wire_bytes(const struct world *world, const struct drained_batch *batch, uint8_t *bytes)
+{
+    uint32_t slots[SLOT_COUNT];
+    uint32_t count = slot_chain_walk(world->arena, batch->slot_index, slots, SLOT_COUNT);
+    uint32_t size = 0;
+    for (uint32_t i = 0; i < count && size < batch->size; i++) {
+        uint32_t rest = batch->size - size;
+        uint32_t used = rest < BATCH_SIZE ? rest : BATCH_SIZE;
+        memcpy(bytes + size, arena_slot_data(world->arena, slots[i]), used);
+        size += used;
+    }
+    return size;
+}
+
+/* What was drained is noted as delivered. */
+static void world_deliver(struct world *world)
+{
+    uint8_t bytes[WIRE_SIZE_MAX];
+    char problem[PROBLEM_SIZE];
+    for (uint32_t i = 0; i < world->drained_count; i++) {
+        const struct drained_batch *batch = &world->drained[i];
+        uint32_t size = batch_wire_bytes(world, batch, bytes);
+        if (size != batch->size) {
+            world_report(world, "a batch of %u bytes has a chain of %u", batch->size, size);
+        } else if (!ledger_deliver(&world->shared->ledger, batch->seq, bytes, size, problem)) {
+            world_report(world, "%s", problem);
+        }
+        WORLD_EXPECT(world, world->next_base_sequence < 0 || batch->base_sequence == world->next_base_sequence,
+                     "a batch begins with sequence %d, expected %lld", batch->base_sequence,
+                     (long long)world->next_base_sequence);
+        world->next_base_sequence = batch->base_sequence + (int64_t)batch->record_count;
+    }
+}
+
+static void world_send_once(struct world *world)
+{
+    world_drain(world);
+    world_deliver(world);
+    world_complete(world);
+}
+
+static void world_send_everything(struct world *world)
+{
+    do {
+        world_drain(world);
+        world_deliver(world);
+        if (world->drained_count == 0) {
+            return;
+        }
+        world_complete(world);
+    } while (world->problem_count == 0);
+}
+
+/* ---- what must hold ---- */
+
+bool victim_holds_pool_lock(const struct world *world)
+{
+    uint32_t owner = lock_word_owner(load_acquire_u64(&world->arena->globals->pool_lock));
+    return owner != 0 && owner != world->arena->owner;
+}
+
+uint32_t world_count_slots(const struct world *world, enum slot_state state)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < SLOT_COUNT; i++) {
+        count += slot_word_state(load_acquire_u64(&world->arena->slots[i].word)) == state;
+    }
+    return count;
+}
+
+static void check_results(struct world *world)
+{
+    for (uint32_t producer = 0; producer < PRODUCER_COUNT; producer++) {
+        const struct ledger_producer *entry = &world->shared->ledger.producers[producer];
+        for (uint32_t sequence = 0; sequence < entry->returned_count; sequence++) {
+            struct completion completion = {0};
+            enum status status = completion_find(world->arena, &entry->tokens[sequence], &completion);
+            WORLD_EXPECT(world, status == STATUS_OK && completion.result == RESULT_SUCCEEDED,
+                         "the result of record %u of producer %u is %s, %d", sequence, producer, status_name(status),
+                         (int)completion.result);
+        }
+    }
+}
+
+static void check_arena(struct world *world)
+{
+    struct finding findings[FINDINGS_MAX];
+    const struct verify_options options = {.depth = VERIFY_DEEP, .is_idle = true};
+    for (uint32_t i = 0; i < SLOT_COUNT; i++) {
+        uint64_t word = load_acquire_u64(&world->arena->slots[i].word);
+        WORLD_EXPECT(world, slot_word_state(word) == SLOT_FREE, "slot %u leaked: state %d", i,
+                     (int)slot_word_state(word));
+        WORLD_EXPECT(world, slot_word_generation(word) + 1 != world->first_generations[i],
+                     "slot %u became free in the generation it was used in", i);
+    }
+    uint64_t lock = load_acquire_u64(&world->arena->partitions[VICTIM_PARTITION].lock);
+    WORLD_EXPECT(world, lock_word_acquisition(lock) >= world->first_acquisition + 2,
+                 "the partition's lock counts its acquisitions backwards");
+    uint32_t count = verify(world->arena, &options, findings, FINDINGS_MAX);
+    for (uint32_t i = 0; i < count && i < FINDINGS_MAX; i++) {
+        world_report(world, "verify: slot %d: %s", (int)findings[i].slot_index, findings[i].text);
+    }
+    WORLD_EXPECT(world, !arena_is_poisoned(world->arena), "the arena is poisoned");
+}
+
+static void survivor_append(struct world *world)
+{
+    enum status status = world_append_new(world, SURVIVOR, VALUE_SIZE);
+    WORLD_EXPECT(world, status == STATUS_OK, "the survivor's append answered %s", status_name(status));
+}
+
+/* The survivor waited while the victim was at work: what it waits for comes, and can be used. */
+static void survivor_leave_queue(struct world *world)
+{
+    uint32_t slots[SLOT_COUNT];
+    enum status status = world_wait_in_queue(world, slots);
+    WORLD_EXPECT(world, status == STATUS_OK, "the survivor waited, helped, and got %s", status_name(status));
+    if (status == STATUS_OK) {
+        buffer_pool_give_back(world->arena, slots, world->wait.need, NULL);
+    }
+    world->is_queued = false;
+}
+
+void survivor_go_on(struct world *world, const struct scenario *scenario)
+{
+    char problem[PROBLEM_SIZE];
+    if (world->accumulator->sender == NULL) {
+        world_become_sender(world);
+    }
+    world_complete(world);
+    if (world->is_queued) {
+        survivor_leave_queue(world);
+    }
+    survivor_append(world);
+    world_send_everything(world);
+    survivor_append(world);
+    world_send_everything(world);
+    TIMED(world, "maintain", accumulator_maintain(world->accumulator, NULL));
+    world_send_everything(world);
+    WORLD_EXPECT(world, ledger_check(&world->shared->ledger, scenario->is_completing, problem), "%s", problem);
+    check_results(world);
+    check_arena(world);
+}
+
+/* ---- beside a stopped victim ---- */
+
+/* One try; EXHAUSTED is an answer here. */
+static enum status survivor_try_append(struct world *world)
+{
+    ledger_begin(&world->shared->ledger, SURVIVOR, VALUE_SIZE, &world->record);
+    enum status status = world_try_append(world, SURVIVOR, NULL);
+    WORLD_EXPECT(world, status == STATUS_OK || status == STATUS_EXHAUSTED, "an append answered %s",
+                 status_name(status));
+    if (status != STATUS_OK) {
+        ledger_withdraw(&world->shared->ledger, SURVIVOR);
+    }
+    return status;
+}
+
+/* Somebody else needs the pool lock, which a living process holds: it waits. Then it dies waiting. */
+static void check_pool_lock_is_kept(struct world *world)
+{
+    const struct timespec two_slices = {.tv_nsec = (long)(LOCK_SLICE_NS * 5 / 2)};
+    uint32_t owner = lock_word_owner(load_acquire_u64(&world->arena->globals->pool_lock));
+    pid_t pid = fork();
+    REQUIRE(pid >= 0);
+    if (pid == 0) {
+        REQUIRE(arena_ensure_attached(world->arena, NULL) == STATUS_OK);
+        buffer_pool_help(world->arena, NULL);
+        _exit(0);
+    }
+    nanosleep(&two_slices, NULL);
+    kill(pid, SIGKILL);
+    REQUIRE(waitpid(pid, NULL, 0) == pid);
+    WORLD_EXPECT(world, lock_word_owner(load_acquire_u64(&world->arena->globals->pool_lock)) == owner,
+                 "the pool lock was taken from a living process");
+}
+
+void check_queue(struct world *world)
+{
+    uint32_t waiting = 0;
+    for (uint32_t i = 0; i < world->arena->geometry.waiter_count; i++) {
+        waiting += waiter_word_state(load_acquire_u64(&world->arena->waiters[i].word)) == WAITER_WAIT;
+    }
+    WORLD_EXPECT(world, waiting == 0 || world_count_slots(world, SLOT_FREE) == 0,
+                 "%u wait while %u slots are free", waiting, world_count_slots(world, SLOT_FREE));
+}
+
+static bool pool_has_room(const struct world *world)
+{
+    return world_count_slots(world, SLOT_FREE) > 0 && load_acquire_u32(&world->arena->globals->waiting_count) == 0;
+}
+
+static void survivor_try_allocate(struct world *world)
+{
+    uint32_t slot_index;
+    enum status status;
+    TIMED(world, "allocate", status = buffer_pool_try_allocate(world->arena, &slot_index));
+    WORLD_EXPECT(world, status == STATUS_OK, "%u slots are free and none can be had",
+                 world_count_slots(world, SLOT_FREE));
+    if (status == STATUS_OK) {
+        TIMED(world, "give back", buffer_pool_give_back(world->arena, &slot_index, 1, NULL));
+    }
+}
+
+static void survivor_append_beside(struct world *world)
+{
+    bool has_room = !victim_holds_pool_lock(world) && pool_has_room(world);
+    enum status status = survivor_try_append(world);
+    WORLD_EXPECT(world, status == STATUS_OK || !has_room, "slots are free and an append answered %s",
+                 status_name(status));
+}
+
+/* Freeing needs the pool lock only while somebody waits. */
+static void survivor_send_beside(struct world *world)
+{
+    bool may_free = !victim_holds_pool_lock(world) || load_acquire_u32(&world->arena->globals->waiting_count) == 0;
+    world_drain(world);
+    world_deliver(world);
+    if (may_free) {
+        world_complete(world);
+    }
+}
+
+void survivor_work_beside(struct world *world, unsigned beside)
+{
+    if (victim_holds_pool_lock(world)) {
+        check_pool_lock_is_kept(world);
+    }
+    if ((beside & BESIDE_APPEND) != 0) {
+        survivor_append_beside(world);
+    }
+    if ((beside & BESIDE_SEND) != 0 && world->accumulator->sender != NULL) {
+        survivor_send_beside(world);
+    }
+    if ((beside & BESIDE_APPEND) != 0) {
+        survivor_append_beside(world);
+    }
+    if (!victim_holds_pool_lock(world) && pool_has_room(world)) {
+        survivor_try_allocate(world);
+    }
+}
+
+/* ---- the world ---- */
+
+static int open_again(int descriptor)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", descriptor);
+    int again = open(path, O_RDWR | O_CLOEXEC);
+    REQUIRE(again >= 0);
+    return again;
+}
+
+static void world_adopt(struct world *world, struct arena *arena)
+{
+    world->arena = arena;
+    REQUIRE(accumulator_open(arena, &world->accumulator, NULL) == STATUS_OK);
+}
+
+void world_attach(struct world *world)
+{
+    struct error error = {0};
+    struct arena *arena;
+    enum status status = arena_attach(open_again(world->descriptor), open_again(world->descriptor), &arena, &error);
+    if (status != STATUS_OK) {
+        world_report(world, "the arena cannot be attached: %s", error.message);
+        abort();
+    }
+    world_adopt(world, arena);
+}
+
+static void world_leave(struct world *world)
+{
+    if (world->accumulator != NULL) {
+        accumulator_close(world->accumulator);
+        arena_detach(world->arena);
+    }
+    world->accumulator = NULL;
+    world->arena = NULL;
+}
+
+static void world_create_arena(struct world *world)
+{
+    struct error error = {0};
+    struct arena *arena;
+    struct registry *registry;
+    uint32_t topic_index, partition_index;
+    int map_descriptor = open_again(world->descriptor);
+    enum status status = arena_create(map_descriptor, open_again(world->descriptor), &GEOMETRY, NULL, 0, &arena, &error);
+    REQUIRE(status == STATUS_OK);
+    REQUIRE(registry_open(arena, &registry, &error) == STATUS_OK);
+    REQUIRE(registry_topic(registry, "crash", 5, &topic_index) == STATUS_OK);
+    REQUIRE(registry_partition(registry, topic_index, 0, &partition_index) == STATUS_OK);
+    REQUIRE(partition_index == VICTIM_PARTITION);
+    registry_close(registry);
+    world_adopt(world, arena);
+    accumulator_set_producer_id(world->accumulator, 1000, 3);
+}
+
+static void *map_shared(int descriptor, uint64_t size)
+{
+    void *bytes = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | (descriptor < 0 ? MAP_ANONYMOUS : 0),
+                       descriptor, 0);
+    REQUIRE(bytes != MAP_FAILED);
+    return bytes;
+}
+
+void world_new(struct world *world, const struct scenario *scenario)
+{
+    world->descriptor = memfd_create("crash", MFD_CLOEXEC);
+    REQUIRE(world->descriptor >= 0);
+    world->shared = map_shared(-1, sizeof *world->shared);
+    world->scenario_name = scenario->name;
+    world->next_base_sequence = scenario->is_completing ? -1 : 0;
+    world_create_arena(world);
+    world->size = world->arena->size;
+    world->bytes = map_shared(world->descriptor, world->size);
+    scenario->prepare(world);
+    if (scenario->is_alone) {
+        world_leave(world);
+    } else if (!scenario->is_sender && world->accumulator->sender == NULL) {
+        world_become_sender(world);
+    }
+}
+
+void world_note_start(struct world *world)
+{
+    if (world->arena == NULL) {
+        return;
+    }
+    world->first_acquisition =
+        lock_word_acquisition(load_acquire_u64(&world->arena->partitions[VICTIM_PARTITION].lock));
+    for (uint32_t i = 0; i < SLOT_COUNT; i++) {
+        uint64_t word = load_acquire_u64(&world->arena->slots[i].word);
+        world->first_generations[i] = slot_word_state(word) == SLOT_FREE ? 0 : slot_word_generation(word) + 1;
+    }
+}
+
+void world_free(struct world *world)
+{
+    world_leave(world);
+    munmap(world->bytes, world->size);
+    munmap(world->shared, sizeof *world->shared);
+    close(world->descriptor);
+}
+
+void world_let_die(struct world *world, void (*act)(struct world *world))
+{
+    pid_t pid = fork();
+    REQUIRE(pid >= 0);
+    if (pid == 0) {
+        REQUIRE(arena_ensure_attached(world->arena, NULL) == STATUS_OK);
+        act(world);
+        _exit(0);
+    }
+    int status;
+    REQUIRE(waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+/* ---- the twin ---- */
+
+struct twin {
+    int descriptor;
+    uint8_t *bytes;
+    struct arena *arena; /* the world's handle on other bytes; NULL where the survivor attaches anew */
+    struct shared *shared;
+    uint64_t size;
+};
+
+static void *moved(const struct arena *arena, const void *pointer, uint8_t *base)
+{
+    return base + ((const uint8_t *)pointer - arena->base);
+}
+
+static void arena_move(struct arena *arena, uint8_t *base)
+{
+    arena->superblock = moved(arena, arena->superblock, base);
+    arena->globals = moved(arena, arena->globals, base);
+    arena->processes = moved(arena, arena->processes, base);
+    arena->waiters = moved(arena, arena->waiters, base);
+    arena->topics = moved(arena, arena->topics, base);
+    arena->partitions = moved(arena, arena->partitions, base);
+    arena->names = moved(arena, arena->names, base);
+    arena->free_hints = moved(arena, arena->free_hints, base);
+    arena->news_hints = moved(arena, arena->news_hints, base);
+    arena->slots = moved(arena, arena->slots, base);
+    arena->completions = moved(arena, arena->completions, base);
+    arena->counters = moved(arena, arena->counters, base);
+    arena->error_log = moved(arena, arena->error_log, base);
+    arena->slot_data = moved(arena, arena->slot_data, base);
+    arena->me = moved(arena, arena->me, base);
+    arena->base = base;
+}
+
+/* The survivor is attached to the copy as it is to the arena: the same entry, its bytes locked. */
+static struct arena *twin_arena(const struct world *world, struct twin *twin)
+{
+    struct arena *arena = malloc(sizeof *arena);
+    REQUIRE(arena != NULL);
+    *arena = *world->arena;
+    arena_move(arena, twin->bytes);
+    arena->map_descriptor = twin->descriptor;
+    arena->lock_descriptor = open_again(twin->descriptor);
+    arena->next_attached = NULL;
+    arena->chain_scratch = calloc(arena->chain_slot_count_max, sizeof *arena->chain_scratch);
+    int64_t mine = PROCESS_LOCK_START + (int64_t)arena->entry_index;
+    REQUIRE(byte_lock_try(arena->lock_descriptor, ATTACH_LOCK_BYTE, BYTE_SHARED, NULL) == STATUS_OK);
+    REQUIRE(byte_lock_try(arena->lock_descriptor, mine, BYTE_EXCLUSIVE, NULL) == STATUS_OK);
+    return arena;
+}
+
+struct twin *twin_new(struct world *world)
+{
+    struct twin *twin = calloc(1, sizeof *twin);
+    REQUIRE(twin != NULL);
+    twin->size = world->size;
+    twin->descriptor = memfd_create("twin", MFD_CLOEXEC);
+    REQUIRE(twin->descriptor >= 0 && ftruncate(twin->descriptor, (off_t)world->size) == 0);
+    twin->bytes = map_shared(twin->descriptor, world->size);
+    twin->shared = malloc(sizeof *twin->shared);
+    REQUIRE(twin->shared != NULL);
+    twin->arena = world->arena == NULL ? NULL : twin_arena(world, twin);
+    return twin;
+}
+
+void twin_free(struct twin *twin)
+{
+    if (twin->arena != NULL) {
+        close(twin->arena->lock_descriptor);
+        free(twin->arena->chain_scratch);
+        free(twin->arena);
+    }
+    munmap(twin->bytes, twin->size);
+    close(twin->descriptor);
+    free(twin->shared);
+    free(twin);
+}
+
+void twin_become(struct twin *twin, const struct scenario *scenario, const uint8_t *before, const struct world *world,
+                 struct world *copy)
+{
+    *copy = *world;
+    *twin->shared = *world->shared;
+    copy->shared = twin->shared;
+    copy->bytes = twin->bytes;
+    copy->descriptor = twin->descriptor;
+    copy->delay = (struct delay){0};
+    copy->problem_count = 0;
+    memcpy(twin->bytes, before, twin->size);
+    if (twin->arena != NULL) {
+        world_adopt(copy, twin->arena);
+        if (!scenario->is_sender) {
+            world_become_sender(copy);
+        }
+    }
+    memcpy(twin->bytes, world->bytes, twin->size);
+    if (twin->arena == NULL) {
+        world_attach(copy);
+    }
+}
+
+void twin_leave(struct twin *twin, struct world *copy)
+{
+    if (twin->arena == NULL) {
+        world_leave(copy);
+    } else {
+        accumulator_close(copy->accumulator);
+    }
+}

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The harness: an arena, a victim in it that dies or stops after any instruction, and a survivor that must not mind.
+ *
+ *   world      the arena in a memfd, the harness's own handle on it, the ledger (shared with the victim)
+ *   victim     a forked process; attaches, gets ready, stops; its operation is then stepped instruction by instruction
+ *   twin       a second memfd with a copy of the arena's bytes. A copy has no byte locks of the victim: it is exactly
+ *              what the victim's death leaves, so one stepped victim gives every kill point.
+ *   survivor   appends to the victim's partition, sends and completes everything, clears up; every single operation
+ *              must end within DELAY_MAX_NS
+ *
+ * WHAT MUST HOLD after a kill at any instruction
+ *   every record whose append returned is delivered exactly once, in the order of its producer, byte for byte; the
+ *   victim's unreturned record 0 or 1 times; every returned record has its result; sequences have no gap; then every
+ *   slot is FREE, and verify finds nothing.
+ *
+ *   rival      a second appender that takes the lock over from the stopped victim, and is stopped in turn
+ *
+ * WHAT MUST HOLD while the victim is stopped, and when it goes on
+ *   appends, drains, completions and allocations of free slots end within DELAY_MAX_NS; when it goes on its operation
+ *   succeeds, and all of the above holds. What may wait for a stopped victim (exceptions, asked by name):
+ *     victim_holds_pool_lock    allocation under exhaustion, and freeing while somebody waits or of a chain; and it must
+ *                               keep that lock: nothing is taken from it while it lives
+ *     scenario.is_sender        a stopped sender keeps its role
+ *     scenario.is_alone         cold recovery: nobody attaches meanwhile
+ *     (process.h: between taking its byte and raising the generation, the dead holder before it looks alive; only
+ *     repair of what that one left waits, and nothing below asks for it before the victim went on)
+ */
+#ifndef CRASH_HARNESS_H
+#define CRASH_HARNESS_H
+
+#include <sys/types.h>
+
+#include "ledger.h"
+#include "shm/accumulator.h"
+
+enum { SLOT_COUNT = 6, BATCH_SIZE = 512, VALUE_SIZE = 100, CHAIN_VALUE_SIZE = 1200, TOUCHED_SLOTS_MAX = 8 };
+enum { VICTIM_PARTITION = 0 };
+#define DELAY_MAX_NS (UINT64_C(50) * NS_PER_MS)
+
+struct delay {
+    uint64_t ns;
+    const char *operation;
+};
+
+/* What the victim and the harness share besides the arena. */
+struct shared {
+    struct ledger ledger;
+    struct operation {
+        enum status status; /* what it answered */
+        bool is_over;
+    } victim, rival;
+};
+
+struct world {
+    int descriptor;       /* the arena's file; -1 before world_new */
+    uint8_t *bytes;       /* it, mapped by the harness itself: also where it has no handle */
+    uint64_t size;
+    struct arena *arena;  /* NULL where only the victim attaches */
+    struct accumulator *accumulator;
+    struct shared *shared;
+
+    /* what the victim prepared for its own operation */
+    struct ledger_record record;
+    struct buffer_wait wait;
+    uint32_t need; /* how many slots the last append that answered EXHAUSTED wanted */
+    struct drained_batch drained[SLOT_COUNT];
+    uint32_t drained_count;
+
+    int64_t next_base_sequence; /* what the next delivered batch must begin with; -1: whatever it says */
+    uint32_t first_acquisition;            /* of the partition's lock, when the victim began */
+    uint32_t first_generations[SLOT_COUNT]; /* + 1, of the slots in use then; 0: it was free */
+    bool is_queued;                        /* the survivor waits in the pool's queue: world->wait */
+    struct delay delay;
+    uint32_t problem_count;
+    const char *scenario_name;
+    const char *mode_name;
+    uint64_t instruction;
+};
+
+struct scenario {
+    const char *name;
+    void (*prepare)(struct world *world); /* in the harness, before the victim is born */
+    void (*begin)(struct world *world);   /* in the victim, not stepped; may be NULL */
+    enum status (*operate)(struct world *world); /* in the victim, stepped */
+    bool is_sender;      /* the victim has the sender's role, or takes it: the survivor is no sender before its death */
+    bool is_completing;  /* the victim may have delivered and completed records before it died */
+    bool is_alone;       /* the victim attaches alone (cold recovery), and so does the survivor */
+    bool is_attaching;   /* the operation begins before the victim is attached */
+    bool has_rival;      /* the operation appends: a rival can take its lock over */
+    bool may_be_exhausted; /* the operation may answer EXHAUSTED: nothing was appended */
+};
+
+extern const struct scenario scenarios[];
+extern const uint32_t scenario_count;
+
+/* ---- the world ---- */
+
+void world_new(struct world *world, const struct scenario *scenario);
+/* Notes how the arena is before the victim begins. */
+void world_note_start(struct world *world);
+void world_free(struct world *world);
+void world_report(struct world *world, const char *format, ...) __attribute__((format(printf, 2, 3)));
+#define WORLD_EXPECT(world, condition, ...) ((condition) ? (void)0 : world_report(world, __VA_ARGS__))
+
+/* Runs `act` in a child that attaches and then dies where it stands, without leaving in order. */
+void world_let_die(struct world *world, void (*act)(struct world *world));
+
+/* Opens the arena's file anew, as a process of its own would, and attaches. */
+void world_attach(struct world *world);
+
+/* ---- the twin ---- */
+
+struct twin;
+struct twin *twin_new(struct world *world);
+void twin_free(struct twin *twin);
+/* A world whose arena is the copy: as `before` when the survivor became what it is, and as the world is now. */
+void twin_become(struct twin *twin, const struct scenario *scenario, const uint8_t *before, const struct world *world,
+                 struct world *copy);
+void twin_leave(struct twin *twin, struct world *copy);
+
+/* ---- steps of producers and sender, for scenarios and survivors alike ---- */
+
+/* Appends world->record, which ledger_begin filled in; never waits. */
+enum status world_try_append(struct world *world, enum producer_name producer, struct reservation *reservation);
+/* The same, but waits in the pool's queue when it must, and sends what fills the pool if it is the sender. Answers
+ * EXHAUSTED when nothing helped. */
+enum status world_append(struct world *world, enum producer_name producer);
+/* Begins and appends a record. */
+enum status world_append_new(struct world *world, enum producer_name producer, uint32_t value_size);
+void world_become_sender(struct world *world);
+/* Drains what is there into world->drained. */
+void world_drain(struct world *world);
+void world_complete(struct world *world);
+
+/* ---- what must hold ---- */
+
+bool victim_holds_pool_lock(const struct world *world);
+uint32_t world_count_slots(const struct world *world, enum slot_state state);
+/* Appends, sends, completes, clears up, and checks everything. */
+void survivor_go_on(struct world *world, const struct scenario *scenario);
+/* What must be possible beside a stopped victim. */
+enum beside { BESIDE_APPEND = 1, BESIDE_SEND = 2 };
+void survivor_work_beside(struct world *world, unsigned beside);
+/* While nobody holds the pool lock: no one waits beside a free slot. */
+void check_queue(struct world *world);
+
+#endif

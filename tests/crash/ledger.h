@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The ledger: which records were begun, which appends returned, and what was delivered, kept outside the arena.
+ *
+ * A record is known by (producer, sequence), and its value says both and is filled with bytes that follow from them, so
+ * a delivered record proves who wrote it, as which of its records, and that no byte of it was lost or mixed.
+ *
+ *   value = producer 4 | sequence 4 | fill ...
+ */
+#ifndef CRASH_LEDGER_H
+#define CRASH_LEDGER_H
+
+#include "shm/completion.h"
+#include "shm/producer_batch.h"
+
+enum producer_name { SURVIVOR, VICTIM, PREDECESSOR, RIVAL, PRODUCER_COUNT };
+
+enum { SEQUENCE_COUNT = 32, VALUE_SIZE_MAX = 2048, PROBLEM_SIZE = 200 };
+
+/* For what the harness itself relies on, in every build. */
+#define REQUIRE(condition) ((condition) ? (void)0 : require_failed(__FILE__, __LINE__, #condition))
+_Noreturn void require_failed(const char *file, int line, const char *condition);
+
+struct ledger {
+    struct ledger_producer {
+        uint32_t begun_count;    /* sequences 0 .. begun_count - 1 were handed to append */
+        uint32_t returned_count; /* of those, how many returned OK */
+        struct record_token tokens[SEQUENCE_COUNT]; /* of those that returned */
+        uint32_t delivered_counts[SEQUENCE_COUNT];
+        uint32_t delivered_next; /* the lowest sequence that may be delivered next without breaking the order */
+    } producers[PRODUCER_COUNT];
+    uint64_t delivered_seqs; /* bit s: the batch with seq s was delivered */
+};
+
+/* A record to append, with its bytes. */
+struct ledger_record {
+    struct measured_record measured;
+    uint8_t value[VALUE_SIZE_MAX];
+};
+
+/* Fills in the producer's next record; it counts as begun from now on. */
+void ledger_begin(struct ledger *ledger, enum producer_name producer, uint32_t value_size,
+                  struct ledger_record *record);
+
+/* The append of the record begun last answered that nothing was appended. */
+void ledger_withdraw(struct ledger *ledger, enum producer_name producer);
+
+/* The append of the record begun last returned. */
+void ledger_return(struct ledger *ledger, enum producer_name producer, const struct record_token *token);
+
+/* Notes a delivered batch and every record in its wire bytes. False, with a sentence, if one is wrong. */
+bool ledger_deliver(struct ledger *ledger, uint64_t seq, const uint8_t *bytes, uint32_t size,
+                    char problem[PROBLEM_SIZE]);
+
+/* How often a record must have been delivered, once everything was sent: a returned one exactly once, an unreturned one
+ * at most once. With `may_be_completed` a returned record may also have been delivered by a sender that died. */
+bool ledger_check(const struct ledger *ledger, bool may_be_completed, char problem[PROBLEM_SIZE]);
+
+#endif

@@ -1,0 +1,346 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The operations during which a process dies or is stopped, each with what went before it.
+ */
+#include "harness.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#include "base/point.h"
+#include "shm/lock.h"
+
+enum { RECORDS_PER_BATCH = 4 };
+
+/* ---- what went before ---- */
+
+static void prepare_nothing(struct world *world)
+{
+    (void)world;
+}
+
+static void append_many(struct world *world, enum producer_name producer, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        REQUIRE(world_append_new(world, producer, VALUE_SIZE) == STATUS_OK);
+    }
+}
+
+static void prepare_open_batch(struct world *world)
+{
+    append_many(world, SURVIVOR, 1);
+}
+
+static void prepare_full_batch(struct world *world)
+{
+    append_many(world, SURVIVOR, RECORDS_PER_BATCH);
+}
+
+static void prepare_two_batches(struct world *world)
+{
+    append_many(world, SURVIVOR, RECORDS_PER_BATCH + 1);
+}
+
+/* No room for one record more, and nobody is the sender yet. */
+static void prepare_exhausted(struct world *world)
+{
+    append_many(world, SURVIVOR, SLOT_COUNT * RECORDS_PER_BATCH);
+}
+
+static void prepare_queued_survivor(struct world *world)
+{
+    prepare_exhausted(world);
+    REQUIRE(buffer_pool_enqueue(world->arena, 1, &world->wait, NULL) == STATUS_OK);
+    world->is_queued = true;
+}
+
+static void prepare_chain(struct world *world)
+{
+    append_many(world, SURVIVOR, 1);
+    REQUIRE(world_append_new(world, SURVIVOR, CHAIN_VALUE_SIZE) == STATUS_OK);
+}
+
+/* ---- predecessors that died ---- */
+
+static void die_here(const char *name)
+{
+    if (strcmp(name, "record_claimed") == 0) {
+        _exit(0);
+    }
+}
+
+static void append_half(struct world *world)
+{
+    point_hook = die_here;
+    (void)world_append_new(world, PREDECESSOR, VALUE_SIZE);
+    _exit(1); /* the point was not passed */
+}
+
+static void prepare_dead_holder(struct world *world)
+{
+    append_many(world, SURVIVOR, 1);
+    world_become_sender(world); /* before the death: what a new sender repairs would not be there any more */
+    world_let_die(world, append_half);
+}
+
+static void allocate_and_keep(struct world *world)
+{
+    uint32_t slot_index;
+    REQUIRE(buffer_pool_try_allocate(world->arena, &slot_index) == STATUS_OK);
+    REQUIRE(buffer_pool_enqueue(world->arena, 2, &world->wait, NULL) == STATUS_OK);
+}
+
+/* It leaves an OWNED slot, a waiter, and two GRANTs. */
+static void prepare_dead_owner(struct world *world)
+{
+    append_many(world, SURVIVOR, 1);
+    world_become_sender(world);
+    world_let_die(world, allocate_and_keep);
+}
+
+static void send_and_die(struct world *world)
+{
+    world_become_sender(world);
+    world_drain(world);
+}
+
+/* Two batches, the first one with its sequence assigned. */
+static void prepare_dead_sender(struct world *world)
+{
+    prepare_two_batches(world);
+    world_let_die(world, send_and_die);
+}
+
+/* ---- how a victim gets ready ---- */
+
+static void begin_record(struct world *world)
+{
+    ledger_begin(&world->shared->ledger, VICTIM, VALUE_SIZE, &world->record);
+}
+
+static void begin_second_record(struct world *world)
+{
+    append_many(world, VICTIM, 1);
+    begin_record(world);
+}
+
+static void begin_chain_record(struct world *world)
+{
+    ledger_begin(&world->shared->ledger, VICTIM, CHAIN_VALUE_SIZE, &world->record);
+}
+
+static void send_one_batch(struct world *world)
+{
+    send_and_die(world);
+    world_complete(world);
+}
+
+/* Waits in the queue, and is granted what a sender frees that dies then. */
+static void begin_granted(struct world *world)
+{
+    begin_record(world);
+    REQUIRE(buffer_pool_enqueue(world->arena, 1, &world->wait, NULL) == STATUS_OK);
+    world_let_die(world, send_one_batch);
+    REQUIRE(buffer_pool_poll(world->arena, &world->wait) == STATUS_OK);
+}
+
+static void begin_waiting(struct world *world)
+{
+    REQUIRE(buffer_pool_enqueue(world->arena, 1, &world->wait, NULL) == STATUS_OK);
+}
+
+static void begin_sending(struct world *world)
+{
+    world_become_sender(world);
+}
+
+static void begin_sending_beside_dead(struct world *world)
+{
+    world_become_sender(world);
+    world_let_die(world, allocate_and_keep);
+}
+
+static void begin_completing(struct world *world)
+{
+    world_become_sender(world);
+    world_drain(world);
+    REQUIRE(world->drained_count == 1);
+}
+
+static void begin_completing_chain(struct world *world)
+{
+    begin_completing(world);
+    world_complete(world);
+    world_drain(world);
+    REQUIRE(world->drained_count == 1);
+}
+
+/* ---- operations ---- */
+
+static enum status operate_append(struct world *world)
+{
+    return world_append(world, VICTIM);
+}
+
+static enum status operate_append_granted(struct world *world)
+{
+    uint32_t slot_index;
+    RETURN_IF_FAILED(buffer_pool_take(world->arena, &world->wait, &slot_index));
+    struct reservation reservation = {.slots = &slot_index, .count = 1};
+    enum status status = world_try_append(world, VICTIM, &reservation);
+    if (status == STATUS_EXHAUSTED) { /* stopped with its batch open, which was then sealed empty */
+        ledger_withdraw(&world->shared->ledger, VICTIM);
+    }
+    return status;
+}
+
+static enum status operate_allocate(struct world *world)
+{
+    uint32_t slot_index;
+    RETURN_IF_FAILED(buffer_pool_try_allocate(world->arena, &slot_index));
+    buffer_pool_give_back(world->arena, &slot_index, 1, NULL);
+    return STATUS_OK;
+}
+
+static enum status operate_enqueue(struct world *world)
+{
+    return buffer_pool_enqueue(world->arena, 1, &world->wait, NULL);
+}
+
+static enum status operate_cancel(struct world *world)
+{
+    uint32_t slot_index;
+    RETURN_IF_FAILED(buffer_pool_cancel(world->arena, &world->wait, NULL));
+    RETURN_IF_FAILED(buffer_pool_take(world->arena, &world->wait, &slot_index));
+    buffer_pool_give_back(world->arena, &slot_index, 1, NULL);
+    return STATUS_OK;
+}
+
+static enum status operate_attach(struct world *world)
+{
+    world_attach(world);
+    return STATUS_OK;
+}
+
+static enum status operate_detach(struct world *world)
+{
+    arena_detach(world->arena);
+    return STATUS_OK;
+}
+
+static enum status operate_become_sender(struct world *world)
+{
+    return accumulator_become_sender(world->accumulator, NULL);
+}
+
+static enum status operate_drain(struct world *world)
+{
+    world_drain(world);
+    return world->drained_count == 1 ? STATUS_OK : STATUS_STALE;
+}
+
+static enum status operate_complete(struct world *world)
+{
+    world_complete(world);
+    return STATUS_OK;
+}
+
+static enum status operate_requeue(struct world *world)
+{
+    const struct drained_batch *batch = &world->drained[0];
+    return accumulator_requeue(world->accumulator, batch->slot_index, batch->seq, 0);
+}
+
+static enum status operate_maintain(struct world *world)
+{
+    accumulator_maintain(world->accumulator, NULL);
+    return STATUS_OK;
+}
+
+const struct scenario scenarios[] = {
+    {.name = "append-first",
+     .prepare = prepare_nothing,
+     .begin = begin_record,
+     .operate = operate_append,
+     .has_rival = true},
+    {.name = "append-plain",
+     .prepare = prepare_open_batch,
+     .begin = begin_second_record,
+     .operate = operate_append,
+     .has_rival = true},
+    {.name = "append-roll-over",
+     .prepare = prepare_full_batch,
+     .begin = begin_record,
+     .operate = operate_append,
+     .has_rival = true},
+    {.name = "append-chain",
+     .prepare = prepare_open_batch,
+     .begin = begin_chain_record,
+     .operate = operate_append,
+     .has_rival = true,
+     .may_be_exhausted = true},
+    {.name = "append-steals", .prepare = prepare_dead_holder, .begin = begin_record, .operate = operate_append},
+    {.name = "allocate", .prepare = prepare_open_batch, .operate = operate_allocate, .may_be_exhausted = true},
+    {.name = "append-exhausted",
+     .prepare = prepare_exhausted,
+     .begin = begin_record,
+     .operate = operate_append,
+     .may_be_exhausted = true},
+    {.name = "append-granted",
+     .prepare = prepare_exhausted,
+     .begin = begin_granted,
+     .operate = operate_append_granted,
+     .may_be_exhausted = true,
+     .is_sender = true,
+     .is_completing = true},
+    {.name = "enqueue", .prepare = prepare_exhausted, .operate = operate_enqueue},
+    {.name = "cancel",
+     .prepare = prepare_exhausted,
+     .begin = begin_waiting,
+     .operate = operate_cancel,
+     .may_be_exhausted = true},
+    {.name = "attach", .prepare = prepare_open_batch, .operate = operate_attach, .is_attaching = true},
+    {.name = "attach-over-dead", .prepare = prepare_dead_owner, .operate = operate_attach, .is_attaching = true},
+    {.name = "detach", .prepare = prepare_open_batch, .begin = begin_second_record, .operate = operate_detach},
+    {.name = "take-sender-role",
+     .prepare = prepare_dead_sender,
+     .operate = operate_become_sender,
+     .is_sender = true},
+    {.name = "drain", .prepare = prepare_two_batches, .begin = begin_sending, .operate = operate_drain,
+     .is_sender = true},
+    {.name = "complete",
+     .prepare = prepare_two_batches,
+     .begin = begin_completing,
+     .operate = operate_complete,
+     .is_sender = true,
+     .is_completing = true},
+    {.name = "complete-chain",
+     .prepare = prepare_chain,
+     .begin = begin_completing_chain,
+     .operate = operate_complete,
+     .is_sender = true,
+     .is_completing = true},
+    {.name = "complete-for-a-waiter",
+     .prepare = prepare_queued_survivor,
+     .begin = begin_completing,
+     .operate = operate_complete,
+     .is_sender = true,
+     .is_completing = true},
+    {.name = "requeue",
+     .prepare = prepare_two_batches,
+     .begin = begin_completing,
+     .operate = operate_requeue,
+     .is_sender = true},
+    {.name = "maintain",
+     .prepare = prepare_open_batch,
+     .begin = begin_sending_beside_dead,
+     .operate = operate_maintain,
+     .is_sender = true},
+    {.name = "cold-recovery",
+     .prepare = prepare_dead_sender,
+     .operate = operate_attach,
+     .is_attaching = true,
+     .is_alone = true},
+};
+
+const uint32_t scenario_count = sizeof scenarios / sizeof scenarios[0];

@@ -1,0 +1,581 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * single_step MODE POINT_COUNT PHASE [SCENARIO ...]      POINT_COUNT 0: every point
+ *
+ *   copy   one victim is stepped through its operation; after each instruction that changed the arena (or what has
+ *          returned) the survivor works on a copy
+ *   kill   the victim is killed (SIGKILL) after the instruction, and the survivor works in the same arena
+ *   stop   the victim is stopped after the instruction; the survivor appends and sends beside it; then the victim goes
+ *          on to its end
+ *   pass   the same, but the survivor only appends: what it sends, it sends when the victim has gone on
+ *   seal   the same, but the survivor only sends: batches are sealed, no lock is taken over
+ *   duel   a rival appends to the partition of the stopped victim, and is itself stopped, anywhere after it took the
+ *          lock over; then the victim goes on to its end, then the rival
+ *
+ * A limited run takes every n-th of the instructions that change something (`stop`: also of those just before them),
+ * beginning with the PHASE-th. Prints one line per scenario: how many points, at how many of them the victim's record
+ * was there, the longest delay of the survivor and in which operation. Ends with 1 if anything was wrong, with 77 where
+ * processes may not be traced.
+ */
+#include "harness.h"
+
+#include "base/point.h"
+
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { WATCHDOG_S = 20, TRIES_MAX = 4, EXIT_UNTRACEABLE = 77, PROBLEMS_MAX = 20, STEP_BUDGET = 8000 };
+
+enum { RIVAL_INSTRUCTIONS_MAX = 1500, RIVAL_STOPS = 24 };
+
+enum mode { MODE_COPY, MODE_KILL, MODE_STOP, MODE_PASS, MODE_SEAL, MODE_DUEL, MODE_COUNT };
+static const char *const mode_names[MODE_COUNT] = {"copy", "kill", "stop", "pass", "seal", "duel"};
+
+/* ---- the victim ---- */
+
+enum step { STEP_MADE, STEP_OVER, STEP_DIED };
+
+_Noreturn static void operation_end(struct operation *operation, enum status status)
+{
+    *operation = (struct operation){.status = status, .is_over = true};
+    kill(getpid(), SIGSTOP);
+    _exit(0);
+}
+
+_Noreturn static void victim_run(struct world *world, const struct scenario *scenario)
+{
+    if (!scenario->is_attaching) {
+        REQUIRE(arena_ensure_attached(world->arena, NULL) == STATUS_OK);
+    }
+    if (scenario->begin != NULL) {
+        scenario->begin(world);
+    }
+    if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) < 0) {
+        _exit(EXIT_UNTRACEABLE);
+    }
+    kill(getpid(), SIGSTOP); /* from here on stepped */
+    operation_end(&world->shared->victim, scenario->operate(world));
+}
+
+static void stop_when_taken_over(const char *point)
+{
+    if (strcmp(point, "partition_taken_over") == 0) {
+        kill(getpid(), SIGSTOP);
+    }
+}
+
+_Noreturn static void rival_run(struct world *world)
+{
+    REQUIRE(arena_ensure_attached(world->arena, NULL) == STATUS_OK);
+    ledger_begin(&world->shared->ledger, RIVAL, VALUE_SIZE, &world->record);
+    point_hook = stop_when_taken_over;
+    REQUIRE(ptrace(PTRACE_TRACEME, 0, NULL, NULL) == 0);
+    operation_end(&world->shared->rival, world_append(world, RIVAL));
+}
+
+static enum step victim_wait(struct world *world, pid_t pid)
+{
+    int status;
+    REQUIRE(waitpid(pid, &status, 0) == pid);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == EXIT_UNTRACEABLE) {
+        exit(EXIT_UNTRACEABLE);
+    }
+    if (WIFSTOPPED(status) && WSTOPSIG(status) == SIGTRAP) {
+        return STEP_MADE;
+    }
+    if (WIFSTOPPED(status) && WSTOPSIG(status) == SIGSTOP) {
+        return STEP_OVER;
+    }
+    world_report(world, "the victim broke: wait status %x", (unsigned)status);
+    return STEP_DIED;
+}
+
+static pid_t victim_start(struct world *world, const struct scenario *scenario)
+{
+    pid_t pid = fork();
+    REQUIRE(pid >= 0);
+    if (pid == 0) {
+        victim_run(world, scenario);
+    }
+    REQUIRE(victim_wait(world, pid) == STEP_OVER);
+    REQUIRE(ptrace(PTRACE_SETOPTIONS, pid, NULL, PTRACE_O_EXITKILL) == 0);
+    world_note_start(world);
+    return pid;
+}
+
+/* Stops where it has taken the lock over; where it need not, at its end. */
+static pid_t rival_start(struct world *world)
+{
+    pid_t pid = fork();
+    REQUIRE(pid >= 0);
+    if (pid == 0) {
+        rival_run(world);
+    }
+    (void)victim_wait(world, pid);
+    return pid;
+}
+
+static enum step victim_step(struct world *world, pid_t pid)
+{
+    REQUIRE(ptrace(PTRACE_SINGLESTEP, pid, NULL, NULL) == 0);
+    world->instruction++;
+    return victim_wait(world, pid);
+}
+
+static enum step victim_step_many(struct world *world, pid_t pid, uint64_t count)
+{
+    enum step step = STEP_MADE;
+    while (count-- > 0 && step == STEP_MADE) {
+        step = victim_step(world, pid);
+    }
+    return step;
+}
+
+static void victim_kill(pid_t pid)
+{
+    int status;
+    kill(pid, SIGKILL);
+    while (waitpid(pid, &status, 0) == pid && WIFSTOPPED(status)) {
+    }
+}
+
+/* ---- what a scenario's run says ---- */
+
+struct summary {
+    uint32_t point_count;
+    uint32_t present_count; /* points at which the victim's last record was delivered */
+    uint32_t problem_count;
+    struct delay delay;
+};
+
+static void summary_add(struct summary *summary, const struct world *world)
+{
+    const struct ledger_producer *victim = &world->shared->ledger.producers[VICTIM];
+    summary->point_count++;
+    summary->problem_count += world->problem_count;
+    if (victim->begun_count > 0 && victim->delivered_counts[victim->begun_count - 1] > 0) {
+        summary->present_count++;
+    }
+    if (world->delay.ns > summary->delay.ns) {
+        summary->delay = world->delay;
+    }
+}
+
+static void summary_print(const struct scenario *scenario, enum mode mode, uint64_t instruction_count,
+                          const struct summary *summary)
+{
+    printf("%-30s %-4s  instructions %7llu  points %6u  present %6u  absent %6u  longest delay %6.2f ms in %s  %s\n", scenario->name,
+           mode_names[mode], (unsigned long long)instruction_count, summary->point_count, summary->present_count,
+           summary->point_count - summary->present_count, (double)summary->delay.ns / 1e6,
+           summary->delay.operation == NULL ? "nothing" : summary->delay.operation,
+           summary->problem_count == 0 ? "ok" : "FAILED");
+    fflush(stdout);
+}
+
+/* A machine that is busy elsewhere delays once; a protocol that waits too long does it every time. */
+static bool is_too_slow(const struct world *world)
+{
+    return world->delay.ns > DELAY_MAX_NS;
+}
+
+static void check_delay(struct world *world)
+{
+    WORLD_EXPECT(world, !is_too_slow(world), "%s took %.1f ms", world->delay.operation, (double)world->delay.ns / 1e6);
+}
+
+/* ---- mode copy ---- */
+
+struct chosen {
+    uint32_t point_count; /* 0: all */
+    uint32_t phase;
+};
+
+static bool point_is_chosen(const struct chosen *chosen, uint32_t index, uint32_t count)
+{
+    uint32_t stride = chosen->point_count == 0 || count <= chosen->point_count ? 1 : count / chosen->point_count;
+    return index % stride == chosen->phase % stride;
+}
+
+static void point_check_copy(struct twin *twin, const struct scenario *scenario, const uint8_t *before,
+                             struct world *world, struct summary *summary)
+{
+    struct world copy;
+    for (int tries = 0; tries < TRIES_MAX; tries++) {
+        alarm(WATCHDOG_S);
+        twin_become(twin, scenario, before, world, &copy);
+        survivor_go_on(&copy, scenario);
+        twin_leave(twin, &copy);
+        if (!is_too_slow(&copy)) {
+            break;
+        }
+    }
+    check_delay(&copy);
+    summary_add(summary, &copy);
+}
+
+static uint8_t *bytes_copy(const void *bytes, uint64_t size)
+{
+    uint8_t *copy = malloc(size);
+    REQUIRE(copy != NULL);
+    memcpy(copy, bytes, size);
+    return copy;
+}
+
+static bool remembers_change(uint8_t *remembered, const void *bytes, uint64_t size)
+{
+    if (memcmp(remembered, bytes, size) == 0) {
+        return false;
+    }
+    memcpy(remembered, bytes, size);
+    return true;
+}
+
+/* Calls `visit` before the first instruction and after each one that changed something. */
+typedef void visit_change(struct world *world, void *context);
+
+static void walk_changes(struct world *world, pid_t pid, visit_change *visit, void *context)
+{
+    uint8_t *arena = bytes_copy(world->bytes, world->size);
+    uint8_t *shared = bytes_copy(world->shared, sizeof *world->shared);
+    enum step step = STEP_MADE;
+    world->instruction = 0;
+    visit(world, context);
+    while (step == STEP_MADE && world->problem_count == 0) {
+        alarm(WATCHDOG_S);
+        step = victim_step(world, pid);
+        bool arena_changed = remembers_change(arena, world->bytes, world->size);
+        bool shared_changed = remembers_change(shared, world->shared, sizeof *world->shared);
+        if (arena_changed || shared_changed) {
+            visit(world, context);
+        }
+    }
+    free(arena);
+    free(shared);
+}
+
+struct changes {
+    uint64_t *instructions;
+    uint32_t count;
+    uint32_t room;
+};
+
+static void change_remember(struct world *world, void *context)
+{
+    struct changes *changes = context;
+    if (changes->count == changes->room) {
+        changes->room = changes->room == 0 ? 1024 : changes->room * 2;
+        changes->instructions = realloc(changes->instructions, changes->room * sizeof *changes->instructions);
+        REQUIRE(changes->instructions != NULL);
+    }
+    changes->instructions[changes->count++] = world->instruction;
+}
+
+static void world_begin(struct world *world, const struct scenario *scenario, enum mode mode)
+{
+    memset(world, 0, sizeof *world);
+    world->mode_name = mode_names[mode];
+    world_new(world, scenario);
+}
+
+/* Which instructions change something, and how many there are in all. */
+static uint64_t changes_find(const struct scenario *scenario, struct changes *changes)
+{
+    struct world world;
+    world_begin(&world, scenario, MODE_COPY);
+    pid_t pid = victim_start(&world, scenario);
+    walk_changes(&world, pid, change_remember, changes);
+    REQUIRE(world.problem_count == 0);
+    victim_kill(pid);
+    world_free(&world);
+    return world.instruction;
+}
+
+struct copy_run {
+    const struct scenario *scenario;
+    const struct chosen *chosen;
+    struct twin *twin;
+    uint8_t *before;
+    struct summary *summary;
+    uint32_t change_index;
+    uint32_t change_count;
+};
+
+static void change_check(struct world *world, void *context)
+{
+    struct copy_run *run = context;
+    if (point_is_chosen(run->chosen, run->change_index++, run->change_count) &&
+        run->summary->problem_count < PROBLEMS_MAX) {
+        point_check_copy(run->twin, run->scenario, run->before, world, run->summary);
+    }
+}
+
+static void run_copy(const struct scenario *scenario, const struct chosen *chosen, uint32_t change_count,
+                     struct summary *summary)
+{
+    struct world world;
+    world_begin(&world, scenario, MODE_COPY);
+    pid_t pid = victim_start(&world, scenario);
+    struct copy_run run = {.scenario = scenario,
+                           .chosen = chosen,
+                           .twin = twin_new(&world),
+                           .before = bytes_copy(world.bytes, world.size),
+                           .summary = summary,
+                           .change_count = change_count};
+    walk_changes(&world, pid, change_check, &run);
+    summary->problem_count += world.problem_count;
+    victim_kill(pid);
+    twin_free(run.twin);
+    free(run.before);
+    world_free(&world);
+}
+
+/* ---- modes kill and stop: a victim of its own for each instruction ---- */
+
+static void point_kill(struct world *world, const struct scenario *scenario, pid_t pid)
+{
+    victim_kill(pid);
+    if (scenario->is_alone) {
+        world_attach(world);
+    }
+    survivor_go_on(world, scenario);
+}
+
+static void operation_go_on(struct world *world, const struct scenario *scenario, pid_t pid,
+                            const struct operation *operation)
+{
+    if (!operation->is_over) {
+        REQUIRE(ptrace(PTRACE_CONT, pid, NULL, NULL) == 0);
+        (void)victim_wait(world, pid);
+    }
+    bool is_well = operation->status == STATUS_OK ||
+                   (operation->status == STATUS_EXHAUSTED && scenario->may_be_exhausted);
+    WORLD_EXPECT(world, operation->is_over && is_well, "who was stopped went on and answered %s",
+                 status_name(operation->status));
+}
+
+static void point_stop(struct world *world, const struct scenario *scenario, unsigned beside, pid_t pid)
+{
+    if (!scenario->is_alone) {
+        survivor_work_beside(world, beside);
+    }
+    operation_go_on(world, scenario, pid, &world->shared->victim);
+    if (!scenario->is_alone) {
+        check_queue(world);
+    }
+    point_kill(world, scenario, pid);
+}
+
+static void point_duel(struct world *world, const struct scenario *scenario, uint64_t rival_instruction, pid_t pid)
+{
+    uint64_t victim_instruction = world->instruction;
+    pid_t rival = rival_start(world);
+    if (!world->shared->rival.is_over) {
+        (void)victim_step_many(world, rival, rival_instruction);
+    }
+    world->instruction = victim_instruction;
+    operation_go_on(world, scenario, pid, &world->shared->victim);
+    operation_go_on(world, scenario, rival, &world->shared->rival);
+    victim_kill(rival);
+    point_kill(world, scenario, pid);
+    WORLD_EXPECT(world, world->problem_count == 0, "the rival was stopped after %llu instructions",
+                 (unsigned long long)rival_instruction);
+}
+
+/* A place of a run: where the victim stops, and in a duel where the rival does. */
+struct place {
+    uint64_t instruction;
+    uint64_t rival_instruction;
+};
+
+static void point_check(struct world *world, const struct scenario *scenario, enum mode mode,
+                        const struct place *place, pid_t pid)
+{
+    switch (mode) {
+    case MODE_KILL:
+        point_kill(world, scenario, pid);
+        break;
+    case MODE_DUEL:
+        point_duel(world, scenario, place->rival_instruction, pid);
+        break;
+    case MODE_PASS:
+        point_stop(world, scenario, BESIDE_APPEND, pid);
+        break;
+    case MODE_SEAL:
+        point_stop(world, scenario, BESIDE_SEND, pid);
+        break;
+    default:
+        point_stop(world, scenario, BESIDE_APPEND | BESIDE_SEND, pid);
+        break;
+    }
+}
+
+static void point_check_own(const struct scenario *scenario, enum mode mode, const struct place *place,
+                            struct summary *summary)
+{
+    struct world world;
+    for (int tries = 1;; tries++) {
+        alarm(WATCHDOG_S);
+        world_begin(&world, scenario, mode);
+        pid_t pid = victim_start(&world, scenario);
+        (void)victim_step_many(&world, pid, place->instruction);
+        point_check(&world, scenario, mode, place, pid);
+        if (!is_too_slow(&world) || tries == TRIES_MAX) {
+            break;
+        }
+        world_free(&world);
+    }
+    check_delay(&world);
+    summary_add(summary, &world);
+    world_free(&world);
+}
+
+/* Each instruction costs its way there again, so long operations get fewer points. */
+static struct chosen chosen_within_budget(const struct chosen *chosen, uint64_t instruction_count)
+{
+    struct chosen fewer = *chosen;
+    uint64_t affordable = 1 + STEP_BUDGET / (instruction_count + 1);
+    if (fewer.point_count > affordable) {
+        fewer.point_count = (uint32_t)affordable;
+    }
+    return fewer;
+}
+
+static void run_every_instruction(const struct scenario *scenario, enum mode mode, uint64_t instruction_count,
+                                  struct summary *summary)
+{
+    for (uint64_t i = 0; i <= instruction_count && summary->problem_count < PROBLEMS_MAX; i++) {
+        point_check_own(scenario, mode, &(struct place){.instruction = i}, summary);
+    }
+}
+
+/* Stopped behind a change, or just before it. */
+static void run_changes(const struct scenario *scenario, enum mode mode, const struct chosen *chosen,
+                        const struct changes *changes, struct summary *summary)
+{
+    for (uint32_t i = 0; i < changes->count && summary->problem_count < PROBLEMS_MAX; i++) {
+        uint64_t instruction = changes->instructions[i];
+        bool is_before = mode != MODE_KILL && instruction > 0 && (i / 2 + chosen->phase) % 2 == 0;
+        if (point_is_chosen(chosen, i, changes->count)) {
+            point_check_own(scenario, mode, &(struct place){.instruction = instruction - is_before}, summary);
+        }
+    }
+}
+
+/* Victim behind each chosen change, rival at places spread over its way, shifted from one change to the next. */
+static void run_duels(const struct scenario *scenario, const struct chosen *chosen, const struct changes *changes,
+                      struct summary *summary)
+{
+    uint32_t stops = chosen->point_count == 0 ? RIVAL_STOPS : 2;
+    for (uint32_t i = 0; i < changes->count * stops && summary->problem_count < PROBLEMS_MAX; i++) {
+        uint32_t stop = (i % stops * (RIVAL_INSTRUCTIONS_MAX / stops) + i * 37 + chosen->phase * 61) %
+                        RIVAL_INSTRUCTIONS_MAX;
+        if (point_is_chosen(chosen, i / stops, changes->count)) {
+            struct place place = {.instruction = changes->instructions[i / stops], .rival_instruction = stop};
+            point_check_own(scenario, MODE_DUEL, &place, summary);
+        }
+    }
+}
+
+static void run_own(const struct scenario *scenario, enum mode mode, const struct chosen *chosen,
+                    const struct changes *changes, uint64_t instruction_count, struct summary *summary)
+{
+    struct chosen fewer = chosen_within_budget(chosen, instruction_count);
+    if (mode == MODE_DUEL) {
+        run_duels(scenario, &fewer, changes, summary);
+    } else if (chosen->point_count == 0) {
+        run_every_instruction(scenario, mode, instruction_count, summary);
+    } else {
+        run_changes(scenario, mode, &fewer, changes, summary);
+    }
+}
+
+/* ---- main ---- */
+
+static uint32_t run_scenario(const struct scenario *scenario, enum mode mode, const struct chosen *chosen)
+{
+    struct changes changes = {0};
+    struct summary summary = {0};
+    uint64_t instruction_count = changes_find(scenario, &changes);
+    if (mode == MODE_COPY) {
+        run_copy(scenario, chosen, changes.count, &summary);
+    } else {
+        run_own(scenario, mode, chosen, &changes, instruction_count, &summary);
+    }
+    free(changes.instructions);
+    summary_print(scenario, mode, instruction_count, &summary);
+    return summary.problem_count;
+}
+
+/* What cannot be overtaken in this mode is the same as in mode stop. */
+static bool has_meaning(const struct scenario *scenario, enum mode mode)
+{
+    switch (mode) {
+    case MODE_PASS:
+    case MODE_SEAL:
+        return !scenario->is_sender && !scenario->is_attaching;
+    case MODE_DUEL:
+        return scenario->has_rival;
+    default:
+        return true;
+    }
+}
+
+static bool is_wanted(const struct scenario *scenario, enum mode mode, int name_count, char **names)
+{
+    if (!has_meaning(scenario, mode)) {
+        return false;
+    }
+    for (int i = 0; i < name_count; i++) {
+        if (strcmp(scenario->name, names[i]) == 0) {
+            return true;
+        }
+    }
+    return name_count == 0;
+}
+
+static enum mode mode_named(const char *name)
+{
+    for (uint32_t mode = MODE_COPY; mode < MODE_COUNT; mode++) {
+        if (strcmp(name, mode_names[mode]) == 0) {
+            return (enum mode)mode;
+        }
+    }
+    fprintf(stderr, "no such mode: %s\n", name);
+    exit(2);
+}
+
+/* A step is two switches between us and the victim: on one CPU they cost a third of what they cost on two. */
+static void stay_on_one_cpu(void)
+{
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET((size_t)sched_getcpu(), &one);
+    REQUIRE(sched_setaffinity(0, sizeof one, &one) == 0);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 4) {
+        fprintf(stderr, "single_step copy|kill|stop|pass|seal|duel POINT_COUNT PHASE [SCENARIO ...]\n");
+        return 2;
+    }
+    enum mode mode = mode_named(argv[1]);
+    struct chosen chosen = {.point_count = (uint32_t)strtoul(argv[2], NULL, 10),
+                            .phase = (uint32_t)strtoul(argv[3], NULL, 10)};
+    uint32_t problem_count = 0;
+    uint32_t run_count = 0;
+    stay_on_one_cpu();
+    for (uint32_t i = 0; i < scenario_count; i++) {
+        if (is_wanted(&scenarios[i], mode, argc - 4, argv + 4)) {
+            problem_count += run_scenario(&scenarios[i], mode, &chosen);
+            run_count++;
+        }
+    }
+    return run_count == 0 ? 2 : problem_count != 0;
+}

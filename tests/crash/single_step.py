@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Builds and runs the single-step harness: processes that die or are stopped at chosen instructions."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from setup import ROOT
+from tests.native import c_build
+from tests.native.c_build import PLAIN, Variant
+
+FOLDER = ROOT / "tests" / "crash"
+SOURCES = tuple(FOLDER / name for name in ("single_step.c", "scenarios.c", "harness.c", "ledger.c"))
+MODES = ("copy", "kill", "stop", "pass", "seal", "duel")
+EVERY_POINT = 0
+EXIT_UNTRACEABLE = 77
+
+
+def build(variant: Variant = PLAIN, stand_ins: Mapping[Path, Path] | None = None) -> Path:
+    """The harness with the core, or with a core some files of which are replaced."""
+    return c_build.build_tool("single_step", SOURCES, variant, stand_ins or {})
+
+
+def scenario_names(mode: str) -> list[str]:
+    """Those of scenarios.c that say something in this mode, as single_step.c decides it."""
+    entries = re.findall(r'\.name = "([a-z-]+)"([^}]*)', (FOLDER / "scenarios.c").read_text(encoding="utf-8"))
+    if mode == "duel":
+        return [name for name, fields in entries if "has_rival" in fields]
+    if mode in {"pass", "seal"}:
+        return [name for name, fields in entries if "is_sender" not in fields and "is_attaching" not in fields]
+    return [name for name, _ in entries]
+
+
+def run(
+    program: Path, mode: str, point_count: int, phase: int, scenarios: Sequence[str], timeout_s: float
+) -> subprocess.CompletedProcess[str]:
+    """Runs scenarios (none named: all) in one mode; `point_count` 0 is every point."""
+    command = [str(program), mode, str(point_count), str(phase), *scenarios]
+    return subprocess.run(command, capture_output=True, text=True, timeout=timeout_s)

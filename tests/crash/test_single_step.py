@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A process that dies or is stopped at any instruction of any operation harms nobody (see harness.h)."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.crash import single_step
+from tests.crash.single_step import EVERY_POINT, EXIT_UNTRACEABLE, MODES
+
+SHORT_POINTS = {"copy": 8, "kill": 3, "stop": 4, "pass": 3, "seal": 3, "duel": 3}
+EXHAUSTIVE_SECONDS_MAX = 3600
+
+
+@pytest.fixture(scope="module")
+def program() -> Path:
+    return single_step.build()
+
+
+def run_or_skip(program: Path, mode: str, point_count: int, phase: int, scenarios: list[str], timeout_s: int) -> None:
+    result = single_step.run(program, mode, point_count, phase, scenarios, timeout_s)
+    if result.returncode == EXIT_UNTRACEABLE:
+        pytest.skip("processes may not be traced here (ptrace is forbidden)")
+    print(result.stdout)
+    assert result.returncode == 0, f"phase {phase}\n{result.stdout}{result.stderr}"
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_some_instructions_of_every_operation(program: Path, mode: str) -> None:
+    phase = random.SystemRandom().randrange(1000)
+    print(f"phase {phase}")
+    run_or_skip(program, mode, SHORT_POINTS[mode], phase, [], timeout_s=100)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(EXHAUSTIVE_SECONDS_MAX)
+@pytest.mark.parametrize(
+    ("mode", "scenario"), [(mode, scenario) for mode in MODES for scenario in single_step.scenario_names(mode)]
+)
+def test_every_instruction(program: Path, mode: str, scenario: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with capsys.disabled():
+        run_or_skip(program, mode, EVERY_POINT, 0, [scenario], EXHAUSTIVE_SECONDS_MAX)
+
+
+def test_a_scenario_that_does_not_exist_is_an_error(program: Path) -> None:
+    assert single_step.run(program, "copy", 1, 0, ["no-such-scenario"], timeout_s=10).returncode == 2
