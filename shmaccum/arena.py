@@ -309,7 +309,6 @@ class Arena:
         """16 random bytes of its creation."""
         return self.native.uuid
 
-    @property
     def is_linked(self) -> bool:
         """True while its name still leads to this arena."""
         try:

@@ -126,7 +126,7 @@ class BufferPool:
 
     def close(self) -> None:
         """Lets go of the semaphores, and takes away those of an arena whose name is gone: nobody else would."""
-        is_linked = not self._semaphores or self._arena.is_linked
+        is_linked = not self._semaphores or self._arena.is_linked()
         for semaphore in self._semaphores.values():
             semaphore.close()
             if not is_linked:

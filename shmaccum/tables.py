@@ -109,21 +109,27 @@ DTYPES = {
 SLOT_STATES = ("FREE", "GRANT", "OWNED", "OPEN", "READY", "DONE", "CONT", "BAD")
 
 
+def _bits(words: Words, lowest: int, count: int) -> Words:
+    """`count` bits of each word, from bit `lowest` up."""
+    taken: Words = np.bitwise_and(np.right_shift(words, np.uint64(lowest)), np.uint64(2**count - 1))
+    return taken
+
+
 def slot_state(words: Words) -> Words:
     """The state of each slot word, as an index into SLOT_STATES."""
-    return words >> np.uint64(61)
+    return _bits(words, 61, 3)
 
 
 def slot_generation(words: Words) -> Words:
     """How often each slot was freed, 18 bits."""
-    return (words >> np.uint64(43)) & np.uint64(2**18 - 1)
+    return _bits(words, 43, 18)
 
 
 def slot_record_count(words: Words) -> Words:
     """Committed records; meaningful for OPEN, READY, DONE and BAD."""
-    return (words >> np.uint64(26)) & np.uint64(2**17 - 1)
+    return _bits(words, 26, 17)
 
 
 def slot_size(words: Words) -> Words:
     """Bytes up to the end of the last committed record; meaningful for OPEN, READY, DONE and BAD."""
-    return words & np.uint64(2**26 - 1)
+    return _bits(words, 0, 26)

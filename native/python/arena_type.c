@@ -161,8 +161,8 @@ static PyObject *arena_get_is_clean(PyObject *object, void *unused)
     return core == NULL ? NULL : PyBool_FromLong(load_acquire_u32(&core->globals->is_clean) != 0);
 }
 
-/* A lock of our own does not stand in our own way: whether we are the sender, we know ourselves. The child of a fork has
- * no descriptor to ask with until it is attached. */
+/* A lock of our own does not stand in our own way: whether we are the sender, we know ourselves. The child of a fork
+ * has no descriptor to ask with until it is attached. */
 static PyObject *arena_get_sender_is_alive(PyObject *object, void *unused)
 {
     (void)unused;

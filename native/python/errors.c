@@ -4,7 +4,8 @@
 #include <stdarg.h>
 
 /* STATUS_OS is not here: it raises the subclass of OSError that belongs to errno. PENDING and TRY_AGAIN never get as
- * far as Python. DETACHED only does for an arena that was opened read-only: every other one attaches when it is used. */
+ * far as Python. DETACHED only does for an arena that was opened read-only: every other one attaches when it is used.
+ */
 static const char *const class_names[STATUS_COUNT] = {
     [STATUS_INVALID] = "InvalidArgumentError",
     [STATUS_NOT_AN_ARENA] = "NotAnArenaError",

@@ -7,8 +7,8 @@
  *                      BufferWait ───────────────> Arena
  *   Token: numbers only
  *
- * Each arrow is a strong reference, so the mapping outlives everything that points into it. What ends the mapping before
- * its last reference is close(); it is refused, with an exception, while any of these is above 0:
+ * Each arrow is a strong reference, so the mapping outlives everything that points into it. What ends the mapping
+ * before its last reference is close(); it is refused, with an exception, while any of these is above 0:
  *
  *   accumulator_count   open Accumulators of the Arena
  *   export_count        buffers (memoryviews, numpy arrays) over the mapping
@@ -45,8 +45,8 @@ struct module_state {
     PyTypeObject *view_type;
 };
 
-/* An object keeps the state's address: the state lives as long as the module, the module as long as its types, a type as
- * long as its objects. */
+/* An object keeps the state's address: the state lives as long as the module, the module as long as its types, a type
+ * as long as its objects. */
 
 /* ---- arena_type.c ---- */
 
@@ -228,13 +228,14 @@ static inline void token_object_fill(struct token_object *self, uint32_t partiti
 
 extern PyType_Spec view_spec;
 
-/* A read-only memoryview of bytes of the mapping. `owner` is kept alive; each of the counts is raised while it lives. */
+/* Each is raised while a memoryview of bytes of the mapping lives. */
 struct view_counts {
     uint32_t *arena;
     uint32_t *accumulator; /* or NULL */
     uint32_t *batch;       /* or NULL */
 };
 
+/* A read-only memoryview; `owner`, which holds the counts, is kept alive. */
 PyObject *view_memory(struct module_state *state, PyObject *owner, const struct view_counts *counts,
                       const uint8_t *start, size_t size);
 

@@ -48,7 +48,8 @@ static int view_traverse(PyObject *object, visitproc visit, void *arg)
     return 0;
 }
 
-/* Without tp_clear: a view refers to its owner alone and can only be part of a cycle through it, which clears itself. */
+/* Without tp_clear: a view refers to its owner alone and can only be part of a cycle through it, which clears itself.
+ */
 static void view_dealloc(PyObject *object)
 {
     PyTypeObject *type = Py_TYPE(object);

@@ -164,17 +164,17 @@ def test_a_record_larger_than_the_arena_allows(accumulator: Accumulator, part: s
 
 
 def test_a_record_larger_than_max_request_size(arena_name: str) -> None:
-    with Arena.create(arena_name, buffer_memory="64KiB", batch_size="4KiB", max_request_size="8KiB") as arena:
-        with Accumulator(arena) as accumulator:
-            refuse(accumulator, {"value": b"x" * 8192}, RecordTooLargeError, "8192 bytes .max_request_size")
+    sizes: dict[str, Any] = {"buffer_memory": "64KiB", "batch_size": "4KiB", "max_request_size": "8KiB"}
+    with Arena.create(arena_name, **sizes) as arena, Accumulator(arena) as accumulator:
+        refuse(accumulator, {"value": b"x" * 8192}, RecordTooLargeError, "8192 bytes .max_request_size")
 
 
 def test_when_there_is_no_room_for_another_partition(arena_name: str) -> None:
-    with Arena.create(arena_name, buffer_memory="64KiB", batch_size="4KiB", partition_count=2, topic_count=2) as arena:
-        with Accumulator(arena) as accumulator:
-            assert [accumulator.partition_index("a", 0), accumulator.partition_index("b", 0)] == [0, 1]
-            refuse(accumulator, {"topic": "a", "partition": 1}, NoPartitionEntryError, "partition_count above 2")
-            refuse(accumulator, {"topic": "c"}, NoPartitionEntryError, "larger topic_count")
+    sizes: dict[str, Any] = {"buffer_memory": "64KiB", "batch_size": "4KiB", "partition_count": 2, "topic_count": 2}
+    with Arena.create(arena_name, **sizes) as arena, Accumulator(arena) as accumulator:
+        assert [accumulator.partition_index("a", 0), accumulator.partition_index("b", 0)] == [0, 1]
+        refuse(accumulator, {"topic": "a", "partition": 1}, NoPartitionEntryError, "partition_count above 2")
+        refuse(accumulator, {"topic": "c"}, NoPartitionEntryError, "larger topic_count")
 
 
 def test_use_after_close(arena: Arena) -> None:
@@ -242,7 +242,7 @@ def test_the_result_of_a_token(arena: Arena, sender: Accumulator) -> None:
     found = sender.find(token)
     assert found is not None
     assert (found.result, found.offset_of(token), found.log_append_time_ms) == (BatchResult.SUCCEEDED, 41, 99)
-    with pytest.raises(TypeError, match="find.. takes a Token, not int"):
+    with pytest.raises(TypeError, match=r"find\(\) takes a Token, not int"):
         arena.native.find(5)  # type: ignore[arg-type]
 
 
@@ -265,7 +265,8 @@ def test_one_batch_is_one_run(sender: Accumulator) -> None:
 
 def test_columns_belong_together(sender: Accumulator) -> None:
     keys = [b"a", None, b"c"]
-    sender.append_many("t", 0, iter([b"x", None, b"z"]), keys, (1, 2, 3), [[("h", b"1")], None, []])  # type: ignore[arg-type]
+    values: Any = iter([b"x", None, b"z"])
+    sender.append_many("t", 0, values, keys, (1, 2, 3), [[("h", b"1")], None, []])
     assert delivered(sender) == [(1, b"a", b"x", [("h", b"1")]), (2, None, None, []), (3, b"c", b"z", [])]
 
 

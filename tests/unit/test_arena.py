@@ -68,9 +68,8 @@ def test_the_defaults_are_kafkas(arena_name: str) -> None:
 
 def test_options_come_back_as_they_were_given(arena_name: str) -> None:
     options = {"linger_ms": 5, "sink": "log", "nested": {"a": [1, None, b"x"]}}
-    with Arena.create(arena_name, options=options, **SMALL):
-        with Arena.attach(arena_name) as other:
-            assert other.options == options
+    with Arena.create(arena_name, options=options, **SMALL), Arena.attach(arena_name) as other:
+        assert other.options == options
 
 
 def test_another_handle_sees_the_same_arena(arena: Arena) -> None:
@@ -188,10 +187,10 @@ def test_a_name_that_cannot_be(name: str) -> None:
 
 
 def test_a_name_of_another_type() -> None:
-    with pytest.raises(TypeError):
-        Arena.create(7, **SMALL)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="is a str or a path"):
-        Arena.create(b"bytes", **SMALL)  # type: ignore[arg-type]
+    names: list[Any] = [7, None, b"bytes"]
+    for name in names:
+        with pytest.raises(TypeError):
+            Arena.create(name, **SMALL)
 
 
 def test_a_name_with_a_slash_inside_is_a_path_whose_folder_must_exist(tmp_path: Path) -> None:
@@ -202,11 +201,11 @@ def test_a_name_with_a_slash_inside_is_a_path_whose_folder_must_exist(tmp_path: 
 
 def test_removed_it_is_still_there_for_those_attached(arena_name: str) -> None:
     with Arena.create(arena_name, **SMALL) as arena:
-        assert arena.is_linked
+        assert arena.is_linked()
         Arena.remove(arena_name)
-        assert not arena.is_linked
+        assert not arena.is_linked()
         assert arena.verify(VerifyDepth.DEEP) == []
-        assert run_in_child(lambda: [arena.native.attach(), arena.native.entry_index]) == "[None, 1]"
+        assert run_in_child(lambda: Accumulator(arena).append("t", 0, 1, None, b"v").record_index) == "0"
 
 
 # --- sizes
@@ -248,7 +247,7 @@ def test_a_number_of_another_type(arena_name: str, sizes: dict[str, Any]) -> Non
 
 
 def test_options_that_are_too_large(arena_name: str) -> None:
-    with pytest.raises(InvalidArgumentError, match="options take .* an arena keeps at most 2048"):
+    with pytest.raises(InvalidArgumentError, match=r"options take .* an arena keeps at most 2048"):
         Arena.create(arena_name, options={"x": "y" * 3000}, **SMALL)
     assert not Arena.exists(arena_name)
 
@@ -369,9 +368,8 @@ def test_an_arena_of_another_user_is_refused(path: Path) -> None:
 
 def test_when_every_process_entry_is_taken(arena_name: str) -> None:
     with Arena.create(arena_name, **(SMALL | {"process_count": 2})) as arena:
-        with Arena.attach(arena_name):
-            with pytest.raises(NoProcessEntryError, match="process_count"):
-                Arena.attach(arena_name)
+        with Arena.attach(arena_name), pytest.raises(NoProcessEntryError, match="process_count"):
+            Arena.attach(arena_name)
         assert arena.verify(VerifyDepth.DEEP) == []
         Arena.attach(arena_name).close()
 
@@ -436,7 +434,7 @@ def test_close_twice_is_close(arena_name: str) -> None:
         lambda arena: arena.native.region("slot_headers"),
         lambda arena: arena.native.enqueue(1),
         lambda arena: arena.native.processes(),
-        lambda arena: Accumulator(arena),
+        Accumulator,
     ],
 )
 def test_use_after_close(arena_name: str, use: Callable[[Arena], Any]) -> None:
@@ -492,7 +490,7 @@ def test_the_tables_agree_with_the_c_side(arena: Arena, sender: Accumulator) -> 
     partition = arena.partition_table()[token.partition_index]
     assert (partition["partition"], partition["next_seq"]) == (3, token.seq + 1)
     process = arena.process_table()[arena.native.entry_index]
-    assert (process["pid"], process["record_count"], process["writing"]) == (os.getpid(), 2, 0)
+    assert process[["pid", "record_count", "writing"]].item() == (os.getpid(), 2, 0)
     sender.abort()
     completion = arena.completion_table()[0]
     assert (completion["number"], completion["seq"], completion["record_count"]) == (1, token.seq, 2)

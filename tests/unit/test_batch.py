@@ -178,9 +178,8 @@ def test_a_batch_nobody_refers_to_is_drained_again(sender: Accumulator) -> None:
 
 
 def test_a_batch_of_another_accumulator(arena: Arena, batch: Batch, sender: Accumulator) -> None:
-    with Accumulator(arena) as other:
-        with pytest.raises(InvalidArgumentError, match="another accumulator"):
-            other.complete(batch, BatchResult.SUCCEEDED)
+    with Accumulator(arena) as other, pytest.raises(InvalidArgumentError, match="another accumulator"):
+        other.complete(batch, BatchResult.SUCCEEDED)
     with pytest.raises(TypeError, match="a Batch is needed, not int"):
         sender.complete(5, BatchResult.SUCCEEDED)  # type: ignore[arg-type]
     sender.complete(batch, BatchResult.SUCCEEDED)
@@ -234,16 +233,16 @@ def test_the_parts_of_a_batch_that_was_split(sender: Accumulator) -> None:
 
 
 def test_a_result_that_was_overwritten_is_not_guessed(arena_name: str) -> None:
-    with Arena.create(arena_name, buffer_memory="64KiB", batch_size="4KiB", completion_count=2) as arena:
-        with Accumulator(arena) as accumulator:
-            accumulator.become_sender()
-            tokens = []
-            for number in range(4):
-                tokens.append(accumulator.append("t", 0, 1, None, b"%d" % number))
-                deliver_all(accumulator)
-            with pytest.raises(ResultExpiredError, match="completion_count above 2"):
-                accumulator.find(tokens[0])
-            assert accumulator.find(tokens[3]) is not None
+    sizes: dict[str, Any] = {"buffer_memory": "64KiB", "batch_size": "4KiB", "completion_count": 2}
+    with Arena.create(arena_name, **sizes) as arena, Accumulator(arena) as accumulator:
+        accumulator.become_sender()
+        tokens = []
+        for number in range(4):
+            tokens.append(accumulator.append("t", 0, 1, None, b"%d" % number))
+            deliver_all(accumulator)
+        with pytest.raises(ResultExpiredError, match="completion_count above 2"):
+            accumulator.find(tokens[0])
+        assert accumulator.find(tokens[3]) is not None
 
 
 def test_a_quarantined_batch_is_kept(arena_name: str) -> None:

@@ -147,23 +147,23 @@ def test_a_childs_life_does_not_keep_its_dead_parents_entry(arena: Arena) -> Non
 
 
 def test_hundreds_of_forks_each_append(arena_name: str) -> None:
-    with Arena.create(arena_name, buffer_memory="64KiB", batch_size="4KiB", process_count=256) as arena:
-        with Accumulator(arena) as sender:
-            sender.become_sender()
-            ready, go = os.pipe()
+    sizes: dict[str, Any] = {"buffer_memory": "64KiB", "batch_size": "4KiB", "process_count": 256}
+    with Arena.create(arena_name, **sizes) as arena, Accumulator(arena) as sender:
+        sender.become_sender()
+        ready, go = os.pipe()
 
-            def in_child(number: int) -> int | None:
-                sender.append("t", 0, 1, None, b"%d" % number)
-                os.read(ready, 1)
-                return arena.native.entry_index
+        def in_child(number: int) -> int | None:
+            sender.append("t", 0, 1, None, b"%d" % number)
+            os.read(ready, 1)
+            return arena.native.entry_index
 
-            children = [Child(in_child, number) for number in range(200)]
-            wait_until(lambda: arena.statistics().attached_process_count == 201, "200 children are attached")
-            os.write(go, b"x" * 200)
-            assert sorted(int(child.join()) for child in children) == list(range(1, 201))
-            assert sorted(int(value or b"") for value in deliver_all(sender)) == list(range(200))
-            os.close(ready)
-            os.close(go)
+        children = [Child(in_child, number) for number in range(200)]
+        wait_until(lambda: arena.statistics().attached_process_count == 201, "200 children are attached")
+        os.write(go, b"x" * 200)
+        assert sorted(int(child.join()) for child in children) == list(range(1, 201))
+        assert sorted(int(value or b"") for value in deliver_all(sender)) == list(range(200))
+        os.close(ready)
+        os.close(go)
 
 
 def test_what_a_killed_process_committed_is_delivered(arena: Arena, sender: Accumulator) -> None:

@@ -9,6 +9,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 
 import posix_ipc
 import pytest
@@ -19,6 +20,14 @@ from shmaccum.exceptions import BatchCompletedError, BufferExhaustedError, NoWai
 from tests.support import Child, check_idle, deliver_all, drain, each_semaphore, wait_until
 
 LONG_MS = 60_000
+
+
+def waiting_count_is(arena: Arena, count: int) -> bool:
+    return arena.statistics().waiting_count == count
+
+
+def has_more_than(items: list[int], count: int) -> bool:
+    return len(items) > count
 
 
 @pytest.fixture
@@ -60,7 +69,7 @@ def test_without_a_sender_the_message_says_so(small: Arena) -> None:
     with Accumulator(small, max_block_ms=1) as accumulator:
         for partition in range(4):
             accumulator.append("fill", partition, 1, None, b"v")
-        with pytest.raises(BufferExhaustedError, match="1 ms.*The sender is not running: start one"):
+        with pytest.raises(BufferExhaustedError, match=r"1 ms\..*The sender is not running: start one"):
             accumulator.append("t", 0, 1, None, b"v")
         accumulator.become_sender()
         deliver_all(accumulator)
@@ -83,7 +92,7 @@ def append_and_close(name: str, partition: int, value: bytes) -> int:
 def test_a_waiter_is_served_when_a_batch_completes(small: Arena, full: Accumulator) -> None:
     batches = drain(full)
     child = Child(append_and_close, small.name, 0, b"waited")
-    wait_until(lambda: small.statistics().waiting_count == 1, "the child waits")
+    wait_until(partial(waiting_count_is, small, 1), "the child waits")
     assert len(list(each_semaphore(small.uuid))) == 1
     full.complete(batches.pop(), BatchResult.SUCCEEDED)
     assert child.join() == "0"
@@ -97,7 +106,7 @@ def test_waiters_are_served_in_the_order_they_came(small: Arena, full: Accumulat
     children = []
     for number in range(3):
         children.append(Child(append_and_close, small.name, number, b"%d" % number))
-        wait_until(lambda count=number + 1: small.statistics().waiting_count == count, "the next child waits")  # type: ignore[misc]
+        wait_until(partial(waiting_count_is, small, number + 1), "the next child waits")
     served = []
     for number in range(3):
         full.complete(batches.pop(), BatchResult.SUCCEEDED)
@@ -139,7 +148,7 @@ def test_more_than_can_ever_be_had_is_refused(small: Arena, full: Accumulator) -
 def test_an_oversized_record_waits_for_all_its_buffers(small: Arena, full: Accumulator) -> None:
     batches = drain(full)
     child = Child(append_and_close, small.name, 0, b"x" * 9000)
-    wait_until(lambda: small.statistics().waiting_count == 1, "the child waits")
+    wait_until(partial(waiting_count_is, small, 1), "the child waits")
     for batch in batches:
         assert small.statistics().slots["CONT"] == 0
         full.complete(batch, BatchResult.SUCCEEDED)
@@ -152,7 +161,7 @@ def test_an_oversized_record_waits_for_all_its_buffers(small: Arena, full: Accum
 
 def test_ctrl_c_ends_a_wait_and_loses_nothing(small: Arena, full: Accumulator) -> None:
     def interrupt() -> None:
-        wait_until(lambda: small.statistics().waiting_count == 1, "the append waits")
+        wait_until(partial(waiting_count_is, small, 1), "the append waits")
         os.kill(os.getpid(), signal.SIGINT)
 
     killer = threading.Thread(target=interrupt)
@@ -168,13 +177,14 @@ def test_ctrl_c_ends_a_wait_and_loses_nothing(small: Arena, full: Accumulator) -
 
 def test_a_signal_without_an_exception_does_not_end_a_wait(small: Arena, full: Accumulator) -> None:
     seen: list[int] = []
-    former = signal.signal(signal.SIGUSR1, lambda number, frame: seen.append(number))
+    former = signal.signal(signal.SIGUSR1, lambda number, _frame: seen.append(number))
 
     def serve() -> None:
-        wait_until(lambda: small.statistics().waiting_count == 1, "the append waits")
-        for count in range(1, 4):
+        wait_until(partial(waiting_count_is, small, 1), "the append waits")
+        for _ in range(3):
+            former_count = len(seen)
             os.kill(os.getpid(), signal.SIGUSR1)
-            wait_until(lambda: len(seen) == count, "the signal was handled")
+            wait_until(partial(has_more_than, seen, former_count), "the signal was handled")
         full.complete(batches.pop(), BatchResult.SUCCEEDED)
 
     batches = drain(full)
@@ -193,7 +203,7 @@ def test_a_signal_without_an_exception_does_not_end_a_wait(small: Arena, full: A
 def test_a_waiter_killed_in_the_queue_is_passed_over(small: Arena, full: Accumulator) -> None:
     batches = drain(full)
     child = Child(append_and_close, small.name, 0, b"dead")
-    wait_until(lambda: small.statistics().waiting_count == 1, "the child waits")
+    wait_until(partial(waiting_count_is, small, 1), "the child waits")
     os.kill(child.pid, signal.SIGKILL)
     os.waitpid(child.pid, 0)
     for batch in batches:
@@ -250,12 +260,12 @@ def test_a_missing_semaphore_costs_a_slice_and_no_more(
 
     monkeypatch.setattr(posix_ipc, "Semaphore", refuse)
     batches = drain(full)
-    server = threading.Thread(
-        target=lambda: (
-            wait_until(lambda: small.statistics().waiting_count == 1, "the append waits"),
-            full.complete(batches.pop(), BatchResult.SUCCEEDED),
-        )
-    )
+
+    def serve() -> None:
+        wait_until(partial(waiting_count_is, small, 1), "the append waits")
+        full.complete(batches.pop(), BatchResult.SUCCEEDED)
+
+    server = threading.Thread(target=serve)
     server.start()
     full.append("t", 0, 1, None, b"v", None, LONG_MS)
     server.join()
