@@ -175,7 +175,7 @@ def consume(cluster: MockCluster, count: int) -> list[Record]:
             assert message is not None
             assert message.error() is None, message.error()
             assert message.offset() == len(records)
-            headers = list(message.headers() or [])
+            headers: Any = list(message.headers() or [])
             records.append(Record(message.timestamp()[1], message.key(), message.value(), headers))
     finally:
         consumer.close()
