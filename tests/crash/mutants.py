@@ -93,7 +93,8 @@ MUTANTS = (
     Mutant(
         "no-fence",
         "shm/producer_batch.c",
-        "    if (UNLIKELY(!lock_is_held(&hold->partition->lock, hold->lock))) {\n        return STATUS_TRY_AGAIN;\n    }\n"
+        "    if (UNLIKELY(!lock_is_held(&hold->partition->lock, hold->lock))) {\n"
+        "        return STATUS_TRY_AGAIN;\n    }\n"
         "    if (slot_word_state(word) != SLOT_OPEN",
         "    if (slot_word_state(word) != SLOT_OPEN",
         (("duel", "append-plain"),),
@@ -201,7 +202,7 @@ MUTANTS = (
         "shm/buffer_pool.c",
         "    store_seq_cst_u32(&globals->waiting_count, load_relaxed_u32(&globals->waiting_count) + 1);\n",
         "",
-        (("stop", "enqueue"),),
+        (("seal", "enqueue"),),
     ),
     Mutant(
         "done-before-the-result",
