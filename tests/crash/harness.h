@@ -68,9 +68,10 @@ struct world {
     uint32_t drained_count;
 
     int64_t next_base_sequence; /* what the next delivered batch must begin with; -1: whatever it says */
-    uint32_t first_acquisition;            /* of the partition's lock, when the victim began */
-    uint32_t first_generations[SLOT_COUNT]; /* + 1, of the slots in use then; 0: it was free */
-    bool is_queued;                        /* the survivor waits in the pool's queue: world->wait */
+    uint32_t first_generations[SLOT_COUNT]; /* + 1, of the slots in use when the victim began; 0: it was free */
+    uint32_t last_acquisition;              /* of the partition's lock, when the victim was told to go on */
+    bool is_queued;                         /* the survivor waits in the pool's queue: world->wait */
+    bool is_victim;                         /* this is the victim's copy of the world */
     struct delay delay;
     uint32_t problem_count;
     const char *scenario_name;
@@ -142,7 +143,7 @@ void survivor_go_on(struct world *world, const struct scenario *scenario);
 /* What must be possible beside a stopped victim. */
 enum beside { BESIDE_APPEND = 1, BESIDE_SEND = 2 };
 void survivor_work_beside(struct world *world, unsigned beside);
-/* While nobody holds the pool lock: no one waits beside a free slot. */
-void check_queue(struct world *world);
+/* Once the victim has gone on: no one waits beside a free slot, and the partition's lock was not set back. */
+void check_after_going_on(struct world *world);
 
 #endif

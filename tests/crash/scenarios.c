@@ -111,6 +111,16 @@ static void prepare_dead_sender(struct world *world)
     world_let_die(world, send_and_die);
 }
 
+/* Every slot in another state: READY in flight, a chain of three, OPEN with half a record, OWNED; and one waits. */
+static void prepare_ruin(struct world *world)
+{
+    prepare_chain(world);
+    world_let_die(world, send_and_die);
+    world_let_die(world, append_half);
+    world_let_die(world, allocate_and_keep);
+    REQUIRE(world_count_slots(world, SLOT_FREE) == 0);
+}
+
 /* ---- how a victim gets ready ---- */
 
 static void begin_record(struct world *world)
@@ -337,7 +347,7 @@ const struct scenario scenarios[] = {
      .operate = operate_maintain,
      .is_sender = true},
     {.name = "cold-recovery",
-     .prepare = prepare_dead_sender,
+     .prepare = prepare_ruin,
      .operate = operate_attach,
      .is_attaching = true,
      .is_alone = true},

@@ -12,8 +12,10 @@
  *   duel   a rival appends to the partition of the stopped victim, and is itself stopped, anywhere after it took the
  *          lock over; then the victim goes on to its end, then the rival
  *
- * A limited run takes every n-th of the instructions that change something (`stop`: also of those just before them),
- * beginning with the PHASE-th. Prints one line per scenario: how many points, at how many of them the victim's record
+ * The dead leave nothing but the arena, so copy and kill look at the instructions that change it (or what has returned)
+ * and there is no other point of death. Who is stopped also remembers what it has read: every point of stop, pass and
+ * seal is every instruction (of operations longer than STOPS_MAX every n-th, and every change). A limited run takes
+ * every n-th change, beginning with the PHASE-th, and stops behind it or just before it. Prints one line per scenario: how many points, at how many of them the victim's record
  * was there, the longest delay of the survivor and in which operation. Ends with 1 if anything was wrong, with 77 where
  * processes may not be traced.
  */
@@ -30,7 +32,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { WATCHDOG_S = 20, TRIES_MAX = 4, EXIT_UNTRACEABLE = 77, PROBLEMS_MAX = 20, STEP_BUDGET = 8000 };
+enum { WATCHDOG_S = 20, TRIES_MAX = 4, EXIT_UNTRACEABLE = 77, PROBLEMS_MAX = 20, STEP_BUDGET = 8000, STOPS_MAX = 3000 };
 
 enum { RIVAL_INSTRUCTIONS_MAX = 1500, RIVAL_STOPS = 24 };
 
@@ -55,6 +57,10 @@ _Noreturn static void victim_run(struct world *world, const struct scenario *sce
     }
     if (scenario->begin != NULL) {
         scenario->begin(world);
+    }
+    world->is_victim = true;
+    if (world->arena != NULL) {
+        world->arena->clock = (struct clock){.is_manual = true, .manual_ns = arena_now_ns(world->arena)};
     }
     if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) < 0) {
         _exit(EXIT_UNTRACEABLE);
@@ -366,7 +372,7 @@ static void point_stop(struct world *world, const struct scenario *scenario, uns
     }
     operation_go_on(world, scenario, pid, &world->shared->victim);
     if (!scenario->is_alone) {
-        check_queue(world);
+        check_after_going_on(world);
     }
     point_kill(world, scenario, pid);
 }
@@ -446,10 +452,11 @@ static struct chosen chosen_within_budget(const struct chosen *chosen, uint64_t 
     return fewer;
 }
 
-static void run_every_instruction(const struct scenario *scenario, enum mode mode, uint64_t instruction_count,
-                                  struct summary *summary)
+static void run_instructions(const struct scenario *scenario, enum mode mode, uint64_t instruction_count,
+                             struct summary *summary)
 {
-    for (uint64_t i = 0; i <= instruction_count && summary->problem_count < PROBLEMS_MAX; i++) {
+    uint64_t stride = 1 + instruction_count / STOPS_MAX;
+    for (uint64_t i = 0; i <= instruction_count && summary->problem_count < PROBLEMS_MAX; i += stride) {
         point_check_own(scenario, mode, &(struct place){.instruction = i}, summary);
     }
 }
@@ -460,7 +467,8 @@ static void run_changes(const struct scenario *scenario, enum mode mode, const s
 {
     for (uint32_t i = 0; i < changes->count && summary->problem_count < PROBLEMS_MAX; i++) {
         uint64_t instruction = changes->instructions[i];
-        bool is_before = mode != MODE_KILL && instruction > 0 && (i / 2 + chosen->phase) % 2 == 0;
+        bool is_before = mode != MODE_KILL && chosen->point_count != 0 && instruction > 0 &&
+                         (i / 2 + chosen->phase) % 2 == 0;
         if (point_is_chosen(chosen, i, changes->count)) {
             point_check_own(scenario, mode, &(struct place){.instruction = instruction - is_before}, summary);
         }
@@ -488,10 +496,11 @@ static void run_own(const struct scenario *scenario, enum mode mode, const struc
     struct chosen fewer = chosen_within_budget(chosen, instruction_count);
     if (mode == MODE_DUEL) {
         run_duels(scenario, &fewer, changes, summary);
-    } else if (chosen->point_count == 0) {
-        run_every_instruction(scenario, mode, instruction_count, summary);
-    } else {
-        run_changes(scenario, mode, &fewer, changes, summary);
+        return;
+    }
+    run_changes(scenario, mode, &fewer, changes, summary);
+    if (mode != MODE_KILL && chosen->point_count == 0) {
+        run_instructions(scenario, mode, instruction_count, summary);
     }
 }
 
