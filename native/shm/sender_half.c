@@ -135,12 +135,23 @@ static void list_add(struct slot_list *list, uint32_t slot_index)
     list->slots[list->count++] = slot_index;
 }
 
+bool sender_note_is_true(const struct accumulator *accumulator, uint32_t slot_index)
+{
+    const struct slot_note *note = &accumulator->sender->notes[slot_index];
+    const struct slot_header *slot = &accumulator->arena->slots[slot_index];
+    return note->seq == load_relaxed_u64(&slot->seq) &&
+           note->partition_index == load_relaxed_u32(&slot->partition_index);
+}
+
 void sender_note_slot(struct accumulator *accumulator, uint32_t slot_index)
 {
     struct sender_half *half = accumulator->sender;
     struct slot_note *note = &half->notes[slot_index];
     if (note->is_queued) {
-        return;
+        if (note->is_in_flight || sender_note_is_true(accumulator, slot_index)) {
+            return;
+        }
+        sender_unlink(accumulator, slot_index);
     }
     switch (slot_word_state(load_acquire_u64(&accumulator->arena->slots[slot_index].word))) { /* P2 */
     case SLOT_OPEN:
@@ -217,7 +228,8 @@ uint32_t sender_candidate(struct accumulator *accumulator, uint32_t partition_in
             continue;
         }
         enum slot_state state = slot_word_state(load_acquire_u64(&accumulator->arena->slots[slot_index].word));
-        if (state == SLOT_OPEN || state == SLOT_READY) {
+        bool is_filled = state == SLOT_OPEN || state == SLOT_READY;
+        if (is_filled && sender_note_is_true(accumulator, slot_index)) {
             return slot_index;
         }
         sender_unlink(accumulator, slot_index); /* an empty batch that was sealed, or taken back by its opener */
