@@ -171,9 +171,7 @@ static bool batch_is_possible(const struct accumulator *accumulator, uint32_t sl
     uint32_t size = slot_word_size(word);
     uint32_t size_max = accumulator->arena->slots[slot_index].chain_next == 0 ? geometry->batch_size
                                                                               : geometry->record_size_max;
-    return slot_word_count(word) >= 1 && size > RECORDS_START && size <= size_max &&
-           load_relaxed_u32(&accumulator->arena->slots[slot_index].partition_index) ==
-               accumulator->sender->notes[slot_index].partition_index;
+    return slot_word_count(word) >= 1 && size > RECORDS_START && size <= size_max;
 }
 
 enum pick { PICK_SKIP, PICK_STOP, PICK_TAKE };

@@ -64,20 +64,38 @@ static void queue_deactivate(struct sender_half *half, struct partition_queue *q
     queue->active_position = 0;
 }
 
-/* By seq. Nearly always at the end; a producer that was stopped while it opened a batch comes late with a lower one. */
-static void queue_insert(struct sender_half *half, struct partition_queue *queue, uint32_t slot_index)
+/* By seq; but who has a sequence keeps its place before those that have none, and among them the sequence rules: the
+ * broker takes them in no other order. It differs only for an oversized record whose producer was stopped before READY. */
+static bool batch_is_before(const struct accumulator *accumulator, uint32_t slot_index, uint32_t other_index)
 {
-    struct slot_note *note = &half->notes[slot_index];
+    const struct slot_header *slot = &accumulator->arena->slots[slot_index];
+    const struct slot_header *other = &accumulator->arena->slots[other_index];
+    uint32_t epoch = load_acquire_u32(&slot->producer_epoch);
+    uint32_t other_epoch = load_acquire_u32(&other->producer_epoch);
+    if ((epoch == 0) != (other_epoch == 0)) {
+        return epoch != 0;
+    }
+    if (epoch != 0 && epoch == other_epoch) {
+        return sequence_is_before((int32_t)load_relaxed_u32(&slot->base_sequence),
+                                  (int32_t)load_relaxed_u32(&other->base_sequence));
+    }
+    return accumulator->sender->notes[slot_index].seq < accumulator->sender->notes[other_index].seq;
+}
+
+/* Nearly always at the end; a producer that was stopped while it opened a batch comes late with a lower seq. */
+static void queue_insert(struct accumulator *accumulator, struct partition_queue *queue, uint32_t slot_index)
+{
+    struct slot_note *notes = accumulator->sender->notes;
     uint32_t *link = &queue->first;
-    if (queue->last != 0 && half->notes[queue->last - 1].seq < note->seq) {
-        link = &half->notes[queue->last - 1].next;
+    if (queue->last != 0 && batch_is_before(accumulator, queue->last - 1, slot_index)) {
+        link = &notes[queue->last - 1].next;
     }
-    while (*link != 0 && half->notes[*link - 1].seq < note->seq) {
-        link = &half->notes[*link - 1].next;
+    while (*link != 0 && batch_is_before(accumulator, *link - 1, slot_index)) {
+        link = &notes[*link - 1].next;
     }
-    note->next = *link;
+    notes[slot_index].next = *link;
     *link = slot_index + 1;
-    if (note->next == 0) {
+    if (notes[slot_index].next == 0) {
         queue->last = slot_index + 1;
     }
 }
@@ -96,7 +114,7 @@ static void sender_enqueue(struct accumulator *accumulator, uint32_t slot_index)
                                                 .partition_index = partition_index,
                                                 .is_queued = true};
     half->found_count++;
-    queue_insert(half, &half->queues[partition_index], slot_index);
+    queue_insert(accumulator, &half->queues[partition_index], slot_index);
     queue_activate(half, partition_index);
     half->queued_count++;
 }
