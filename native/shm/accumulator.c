@@ -246,7 +246,7 @@ enum status accumulator_flush_begin(struct accumulator *accumulator, struct flus
     struct arena *arena = accumulator->arena;
     uint32_t slot_count = arena->geometry.slot_count;
     *ticket = (struct flush_ticket){0};
-    if (arena->owner != 0 && accumulator->owner != arena->owner) {
+    if (accumulator->owner != arena->owner) { /* also before the child of a fork attaches */
         accumulator_forget(accumulator);
     }
     ticket->items = malloc(slot_count * sizeof *ticket->items);

@@ -175,20 +175,22 @@ static void batch_end_in_flight(struct accumulator *accumulator, uint32_t slot_i
     accumulator->sender->notes[slot_index].is_ended = true;
 }
 
-static void batch_end_in_queue(struct accumulator *accumulator, uint32_t slot_index,
+/* False when there was nothing to end: an empty batch, or one that is not the queued one any more. */
+static bool batch_end_in_queue(struct accumulator *accumulator, uint32_t slot_index,
                                const struct batch_outcome *outcome, struct wake_set *wakes)
 {
     batch_seal_at_end(accumulator, slot_index);
     uint64_t word = load_acquire_u64(&accumulator->arena->slots[slot_index].word);
-    if (slot_word_state(word) != SLOT_READY) { /* it was empty */
+    if (slot_word_state(word) != SLOT_READY || !sender_note_is_true(accumulator, slot_index)) {
         sender_unlink(accumulator, slot_index);
         sender_note_slot(accumulator, slot_index);
-        return;
+        return false;
     }
     store_release_u32(&accumulator->arena->slots[slot_index].result, outcome->result);
     POINT(result_decided);
     result_record_rest(accumulator, slot_index, outcome);
     batch_become_done(accumulator, slot_index, wakes);
+    return true;
 }
 
 static bool batch_end(struct accumulator *accumulator, uint32_t slot_index, const struct batch_outcome *outcome,
@@ -198,11 +200,10 @@ static bool batch_end(struct accumulator *accumulator, uint32_t slot_index, cons
     if (note->is_ended) {
         return false;
     }
-    if (note->is_in_flight) {
-        batch_end_in_flight(accumulator, slot_index, outcome);
-    } else {
-        batch_end_in_queue(accumulator, slot_index, outcome, wakes);
+    if (!note->is_in_flight) {
+        return batch_end_in_queue(accumulator, slot_index, outcome, wakes);
     }
+    batch_end_in_flight(accumulator, slot_index, outcome);
     return true;
 }
 

@@ -70,7 +70,8 @@ uint32_t accumulator_ready(struct accumulator *accumulator, const struct ready_o
 
 /* ---- drain ---- */
 
-/* Seals an open batch. False when there is nothing to send in it after all. */
+/* Seals an open batch. False when there is nothing to send in it after all, or when it is not the one that was queued:
+ * then the next look puts it where it belongs. */
 static bool batch_seal_for_drain(struct accumulator *accumulator, uint32_t slot_index, uint64_t *word)
 {
     struct arena *arena = accumulator->arena;
@@ -81,7 +82,7 @@ static bool batch_seal_for_drain(struct accumulator *accumulator, uint32_t slot_
         }
         *word = load_acquire_u64(&arena->slots[slot_index].word);
     }
-    return slot_word_state(*word) == SLOT_READY;
+    return slot_word_state(*word) == SLOT_READY && sender_note_is_true(accumulator, slot_index);
 }
 
 /* Stored in the slot before the first transmission, and never changed by a later one: sent twice, the bytes are the
@@ -170,9 +171,7 @@ static bool batch_is_possible(const struct accumulator *accumulator, uint32_t sl
     uint32_t size = slot_word_size(word);
     uint32_t size_max = accumulator->arena->slots[slot_index].chain_next == 0 ? geometry->batch_size
                                                                               : geometry->record_size_max;
-    return slot_word_count(word) >= 1 && size > RECORDS_START && size <= size_max &&
-           load_relaxed_u32(&accumulator->arena->slots[slot_index].partition_index) ==
-               accumulator->sender->notes[slot_index].partition_index;
+    return slot_word_count(word) >= 1 && size > RECORDS_START && size <= size_max;
 }
 
 enum pick { PICK_SKIP, PICK_STOP, PICK_TAKE };

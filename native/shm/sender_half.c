@@ -64,20 +64,38 @@ static void queue_deactivate(struct sender_half *half, struct partition_queue *q
     queue->active_position = 0;
 }
 
-/* By seq. Nearly always at the end; a producer that was stopped while it opened a batch comes late with a lower one. */
-static void queue_insert(struct sender_half *half, struct partition_queue *queue, uint32_t slot_index)
+/* By seq; but who has a sequence keeps its place before those that have none, and among them the sequence rules: the
+ * broker takes them in no other order. It differs only for an oversized record whose producer was stopped before READY. */
+static bool batch_is_before(const struct accumulator *accumulator, uint32_t slot_index, uint32_t other_index)
 {
-    struct slot_note *note = &half->notes[slot_index];
+    const struct slot_header *slot = &accumulator->arena->slots[slot_index];
+    const struct slot_header *other = &accumulator->arena->slots[other_index];
+    uint32_t epoch = load_acquire_u32(&slot->producer_epoch);
+    uint32_t other_epoch = load_acquire_u32(&other->producer_epoch);
+    if ((epoch == 0) != (other_epoch == 0)) {
+        return epoch != 0;
+    }
+    if (epoch != 0 && epoch == other_epoch) {
+        return sequence_is_before((int32_t)load_relaxed_u32(&slot->base_sequence),
+                                  (int32_t)load_relaxed_u32(&other->base_sequence));
+    }
+    return accumulator->sender->notes[slot_index].seq < accumulator->sender->notes[other_index].seq;
+}
+
+/* Nearly always at the end; a producer that was stopped while it opened a batch comes late with a lower seq. */
+static void queue_insert(struct accumulator *accumulator, struct partition_queue *queue, uint32_t slot_index)
+{
+    struct slot_note *notes = accumulator->sender->notes;
     uint32_t *link = &queue->first;
-    if (queue->last != 0 && half->notes[queue->last - 1].seq < note->seq) {
-        link = &half->notes[queue->last - 1].next;
+    if (queue->last != 0 && batch_is_before(accumulator, queue->last - 1, slot_index)) {
+        link = &notes[queue->last - 1].next;
     }
-    while (*link != 0 && half->notes[*link - 1].seq < note->seq) {
-        link = &half->notes[*link - 1].next;
+    while (*link != 0 && batch_is_before(accumulator, *link - 1, slot_index)) {
+        link = &notes[*link - 1].next;
     }
-    note->next = *link;
+    notes[slot_index].next = *link;
     *link = slot_index + 1;
-    if (note->next == 0) {
+    if (notes[slot_index].next == 0) {
         queue->last = slot_index + 1;
     }
 }
@@ -96,7 +114,7 @@ static void sender_enqueue(struct accumulator *accumulator, uint32_t slot_index)
                                                 .partition_index = partition_index,
                                                 .is_queued = true};
     half->found_count++;
-    queue_insert(half, &half->queues[partition_index], slot_index);
+    queue_insert(accumulator, &half->queues[partition_index], slot_index);
     queue_activate(half, partition_index);
     half->queued_count++;
 }
@@ -135,12 +153,23 @@ static void list_add(struct slot_list *list, uint32_t slot_index)
     list->slots[list->count++] = slot_index;
 }
 
+bool sender_note_is_true(const struct accumulator *accumulator, uint32_t slot_index)
+{
+    const struct slot_note *note = &accumulator->sender->notes[slot_index];
+    const struct slot_header *slot = &accumulator->arena->slots[slot_index];
+    return note->seq == load_relaxed_u64(&slot->seq) &&
+           note->partition_index == load_relaxed_u32(&slot->partition_index);
+}
+
 void sender_note_slot(struct accumulator *accumulator, uint32_t slot_index)
 {
     struct sender_half *half = accumulator->sender;
     struct slot_note *note = &half->notes[slot_index];
     if (note->is_queued) {
-        return;
+        if (note->is_in_flight || sender_note_is_true(accumulator, slot_index)) {
+            return;
+        }
+        sender_unlink(accumulator, slot_index);
     }
     switch (slot_word_state(load_acquire_u64(&accumulator->arena->slots[slot_index].word))) { /* P2 */
     case SLOT_OPEN:
@@ -217,7 +246,8 @@ uint32_t sender_candidate(struct accumulator *accumulator, uint32_t partition_in
             continue;
         }
         enum slot_state state = slot_word_state(load_acquire_u64(&accumulator->arena->slots[slot_index].word));
-        if (state == SLOT_OPEN || state == SLOT_READY) {
+        bool is_filled = state == SLOT_OPEN || state == SLOT_READY;
+        if (is_filled && sender_note_is_true(accumulator, slot_index)) {
             return slot_index;
         }
         sender_unlink(accumulator, slot_index); /* an empty batch that was sealed, or taken back by its opener */

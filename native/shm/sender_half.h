@@ -68,6 +68,10 @@ struct sender_half {
 enum status sender_half_new(const struct arena *arena, struct sender_half **half, struct error *error) MUST_USE;
 void sender_half_free(struct sender_half *half);
 
+/* False when a queued batch is another one now: an opener that was passed took its empty slot back after we saw it OPEN,
+ * and the slot was opened anew. Once the word is READY the answer stays. */
+bool sender_note_is_true(const struct accumulator *accumulator, uint32_t slot_index);
+
 /* Looks at a slot's word and puts it where it belongs (queue, watched, deferred, nowhere). */
 void sender_note_slot(struct accumulator *accumulator, uint32_t slot_index);
 

@@ -201,6 +201,7 @@ static inline pid_t child_started(int file, void (*run)(struct arena *arena, voi
     pid_t child = fork();
     EXPECT(child >= 0);
     if (child == 0) {
+        store_relaxed_u32(&testing_failure_count, 0); /* those of the parent are not ours */
         struct arena *arena = arena_attached(file);
         interrupt_at(point, 0, raise_signal, &signal);
         run(arena, argument);
