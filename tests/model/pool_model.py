@@ -19,7 +19,7 @@ living process makes everything free. From every state an end can be reached.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 # Tuples of different kinds would be equal if they held the same numbers: the tag keeps them apart.
 
@@ -93,7 +93,7 @@ MUTATIONS = {
 }
 
 
-def _replace(items: tuple, index: int, item: object) -> tuple:
+def _replace(items: tuple[Any, ...], index: int, item: object) -> tuple[Any, ...]:
     return (*items[:index], item, *items[index + 1 :])
 
 
