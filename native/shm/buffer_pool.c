@@ -43,8 +43,8 @@ static bool free_hint_take(struct arena *arena, uint32_t *slot_index)
     return false;
 }
 
-/* Finds a FREE slot through the hints and turns it into `state` with `payload`. A hint may be late: what it names can be
- * somebody's batch, so `slot_index` receives nothing but a slot that was taken. */
+/* Finds a FREE slot through the hints and turns it into `state` with `payload`. A hint may be late: what it names can
+ * be somebody's batch, so `slot_index` receives nothing but a slot that was taken. */
 static bool slot_take_free(struct arena *arena, enum slot_state state, uint64_t payload, uint32_t *slot_index)
 {
     uint32_t hinted;

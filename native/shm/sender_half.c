@@ -65,7 +65,8 @@ static void queue_deactivate(struct sender_half *half, struct partition_queue *q
 }
 
 /* By seq; but who has a sequence keeps its place before those that have none, and among them the sequence rules: the
- * broker takes them in no other order. It differs only for an oversized record whose producer was stopped before READY. */
+ * broker takes them in no other order. It differs only for an oversized record whose producer was stopped
+ * before READY. */
 static bool batch_is_before(const struct accumulator *accumulator, uint32_t slot_index, uint32_t other_index)
 {
     const struct slot_header *slot = &accumulator->arena->slots[slot_index];

@@ -13,7 +13,8 @@
  *
  * ORDER. Batches of a partition are announced in the order of their seq, but one pass over the hints may see a later
  * one and not an earlier one, which was announced behind its back. Whatever was announced before a batch that pass n
- * found is found by pass n + 1 at the latest. So a batch is drained only when a pass after the one that found it is over.
+ * found is found by pass n + 1 at the latest. So a batch is drained only when a pass behind the one that found it is
+ * over.
  *
  *   queued     OPEN or READY, in its partition's queue
  *   watched    announced, not OPEN yet
@@ -68,8 +69,8 @@ struct sender_half {
 enum status sender_half_new(const struct arena *arena, struct sender_half **half, struct error *error) MUST_USE;
 void sender_half_free(struct sender_half *half);
 
-/* False when a queued batch is another one now: an opener that was passed took its empty slot back after we saw it OPEN,
- * and the slot was opened anew. Once the word is READY the answer stays. */
+/* False when a queued batch is another one now: an opener that was passed took its empty slot back after we saw it
+ * OPEN, and the slot was opened anew. Once the word is READY the answer stays. */
 bool sender_note_is_true(const struct accumulator *accumulator, uint32_t slot_index);
 
 /* Looks at a slot's word and puts it where it belongs (queue, watched, deferred, nowhere). */

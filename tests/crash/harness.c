@@ -485,7 +485,8 @@ static void world_create_arena(struct world *world)
     struct registry *registry;
     uint32_t topic_index, partition_index;
     int map_descriptor = open_again(world->descriptor);
-    enum status status = arena_create(map_descriptor, open_again(world->descriptor), &GEOMETRY, NULL, 0, &arena, &error);
+    int lock_descriptor = open_again(world->descriptor);
+    enum status status = arena_create(map_descriptor, lock_descriptor, &GEOMETRY, NULL, 0, &arena, &error);
     REQUIRE(status == STATUS_OK);
     REQUIRE(registry_open(arena, &registry, &error) == STATUS_OK);
     REQUIRE(registry_topic(registry, "crash", 5, &topic_index) == STATUS_OK);

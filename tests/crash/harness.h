@@ -19,8 +19,8 @@
  * WHAT MUST HOLD while the victim is stopped, and when it goes on
  *   appends, drains, completions and allocations of free slots end within DELAY_MAX_NS; when it goes on its operation
  *   succeeds, and all of the above holds. What may wait for a stopped victim (exceptions, asked by name):
- *     victim_holds_pool_lock    allocation under exhaustion, and freeing while somebody waits or of a chain; and it must
- *                               keep that lock: nothing is taken from it while it lives
+ *     victim_holds_pool_lock    allocation under exhaustion, and freeing while somebody waits or of a chain; and it
+ *                               must keep that lock: nothing is taken from it while it lives
  *     scenario.is_sender        a stopped sender keeps its role
  *     scenario.is_alone         cold recovery: nobody attaches meanwhile
  *     (process.h: between taking its byte and raising the generation, the dead holder before it looks alive; only

@@ -30,7 +30,8 @@ def append_good(sender: Accumulator, parts: dict[str, Any]) -> None:
 
 def append_bad(sender: Accumulator, parts: dict[str, Any]) -> None:
     with contextlib.suppress(TypeError):
-        sender.append("t", 0, 1, parts["key"], parts["value"], [*parts["headers"], ("h", "text")])  # type: ignore[list-item]
+        headers = [*parts["headers"], ("h", "text")]
+        sender.append("t", 0, 1, parts["key"], parts["value"], headers)  # type: ignore[arg-type]
 
 
 def append_many_good(sender: Accumulator, parts: dict[str, Any]) -> None:

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The company a test of the arena needs: an arena in a memfd, any number of participants in this process (each handle
- * of arena_attach has an entry and a lock descriptor of its own, so a thread with one poses as a process), interruptions
- * at a POINT of the code, and children that stop or die there.
+ * of arena_attach has an entry and a lock descriptor of its own, so a thread with one poses as a process),
+ * interruptions at a POINT of the code, and children that stop or die there.
  *
  *   int file = arena_file_new();
  *   struct arena *arena = arena_created(file, geometry_of(8, 512));

@@ -420,7 +420,8 @@ TEST(a_grant_of_an_older_ticket_is_void)
     struct buffer_wait wait = wait_begun(arena, 1);
     EXPECT_EQ_U64(wait.waiter_index, old.waiter_index);
     EXPECT(wait.ticket != old.ticket);
-    store_release_u64(&arena->slots[7].word, slot_word(SLOT_GRANT, 0, slot_payload_grant(old.waiter_index, old.ticket)));
+    uint64_t old_grant = slot_payload_grant(old.waiter_index, old.ticket);
+    store_release_u64(&arena->slots[7].word, slot_word(SLOT_GRANT, 0, old_grant));
     buffer_pool_repair(arena);
     EXPECT_EQ_U64(slot_state_at(arena, 7), SLOT_FREE);
     EXPECT_STATUS(buffer_pool_poll(arena, &wait), STATUS_OK);

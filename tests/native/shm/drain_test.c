@@ -223,7 +223,8 @@ TEST(the_size_limit_ends_the_drain_and_says_how_far_it_came)
     EXPECT_EQ_U64(accumulator_drain(sending.sender, &options, order, 3, batches, &seen), 1); /* whatever its size */
     EXPECT_EQ_U64(seen, 1);
     options.size_max = 2 * BATCH_SIZE - 1;
-    EXPECT_EQ_U64(accumulator_drain(sending.sender, &options, order, 3, batches + 1, &seen), 1); /* the next one's turn */
+    /* the next one's turn */
+    EXPECT_EQ_U64(accumulator_drain(sending.sender, &options, order, 3, batches + 1, &seen), 1);
     EXPECT_EQ_U64(batches[1].partition_index, 1);
     EXPECT_EQ_U64(seen, 2);
     options.size_max = 2 * BATCH_SIZE;

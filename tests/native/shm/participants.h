@@ -96,8 +96,8 @@ static inline struct arena *arena_attached(int file)
     return arena_or_exit(status, arena, &error);
 }
 
-/* A participant for a thread of this process: its entry and lock descriptor are its own, its mapping is that of `first`,
- * because the thread sanitizer knows a cell by its address. */
+/* A participant for a thread of this process: its entry and lock descriptor are its own, its mapping is that of
+ * `first`, because the thread sanitizer knows a cell by its address. */
 static inline struct arena *arena_attached_beside(struct arena *first, int file)
 {
     struct arena *own = arena_attached(file);
