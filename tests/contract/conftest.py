@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import os
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from functools import partial
@@ -12,12 +10,6 @@ from functools import partial
 import pytest
 
 from tests.contract.kafka_cases import Case, case_on
-
-
-@pytest.fixture
-def arena_name() -> str:
-    """A name no other test uses."""
-    return f"shmaccum-test-{os.getpid()}-{uuid.uuid4().hex[:8]}"
 
 
 @pytest.fixture

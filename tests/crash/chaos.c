@@ -54,12 +54,14 @@ struct ledger {
 static struct ledger *ledger;
 static int arena_file;
 
-#define FAIL(...)                            \
-    do {                                     \
-        fprintf(stderr, "chaos: " __VA_ARGS__); \
-        fprintf(stderr, "\n");               \
-        ledger->is_failed = 1;               \
-        _exit(1);                            \
+static pid_t director; /* leaves through exit, which ends the others; the others just leave */
+
+#define FAIL(...)                                      \
+    do {                                               \
+        fprintf(stderr, "chaos: " __VA_ARGS__);        \
+        fprintf(stderr, "\n");                         \
+        ledger->is_failed = 1;                         \
+        getpid() == director ? exit(1) : _exit(1);     \
     } while (0)
 
 static int arena_open(void)
@@ -383,10 +385,21 @@ static void check_nothing_left(void)
     detach(accumulator);
 }
 
+/* However the director ends, nobody of its group stays behind. */
+static void kill_the_others(void)
+{
+    signal(SIGTERM, SIG_IGN);
+    kill(0, SIGTERM);
+    kill(0, SIGCONT);
+}
+
 int main(int argc, char **argv)
 {
     uint64_t seconds = argc > 1 ? strtoull(argv[1], NULL, 10) : 5;
     unsigned random = argc > 2 ? (unsigned)strtoul(argv[2], NULL, 10) : (unsigned)getpid();
+    director = getpid();
+    setpgid(0, 0);
+    atexit(kill_the_others);
     printf("chaos: seed %u, %llu s\n", random, (unsigned long long)seconds);
     fflush(stdout);
     ledger = mmap(NULL, sizeof *ledger, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

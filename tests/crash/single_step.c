@@ -178,7 +178,8 @@ static void summary_print(const struct scenario *scenario, enum mode mode, uint6
                           const struct summary *summary)
 {
     printf("%-30s %-4s  instructions %7llu  points %6u  present %6u  absent %6u  longest delay %6.2f ms in %s  %s\n",
-           scenario->name, mode_names[mode], (unsigned long long)instruction_count, summary->point_count, summary->present_count,
+           scenario->name, mode_names[mode], (unsigned long long)instruction_count, summary->point_count,
+           summary->present_count,
            summary->point_count - summary->present_count, (double)summary->delay.ns / 1e6,
            summary->delay.operation == NULL ? "nothing" : summary->delay.operation,
            summary->problem_count == 0 ? "ok" : "FAILED");

@@ -31,7 +31,7 @@ def append_good(sender: Accumulator, parts: dict[str, Any]) -> None:
 def append_bad(sender: Accumulator, parts: dict[str, Any]) -> None:
     with contextlib.suppress(TypeError):
         headers = [*parts["headers"], ("h", "text")]
-        sender.append("t", 0, 1, parts["key"], parts["value"], headers)  # type: ignore[arg-type]
+        sender.append("t", 0, 1, parts["key"], parts["value"], headers)
 
 
 def append_many_good(sender: Accumulator, parts: dict[str, Any]) -> None:

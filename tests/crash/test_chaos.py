@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Producers and senders killed and stopped at random, with a ledger (see chaos.c)."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+
+import pytest
+
+from tests.crash.single_step import FOLDER
+from tests.native import c_build
+from tests.native.c_build import PLAIN
+
+SHORT_S = 8
+LONG_S = 600
+
+
+def run(seconds: int) -> None:
+    program = c_build.build_tool("chaos", [FOLDER / "chaos.c"], PLAIN, {})
+    seed = random.SystemRandom().randrange(1 << 31)
+    print(f"seed {seed}")
+    command = [program, str(seconds), str(seed)]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=seconds + 60)
+    print(result.stdout)
+    assert result.returncode == 0, f"seed {seed}\n{result.stdout}{result.stderr}"
+
+
+def test_nothing_acknowledged_is_lost_for_a_while() -> None:
+    """Some hundred kills and stops."""
+    run(SHORT_S)
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(LONG_S + 120)
+def test_nothing_acknowledged_is_lost_for_long(capsys: pytest.CaptureFixture[str]) -> None:
+    """More than ten thousand kills."""
+    with capsys.disabled():
+        run(LONG_S)
