@@ -20,7 +20,7 @@ def run(seconds: int) -> None:
     program = c_build.build_tool("chaos", [FOLDER / "chaos.c"], PLAIN, {})
     seed = random.SystemRandom().randrange(1 << 31)
     print(f"seed {seed}")
-    command = [program, str(seconds), str(seed)]
+    command = [str(program), str(seconds), str(seed)]
     result = subprocess.run(command, capture_output=True, text=True, timeout=seconds + 60)
     print(result.stdout)
     assert result.returncode == 0, f"seed {seed}\n{result.stdout}{result.stderr}"
