@@ -73,13 +73,14 @@ class Child:
     def _run(function: Callable[..., Any], arguments: tuple[Any, ...], writer: int) -> None:
         code = 1
         try:
-            report = repr(function(*arguments))
-            code = 0
-        except BaseException:  # noqa: BLE001 - whatever it was, the parent is to read it
-            report = traceback.format_exc()
-        with open(writer, "w") as stream:
-            stream.write(report)
-        os._exit(code)
+            try:
+                report = repr(function(*arguments))
+                code = 0
+            except BaseException:  # noqa: BLE001 - whatever it was, the parent is to read it
+                report = traceback.format_exc()
+            os.write(writer, report.encode())
+        finally:
+            os._exit(code)
 
     def join(self) -> str:
         """The repr of what the function returned; AssertionError with its traceback when it raised."""

@@ -101,6 +101,7 @@ def test_the_child_takes_the_role_when_its_parent_left_it(arena: Arena, sender: 
     ready, go = os.pipe()
 
     def in_child() -> list[bytes | None]:
+        os.close(go)  # so that the end of the parent ends the wait
         os.read(ready, 1)
         sender.become_sender()
         return deliver_all(sender)
@@ -132,14 +133,16 @@ def test_a_childs_life_does_not_keep_its_dead_parents_entry(arena: Arena) -> Non
     middle = os.fork()
     if middle == 0:
         mine = Arena.attach(arena.name)
+        my_entry = mine.native.entry_index or 0
         grandchild = os.fork()
         if grandchild == 0:
+            os.close(go)  # so that the end of the test ends the wait
+            os.write(writer, b"%d" % my_entry)  # the fork handlers have run
             os.read(stop, 1)
             os._exit(0)
-        os.write(writer, f"{mine.native.entry_index} {grandchild}".encode())
         os.kill(os.getpid(), signal.SIGKILL)
     os.waitpid(middle, 0)
-    entry, _ = (int(word) for word in os.read(reader, 100).split())
+    entry = int(os.read(reader, 100))
     assert not arena.native.processes()[entry]["alive"]
     os.write(go, b"x")
     for descriptor in (reader, writer, stop, go):
@@ -153,6 +156,7 @@ def test_hundreds_of_forks_each_append(arena_name: str) -> None:
         ready, go = os.pipe()
 
         def in_child(number: int) -> int | None:
+            os.close(go)  # so that the end of the parent ends the wait
             sender.append("t", 0, 1, None, b"%d" % number)
             os.read(ready, 1)
             return arena.native.entry_index

@@ -93,7 +93,7 @@ def test_a_waiter_is_served_when_a_batch_completes(small: Arena, full: Accumulat
     batches = drain(full)
     child = Child(append_and_close, small.name, 0, b"waited")
     wait_until(partial(waiting_count_is, small, 1), "the child waits")
-    wait_until(lambda: len(list(each_semaphore(small.uuid))) == 1, "it sleeps on its semaphore")
+    wait_until(lambda: len(list(each_semaphore(small.uuid))) == 1, "the child made its semaphore")
     full.complete(batches.pop(), BatchResult.SUCCEEDED)
     assert child.join() == "0"
     for batch in batches:
