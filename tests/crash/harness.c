@@ -263,10 +263,10 @@ static void check_results(struct world *world)
     }
 }
 
-static void check_by_verify(struct world *world)
+static void check_by_verify(struct world *world, bool is_idle)
 {
     struct finding findings[FINDINGS_MAX];
-    const struct verify_options options = {.depth = VERIFY_DEEP, .is_idle = true};
+    const struct verify_options options = {.depth = VERIFY_DEEP, .is_idle = is_idle};
     uint32_t count = verify(world->arena, &options, findings, FINDINGS_MAX);
     for (uint32_t i = 0; i < count && i < FINDINGS_MAX; i++) {
         world_report(world, "verify: slot %d: %s", (int)findings[i].slot_index, findings[i].text);
@@ -282,7 +282,7 @@ static void check_arena(struct world *world)
         WORLD_EXPECT(world, slot_word_generation(word) + 1 != world->first_generations[i],
                      "slot %u became free in the generation it was used in", i);
     }
-    check_by_verify(world);
+    check_by_verify(world, true);
     WORLD_EXPECT(world, !arena_is_poisoned(world->arena), "the arena is poisoned");
 }
 
@@ -311,9 +311,7 @@ static void survivor_leave_queue(struct world *world)
 void survivor_go_on(struct world *world, const struct scenario *scenario)
 {
     char problem[PROBLEM_SIZE];
-    if (scenario->is_alone) {
-        check_by_verify(world); /* as recovery left it */
-    }
+    check_by_verify(world, scenario->is_alone); /* as the victim left it; recovery leaves an idle arena */
     if (world->accumulator->sender == NULL) {
         world_become_sender(world);
     }

@@ -10,6 +10,7 @@
  *              must end within DELAY_MAX_NS
  *
  * WHAT MUST HOLD after a kill at any instruction
+ *   verify (deep) finds nothing but what the living repair;
  *   every record whose append returned is delivered exactly once, in the order of its producer, byte for byte; the
  *   victim's unreturned record 0 or 1 times; every returned record has its result; sequences have no gap; then every
  *   slot is FREE, and verify finds nothing.

@@ -15,7 +15,8 @@
  * The dead leave nothing but the arena, so copy and kill look at the instructions that change it (or what has returned)
  * and there is no other point of death. Who is stopped also remembers what it has read: every point of stop, pass and
  * seal is every instruction (of operations longer than STOPS_MAX every n-th, and every change). A limited run takes
- * every n-th change, beginning with the PHASE-th, and stops behind it or just before it. Prints one line per scenario: how many points, at how many of them the victim's record
+ * every n-th change, beginning with the PHASE-th, and stops behind it or just before it; long operations get fewer
+ * points than POINT_COUNT, because each point costs the way there. Prints one line per scenario: how many points, at how many of them the victim's record
  * was there, the longest delay of the survivor and in which operation. Ends with 1 if anything was wrong, with 77 where
  * processes may not be traced.
  */
@@ -32,7 +33,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { WATCHDOG_S = 20, TRIES_MAX = 4, EXIT_UNTRACEABLE = 77, PROBLEMS_MAX = 20, STEP_BUDGET = 8000, STOPS_MAX = 3000 };
+enum { WATCHDOG_S = 20, TRIES_MAX = 4, EXIT_UNTRACEABLE = 77, PROBLEMS_MAX = 20, INSTRUCTIONS_PER_POINT = 2000, STOPS_MAX = 3000 };
 
 enum { RIVAL_INSTRUCTIONS_MAX = 1500, RIVAL_STOPS = 24 };
 
@@ -445,7 +446,7 @@ static void point_check_own(const struct scenario *scenario, enum mode mode, con
 static struct chosen chosen_within_budget(const struct chosen *chosen, uint64_t instruction_count)
 {
     struct chosen fewer = *chosen;
-    uint64_t affordable = 1 + STEP_BUDGET / (instruction_count + 1);
+    uint64_t affordable = 1 + (uint64_t)chosen->point_count * INSTRUCTIONS_PER_POINT / (instruction_count + 1);
     if (fewer.point_count > affordable) {
         fewer.point_count = (uint32_t)affordable;
     }
