@@ -54,7 +54,7 @@ struct shared {
 };
 
 struct world {
-    int descriptor;       /* the arena's file; -1 before world_new */
+    ALIGNED int descriptor; /* the arena's file. Aligned: how many instructions a copy takes depends on it */
     uint8_t *bytes;       /* it, mapped by the harness itself: also where it has no handle */
     uint64_t size;
     struct arena *arena;  /* NULL where only the victim attaches */
