@@ -401,13 +401,15 @@ enum status producer_batch_commit_chain(struct arena *arena, struct partition_ho
     }
     POINT(chain_seq_taken);
     slot_announce(arena, slots[0]);
+    uint64_t seq = load_relaxed_u64(&head->seq);
     uint32_t generation = slot_word_generation(load_relaxed_u64(&head->word));
     store_seq_cst_u64(&head->word, slot_word(SLOT_READY, generation, slot_payload_filled(1, size))); /* P1 */
+    /* No hazard names the head: from here on it may be sent, freed and filled with another batch. */
     counter_add(arena, COUNTER_BATCHES_OVERSIZED, 1);
     *place = (struct batch_place){.slot_index = slots[0],
                                   .generation = generation,
                                   .record_index = 0,
-                                  .seq = load_relaxed_u64(&head->seq),
-                                  .timestamp_ms = head->base_timestamp_ms};
+                                  .seq = seq,
+                                  .timestamp_ms = record->record.timestamp_ms};
     return STATUS_OK;
 }
