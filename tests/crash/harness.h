@@ -9,6 +9,8 @@
  *   survivor   appends to the victim's partition, sends and completes everything, clears up; every single operation
  *              must end within DELAY_MAX_NS
  *
+ * WHAT MUST HOLD at every instant: a free slot is all zeros; waiting_count is never below the number of waiters.
+ *
  * WHAT MUST HOLD after a kill at any instruction
  *   verify (deep) finds nothing but what the living repair;
  *   every record whose append returned is delivered exactly once, in the order of its producer, byte for byte; the
@@ -35,8 +37,8 @@
 #include "ledger.h"
 #include "shm/accumulator.h"
 
-enum { SLOT_COUNT = 6, BATCH_SIZE = 512, VALUE_SIZE = 100, CHAIN_VALUE_SIZE = 1200, TOUCHED_SLOTS_MAX = 8 };
-enum { VICTIM_PARTITION = 0 };
+enum { SLOT_COUNT = 6, BATCH_SIZE = 512, VALUE_SIZE = 100, CHAIN_VALUE_SIZE = 1200, RECORDS_PER_BATCH = 4 };
+enum { VICTIM_PARTITION = 0, OTHER_PARTITION = 1 };
 #define DELAY_MAX_NS (UINT64_C(50) * NS_PER_MS)
 
 struct delay {
@@ -68,7 +70,7 @@ struct world {
     struct drained_batch drained[SLOT_COUNT];
     uint32_t drained_count;
 
-    int64_t next_base_sequence; /* what the next delivered batch must begin with; -1: whatever it says */
+    int64_t next_base_sequence[PARTITION_COUNT]; /* what its next batch must begin with; -1: whatever it says */
     uint32_t first_generations[SLOT_COUNT]; /* + 1, of the slots in use when the victim began; 0: it was free */
     uint32_t last_acquisition;              /* of the partition's lock, when the victim was told to go on */
     bool is_queued;                         /* the survivor waits in the pool's queue: world->wait */
@@ -91,6 +93,8 @@ struct scenario {
     bool is_attaching;   /* the operation begins before the victim is attached */
     bool has_rival;      /* the operation appends: a rival can take its lock over */
     bool may_be_exhausted; /* the operation may answer EXHAUSTED: nothing was appended */
+    bool is_expiring;      /* records may have the result EXPIRED */
+    uint32_t slots_wanted; /* free slots that the operation may still need when it goes on */
 };
 
 extern const struct scenario scenarios[];
@@ -124,7 +128,8 @@ void twin_leave(struct twin *twin, struct world *copy);
 /* ---- steps of producers and sender, for scenarios and survivors alike ---- */
 
 /* Appends world->record, which ledger_begin filled in; never waits. */
-enum status world_try_append(struct world *world, enum producer_name producer, struct reservation *reservation);
+enum status world_try_append(struct world *world, enum producer_name producer, uint32_t partition_index,
+                             struct reservation *reservation);
 /* The same, but waits in the pool's queue when it must, and sends what fills the pool if it is the sender. Answers
  * EXHAUSTED when nothing helped. */
 enum status world_append(struct world *world, enum producer_name producer);
@@ -138,12 +143,14 @@ void world_complete(struct world *world);
 /* ---- what must hold ---- */
 
 bool victim_holds_pool_lock(const struct world *world);
+/* What holds at every instant, also in the middle of an operation. */
+void check_always(struct world *world);
 uint32_t world_count_slots(const struct world *world, enum slot_state state);
 /* Appends, sends, completes, clears up, and checks everything. */
 void survivor_go_on(struct world *world, const struct scenario *scenario);
 /* What must be possible beside a stopped victim. */
 enum beside { BESIDE_APPEND = 1, BESIDE_SEND = 2 };
-void survivor_work_beside(struct world *world, unsigned beside);
+void survivor_work_beside(struct world *world, const struct scenario *scenario, unsigned beside);
 /* Once the victim has gone on: no one waits beside a free slot, and the partition's lock was not set back. */
 void check_after_going_on(struct world *world);
 

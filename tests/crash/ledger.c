@@ -51,7 +51,8 @@ void ledger_return(struct ledger *ledger, enum producer_name producer, const str
     entry->returned_count = entry->begun_count;
 }
 
-static bool record_deliver(struct ledger *ledger, const struct record_view *view, char *problem)
+static bool record_deliver(struct ledger *ledger, uint32_t partition_index, const struct record_view *view,
+                           char *problem)
 {
     uint8_t expected[VALUE_SIZE_MAX];
     uint32_t producer, sequence;
@@ -68,34 +69,35 @@ static bool record_deliver(struct ledger *ledger, const struct record_view *view
     }
     value_fill(expected, (uint32_t)view->value_size, producer, sequence);
     struct ledger_producer *entry = &ledger->producers[producer];
-    if (memcmp(expected, view->value, (size_t)view->value_size) != 0 || sequence < entry->delivered_next) {
+    uint32_t *delivered_next = &entry->delivered_next[partition_index];
+    if (memcmp(expected, view->value, (size_t)view->value_size) != 0 || sequence < *delivered_next) {
         snprintf(problem, PROBLEM_SIZE, "record %u of producer %u came %s", sequence, producer,
-                 sequence < entry->delivered_next ? "twice or out of order" : "with other bytes");
+                 sequence < *delivered_next ? "twice or out of order" : "with other bytes");
         return false;
     }
     entry->delivered_counts[sequence]++;
-    entry->delivered_next = sequence + 1;
+    *delivered_next = sequence + 1;
     return true;
 }
 
-static bool seq_deliver(struct ledger *ledger, uint64_t seq, char *problem)
+static bool seq_deliver(struct ledger *ledger, uint32_t partition_index, uint64_t seq, char *problem)
 {
     REQUIRE(seq < 64);
     uint64_t bit = UINT64_C(1) << seq;
-    bool is_first = (ledger->delivered_seqs & bit) == 0;
-    ledger->delivered_seqs |= bit;
+    bool is_first = (ledger->delivered_seqs[partition_index] & bit) == 0;
+    ledger->delivered_seqs[partition_index] |= bit;
     if (!is_first) {
         snprintf(problem, PROBLEM_SIZE, "two batches have the number %llu", (unsigned long long)seq);
     }
     return is_first;
 }
 
-bool ledger_deliver(struct ledger *ledger, uint64_t seq, const uint8_t *bytes, uint32_t size,
+bool ledger_deliver(struct ledger *ledger, uint32_t partition_index, uint64_t seq, const uint8_t *bytes, uint32_t size,
                     char problem[PROBLEM_SIZE])
 {
     struct error error;
     struct record_batch_header header;
-    if (!seq_deliver(ledger, seq, problem)) {
+    if (!seq_deliver(ledger, partition_index, seq, problem)) {
         return false;
     }
     if (record_batch_validate(bytes, size, &error) != STATUS_OK ||
@@ -110,7 +112,7 @@ bool ledger_deliver(struct ledger *ledger, uint64_t seq, const uint8_t *bytes, u
             snprintf(problem, PROBLEM_SIZE, "record %d of a delivered batch cannot be read", i);
             return false;
         }
-        if (!record_deliver(ledger, &view, problem)) {
+        if (!record_deliver(ledger, partition_index, &view, problem)) {
             return false;
         }
     }

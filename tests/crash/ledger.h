@@ -15,7 +15,7 @@
 
 enum producer_name { SURVIVOR, VICTIM, PREDECESSOR, RIVAL, PRODUCER_COUNT };
 
-enum { SEQUENCE_COUNT = 32, VALUE_SIZE_MAX = 2048, PROBLEM_SIZE = 200 };
+enum { SEQUENCE_COUNT = 128, PARTITION_COUNT = 2, VALUE_SIZE_MAX = 2048, PROBLEM_SIZE = 200 };
 
 /* For what the harness itself relies on, in every build. */
 #define REQUIRE(condition) ((condition) ? (void)0 : require_failed(__FILE__, __LINE__, #condition))
@@ -27,9 +27,9 @@ struct ledger {
         uint32_t returned_count; /* of those, how many returned OK */
         struct record_token tokens[SEQUENCE_COUNT]; /* of those that returned */
         uint32_t delivered_counts[SEQUENCE_COUNT];
-        uint32_t delivered_next; /* the lowest sequence that may be delivered next without breaking the order */
+        uint32_t delivered_next[PARTITION_COUNT]; /* the lowest that may come next without breaking the order */
     } producers[PRODUCER_COUNT];
-    uint64_t delivered_seqs; /* bit s: the batch with seq s was delivered */
+    uint64_t delivered_seqs[PARTITION_COUNT]; /* bit s: the batch with seq s was delivered */
 };
 
 /* A record to append, with its bytes. */
@@ -49,7 +49,7 @@ void ledger_withdraw(struct ledger *ledger, enum producer_name producer);
 void ledger_return(struct ledger *ledger, enum producer_name producer, const struct record_token *token);
 
 /* Notes a delivered batch and every record in its wire bytes. False, with a sentence, if one is wrong. */
-bool ledger_deliver(struct ledger *ledger, uint64_t seq, const uint8_t *bytes, uint32_t size,
+bool ledger_deliver(struct ledger *ledger, uint32_t partition_index, uint64_t seq, const uint8_t *bytes, uint32_t size,
                     char problem[PROBLEM_SIZE]);
 
 /* How often a record must have been delivered, once everything was sent: a returned one exactly once, an unreturned one

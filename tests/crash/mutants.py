@@ -224,6 +224,20 @@ MUTANTS = (
         (("copy", "drain"),),
     ),
     Mutant(
+        "late-hint-handed-out",
+        "shm/buffer_pool.c",
+        "    while (free_hint_take(arena, &hinted)) {\n",
+        "    while (free_hint_take(arena, &hinted)) {\n        *slot_index = hinted;\n",
+        (("seal", "give-back"),),
+    ),
+    Mutant(
+        "place-read-after-publishing",
+        "shm/producer_batch.c",
+        "    *place = (struct batch_place){.slot_index = slots[0],\n",
+        "    seq = load_relaxed_u64(&head->seq);\n    *place = (struct batch_place){.slot_index = slots[0],\n",
+        (("seal", "append-chain"),),
+    ),
+    Mutant(
         "recovery-frees-before-scrub",
         "shm/recovery.c",
         "    struct slot_header *slot = &arena->slots[slot_index];\n    uint32_t end = ",

@@ -9,8 +9,7 @@
 
 #include "base/point.h"
 #include "shm/lock.h"
-
-enum { RECORDS_PER_BATCH = 4 };
+#include "shm/registry.h"
 
 /* ---- what went before ---- */
 
@@ -52,6 +51,12 @@ static void prepare_queued_survivor(struct world *world)
     prepare_exhausted(world);
     REQUIRE(buffer_pool_enqueue(world->arena, 1, &world->wait, NULL) == STATUS_OK);
     world->is_queued = true;
+}
+
+/* Too little room for a chain. */
+static void prepare_nearly_exhausted(struct world *world)
+{
+    append_many(world, SURVIVOR, (SLOT_COUNT - 1) * RECORDS_PER_BATCH);
 }
 
 static void prepare_chain(struct world *world)
@@ -102,6 +107,22 @@ static void send_and_die(struct world *world)
 {
     world_become_sender(world);
     world_drain(world);
+}
+
+/* In the middle of the pool: the lock, a slot, a place in the queue for more than there is. */
+static void hold_pool(struct world *world)
+{
+    uint32_t slot_index;
+    uint64_t held;
+    REQUIRE(buffer_pool_try_allocate(world->arena, &slot_index) == STATUS_OK);
+    append_many(world, PREDECESSOR, (SLOT_COUNT - 2) * RECORDS_PER_BATCH);
+    REQUIRE(buffer_pool_enqueue(world->arena, 3, &world->wait, NULL) == STATUS_OK);
+    REQUIRE(lock_acquire(world->arena, &world->arena->globals->pool_lock, LOCK_STEAL_ONLY, &held) == LOCK_ACQUIRED);
+}
+
+static void begin_beside_dead_in_pool(struct world *world)
+{
+    world_let_die(world, hold_pool);
 }
 
 /* Two batches, the first one with its sequence assigned. */
@@ -159,6 +180,22 @@ static void begin_waiting(struct world *world)
     REQUIRE(buffer_pool_enqueue(world->arena, 1, &world->wait, NULL) == STATUS_OK);
 }
 
+/* For more than is there: what there is becomes GRANT. */
+static void begin_waiting_for_chain(struct world *world)
+{
+    REQUIRE(buffer_pool_enqueue(world->arena, 3, &world->wait, NULL) == STATUS_OK);
+}
+
+static void begin_owning(struct world *world)
+{
+    REQUIRE(buffer_pool_try_allocate(world->arena, &world->drained[0].slot_index) == STATUS_OK);
+}
+
+static void begin_touching(struct world *world)
+{
+    append_many(world, VICTIM, 2);
+}
+
 static void begin_sending(struct world *world)
 {
     world_become_sender(world);
@@ -197,7 +234,7 @@ static enum status operate_append_granted(struct world *world)
     uint32_t slot_index;
     RETURN_IF_FAILED(buffer_pool_take(world->arena, &world->wait, &slot_index));
     struct reservation reservation = {.slots = &slot_index, .count = 1};
-    enum status status = world_try_append(world, VICTIM, &reservation);
+    enum status status = world_try_append(world, VICTIM, VICTIM_PARTITION, &reservation);
     if (status == STATUS_EXHAUSTED) { /* stopped with its batch open, which was then sealed empty */
         ledger_withdraw(&world->shared->ledger, VICTIM);
     }
@@ -217,6 +254,11 @@ static enum status operate_enqueue(struct world *world)
     return buffer_pool_enqueue(world->arena, 1, &world->wait, NULL);
 }
 
+static enum status operate_enqueue_chain(struct world *world)
+{
+    return buffer_pool_enqueue(world->arena, 3, &world->wait, NULL);
+}
+
 static enum status operate_cancel(struct world *world)
 {
     uint32_t slot_index;
@@ -224,6 +266,35 @@ static enum status operate_cancel(struct world *world)
     RETURN_IF_FAILED(buffer_pool_take(world->arena, &world->wait, &slot_index));
     buffer_pool_give_back(world->arena, &slot_index, 1, NULL);
     return STATUS_OK;
+}
+
+static enum status operate_give_back(struct world *world)
+{
+    buffer_pool_give_back(world->arena, &world->drained[0].slot_index, 1, NULL);
+    return STATUS_OK;
+}
+
+static enum status operate_help(struct world *world)
+{
+    buffer_pool_help(world->arena, NULL);
+    return STATUS_OK;
+}
+
+static enum status operate_flush(struct world *world)
+{
+    struct flush_ticket ticket;
+    RETURN_IF_FAILED(accumulator_flush_begin(world->accumulator, &ticket));
+    accumulator_flush_end(&ticket);
+    return STATUS_OK;
+}
+
+static enum status operate_register_names(struct world *world)
+{
+    struct registry *registry;
+    uint32_t topic_index, partition_index;
+    RETURN_IF_FAILED(registry_open(world->arena, &registry, NULL));
+    RETURN_IF_FAILED(registry_topic(registry, "other", 5, &topic_index));
+    return registry_partition(registry, topic_index, 0, &partition_index);
 }
 
 static enum status operate_attach(struct world *world)
@@ -246,13 +317,33 @@ static enum status operate_become_sender(struct world *world)
 static enum status operate_drain(struct world *world)
 {
     world_drain(world);
-    return world->drained_count == 1 ? STATUS_OK : STATUS_STALE;
+    return world->drained_count > 0 ? STATUS_OK : STATUS_STALE;
 }
 
 static enum status operate_complete(struct world *world)
 {
     world_complete(world);
     return STATUS_OK;
+}
+
+/* A batch that had to be split: its first record, then the rest. */
+static enum status operate_complete_parts(struct world *world)
+{
+    static const struct batch_outcome good = {.result = RESULT_SUCCEEDED, .base_offset = 7, .log_append_time_ms = -1};
+    const struct drained_batch *batch = &world->drained[0];
+    RETURN_IF_FAILED(
+        accumulator_complete_part(world->accumulator, batch->slot_index, batch->seq, 1, &good, NULL));
+    return accumulator_complete_part(world->accumulator, batch->slot_index, batch->seq, batch->record_count - 1, &good,
+                                     NULL);
+}
+
+/* One batch in flight, one in the queue: both are too old. */
+static enum status operate_expire(struct world *world)
+{
+    uint64_t next_expiry_ns;
+    struct wake_set wakes = {0};
+    uint64_t now_ns = arena_now_ns(world->arena);
+    return accumulator_expire(world->accumulator, now_ns, 0, &next_expiry_ns, &wakes) >= 2 ? STATUS_OK : STATUS_STALE;
 }
 
 static enum status operate_requeue(struct world *world)
@@ -272,24 +363,32 @@ const struct scenario scenarios[] = {
      .prepare = prepare_nothing,
      .begin = begin_record,
      .operate = operate_append,
+     .slots_wanted = 1,
      .has_rival = true},
     {.name = "append-plain",
      .prepare = prepare_open_batch,
      .begin = begin_second_record,
      .operate = operate_append,
+     .slots_wanted = 1,
      .has_rival = true},
     {.name = "append-roll-over",
      .prepare = prepare_full_batch,
      .begin = begin_record,
      .operate = operate_append,
+     .slots_wanted = 1,
      .has_rival = true},
     {.name = "append-chain",
      .prepare = prepare_open_batch,
      .begin = begin_chain_record,
      .operate = operate_append,
+     .slots_wanted = 3,
      .has_rival = true,
      .may_be_exhausted = true},
-    {.name = "append-steals", .prepare = prepare_dead_holder, .begin = begin_record, .operate = operate_append},
+    {.name = "append-steals",
+     .prepare = prepare_dead_holder,
+     .begin = begin_record,
+     .operate = operate_append,
+     .slots_wanted = 1},
     {.name = "allocate", .prepare = prepare_open_batch, .operate = operate_allocate, .may_be_exhausted = true},
     {.name = "append-exhausted",
      .prepare = prepare_exhausted,
@@ -309,6 +408,19 @@ const struct scenario scenarios[] = {
      .begin = begin_waiting,
      .operate = operate_cancel,
      .may_be_exhausted = true},
+    {.name = "enqueue-chain", .prepare = prepare_nearly_exhausted, .operate = operate_enqueue_chain},
+    {.name = "cancel-chain",
+     .prepare = prepare_nearly_exhausted,
+     .begin = begin_waiting_for_chain,
+     .operate = operate_cancel,
+     .may_be_exhausted = true},
+    {.name = "give-back", .prepare = prepare_open_batch, .begin = begin_owning, .operate = operate_give_back},
+    {.name = "help-beside-dead",
+     .prepare = prepare_open_batch,
+     .begin = begin_beside_dead_in_pool,
+     .operate = operate_help},
+    {.name = "flush", .prepare = prepare_open_batch, .begin = begin_touching, .operate = operate_flush},
+    {.name = "registry", .prepare = prepare_nothing, .operate = operate_register_names},
     {.name = "attach", .prepare = prepare_open_batch, .operate = operate_attach, .is_attaching = true},
     {.name = "attach-over-dead", .prepare = prepare_dead_owner, .operate = operate_attach, .is_attaching = true},
     {.name = "detach", .prepare = prepare_open_batch, .begin = begin_second_record, .operate = operate_detach},
@@ -336,6 +448,19 @@ const struct scenario scenarios[] = {
      .operate = operate_complete,
      .is_sender = true,
      .is_completing = true},
+    {.name = "complete-parts",
+     .prepare = prepare_two_batches,
+     .begin = begin_completing,
+     .operate = operate_complete_parts,
+     .is_sender = true,
+     .is_completing = true},
+    {.name = "expire",
+     .prepare = prepare_two_batches,
+     .begin = begin_completing,
+     .operate = operate_expire,
+     .is_sender = true,
+     .is_completing = true,
+     .is_expiring = true},
     {.name = "requeue",
      .prepare = prepare_two_batches,
      .begin = begin_completing,

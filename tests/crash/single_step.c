@@ -216,6 +216,9 @@ static void point_check_copy(struct twin *twin, const struct scenario *scenario,
     for (int tries = 0; tries < TRIES_MAX; tries++) {
         alarm(WATCHDOG_S);
         twin_become(twin, scenario, before, world, &copy);
+        if (!scenario->is_alone) {
+            check_always(&copy);
+        }
         survivor_go_on(&copy, scenario);
         twin_leave(twin, &copy);
         if (!is_too_slow(&copy)) {
@@ -369,7 +372,7 @@ static void operation_go_on(struct world *world, const struct scenario *scenario
 static void point_stop(struct world *world, const struct scenario *scenario, unsigned beside, pid_t pid)
 {
     if (!scenario->is_alone) {
-        survivor_work_beside(world, beside);
+        survivor_work_beside(world, scenario, beside);
     }
     operation_go_on(world, scenario, pid, &world->shared->victim);
     if (!scenario->is_alone) {
