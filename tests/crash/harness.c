@@ -455,17 +455,32 @@ static void survivor_send_beside(struct world *world)
     }
 }
 
-/* Freed slots are filled with records of another partition, so that whoever still writes into one, or still believes what
- * it read there, is caught. What the victim needs is left to it. Somebody else's freeing may be half done: then
- * EXHAUSTED is an answer. */
+/* Until only `slots_left` are free. What a stopped process freed and did not hint at yet has to be waited for. */
 static void survivor_fill_pool(struct world *world, uint32_t slots_left)
 {
-    enum status status = STATUS_OK;
-    while (status == STATUS_OK && pool_has_room(world) && world_count_slots(world, SLOT_FREE) > slots_left) {
-        status = survivor_try_append(world, OTHER_PARTITION);
+    uint32_t tries = 0;
+    while (pool_has_room(world) && world_count_slots(world, SLOT_FREE) > slots_left && tries < 2) {
+        if (survivor_try_append(world, OTHER_PARTITION) == STATUS_EXHAUSTED) {
+            survivor_allocate(world);
+            tries++;
+        }
     }
-    for (uint32_t i = 1; i < RECORDS_PER_BATCH && status == STATUS_OK && pool_has_room(world); i++) {
-        status = survivor_try_append(world, OTHER_PARTITION);
+    for (uint32_t i = 1; i < RECORDS_PER_BATCH; i++) {
+        (void)survivor_try_append(world, OTHER_PARTITION);
+    }
+}
+
+/* Freed slots are filled with another partition's records, so that whoever still writes into one, or still believes what
+ * it read there, is caught. First all of them; then what the victim may still need is made free again. */
+static void survivor_use_slots_again(struct world *world, uint32_t slots_wanted)
+{
+    if (victim_holds_pool_lock(world) || !pool_has_room(world)) {
+        return;
+    }
+    survivor_fill_pool(world, 0);
+    if (slots_wanted > 0 && !victim_holds_pool_lock(world)) {
+        world_send_everything(world);
+        survivor_fill_pool(world, slots_wanted);
     }
 }
 
@@ -487,8 +502,8 @@ void survivor_work_beside(struct world *world, const struct scenario *scenario, 
     if (!victim_holds_pool_lock(world) && pool_has_room(world)) {
         survivor_allocate(world);
     }
-    if ((beside & BESIDE_SEND) != 0) {
-        survivor_fill_pool(world, scenario->slots_wanted);
+    if ((beside & BESIDE_SEND) != 0 && world->accumulator->sender != NULL) {
+        survivor_use_slots_again(world, scenario->slots_wanted);
     }
     world->last_acquisition = partition_acquisition(world);
 }
