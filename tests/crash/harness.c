@@ -296,10 +296,10 @@ static void check_results(struct world *world, const struct scenario *scenario)
     }
 }
 
-static void check_by_verify(struct world *world)
+static void check_by_verify(struct world *world, bool is_idle)
 {
     struct finding findings[FINDINGS_MAX];
-    const struct verify_options options = {.depth = VERIFY_DEEP, .is_idle = true};
+    const struct verify_options options = {.depth = VERIFY_DEEP, .is_idle = is_idle};
     uint32_t count = verify(world->arena, &options, findings, FINDINGS_MAX);
     for (uint32_t i = 0; i < count && i < FINDINGS_MAX; i++) {
         world_report(world, "verify: slot %d: %s", (int)findings[i].slot_index, findings[i].text);
@@ -315,7 +315,7 @@ static void check_arena(struct world *world)
         WORLD_EXPECT(world, slot_word_generation(word) + 1 != world->first_generations[i],
                      "slot %u became free in the generation it was used in", i);
     }
-    check_by_verify(world);
+    check_by_verify(world, true);
     WORLD_EXPECT(world, !arena_is_poisoned(world->arena), "the arena is poisoned");
 }
 
@@ -344,9 +344,7 @@ static void survivor_leave_queue(struct world *world)
 void survivor_go_on(struct world *world, const struct scenario *scenario)
 {
     char problem[PROBLEM_SIZE];
-    if (scenario->is_alone) {
-        check_by_verify(world); /* as recovery left it */
-    }
+    check_by_verify(world, scenario->is_alone); /* as the victim left it; recovery leaves an idle arena */
     if (world->accumulator->sender == NULL) {
         world_become_sender(world);
     }
@@ -457,17 +455,32 @@ static void survivor_send_beside(struct world *world)
     }
 }
 
-/* Freed slots are filled with records of another partition, so that whoever still writes into one, or still believes what
- * it read there, is caught. What the victim needs is left to it. Somebody else's freeing may be half done: then
- * EXHAUSTED is an answer. */
+/* Until only `slots_left` are free. What a stopped process freed and did not hint at yet has to be waited for. */
 static void survivor_fill_pool(struct world *world, uint32_t slots_left)
 {
-    enum status status = STATUS_OK;
-    while (status == STATUS_OK && pool_has_room(world) && world_count_slots(world, SLOT_FREE) > slots_left) {
-        status = survivor_try_append(world, OTHER_PARTITION);
+    uint32_t tries = 0;
+    while (pool_has_room(world) && world_count_slots(world, SLOT_FREE) > slots_left && tries < 2) {
+        if (survivor_try_append(world, OTHER_PARTITION) == STATUS_EXHAUSTED) {
+            survivor_allocate(world);
+            tries++;
+        }
     }
-    for (uint32_t i = 1; i < RECORDS_PER_BATCH && status == STATUS_OK && pool_has_room(world); i++) {
-        status = survivor_try_append(world, OTHER_PARTITION);
+    for (uint32_t i = 1; i < RECORDS_PER_BATCH; i++) {
+        (void)survivor_try_append(world, OTHER_PARTITION);
+    }
+}
+
+/* Freed slots are filled with another partition's records, so that whoever still writes into one, or still believes what
+ * it read there, is caught. First all of them; then what the victim may still need is made free again. */
+static void survivor_use_slots_again(struct world *world, uint32_t slots_wanted)
+{
+    if (victim_holds_pool_lock(world) || !pool_has_room(world)) {
+        return;
+    }
+    survivor_fill_pool(world, 0);
+    if (slots_wanted > 0 && !victim_holds_pool_lock(world)) {
+        world_send_everything(world);
+        survivor_fill_pool(world, slots_wanted);
     }
 }
 
@@ -489,8 +502,8 @@ void survivor_work_beside(struct world *world, const struct scenario *scenario, 
     if (!victim_holds_pool_lock(world) && pool_has_room(world)) {
         survivor_allocate(world);
     }
-    if ((beside & BESIDE_SEND) != 0) {
-        survivor_fill_pool(world, scenario->slots_wanted);
+    if ((beside & BESIDE_SEND) != 0 && world->accumulator->sender != NULL) {
+        survivor_use_slots_again(world, scenario->slots_wanted);
     }
     world->last_acquisition = partition_acquisition(world);
 }
@@ -541,8 +554,7 @@ static void world_create_arena(struct world *world)
     struct registry *registry;
     uint32_t topic_index, partition_index;
     int map_descriptor = open_again(world->descriptor);
-    int lock_descriptor = open_again(world->descriptor);
-    enum status status = arena_create(map_descriptor, lock_descriptor, &GEOMETRY, NULL, 0, &arena, &error);
+    enum status status = arena_create(map_descriptor, open_again(world->descriptor), &GEOMETRY, NULL, 0, &arena, &error);
     REQUIRE(status == STATUS_OK);
     REQUIRE(registry_open(arena, &registry, &error) == STATUS_OK);
     REQUIRE(registry_topic(registry, "crash", 5, &topic_index) == STATUS_OK);

@@ -12,6 +12,7 @@
  * WHAT MUST HOLD at every instant: a free slot is all zeros; waiting_count is never below the number of waiters.
  *
  * WHAT MUST HOLD after a kill at any instruction
+ *   verify (deep) finds nothing but what the living repair;
  *   every record whose append returned is delivered exactly once, in the order of its producer, byte for byte; the
  *   victim's unreturned record 0 or 1 times; every returned record has its result; sequences have no gap; then every
  *   slot is FREE, and verify finds nothing.
@@ -55,7 +56,7 @@ struct shared {
 };
 
 struct world {
-    int descriptor;       /* the arena's file; -1 before world_new */
+    ALIGNED int descriptor; /* the arena's file. Aligned: how many instructions a copy takes depends on it */
     uint8_t *bytes;       /* it, mapped by the harness itself: also where it has no handle */
     uint64_t size;
     struct arena *arena;  /* NULL where only the victim attaches */

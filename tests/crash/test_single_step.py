@@ -12,6 +12,7 @@ from tests.crash import single_step
 from tests.crash.single_step import EVERY_POINT, EXIT_UNTRACEABLE, MODES
 
 SHORT_POINTS = {"copy": 8, "kill": 3, "stop": 4, "pass": 3, "seal": 3, "duel": 3}
+SHORT_SECONDS_MAX = 150  # a few seconds each on a machine that is not busy
 EXHAUSTIVE_SECONDS_MAX = 3600
 
 
@@ -28,11 +29,12 @@ def run_or_skip(program: Path, mode: str, point_count: int, phase: int, scenario
     assert result.returncode == 0, f"phase {phase}\n{result.stdout}{result.stderr}"
 
 
+@pytest.mark.timeout(2 * SHORT_SECONDS_MAX)
 @pytest.mark.parametrize("mode", MODES)
 def test_some_instructions_of_every_operation(program: Path, mode: str) -> None:
     phase = random.SystemRandom().randrange(1000)
     print(f"phase {phase}")
-    run_or_skip(program, mode, SHORT_POINTS[mode], phase, [], timeout_s=100)
+    run_or_skip(program, mode, SHORT_POINTS[mode], phase, [], SHORT_SECONDS_MAX)
 
 
 @pytest.mark.exhaustive
