@@ -81,7 +81,7 @@ TEST(many_threads_exclude_each_other_and_none_sleeps_for_ever)
     struct racer racers[THREADS];
     uint64_t counter = 0;
     for (int i = 0; i < THREADS; i++) {
-        racers[i] = (struct racer){.arena = arena_attached(file), .counter = &counter};
+        racers[i] = (struct racer){.arena = arena_attached_for_thread(file, arena), .counter = &counter};
         EXPECT(pthread_create(&threads[i], NULL, race, &racers[i]) == 0);
     }
     for (int i = 0; i < THREADS; i++) {
@@ -108,7 +108,7 @@ TEST(a_sleeper_marks_the_word_and_the_release_wakes_it)
 {
     int file = arena_file_new();
     struct arena *arena = arena_created(file, geometry_of(8, 512));
-    struct arena *other = arena_attached(file);
+    struct arena *other = arena_attached_for_thread(file, arena);
     atomic_u64 *lock = lock_of(arena);
     pthread_t thread;
     uint64_t held = 0;
@@ -207,7 +207,7 @@ TEST(many_passers_of_one_holder_lose_nobody)
     uint64_t held = 0;
     EXPECT(lock_try_acquire(lock_of(arena), arena->owner, &held));
     for (int i = 0; i < THREADS; i++) {
-        passers[i] = arena_attached(file);
+        passers[i] = arena_attached_for_thread(file, arena);
         EXPECT(pthread_create(&threads[i], NULL, acquire_by_force, passers[i]) == 0);
     }
     for (int i = 0; i < THREADS; i++) {
