@@ -71,7 +71,9 @@ static void slot_scrub(struct arena *arena, uint32_t slot_index)
     uint32_t end = load_relaxed_u32(&slot->written_end);
     memset(arena_slot_data(arena, slot_index), 0, end < stride ? end : stride);
     store_relaxed_u32(&slot->written_end, 0);
-    slot->chain_next = 0;
+    if (slot->chain_next != 0) { /* 0: not a chain, not freed under the pool lock, and a recount may be reading it */
+        slot->chain_next = 0;
+    }
 }
 
 /* W2: the barrier stands between FREE and the look at waiting_count that every caller does next. */

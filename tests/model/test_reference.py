@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Random operations on the accumulator, held against a reference of plain lists and dicts.
 
-The reference knows what was appended to each partition, in order. Whatever is drained must be its next records; whatever
-ends must have the result it was given; and at the end nothing is left.
+The reference knows what was appended to each partition, in order. Whatever is drained must be its next records;
+whatever ends must have the result it was given; and at the end nothing is left.
 """
 
 from __future__ import annotations

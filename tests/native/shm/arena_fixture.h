@@ -102,6 +102,29 @@ static inline struct arena *arena_attached(int file)
     return arena_or_exit(status, arena, &error);
 }
 
+/* A participant for another thread: with an entry and a lock descriptor of its own, but at the addresses of `shared`.
+ * TSan knows memory by its address: in a mapping of its own it would see neither a race nor what prevents it. */
+static inline struct arena *arena_attached_for_thread(int file, const struct arena *shared)
+{
+    struct arena *arena = arena_attached(file);
+    arena->superblock = shared->superblock;
+    arena->globals = shared->globals;
+    arena->processes = shared->processes;
+    arena->waiters = shared->waiters;
+    arena->topics = shared->topics;
+    arena->partitions = shared->partitions;
+    arena->names = shared->names;
+    arena->free_hints = shared->free_hints;
+    arena->news_hints = shared->news_hints;
+    arena->slots = shared->slots;
+    arena->completions = shared->completions;
+    arena->counters = shared->counters;
+    arena->error_log = shared->error_log;
+    arena->slot_data = shared->slot_data;
+    arena->me = &shared->processes[arena->entry_index];
+    return arena;
+}
+
 static inline uint64_t counter_value(const struct arena *arena, enum counter counter)
 {
     return load_acquire_u64(&arena->counters[counter].value);

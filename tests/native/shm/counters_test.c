@@ -106,7 +106,7 @@ TEST(many_writers_lose_no_count)
     struct arena *writers[WRITERS];
     pthread_t threads[WRITERS];
     for (int i = 0; i < WRITERS; i++) {
-        writers[i] = arena_attached(file);
+        writers[i] = arena_attached_for_thread(file, arena);
         EXPECT(pthread_create(&threads[i], NULL, log_much, writers[i]) == 0);
     }
     for (int i = 0; i < WRITERS; i++) {

@@ -13,6 +13,8 @@
 
 #include "arena_fixture.h"
 
+#include <sched.h>
+
 #include "format/crc32c.h"
 #include "format/record_batch.h"
 #include "shm/accumulator.h"
@@ -84,6 +86,7 @@ static inline void slots_waited_for(struct arena *arena, uint32_t need, uint32_t
     EXPECT_STATUS(buffer_pool_enqueue(arena, need, &wait, NULL), STATUS_OK);
     while (buffer_pool_poll(arena, &wait) == STATUS_EXHAUSTED) {
         buffer_pool_help(arena, NULL);
+        sched_yield();
     }
     EXPECT_STATUS(buffer_pool_take(arena, &wait, slots), STATUS_OK);
 }
