@@ -470,8 +470,8 @@ static void survivor_fill_pool(struct world *world, uint32_t slots_left)
     }
 }
 
-/* Freed slots are filled with another partition's records, so that whoever still writes into one, or still believes what
- * it read there, is caught. First all of them; then what the victim may still need is made free again. */
+/* Freed slots are filled with another partition's records, so that whoever still writes into one, or still believes
+ * what it read there, is caught. First all of them; then what the victim may still need is made free again. */
 static void survivor_use_slots_again(struct world *world, uint32_t slots_wanted)
 {
     if (victim_holds_pool_lock(world) || !pool_has_room(world)) {
@@ -554,7 +554,8 @@ static void world_create_arena(struct world *world)
     struct registry *registry;
     uint32_t topic_index, partition_index;
     int map_descriptor = open_again(world->descriptor);
-    enum status status = arena_create(map_descriptor, open_again(world->descriptor), &GEOMETRY, NULL, 0, &arena, &error);
+    int lock_descriptor = open_again(world->descriptor);
+    enum status status = arena_create(map_descriptor, lock_descriptor, &GEOMETRY, NULL, 0, &arena, &error);
     REQUIRE(status == STATUS_OK);
     REQUIRE(registry_open(arena, &registry, &error) == STATUS_OK);
     REQUIRE(registry_topic(registry, "crash", 5, &topic_index) == STATUS_OK);

@@ -16,9 +16,9 @@
  * and there is no other point of death. Who is stopped also remembers what it has read: every point of stop, pass and
  * seal is every instruction (of operations longer than STOPS_MAX every n-th, and every change). A limited run takes
  * every n-th change, beginning with the PHASE-th, and stops behind it or just before it; long operations get fewer
- * points than POINT_COUNT, because each point costs the way there. Prints one line per scenario: how many points, at how many of them the victim's record
- * was there, the longest delay of the survivor and in which operation. Ends with 1 if anything was wrong, with 77 where
- * processes may not be traced.
+ * points than POINT_COUNT, because each point costs the way there. Prints one line per scenario: how many points, at
+ * how many of them the victim's record was there, the longest delay of the survivor and in which operation. Ends
+ * with 1 if anything was wrong, with 77 where processes may not be traced.
  */
 #include "harness.h"
 
@@ -33,7 +33,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { WATCHDOG_S = 20, TRIES_MAX = 4, EXIT_UNTRACEABLE = 77, PROBLEMS_MAX = 20, INSTRUCTIONS_PER_POINT = 2000, STOPS_MAX = 3000 };
+enum {
+    WATCHDOG_S = 20,
+    TRIES_MAX = 4,
+    EXIT_UNTRACEABLE = 77,
+    PROBLEMS_MAX = 20,
+    INSTRUCTIONS_PER_POINT = 2000,
+    STOPS_MAX = 3000,
+};
 
 enum { RIVAL_INSTRUCTIONS_MAX = 1500, RIVAL_STOPS = 24 };
 
@@ -177,9 +184,9 @@ static void summary_add(struct summary *summary, const struct world *world)
 static void summary_print(const struct scenario *scenario, enum mode mode, uint64_t instruction_count,
                           const struct summary *summary)
 {
-    printf("%-30s %-4s  instructions %7llu  points %6u  present %6u  absent %6u  longest delay %6.2f ms in %s  %s\n", scenario->name,
-           mode_names[mode], (unsigned long long)instruction_count, summary->point_count, summary->present_count,
-           summary->point_count - summary->present_count, (double)summary->delay.ns / 1e6,
+    printf("%-30s %-4s  instructions %7llu  points %6u  present %6u  absent %6u  longest delay %6.2f ms in %s  %s\n",
+           scenario->name, mode_names[mode], (unsigned long long)instruction_count, summary->point_count,
+           summary->present_count, summary->point_count - summary->present_count, (double)summary->delay.ns / 1e6,
            summary->delay.operation == NULL ? "nothing" : summary->delay.operation,
            summary->problem_count == 0 ? "ok" : "FAILED");
     fflush(stdout);
