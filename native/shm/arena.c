@@ -133,11 +133,15 @@ static enum status arena_populate(const struct arena *arena, uint64_t size, stru
     return STATUS_OK;
 }
 
+/* On the list first: a fork between the two must not take the descriptor with the locks along. */
 static enum status arena_register(struct arena *arena, struct error *error)
 {
-    RETURN_IF_FAILED(process_register(arena, ROLE_PRODUCER, error));
     fork_list_add(arena);
-    return STATUS_OK;
+    enum status status = process_register(arena, ROLE_PRODUCER, error);
+    if (status != STATUS_OK) {
+        fork_list_remove(arena);
+    }
+    return status;
 }
 
 /* ---- create ---- */

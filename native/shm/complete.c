@@ -236,6 +236,7 @@ uint32_t accumulator_expire(struct accumulator *accumulator, uint64_t now_ns, ui
     struct sender_half *half = accumulator->sender;
     uint32_t expired = 0;
     *next_expiry_ns = UINT64_MAX;
+    sender_collect_news(accumulator);
     for (uint32_t i = half->active_count; i-- > 0;) {
         expired += queue_expire(accumulator, half->active[i], now_ns, delivery_timeout_ns, next_expiry_ns, wakes);
     }
