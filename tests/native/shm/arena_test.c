@@ -3,6 +3,7 @@
 
 #include "arena_fixture.h"
 
+#include <sched.h>
 #include <stddef.h>
 #include <sys/mount.h>
 #include <sys/resource.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Threads that pose as processes, each with an entry and a lock descriptor of its own over one mapping, so that the
- * thread sanitizer sees what two processes would do to each other.
+ * thread sanitizer sees what two processes would do to each other: the buffer pool and the seal by themselves. The
+ * whole journey is in journey_test.c.
  */
 /* runs under: tsan */
 #include "delivery_fixture.h"
@@ -11,12 +12,11 @@
 
 #include "shm/producer_batch.h"
 
-enum { BATCH_SIZE = 512, MEMBER_COUNT = 4, ROUND_COUNT = 400, EACH_COUNT = 60, NUMBERS_EACH = 1000 };
+enum { BATCH_SIZE = 512, MEMBER_COUNT = 4, ROUND_COUNT = 400 };
 
 struct member {
     struct arena *arena;
     uint32_t position;
-    atomic_u32 *ended_count;
 };
 
 struct crowd {
@@ -24,7 +24,6 @@ struct crowd {
     struct arena *arena;
     struct member members[MEMBER_COUNT];
     pthread_t threads[MEMBER_COUNT];
-    atomic_u32 ended_count;
 };
 
 /* The crowd stays where it is: its members point into it. */
@@ -33,9 +32,8 @@ static void crowd_start(struct crowd *crowd, uint32_t slot_count, void *(*run)(v
     crowd->file = arena_file_new();
     crowd->arena = arena_created(crowd->file, geometry_of(slot_count, BATCH_SIZE));
     for (uint32_t i = 0; i < MEMBER_COUNT; i++) {
-        crowd->members[i] = (struct member){.arena = arena_attached_for_thread(crowd->file, crowd->arena),
-                                            .position = i,
-                                            .ended_count = &crowd->ended_count};
+        crowd->members[i] =
+            (struct member){.arena = arena_attached_for_thread(crowd->file, crowd->arena), .position = i};
     }
     for (uint32_t i = 0; i < MEMBER_COUNT; i++) {
         EXPECT_EQ_U64((uint64_t)pthread_create(&crowd->threads[i], NULL, run, &crowd->members[i]), 0);
@@ -101,82 +99,6 @@ TEST(members_who_share_too_few_slots_never_share_one_and_all_come_to_an_end)
     crowd_join(&crowd);
     expect_all_free(crowd.arena);
     arena_end(crowd.arena, crowd.file);
-}
-
-/* ---- producers and the sender ---- */
-
-static void append_numbers_in(const struct member *member, uint32_t partition_index, uint32_t oversized_every)
-{
-    struct accumulator *producer = accumulator_opened(member->arena);
-    for (uint32_t i = 0; i < EACH_COUNT; i++) {
-        uint8_t value[1200] = {0};
-        uint64_t number = NUMBERS_EACH * (uint64_t)member->position + i;
-        bool is_oversized = oversized_every != 0 && i % oversized_every == 1;
-        struct append_result result;
-        memcpy(value, &number, sizeof number);
-        append_waiting(producer, partition_index, record_of(value, is_oversized ? sizeof value : 50, 1000), &result);
-    }
-    accumulator_close(producer);
-    add_u32(member->ended_count, 1);
-}
-
-static void *append_to_one_partition(void *argument)
-{
-    const struct member *member = argument;
-    append_numbers_in(member, 0, member->position == 0 ? 9 : 0);
-    return NULL;
-}
-
-static void *append_to_partitions_apart(void *argument)
-{
-    const struct member *member = argument;
-    append_numbers_in(member, member->position, 11);
-    return NULL;
-}
-
-/* Of each member, the numbers in the order in which they were appended. */
-static void expect_in_order(const struct ledger *ledger)
-{
-    uint64_t next[MEMBER_COUNT] = {0};
-    EXPECT_EQ_U64(ledger->count, MEMBER_COUNT * EACH_COUNT);
-    for (uint32_t i = 0; i < ledger->count; i++) {
-        uint64_t position = ledger->numbers[i] / NUMBERS_EACH;
-        EXPECT(position < MEMBER_COUNT);
-        if (position < MEMBER_COUNT) {
-            EXPECT_EQ_U64(ledger->numbers[i] % NUMBERS_EACH, next[position]++);
-        }
-    }
-}
-
-static void expect_all_delivered_in_order(void *(*run)(void *member))
-{
-    struct crowd crowd = {0};
-    struct ledger *ledger = calloc(1, sizeof *ledger);
-    crowd_start(&crowd, 8, run);
-    struct accumulator *sender = sender_opened(crowd.arena);
-    while (load_acquire_u32(&crowd.ended_count) < MEMBER_COUNT) {
-        if (deliver_round(sender, ledger) == 0) {
-            accumulator_maintain(sender, NULL);
-            sched_yield();
-        }
-    }
-    crowd_join(&crowd);
-    deliver_everything(sender, ledger);
-    expect_in_order(ledger);
-    accumulator_close(sender);
-    expect_all_free(crowd.arena);
-    arena_end(crowd.arena, crowd.file);
-    free(ledger);
-}
-
-TEST(producers_of_one_partition_race_with_the_sender_and_nothing_is_lost)
-{
-    expect_all_delivered_in_order(append_to_one_partition);
-}
-
-TEST(producers_of_partitions_apart_race_for_buffers_and_nothing_is_lost)
-{
-    expect_all_delivered_in_order(append_to_partitions_apart);
 }
 
 /* ---- a seal racing with appends ---- */
