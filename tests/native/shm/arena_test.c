@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "shm/arena.h"
 
-#include "participants.h"
+#include "arena_fixture.h"
 
+#include <sched.h>
 #include <stddef.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
@@ -174,8 +175,7 @@ TEST(a_creator_that_dies_before_the_magic_leaves_an_unfinished_arena)
     struct error error;
     pid_t child = fork();
     if (child == 0) {
-        child_plan = (struct child_plan){.point = "arena_before_magic", .signal = SIGKILL};
-        point_hook = child_signal_at_point;
+        interrupt_at("arena_before_magic", 0, raise_signal, &(int){SIGKILL});
         arena_created(file, geometry_of(4, 512));
         _exit(2);
     }
@@ -191,8 +191,7 @@ TEST(who_attaches_while_the_creator_stands_still_is_told_so)
     struct error error;
     pid_t child = fork();
     if (child == 0) {
-        child_plan = (struct child_plan){.point = "arena_before_magic", .signal = SIGSTOP};
-        point_hook = child_signal_at_point;
+        interrupt_at("arena_before_magic", 0, raise_signal, &(int){SIGSTOP});
         arena_detach(arena_created(file, geometry_of(4, 512)));
         _exit(testing_exit_code());
     }
@@ -226,7 +225,7 @@ TEST(a_truncated_arena_is_refused_at_any_length_and_never_read_beyond_its_end)
     fstat(file, &found);
     const off_t lengths[] = {found.st_size - 1, found.st_size / 2, PAGE_SIZE_BYTES + 1, PAGE_SIZE_BYTES,
                              PAGE_SIZE_BYTES - 1, 100, 8};
-    for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(lengths); i++) {
         EXPECT_EQ_U64((uint64_t)ftruncate(file, lengths[i]), 0);
         EXPECT_STATUS(attach_status(file, &error), STATUS_TRUNCATED);
         EXPECT_STATUS(read_only_status(file), STATUS_TRUNCATED);
@@ -412,7 +411,7 @@ TEST(a_forked_child_takes_an_entry_of_its_own_and_its_death_frees_only_that)
     uint32_t child_owner = owner_of(1, load_acquire_u32(&arena->processes[1].generation));
     EXPECT(process_is_alive(arena, child_owner));
     EXPECT_EQ_U64(arena->owner, family.parent_owner);
-    child_kill(child);
+    EXPECT(child_kill(child));
     EXPECT(!process_is_alive(arena, child_owner));
     struct arena *observer = arena_attached(file);
     EXPECT(process_is_alive(observer, family.parent_owner));
@@ -450,7 +449,7 @@ TEST(a_parent_s_death_frees_its_entry_while_its_child_lives)
     uint32_t parent_owner = owner_of(1, load_acquire_u32(&observer->processes[1].generation));
     uint32_t child_owner = owner_of(2, load_acquire_u32(&observer->processes[2].generation));
     EXPECT(process_is_alive(observer, parent_owner));
-    child_kill(parent);
+    EXPECT(child_kill(parent));
     EXPECT(!process_is_alive(observer, parent_owner));
     EXPECT(process_is_alive(observer, child_owner));
     kill(child, SIGKILL);
@@ -493,6 +492,7 @@ TEST(the_first_poison_is_the_one_that_is_kept_and_all_are_logged)
     EXPECT(arena_is_poisoned(arena));
     EXPECT_EQ_U64(load_acquire_u32(&arena->globals->poisoned_status), STATUS_CORRUPT);
     EXPECT(strcmp(arena->error_log[1].text, "second") == 0);
+    store_release_u32(&arena->globals->poisoned_status, STATUS_OK);
     arena_end(arena, file);
 }
 

@@ -206,18 +206,23 @@ static inline uint32_t queued_count(const struct accumulator *sender)
     return statistics.queued_count;
 }
 
+/* Delivers what may go now; others may append meanwhile. Answers how many batches it were. */
+static inline uint32_t deliver_round(struct accumulator *sender, struct ledger *ledger)
+{
+    struct drained_batch batches[64];
+    uint32_t count = drain_round(sender, 1, batches);
+    for (uint32_t i = 0; i < count; i++) {
+        ledger_add(ledger, sender->arena, &batches[i]);
+        EXPECT_STATUS(accumulator_complete(sender, batches[i].slot_index, batches[i].seq, &success, NULL), STATUS_OK);
+    }
+    return count;
+}
+
 /* Delivers until nothing is queued (nothing may be in flight before), then clears up. */
 static inline void deliver_everything(struct accumulator *sender, struct ledger *ledger)
 {
-    struct drained_batch batches[64];
     for (int round = 0; round < 1000; round++) {
-        uint32_t count = drain_round(sender, 1, batches);
-        for (uint32_t i = 0; i < count; i++) {
-            ledger_add(ledger, sender->arena, &batches[i]);
-            EXPECT_STATUS(accumulator_complete(sender, batches[i].slot_index, batches[i].seq, &success, NULL),
-                          STATUS_OK);
-        }
-        if (count == 0 && queued_count(sender) == 0) {
+        if (deliver_round(sender, ledger) == 0 && queued_count(sender) == 0) {
             break;
         }
     }
