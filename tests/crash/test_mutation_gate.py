@@ -42,12 +42,11 @@ def test_a_slow_mutant_is_killed(mutant: Mutant) -> None:
     check_is_killed(mutant, EVERY_POINT)
 
 
-@pytest.mark.exhaustive
-@pytest.mark.timeout(len(MUTANTS) * RUN_SECONDS_MAX)
-def test_the_core_itself_passes_every_run_that_kills_a_mutant() -> None:
+def test_the_core_itself_passes_the_runs_that_kill_mutants() -> None:
+    """At every point, test_single_step does."""
     program = single_step.build()
-    runs = sorted({killer for mutant in MUTANTS for killer in mutant.killers})
-    assert [run for run in runs if fails(program, *run, EVERY_POINT)] == []
+    runs = sorted({killer for mutant in MUTANTS if mutant.is_quick for killer in mutant.killers})
+    assert [run for run in runs if fails(program, *run, QUICK_POINTS)] == []
 
 
 def test_a_mutant_that_fits_nowhere_is_an_error() -> None:
