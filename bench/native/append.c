@@ -41,6 +41,14 @@ static void idle(void)
 
 /* ---- shmaccum ---- */
 
+/* A latency is that of an append, not of waiting for memory: there is room for every record. */
+static uint32_t slot_count_of(const struct workload *workload)
+{
+    uint64_t records_size = workload->record_count * (workload->value_size + 16u);
+    uint64_t memory = workload->is_timed && records_size > BUFFER_MEMORY ? records_size + records_size / 8 : BUFFER_MEMORY;
+    return (uint32_t)(memory / BATCH_SIZE);
+}
+
 static int arena_file;
 
 static int arena_open(void)
@@ -53,10 +61,11 @@ static int arena_open(void)
 static void shmaccum_prepare(const struct workload *workload, struct scoreboard *board)
 {
     (void)board;
-    const struct geometry geometry = {.buffer_memory = BUFFER_MEMORY,
+    uint32_t slot_count = slot_count_of(workload);
+    const struct geometry geometry = {.buffer_memory = (uint64_t)slot_count * BATCH_SIZE,
                                       .batch_size = BATCH_SIZE,
                                       .slot_stride = BATCH_SIZE,
-                                      .slot_count = BUFFER_MEMORY / BATCH_SIZE,
+                                      .slot_count = slot_count,
                                       .process_count = 128,
                                       .waiter_count = 128,
                                       .topic_count = 16,
@@ -180,8 +189,6 @@ static void shmaccum_drain(const struct workload *workload, struct scoreboard *b
 
 /* ---- the same under a robust mutex ---- */
 
-enum { MUTEX_BUFFER_COUNT = 64 };
-
 struct mutex_buffer {
     atomic_bool is_full;
     uint32_t crc;
@@ -193,15 +200,21 @@ struct mutex_buffer {
 static struct mutex_arena {
     pthread_mutex_t mutex;
     uint32_t current;
-    struct mutex_buffer buffers[MUTEX_BUFFER_COUNT];
+    uint32_t buffer_count;
+    struct mutex_buffer buffers[];
 } *mutex_arena;
 
 static void mutex_prepare(const struct workload *workload, struct scoreboard *board)
 {
-    (void)workload;
     (void)board;
     pthread_mutexattr_t attributes;
-    mutex_arena = mmap(NULL, sizeof *mutex_arena, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    uint32_t count = workload->is_timed ? slot_count_of(workload) : 64; /* few stay in the caches: its best case */
+    size_t size = sizeof *mutex_arena + count * sizeof(struct mutex_buffer);
+    mutex_arena = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    if (mutex_arena == MAP_FAILED) {
+        workload_fail("mmap");
+    }
+    mutex_arena->buffer_count = count;
     pthread_mutexattr_init(&attributes);
     pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
     pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
@@ -225,7 +238,7 @@ static bool locked_mutex_append(const struct record *record, const struct record
     }
     if (buffer->size + length > BATCH_SIZE) {
         buffer->is_full = true;
-        mutex_arena->current = (mutex_arena->current + 1) % MUTEX_BUFFER_COUNT;
+        mutex_arena->current = (mutex_arena->current + 1) % mutex_arena->buffer_count;
         return false;
     }
     record_write(buffer->bytes + buffer->size, record, size, (int32_t)buffer->count, 0);
@@ -291,7 +304,7 @@ static void mutex_drain(const struct workload *workload, struct scoreboard *boar
         struct mutex_buffer *buffer = &mutex_arena->buffers[next];
         if (buffer->is_full || (is_finished && buffer->count > 0)) {
             mutex_buffer_drain(buffer, board);
-            next = (next + 1) % MUTEX_BUFFER_COUNT;
+            next = (next + 1) % mutex_arena->buffer_count;
         } else if (is_finished) {
             return;
         } else {
