@@ -477,8 +477,9 @@ static void survivor_use_slots_again(struct world *world, uint32_t slots_wanted)
     if (victim_holds_pool_lock(world) || !pool_has_room(world)) {
         return;
     }
+    world_send_everything(world);
     survivor_fill_pool(world, 0);
-    if (slots_wanted > 0 && !victim_holds_pool_lock(world)) {
+    if (slots_wanted > 0) {
         world_send_everything(world);
         survivor_fill_pool(world, slots_wanted);
     }

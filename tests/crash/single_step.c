@@ -404,11 +404,41 @@ static void point_duel(struct world *world, const struct scenario *scenario, uin
                  (unsigned long long)rival_instruction);
 }
 
-/* A place of a run: where the victim stops, and in a duel where the rival does. */
+/* A place of a run: where the victim stops, and in a duel where the rival does. It is told from the last change before
+ * it, because two victims may take another number of instructions to the same change: how a copy goes depends on where
+ * its bytes happen to lie. */
 struct place {
-    uint64_t instruction;
+    uint32_t change_index;
+    uint64_t offset; /* instructions behind that change */
     uint64_t rival_instruction;
 };
+
+static struct place place_at(const struct changes *changes, uint64_t instruction)
+{
+    uint32_t i = changes->count - 1;
+    while (changes->instructions[i] > instruction) {
+        i--;
+    }
+    return (struct place){.change_index = i, .offset = instruction - changes->instructions[i]};
+}
+
+static void victim_step_to(struct world *world, pid_t pid, const struct place *place)
+{
+    uint8_t *arena = bytes_copy(world->bytes, world->size);
+    uint8_t *shared = bytes_copy(world->shared, sizeof *world->shared);
+    enum step step = STEP_MADE;
+    for (uint32_t seen = 0; seen < place->change_index && step == STEP_MADE;) {
+        step = victim_step(world, pid);
+        bool arena_changed = remembers_change(arena, world->bytes, world->size);
+        bool shared_changed = remembers_change(shared, world->shared, sizeof *world->shared);
+        seen += arena_changed || shared_changed;
+    }
+    if (step == STEP_MADE) {
+        (void)victim_step_many(world, pid, place->offset);
+    }
+    free(arena);
+    free(shared);
+}
 
 static void point_check(struct world *world, const struct scenario *scenario, enum mode mode,
                         const struct place *place, pid_t pid)
@@ -440,7 +470,7 @@ static void point_check_own(const struct scenario *scenario, enum mode mode, con
         alarm(WATCHDOG_S);
         world_begin(&world, scenario, mode);
         pid_t pid = victim_start(&world, scenario);
-        (void)victim_step_many(&world, pid, place->instruction);
+        victim_step_to(&world, pid, place);
         point_check(&world, scenario, mode, place, pid);
         if (!is_too_slow(&world) || tries == TRIES_MAX) {
             break;
@@ -463,12 +493,13 @@ static struct chosen chosen_within_budget(const struct chosen *chosen, uint64_t 
     return fewer;
 }
 
-static void run_instructions(const struct scenario *scenario, enum mode mode, uint64_t instruction_count,
-                             struct summary *summary)
+static void run_instructions(const struct scenario *scenario, enum mode mode, const struct changes *changes,
+                             uint64_t instruction_count, struct summary *summary)
 {
     uint64_t stride = 1 + instruction_count / STOPS_MAX;
     for (uint64_t i = 0; i <= instruction_count && summary->problem_count < PROBLEMS_MAX; i += stride) {
-        point_check_own(scenario, mode, &(struct place){.instruction = i}, summary);
+        struct place place = place_at(changes, i);
+        point_check_own(scenario, mode, &place, summary);
     }
 }
 
@@ -481,7 +512,8 @@ static void run_changes(const struct scenario *scenario, enum mode mode, const s
         bool is_before = mode != MODE_KILL && chosen->point_count != 0 && instruction > 0 &&
                          (i / 2 + chosen->phase) % 2 == 0;
         if (point_is_chosen(chosen, i, changes->count)) {
-            point_check_own(scenario, mode, &(struct place){.instruction = instruction - is_before}, summary);
+            struct place place = place_at(changes, instruction - is_before);
+            point_check_own(scenario, mode, &place, summary);
         }
     }
 }
@@ -495,7 +527,7 @@ static void run_duels(const struct scenario *scenario, const struct chosen *chos
         uint32_t stop = (i % stops * (RIVAL_INSTRUCTIONS_MAX / stops) + i * 37 + chosen->phase * 61) %
                         RIVAL_INSTRUCTIONS_MAX;
         if (point_is_chosen(chosen, i / stops, changes->count)) {
-            struct place place = {.instruction = changes->instructions[i / stops], .rival_instruction = stop};
+            struct place place = {.change_index = i / stops, .rival_instruction = stop};
             point_check_own(scenario, MODE_DUEL, &place, summary);
         }
     }
@@ -511,7 +543,7 @@ static void run_own(const struct scenario *scenario, enum mode mode, const struc
     }
     run_changes(scenario, mode, &fewer, changes, summary);
     if (mode != MODE_KILL && chosen->point_count == 0) {
-        run_instructions(scenario, mode, instruction_count, summary);
+        run_instructions(scenario, mode, changes, instruction_count, summary);
     }
 }
 
