@@ -231,13 +231,6 @@ MUTANTS = (
         (("seal", "give-back"),),
     ),
     Mutant(
-        "place-read-after-publishing",
-        "shm/producer_batch.c",
-        "    *place = (struct batch_place){.slot_index = slots[0],\n",
-        "    seq = load_relaxed_u64(&head->seq);\n    *place = (struct batch_place){.slot_index = slots[0],\n",
-        (("seal", "append-chain"),),
-    ),
-    Mutant(
         "recovery-frees-before-scrub",
         "shm/recovery.c",
         "    struct slot_header *slot = &arena->slots[slot_index];\n    uint32_t end = ",
