@@ -447,10 +447,13 @@ static void survivor_append_beside(struct world *world)
 /* Freeing needs the pool lock only while somebody waits. */
 static void survivor_send_beside(struct world *world)
 {
-    bool may_free = !victim_holds_pool_lock(world) || load_acquire_u32(&world->arena->globals->waiting_count) == 0;
+    if (!victim_holds_pool_lock(world)) {
+        world_send_everything(world);
+        return;
+    }
     world_drain(world);
     world_deliver(world);
-    if (may_free) {
+    if (load_acquire_u32(&world->arena->globals->waiting_count) == 0) {
         world_complete(world);
     }
 }
