@@ -7,6 +7,7 @@ import gc
 import itertools
 import os
 import random
+import signal
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -74,3 +75,11 @@ def nothing_is_left() -> Iterator[None]:
     """At the end of the session no arena of this process is left in shared memory."""
     yield
     assert left_in_shared_memory(NAME_PREFIX) == []
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Ctrl-C raises KeyboardInterrupt, also where the tests were started in the background and ignore it."""
+    former = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, former)

@@ -45,8 +45,8 @@ static void idle(void)
 static uint32_t slot_count_of(const struct workload *workload)
 {
     uint64_t records_size = workload->record_count * (workload->value_size + 16u);
-    uint64_t memory = workload->is_timed && records_size > BUFFER_MEMORY ? records_size + records_size / 8 : BUFFER_MEMORY;
-    return (uint32_t)(memory / BATCH_SIZE);
+    bool is_larger = workload->is_timed && records_size > BUFFER_MEMORY;
+    return (uint32_t)((is_larger ? records_size + records_size / 8 : BUFFER_MEMORY) / BATCH_SIZE);
 }
 
 static int arena_file;

@@ -160,6 +160,7 @@ def test_an_oversized_record_waits_for_all_its_buffers(small: Arena, full: Accum
 # --- cut short
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_ends_a_wait_and_loses_nothing(small: Arena, full: Accumulator) -> None:
     def interrupt() -> None:
         wait_until(partial(waiting_count_is, small, 1), "the append waits")
