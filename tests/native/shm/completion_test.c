@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The completion ring: what is found, what is pending, and what was overwritten.
+ */
+#include "shm/completion.h"
+
+#include "arena_fixture.h"
+
+static struct completion completion_of(uint32_t slot_index, uint64_t seq, uint32_t first, uint32_t count, int64_t offset)
+{
+    return (struct completion){.seq = seq,
+                               .slot_index = slot_index,
+                               .partition_index = 1,
+                               .first_record = first,
+                               .record_count = count,
+                               .result = RESULT_SUCCEEDED,
+                               .base_offset = offset,
+                               .log_append_time_ms = -1};
+}
+
+static struct record_token token_of(uint32_t slot_index, uint64_t seq, uint32_t record)
+{
+    return (struct record_token){
+        .seq = seq, .partition_index = 1, .slot_index = slot_index, .record_index = record};
+}
+
+TEST(the_result_of_a_record_is_that_of_its_part)
+{
+    int file = arena_file_new();
+    struct arena *arena = arena_created(file, geometry_of(4, 512));
+    const struct completion parts[] = {completion_of(2, 7, 0, 3, 100), completion_of(2, 7, 3, 2, 500)};
+    struct completion found;
+    completion_record(arena, &parts[0]);
+    completion_record(arena, &parts[1]);
+    struct record_token third = token_of(2, 7, 2);
+    struct record_token fourth = token_of(2, 7, 3);
+    struct record_token sixth = token_of(2, 7, 5);
+    EXPECT_STATUS(completion_find(arena, &third, &found), STATUS_OK);
+    EXPECT_EQ_U64((uint64_t)found.base_offset, 100);
+    EXPECT_STATUS(completion_find(arena, &fourth, &found), STATUS_OK);
+    EXPECT_EQ_U64((uint64_t)found.base_offset, 500);
+    EXPECT_STATUS(completion_find(arena, &sixth, &found), STATUS_RESULT_EXPIRED);
+    arena_end(arena, file);
+}
+
+TEST(results_of_a_slot_form_a_list_back_in_time_until_they_are_overwritten)
+{
+    int file = arena_file_new();
+    struct arena *arena = arena_created(file, geometry_of(4, 512)); /* a ring of 256 */
+    struct completion found;
+    for (uint64_t seq = 0; seq < 300; seq++) {
+        struct completion completion = completion_of((uint32_t)(seq % 2), seq, 0, 1, (int64_t)seq);
+        completion_record(arena, &completion);
+    }
+    for (uint64_t seq = 0; seq < 300; seq++) {
+        struct record_token token = token_of((uint32_t)(seq % 2), seq, 0);
+        EXPECT_STATUS(completion_find(arena, &token, &found), seq < 44 ? STATUS_RESULT_EXPIRED : STATUS_OK);
+        EXPECT(seq < 44 || found.base_offset == (int64_t)seq);
+    }
+    arena_end(arena, file);
+}
+
+TEST(a_batch_that_is_still_in_its_slot_is_pending)
+{
+    int file = arena_file_new();
+    struct arena *arena = arena_created(file, geometry_of(4, 512));
+    struct slot_header *slot = &arena->slots[3];
+    struct record_token token = token_of(3, 9, 0);
+    struct record_token other = token_of(3, 8, 0);
+    struct completion found;
+    uint64_t free_word = load_relaxed_u64(&slot->word);
+    store_relaxed_u32(&slot->partition_index, 1);
+    store_relaxed_u64(&slot->seq, 9);
+    store_relaxed_u64(&slot->word, slot_word(SLOT_READY, 0, slot_payload_filled(1, 100)));
+    EXPECT_STATUS(completion_find(arena, &token, &found), STATUS_PENDING);
+    EXPECT_STATUS(completion_find(arena, &other, &found), STATUS_RESULT_EXPIRED);
+    store_relaxed_u64(&slot->word, free_word);
+    EXPECT_STATUS(completion_find(arena, &token, &found), STATUS_RESULT_EXPIRED);
+    arena_end(arena, file);
+}
+
+TEST(a_cell_that_is_being_written_is_not_read)
+{
+    int file = arena_file_new();
+    struct arena *arena = arena_created(file, geometry_of(4, 512));
+    struct completion completion = completion_of(0, 5, 0, 1, 1);
+    struct record_token token = token_of(0, 5, 0);
+    struct completion found;
+    completion_record(arena, &completion);
+    store_relaxed_u64(&arena->completions[0].number, 0);
+    EXPECT_STATUS(completion_find(arena, &token, &found), STATUS_RESULT_EXPIRED);
+    store_relaxed_u64(&arena->completions[0].number, 1);
+    EXPECT_STATUS(completion_find(arena, &token, &found), STATUS_OK);
+    arena_end(arena, file);
+}
+
+TEST(a_list_that_turns_in_a_circle_ends)
+{
+    int file = arena_file_new();
+    struct arena *arena = arena_created(file, geometry_of(4, 512));
+    struct completion first = completion_of(0, 1, 0, 1, 1);
+    struct completion second = completion_of(0, 2, 0, 1, 2);
+    struct record_token absent = token_of(0, 77, 0);
+    struct completion found;
+    completion_record(arena, &first);
+    completion_record(arena, &second);
+    store_relaxed_u64(&arena->completions[0].previous, 2);
+    EXPECT_STATUS(completion_find(arena, &absent, &found), STATUS_RESULT_EXPIRED);
+    store_relaxed_u64(&arena->completions[0].previous, UINT64_MAX);
+    EXPECT_STATUS(completion_find(arena, &absent, &found), STATUS_RESULT_EXPIRED);
+    arena_end(arena, file);
+}
+
+TEST(the_next_sender_counts_a_cell_that_a_dead_one_finished)
+{
+    int file = arena_file_new();
+    struct arena *arena = arena_created(file, geometry_of(4, 512));
+    struct completion completion = completion_of(1, 5, 0, 1, 1);
+    completion_record(arena, &completion);
+    store_relaxed_u64(&arena->globals->completion_tail, 0);
+    completion_repair(arena);
+    EXPECT_EQ_U64(load_relaxed_u64(&arena->globals->completion_tail), 1);
+    completion_repair(arena);
+    EXPECT_EQ_U64(load_relaxed_u64(&arena->globals->completion_tail), 1);
+    EXPECT_EQ_U64(load_relaxed_u64(&arena->slots[1].last_completion), 1);
+    arena_end(arena, file);
+}
+
+RUN_ALL()
