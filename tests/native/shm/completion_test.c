@@ -6,7 +6,8 @@
 
 #include "arena_fixture.h"
 
-static struct completion completion_of(uint32_t slot_index, uint64_t seq, uint32_t first, uint32_t count, int64_t offset)
+static struct completion completion_of(uint32_t slot_index, uint64_t seq, uint32_t first, uint32_t count,
+                                       int64_t offset)
 {
     return (struct completion){.seq = seq,
                                .slot_index = slot_index,
