@@ -177,3 +177,16 @@ enum status record_read(const uint8_t **cursor, const uint8_t *end, struct recor
     *cursor = body;
     return STATUS_OK;
 }
+
+enum status records_walk(const uint8_t *start, const uint8_t *end, uint32_t count)
+{
+    const uint8_t *cursor = start;
+    for (uint32_t i = 0; i < count; i++) {
+        struct record_view record;
+        RETURN_IF_FAILED(record_read(&cursor, end, &record));
+        if ((uint32_t)record.offset_delta != i) {
+            return STATUS_CORRUPT;
+        }
+    }
+    return cursor == end ? STATUS_OK : STATUS_CORRUPT;
+}

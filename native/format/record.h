@@ -118,6 +118,9 @@ struct record_header_view {
  */
 MUST_USE enum status record_read(const uint8_t **cursor, const uint8_t *end, struct record_view *view);
 
+/* Whether [start, end) is exactly `count` records, numbered from 0: CORRUPT if not. Safe for any bytes. */
+MUST_USE enum status records_walk(const uint8_t *start, const uint8_t *end, uint32_t count);
+
 /* Reads one header; start with view.headers and view.headers_end, and read view.header_count of them. */
 MUST_USE enum status record_header_read(const uint8_t **cursor, const uint8_t *end, struct record_header_view *view);
 

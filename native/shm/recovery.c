@@ -8,6 +8,7 @@
 #include "base/bytes.h"
 #include "base/point.h"
 #include "format/crc32c.h"
+#include "format/record.h"
 #include "format/sequence.h"
 #include "shm/buffer_pool.h"
 #include "shm/completion.h"
@@ -62,13 +63,14 @@ static uint32_t batch_size_max(const struct arena *arena, uint32_t slot_index)
     return arena->slots[slot_index].chain_next == 0 ? arena->geometry.batch_size : arena->geometry.record_size_max;
 }
 
-/* Count, size and partition can be true, and a chain has as many pieces as its size needs. */
+/* Count, size, place and partition can be true, and a chain has as many pieces as its size needs. */
 static bool batch_is_possible(const struct arena *arena, uint32_t slot_index, uint64_t word)
 {
     const struct slot_header *slot = &arena->slots[slot_index];
     uint32_t size = slot_word_size(word);
     if (slot_word_count(word) == 0 || size <= RECORDS_START || size > batch_size_max(arena, slot_index) ||
-        load_relaxed_u32(&slot->partition_index) >= arena->geometry.partition_count) {
+        load_relaxed_u32(&slot->partition_index) >= arena->geometry.partition_count ||
+        load_relaxed_u64(&slot->seq) == UINT64_MAX) {
         return false;
     }
     uint32_t needed = (uint32_t)divide_up(size, arena->geometry.batch_size);
@@ -93,10 +95,15 @@ static uint32_t batch_crc(const struct arena *arena, uint32_t slot_index, uint32
     return crc;
 }
 
+/* The checksum does not cover the count, so the records are walked; a chain has one, which batch_is_possible knows. */
 static bool batch_is_intact(const struct arena *arena, uint32_t slot_index, uint64_t word)
 {
     const struct batch_meta *meta = &arena->slots[slot_index].meta[slot_word_count(word) & 1];
-    return batch_crc(arena, slot_index, slot_word_size(word)) == meta->records_crc;
+    uint32_t size = slot_word_size(word);
+    const uint8_t *bytes = arena_slot_data(arena, slot_index);
+    return batch_crc(arena, slot_index, size) == meta->records_crc &&
+           (size > arena->geometry.batch_size ||
+            records_walk(bytes + RECORDS_START, bytes + size, slot_word_count(word)) == STATUS_OK);
 }
 
 static enum verdict batch_verdict(const struct arena *arena, uint32_t slot_index, uint64_t word, bool is_same_boot,
@@ -117,8 +124,14 @@ static enum verdict piece_verdict(const struct arena *arena, uint64_t word)
     }
     uint64_t head = load_acquire_u64(&arena->slots[head_index].word);
     enum slot_state state = slot_word_state(head);
-    bool is_kept = state == SLOT_READY || state == SLOT_BAD;
+    bool is_kept = state == SLOT_READY || state == SLOT_BAD || (state == SLOT_OPEN && slot_word_count(head) > 0);
     return is_kept && slot_word_generation(head) == slot_word_head_generation(word) ? VERDICT_KEEP : VERDICT_FREE;
+}
+
+static enum verdict free_verdict(const struct arena *arena, uint32_t slot_index, uint64_t word)
+{
+    bool is_empty = (word & LOW_BITS(SLOT_COUNT_BITS + SLOT_SIZE_BITS)) == 0 && arena->slots[slot_index].chain_next == 0;
+    return is_empty ? VERDICT_KEEP_FREE : VERDICT_FREE;
 }
 
 static enum verdict slot_verdict(const struct arena *arena, uint32_t slot_index, bool is_same_boot)
@@ -126,7 +139,7 @@ static enum verdict slot_verdict(const struct arena *arena, uint32_t slot_index,
     uint64_t word = load_acquire_u64(&arena->slots[slot_index].word);
     switch (slot_word_state(word)) {
     case SLOT_FREE:
-        return VERDICT_KEEP_FREE;
+        return free_verdict(arena, slot_index, word);
     case SLOT_OPEN:
         return slot_word_count(word) == 0 ? VERDICT_FREE
                                           : batch_verdict(arena, slot_index, word, is_same_boot, VERDICT_SEAL);
@@ -154,28 +167,51 @@ static void report_count(struct recovery_report *report, enum verdict verdict, u
 
 /* ---- acting on it ---- */
 
-static void slot_free(struct arena *arena, uint32_t slot_index, uint64_t word)
+/* After a crash of the host written_end is no witness: its page and those of the data reached the disk apart. */
+static void slot_scrub(struct arena *arena, uint32_t slot_index, bool is_same_boot)
 {
     struct slot_header *slot = &arena->slots[slot_index];
     uint32_t end = load_relaxed_u32(&slot->written_end);
     uint32_t stride = arena->geometry.slot_stride;
-    memset(arena_slot_data(arena, slot_index), 0, end < stride ? end : stride);
+    memset(arena_slot_data(arena, slot_index), 0, is_same_boot && end < stride ? end : stride);
     store_relaxed_u32(&slot->written_end, 0);
     slot->chain_next = 0;
     POINT(recovery_scrubbed);
-    store_seq_cst_u64(&slot->word, slot_word_freed(word));
 }
 
-static void slot_act(struct arena *arena, uint32_t slot_index, enum verdict verdict)
+/* Whoever frees the batch scrubs up to written_end: it must not lie before the bytes there are. */
+static void slot_cover(struct arena *arena, uint32_t slot_index, bool is_same_boot)
+{
+    struct slot_header *slot = &arena->slots[slot_index];
+    uint64_t word = load_relaxed_u64(&slot->word);
+    uint32_t size = slot_word_state(word) == SLOT_CONT ? 0 : slot_word_size(word);
+    uint32_t stride = arena->geometry.slot_stride;
+    uint32_t end = is_same_boot && size < stride ? size : stride;
+    if (load_relaxed_u32(&slot->written_end) < end) {
+        store_relaxed_u32(&slot->written_end, end);
+    }
+}
+
+static void slot_act(struct arena *arena, uint32_t slot_index, enum verdict verdict, bool is_same_boot)
 {
     atomic_u64 *cell = &arena->slots[slot_index].word;
     uint64_t word = load_relaxed_u64(cell);
     switch (verdict) {
+    case VERDICT_KEEP_FREE:
+        if (!is_same_boot) {
+            slot_scrub(arena, slot_index, false);
+        }
+        break;
     case VERDICT_FREE:
-        slot_free(arena, slot_index, word);
+        slot_scrub(arena, slot_index, is_same_boot);
+        store_seq_cst_u64(cell, slot_word_freed(word));
         break;
     case VERDICT_SEAL:
+        slot_cover(arena, slot_index, is_same_boot);
         store_seq_cst_u64(cell, slot_word_with_state(word, SLOT_READY));
+        break;
+    case VERDICT_KEEP:
+        slot_cover(arena, slot_index, is_same_boot);
         break;
     case VERDICT_QUARANTINE:
         store_seq_cst_u64(cell, slot_word_with_state(word, SLOT_BAD));
@@ -183,6 +219,23 @@ static void slot_act(struct arena *arena, uint32_t slot_index, enum verdict verd
         break;
     default:
         break;
+    }
+}
+
+/* next_seq is behind every batch that is or was in a slot, also one that is freed now or that is BAD: its number may
+ * have been handed to a producer in a token. */
+static void next_seq_raise(struct arena *arena, uint32_t slot_index, uint64_t word)
+{
+    const struct slot_header *slot = &arena->slots[slot_index];
+    enum slot_state state = slot_word_state(word);
+    bool has_seq = state == SLOT_OPEN || state == SLOT_READY || state == SLOT_DONE || state == SLOT_BAD;
+    uint32_t partition_index = load_relaxed_u32(&slot->partition_index);
+    uint64_t seq = load_relaxed_u64(&slot->seq);
+    if (!has_seq || seq == UINT64_MAX || partition_index >= arena->geometry.partition_count) {
+        return;
+    }
+    if (load_relaxed_u64(&arena->partitions[partition_index].next_seq) <= seq) {
+        store_relaxed_u64(&arena->partitions[partition_index].next_seq, seq + 1);
     }
 }
 
@@ -197,7 +250,8 @@ static void slots_recover(struct arena *arena, struct recovery_report *report)
             }
             enum verdict verdict = slot_verdict(arena, i, report->is_same_boot);
             report_count(report, verdict, word);
-            slot_act(arena, i, verdict);
+            next_seq_raise(arena, i, word);
+            slot_act(arena, i, verdict, report->is_same_boot);
             POINT(recovery_slot_done);
         }
     }
@@ -236,15 +290,11 @@ static void partitions_clear(struct arena *arena)
     }
 }
 
-/* next_seq is behind every batch there is, next_base_sequence behind every sequence that was perhaps sent. */
-static void partition_raise(struct arena *arena, uint32_t slot_index, uint64_t word)
+/* next_base_sequence is behind every sequence that was perhaps sent. */
+static void next_base_sequence_raise(struct arena *arena, uint32_t slot_index, uint64_t word)
 {
     const struct slot_header *slot = &arena->slots[slot_index];
     struct partition_entry *partition = &arena->partitions[load_relaxed_u32(&slot->partition_index)];
-    uint64_t seq = load_relaxed_u64(&slot->seq);
-    if (seq != UINT64_MAX && load_relaxed_u64(&partition->next_seq) <= seq) {
-        store_relaxed_u64(&partition->next_seq, seq + 1);
-    }
     uint32_t epoch = load_relaxed_u32(&slot->producer_epoch);
     if (epoch == 0 || epoch != load_relaxed_u32(&partition->producer_epoch)) {
         return;
@@ -272,7 +322,7 @@ static void caches_rebuild(struct arena *arena)
             or_bits_u64(&arena->free_hints[i / 64], UINT64_C(1) << (i % 64));
         } else if (state == SLOT_READY) {
             or_bits_u64(&arena->news_hints[i / 64], UINT64_C(1) << (i % 64));
-            partition_raise(arena, i, word);
+            next_base_sequence_raise(arena, i, word);
         }
         bool is_head = (state == SLOT_READY || state == SLOT_BAD) && arena->slots[i].chain_next != 0;
         oversized += state == SLOT_CONT || is_head;
