@@ -130,7 +130,8 @@ static enum verdict piece_verdict(const struct arena *arena, uint64_t word)
 
 static enum verdict free_verdict(const struct arena *arena, uint32_t slot_index, uint64_t word)
 {
-    bool is_empty = (word & LOW_BITS(SLOT_COUNT_BITS + SLOT_SIZE_BITS)) == 0 && arena->slots[slot_index].chain_next == 0;
+    bool is_linked = arena->slots[slot_index].chain_next != 0;
+    bool is_empty = (word & LOW_BITS(SLOT_COUNT_BITS + SLOT_SIZE_BITS)) == 0 && !is_linked;
     return is_empty ? VERDICT_KEEP_FREE : VERDICT_FREE;
 }
 
