@@ -330,8 +330,7 @@ TEST(after_fork_the_child_appends_as_somebody_else)
     struct company *company = company_met();
     EXPECT_STATUS(append_number(company->producer, 0, 0), STATUS_OK);
     uint32_t owner = company->arena->owner;
-    fflush(NULL);
-    pid_t child = fork();
+    pid_t child = child_forked();
     if (child == 0) {
         struct error error = {0};
         EXPECT_STATUS(append_number(company->producer, 0, 1), STATUS_DETACHED);

@@ -216,15 +216,24 @@ static inline void raise_signal(void *argument)
     raise(*(int *)argument);
 }
 
-/* Runs `run` in a new process, which gets `signal` when it comes to `point` (NULL: never). */
-static inline pid_t child_started(int file, void (*run)(struct arena *arena, void *argument), void *argument,
-                                  const char *point, int signal)
+/* fork() for a test: the child counts its own failures, and ends with _exit(testing_exit_code()). */
+static inline pid_t child_forked(void)
 {
     fflush(NULL);
     pid_t child = fork();
     EXPECT(child >= 0);
     if (child == 0) {
-        store_relaxed_u32(&testing_failure_count, 0); /* those of the parent are not ours */
+        store_relaxed_u32(&testing_failure_count, 0);
+    }
+    return child;
+}
+
+/* Runs `run` in a new process, which gets `signal` when it comes to `point` (NULL: never). */
+static inline pid_t child_started(int file, void (*run)(struct arena *arena, void *argument), void *argument,
+                                  const char *point, int signal)
+{
+    pid_t child = child_forked();
+    if (child == 0) {
         struct arena *arena = arena_attached(file);
         interrupt_at(point, 0, raise_signal, &signal);
         run(arena, argument);

@@ -9,6 +9,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
+#include "format/crc32c.h"
 #include "shm/process.h"
 
 static enum status attach_status(int file, struct error *error)
@@ -173,7 +174,7 @@ TEST(a_creator_that_dies_before_the_magic_leaves_an_unfinished_arena)
 {
     int file = arena_file_new();
     struct error error;
-    pid_t child = fork();
+    pid_t child = child_forked();
     if (child == 0) {
         interrupt_at("arena_before_magic", 0, raise_signal, &(int){SIGKILL});
         arena_created(file, geometry_of(4, 512));
@@ -189,7 +190,7 @@ TEST(who_attaches_while_the_creator_stands_still_is_told_so)
 {
     int file = arena_file_new();
     struct error error;
-    pid_t child = fork();
+    pid_t child = child_forked();
     if (child == 0) {
         interrupt_at("arena_before_magic", 0, raise_signal, &(int){SIGSTOP});
         arena_detach(arena_created(file, geometry_of(4, 512)));
@@ -266,6 +267,46 @@ TEST(no_byte_of_a_superblock_changes_unseen)
     close(file);
 }
 
+/* A superblock whose checksum is right, since whoever changed it made it anew. */
+static void expect_signed_superblock_refused(size_t position, const void *bytes, size_t size, enum status expected)
+{
+    struct error error;
+    static struct superblock superblock;
+    int file = finished_arena_file();
+    overwrite(file, position, bytes, size);
+    EXPECT_EQ_U64((uint64_t)pread(file, &superblock, sizeof superblock, 0), sizeof superblock);
+    size_t start = offsetof(struct superblock, layout_fingerprint);
+    size_t end = offsetof(struct superblock, options) + superblock.options_size;
+    superblock.superblock_crc = crc32c_extend(0, (const uint8_t *)&superblock + start, end - start);
+    overwrite(file, 0, &superblock, sizeof superblock);
+    EXPECT_STATUS(attach_status(file, &error), expected);
+    EXPECT_STATUS(read_only_status(file), expected);
+    close(file);
+}
+
+TEST(numbers_that_cannot_be_are_refused_even_under_a_right_checksum)
+{
+    const uint32_t none = 0;
+    const uint64_t size = 77;
+    size_t geometry = offsetof(struct superblock, geometry);
+    expect_signed_superblock_refused(geometry + offsetof(struct geometry, slot_count), &none, 4, STATUS_INVALID);
+    expect_signed_superblock_refused(geometry + offsetof(struct geometry, slot_stride), &none, 4, STATUS_INVALID);
+    expect_signed_superblock_refused(geometry + offsetof(struct geometry, process_count), &none, 4, STATUS_INVALID);
+    expect_signed_superblock_refused(offsetof(struct superblock, arena_size), &size, 8, STATUS_CORRUPT);
+}
+
+TEST(options_beyond_their_room_are_not_read)
+{
+    struct error error;
+    const uint32_t sizes[] = {OPTIONS_SIZE_MAX + 1, UINT32_MAX};
+    for (uint32_t i = 0; i < COUNT_OF(sizes); i++) {
+        int file = finished_arena_file();
+        overwrite(file, offsetof(struct superblock, options_size), &sizes[i], sizeof sizes[i]);
+        EXPECT_STATUS(attach_status(file, &error), STATUS_CORRUPT);
+        close(file);
+    }
+}
+
 TEST(two_descriptors_of_different_files_are_refused)
 {
     int files[2] = {finished_arena_file(), finished_arena_file()};
@@ -299,6 +340,49 @@ TEST(one_open_file_given_twice_is_refused)
     close(file);
 }
 
+/* ---- death and delay of who recovers ---- */
+
+static void attach_meanwhile(void *argument)
+{
+    int *file = argument;
+    struct error error;
+    EXPECT_STATUS(attach_status(*file, &error), STATUS_BUSY);
+    EXPECT(strstr(error.message, "creating or recovering") != NULL);
+}
+
+TEST(nobody_comes_in_while_the_recoverer_is_stopped)
+{
+    int file = finished_arena_file();
+    interrupt_at("arena_recovered", 0, attach_meanwhile, &file); /* it tries for a second */
+    struct arena *arena = arena_attached(file);
+    EXPECT(interruption_is_over());
+    arena_end(arena, file);
+}
+
+static void expect_recovered_after_death_at(const char *point)
+{
+    int file = finished_arena_file();
+    pid_t child = child_forked();
+    if (child == 0) {
+        int signal = SIGKILL;
+        interrupt_at(point, 0, raise_signal, &signal);
+        (void)arena_attached(file);
+        _exit(0);
+    }
+    EXPECT_OR_SAY(child_was_killed(child), "%s was not reached", point);
+    struct arena *arena = arena_attached(file);
+    EXPECT(arena->was_recovered);
+    expect_all_free(arena);
+    arena_end(arena, file);
+}
+
+TEST(a_recoverer_that_dies_is_followed_by_the_next)
+{
+    expect_recovered_after_death_at("arena_recovered");
+    expect_recovered_after_death_at("process_byte_locked");
+    expect_recovered_after_death_at("process_generation_raised");
+}
+
 /* ---- no room ---- */
 
 static void create_beyond_the_size_limit(int file)
@@ -314,7 +398,7 @@ static void create_beyond_the_size_limit(int file)
 TEST(a_file_size_limit_is_an_error_at_creation)
 {
     int file = arena_file_new();
-    pid_t child = fork();
+    pid_t child = child_forked();
     if (child == 0) {
         create_beyond_the_size_limit(file);
         _exit(testing_exit_code());
@@ -371,6 +455,39 @@ TEST(two_hundred_are_attached_at_once)
     arena_end(arenas[0], file);
 }
 
+/* Locks the bytes of `count` entries in one go, for as many living processes. */
+static int entries_occupied(int file, uint32_t first, uint32_t count)
+{
+    int descriptor = file_opened_again(file);
+    struct flock request = {
+        .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = PROCESS_LOCK_START + first, .l_len = count};
+    EXPECT(fcntl(descriptor, F_OFD_SETLK, &request) == 0);
+    return descriptor;
+}
+
+TEST(the_thousand_and_twenty_fourth_finds_its_entry_and_the_next_is_told)
+{
+    enum { MANY = 1024 };
+    int file = arena_file_new();
+    struct geometry geometry = geometry_of(1, 512);
+    struct error error;
+    geometry.process_count = MANY;
+    struct arena *arena = arena_created(file, geometry);
+    int others = entries_occupied(file, 1, MANY - 2);
+    struct arena *last = arena_attached(file);
+    EXPECT_EQ_U64(last->entry_index, MANY - 1);
+    EXPECT(process_is_alive(arena, last->owner));
+    EXPECT(process_is_alive(arena, owner_of(MANY / 2, 0)));
+    EXPECT_STATUS(attach_status(file, &error), STATUS_NO_ENTRY);
+    close(others);
+    EXPECT(!process_is_alive(arena, owner_of(MANY / 2, 0)));
+    struct arena *next = arena_attached(file);
+    EXPECT_EQ_U64(next->entry_index, 1);
+    arena_detach(next);
+    arena_detach(last);
+    arena_end(arena, file);
+}
+
 /* ---- fork ---- */
 
 struct family {
@@ -399,7 +516,7 @@ TEST(a_forked_child_takes_an_entry_of_its_own_and_its_death_frees_only_that)
     int file = arena_file_new();
     struct arena *arena = arena_created(file, geometry_of(4, 512));
     struct family family = {.arena = arena, .parent_owner = arena->owner, .file = file};
-    pid_t child = fork();
+    pid_t child = child_forked();
     if (child == 0) {
         child_takes_an_entry_of_its_own(&family);
         if (testing_exit_code() == 0) {
@@ -478,6 +595,33 @@ TEST(a_child_that_does_not_attach_holds_nothing)
     EXPECT(!process_is_alive(observer, owner));
     EXPECT(child_finishes(child));
     arena_end(observer, file);
+}
+
+TEST(an_executed_program_keeps_nothing)
+{
+    int file = arena_file_new();
+    struct arena *arena = arena_created(file, geometry_of(8, 512));
+    struct arena *parent = arena_attached(file);
+    uint32_t owner = parent->owner;
+    int input[2];
+    int executed[2];
+    char byte;
+    EXPECT(pipe2(input, O_CLOEXEC) == 0 && pipe2(executed, O_CLOEXEC) == 0);
+    pid_t child = child_forked();
+    if (child == 0) {
+        dup2(input[0], STDIN_FILENO);
+        execlp("cat", "cat", (char *)NULL);
+        _exit(127);
+    }
+    close(executed[1]);
+    EXPECT(read(executed[0], &byte, 1) == 0); /* closed by exec */
+    arena_detach(parent);
+    EXPECT(!process_is_alive(arena, owner));
+    close(input[1]); /* and only now the program ends */
+    EXPECT(child_is_content(child));
+    close(input[0]);
+    close(executed[0]);
+    arena_end(arena, file);
 }
 
 /* ---- poison ---- */

@@ -131,8 +131,7 @@ TEST(the_child_of_a_fork_waits_for_nothing_its_parent_appended)
 {
     struct flushing *flushing = flushing_begun();
     EXPECT_STATUS(append_number(flushing->producer, 0, 0), STATUS_OK);
-    fflush(NULL);
-    pid_t child = fork();
+    pid_t child = child_forked();
     if (child == 0) {
         struct flush_ticket ticket;
         struct error error;

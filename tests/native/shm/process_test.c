@@ -150,8 +150,7 @@ static void expect_entry_survives_death_at(const char *point)
 {
     int file = arena_file_new();
     struct arena *arena = arena_created(file, geometry_of(8, 512));
-    fflush(NULL);
-    pid_t child = fork();
+    pid_t child = child_forked();
     if (child == 0) {
         int signal = SIGKILL;
         interrupt_at(point, 0, raise_signal, &signal);
