@@ -105,3 +105,30 @@ def format_size(size: int) -> str:
         if size >= scale:
             return f"{size / scale:.1f}".removesuffix(".0") + f" {unit}"
     return f"{size} B"
+
+
+def format_duration_ns(duration_ns: float) -> str:
+    """A duration as people read it: ``350 ms``, ``1.2 s``, ``2.5 min``, ``0 s``."""
+    if duration_ns == 0:
+        return "0 s"
+    for unit in ("d", "h", "min", "s", "ms", "us"):
+        scale = NS_UNITS[unit]
+        if abs(duration_ns) >= scale:
+            return f"{duration_ns / scale:.1f}".removesuffix(".0") + f" {unit}"
+    return f"{duration_ns:.0f} ns"
+
+
+def _spell(number: int, units: Mapping[str, int], names: tuple[str, ...]) -> str:
+    """The number in the first of the named units that divides it; the last one divides all."""
+    unit = next(name for name in names if (number % units[name] == 0 and number != 0) or name == names[-1])
+    return f"{number // units[unit]}{unit}"
+
+
+def spell_size(size: int) -> str:
+    """The shortest text that `parse_size` reads as exactly this: ``32MiB``, ``1000B``."""
+    return _spell(size, SIZE_UNITS, ("TiB", "GiB", "MiB", "KiB", "B"))
+
+
+def spell_duration_ms(duration_ms: int) -> str:
+    """The shortest text that `parse_duration_ms` reads as exactly this: ``500ms``, ``2min``, ``7d``."""
+    return _spell(duration_ms * 10**6, NS_UNITS, ("d", "h", "min", "s", "ms"))

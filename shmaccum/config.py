@@ -1,0 +1,561 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every option, one row each: name, type, default, bounds, and the sentence that explains it.
+
+A table is a frozen dataclass, so an option is a typed attribute, and what a row says beyond its type is kept with the
+field: `shmaccum.options_page` writes docs/options.rst from it, the command line its help. Names and defaults are those
+of Kafka's producer (org.apache.kafka.clients.producer.ProducerConfig) where it has the option::
+
+    ProducerOptions.parse({"linger.ms": "5ms", "max_block_ms": 100})
+
+Both spellings are accepted everywhere, sizes as ``32MiB``, durations as ``500ms``. What is unknown, out of range or
+contradicts itself is refused with a sentence that says what to do; nothing is ignored and nothing adjusted silently.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from shmaccum import _native
+from shmaccum.exceptions import InvalidArgumentError
+from shmaccum.units import parse_duration_ms, parse_size
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+NAME_SIMILARITY = 0.6
+BATCH_SIZE_MIN = 62
+INT_MAX = 2**31 - 1
+LONG_MAX = 2**63 - 1
+IN_FLIGHT_MAX_IDEMPOTENT = 5
+
+SERIALIZERS = ("bytes", "str", "json", "msgpack")
+PARTITIONERS = ("builtin", "round_robin")
+
+
+# --- a row
+
+
+@dataclass(frozen=True)
+class Option:
+    """One row of a table.
+
+    Attributes:
+        kind: "size", "duration", "count", "boolean", "choice", "text", "mode", "function", "list".
+        parse: from what a user writes to the attribute; InvalidArgumentError or TypeError when it cannot be.
+        default: what holds when the user says nothing; None is what `unset` calls it.
+        sentence: what it is for.
+        kafka: Kafka's dotted name, where it is more than the name with dots; None: Kafka has no such option.
+        minimum, maximum: bounds, both included; None is unbounded.
+        choices: the texts it takes.
+        unset: how a user writes None, where that is the default.
+    """
+
+    kind: str
+    parse: Callable[[Any], Any]
+    default: Any
+    sentence: str
+    kafka: str | None = None
+    minimum: int | None = None
+    maximum: int | None = None
+    choices: tuple[str, ...] = ()
+    unset: str = "off"
+
+    def check(self, name: str, value: Any) -> None:
+        """Raises InvalidArgumentError when the value is out of bounds."""
+        if self.default is None and value is None:
+            return
+        if self.minimum is not None and value < self.minimum:
+            raise InvalidArgumentError(f"{name} is {value}, it must be at least {self.minimum}")
+        if self.maximum is not None and value > self.maximum:
+            raise InvalidArgumentError(f"{name} is {value}, it may be at most {self.maximum}")
+
+    def parse_named(self, name: str, given: Any) -> Any:
+        """The value of what a user wrote; errors name the option.
+
+        Raises:
+            InvalidArgumentError: it cannot be read.
+        """
+        if self.default is None and (given is None or given == self.unset):
+            return None
+        try:
+            return self.parse(given)
+        except (InvalidArgumentError, TypeError) as error:
+            raise InvalidArgumentError(f"{name}: {error}") from None
+
+
+def _parse_count(given: Any) -> int:
+    if isinstance(given, str) and given.strip().lstrip("-").isdecimal():
+        return int(given)
+    if isinstance(given, bool) or not isinstance(given, int):
+        raise TypeError(f"{given!r} is no whole number")
+    return given
+
+
+def _parse_mode(given: Any) -> int:
+    """Permissions: a number, or a text in octal."""
+    if not isinstance(given, str):
+        return _parse_count(given)
+    try:
+        return int(given, base=8)
+    except ValueError:
+        raise TypeError(f"{given!r} are no permissions: write them in octal, like 0600") from None
+
+
+def _parse_boolean(given: Any) -> bool:
+    known = {"true": True, "false": False, True: True, False: False}
+    lowered = given.lower() if isinstance(given, str) else given
+    if isinstance(lowered, (str, bool)) and lowered in known:
+        return known[lowered]
+    raise TypeError(f"{given!r} is neither true nor false")
+
+
+def _parse_text(given: Any) -> str:
+    if not isinstance(given, str):
+        raise TypeError(f"{given!r} is no text")
+    return given
+
+
+def _with_minus_one(parse: Callable[[Any], int]) -> Callable[[Any], int]:
+    """Kafka writes "no limit" as -1."""
+    return lambda given: -1 if given in (-1, "-1") else parse(given)
+
+
+def _parse_milliseconds(given: Any) -> int:
+    """A bare number of an option that ends in ms is what Kafka's configuration files have."""
+    return int(given) if isinstance(given, str) and given.strip().isdecimal() else parse_duration_ms(given)
+
+
+def _parse_choice(choices: tuple[str, ...]) -> Callable[[Any], str]:
+    def parse(given: Any) -> str:
+        text = str(given)
+        if text not in choices:
+            raise TypeError(f"{text!r} is none of {', '.join(choices)}")
+        return text
+
+    return parse
+
+
+def _is_function(given: Any, names: tuple[str, ...], method: str) -> bool:
+    if isinstance(given, (str, bytes)):  # both have a method called partition
+        return given in names
+    return callable(given) or hasattr(given, method)
+
+
+def _parse_function(names: tuple[str, ...], method: str) -> Callable[[Any], Any]:
+    """One of our names, a function, or an object with the method that Kafka's interface of this purpose has."""
+
+    def parse(given: Any) -> Any:
+        if _is_function(given, names, method):
+            return given
+        raise TypeError(f"{given!r} is neither one of {', '.join(names)} nor a function")
+
+    return parse
+
+
+def _parse_list(given: Any) -> tuple[Any, ...]:
+    if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
+        raise TypeError(f"{given!r} is no list")
+    return tuple(given)
+
+
+# --- rows of each kind
+
+
+def _row(option: Option) -> Any:
+    """The option as a dataclass field."""
+    return field(default=option.default, metadata={"option": option})
+
+
+def size(
+    default: int | str | None,
+    sentence: str,
+    *,
+    kafka: str | None = None,
+    minimum: int = 1,
+    maximum: int = LONG_MAX,
+    unset: str = "off",
+) -> Any:
+    """A row in bytes."""
+    parse = _with_minus_one(parse_size) if minimum == -1 else parse_size
+    number = None if default is None else parse(default)
+    return _row(Option("size", parse, number, sentence, kafka, minimum, maximum, unset=unset))
+
+
+def duration_ms(
+    default: int | str | None, sentence: str, *, kafka: str | None = None, minimum: int = 0, maximum: int = LONG_MAX
+) -> Any:
+    """A row in milliseconds."""
+    parse = _with_minus_one(_parse_milliseconds) if minimum == -1 else _parse_milliseconds
+    number = None if default is None else parse(default)
+    return _row(Option("duration", parse, number, sentence, kafka, minimum, maximum))
+
+
+def count(
+    default: int | None,
+    sentence: str,
+    *,
+    kafka: str | None = None,
+    minimum: int = 1,
+    maximum: int = INT_MAX,
+    unset: str = "off",
+) -> Any:
+    """A row that counts something."""
+    return _row(Option("count", _parse_count, default, sentence, kafka, minimum, maximum, unset=unset))
+
+
+def mode(default: int, sentence: str) -> Any:
+    """A row with the permissions of a file."""
+    return _row(Option("mode", _parse_mode, default, sentence, None, 0o600, 0o777))
+
+
+def boolean(default: bool, sentence: str, *, kafka: str | None = None) -> Any:
+    """A row that is true or false."""
+    return _row(Option("boolean", _parse_boolean, default, sentence, kafka))
+
+
+def text(default: str | None, sentence: str, *, kafka: str | None = None, unset: str = "off") -> Any:
+    """A row with a text."""
+    return _row(Option("text", _parse_text, default, sentence, kafka, unset=unset))
+
+
+def choice(default: str, choices: tuple[str, ...], sentence: str, *, kafka: str | None = None) -> Any:
+    """A row with one text of a few."""
+    return _row(Option("choice", _parse_choice(choices), default, sentence, kafka, choices=choices))
+
+
+def function(
+    default: str | None, names: tuple[str, ...], method: str, sentence: str, *, kafka: str | None = None
+) -> Any:
+    """A row with a function of the user, or the name of one of ours."""
+    return _row(
+        Option("function", _parse_function(names, method), default, sentence, kafka, choices=names, unset="none")
+    )
+
+
+def sequence(sentence: str, *, kafka: str | None = None) -> Any:
+    """A row with any number of objects; none unless the user says so."""
+    return _row(Option("list", _parse_list, (), sentence, kafka))
+
+
+# --- a table
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Base of the tables; made by `parse`, or with values that need no parsing.
+
+    Raises:
+        InvalidArgumentError: a value is out of bounds, or two contradict each other.
+    """
+
+    scope: ClassVar[str]
+    """Whose options these are, as a sentence calls it."""
+    place: ClassVar[str]
+    """Where they are given."""
+
+    def __post_init__(self) -> None:
+        for name, option in type(self).table().items():
+            option.check(name, getattr(self, name))
+        for contradiction in self.contradictions():
+            raise InvalidArgumentError(contradiction)
+
+    def contradictions(self) -> Iterator[str]:
+        """A sentence for each pair of options that cannot hold together."""
+        yield from ()
+
+    @classmethod
+    def table(cls) -> dict[str, Option]:
+        """The rows by name, in their order."""
+        return {row.name: row.metadata["option"] for row in fields(cls)}
+
+    @classmethod
+    def spellings(cls) -> dict[str, str]:
+        """Every accepted name, with underscores, and the attribute it stands for."""
+        names = {name: name for name in cls.table()}
+        names |= {_spelled(option.kafka): name for name, option in cls.table().items() if option.kafka}
+        return names
+
+    @classmethod
+    def parse(cls, given: Mapping[str, Any]) -> Self:
+        """The options a user gave, in either spelling; what is left out has its default.
+
+        Args:
+            given: name -> value; ``max_block_ms`` or ``max.block.ms``, ``500`` or ``"500ms"``.
+
+        Raises:
+            InvalidArgumentError: an option is unknown, of another scope, given twice, cannot be read, is out of bounds,
+                or contradicts another one.
+        """
+        (options,) = parse_together(given, cls)
+        assert isinstance(options, cls)
+        return options
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArenaOptions(Options):
+    """What `Arena.create` takes."""
+
+    scope = "arena"
+    place = "Arena.create or ``shmaccum create``"
+
+    buffer_memory: int = size("32MiB", "Bytes for batches, of all processes together.")
+    batch_size: int = size(
+        "16KiB",
+        "Bytes of one batch, its header of 61 bytes included; also the size of a buffer.",
+        minimum=BATCH_SIZE_MIN,
+        maximum=_native.BATCH_SIZE_MAX,
+    )
+    max_request_size: int = size("1MiB", "The largest record, with the header of its batch.", maximum=INT_MAX)
+    oversized_max_bytes: int | None = size(
+        None, "Buffers that records larger than a batch may hold together; auto: half of them.", minimum=0, unset="auto"
+    )
+    process_count: int = count(1024, "How many processes may be attached at a time.", maximum=_native.PROCESS_COUNT_MAX)
+    waiter_count: int = count(
+        1024, "How many threads may wait for a buffer at a time.", maximum=_native.WAITER_COUNT_MAX
+    )
+    topic_count: int = count(1024, "How many topics the arena has room for.")
+    partition_count: int = count(4096, "How many topic-partitions the arena has room for.")
+    completion_count: int | None = count(
+        None,
+        "How many batches' results are kept to be read, rounded up to a power of two; auto: four for each buffer, at "
+        "least 4096.",
+        unset="auto",
+    )
+    mode: int = mode(0o600, "Permissions of the arena's file. Whoever may write it is trusted by all who use it.")
+
+    def contradictions(self) -> Iterator[str]:
+        if self.buffer_memory < self.batch_size:
+            yield (
+                f"buffer_memory ({self.buffer_memory}) is smaller than one batch ({self.batch_size}): give it room for "
+                "many batches"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProducerOptions(Options):
+    """What `Producer` takes."""
+
+    scope = "producer"
+    place = "Producer"
+
+    linger_ms: int = duration_ms("5ms", "How long a batch that this producer opens waits for company.", maximum=INT_MAX)
+    max_block_ms: int = duration_ms(
+        "60s", "How long send may wait for a buffer, and for the partition count of a topic; both together."
+    )
+    key_serializer: str | Callable[..., Any] | None = function(
+        None, SERIALIZERS, "serialize", "Makes bytes of a key; without one, keys are bytes already."
+    )
+    value_serializer: str | Callable[..., Any] | None = function(
+        None, SERIALIZERS, "serialize", "Makes bytes of a value; without one, values are bytes already."
+    )
+    partitioner: str | Callable[..., Any] = function(
+        "builtin",
+        PARTITIONERS,
+        "partition",
+        "Chooses the partition of a record that names none: builtin takes murmur2 of the key, or without a key the "
+        "partition all processes fill at the moment (KIP-480, KIP-794).",
+        kafka="partitioner.class",
+    )
+    partitioner_ignore_keys: bool = boolean(False, "The builtin partitioner treats keyed records like those without.")
+    partitioner_adaptive_partitioning_enable: bool = boolean(
+        True, "Partitions with a shorter queue get more of the records without a key (KIP-794)."
+    )
+    interceptors: Sequence[Any] = sequence(
+        "Objects whose on_send sees, and may replace, every record before it is serialized.",
+        kafka="interceptor.classes",
+    )
+    close_timeout_ms: int = duration_ms(
+        "10s", "How long the end of the process waits for what was sent and is not delivered."
+    )
+    client_id: str | None = text(
+        None, "A name for metrics and errors; auto: made of the name and number of the process.", unset="auto"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SenderOptions(Options):
+    """What `Sender` takes."""
+
+    scope = "sender"
+    place = "Sender or ``shmaccum sender -X``"
+
+    linger_ms: int = duration_ms(
+        "5ms", "How long a batch waits for company whose producer said nothing about it.", maximum=INT_MAX
+    )
+    delivery_timeout_ms: int = duration_ms(
+        "2min", "How long after a batch was opened its delivery is given up (KIP-91).", minimum=1
+    )
+    request_timeout_ms: int = duration_ms(
+        "30s", "How long one delivery may take before it counts as failed.", minimum=1
+    )
+    retries: int = count(INT_MAX, "How often a failed delivery is tried again within delivery_timeout_ms.", minimum=0)
+    retry_backoff_ms: int = duration_ms("100ms", "The pause before the first retry; it doubles with each further one.")
+    retry_backoff_max_ms: int = duration_ms("1s", "The longest pause between two retries.")
+    max_request_size: int = size("1MiB", "Bytes of one delivery.", maximum=INT_MAX)
+    max_in_flight_requests_per_connection: int = count(
+        5, "Deliveries under way to one destination; with enable_idempotence at most 5."
+    )
+    acks: str = choice(
+        "all",
+        ("all", "-1", "1", "0"),
+        "Who must have a batch before it counts as delivered: all in-sync replicas, 1 the leader, 0 nobody. A sink "
+        "without replicas always acknowledges what it has written.",
+    )
+    enable_idempotence: bool = boolean(True, "A batch that is sent twice is kept once, and order survives retries.")
+    idle_exit_ms: int | None = duration_ms(None, "Leave when there was nothing to send for so long.", minimum=1)
+
+    def contradictions(self) -> Iterator[str]:
+        if self.delivery_timeout_ms < self.linger_ms + self.request_timeout_ms:
+            yield (
+                f"delivery_timeout_ms ({self.delivery_timeout_ms}) must be at least linger_ms ({self.linger_ms}) + "
+                f"request_timeout_ms ({self.request_timeout_ms}): raise it, or lower those"
+            )
+        if self.retry_backoff_ms > self.retry_backoff_max_ms:
+            yield (
+                f"retry_backoff_ms ({self.retry_backoff_ms}) is longer than retry_backoff_max_ms "
+                f"({self.retry_backoff_max_ms}): raise the latter"
+            )
+        if self.enable_idempotence:
+            yield from self._contradictions_of_idempotence()
+
+    def _contradictions_of_idempotence(self) -> Iterator[str]:
+        otherwise = "or say enable_idempotence=false and put up with duplicates"
+        if self.acks not in {"all", "-1"}:
+            yield f"enable_idempotence needs acks=all, not acks={self.acks}: leave acks out, {otherwise}"
+        if self.retries == 0:
+            yield f"enable_idempotence needs retries, and retries is 0: leave it out, {otherwise}"
+        if self.max_in_flight_requests_per_connection > IN_FLIGHT_MAX_IDEMPOTENT:
+            yield (
+                f"enable_idempotence allows at most {IN_FLIGHT_MAX_IDEMPOTENT} as "
+                f"max_in_flight_requests_per_connection, not {self.max_in_flight_requests_per_connection}: lower it, "
+                f"{otherwise}"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogSinkOptions(Options):
+    """What the segment log takes (``log:DIR``)."""
+
+    scope = "log sink"
+    place = "open_sink or ``shmaccum sender --sink log:DIR -X``"
+
+    partitions: int = count(1, "Partitions of a topic the log does not have yet.", kafka="num.partitions")
+    segment_bytes: int = size(
+        "1GiB",
+        "A segment that would grow beyond this is rolled.",
+        kafka="log.segment.bytes",
+        minimum=14,
+        maximum=INT_MAX,
+    )
+    segment_ms: int = duration_ms(
+        "7d", "A segment whose first record is older than this is rolled.", kafka="log.roll.ms", minimum=1
+    )
+    index_interval_bytes: int = size(
+        "4KiB",
+        "Bytes of a segment between two entries of its indexes.",
+        kafka="log.index.interval.bytes",
+        minimum=0,
+        maximum=INT_MAX,
+    )
+    retention_bytes: int = size(
+        -1,
+        "Older segments of a partition beyond this are deleted; -1 keeps all.",
+        kafka="log.retention.bytes",
+        minimum=-1,
+    )
+    retention_ms: int = duration_ms(
+        -1,
+        "Segments whose last record is older than this are deleted; -1 keeps all. (A broker deletes after 7 days; here "
+        "the log may be the only copy, so nothing is deleted that nobody asked to delete.)",
+        kafka="log.retention.ms",
+        minimum=-1,
+    )
+    sync: str = choice(
+        "none",
+        ("none", "interval", "batch"),
+        "When written bytes are forced to disk: none leaves it to the kernel (which survives kill -9, not a power "
+        "cut), interval does it every sync_interval_ms, batch before each acknowledgement.",
+    )
+    sync_interval_ms: int | None = duration_ms(
+        None, "How much time a power cut may cost with sync=interval.", kafka="flush.ms", minimum=1
+    )
+
+    def contradictions(self) -> Iterator[str]:
+        if self.sync == "interval" and self.sync_interval_ms is None:
+            yield "sync=interval needs sync_interval_ms: say how much time a power cut may cost"
+        if self.sync != "interval" and self.sync_interval_ms is not None:
+            yield f"sync_interval_ms has no effect with sync={self.sync}: say sync=interval, or leave it out"
+
+
+SCOPES: tuple[type[Options], ...] = (ArenaOptions, ProducerOptions, SenderOptions, LogSinkOptions)
+
+ABSENT: Mapping[str, str] = {
+    "bootstrap_servers": "brokers are named by the sender's sink: shmaccum sender ARENA --sink kafka:HOST:PORT",
+    "transactional_id": "a producer that is shared by a host has no transactions",
+}
+"""Options of Kafka's producer that no table has, and why."""
+
+
+# --- parsing
+
+
+def _spelled(name: str) -> str:
+    """The spelling with underscores."""
+    return name.replace(".", "_")
+
+
+def _nearest(name: str, tables: Iterable[type[Options]]) -> str | None:
+    known = sorted({spelling for table in tables for spelling in table.spellings()})
+    found = difflib.get_close_matches(_spelled(name).lower(), known, n=1, cutoff=NAME_SIMILARITY)
+    return found[0] if found else None
+
+
+def _unknown(name: str, tables: Sequence[type[Options]]) -> InvalidArgumentError:
+    """The sentence for a name that none of the tables has."""
+    spelled = _spelled(name)
+    whose = " or the ".join(table.scope for table in tables)
+    for other in SCOPES:
+        if spelled in other.spellings():
+            place = other.place.replace("``", "'")
+            return InvalidArgumentError(f"{name} is an option of the {other.scope}: give it to {place}")
+    if spelled in ABSENT:
+        return InvalidArgumentError(f"{name} is no option here: {ABSENT[spelled]}")
+    nearest = _nearest(name, tables) or _nearest(name, SCOPES)
+    advice = f"did you mean {nearest}?" if nearest else "docs/options.rst has them all"
+    return InvalidArgumentError(f"{name} is no option of the {whose}: {advice}")
+
+
+def _attributes(given: Mapping[str, Any], tables: Sequence[type[Options]]) -> dict[str, tuple[str, Any]]:
+    """Attribute -> (the name as it was given, the value)."""
+    spellings = {spelling: name for table in tables for spelling, name in table.spellings().items()}
+    found: dict[str, tuple[str, Any]] = {}
+    for name, value in given.items():
+        attribute = spellings.get(_spelled(name))
+        if attribute is None:
+            raise _unknown(name, tables)
+        if attribute in found:
+            raise InvalidArgumentError(f"{found[attribute][0]} and {name} are the same option: give one of them")
+        found[attribute] = (name, value)
+    return found
+
+
+def parse_together(given: Mapping[str, Any], *tables: type[Options]) -> tuple[Options, ...]:
+    """One instance of each table from options that are given together, as ``-X`` does for a sender and its sink.
+
+    Raises:
+        InvalidArgumentError: as `Options.parse`; unknown is what none of the tables has.
+    """
+    found = _attributes(given, tables)
+    return tuple(
+        table(
+            **{
+                attribute: table.table()[attribute].parse_named(name, value)
+                for attribute, (name, value) in found.items()
+                if attribute in table.table()
+            }
+        )
+        for table in tables
+    )

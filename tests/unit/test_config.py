@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tables of options: what users may write, what they are told when it cannot be, and the page made of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shmaccum.accumulator import DEFAULT_MAX_BLOCK_MS
+from shmaccum.arena import Arena
+from shmaccum.config import (
+    SCOPES,
+    ArenaOptions,
+    LogSinkOptions,
+    Option,
+    Options,
+    ProducerOptions,
+    SenderOptions,
+    parse_together,
+)
+from shmaccum.exceptions import InvalidArgumentError
+from shmaccum.options_page import options_page, spell
+from shmaccum.units import parse_duration_ms, parse_size, spell_duration_ms, spell_size
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "options.rst"
+
+ROWS = [(table, name, option) for table in SCOPES for name, option in table.table().items()]
+NUMERIC_ROWS = [row for row in ROWS if row[2].kind in {"size", "duration", "count", "mode"}]
+
+
+def identify(value: object) -> str | None:
+    return value.__name__ if isinstance(value, type) else value if isinstance(value, str) else None
+
+
+each_row = pytest.mark.parametrize(("table", "name", "option"), ROWS, ids=identify)
+each_number = pytest.mark.parametrize(("table", "name", "option"), NUMERIC_ROWS, ids=identify)
+
+
+# --- reading
+
+
+@each_row
+def test_both_spellings_of_the_default_give_the_default(table: type[Options], name: str, option: Option) -> None:
+    spelled = () if option.default == () else spell(option, option.default)
+    for spelling in (name, name.replace("_", "."), option.kafka or name):
+        assert table.parse({spelling: spelled}) == table()
+
+
+@each_row
+def test_a_default_lies_within_its_bounds(table: type[Options], name: str, option: Option) -> None:
+    option.check(name, option.default)
+    assert getattr(table(), name) == option.default
+    assert option.sentence.endswith((".", ")"))
+
+
+@each_number
+def test_a_number_beyond_a_bound_is_refused(table: type[Options], name: str, option: Option) -> None:
+    assert option.minimum is not None
+    assert option.maximum is not None
+    for number in (option.minimum - 1, option.maximum + 1):
+        with pytest.raises(InvalidArgumentError, match=name):
+            table.parse({name: number})
+
+
+@each_row
+def test_nonsense_is_refused_by_name(table: type[Options], name: str, option: Option) -> None:
+    if option.kind == "text":
+        with pytest.raises(InvalidArgumentError, match=name):
+            table.parse({name: 17})
+        return
+    for nonsense in ("five bananas", 3.5j, b"1"):
+        with pytest.raises(InvalidArgumentError, match=name):
+            table.parse({name: nonsense})
+
+
+def test_numbers_are_read_as_people_and_kafka_write_them() -> None:
+    options = SenderOptions.parse({"linger.ms": "20", "delivery.timeout.ms": "3min", "max_request_size": "2MiB"})
+    assert (options.linger_ms, options.delivery_timeout_ms, options.max_request_size) == (20, 180_000, 2 << 20)
+    assert SenderOptions.parse({"retries": "3", "enable.idempotence": "True", "idle_exit_ms": "off"}).retries == 3
+    assert ArenaOptions.parse({"mode": "0660"}).mode == 0o660
+
+
+def test_kafka_s_own_name_of_an_option_is_accepted() -> None:
+    options = LogSinkOptions.parse({"log.roll.ms": 1000, "num.partitions": 3, "log_retention_bytes": "1GiB"})
+    assert (options.segment_ms, options.partitions, options.retention_bytes) == (1000, 3, 1 << 30)
+
+
+def test_a_function_of_the_user_is_an_option() -> None:
+    options = ProducerOptions.parse({"value_serializer": str.encode, "key.serializer": "json", "interceptors": [1, 2]})
+    assert options.value_serializer is str.encode
+    assert (options.key_serializer, options.interceptors) == ("json", (1, 2))
+
+
+def test_options_cannot_be_changed() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        ProducerOptions().linger_ms = 7  # type: ignore[misc]
+
+
+# --- refusing
+
+
+@pytest.mark.parametrize(
+    ("table", "options", "sentence"),
+    [
+        (ProducerOptions, {"linger": 5}, "linger is no option of the producer: did you mean linger_ms?"),
+        (ProducerOptions, {"Linger.MS": 5}, "did you mean linger_ms?"),
+        (
+            ProducerOptions,
+            {"acks": "all"},
+            "acks is an option of the sender: give it to Sender or 'shmaccum sender -X'",
+        ),
+        (ProducerOptions, {"buffer.memory": 1}, "buffer.memory is an option of the arena: give it to Arena.create"),
+        (SenderOptions, {"log.roll.ms": 1}, "log.roll.ms is an option of the log sink"),
+        (ProducerOptions, {"bootstrap_servers": "x"}, "brokers are named by the sender's sink"),
+        (ProducerOptions, {"zzzzzz": 1}, "zzzzzz is no option of the producer: docs/options.rst has them all"),
+        (ProducerOptions, {"linger_ms": 1, "linger.ms": 1}, "linger_ms and linger.ms are the same option"),
+        (LogSinkOptions, {"partitions": 1, "num.partitions": 1}, "are the same option: give one of them"),
+    ],
+)
+def test_a_wrong_name_is_refused_with_advice(table: type[Options], options: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InvalidArgumentError) as caught:
+        table.parse(options)
+    assert sentence in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("table", "options", "sentence"),
+    [
+        (SenderOptions, {"delivery_timeout_ms": "10s"}, r"at least linger_ms \(5\) \+ request_timeout_ms \(30000\)"),
+        (SenderOptions, {"acks": 1}, "needs acks=all, not acks=1"),
+        (SenderOptions, {"retries": 0}, "needs retries"),
+        (SenderOptions, {"max.in.flight.requests.per.connection": 6}, "at most 5"),
+        (SenderOptions, {"retry_backoff_ms": "2s"}, "longer than retry_backoff_max_ms"),
+        (LogSinkOptions, {"sync": "interval"}, "needs sync_interval_ms"),
+        (LogSinkOptions, {"sync_interval_ms": 5}, "no effect with sync=none"),
+        (ArenaOptions, {"buffer_memory": "1KiB"}, "smaller than one batch"),
+    ],
+)
+def test_contradictions_are_refused(table: type[Options], options: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=sentence):
+        table.parse(options)
+    with pytest.raises(InvalidArgumentError, match=sentence):
+        table(**table.parse({}).__dict__ | {name.replace(".", "_"): as_value(value) for name, value in options.items()})
+
+
+def as_value(value: Any) -> Any:
+    """What parse would have made of it: the constructor takes values, not texts."""
+    known = {"10s": 10_000, "2s": 2000, "1KiB": 1024, 1: "1"}
+    return known.get(value, value)
+
+
+def test_without_idempotence_its_contradictions_are_none() -> None:
+    options = SenderOptions.parse({"enable.idempotence": "false", "acks": "0", "retries": 0})
+    assert (options.acks, options.retries) == ("0", 0)
+
+
+def test_options_given_together_find_their_tables() -> None:
+    given = {"linger.ms": 1, "sync": "batch", "num.partitions": 4}
+    sender, log = parse_together(given, SenderOptions, LogSinkOptions)
+    assert sender == SenderOptions(linger_ms=1)
+    assert log == LogSinkOptions(sync="batch", partitions=4)
+    with pytest.raises(InvalidArgumentError, match="of the sender or the log sink: did you mean linger_ms"):
+        parse_together({"linger_mss": 1}, SenderOptions, LogSinkOptions)
+
+
+def parsed(table: type[Options], options: dict[str, Any]) -> Options | str:
+    """The options, or the sentence with which they were refused; any other exception is the test's end."""
+    try:
+        return table.parse(options)
+    except InvalidArgumentError as error:
+        return str(error)
+
+
+@given(st.dictionaries(st.text(max_size=20), st.none() | st.integers() | st.text(max_size=8) | st.binary(max_size=3)))
+def test_any_options_are_read_or_refused(options: dict[str, Any]) -> None:
+    for table in SCOPES:
+        found = parsed(table, options)
+        assert found == table() if options == {} else isinstance(found, str)
+
+
+@given(st.sampled_from(ROWS), st.none() | st.integers() | st.floats() | st.text(max_size=8) | st.booleans())
+def test_any_value_is_read_within_bounds_or_refused(row: tuple[type[Options], str, Option], value: Any) -> None:
+    table, name, option = row
+    found = parsed(table, {name: value})
+    if isinstance(found, str):
+        assert name in found
+        return
+    option.check(name, getattr(found, name))
+    assert option.choices == () or getattr(found, name) in (*option.choices, option.default)
+
+
+# --- one truth
+
+
+def test_the_arena_s_options_are_the_arguments_of_create() -> None:
+    parameters = inspect.signature(Arena.create).parameters
+    given = {name: parameter.default for name, parameter in parameters.items() if name in ArenaOptions.table()}
+    assert set(given) == set(parameters) - {"name", "options"} == set(ArenaOptions.table())
+    assert ArenaOptions.parse(given) == ArenaOptions()
+
+
+def test_the_producer_s_patience_is_the_accumulator_s() -> None:
+    assert ProducerOptions().max_block_ms == DEFAULT_MAX_BLOCK_MS
+
+
+def test_producer_and_sender_linger_alike() -> None:
+    assert ProducerOptions().linger_ms == SenderOptions().linger_ms
+
+
+def test_spellings_are_unique_within_a_table_and_across_what_is_given_together() -> None:
+    for table in SCOPES:
+        assert set(table.spellings().values()) == set(table.table())
+    assert not set(SenderOptions.spellings()) & set(LogSinkOptions.spellings())
+
+
+def test_the_page_of_options_is_what_the_tables_say() -> None:
+    assert PAGE.read_text(encoding="utf-8") == options_page(), "python -m shmaccum.options_page > docs/options.rst"
+
+
+def test_the_page_has_every_option_with_its_sentence() -> None:
+    page = options_page()
+    for _, name, option in ROWS:
+        assert f"``{name}``" in page
+        assert option.sentence in page
+
+
+@given(st.integers(min_value=0, max_value=2**62))
+def test_a_spelled_number_is_read_as_itself(number: int) -> None:
+    assert parse_size(spell_size(number)) == number
+    assert parse_duration_ms(spell_duration_ms(number)) == number
