@@ -3,6 +3,7 @@
 #   make run      a small pipeline to look at: producers, sender, segment log
 #   make test     builds, then C tests and Python tests (MARKERS="exhaustive" selects others, ARGS="-k name" narrows)
 #   make check    ruff, mypy, and the tests of style and layering
+#   make kafka    fetches Apache Kafka (through Maven, once) for the tests that run against it
 #   make bench    the benchmarks (ARGS goes to python -m bench)
 #   make clean    back to a fresh clone
 #
@@ -21,7 +22,7 @@ CHECKED := $(wildcard setup.py shmaccum tests bench)
 
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: run test native-test check bench clean FORCE
+.PHONY: run test native-test check kafka bench clean FORCE
 .DELETE_ON_ERROR:
 
 run: $(INSTALLED)
@@ -38,6 +39,9 @@ check: $(INSTALLED)
 	$(VENV)/bin/python -m ruff format --check $(CHECKED)
 	$(VENV)/bin/python -m mypy $(CHECKED)
 	$(VENV)/bin/python -m pytest tests/architecture $(ARGS)
+
+kafka: $(INSTALLED)
+	$(VENV)/bin/python -m tests.kafka.distribution
 
 bench: $(INSTALLED)
 	$(VENV)/bin/python -m bench $(ARGS)

@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Apache Kafka on loopback ports: one KRaft broker, or several, to be stopped, killed and started again."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+from tests.kafka.distribution import java_command
+
+START_TIMEOUT_S = 90.0
+STOP_TIMEOUT_S = 30.0
+REQUEST_TIMEOUT_S = 10.0
+LOOPBACK = "127.0.0.1"
+CLUSTER_ID = "c2htYWNjdW0gdGVzdHMhIQ"
+
+BROKER_PROPERTIES: Mapping[str, str] = {
+    "process.roles": "broker,controller",
+    "controller.listener.names": "CONTROLLER",
+    "inter.broker.listener.name": "PLAINTEXT",
+    "offsets.topic.replication.factor": "1",
+    "offsets.topic.num.partitions": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    "num.partitions": "6",
+    "auto.leader.rebalance.enable": "false",
+    "controlled.shutdown.retry.backoff.ms": "200",
+    "log.cleaner.enable": "false",
+}
+
+
+def free_port() -> int:
+    """A port of loopback that nobody has now."""
+    with socket.socket() as probe:
+        probe.bind((LOOPBACK, 0))
+        port: int = probe.getsockname()[1]
+    return port
+
+
+class Broker:
+    """One process of Kafka, broker and controller in one.
+
+    Attributes:
+        node_id: from 1.
+        port: of its PLAINTEXT listener.
+        process: of the running JVM; None while it is stopped.
+    """
+
+    def __init__(self, node_id: int, directory: Path) -> None:
+        self.node_id = node_id
+        self.directory = directory
+        self.port = free_port()
+        self.controller_port = free_port()
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def log_directory(self) -> Path:
+        """Where its topic-partitions are."""
+        return self.directory / "log"
+
+    def configure(self, voters: str, properties: Mapping[str, str]) -> None:
+        """Writes its configuration and formats its log directory."""
+        self.log_directory.mkdir(parents=True)
+        listeners = f"PLAINTEXT://{LOOPBACK}:{self.port}"
+        own = {
+            "node.id": str(self.node_id),
+            "controller.quorum.voters": voters,
+            "listeners": f"{listeners},CONTROLLER://{LOOPBACK}:{self.controller_port}",
+            "advertised.listeners": listeners,
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "log.dirs": str(self.log_directory),
+        }
+        self._write("server.properties", {**BROKER_PROPERTIES, **own, **properties})
+        # What StorageTool would write, without a JVM for it.
+        identity = {"version": "1", "node.id": str(self.node_id), "cluster.id": CLUSTER_ID}
+        self._write("log/meta.properties", {**identity, "directory.id": CLUSTER_ID[:-4] + f"{self.node_id:04d}"[:4]})
+
+    def _write(self, name: str, properties: Mapping[str, str]) -> None:
+        lines = [f"{key}={value}\n" for key, value in properties.items()]
+        (self.directory / name).write_text("".join(lines))
+
+    def start(self) -> None:
+        """Starts the JVM; `Cluster.wait_until_up` tells when it serves."""
+        command = java_command("kafka.Kafka", str(self.directory / "server.properties"))
+        command.insert(1, "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
+        with open(self.directory / "output", "ab") as output:
+            self.process = subprocess.Popen(command, stdout=output, stderr=output, cwd=self.directory)
+
+    def stop(self) -> None:
+        """In order: leaders move to others first, where there are others."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """At once."""
+        self._end(signal.SIGKILL)
+
+    def _end(self, number: int) -> None:
+        if self.process is None:
+            return
+        self.process.send_signal(number)
+        try:
+            self.process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.process = None
+
+    def output(self) -> str:
+        """What it said last."""
+        return (self.directory / "output").read_text(errors="replace")[-4000:]
+
+
+class Cluster:
+    """Brokers that know each other.
+
+    Args:
+        directory: for their configuration and logs.
+        broker_count: each of them votes.
+        properties: of every broker, besides those that make it run.
+    """
+
+    def __init__(self, directory: Path, broker_count: int = 1, properties: Mapping[str, str] | None = None) -> None:
+        self.brokers = [Broker(index + 1, directory / f"broker-{index + 1}") for index in range(broker_count)]
+        voters = ",".join(f"{broker.node_id}@{LOOPBACK}:{broker.controller_port}" for broker in self.brokers)
+        for broker in self.brokers:
+            broker.configure(voters, properties or {})
+
+    @property
+    def bootstrap(self) -> str:
+        """host:port of every broker."""
+        return ",".join(f"{LOOPBACK}:{broker.port}" for broker in self.brokers)
+
+    def start(self) -> None:
+        """Starts what is not running and waits until every broker serves."""
+        for broker in self.brokers:
+            if broker.process is None:
+                broker.start()
+        self.wait_until_up()
+
+    def wait_until_up(self) -> None:
+        """Until every broker says that it knows every broker that runs."""
+        deadline = time.monotonic() + START_TIMEOUT_S
+        running = [broker for broker in self.brokers if broker.process is not None]
+        for broker in running:
+            while not self._knows(broker, len(running)):
+                assert broker.process is not None
+                assert broker.process.poll() is None, broker.output()
+                assert time.monotonic() < deadline, broker.output()
+
+    @staticmethod
+    def _knows(broker: Broker, count: int) -> bool:
+        try:
+            with socket.create_connection((LOOPBACK, broker.port), timeout=1):
+                pass
+            metadata = AdminClient({"bootstrap.servers": f"{LOOPBACK}:{broker.port}", "log_level": 0}).list_topics(
+                timeout=2
+            )
+        except (OSError, KafkaException):
+            time.sleep(0.05)
+            return False
+        return len(metadata.brokers) == count
+
+    def admin(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+
+    def create_topic(self, topic: str, partition_count: int, replication_factor: int = 1, **config: str) -> None:
+        """Creates a topic; dots in names of `config` are written as underscores."""
+        dotted = {key.replace("_", "."): value for key, value in config.items()}
+        new = NewTopic(topic, partition_count, replication_factor, config=dotted)
+        admin = self.admin()  # ends its requests when it is collected
+        admin.create_topics([new])[topic].result(REQUEST_TIMEOUT_S)
+
+    def stop(self) -> None:
+        """Ends every broker and deletes what they wrote."""
+        for broker in self.brokers:
+            broker.kill()
+            with contextlib.suppress(OSError):
+                shutil.rmtree(broker.directory)
+
+
+@contextlib.contextmanager
+def running_cluster(
+    directory: Path, broker_count: int = 1, properties: Mapping[str, str] | None = None
+) -> Iterator[Cluster]:
+    """A cluster that serves, for as long as the context is open."""
+    cluster = Cluster(directory / f"kafka-{os.getpid()}-{uuid.uuid4().hex[:8]}", broker_count, properties)
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.stop()

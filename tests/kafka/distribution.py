@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Apache Kafka's jars, fetched once through Maven into a cache of the user: ``make kafka``, or the first test.
+
+``require()`` skips a test where they cannot be had; ``run_tool`` runs one of Kafka's own programs on them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+POM = Path(__file__).with_name("pom.xml")
+HEAP = "-Xmx512m"
+FETCH_TIMEOUT_S = 900
+TOOL_TIMEOUT_S = 110
+
+
+class DistributionMissingError(RuntimeError):
+    """Kafka cannot be had here; the message says why and what to do."""
+
+
+def version() -> str:
+    """Of Kafka, as the pom has it."""
+    match = re.search(r"<kafka\.version>(.+?)</kafka\.version>", POM.read_text())
+    assert match is not None
+    return match[1]
+
+
+def directory() -> Path:
+    """Where the jars are, or would be."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return cache / "shmaccum" / "kafka" / version()
+
+
+def ensure() -> Path:
+    """The directory of the jars, fetched if need be.
+
+    Raises:
+        DistributionMissingError: no Java, no Maven, or Maven failed.
+    """
+    if shutil.which("java") is None:
+        raise DistributionMissingError("Apache Kafka needs `java` (17 or newer): install a JRE to run this")
+    jars = directory()
+    if jars.is_dir():
+        return jars
+    if shutil.which("mvn") is None:
+        raise DistributionMissingError(
+            "Apache Kafka is fetched by `mvn`: install Maven, run `make kafka`, and try again"
+        )
+    with _fetch_lock(jars.parent):
+        if not jars.is_dir():
+            _fetch(jars)
+    return jars
+
+
+@contextlib.contextmanager
+def _fetch_lock(parent: Path) -> Iterator[None]:
+    """Of several test processes one fetches, the others wait for it."""
+    parent.mkdir(parents=True, exist_ok=True)
+    with open(parent / ".lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _fetch(jars: Path) -> None:
+    """Into a directory of another name first, so that a half-fetched one is never taken for the whole."""
+    unfinished = jars.with_suffix(".part")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    command = ["mvn", "--quiet", "--batch-mode", "--file", str(POM), "dependency:copy-dependencies"]
+    command += ["-DincludeScope=runtime", f"-DoutputDirectory={unfinished}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S)
+    if done.returncode != 0:
+        raise DistributionMissingError(f"mvn could not fetch Apache Kafka: {(done.stdout + done.stderr)[-2000:]}")
+    unfinished.rename(jars)
+
+
+def require() -> Path:
+    """As `ensure`, for tests: skips where Kafka cannot be had."""
+    try:
+        return ensure()
+    except DistributionMissingError as error:
+        pytest.skip(str(error))
+
+
+def java_command(main_class: str, *arguments: str) -> list[str]:
+    """The command line of one of Kafka's programs."""
+    # Each JVM of a test is short-lived or idle: the simple collector and compiler start fastest.
+    return ["java", HEAP, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", f"{ensure()}/*", main_class, *arguments]
+
+
+def run_tool(main_class: str, *arguments: str, stdin: str = "") -> str:
+    """Runs one of Kafka's programs; its standard output.
+
+    Raises:
+        AssertionError: it failed.
+    """
+    command = java_command(main_class, *arguments)
+    done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=TOOL_TIMEOUT_S)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+if __name__ == "__main__":
+    try:
+        print(f"Apache Kafka {version()} is in {ensure()}")
+    except DistributionMissingError as missing:
+        sys.exit(str(missing))
