@@ -26,6 +26,7 @@
     ├── BufferExhaustedError (TimeoutError)
     ├── RecordTooLargeError (ValueError)
     ├── AccumulatorClosedError
+    ├── UnknownTopicError (LookupError)  the sink has no such topic and makes none
     ├── SenderBusyError                  another living process is the sender
     ├── NotSenderError                   this needs the sender role
     ├── BatchInUseError (BufferError)
@@ -133,6 +134,10 @@ class RecordTooLargeError(ShmaccumError, ValueError):
 
 class AccumulatorClosedError(ShmaccumError):
     """The accumulator was closed."""
+
+
+class UnknownTopicError(ShmaccumError, LookupError):
+    """The sink has no topic of that name and will not make one (Kafka: ``UnknownTopicOrPartitionException``)."""
 
 
 class SenderBusyError(ShmaccumError):

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sinks: where the sender delivers batches. `sink` has the contract, `open_sink` makes one from a text."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+from shmaccum.exceptions import InvalidArgumentError
+from shmaccum.sinks.sink import Ack, Sink, SinkHost, SynchronousSink, Verdict, WireBatch
+
+__all__ = [
+    "Ack",
+    "Sink",
+    "SinkHost",
+    "SynchronousSink",
+    "Verdict",
+    "WireBatch",
+    "open_sink",
+    "register_sink",
+    "sink_kinds",
+]
+
+_sinks: dict[str, type[Sink] | str] = {
+    "memory": "shmaccum.sinks.memory:MemorySink",
+    "null": "shmaccum.sinks.null:NullSink",
+}
+"""Kind -> class, or where to import it from when it is first needed: a sink's libraries may be slow or missing."""
+
+
+def register_sink(kind: str, sink_type: type[Sink]) -> None:
+    """Makes `open_sink("kind:place", name=value)` call ``sink_type(place, name=value)``.
+
+    Raises:
+        InvalidArgumentError: the kind is taken, or no word of letters, digits and dashes.
+    """
+    if not kind.replace("-", "").isalnum():
+        raise InvalidArgumentError(f"{kind!r} cannot be a kind of sink: use letters, digits and dashes")
+    if kind in _sinks:
+        raise InvalidArgumentError(f"{kind!r} is a kind of sink already")
+    _sinks[kind] = sink_type
+
+
+def sink_kinds() -> list[str]:
+    """What may stand before the colon."""
+    return sorted(_sinks)
+
+
+def _advice(kind: str) -> str:
+    near = difflib.get_close_matches(kind, _sinks, n=1)
+    return f"did you mean {near[0]}:?" if near else "there are " + ", ".join(f"{known}:" for known in sink_kinds())
+
+
+def sink_type(kind: str) -> type[Sink]:
+    """The class behind a kind.
+
+    Raises:
+        InvalidArgumentError: there is no such kind.
+    """
+    found = _sinks.get(kind)
+    if found is None:
+        raise InvalidArgumentError(f"{kind}: is no kind of sink, {_advice(kind)}")
+    if isinstance(found, str):
+        module, _, name = found.partition(":")
+        loaded: type[Sink] = getattr(importlib.import_module(module), name)
+        _sinks[kind] = found = loaded
+    return found
+
+
+def open_sink(url: str, **options: Any) -> Sink:
+    """A sink from ``kind:place``: ``log:DIR``, ``memory:``, ``null:``. Nothing outside is touched before `Sink.open`.
+
+    Args:
+        url: kind and place; the place may be empty where the kind needs none.
+        options: those of the sink.
+
+    Raises:
+        InvalidArgumentError: an unknown kind or option, or a place the kind cannot have.
+    """
+    kind, colon, place = url.partition(":")
+    if not colon:
+        raise InvalidArgumentError(f"{url!r} names no sink: write the kind and a colon first, as in log:{url}")
+    return _construct(sink_type(kind), kind, place, options)
+
+
+def _construct(chosen: type[Sink], kind: str, place: str, options: Mapping[str, Any]) -> Sink:
+    try:
+        return chosen(place, **options)  # type: ignore[call-arg] # each kind has options of its own
+    except TypeError as error:
+        raise InvalidArgumentError(f"the sink {kind}: cannot be made: {error}") from error

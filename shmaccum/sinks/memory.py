@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``memory:`` keeps what was delivered in lists of this process, and refuses duplicates and gaps as a broker does.
+
+It is what tests and notebooks look into. Nothing is ever thrown away, and all is gone with the process.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from shmaccum import _native
+from shmaccum.exceptions import InvalidArgumentError
+from shmaccum.sinks.sink import IDENTITY_SIZE, IN_FLIGHT_MAX, Ack, SinkHost, SynchronousSink, Verdict, WireBatch
+
+SEQUENCE_COUNT = 2**31
+DUPLICATE_SEQUENCE_NUMBER = 46
+OUT_OF_ORDER_SEQUENCE_NUMBER = 45
+
+
+class Delivered(NamedTuple):
+    """A record as it arrived."""
+
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes | None]]
+
+
+@dataclass
+class _ProducerState:
+    """What a broker remembers of a producer in a partition (ProducerStateEntry)."""
+
+    epoch: int
+    next_sequence: int
+    recent: deque[tuple[int, int, int]] = field(default_factory=lambda: deque(maxlen=IN_FLIGHT_MAX))
+    """(base sequence, record count, base offset) of the last batches."""
+
+    def offset_of(self, wire: WireBatch) -> int | None:
+        """Where a batch is that came before; None: it did not, or so long ago that nobody remembers."""
+        for base_sequence, record_count, base_offset in self.recent:
+            if (base_sequence, record_count) == (wire.base_sequence, wire.record_count):
+                return base_offset
+        return None
+
+
+@dataclass
+class _Partition:
+    batches: list[tuple[int, bytes]] = field(default_factory=list)
+    """(base offset, wire bytes)"""
+    end_offset: int = 0
+    producers: dict[int, _ProducerState] = field(default_factory=dict)
+
+
+class MemorySink(SynchronousSink):
+    """Keeps wire bytes per topic and partition.
+
+    Args:
+        place: empty.
+        partitions: how many partitions each topic has (Kafka's num.partitions).
+    """
+
+    is_idempotent = True
+
+    def __init__(self, place: str = "", *, partitions: int = 1) -> None:
+        super().__init__()
+        if place:
+            raise InvalidArgumentError(f"memory: has no place, so {place!r} means nothing: leave it out")
+        if partitions < 1:
+            raise InvalidArgumentError(f"partitions is {partitions}, it must be at least 1")
+        self._partition_count = partitions
+        self._partitions: dict[tuple[str, int], _Partition] = {}
+        self._identity = os.urandom(IDENTITY_SIZE)
+        self._producer_ids = itertools.count()
+
+    # --- what arrived
+
+    def topic_partitions(self) -> list[tuple[str, int]]:
+        """Where something was delivered to, sorted."""
+        return sorted(self._partitions)
+
+    def wire_batches(self, topic: str, partition: int = 0) -> list[bytes]:
+        """The batches of a partition as they came."""
+        return [wire_bytes for _, wire_bytes in self._partition(topic, partition).batches]
+
+    def records(self, topic: str, partition: int = 0) -> list[Delivered]:
+        """The records of a partition, in the order of their offsets."""
+        return [
+            Delivered(base_offset + record[0], *record[1:])
+            for base_offset, wire_bytes in self._partition(topic, partition).batches
+            for record in _native.decode_batch(wire_bytes)
+        ]
+
+    def values(self, topic: str, partition: int = 0) -> list[bytes | None]:
+        """Their values."""
+        return [record.value for record in self.records(topic, partition)]
+
+    def _partition(self, topic: str, partition: int) -> _Partition:
+        return self._partitions.get((topic, partition), _Partition())
+
+    # --- the contract
+
+    @property
+    def identity(self) -> bytes:
+        return self._identity
+
+    def open(self, host: SinkHost) -> None:
+        """Nothing to open."""
+
+    def new_producer_id(self) -> tuple[int, int]:
+        return next(self._producer_ids), 0
+
+    def partition_count(self, topic: str) -> int:  # noqa: ARG002 - the same for each
+        return self._partition_count
+
+    def write(self, batches: Sequence[WireBatch]) -> Sequence[Ack]:
+        return [self._append(wire) for wire in batches]
+
+    def _append(self, wire: WireBatch) -> Ack:
+        partition = self._partitions.setdefault((wire.topic, wire.partition), _Partition())
+        if wire.producer_id >= 0 and (refusal := _check_sequence(partition, wire)):
+            return refusal
+        base_offset = partition.end_offset
+        partition.batches.append((base_offset, b"".join(wire.buffers)))
+        partition.end_offset += wire.record_count
+        _remember(partition, wire, base_offset)
+        return Ack(wire, Verdict.DELIVERED, base_offset)
+
+
+def _check_sequence(partition: _Partition, wire: WireBatch) -> Ack | None:
+    """None when the batch is the next one; as ProducerAppendInfo and ProducerStateEntry of a broker do it."""
+    known = partition.producers.get(wire.producer_id)
+    if known is None:  # a broker that knows nothing of a producer takes any sequence (KIP-360)
+        return None
+    if wire.producer_epoch == known.epoch:
+        base_offset = known.offset_of(wire)
+        if base_offset is not None:
+            return Ack(wire, Verdict.DELIVERED, base_offset, error_code=DUPLICATE_SEQUENCE_NUMBER)
+    expected = known.next_sequence if wire.producer_epoch == known.epoch else 0
+    if wire.producer_epoch < known.epoch or wire.base_sequence != expected:
+        return Ack(
+            wire,
+            Verdict.OUT_OF_SEQUENCE,
+            error_code=OUT_OF_ORDER_SEQUENCE_NUMBER,
+            message=f"sequence {wire.base_sequence} of {wire.topic}-{wire.partition} came instead of {expected}",
+        )
+    return None
+
+
+def _remember(partition: _Partition, wire: WireBatch, base_offset: int) -> None:
+    if wire.producer_id < 0:
+        return
+    state = partition.producers.get(wire.producer_id)
+    if state is None or state.epoch != wire.producer_epoch:
+        state = partition.producers[wire.producer_id] = _ProducerState(wire.producer_epoch, 0)
+    state.next_sequence = (wire.base_sequence + wire.record_count) % SEQUENCE_COUNT
+    state.recent.append((wire.base_sequence, wire.record_count, base_offset))

@@ -1,0 +1,274 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The contract between the sender and a sink: where batches go, and how the sink says what became of them.
+
+Picture, one thread, one round of the sender::
+
+    sender                                                 sink
+      open(host) ──────────────────────────────────────────> connects, opens files; knows its identity then
+      new_producer_id() ───────────────────────────────────> (id, epoch), or None while it asks for one
+      plan(ready partitions) ──────────────────────────────> one list per delivery, of what may go now
+      deliver(batches of one list) ────────────────────────> begins; the bytes are lent from here ...
+      poll(timeout, doorbell) ─────────────────────────────> waits for its own I/O or the doorbell
+      <───────────────────────────────────────────── acks    ... until its ack was returned from poll
+      close(timeout) ──────────────────────────────────────> gives back what is lent, with or without an ack
+
+Life
+    A sink is made by `open_sink` without touching anything outside, opened once, while the sender role of the arena is
+    held, and closed once, before the role is left. It is never opened again. `identity` is known after `open`.
+
+Threads
+    Every method is called by the one thread of the sender. A sink may have threads of its own (compression, disk); they
+    keep to the lent bytes and to `SinkHost.wake`, which makes `poll` come back from any thread.
+
+Bytes
+    `WireBatch.buffers` are the arena's own memory, read-only and complete: header, checksum, sequence. They belong to
+    the batch until its Ack was *returned* by `poll`, however long that takes; neither expiry nor an abort takes them
+    away earlier. With the Ack the sink has let go of them: no view, slice or array over them is left, no socket and no
+    thread reads them. A view that is left over keeps the batch's memory from being reused, and is reported.
+
+Answers
+    Each delivered batch gets exactly one Ack, with the WireBatch that was delivered; in any order, in any later poll.
+    The sink does not retry: it answers RETRY, and the sender waits, counts attempts, and gives up in time. It changes
+    no bytes between attempts: a batch that is delivered again is the same, up to its last bit, and an idempotent sink
+    recognises it by (producer id, epoch, base sequence).
+
+Errors
+    An exception of `deliver` says that nothing of that delivery was begun: all of it is retried. One of `plan`, `poll`,
+    `new_producer_id` or `partition_count` is reported as a sentence and tried again after a pause; batches that were
+    lent stay lent. One of `open` ends the sender. No exception loses a batch.
+
+Order
+    The batches of one partition come in the order of their sequences, at most `in_flight_max` of them without an Ack,
+    and a batch that is retried comes alone. A sink delivers those of one partition in the order they came, or answers
+    RETRY or OUT_OF_SEQUENCE. Partitions know nothing of each other.
+
+Waiting
+    `deliver` and `plan` never wait for a network or a peer. What cannot go now (no leader, no connection, throttled, a
+    full socket) is left out of the plan, and `poll` comes back when it could. One destination never waits for another.
+
+After the sender's death
+    Whatever was lent is delivered again, with the same bytes, by the next sender to a new sink of the same `identity`.
+    A sink that remembers producer id, epoch and the last sequences (`is_idempotent`) therefore has each batch once; one
+    that does not may have it twice. Nothing else has to survive in the sink.
+"""
+
+from __future__ import annotations
+
+import abc
+import enum
+import select
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from shmaccum._native import Batch
+
+NO_PRODUCER_ID = (-1, -1)
+"""What `Sink.new_producer_id` answers for a sink that does not know sequences."""
+
+IDENTITY_SIZE = 16
+IN_FLIGHT_MAX = 5
+"""A broker remembers the last five batches of a producer (ProducerStateEntry.NUM_BATCHES_TO_RETAIN)."""
+REQUEST_SIZE_MAX = 1 << 20
+
+
+@dataclass(slots=True, eq=False)
+class WireBatch:
+    """One record batch as it goes over the wire: a drained batch, or a part of one that was too large.
+
+    Equal only to itself, so that a sink may keep it as a key.
+    """
+
+    topic: str
+    partition: int
+    partition_index: int
+    """The partition's place in the arena's table."""
+    buffers: tuple[memoryview, ...]
+    """The bytes, header first: one piece, or several for a record that is larger than a buffer of the arena."""
+    size: int
+    """Bytes of all pieces together."""
+    record_count: int
+    producer_id: int
+    """-1 without idempotence, as the two below."""
+    producer_epoch: int
+    base_sequence: int
+    max_timestamp_ms: int
+    attempt_count: int
+    """Deliveries begun, this one included, those of dead senders, too."""
+    batch: Batch
+    """The arena's batch behind it; for the sender."""
+    first_record: int = 0
+    """Place of the first record in that batch; above 0 for later parts of a split one."""
+
+
+class Verdict(enum.Enum):
+    """What became of a delivered batch."""
+
+    DELIVERED = "delivered"
+    """It is where it should be; a duplicate of what was there already, too."""
+    RETRY = "retry"
+    """Not this time, or nobody knows: deliver the same bytes again."""
+    REFUSED = "refused"
+    """Never: its records fail with `error_code` and `message`."""
+    TOO_LARGE = "too large"
+    """Not in one piece: the sender splits it; a single record is refused."""
+    OUT_OF_SEQUENCE = "out of sequence"
+    """The sink does not have it, and does not take its sequence: the partition starts over, with a new epoch."""
+
+
+@dataclass(slots=True, eq=False)
+class Ack:
+    """A sink's answer for one delivered batch."""
+
+    wire: WireBatch
+    verdict: Verdict
+    base_offset: int = -1
+    """Offset of the first record, -1 when the sink does not tell."""
+    log_append_time_ms: int = -1
+    """The sink's own timestamp for all records, -1 where the records' hold."""
+    error_code: int = 0
+    """Kafka's number of the error (org.apache.kafka.common.protocol.Errors); 0 when there is none."""
+    message: str = ""
+    """A sentence for people: why it was not delivered."""
+    retry_after_ms: int | None = None
+    """With RETRY: None leaves the pause to the sender (KIP-580), 0 is at once (the leader has changed, KIP-951)."""
+    record_errors: Sequence[int] = field(default=())
+    """With REFUSED: places of the records that are to blame, in this wire batch; empty when all are (KIP-467)."""
+
+
+class SinkHost(Protocol):
+    """What a sink may ask of the sender that opened it."""
+
+    @property
+    def arena_name(self) -> str:
+        """As the sender opened it."""
+
+    @property
+    def batch_size_max(self) -> int:
+        """Bytes of the largest batch the arena can hold, header included."""
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """The sender's options that concern deliveries: acks, request_timeout_ms, enable_idempotence, client_id ..."""
+
+    def topic_partition(self, partition_index: int) -> tuple[str, int]:
+        """Topic and partition of an index of `Sink.plan`."""
+
+    def report(self, sentence: str) -> None:
+        """Puts a sentence where people look: the arena's error log and the sender's own log.
+
+        Equal sentences are counted, so say the same thing in the same words.
+        """
+
+    def end_backoff(self, partition_index: int) -> None:
+        """The reason of a pause is gone (another leader is known now): retried batches of the partition may go."""
+
+    def wake(self) -> None:
+        """Makes `Sink.poll` come back; from any thread."""
+
+
+class Sink(abc.ABC):
+    """Where batches go. The contract stands at the head of this module."""
+
+    in_flight_max: int = IN_FLIGHT_MAX
+    """Batches of one partition in flight at once."""
+    request_size_max: int = REQUEST_SIZE_MAX
+    """Bytes of one delivery; a larger batch goes alone."""
+    is_idempotent: bool = False
+    """It recognises a batch that is delivered again, and takes sequences only in order."""
+
+    @property
+    @abc.abstractmethod
+    def identity(self) -> bytes:
+        """16 bytes that name what is behind the sink (a log directory, a cluster), the same each time it is opened.
+
+        The arena remembers them with its producer id, and asks for a new id when they change.
+        """
+
+    @abc.abstractmethod
+    def open(self, host: SinkHost) -> None:
+        """Gets ready, under the sender role.
+
+        Raises:
+            OSError, ShmaccumError: it cannot be used; the message says what to do.
+        """
+
+    def new_producer_id(self) -> tuple[int, int] | None:
+        """(producer id, epoch) nobody else has, None while it is being asked for; nothing is drained before.
+
+        Called again until it answers. NO_PRODUCER_ID when batches need no sequence.
+        """
+        return NO_PRODUCER_ID
+
+    @abc.abstractmethod
+    def partition_count(self, topic: str) -> int | None:
+        """How many partitions a topic has, None while that is being found out. Called now and then for each topic.
+
+        Raises:
+            UnknownTopicError: there is none of that name, and there will be none.
+        """
+
+    def plan(self, ready: Sequence[int]) -> Sequence[Sequence[int]]:
+        """Which of the ready partitions may be drained now: one sequence of partition indices per delivery.
+
+        A partition that is named n times gives up to n batches, of which all but the first were sealed already. What
+        a delivery has no room for comes first the next time. By default everything goes in one delivery.
+        """
+        return [ready]
+
+    @abc.abstractmethod
+    def deliver(self, batches: Sequence[WireBatch]) -> None:
+        """Begins the delivery of the batches that one sequence of the plan gave; at least one."""
+
+    @abc.abstractmethod
+    def poll(self, timeout_s: float, doorbell: int) -> Sequence[Ack]:
+        """Waits for its own I/O or until `doorbell` is readable, and answers what is acked.
+
+        Comes back at once when there are acks already, and whenever `plan` might now answer otherwise.
+
+        Args:
+            timeout_s: 0 looks only.
+            doorbell: a file descriptor; never read it.
+        """
+
+    @abc.abstractmethod
+    def close(self, timeout_s: float) -> None:
+        """Finishes or breaks off what is under way, within the time, and lets go of all bytes.
+
+        What has no Ack then is kept in the arena and delivered by the next sender.
+        """
+
+    def metrics(self) -> Mapping[str, float]:
+        """Numbers of its own, by Kafka's names where there are such."""
+        return {}
+
+
+class SynchronousSink(Sink):
+    """A sink that has done a delivery when `write` comes back: a file, a list, nothing at all."""
+
+    def __init__(self) -> None:
+        self._acks: list[Ack] = []
+
+    @abc.abstractmethod
+    def write(self, batches: Sequence[WireBatch]) -> Sequence[Ack]:
+        """Delivers the batches; one Ack for each, in any order.
+
+        Raises:
+            OSError: nothing was delivered, or nobody knows: all of it is retried.
+        """
+
+    def plan(self, ready: Sequence[int]) -> Sequence[Sequence[int]]:
+        """One delivery, in which each partition gives all it may have in flight, one partition after another."""
+        return [[partition_index for partition_index in ready for _ in range(self.in_flight_max)]]
+
+    def deliver(self, batches: Sequence[WireBatch]) -> None:
+        self._acks.extend(self.write(batches))
+
+    def poll(self, timeout_s: float, doorbell: int) -> Sequence[Ack]:
+        if not self._acks and timeout_s > 0:
+            select.select([doorbell], [], [], timeout_s)
+        acks, self._acks = self._acks, []
+        return acks
+
+    def close(self, timeout_s: float) -> None:
+        """Nothing is under way."""
