@@ -56,7 +56,8 @@ PARTITION = np.dtype(
         ("padding", "V32"),
         ("next_base_sequence", "<i4"),
         ("producer_epoch", "<u4"),
-        ("padding_2", "V56"),
+        ("queued_batch_count", "<u4"),
+        ("padding_2", "V52"),
     ]
 )
 
@@ -77,7 +78,7 @@ SLOT = np.dtype(
         ("attempt_count", "<u4"),
         ("acked_record_count", "<u4"),
         ("last_completion", "<u8"),
-        ("reserved", "<u8"),
+        ("linger", "<u8"),
         ("padding", "V8"),
     ]
 )

@@ -91,9 +91,10 @@ static enum status spare_get(struct arena *arena, uint32_t *spare)
 }
 
 static COLD enum status locked_open_batch(struct arena *arena, struct partition_hold *hold, int64_t base_timestamp_ms,
-                                          uint32_t *spare)
+                                          uint64_t linger, uint32_t *spare)
 {
     RETURN_IF_FAILED(spare_get(arena, spare));
+    hold->linger = linger;
     bool is_kept = false;
     enum status status = producer_batch_open(arena, hold, *spare, base_timestamp_ms, &is_kept);
     if (status == STATUS_OK || !is_kept) {
@@ -103,24 +104,57 @@ static COLD enum status locked_open_batch(struct arena *arena, struct partition_
 }
 
 struct append_call {
-    const struct measured_record *records;
-    uint32_t count;
+    const struct append_order *order;
+    uint64_t linger;
     uint32_t spare;
+    bool is_reserved; /* a slot was taken out of the reservation */
     bool has_opened;
+    bool has_moved_on; /* the sticky partition is another one now */
 };
+
+static COLD bool locked_may_open(struct arena *arena, const struct partition_hold *hold, struct append_call *call)
+{
+    const struct sticky *sticky = call->order->sticky;
+    call->has_moved_on = sticky != NULL && !sticky_stays(arena, sticky, hold->has_sealed_full);
+    return !call->has_moved_on;
+}
 
 static inline enum status locked_append(struct arena *arena, struct partition_hold *hold, struct append_call *call,
                                         struct append_result *result)
 {
+    const struct append_order *order = call->order;
     for (;;) {
         enum status status =
-            producer_batch_append(arena, hold, call->records, call->count, &result->appended, &result->first);
+            producer_batch_append(arena, hold, order->records, order->count, &result->appended, &result->first);
         if (LIKELY(status != STATUS_EXHAUSTED)) {
             return status;
         }
-        int64_t base_timestamp_ms = call->records[0].record.timestamp_ms;
-        RETURN_IF_FAILED(locked_open_batch(arena, hold, base_timestamp_ms, &call->spare));
+        if (!locked_may_open(arena, hold, call)) {
+            return STATUS_TRY_AGAIN;
+        }
+        int64_t base_timestamp_ms = order->records[0].record.timestamp_ms;
+        RETURN_IF_FAILED(locked_open_batch(arena, hold, base_timestamp_ms, call->linger, &call->spare));
         call->has_opened = true;
+    }
+}
+
+static uint32_t reservation_take_one(struct reservation *reservation)
+{
+    if (reservation == NULL || reservation->count == 0) {
+        return NO_SLOT;
+    }
+    reservation->count--;
+    return *reservation->slots++;
+}
+
+/* The sticky partition moved on before a new batch was opened: whoever waited for a slot keeps it for the next one. */
+static COLD void reservation_keep(struct append_call *call)
+{
+    struct reservation *reservation = call->order->reservation;
+    if (call->has_moved_on && call->is_reserved && call->spare != NO_SLOT) {
+        reservation->count++;
+        *--reservation->slots = call->spare;
+        call->spare = NO_SLOT;
     }
 }
 
@@ -130,6 +164,7 @@ static COLD void append_finish(struct accumulator *accumulator, struct append_ca
                                struct append_result *result)
 {
     struct arena *arena = accumulator->arena;
+    reservation_keep(call);
     if (call->spare != NO_SLOT) {
         buffer_pool_give_back(arena, &call->spare, 1, &accumulator->wakes);
     }
@@ -149,67 +184,68 @@ static inline void count_appended(struct accumulator *accumulator, const struct 
     accumulator->touched[result->first.slot_index] = result->first.generation + 1;
 }
 
-static enum status append_oversized(struct accumulator *accumulator, uint32_t partition_index,
-                                    const struct measured_record *record, uint32_t need,
-                                    struct reservation *reservation, struct append_result *result)
+static inline void sticky_count(struct sticky *sticky, const struct append_order *order, uint32_t appended)
+{
+    for (uint32_t i = 0; sticky != NULL && i < appended; i++) {
+        sticky->size += record_size_upper_bound(&order->records[i].size);
+    }
+}
+
+static enum status append_oversized(struct accumulator *accumulator, const struct append_order *order, uint32_t need,
+                                    struct append_result *result)
 {
     struct arena *arena = accumulator->arena;
+    struct reservation *reservation = order->reservation;
     if (reservation == NULL || reservation->count < need) {
         result->need = need;
         return STATUS_EXHAUSTED;
     }
     const uint32_t *slots = reservation->slots;
-    RETURN_IF_FAILED(producer_batch_fill_chain(arena, partition_index, slots, need, record));
+    RETURN_IF_FAILED(producer_batch_fill_chain(arena, order->partition_index, slots, need, order->records));
     enum status status;
     do {
         struct partition_hold hold;
-        partition_lock(arena, partition_index, &hold);
-        status = producer_batch_commit_chain(arena, &hold, slots, record, &result->first);
+        partition_lock(arena, order->partition_index, &hold);
+        status = producer_batch_commit_chain(arena, &hold, slots, order->records, &result->first);
         partition_unlock(arena, &hold);
     } while (status == STATUS_TRY_AGAIN);
     reservation->slots += need;
     reservation->count -= need;
     result->appended = 1;
     count_appended(accumulator, result);
-    append_finish(accumulator, &(struct append_call){.spare = NO_SLOT}, status, result);
+    sticky_count(order->sticky, order, 1);
+    append_finish(accumulator, &(struct append_call){.order = order, .spare = NO_SLOT}, status, result);
     return status;
 }
 
-static uint32_t reservation_take_one(struct reservation *reservation)
-{
-    if (reservation == NULL || reservation->count == 0) {
-        return NO_SLOT;
-    }
-    reservation->count--;
-    return *reservation->slots++;
-}
-
-enum status accumulator_append(struct accumulator *accumulator, uint32_t partition_index,
-                               const struct measured_record *records, uint32_t count, struct reservation *reservation,
-                               struct append_result *result)
+enum status accumulator_append_order(struct accumulator *accumulator, const struct append_order *order,
+                                     struct append_result *result)
 {
     struct arena *arena = accumulator->arena;
     RETURN_IF_FAILED(accumulator_check(accumulator));
-    if (UNLIKELY(count == 0 || partition_index >= arena->geometry.partition_count)) {
+    if (UNLIKELY(order->count == 0 || order->partition_index >= arena->geometry.partition_count)) {
         return STATUS_INVALID;
     }
     result->appended = 0;
     result->need = 0;
     result->is_sender_wanted = false;
-    uint32_t need = record_slots_needed(arena, &records[0].size);
+    uint32_t need = record_slots_needed(arena, &order->records[0].size);
     if (UNLIKELY(need > 1)) {
-        return append_oversized(accumulator, partition_index, &records[0], need, reservation, result);
+        return append_oversized(accumulator, order, need, result);
     }
-    struct append_call call = {.records = records, .count = count, .spare = reservation_take_one(reservation)};
+    struct append_call call = {
+        .order = order, .linger = accumulator->linger, .spare = reservation_take_one(order->reservation)};
+    call.is_reserved = call.spare != NO_SLOT;
     enum status status;
     do {
         struct partition_hold hold;
-        partition_lock(arena, partition_index, &hold);
+        partition_lock(arena, order->partition_index, &hold);
         status = locked_append(arena, &hold, &call, result);
         partition_unlock(arena, &hold);
-    } while (UNLIKELY(status == STATUS_TRY_AGAIN));
+    } while (UNLIKELY(status == STATUS_TRY_AGAIN && !call.has_moved_on));
     if (LIKELY(status == STATUS_OK)) {
         count_appended(accumulator, result);
+        sticky_count(order->sticky, order, result->appended);
     }
     if (UNLIKELY(call.has_opened || call.spare != NO_SLOT || status != STATUS_OK)) {
         append_finish(accumulator, &call, status, result);

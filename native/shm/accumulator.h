@@ -24,6 +24,7 @@
 #include "shm/arena.h"
 #include "shm/buffer_pool.h"
 #include "shm/completion.h"
+#include "shm/partitioner.h"
 #include "shm/producer_batch.h"
 
 struct sender_half;
@@ -32,6 +33,7 @@ struct accumulator {
     struct arena *arena;
     uint32_t owner;   /* who we were when `touched` and `sender` were filled: after fork we are somebody else */
     bool is_closed;
+    uint64_t linger;  /* of the batches it opens, as in slot_header: ns + 1; 0: says nothing */
     struct wake_set wakes; /* append gave back a slot: post these semaphores, then zero the set */
     uint32_t *touched; /* per slot: generation + 1 of the last batch we appended to; 0 none. For flush. */
     struct sender_half *sender; /* NULL without the sender role */
@@ -61,12 +63,30 @@ struct append_result {
 enum status accumulator_measure(const struct accumulator *accumulator, const struct record *record,
                                 struct record_size *size) MUST_USE;
 
+struct append_order {
+    uint32_t partition_index;
+    uint32_t count;
+    const struct measured_record *records;
+    struct reservation *reservation; /* or NULL */
+    struct sticky *sticky; /* chose the partition: a batch is opened there only if it stays. NULL: always */
+};
+
 /* Appends records[0..count) to one partition, as many as one batch takes (at least one on STATUS_OK).
  * STATUS_EXHAUSTED: nothing was appended; wait for result->need slots (buffer_pool.h) and call again with them.
+ * STATUS_TRY_AGAIN: nothing was appended, the sticky partition moved on: choose again.
  * STATUS_CLOSED, STATUS_DETACHED (call arena_ensure_attached), STATUS_POISONED. */
-enum status accumulator_append(struct accumulator *accumulator, uint32_t partition_index,
-                               const struct measured_record *records, uint32_t count, struct reservation *reservation,
-                               struct append_result *result) MUST_USE;
+enum status accumulator_append_order(struct accumulator *accumulator, const struct append_order *order,
+                                     struct append_result *result) MUST_USE;
+
+/* The same for a partition that the caller has chosen for good. */
+static inline MUST_USE enum status accumulator_append(struct accumulator *accumulator, uint32_t partition_index,
+                                                      const struct measured_record *records, uint32_t count,
+                                                      struct reservation *reservation, struct append_result *result)
+{
+    const struct append_order order = {
+        .partition_index = partition_index, .count = count, .records = records, .reservation = reservation};
+    return accumulator_append_order(accumulator, &order, result);
+}
 
 /* What flush waits for: the batches this process appended to that were not complete when it began. */
 struct flush_ticket {
@@ -91,7 +111,7 @@ void accumulator_resign_sender(struct accumulator *accumulator);
 
 struct ready_options {
     uint64_t now_ns;
-    uint64_t linger_ns;
+    uint64_t linger_ns; /* of batches whose opener said nothing */
     bool is_everything_ready; /* closing, or somebody flushes: lingering ends */
 };
 
@@ -162,6 +182,12 @@ uint32_t accumulator_expire(struct accumulator *accumulator, uint64_t now_ns, ui
 
 /* Fails every batch (RESULT_ABORTED); those in flight keep their memory until accumulator_complete. */
 uint32_t accumulator_abort(struct accumulator *accumulator, bool is_in_flight_included, struct wake_set *wakes);
+
+/* Tells producers without a key how many batches wait in each partition (KIP-794). Call it every 100 ms or so. */
+void accumulator_publish_queues(struct accumulator *accumulator);
+
+/* Nothing can be delivered to an unavailable partition (it has no leader): producers without a key choose others. */
+void accumulator_set_available(struct accumulator *accumulator, uint32_t partition_index, bool is_available);
 
 void accumulator_mute(struct accumulator *accumulator, uint32_t partition_index, bool is_muted);
 

@@ -43,7 +43,10 @@ static uint64_t batch_wait_ns(const struct accumulator *accumulator, const struc
     if (is_full || options->is_everything_ready || load_relaxed_u32(&arena->globals->waiting_count) != 0) {
         return 0;
     }
-    return ns_until(saturating_add(arena->slots[slot_index].created_ns, options->linger_ns), options->now_ns);
+    const struct slot_header *slot = &arena->slots[slot_index];
+    uint64_t linger = load_relaxed_u64(&slot->linger);
+    uint64_t linger_ns = linger == 0 ? options->linger_ns : linger - 1;
+    return ns_until(saturating_add(slot->created_ns, linger_ns), options->now_ns);
 }
 
 uint32_t accumulator_ready(struct accumulator *accumulator, const struct ready_options *options, uint32_t *partitions,

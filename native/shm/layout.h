@@ -67,6 +67,8 @@ enum {
     PROCESS_NAME_SIZE = 16,
 };
 
+#define PARTITION_UNAVAILABLE UINT32_MAX /* as queued_batch_count: nothing can be delivered there now */
+
 #define ARENA_MAGIC UINT64_C(0x31616e6572616d73) /* "smarena1" read as little-endian bytes */
 
 /* What the creator chose. All regions follow from these numbers. */
@@ -127,7 +129,8 @@ struct globals {
     atomic_u64 producer_id;            /* sender: Kafka's idempotence pair of this arena, as int64; -1 none */
     atomic_u32 producer_epoch;         /* sender */
 
-    ALIGNED atomic_u64 completion_tail; /* sender, release: number of results ever recorded */
+    ALIGNED atomic_u64 completion_tail; /* sender, release: number of results ever recorded; its low half is a futex */
+    atomic_u32 completion_is_awaited;   /* waiter: 1 before each sleep; the sender clears it and wakes them all */
 
     ALIGNED atomic_u64 arena_epoch; /* cold recovery: how often the arena was recovered */
     uint8_t boot_id[16];            /* creator, cold recovery: the boot whose page cache holds the arena */
@@ -163,7 +166,8 @@ struct topic_entry {
     ALIGNED uint32_t name_index; /* holder of registry_lock, before topic_count: first byte in the name heap */
     uint32_t name_size;          /* likewise */
     atomic_u32 partition_count;  /* sender: partitions the sink reports; 0 unknown */
-    uint32_t reserved;
+    atomic_u32 queued_batch_count_max; /* sender, a hint: largest queued_batch_count of its partitions; 0 no load */
+    atomic_u64 sticky;           /* sticky word; anyone, by cas from the value read (partitioner.h) */
 };
 
 struct partition_entry {
@@ -175,6 +179,7 @@ struct partition_entry {
 
     ALIGNED atomic_u32 next_base_sequence; /* sender: int32, next sequence of the arena's producer id */
     atomic_u32 producer_epoch;             /* sender: epoch that next_base_sequence belongs to */
+    atomic_u32 queued_batch_count;         /* sender, a hint: batches not in flight, or PARTITION_UNAVAILABLE */
 };
 
 /* Running facts about the first n records of a batch. meta[n & 1] belongs to count n, so storing n + 1 never damages
@@ -203,7 +208,7 @@ struct slot_header {
     atomic_u32 attempt_count;         /* sender: transmissions begun */
     atomic_u32 acked_record_count;    /* sender: records of a split batch whose results are recorded */
     atomic_u64 last_completion;       /* sender: number + 1 of the newest result recorded for this slot */
-    uint64_t reserved;
+    atomic_u64 linger;                /* appender, before OPEN or READY: its linger in ns + 1; 0 says nothing */
 };
 
 /* One result. `number` is stored last (release) as its place in history + 1, and zeroed first when a cell is reused. */

@@ -44,6 +44,8 @@ void partition_lock(struct arena *arena, uint32_t partition_index, struct partit
     CHECK(partition_index < arena->geometry.partition_count);
     hold->partition = &arena->partitions[partition_index];
     hold->partition_index = partition_index;
+    hold->has_sealed_full = false;
+    hold->linger = 0;
     if (UNLIKELY(!partition_try_lock(arena, hold))) {
         partition_lock_slow(arena, hold);
     }
@@ -238,6 +240,7 @@ enum status producer_batch_append(struct arena *arena, struct partition_hold *ho
     }
     enum status status = open_batch_append(arena, slot_index, word, records, count, appended, first);
     if (status == STATUS_EXHAUSTED && producer_batch_seal(arena, slot_index, word)) {
+        hold->has_sealed_full = true;
         counter_add(arena, COUNTER_BATCHES_SEALED_FULL, 1);
     }
     return status;
@@ -251,12 +254,14 @@ static void slot_announce(struct arena *arena, uint32_t slot_index)
 }
 
 /* Fields that stay as they are until the slot is free again. The slot is OWNED by us: nobody else reads them yet. */
-static void slot_prepare(struct arena *arena, uint32_t slot_index, uint32_t partition_index, int64_t base_timestamp_ms)
+static void slot_prepare(struct arena *arena, uint32_t slot_index, uint32_t partition_index, int64_t base_timestamp_ms,
+                         uint64_t linger)
 {
     struct slot_header *slot = &arena->slots[slot_index];
     store_relaxed_u32(&slot->partition_index, partition_index);
     slot->base_timestamp_ms = base_timestamp_ms;
     slot->created_ns = arena_now_ns(arena);
+    store_relaxed_u64(&slot->linger, linger);
     store_relaxed_u32(&slot->result, 0);
     store_relaxed_u64(&slot->producer_id, UINT64_MAX);
     store_relaxed_u32(&slot->base_sequence, UINT32_MAX);
@@ -286,7 +291,7 @@ enum status producer_batch_open(struct arena *arena, struct partition_hold *hold
     struct slot_header *slot = &arena->slots[slot_index];
     uint64_t open = load_acquire_u64(&hold->partition->open);
     *is_spare_kept = true;
-    slot_prepare(arena, slot_index, hold->partition_index, base_timestamp_ms);
+    slot_prepare(arena, slot_index, hold->partition_index, base_timestamp_ms, hold->linger);
     if (!seq_take(hold, slot)) {
         return STATUS_TRY_AGAIN;
     }
@@ -364,7 +369,7 @@ enum status producer_batch_fill_chain(struct arena *arena, uint32_t partition_in
 {
     struct slot_header *head = &arena->slots[slots[0]];
     uint32_t crc;
-    slot_prepare(arena, slots[0], partition_index, record->record.timestamp_ms);
+    slot_prepare(arena, slots[0], partition_index, record->record.timestamp_ms, 0);
     RETURN_IF_FAILED(chain_write(arena, slots, count, record, &crc));
     head->meta[1] = (struct batch_meta){.max_timestamp_ms = record->record.timestamp_ms, .records_crc = crc};
     chain_link(arena, slots, count);

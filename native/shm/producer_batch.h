@@ -66,6 +66,8 @@ struct partition_hold {
     uint32_t partition_index;
     uint64_t lock; /* the word that names us */
     uint32_t hazard; /* slot index + 1 that me.writing says, with a full barrier behind it; 0 none */
+    bool has_sealed_full; /* producer_batch_append found no room in the open batch, and sealed it */
+    uint64_t linger; /* for producer_batch_open, as in slot_header */
 };
 
 void partition_lock(struct arena *arena, uint32_t partition_index, struct partition_hold *hold);

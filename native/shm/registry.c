@@ -194,6 +194,13 @@ static enum status look_again(struct registry *registry)
     return table_extend(arena, &registry->partitions, registry_partition_count(arena), hash_of_partition);
 }
 
+bool registry_find_partition(struct registry *registry, uint32_t topic_index, int32_t partition,
+                             uint32_t *partition_index)
+{
+    return find_partition(registry, topic_index, partition, partition_index) ||
+           (look_again(registry) == STATUS_OK && find_partition(registry, topic_index, partition, partition_index));
+}
+
 /* ---- create ---- */
 
 static bool name_is_allowed(const char *name, uint32_t size)
@@ -222,6 +229,8 @@ static enum status locked_create_topic(struct arena *arena, const char *name, ui
     arena->topics[index].name_index = start;
     arena->topics[index].name_size = name_size;
     store_relaxed_u32(&arena->topics[index].partition_count, 0);
+    store_relaxed_u32(&arena->topics[index].queued_batch_count_max, 0);
+    store_relaxed_u64(&arena->topics[index].sticky, 0);
     store_release_u32(&globals->name_heap_used, start + name_size);
     POINT(topic_written);
     store_release_u32(&globals->topic_count, index + 1); /* R1 */

@@ -26,6 +26,10 @@ enum status registry_topic(struct registry *registry, const char *name, uint32_t
 enum status registry_partition(struct registry *registry, uint32_t topic_index, int32_t partition,
                                uint32_t *partition_index) MUST_USE;
 
+/* Finds and creates nothing: false when nobody has created it yet. */
+bool registry_find_partition(struct registry *registry, uint32_t topic_index, int32_t partition,
+                             uint32_t *partition_index);
+
 /* Bounds-checked views of an entry; STATUS_CORRUPT when the entry points outside the name heap. */
 enum status registry_topic_name(const struct arena *arena, uint32_t topic_index, const char **name,
                                 uint32_t *name_size) MUST_USE;

@@ -18,6 +18,7 @@ void sender_half_free(struct sender_half *half)
     free(half->notes);
     free(half->queues);
     free(half->active);
+    free(half->published);
     free(half->watched.slots);
     free(half->deferred.slots);
     free(half->repaired_generation);
@@ -32,11 +33,12 @@ enum status sender_half_new(const struct arena *arena, struct sender_half **resu
         half->notes = calloc(geometry->slot_count, sizeof *half->notes);
         half->queues = calloc(geometry->partition_count, sizeof *half->queues);
         half->active = calloc(geometry->partition_count, sizeof *half->active);
+        half->published = calloc(geometry->partition_count, sizeof *half->published);
         half->watched.slots = calloc(geometry->slot_count, sizeof *half->watched.slots);
         half->deferred.slots = calloc(geometry->slot_count, sizeof *half->deferred.slots);
         half->repaired_generation = calloc(geometry->process_count, sizeof *half->repaired_generation);
     }
-    if (half == NULL || half->notes == NULL || half->queues == NULL || half->active == NULL ||
+    if (half == NULL || half->notes == NULL || half->queues == NULL || half->active == NULL || half->published == NULL ||
         half->watched.slots == NULL || half->deferred.slots == NULL || half->repaired_generation == NULL) {
         sender_half_free(half);
         return error_set(error, STATUS_OS, "no memory for the sender's queues");

@@ -45,6 +45,7 @@ struct partition_queue {
     uint32_t active_position; /* place in `active` + 1; 0: not there */
     uint32_t in_flight_count;
     bool is_muted;
+    bool is_unavailable; /* producers are told to choose another one */
 };
 
 struct slot_list {
@@ -57,6 +58,9 @@ struct sender_half {
     struct partition_queue *queues; /* partition_count */
     uint32_t *active;               /* partitions whose queue is not empty */
     uint32_t active_count;
+    uint32_t *published;            /* partitions whose length was not 0 when it was published last */
+    uint32_t published_count;
+    bool has_published;
     struct slot_list watched;
     struct slot_list deferred;
     uint64_t pass;        /* number of the newest pass over the hints */

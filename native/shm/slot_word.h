@@ -34,6 +34,8 @@
  * WAITER WORD: state 2 | need 22 | ticket 40.
  *
  * OPEN WORD of a partition: acquisition number that stored it 32 | slot index + 1 (0: none) 32.
+ *
+ * STICKY WORD of a topic: how often it moved on 32 | partition + 1 (0: to be chosen) 32.
  */
 #ifndef SHM_SLOT_WORD_H
 #define SHM_SLOT_WORD_H
@@ -227,6 +229,25 @@ static inline uint64_t open_word(uint32_t acquisition, uint32_t slot_index)
 }
 
 static inline uint32_t open_word_slot(uint64_t word)
+{
+    return (uint32_t)word - 1;
+}
+
+/* ---- sticky word ---- */
+
+#define NO_STICKY UINT32_MAX
+
+static inline uint64_t sticky_word(uint32_t move_count, uint32_t partition)
+{
+    return (uint64_t)move_count << 32 | (uint32_t)(partition + 1);
+}
+
+static inline uint32_t sticky_word_move_count(uint64_t word)
+{
+    return (uint32_t)(word >> 32);
+}
+
+static inline uint32_t sticky_word_partition(uint64_t word)
 {
     return (uint32_t)word - 1;
 }
