@@ -38,8 +38,9 @@ enum status sender_half_new(const struct arena *arena, struct sender_half **resu
         half->deferred.slots = calloc(geometry->slot_count, sizeof *half->deferred.slots);
         half->repaired_generation = calloc(geometry->process_count, sizeof *half->repaired_generation);
     }
-    if (half == NULL || half->notes == NULL || half->queues == NULL || half->active == NULL || half->published == NULL ||
-        half->watched.slots == NULL || half->deferred.slots == NULL || half->repaired_generation == NULL) {
+    if (half == NULL || half->notes == NULL || half->queues == NULL || half->active == NULL ||
+        half->published == NULL || half->watched.slots == NULL ||
+        half->deferred.slots == NULL || half->repaired_generation == NULL) {
         sender_half_free(half);
         return error_set(error, STATUS_OS, "no memory for the sender's queues");
     }
