@@ -16,6 +16,7 @@ from typing import NamedTuple, final
 from shmaccum import _native
 from shmaccum.arena import Arena
 from shmaccum.buffer_pool import BufferPool
+from shmaccum.doorbell import DoorbellButton
 
 DEFAULT_MAX_BLOCK_MS = 60_000
 FLUSH_SLICE_S = 0.005
@@ -59,15 +60,19 @@ class Accumulator:
     Args:
         arena: attached; stays open until the accumulator is closed.
         max_block_ms: how long an append waits for a buffer when the call says nothing (Kafka's max.block.ms).
-        ring: called, at most once per sleep, when the sender sleeps and there is something to send.
+        ring: called, at most once per sleep, when the sender sleeps and there is something to send; by default it rings
+            the arena's doorbell.
     """
 
     def __init__(
         self, arena: Arena, *, max_block_ms: int = DEFAULT_MAX_BLOCK_MS, ring: Callable[[], object] | None = None
     ) -> None:
         self.arena = arena
-        self.buffer_pool = BufferPool(arena)
-        native = _native.Accumulator(arena.native, self.buffer_pool.wait, self.buffer_pool.wake, ring, max_block_ms)
+        self._doorbell = DoorbellButton(arena)
+        self.buffer_pool = BufferPool(arena, self._doorbell)
+        native = _native.Accumulator(
+            arena.native, self.buffer_pool.wait, self.buffer_pool.wake, ring or self._doorbell.ring, max_block_ms
+        )
         self.native = native
         self.append = native.append
         self.append_many = native.append_many
@@ -104,6 +109,7 @@ class Accumulator:
             timeout: seconds; None waits as long as it takes.
         """
         ticket = self.flush_begin()
+        self._doorbell.ring_if_asleep()
         deadline = None if timeout is None else time.monotonic() + timeout
         while ticket.remaining() > 0:
             if deadline is not None and time.monotonic() >= deadline:
@@ -131,6 +137,7 @@ class Accumulator:
         if not self.closed:
             self.native.close()
             self.buffer_pool.close()
+            self._doorbell.close()
 
     def __enter__(self) -> Accumulator:
         return self

@@ -16,6 +16,7 @@ import posix_ipc
 
 from shmaccum import _native
 from shmaccum.arena_file import ArenaFile
+from shmaccum.doorbell import doorbell_path
 from shmaccum.exceptions import ArenaError, ArenaNotFoundError, InvalidArgumentError
 from shmaccum.units import Size, format_size, parse_size
 
@@ -222,14 +223,14 @@ class Arena:
 
     @classmethod
     def remove(cls, name: Name, *, missing_ok: bool = False) -> None:
-        """Takes the arena's name and its waiters' semaphores away. Processes that are attached go on with it.
+        """Takes the arena's name, its waiters' semaphores and its doorbell away. Who is attached goes on with it.
 
         Raises:
             ArenaNotFoundError: no arena of this name, unless `missing_ok`.
         """
         file = ArenaFile.parse(name)
         try:
-            semaphores = cls._semaphore_names(file)
+            semaphores, doorbell = cls._companions(file)
             file.unlink()
         except ArenaNotFoundError:
             if not missing_ok:
@@ -238,17 +239,21 @@ class Arena:
         for semaphore in semaphores:
             with contextlib.suppress(posix_ipc.ExistentialError):
                 posix_ipc.unlink_semaphore(semaphore)
+        if doorbell is not None:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(doorbell)
 
     @classmethod
-    def _semaphore_names(cls, file: ArenaFile) -> list[str]:
-        """Of every waiter the arena has room for; none when the file is not a sound arena."""
+    def _companions(cls, file: ArenaFile) -> tuple[list[str], str | None]:
+        """The semaphores of all waiters the arena has room for and its doorbell; none of a file that is no arena."""
         try:
             with cls.open_read_only(file.text, mode=0o777) as arena:
-                return [semaphore_name(arena.uuid, index) for index in range(arena.geometry["waiter_count"])]
+                names = [semaphore_name(arena.uuid, index) for index in range(arena.geometry["waiter_count"])]
+                return names, doorbell_path(file, arena.uuid)
         except ArenaNotFoundError:
             raise
         except (ArenaError, InvalidArgumentError, OSError):
-            return []
+            return [], None
 
     # --- close
 

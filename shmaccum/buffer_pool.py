@@ -16,6 +16,7 @@ import posix_ipc
 
 from shmaccum import _native
 from shmaccum.arena import Arena, semaphore_name
+from shmaccum.doorbell import DoorbellButton
 from shmaccum.exceptions import BufferExhaustedError
 
 SLICE_NS = 20_000_000
@@ -24,8 +25,9 @@ SLICE_NS = 20_000_000
 class BufferPool:
     """The waiting side of an arena's pool; its `wait` and `wake` are what a native Accumulator calls."""
 
-    def __init__(self, arena: Arena) -> None:
+    def __init__(self, arena: Arena, doorbell: DoorbellButton) -> None:
         self._arena = arena
+        self._doorbell = doorbell
         self._uuid = arena.uuid
         self._semaphores: dict[int, posix_ipc.Semaphore] = {}
 
@@ -51,6 +53,7 @@ class BufferPool:
         is_taken = False
         try:
             self.wake(served)
+            self._doorbell.ring_if_asleep()  # somebody waits: nothing lingers any more
             if self._sleep(place, deadline_ns):
                 place.take()
                 is_taken = True

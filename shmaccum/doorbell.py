@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The doorbell: a FIFO beside the arena on which a sleeping sender can wait together with its sockets.
+
+::
+
+    producer                                             sender
+    appends, or seals for a flush (D1, full barrier)     says that it sleeps (D2, full barrier)
+    sees that the sender sleeps, takes that word back    looks for news once more
+    and writes one byte ──── /dev/shm/….bell ──────────> select() comes back; empties the FIFO
+
+Who takes the word back (`Arena.native.take_doorbell`) rings: a sleep costs one byte however many producers there are.
+A ring is a hint: the sender looks at the arena at every tick anyway, so a ring that is lost costs at most one tick.
+
+Both ends open the FIFO for reading and writing, which never blocks and never raises SIGPIPE in a producer whose sender
+has just died.
+
+Who dies
+    The sender: the FIFO stays, with bytes in it; the next sender finds it, empties it and sleeps on it. A producer
+    between taking the word back and ringing: that sleep ends with the tick. Whoever makes the FIFO: it is whole or not
+    there. `Arena.remove` takes it away; a sender that was attached meanwhile does so when it leaves.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from typing import TYPE_CHECKING
+
+from shmaccum.arena_file import ArenaFile
+from shmaccum.exceptions import ArenaForbiddenError, ShmaccumError
+
+if TYPE_CHECKING:
+    from shmaccum.arena import Arena
+
+OPEN_FLAGS = os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+SHARED_MEMORY = "/dev/shm"
+CLEAR_SIZE = 65536
+
+
+def doorbell_path(file: ArenaFile, uuid: bytes) -> str:
+    """Where the FIFO of an arena lies: beside its file, or under shared memory by the arena's uuid."""
+    if file.is_shared_memory:
+        return f"{SHARED_MEMORY}/shmaccum-{uuid.hex()[:12]}.bell"
+    return f"{file.text}.bell"
+
+
+def _open_fifo(path: str, arena_mode: int) -> int:
+    """The FIFO, checked: somebody else's would be a way to keep the sender awake or asleep.
+
+    Raises:
+        OSError: it is not there, or cannot be opened.
+        ArenaForbiddenError: it is no FIFO, or another user's.
+    """
+    descriptor = os.open(path, OPEN_FLAGS)
+    found = os.fstat(descriptor)
+    is_shared_with_others = arena_mode & 0o077
+    if stat.S_ISFIFO(found.st_mode) and (found.st_uid == os.geteuid() or is_shared_with_others):
+        return descriptor
+    os.close(descriptor)
+    raise ArenaForbiddenError(f"{path} is not this user's doorbell: remove it")
+
+
+class Doorbell:
+    """The sender's end. Made when it does not exist; left in place by `close` for the next sender.
+
+    Raises:
+        ArenaForbiddenError: something else has its name.
+        OSError: it cannot be made (a file system without FIFOs, a folder without write permission).
+    """
+
+    def __init__(self, arena: Arena) -> None:
+        self._arena = arena
+        self.path = doorbell_path(ArenaFile.parse(arena.name), arena.uuid)
+        self._make()
+        self._descriptor = _open_fifo(self.path, arena.mode)
+
+    def _make(self) -> None:
+        mode = self._arena.mode & 0o666
+        with contextlib.suppress(FileExistsError):
+            os.mkfifo(self.path, mode)
+            os.chmod(self.path, mode)  # whatever the umask says
+
+    def fileno(self) -> int:
+        """What to select on: readable while somebody has rung."""
+        return self._descriptor
+
+    def clear(self) -> None:
+        """Takes all rings out."""
+        with contextlib.suppress(BlockingIOError):
+            while len(os.read(self._descriptor, CLEAR_SIZE)) == CLEAR_SIZE:
+                pass
+
+    def ring(self) -> None:
+        """Makes a select on it come back; from any thread, and from a signal handler."""
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._descriptor, b"\0")
+
+    def close(self) -> None:
+        """Lets go of it; takes it away when the arena's name is gone, for nobody else would."""
+        os.close(self._descriptor)
+        if not self._arena.is_linked():
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self.path)
+
+
+class DoorbellButton:
+    """A producer's end: opened at the first ring, reopened when the FIFO was replaced. Never raises.
+
+    Usable by all threads, and by the children of a fork.
+    """
+
+    def __init__(self, arena: Arena) -> None:
+        self._arena = arena
+        self._path = doorbell_path(ArenaFile.parse(arena.name), arena.uuid)
+        self._descriptor: int | None = None
+
+    def ring(self) -> None:
+        """Wakes the sender. Without a doorbell it wakes by itself, at its next tick."""
+        if self._descriptor is not None and os.fstat(self._descriptor).st_nlink == 0:
+            self.close()
+        if self._descriptor is None and not self._open():
+            return
+        assert self._descriptor is not None
+        with contextlib.suppress(BlockingIOError):  # it is full of rings
+            os.write(self._descriptor, b"\0")
+
+    def ring_if_asleep(self) -> None:
+        """Rings when the sender sleeps, and nobody else has rung since."""
+        if self._arena.native.take_doorbell():
+            self.ring()
+
+    def _open(self) -> bool:
+        try:
+            self._descriptor = _open_fifo(self._path, self._arena.mode)
+        except FileNotFoundError:
+            return False
+        except (OSError, ShmaccumError) as error:
+            self._arena.native.record_error(f"the doorbell cannot be rung: {error}")
+            return False
+        return True
+
+    def close(self) -> None:
+        """Lets go of it; the next ring opens it again."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The doorbell: who rings, who hears it, what is refused, and what is left behind."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shmaccum.accumulator import Accumulator, BatchResult
+from shmaccum.arena import Arena
+from shmaccum.doorbell import CLEAR_SIZE, Doorbell, DoorbellButton
+from shmaccum.exceptions import ArenaForbiddenError, BufferExhaustedError
+from tests.support import deliver_all, drain, run_in_child
+
+
+def has_rung(doorbell: Doorbell) -> bool:
+    readable, _, _ = select.select([doorbell], [], [], 0)
+    return bool(readable)
+
+
+@pytest.fixture
+def doorbell(arena: Arena) -> Iterator[Doorbell]:
+    doorbell = Doorbell(arena)
+    yield doorbell
+    doorbell.close()
+
+
+def test_a_ring_is_heard_until_it_is_cleared(arena: Arena, doorbell: Doorbell) -> None:
+    button = DoorbellButton(arena)
+    assert not has_rung(doorbell)
+    button.ring()
+    button.ring()
+    assert has_rung(doorbell)
+    doorbell.clear()
+    assert not has_rung(doorbell)
+    doorbell.ring()
+    assert has_rung(doorbell)
+    button.close()
+
+
+def test_one_append_rings_a_sleeping_sender_once(arena: Arena, accumulator: Accumulator, doorbell: Doorbell) -> None:
+    accumulator.append("topic", 0, 1000, None, b"awake")
+    assert not has_rung(doorbell)
+    arena.native.set_sender_asleep(True)
+    accumulator.append("topic", 1, 1000, None, b"asleep")
+    accumulator.append("topic", 2, 1000, None, b"rung already")
+    assert os.read(doorbell.fileno(), CLEAR_SIZE) == b"\0"
+    accumulator.become_sender()
+    deliver_all(accumulator)
+
+
+def test_flush_rings(arena: Arena, accumulator: Accumulator, doorbell: Doorbell) -> None:
+    accumulator.append("topic", 0, 1000, None, b"lingers")
+    arena.native.set_sender_asleep(True)
+    assert not accumulator.flush(timeout=0)
+    assert has_rung(doorbell)
+    accumulator.become_sender()
+    deliver_all(accumulator)
+
+
+def test_whoever_waits_for_a_buffer_rings(arena: Arena, doorbell: Doorbell) -> None:
+    with Accumulator(arena, max_block_ms=1) as accumulator:
+        for partition in range(arena.geometry["slot_count"]):
+            accumulator.append("topic", partition, 1000, None, b"one buffer each")
+        arena.native.set_sender_asleep(True)
+        with pytest.raises(BufferExhaustedError):
+            accumulator.append("topic", 99, 1000, None, b"no room")
+        assert has_rung(doorbell)
+        accumulator.become_sender()
+        deliver_all(accumulator)
+
+
+def test_without_a_doorbell_nothing_happens(arena: Arena, accumulator: Accumulator) -> None:
+    arena.native.set_sender_asleep(True)
+    accumulator.append("topic", 0, 1000, None, b"value")
+    assert arena.native.errors() == []
+    accumulator.become_sender()
+    deliver_all(accumulator)
+
+
+def test_a_full_doorbell_is_a_rung_one(arena: Arena, doorbell: Doorbell) -> None:
+    button = DoorbellButton(arena)
+    for _ in range(CLEAR_SIZE + 10):
+        button.ring()
+    doorbell.clear()
+    assert not has_rung(doorbell)
+    button.close()
+
+
+def test_the_next_sender_hears_buttons_of_before(arena: Arena) -> None:
+    first = Doorbell(arena)
+    button = DoorbellButton(arena)
+    button.ring()
+    first.close()
+    button.ring()
+    second = Doorbell(arena)
+    second.clear()
+    button.ring()
+    assert has_rung(second)
+    second.close()
+    button.close()
+
+
+def test_a_doorbell_that_was_replaced_is_found_again(arena: Arena, doorbell: Doorbell) -> None:
+    button = DoorbellButton(arena)
+    button.ring()
+    os.unlink(doorbell.path)
+    other = Doorbell(arena)
+    button.ring()
+    assert has_rung(other)
+    other.close()
+    button.close()
+
+
+def test_no_ring_kills_a_process_that_dies_of_broken_pipes(arena: Arena) -> None:
+    def ring_nobody() -> str:
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+        DoorbellButton(arena).ring()
+        return "alive"
+
+    Doorbell(arena).close()
+    assert run_in_child(ring_nobody) == "'alive'"
+
+
+def test_the_child_of_a_fork_rings(arena: Arena, doorbell: Doorbell) -> None:
+    button = DoorbellButton(arena)
+    button.ring()
+    doorbell.clear()
+    assert run_in_child(button.ring) == "None"
+    assert has_rung(doorbell)
+    button.close()
+
+
+def test_it_belongs_to_its_user_alone(arena: Arena, doorbell: Doorbell) -> None:
+    found = os.lstat(doorbell.path)
+    assert stat.S_ISFIFO(found.st_mode)
+    assert stat.S_IMODE(found.st_mode) == 0o600
+
+
+def test_it_lies_beside_the_file_of_an_arena_and_goes_with_it(tmp_path: Path) -> None:
+    path = tmp_path / "x.arena"
+    with Arena.create(path, buffer_memory="64KiB", batch_size="4KiB") as arena:
+        doorbell = Doorbell(arena)
+        assert doorbell.path == f"{path}.bell"
+        doorbell.close()
+        assert {entry.name for entry in tmp_path.iterdir()} == {"x.arena", "x.arena.bell"}
+    Arena.remove(path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_sender_takes_the_doorbell_of_a_removed_arena_away(tmp_path: Path) -> None:
+    path = tmp_path / "x.arena"
+    with Arena.create(path, buffer_memory="64KiB", batch_size="4KiB") as arena:
+        Arena.remove(path)
+        Doorbell(arena).close()
+        assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["file", "symbolic link"])
+def test_what_is_no_doorbell_is_refused(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "x.arena"
+    fake = tmp_path / "x.arena.bell"
+    with Arena.create(path, buffer_memory="64KiB", batch_size="4KiB") as arena, Accumulator(arena) as accumulator:
+        if kind == "file":
+            fake.write_bytes(b"")
+        else:
+            os.mkfifo(tmp_path / "elsewhere")
+            fake.symlink_to(tmp_path / "elsewhere")
+        with pytest.raises((ArenaForbiddenError, OSError), match=r"x\.arena\.bell"):
+            Doorbell(arena)
+        arena.native.set_sender_asleep(True)
+        accumulator.append("topic", 0, 1000, None, b"value")
+        assert "the doorbell cannot be rung" in arena.native.errors()[0]["text"]
+        accumulator.become_sender()
+        for batch in drain(accumulator):
+            accumulator.complete(batch, BatchResult.SUCCEEDED)
+    Arena.remove(path)
