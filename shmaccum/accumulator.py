@@ -19,7 +19,8 @@ from shmaccum.buffer_pool import BufferPool
 from shmaccum.doorbell import DoorbellButton
 
 DEFAULT_MAX_BLOCK_MS = 60_000
-FLUSH_SLICE_S = 0.005
+FLUSH_SLICE_NS = 5_000_000
+"""A batch counts as flushed shortly after its result was recorded, so the last wake-up may come just too early."""
 
 
 class BatchResult(enum.IntEnum):
@@ -60,18 +61,29 @@ class Accumulator:
     Args:
         arena: attached; stays open until the accumulator is closed.
         max_block_ms: how long an append waits for a buffer when the call says nothing (Kafka's max.block.ms).
+        linger_ms: how long the batches it opens wait for company (Kafka's linger.ms); None leaves it to the sender.
         ring: called, at most once per sleep, when the sender sleeps and there is something to send; by default it rings
             the arena's doorbell.
     """
 
     def __init__(
-        self, arena: Arena, *, max_block_ms: int = DEFAULT_MAX_BLOCK_MS, ring: Callable[[], object] | None = None
+        self,
+        arena: Arena,
+        *,
+        max_block_ms: int = DEFAULT_MAX_BLOCK_MS,
+        linger_ms: int | None = None,
+        ring: Callable[[], object] | None = None,
     ) -> None:
         self.arena = arena
         self._doorbell = DoorbellButton(arena)
         self.buffer_pool = BufferPool(arena, self._doorbell)
         native = _native.Accumulator(
-            arena.native, self.buffer_pool.wait, self.buffer_pool.wake, ring or self._doorbell.ring, max_block_ms
+            arena.native,
+            self.buffer_pool.wait,
+            self.buffer_pool.wake,
+            ring or self._doorbell.ring,
+            max_block_ms,
+            None if linger_ms is None else linger_ms * 10**6,
         )
         self.native = native
         self.append = native.append
@@ -90,6 +102,8 @@ class Accumulator:
         self.abort = native.abort
         self.mute = native.mute
         self.maintain = native.maintain
+        self.publish_queues = native.publish_queues
+        self.set_available = native.set_available
         self.set_producer_id = native.set_producer_id
         self.statistics = native.statistics
 
@@ -111,10 +125,11 @@ class Accumulator:
         ticket = self.flush_begin()
         self._doorbell.ring_if_asleep()
         deadline = None if timeout is None else time.monotonic() + timeout
+        tail = self.arena.native.completion_tail
         while ticket.remaining() > 0:
             if deadline is not None and time.monotonic() >= deadline:
                 return False
-            time.sleep(FLUSH_SLICE_S)
+            tail = self.arena.native.wait_completion(tail, FLUSH_SLICE_NS)
         return True
 
     @property

@@ -515,21 +515,50 @@ PyObject *accumulator_sender_abort(PyObject *object, PyObject *const *args, Py_s
 
 /* ---- settings ---- */
 
-PyObject *accumulator_sender_mute(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)
+/* The sender tells one flag of one partition. */
+typedef void partition_teller(struct accumulator *core, uint32_t partition_index, bool flag);
+
+static PyObject *partition_tell(PyObject *object, const struct signature *signature, partition_teller *tell,
+                                PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
-    static const struct signature signature = {
-        .function = "mute", .names = {"partition_index", "is_muted"}, .required_count = 2, .count = 2};
     static const struct integer_range range = {"partition_index", 0, UINT32_MAX};
     struct accumulator_object *self = accumulator_of(object);
     PyObject *bound[ARGUMENT_COUNT_MAX];
     int64_t partition_index;
-    bool is_muted = false;
-    if (!arguments_bind(&signature, args, count, names, bound) ||
-        !integer_parse(self->state, bound[0], &range, &partition_index) ||
-        !flag_parse_optional(bound[1], &is_muted) || !sender_begin(self)) {
+    bool flag = false;
+    if (!arguments_bind(signature, args, count, names, bound) ||
+        !integer_parse(self->state, bound[0], &range, &partition_index) || !flag_parse_optional(bound[1], &flag) ||
+        !sender_begin(self)) {
         return NULL;
     }
-    accumulator_mute(self->core, (uint32_t)partition_index, is_muted);
+    tell(self->core, (uint32_t)partition_index, flag);
+    return sender_end(self, Py_NewRef(Py_None));
+}
+
+PyObject *accumulator_sender_mute(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)
+{
+    static const struct signature signature = {
+        .function = "mute", .names = {"partition_index", "is_muted"}, .required_count = 2, .count = 2};
+    return partition_tell(object, &signature, accumulator_mute, args, count, names);
+}
+
+PyObject *accumulator_sender_set_available(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)
+{
+    static const struct signature signature = {.function = "set_available",
+                                               .names = {"partition_index", "is_available"},
+                                               .required_count = 2,
+                                               .count = 2};
+    return partition_tell(object, &signature, accumulator_set_available, args, count, names);
+}
+
+PyObject *accumulator_sender_publish_queues(PyObject *object, PyObject *unused)
+{
+    struct accumulator_object *self = accumulator_of(object);
+    (void)unused;
+    if (!sender_begin(self)) {
+        return NULL;
+    }
+    accumulator_publish_queues(self->core);
     return sender_end(self, Py_NewRef(Py_None));
 }
 

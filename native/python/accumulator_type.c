@@ -39,8 +39,13 @@ static bool core_open(struct accumulator_object *self)
 
 const struct integer_range accumulator_max_block_range = {"max_block_ms", 0, INT64_MAX / 1000000};
 
+struct accumulator_times {
+    int64_t max_block_ms;
+    int64_t linger_ns; /* -1: says nothing about it */
+};
+
 static PyObject *accumulator_create(PyTypeObject *type, struct arena_object *arena, PyObject *const *callables,
-                                    int64_t max_block_ms)
+                                    const struct accumulator_times *times)
 {
     struct accumulator_object *self = (struct accumulator_object *)type->tp_alloc(type, 0);
     if (self == NULL) {
@@ -51,30 +56,34 @@ static PyObject *accumulator_create(PyTypeObject *type, struct arena_object *are
     self->wait = Py_NewRef(callables[0]);
     self->wake = Py_NewRef(callables[1]);
     self->ring = Py_NewRef(callables[2]);
-    self->max_block_ms = max_block_ms;
+    self->max_block_ms = times->max_block_ms;
     if (!core_open(self)) {
         Py_DECREF(self);
         return NULL;
     }
+    self->core->linger = (uint64_t)(times->linger_ns + 1);
     return (PyObject *)self;
 }
 
 static PyObject *accumulator_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
-    static char *names[] = {"arena", "wait", "wake", "ring", "max_block_ms", NULL};
+    static char *names[] = {"arena", "wait", "wake", "ring", "max_block_ms", "linger_ns", NULL};
+    static const struct integer_range linger_range = {"linger_ns", 0, INT64_MAX - 1};
     const struct module_state *state = PyType_GetModuleState(type);
     PyObject *arena;
     PyObject *callables[3] = {NULL, NULL, Py_None};
     PyObject *max_block = NULL;
-    int64_t max_block_ms = 60000;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O!OO|OO:Accumulator", names, state->arena_type, &arena,
-                                     &callables[0], &callables[1], &callables[2], &max_block) ||
+    PyObject *linger = NULL;
+    struct accumulator_times times = {.max_block_ms = 60000, .linger_ns = -1};
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O!OO|OOO:Accumulator", names, state->arena_type, &arena,
+                                     &callables[0], &callables[1], &callables[2], &max_block, &linger) ||
         !callable_check(callables[0], "wait") || !callable_check(callables[1], "wake") ||
         (callables[2] != Py_None && !callable_check(callables[2], "ring")) ||
-        !integer_parse_optional(state, max_block, &accumulator_max_block_range, &max_block_ms)) {
+        !integer_parse_optional(state, max_block, &accumulator_max_block_range, &times.max_block_ms) ||
+        !integer_parse_optional(state, linger, &linger_range, &times.linger_ns)) {
         return NULL;
     }
-    return accumulator_create(type, (struct arena_object *)arena, callables, max_block_ms);
+    return accumulator_create(type, (struct arena_object *)arena, callables, &times);
 }
 
 bool accumulator_object_is_open(const struct accumulator_object *self)
@@ -216,11 +225,15 @@ static PyMethodDef accumulator_methods[] = {
     {"mute", FAST(accumulator_sender_mute), METH_FASTCALL | METH_KEYWORDS, "Keeps a partition from being drained."},
     {"partition_index", FAST(accumulator_partition_index), METH_FASTCALL | METH_KEYWORDS,
      "The index of a topic-partition, created if it is new."},
+    {"publish_queues", accumulator_sender_publish_queues, METH_NOARGS,
+     "Tells producers how many batches wait in each partition (KIP-794)."},
     {"quarantine", accumulator_sender_quarantine, METH_O, "Ends a batch whose bytes are damaged and keeps them."},
     {"ready", FAST(accumulator_sender_ready), METH_FASTCALL | METH_KEYWORDS,
      "(partitions that may be drained now, nanoseconds until the next or None)."},
     {"requeue", FAST(accumulator_sender_requeue), METH_FASTCALL | METH_KEYWORDS, "Puts a batch back to be sent again."},
     {"resign", accumulator_sender_resign, METH_NOARGS, "Leaves the sender role; what is in flight will be resent."},
+    {"set_available", FAST(accumulator_sender_set_available), METH_FASTCALL | METH_KEYWORDS,
+     "Whether producers without a key may choose a partition."},
     {"set_producer_id", FAST(accumulator_sender_set_producer_id), METH_FASTCALL | METH_KEYWORDS,
      "Kafka's idempotence pair; (-1, -1): none."},
     {"statistics", accumulator_sender_statistics_dict, METH_NOARGS, "The sender's own counts."},

@@ -5,7 +5,6 @@
 #include "python/arguments.h"
 #include "python/blocking.h"
 #include "python/errors.h"
-#include "shm/completion.h"
 #include "shm/counters.h"
 #include "shm/process.h"
 
@@ -388,46 +387,6 @@ static PyObject *arena_set_topic_partition_count(PyObject *object, PyObject *con
     Py_RETURN_NONE;
 }
 
-/* ---- what became of a record ---- */
-
-static PyObject *completion_to_tuple(const struct completion *completion)
-{
-    return Py_BuildValue("(iiLLII)", (int)completion->result, completion->error_code,
-                         (long long)completion->base_offset, (long long)completion->log_append_time_ms,
-                         completion->first_record, completion->record_count);
-}
-
-static PyObject *arena_find(PyObject *object, PyObject *token)
-{
-    struct arena_object *self = arena_of(object);
-    struct completion completion;
-    if (!Py_IS_TYPE(token, self->state->token_type)) {
-        return PyErr_Format(PyExc_TypeError, "find() takes a Token, not %.80s", Py_TYPE(token)->tp_name);
-    }
-    if (!arena_object_is_open(self)) {
-        return NULL;
-    }
-    const struct token_object *named = (const struct token_object *)token;
-    const struct record_token key = {.seq = named->seq,
-                                     .partition_index = named->partition_index,
-                                     .slot_index = named->slot_index,
-                                     .record_index = named->record_index};
-    switch (completion_find(self->core, &key, &completion)) {
-    case STATUS_OK:
-        return completion_to_tuple(&completion);
-    case STATUS_PENDING:
-        Py_RETURN_NONE;
-    case STATUS_INVALID:
-        return raise_format(self->state, STATUS_INVALID, "the token is of another arena");
-    case STATUS_RESULT_EXPIRED:
-        return raise_format(self->state, STATUS_RESULT_EXPIRED,
-                            "the result was overwritten before it was read: ask sooner, or create the arena with a "
-                            "completion_count above %u", self->core->geometry.completion_count);
-    default:
-        return raise_status(self->state, STATUS_CORRUPT);
-    }
-}
-
 /* ---- regions ---- */
 
 struct region {
@@ -493,7 +452,9 @@ static PyMethodDef arena_methods[] = {
     {"counters", arena_report_counters, METH_NOARGS, "Label -> value of the named counters."},
     {"enqueue", buffer_wait_enqueue, METH_O, "Joins the queue for that many slots: a BufferWait."},
     {"errors", arena_report_errors, METH_NOARGS, "The distinct errors the arena recorded."},
-    {"find", arena_find, METH_O, "The result of a token's record, or None while it is pending."},
+    {"completions", FAST(arena_completion_list), METH_FASTCALL | METH_KEYWORDS,
+     "Results [first, last) as (number, partition_index, seq, result, ...); those overwritten are left out."},
+    {"find", arena_completion_find, METH_O, "The result of a token's record, or None while it is pending."},
     {"now_ns", arena_now, METH_NOARGS, "The arena's clock."},
     {"partitions", arena_report_partitions, METH_NOARGS, "(topic, partition) of each partition index."},
     {"processes", arena_report_processes, METH_NOARGS, "The process entries ever used."},
@@ -508,6 +469,8 @@ static PyMethodDef arena_methods[] = {
     {"take_doorbell", arena_take_doorbell, METH_NOARGS, "True for the one caller who is to ring the doorbell."},
     {"topic_partition_count", arena_topic_partition_count, METH_O, "As the sink reported; 0 when unknown."},
     {"topics", arena_report_topics, METH_NOARGS, "The names of the topics, by topic index."},
+    {"wait_completion", FAST(arena_completion_wait), METH_FASTCALL | METH_KEYWORDS,
+     "Waits until completion_tail is another; answers it."},
     {"verify", FAST(arena_report_verify), METH_FASTCALL | METH_KEYWORDS,
      "Checks the invariants; a list of (slot index or None, finding)."},
     {NULL, NULL, 0, NULL},

@@ -74,6 +74,11 @@ bool arena_object_attach(struct arena_object *self);
 /* Finds or creates. False with an exception set. */
 bool arena_object_topic(struct arena_object *self, PyObject *topic, uint32_t *topic_index);
 
+/* What became of records; arena_completion.c. */
+PyObject *arena_completion_find(PyObject *self, PyObject *token);
+PyObject *arena_completion_list(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
+PyObject *arena_completion_wait(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
+
 /* Methods that only read and show; arena_report.c. */
 PyObject *arena_report_counters(PyObject *self, PyObject *unused);
 PyObject *arena_report_errors(PyObject *self, PyObject *unused);
@@ -164,10 +169,12 @@ PyObject *accumulator_sender_expire(PyObject *self, PyObject *const *args, Py_ss
 PyObject *accumulator_sender_is_sender(PyObject *self, void *unused);
 PyObject *accumulator_sender_maintain(PyObject *self, PyObject *unused);
 PyObject *accumulator_sender_mute(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
+PyObject *accumulator_sender_publish_queues(PyObject *self, PyObject *unused);
 PyObject *accumulator_sender_quarantine(PyObject *self, PyObject *batch);
 PyObject *accumulator_sender_ready(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *accumulator_sender_requeue(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *accumulator_sender_resign(PyObject *self, PyObject *unused);
+PyObject *accumulator_sender_set_available(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *accumulator_sender_set_producer_id(PyObject *self, PyObject *const *args, Py_ssize_t count,
                                              PyObject *names);
 PyObject *accumulator_sender_statistics_dict(PyObject *self, PyObject *unused);

@@ -89,6 +89,7 @@ enum status accumulator_complete(struct accumulator *accumulator, uint32_t slot_
         result_record_rest(accumulator, slot_index, outcome);
     }
     batch_become_done(accumulator, slot_index, wakes);
+    completion_wake(accumulator->arena);
     return STATUS_OK;
 }
 
@@ -114,6 +115,7 @@ enum status accumulator_complete_part(struct accumulator *accumulator, uint32_t 
     }
     POINT(part_recorded);
     store_release_u32(&slot->acked_record_count, acked + record_count);
+    completion_wake(accumulator->arena);
     return STATUS_OK;
 }
 
@@ -150,6 +152,7 @@ enum status accumulator_quarantine(struct accumulator *accumulator, uint32_t slo
     sender_unlink(accumulator, slot_index);
     counter_add(accumulator->arena, COUNTER_BATCHES_QUARANTINED, 1);
     error_log_record(accumulator->arena, STATUS_CORRUPT, "a batch's bytes contradict their checksum: quarantined");
+    completion_wake(accumulator->arena);
     return STATUS_OK;
 }
 
@@ -240,6 +243,7 @@ uint32_t accumulator_expire(struct accumulator *accumulator, uint64_t now_ns, ui
     for (uint32_t i = half->active_count; i-- > 0;) {
         expired += queue_expire(accumulator, half->active[i], now_ns, delivery_timeout_ns, next_expiry_ns, wakes);
     }
+    completion_wake(accumulator->arena);
     return expired;
 }
 
@@ -259,6 +263,7 @@ uint32_t accumulator_abort(struct accumulator *accumulator, bool is_in_flight_in
             }
         }
     }
+    completion_wake(accumulator->arena);
     return aborted;
 }
 

@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "shm/completion.h"
 
+#include <limits.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
 #include "base/point.h"
 
 static struct completion_entry *completion_cell(const struct arena *arena, uint64_t number)
@@ -123,4 +129,53 @@ enum status completion_find(const struct arena *arena, const struct record_token
     bool is_pending = token_is_pending(arena, token);
     enum status status = completion_walk(arena, token, completion);
     return status == STATUS_RESULT_EXPIRED && is_pending ? STATUS_PENDING : status;
+}
+
+enum status completion_at(const struct arena *arena, uint64_t number, struct completion *completion)
+{
+    uint64_t previous;
+    if (number >= load_acquire_u64(&arena->globals->completion_tail)) {
+        return STATUS_PENDING;
+    }
+    return completion_read(arena, number, completion, &previous) ? STATUS_OK : STATUS_RESULT_EXPIRED;
+}
+
+/* ---- wait ---- */
+
+/* Little-endian: the low half is the first. Not FUTEX_PRIVATE: sleeper and waker live in different processes. */
+static uint32_t *tail_futex(struct arena *arena)
+{
+    return (uint32_t *)(void *)&arena->globals->completion_tail;
+}
+
+static void tail_sleep(struct arena *arena, uint64_t tail, uint64_t timeout_ns)
+{
+    uint64_t slice_ns = timeout_ns < COMPLETION_SLICE_NS ? timeout_ns : COMPLETION_SLICE_NS;
+    struct timespec slice = {.tv_sec = 0, .tv_nsec = (long)slice_ns};
+    syscall(SYS_futex, tail_futex(arena), FUTEX_WAIT, (uint32_t)tail, &slice, NULL, 0);
+}
+
+void completion_wait_slice(struct arena *arena, uint64_t tail, uint64_t timeout_ns)
+{
+    void *state = arena->blocking.begin != NULL ? arena->blocking.begin() : NULL;
+    store_relaxed_u32(&arena->globals->completion_is_awaited, 1);
+    barrier_store_load(); /* C3 */
+    POINT(completion_awaited);
+    if (load_acquire_u64(&arena->globals->completion_tail) == tail) {
+        tail_sleep(arena, tail, timeout_ns);
+    }
+    if (arena->blocking.end != NULL) {
+        arena->blocking.end(state);
+    }
+}
+
+void completion_wake(struct arena *arena)
+{
+    barrier_store_load(); /* C4 */
+    if (LIKELY(load_relaxed_u32(&arena->globals->completion_is_awaited) == 0) ||
+        exchange_u32(&arena->globals->completion_is_awaited, 0) == 0) {
+        return;
+    }
+    POINT(completion_wait_cleared);
+    syscall(SYS_futex, tail_futex(arena), FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }

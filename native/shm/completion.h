@@ -14,6 +14,13 @@
  *                   fields, number again (C1): changed = overwritten. The batch's own cell not found: the result has
  *                   expired.
  *
+ * WAITING for results: a futex on the low half of completion_tail; what it says is a hint, the truth is found again.
+ *   waiter   awaited = 1, full barrier (C3), completion_tail; as it was: sleep, at most a slice, unless it changes
+ *   sender   results recorded, full barrier (C4), awaited; 1: exchange it for 0 and wake all
+ *   So either the sender sees somebody waiting, or the waiter sees the new tail. It is a flag and no count of waiters,
+ *   and whoever goes on waiting raises it again: one that dies leaves at most one wake-up for nobody. Killed between
+ *   the exchange and the wake, the sender costs the sleepers the rest of their slice.
+ *
  * A batch may have several results, one per part, if it was split; the parts are contiguous and in order.
  *
  * Who may die: the sender before C2: the cell is void, and since completion_tail was not raised the next sender
@@ -62,6 +69,17 @@ void completion_record(struct arena *arena, const struct completion *completion)
 /* STATUS_OK and the result of the token's record; STATUS_PENDING; STATUS_RESULT_EXPIRED; STATUS_CORRUPT. */
 enum status completion_find(const struct arena *arena, const struct record_token *token,
                             struct completion *completion) MUST_USE;
+
+/* The result with this number in history. STATUS_PENDING: not recorded yet. STATUS_RESULT_EXPIRED: overwritten. */
+enum status completion_at(const struct arena *arena, uint64_t number, struct completion *completion) MUST_USE;
+
+/* Sleeps until completion_tail is not `tail` any more, at most timeout_ns and at most COMPLETION_SLICE_NS, within the
+ * arena's blocking hooks. Requires arena->owner != 0. */
+#define COMPLETION_SLICE_NS (UINT64_C(50) * NS_PER_MS)
+void completion_wait_slice(struct arena *arena, uint64_t tail, uint64_t timeout_ns);
+
+/* Sender, once after one or more results: wakes whoever waits. */
+void completion_wake(struct arena *arena);
 
 /* Sender take-over: raises completion_tail past cells that a dead sender finished without raising it. */
 void completion_repair(struct arena *arena);

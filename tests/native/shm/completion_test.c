@@ -127,4 +127,71 @@ TEST(the_next_sender_counts_a_cell_that_a_dead_one_finished)
     arena_end(arena, file);
 }
 
+/* ---- waiting ---- */
+
+TEST(a_result_is_found_by_its_number_until_it_is_overwritten)
+{
+    int file = arena_file_new();
+    struct arena *arena = arena_created(file, geometry_of(4, 512)); /* a ring of 256 */
+    struct completion found;
+    EXPECT_STATUS(completion_at(arena, 0, &found), STATUS_PENDING);
+    for (uint64_t seq = 0; seq < 257; seq++) {
+        struct completion completion = completion_of(0, seq, 0, 1, (int64_t)seq);
+        completion_record(arena, &completion);
+    }
+    EXPECT_STATUS(completion_at(arena, 0, &found), STATUS_RESULT_EXPIRED);
+    EXPECT_STATUS(completion_at(arena, 1, &found), STATUS_OK);
+    EXPECT_EQ_U64(found.seq, 1);
+    EXPECT_STATUS(completion_at(arena, 256, &found), STATUS_OK);
+    EXPECT_STATUS(completion_at(arena, 257, &found), STATUS_PENDING);
+    arena_end(arena, file);
+}
+
+static void record_one(void *argument)
+{
+    struct completion completion = completion_of(0, 0, 0, 1, 0);
+    completion_record(argument, &completion);
+    completion_wake(argument);
+}
+
+/* Recorded between the flag and the look at the tail: the waiter does not sleep. After it: it is woken. */
+TEST(no_result_is_slept_through)
+{
+    int file = arena_file_new();
+    struct arena *arena = arena_created(file, geometry_of(4, 512));
+    interrupt_at("completion_awaited", 0, record_one, arena);
+    completion_wait_slice(arena, 0, 3600 * NS_PER_S);
+    EXPECT(interruption_is_over());
+    EXPECT_EQ_U64(load_acquire_u64(&arena->globals->completion_tail), 1);
+    EXPECT_EQ_U64(load_acquire_u32(&arena->globals->completion_is_awaited), 0);
+    completion_wait_slice(arena, 0, 3600 * NS_PER_S); /* has changed already */
+    EXPECT_EQ_U64(load_acquire_u32(&arena->globals->completion_is_awaited), 1);
+    completion_wait_slice(arena, 1, 0); /* nothing comes: the slice ends */
+    arena_end(arena, file);
+}
+
+static void wait_for_a_result(struct arena *arena, void *argument)
+{
+    (void)argument;
+    while (load_acquire_u64(&arena->globals->completion_tail) == 0) {
+        completion_wait_slice(arena, 0, COMPLETION_SLICE_NS);
+    }
+}
+
+/* The dead one leaves the flag: the sender wakes nobody once, and that was all. */
+TEST(a_waiter_is_woken_and_one_that_died_costs_one_wake)
+{
+    int file = arena_file_new();
+    struct arena *arena = arena_created(file, geometry_of(4, 512));
+    pid_t dead = child_started(file, wait_for_a_result, NULL, "completion_awaited", SIGKILL);
+    EXPECT(child_was_killed(dead));
+    EXPECT_EQ_U64(load_acquire_u32(&arena->globals->completion_is_awaited), 1);
+    pid_t child = child_started(file, wait_for_a_result, NULL, "completion_awaited", SIGSTOP);
+    EXPECT(child_is_stopped(child));
+    record_one(arena);
+    EXPECT(child_finishes(child));
+    EXPECT_EQ_U64(load_acquire_u32(&arena->globals->completion_is_awaited), 0);
+    arena_end(arena, file);
+}
+
 RUN_ALL()

@@ -114,6 +114,27 @@ TEST(a_batch_is_ready_when_it_has_lingered)
     sending_ended(&sending);
 }
 
+TEST(who_opens_a_batch_says_how_long_it_lingers)
+{
+    struct sending sending = sending_begun();
+    uint32_t partitions[8];
+    uint64_t next_check_ns = 0;
+    sending.producer->linger = 100 + 1;
+    EXPECT_STATUS(append_number(sending.producer, 3, 0), STATUS_OK);
+    EXPECT_EQ_U64(ready_at(&sending, 1000, 500, partitions, &next_check_ns), 0);
+    EXPECT_EQ_U64(next_check_ns, 100);
+    EXPECT_EQ_U64(ready_at(&sending, 1100, UINT64_MAX, partitions, &next_check_ns), 1);
+    sending.producer->linger = 0 + 1;
+    EXPECT_STATUS(append_number(sending.producer, 4, 1), STATUS_OK);
+    EXPECT_EQ_U64(ready_at(&sending, 1000, 500, partitions, &next_check_ns), 1);
+    EXPECT_EQ_U64(partitions[0], 4);
+    sending.producer->linger = 0; /* says nothing */
+    EXPECT_STATUS(append_number(sending.producer, 5, 2), STATUS_OK);
+    EXPECT_EQ_U64(ready_at(&sending, 1000, 500, partitions, &next_check_ns), 1);
+    EXPECT_EQ_U64(ready_at(&sending, 1500, 500, partitions, &next_check_ns), 3);
+    sending_ended(&sending);
+}
+
 TEST(a_full_batch_is_ready_before_it_has_lingered)
 {
     struct sending sending = sending_begun();
