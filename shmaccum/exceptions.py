@@ -31,6 +31,14 @@
     ├── NotSenderError                   this needs the sender role
     ├── BatchInUseError (BufferError)
     ├── BatchCompletedError
+    ├── LogError
+    │   ├── NotALogError                 the directory is something else
+    │   ├── LogBusyError                 another living process writes it
+    │   ├── LogForbiddenError (PermissionError)
+    │   ├── LogPartitionNotFoundError (LookupError)
+    │   ├── OffsetOutOfRangeError (LookupError)
+    │   ├── CorruptLogError              with the segment and the position
+    │   └── CodecMissingError            no decompressor is installed for a batch
     └── DeliveryError                    what became of a record
         ├── DeliveryTimeoutError (TimeoutError)
         ├── DeliveryFailedError
@@ -154,6 +162,57 @@ class BatchInUseError(ShmaccumError, BufferError):
 
 class BatchCompletedError(ShmaccumError):
     """The batch was ended already; its bytes belong to somebody else now."""
+
+
+class LogError(ShmaccumError):
+    """Something is wrong with a log directory."""
+
+
+class NotALogError(LogError):
+    """The directory holds something else than a segment log of ours: name a new or an empty one."""
+
+
+class LogBusyError(LogError):
+    """Another living process writes this log directory; there is one writer at a time."""
+
+
+class LogForbiddenError(LogError, PermissionError):
+    """This user may not write, or not read, the log directory."""
+
+
+class LogPartitionNotFoundError(LogError, LookupError):
+    """The log directory has no such topic or partition."""
+
+
+class OffsetOutOfRangeError(LogError, LookupError):
+    """The offset was retained away already, or was not given out yet (Kafka: ``OffsetOutOfRangeException``)."""
+
+
+class CorruptLogError(LogError):
+    """Bytes of a segment are damaged.
+
+    Attributes:
+        segment: path of the ``.log`` file.
+        position: where in it the damage begins, in bytes.
+        resume_position: where whole batches go on after it; the file's size when none does.
+    """
+
+    def __init__(self, segment: str, position: int, resume_position: int, problem: str) -> None:
+        super().__init__(segment, position, resume_position, problem)
+        self.segment = segment
+        self.position = position
+        self.resume_position = resume_position
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return (
+            f"{self.segment} is damaged from position {self.position} to {self.resume_position}: {self.problem}. "
+            'Read it with on_corrupt="skip" to go on behind the damage.'
+        )
+
+
+class CodecMissingError(LogError):
+    """A batch is compressed, and no package that can decompress it is installed."""
 
 
 class DeliveryError(ShmaccumError):

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The 61 bytes in front of every record batch (native/format/record_batch.h has the picture), as the log sees them."""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+Source = bytes | bytearray | memoryview | mmap.mmap
+
+HEADER = struct.Struct(">qiiBIhiqqqhii")
+HEADER_SIZE = HEADER.size
+assert HEADER_SIZE == 61
+
+PREFIX = struct.Struct(">qii")
+"""Base offset, batch length, partition leader epoch: what a log gives a batch, and what its CRC does not cover."""
+PREFIX_SIZE = PREFIX.size
+UNCOUNTED_SIZE = 12
+"""Bytes in front of what the batch length counts."""
+CRC_START = 21
+MAGIC = 2
+MAGIC_POSITION = 16
+
+CODEC_MASK = 0x07
+LOG_APPEND_TIME = 0x08
+TRANSACTIONAL = 0x10
+CONTROL = 0x20
+
+
+class BatchHeader(NamedTuple):
+    """Every field, in the order of the bytes."""
+
+    base_offset: int
+    batch_length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp_ms: int
+    max_timestamp_ms: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole batch."""
+        return self.batch_length + UNCOUNTED_SIZE
+
+    @property
+    def last_offset(self) -> int:
+        """The offset of the last record."""
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        """The offset after the last record."""
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def problem(self) -> str | None:
+        """Why this is no header of a record batch; None when it may be one (its CRC is not looked at)."""
+        if self.magic != MAGIC:
+            return f"magic is {self.magic}, not {MAGIC}"
+        if self.batch_length < HEADER_SIZE - UNCOUNTED_SIZE:
+            return f"a batch length of {self.batch_length} is too small"
+        if self.base_offset < 0 or self.last_offset_delta < 0 or self.record_count < 0:
+            return (
+                f"base offset {self.base_offset}, last offset delta {self.last_offset_delta} "
+                f"and {self.record_count} records contradict each other"
+            )
+        return None
+
+
+def read_header(source: Source, position: int = 0) -> BatchHeader:
+    """The header at this position; the caller knows that 61 bytes are there."""
+    return BatchHeader._make(HEADER.unpack_from(source, position))
+
+
+def crc_problem(header: BatchHeader, batch: memoryview) -> str | None:
+    """Why the bytes of a whole batch do not have the CRC its header tells; None when they do."""
+    found = crc32c(batch[CRC_START:])
+    return None if found == header.crc else f"the CRC is {header.crc:08x}, the batch's bytes give {found:08x}"

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What lies where in a log directory, and how it is called: Kafka's names (LogFileUtils, UnifiedLog).
+
+::
+
+    DIRECTORY/
+      .lock                                   the writer's lock, and who it is
+      meta.properties                         uuid of the directory
+      producer-ids                            the next producer id to give out
+      recovery-point-offset-checkpoint        below these offsets everything was synced
+      flights-0/                              topic "flights", partition 0
+        00000000000000000000.log              a segment: record batches, as on the wire, from this base offset on
+        00000000000000000000.index            offset -> position, one entry about every 4 KiB
+        00000000000000000000.timeindex        timestamp -> offset
+        00000000000000004711.log              the active segment
+        00000000000000004711.index
+        00000000000000004711.timeindex
+        00000000000000004711.snapshot         the producers' last sequences, below this offset
+        leader-epoch-checkpoint
+        partition.metadata
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from shmaccum.exceptions import InvalidArgumentError
+
+LOG = ".log"
+OFFSET_INDEX = ".index"
+TIME_INDEX = ".timeindex"
+SNAPSHOT = ".snapshot"
+DELETED = ".deleted"
+TEMPORARY = ".tmp"
+OF_A_SEGMENT = (LOG, OFFSET_INDEX, TIME_INDEX)
+
+LOCK_FILE = ".lock"
+META_FILE = "meta.properties"
+PRODUCER_IDS_FILE = "producer-ids"
+RECOVERY_POINTS_FILE = "recovery-point-offset-checkpoint"
+LEADER_EPOCHS_FILE = "leader-epoch-checkpoint"
+PARTITION_METADATA_FILE = "partition.metadata"
+
+OFFSET_DIGITS = 20
+TOPIC_SIZE_MAX = 249
+TOPIC = re.compile(r"[a-zA-Z0-9._-]+")
+PARTITION_FOLDER = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>0|[1-9][0-9]{0,9})")
+OFFSET_FILE = re.compile(r"[0-9]{20}")
+
+
+class TopicPartition(NamedTuple):
+    """A topic's name and a partition's number."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+def check_topic(topic: str) -> None:
+    """Refuses what Kafka refuses as a topic's name: it becomes the name of a folder.
+
+    Raises:
+        InvalidArgumentError: too long, empty, or with other characters than ``[a-zA-Z0-9._-]``.
+    """
+    if not TOPIC.fullmatch(topic) or topic in {".", ".."} or len(topic) > TOPIC_SIZE_MAX:
+        raise InvalidArgumentError(
+            f"{topic!r} cannot be a topic of a segment log: use at most {TOPIC_SIZE_MAX} of a-z A-Z 0-9 . _ -"
+        )
+
+
+def parse_folder(name: str) -> TopicPartition | None:
+    """The partition a folder's name stands for; None for a name of something else."""
+    match = PARTITION_FOLDER.fullmatch(name)
+    return TopicPartition(match["topic"], int(match["partition"])) if match else None
+
+
+def offset_file(folder: str, offset: int, suffix: str) -> str:
+    """The path of a file that is named by an offset."""
+    return os.path.join(folder, f"{offset:0{OFFSET_DIGITS}d}{suffix}")
+
+
+def offsets_with(folder: str, suffix: str) -> list[int]:
+    """The offsets of all files of a folder with this suffix, ascending."""
+    return sorted(_offsets_with(folder, suffix))
+
+
+def _offsets_with(folder: str, suffix: str) -> Iterator[int]:
+    for name in os.listdir(folder):
+        stem, dot, found = name.partition(".")
+        if dot + found == suffix and OFFSET_FILE.fullmatch(stem):
+            yield int(stem)
+
+
+def partitions_of(directory: str) -> list[TopicPartition]:
+    """Every partition that has a folder, in order."""
+    with os.scandir(directory) as entries:
+        folders = [parse_folder(entry.name) for entry in entries if entry.is_dir()]
+    return sorted(folder for folder in folders if folder is not None)

@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a partition remembers of its producers, to take each batch once (Kafka's ProducerStateManager, KIP-98).
+
+The rules are a broker's. For each producer id the last five batches are known by their first and last sequence:
+
+* a batch with the sequences of one of them is a duplicate and is answered with the offset it got the first time;
+* an older producer epoch is refused (47), a newer one has to begin with sequence 0;
+* otherwise the first sequence must follow the last one, where 0 follows 2^31 - 1; else it is refused (45);
+* of a producer id never seen here any first sequence is taken.
+
+On disk (``.snapshot``, big-endian), the state below the offset that names the file:
+
+::
+
+    | version i16 = 1 | crc u32 of all after it | count i32 | rows |
+    row: producer id i64, epoch i16, last sequence i32, last offset i64, last offset delta i32, timestamp i64,
+         coordinator epoch i32 = -1, first offset of a transaction i64 = -1                        46 bytes
+
+Kafka keeps one row for each producer and so recognises only its last batch after a restart. Here each remembered batch
+has its row, oldest first: Kafka's reader keeps the last of them, and batches that were in flight when a sender died are
+recognised all. A snapshot that is damaged or missing is no loss: the state is rebuilt from batch headers.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from typing import NamedTuple, Protocol
+
+from crc32c import crc32c
+
+KEPT_COUNT = 5
+SEQUENCE_MASK = 0x7FFF_FFFF
+
+SNAPSHOT_VERSION = 1
+_HEAD = struct.Struct(">hIi")
+_CRC_START = 6
+_ROW = struct.Struct(">qhiqiqiq")
+
+
+class BrokerError(enum.IntEnum):
+    """Kafka's error codes, those a log answers with."""
+
+    CORRUPT_MESSAGE = 2
+    UNKNOWN_TOPIC_OR_PARTITION = 3
+    MESSAGE_TOO_LARGE = 10
+    INVALID_TOPIC_EXCEPTION = 17
+    RECORD_LIST_TOO_LARGE = 18
+    OUT_OF_ORDER_SEQUENCE_NUMBER = 45
+    INVALID_PRODUCER_EPOCH = 47
+    KAFKA_STORAGE_ERROR = 56
+
+
+class Refusal(NamedTuple):
+    """Why a batch was not appended: a code for programs, a sentence for people."""
+
+    error_code: BrokerError
+    message: str
+
+    @property
+    def is_retriable(self) -> bool:
+        """True when the same batch may be taken later."""
+        return self.error_code == BrokerError.KAFKA_STORAGE_ERROR
+
+
+class Appendable(Protocol):
+    """A record batch that can be appended: the sender's WireBatch, and a LogBatch that was read from another log."""
+
+    @property
+    def buffers(self) -> tuple[memoryview, ...]:
+        """The wire bytes; the first has at least the whole header."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of all buffers together."""
+
+    @property
+    def record_count(self) -> int:
+        """At least 1; it is also how many offsets the batch takes."""
+
+    @property
+    def producer_id(self) -> int:
+        """-1: not idempotent."""
+
+    @property
+    def producer_epoch(self) -> int:
+        """Of the producer id."""
+
+    @property
+    def base_sequence(self) -> int:
+        """Of the first record."""
+
+    @property
+    def max_timestamp_ms(self) -> int:
+        """Of the youngest record."""
+
+
+class KnownBatch(NamedTuple):
+    """A batch of a producer that is in the log."""
+
+    epoch: int
+    first_sequence: int
+    last_sequence: int
+    base_offset: int
+    last_offset: int
+    timestamp_ms: int
+
+
+class ProducerState:
+    """The producers of one partition."""
+
+    def __init__(self) -> None:
+        self._producers: dict[int, list[KnownBatch]] = {}
+        self._touched: set[int] = set()
+
+    def admit(self, batch: Appendable, offset: int) -> int | Refusal | None:
+        """Decides about a batch that would get this base offset, and remembers it when it is to be written.
+
+        Returns:
+            None: write it. A number: the base offset it has already. A refusal.
+        """
+        producer_id = batch.producer_id
+        if producer_id < 0:
+            return None
+        epoch, first, count = batch.producer_epoch, batch.base_sequence, batch.record_count
+        known = self._producers.get(producer_id)
+        if known is None:
+            known = self._producers[producer_id] = []
+        else:
+            last = known[-1]
+            if epoch != last.epoch or first != (last.last_sequence + 1) & SEQUENCE_MASK:
+                answer = _judge(producer_id, known, epoch, first, count)
+                if answer is not None:
+                    return answer
+        self._touched.add(producer_id)
+        known.append(
+            KnownBatch(epoch, first, (first + count - 1) & SEQUENCE_MASK, offset, offset + count - 1, batch.max_timestamp_ms)
+        )
+        return None
+
+    def settle(self) -> None:
+        """What was admitted is written: forgets what is older than the last five."""
+        for producer_id in self._touched:
+            del self._producers[producer_id][:-KEPT_COUNT]
+        self._touched.clear()
+
+    def cut(self, log_end_offset: int) -> None:
+        """What was admitted from this offset on was not written after all."""
+        for producer_id in self._touched:
+            known = self._producers[producer_id]
+            while known and known[-1].base_offset >= log_end_offset:
+                known.pop()
+            if not known:
+                del self._producers[producer_id]
+        self._touched.intersection_update(self._producers)
+        self.settle()
+
+    def replay(self, producer_id: int, batch: KnownBatch) -> None:
+        """Remembers a batch that was found in the log, whatever came before it."""
+        known = self._producers.setdefault(producer_id, [])
+        known.append(batch)
+        del known[:-KEPT_COUNT]
+
+    def forget_before(self, log_start_offset: int) -> None:
+        """Forgets producers none of whose batches are left in the log."""
+        gone = [key for key, known in self._producers.items() if known[-1].last_offset < log_start_offset]
+        for producer_id in gone:
+            del self._producers[producer_id]
+
+    def producer_ids(self) -> list[int]:
+        """Everybody who is remembered."""
+        return list(self._producers)
+
+    def batches_of(self, producer_id: int) -> list[KnownBatch]:
+        """What is remembered of one producer, oldest first."""
+        return list(self._producers.get(producer_id, ()))
+
+    # --- snapshot
+
+    def snapshot(self) -> bytes:
+        """The state as Kafka writes it."""
+        rows = [_row(producer_id, batch) for producer_id, known in self._producers.items() for batch in known]
+        body = struct.pack(">i", len(rows)) + b"".join(rows)
+        return _HEAD.pack(SNAPSHOT_VERSION, crc32c(body), len(rows)) + b"".join(rows)
+
+    @classmethod
+    def from_snapshot(cls, content: bytes) -> ProducerState | None:
+        """The state a snapshot tells; None when it is damaged."""
+        if len(content) < _HEAD.size:
+            return None
+        version, crc, count = _HEAD.unpack_from(content)
+        is_whole = len(content) == _HEAD.size + count * _ROW.size and crc32c(content[_CRC_START:]) == crc
+        if version != SNAPSHOT_VERSION or not is_whole:
+            return None
+        state = cls()
+        for producer_id, epoch, last_sequence, last_offset, delta, timestamp, *_ in _ROW.iter_unpack(content[_HEAD.size :]):
+            first_sequence = (last_sequence - delta) & SEQUENCE_MASK
+            known = KnownBatch(epoch, first_sequence, last_sequence, last_offset - delta, last_offset, timestamp)
+            state.replay(producer_id, known)
+        return state
+
+
+def _judge(producer_id: int, known: list[KnownBatch], epoch: int, first: int, count: int) -> int | Refusal | None:
+    """The batch does not simply follow the last one: a duplicate, a new epoch, or wrong."""
+    last = known[-1]
+    if epoch == last.epoch:
+        last_sequence = (first + count - 1) & SEQUENCE_MASK
+        for batch in reversed(known[-KEPT_COUNT:]):
+            if batch.epoch == epoch and batch.first_sequence == first and batch.last_sequence == last_sequence:
+                return batch.base_offset
+        expected = (last.last_sequence + 1) & SEQUENCE_MASK
+    elif epoch < last.epoch:
+        return Refusal(
+            BrokerError.INVALID_PRODUCER_EPOCH,
+            f"producer {producer_id} has epoch {last.epoch} by now, a batch of epoch {epoch} came: "
+            "the sender that sent it was replaced",
+        )
+    elif first == 0:
+        return None
+    else:
+        expected = 0
+    return Refusal(
+        BrokerError.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        f"producer {producer_id} (epoch {epoch}) sent sequence {first} where {expected} was to come: "
+        "batches in between are missing",
+    )
+
+
+def _row(producer_id: int, batch: KnownBatch) -> bytes:
+    delta = batch.last_offset - batch.base_offset
+    return _ROW.pack(
+        producer_id, batch.epoch, batch.last_sequence, batch.last_offset, delta, batch.timestamp_ms, -1, -1
+    )

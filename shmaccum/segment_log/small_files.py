@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The small files of a log directory: text in Kafka's formats, replaced as a whole.
+
+Replacing: write the new content beside the file, (sync it,) rename it over the old one, (sync the folder.) A death
+anywhere leaves the old content or the new one, and perhaps a ``.tmp`` file that the next writer removes; with the two
+syncs that holds for a crash of the host too.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import os
+from collections.abc import Iterator, Mapping
+
+from shmaccum.exceptions import NotALogError
+from shmaccum.segment_log.file_names import LEADER_EPOCHS_FILE, PARTITION_METADATA_FILE, TEMPORARY, TopicPartition
+
+UUID_SIZE = 16
+CHECKPOINT_VERSION = "0"
+LEADER_EPOCH = 0
+"""Of every batch: nobody else leads a log on one host's disk."""
+
+
+def sync_folder(path: str) -> None:
+    """Makes the names in a folder survive a crash of the host."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def replace_file(path: str, content: bytes) -> None:
+    """Gives a file new content, all or nothing for every other process; for a file that is checked when it is read.
+
+    Raises:
+        OSError: the old content is still there.
+    """
+    with _replacing(path) as descriptor:
+        write_all(descriptor, content)
+
+
+def replace_file_synced(path: str, content: bytes) -> None:
+    """Gives a file new content, all or nothing also after a crash of the host.
+
+    Raises:
+        OSError: the old content is still there, or (syncing the folder failed) either.
+    """
+    with _replacing(path) as descriptor:
+        write_all(descriptor, content)
+        os.fsync(descriptor)
+    sync_folder(os.path.dirname(path))
+
+
+@contextlib.contextmanager
+def _replacing(path: str) -> Iterator[int]:
+    temporary = path + TEMPORARY
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    try:
+        yield descriptor
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+    finally:
+        os.close(descriptor)
+
+
+def write_all(descriptor: int, content: bytes) -> None:
+    """Writes to the end of a file, however often the system writes only a part."""
+    rest = memoryview(content)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+
+
+def read_properties(path: str) -> dict[str, str]:
+    """A Java properties file as Kafka writes it: comments, and one ``key=value`` a line."""
+    with open(path, encoding="utf-8", errors="replace") as file:
+        pairs = [line.strip().partition("=") for line in file if "=" in line and not line.startswith("#")]
+    return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def properties(values: Mapping[str, str]) -> bytes:
+    """The text of such a file."""
+    return "".join(f"{key}={value}\n" for key, value in values.items()).encode()
+
+
+def uuid_text(value: bytes) -> str:
+    """16 bytes as Kafka writes a uuid: base64 for URLs, without padding."""
+    return base64.urlsafe_b64encode(value).decode().rstrip("=")
+
+
+def parse_uuid(text: str) -> bytes:
+    """The 16 bytes of Kafka's text of a uuid.
+
+    Raises:
+        NotALogError: it is none.
+    """
+    try:
+        value = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    except ValueError:
+        value = b""
+    if len(value) != UUID_SIZE:
+        raise NotALogError(f"{text!r} is no uuid as Kafka writes them")
+    return value
+
+
+def offsets_checkpoint(offsets: Mapping[TopicPartition, int]) -> bytes:
+    """Kafka's OffsetCheckpointFile: version, count, then ``topic partition offset`` a line."""
+    lines = [CHECKPOINT_VERSION, str(len(offsets))]
+    lines += [f"{place.topic} {place.partition} {offset}" for place, offset in sorted(offsets.items())]
+    return "".join(line + "\n" for line in lines).encode()
+
+
+def read_offsets_checkpoint(path: str) -> dict[TopicPartition, int]:
+    """What `offsets_checkpoint` wrote; a missing or damaged file knows nothing, which costs time and no data."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            version, count, *lines = file.read().splitlines()
+        rows = [line.split() for line in lines]
+        offsets = {TopicPartition(topic, int(partition)): int(offset) for topic, partition, offset in rows}
+    except (FileNotFoundError, ValueError):
+        return {}
+    return offsets if version == CHECKPOINT_VERSION and int(count) == len(offsets) else {}
+
+
+def make_partition_files(folder: str, topic_id: bytes) -> None:
+    """The two small files Kafka keeps in each partition's folder, unless they are there; we never read them."""
+    epochs, metadata = os.path.join(folder, LEADER_EPOCHS_FILE), os.path.join(folder, PARTITION_METADATA_FILE)
+    if not os.path.exists(epochs):
+        replace_file(epochs, f"{CHECKPOINT_VERSION}\n1\n{LEADER_EPOCH} 0\n".encode())
+    if not os.path.exists(metadata):
+        replace_file(metadata, f"version: 0\ntopic_id: {uuid_text(topic_id)}\n".encode())
