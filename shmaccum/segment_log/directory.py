@@ -1,0 +1,341 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A log directory as its one writer has it open: the partitions, producer ids, and what has to be done now and then.
+
+``meta.properties`` says that the directory is ours, and its uuid. Kafka's brokers have a file of that name too, with
+other keys: their directories are refused here, and can be read by `LogReader`.
+
+The number of a topic's partitions is that of its highest folder plus one. The highest is made first, so a death in
+between leaves a topic that has all of its partitions, some without a folder yet.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from types import TracebackType
+
+from shmaccum.config import LogSinkOptions
+from shmaccum.exceptions import InvalidArgumentError, LogError, LogForbiddenError, LogPartitionNotFoundError, NotALogError
+from shmaccum.segment_log.file_names import (
+    LOCK_FILE,
+    META_FILE,
+    PRODUCER_IDS_FILE,
+    RECOVERY_POINTS_FILE,
+    TEMPORARY,
+    TopicPartition,
+    check_topic,
+    partitions_of,
+)
+from shmaccum.segment_log.lock_file import LockFile
+from shmaccum.segment_log.partition_log import PartitionLog
+from shmaccum.segment_log.small_files import (
+    offsets_checkpoint,
+    parse_uuid,
+    properties,
+    read_offsets_checkpoint,
+    read_properties,
+    replace_file_synced,
+    uuid_text,
+)
+
+META_VERSION = "1"
+META_VERSION_KEY = "shmaccum.version"
+META_UUID_KEY = "directory.id"
+OF_A_NEW_DIRECTORY = {LOCK_FILE, META_FILE + TEMPORARY}
+
+OPEN_PARTITIONS_MAX = 256
+"""Three descriptors each; whichever was not used for longest is closed for another."""
+CHECKPOINT_INTERVAL_S = 60.0
+RETENTION_INTERVAL_S = 300.0
+
+
+class LogDirectory:
+    """The writer of a log directory. Not for several threads.
+
+    Attributes:
+        path: absolute.
+        uuid: 16 random bytes of its creation.
+        options: how it is written.
+        findings: what was found wrong and what was done about it, a sentence each; whoever reports them clears it.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        options: LogSinkOptions | None = None,
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Opens a log directory, or makes one of a new or empty directory, and takes the right to write it.
+
+        Everything that was open when the host crashed is recovered here; after the death of a process alone each
+        partition is when it is first used.
+
+        Raises:
+            LogBusyError: another living process writes it.
+            NotALogError: it holds other files, or the log of a Kafka broker, or is no directory.
+            LogForbiddenError: this user may not write it, or the file system is read-only.
+            OSError: no space, or an I/O error.
+        """
+        self.path = os.path.abspath(path)
+        self.options = options or LogSinkOptions()
+        self.findings: list[str] = []
+        self._clock = clock
+        self._partitions: dict[TopicPartition, PartitionLog] = {}
+        self._counts: dict[str, int] = {}
+        with _refusals(self.path):
+            os.makedirs(self.path, exist_ok=True)
+            _check_content(self.path)
+            self._lock = LockFile(os.path.join(self.path, LOCK_FILE))
+            try:
+                self._open()
+            except BaseException:
+                self._lock.release()
+                raise
+
+    def _open(self) -> None:
+        self.uuid = self._make_or_read_meta()
+        self._recovery_points = read_offsets_checkpoint(self._file(RECOVERY_POINTS_FILE))
+        for place in partitions_of(self.path):
+            self._counts[place.topic] = max(self._counts.get(place.topic, 0), place.partition + 1)
+        self._is_same_boot = self._lock.is_same_boot
+        if not self._is_same_boot:
+            for place in partitions_of(self.path):
+                self._open_partition(place)
+            self._is_same_boot = True
+        self._lock.sign()
+        self._checkpoint_s = self._retention_s = self._sync_s = time.monotonic()
+
+    def _file(self, name: str) -> str:
+        return os.path.join(self.path, name)
+
+    def _make_or_read_meta(self) -> bytes:
+        path = self._file(META_FILE)
+        if not os.path.exists(path):
+            text = uuid_text(uuid.uuid4().bytes)
+            replace_file_synced(path, properties({META_VERSION_KEY: META_VERSION, META_UUID_KEY: text}))
+        return parse_uuid(read_properties(path).get(META_UUID_KEY, ""))
+
+    # --- topics and partitions
+
+    def topics(self) -> list[str]:
+        """Every topic, in order."""
+        return sorted(self._counts)
+
+    def partition_count(self, topic: str) -> int:
+        """How many partitions a topic has; 0: there is no such topic."""
+        return self._counts.get(topic, 0)
+
+    def create_topic(self, topic: str, partition_count: int | None = None) -> int:
+        """Makes a topic unless it is there; answers its number of partitions.
+
+        Args:
+            topic: its name.
+            partition_count: default: the option `partitions`. An existing topic keeps its own number.
+
+        Raises:
+            InvalidArgumentError: a name that cannot be a folder's, or no partition at all.
+            OSError: the folders could not be made.
+        """
+        if topic in self._counts:
+            return self._counts[topic]
+        check_topic(topic)
+        count = self.options.partitions if partition_count is None else partition_count
+        if count < 1:
+            raise InvalidArgumentError(f"a topic needs at least one partition, not {count}")
+        with _refusals(self.path):
+            for partition in reversed(range(count)):
+                os.makedirs(self._file(str(TopicPartition(topic, partition))), exist_ok=True)
+        self._counts[topic] = count
+        return count
+
+    def partition(self, topic: str, partition: int) -> PartitionLog:
+        """The writer of one partition; it is opened, and recovered, when it is used for the first time.
+
+        It may be closed when many others are used after it: ask for it again each time.
+
+        Raises:
+            LogPartitionNotFoundError: the topic has no such partition, or does not exist.
+            OSError: it could not be opened.
+        """
+        place = TopicPartition(topic, partition)
+        log = self._partitions.pop(place, None)
+        if log is None:
+            log = self._open_partition(place)
+        self._partitions[place] = log  # the last one is the last used
+        return log
+
+    def _open_partition(self, place: TopicPartition) -> PartitionLog:
+        if not 0 <= place.partition < self.partition_count(place.topic):
+            raise LogPartitionNotFoundError(
+                f"{self.path} has no partition {place.partition} of topic {place.topic!r}, "
+                f"which has {self.partition_count(place.topic)}"
+            )
+        while len(self._partitions) >= OPEN_PARTITIONS_MAX:
+            self._close_partition(next(iter(self._partitions)))
+        with _refusals(self.path):
+            log = PartitionLog(
+                self._file(str(place)),
+                place,
+                self.options,
+                topic_id=uuid.uuid5(uuid.UUID(bytes=self.uuid), place.topic).bytes,
+                recovery_point=self._recovery_points.get(place, 0),
+                is_same_boot=self._is_same_boot,
+                clock=self._clock,
+            )
+        self.findings += log.findings
+        log.findings = self.findings
+        self._partitions[place] = log
+        return log
+
+    def _close_partition(self, place: TopicPartition) -> None:
+        log = self._partitions.pop(place)
+        try:
+            log.close()
+        finally:
+            self._recovery_points[place] = log.recovery_point
+
+    # --- producer ids
+
+    def new_producer_id(self) -> int:
+        """A producer id nobody was given before; it is on disk before it is told.
+
+        Raises:
+            OSError: it could not be written; no id was given.
+        """
+        path = self._file(PRODUCER_IDS_FILE)
+        try:
+            with open(path, encoding="ascii") as file:
+                next_id = int(file.read())
+        except FileNotFoundError:
+            next_id = 0
+        except ValueError:
+            raise LogError(f"{path} does not hold a number: write one there that is above every producer id used") from None
+        replace_file_synced(path, f"{next_id + 1}\n".encode())
+        return next_id
+
+    # --- now and then
+
+    def maintain(self) -> None:
+        """Does what is due: syncs by interval, retains, writes recovery points down. Call it often; it is cheap.
+
+        Raises:
+            OSError: something could not be done; it is due again at the next call.
+        """
+        now_s = time.monotonic()
+        interval_ms = self.options.sync_interval_ms
+        if interval_ms is not None and now_s - self._sync_s >= interval_ms / 1000:
+            self.sync()
+            self._sync_s = now_s
+        if now_s - self._retention_s >= RETENTION_INTERVAL_S:
+            self.retain()
+            self._retention_s = now_s
+        if now_s - self._checkpoint_s >= CHECKPOINT_INTERVAL_S:
+            self.checkpoint()
+            self._checkpoint_s = now_s
+
+    def sync(self) -> None:
+        """Forces everything that was appended to disk.
+
+        Raises:
+            OSError: of the first partition that failed; the others were tried too.
+        """
+        with contextlib.ExitStack() as all_of_them:
+            for log in self._partitions.values():
+                if log.log_end_offset > log.recovery_point:
+                    all_of_them.callback(log.sync)
+
+    def retain(self) -> int:
+        """Deletes old segments of every partition; answers how many. The options say what is old."""
+        if self.options.retention_ms < 0 and self.options.retention_bytes < 0:
+            return 0
+        places = [TopicPartition(topic, number) for topic, count in self._counts.items() for number in range(count)]
+        return sum(self.partition(*place).retain() for place in places)
+
+    def checkpoint(self) -> None:
+        """Writes down what was synced, so that it is trusted after a crash of the host.
+
+        Raises:
+            OSError: the former points are still there.
+        """
+        points = {**self._recovery_points, **{place: log.recovery_point for place, log in self._partitions.items()}}
+        points = {place: offset for place, offset in points.items() if offset > 0}
+        if points != self._written_points():
+            replace_file_synced(self._file(RECOVERY_POINTS_FILE), offsets_checkpoint(points))
+
+    def _written_points(self) -> dict[TopicPartition, int]:
+        return read_offsets_checkpoint(self._file(RECOVERY_POINTS_FILE))
+
+    # --- close
+
+    @property
+    def closed(self) -> bool:
+        """True after close(), and in a forked child."""
+        return not self._lock.is_held
+
+    def close(self) -> None:
+        """Closes every partition and gives the right to write back. Doing it twice does nothing.
+
+        Raises:
+            OSError: the last sync failed; everything is closed all the same.
+        """
+        if self.closed:
+            return
+        with contextlib.ExitStack() as all_of_them:
+            all_of_them.callback(self._lock.release)
+            all_of_them.callback(self.checkpoint)
+            for place in list(self._partitions):
+                all_of_them.callback(self._close_partition, place)
+
+    def abandon(self) -> None:
+        """Lets go of everything and does nothing else, as a death would."""
+        for log in self._partitions.values():
+            log.abandon()
+        self._partitions.clear()
+        self._lock.release()
+
+    def __enter__(self) -> LogDirectory:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<LogDirectory {self.path!r}, {len(self._counts)} topics{', closed' if self.closed else ''}>"
+
+
+@contextlib.contextmanager
+def _refusals(path: str) -> Iterator[None]:
+    """Turns what the system refuses into sentences; other OSErrors stay what they are."""
+    try:
+        yield
+    except (FileExistsError, NotADirectoryError):
+        raise NotALogError(f"{path}, or something it needs in there, is no directory: name another one") from None
+    except PermissionError as error:
+        raise LogForbiddenError(f"user {os.geteuid()} may not write {error.filename or path}") from None
+    except OSError as error:
+        if error.errno != errno.EROFS:
+            raise
+        raise LogForbiddenError(f"{path} lies on a read-only file system") from None
+
+
+def _check_content(path: str) -> None:
+    """Refuses a directory that was not made by us and is not empty."""
+    names = set(os.listdir(path))
+    if META_FILE in names:
+        meta = read_properties(os.path.join(path, META_FILE))
+        if META_VERSION_KEY not in meta:
+            raise NotALogError(f"{path} is the log directory of a Kafka broker: it can be read, not written")
+        if meta[META_VERSION_KEY] != META_VERSION:
+            raise NotALogError(
+                f"{path} was made by another version ({META_VERSION_KEY}={meta[META_VERSION_KEY]}, this one writes "
+                f"{META_VERSION}): name another directory, or go on with that version"
+            )
+    elif strangers := sorted(names - OF_A_NEW_DIRECTORY):
+        raise NotALogError(f"{path} holds other files ({', '.join(strangers[:3])}): name a new or an empty directory")

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The right to write a log directory: an OFD lock on ``.lock``, where Kafka's broker keeps its own.
+
+The kernel frees it when its holder dies, in whatever way. A forked child would share it, so a child closes it at once.
+The file also tells who the holder is, for messages, and under which boot of the kernel it wrote, for recovery.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import struct
+import weakref
+
+from shmaccum.exceptions import LogBusyError
+from shmaccum.segment_log.small_files import properties, read_properties, write_all
+
+FLOCK = struct.Struct("hhqqi4x")
+BOOT_ID_FILE = "/proc/sys/kernel/random/boot_id"
+
+_held: weakref.WeakSet[LockFile] = weakref.WeakSet()
+
+
+def boot_id() -> str:
+    """The name of this run of the kernel."""
+    with open(BOOT_ID_FILE, encoding="ascii") as file:
+        return file.read().strip()
+
+
+class LockFile:
+    """A lock that is held.
+
+    Attributes:
+        is_same_boot: who held it last wrote under the kernel that runs now.
+    """
+
+    def __init__(self, path: str) -> None:
+        """Takes the lock, or says who has it.
+
+        Raises:
+            LogBusyError: another living process holds it.
+            OSError: the file cannot be opened for writing.
+        """
+        self.path = path
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        try:
+            self._lock()
+            self.is_same_boot = read_properties(path).get("boot.id") == boot_id()
+        except BaseException:
+            os.close(self._descriptor)
+            raise
+        _held.add(self)
+
+    def _lock(self) -> None:
+        try:
+            fcntl.fcntl(self._descriptor, fcntl.F_OFD_SETLK, FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+        except (BlockingIOError, PermissionError):
+            pid = read_properties(self.path).get("pid", "unknown")
+            raise LogBusyError(
+                f"{os.path.dirname(self.path)} is written by another process (pid {pid}): a segment log has one "
+                "writer at a time; stop that one, or name another directory"
+            ) from None
+
+    def sign(self) -> None:
+        """Writes who holds the lock, under which boot."""
+        os.ftruncate(self._descriptor, 0)
+        os.lseek(self._descriptor, 0, os.SEEK_SET)
+        write_all(self._descriptor, properties({"pid": str(os.getpid()), "boot.id": boot_id()}))
+
+    @property
+    def is_held(self) -> bool:
+        """False after release, and in a forked child."""
+        return self._descriptor >= 0
+
+    def release(self) -> None:
+        """Gives the lock back. Doing it twice does nothing."""
+        if self.is_held:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+def _let_go_in_child() -> None:
+    for lock in list(_held):
+        with contextlib.suppress(OSError):
+            lock.release()
+
+
+os.register_at_fork(after_in_child=_let_go_in_child)

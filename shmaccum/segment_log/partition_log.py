@@ -1,0 +1,395 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One partition's log as its writer has it open (Kafka's UnifiedLog).
+
+::
+
+    segments      | 0 ......... | 4711 ...... | 9022 ...     |
+                  ^ log start offset          ^ active        ^ log end offset = next to be given
+
+Procedure of an append: each batch is admitted by the producers' state, which knows duplicates; those admitted are a
+*run*: consecutive offsets, one pwritev into the active segment. A run ends before the segment is full, then the log
+rolls. What a run did not get into the file (disk full, I/O error) is taken back from the producers' state and answered
+as a storage error, which may be tried again; what got there whole stays and is acknowledged.
+
+Procedure of a roll: finish the time index; snapshot the producers' state at the new base offset; sync, when there is a
+policy; make the three new files. A death in between leaves an old segment that is appended to further, or an empty new
+one; both are what recovery expects.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import time
+from collections.abc import Callable, Sequence
+
+from shmaccum.config import LogSinkOptions
+from shmaccum.segment_log.batch_header import PREFIX, PREFIX_SIZE, UNCOUNTED_SIZE
+from shmaccum.segment_log.file_names import (
+    LOG,
+    OF_A_SEGMENT,
+    SNAPSHOT,
+    TIME_INDEX,
+    TopicPartition,
+    offset_file,
+    offsets_with,
+)
+from shmaccum.segment_log.index_file import TIME_ENTRY, load_entries
+from shmaccum.segment_log.producer_state import Appendable, BrokerError, Refusal
+from shmaccum.segment_log.recovery import Recovery, last_timestamp
+from shmaccum.segment_log.segment import IOV_MAX, Segment, Written
+from shmaccum.segment_log.small_files import LEADER_EPOCH, make_partition_files, replace_file, sync_folder
+from shmaccum.segment_log.walk import RELATIVE_OFFSET_MAX
+
+Outcome = int | Refusal
+"""What became of a batch: the base offset it got (now, or when it came first), or why it was not taken."""
+
+SNAPSHOT_INTERVAL = 64 << 20
+"""Bytes between two snapshots: what has to be read again when the writer dies."""
+LOOSE_SNAPSHOTS_KEPT = 2
+RUN_BUFFERS_MAX = IOV_MAX - 2
+TIMESTAMP_MAX = 2**63 - 1
+
+_pack_prefix = PREFIX.pack
+
+
+class Run:
+    """Batches that go to the file together."""
+
+    def __init__(self, size: int, offset: int) -> None:
+        self.start = self.end = size
+        self.offset = offset
+        self.buffers: list[bytes | memoryview] = []
+        self.batches: list[Written] = []
+        self.outcomes: list[Outcome] = []
+
+    def add(self, batch: Appendable) -> None:
+        """Gives the batch the next offset and the next position."""
+        size, offset = batch.size, self.offset
+        first, *others = batch.buffers
+        self.buffers.append(_pack_prefix(offset, size - UNCOUNTED_SIZE, LEADER_EPOCH))
+        self.buffers.append(first[PREFIX_SIZE:])
+        self.buffers += others
+        self.offset = offset + batch.record_count
+        self.batches.append(Written(self.end, size, self.offset - 1, batch.max_timestamp_ms))
+        self.outcomes.append(offset)
+        self.end += size
+
+    def whole_below(self, position: int) -> list[Written]:
+        """Those that are in the file, when it was written up to this position."""
+        return [batch for batch in self.batches if batch.position + batch.size <= position]
+
+
+class PartitionLog:
+    """The writer of one partition's folder; make one by `LogDirectory.partition`.
+
+    Attributes:
+        place: topic and partition.
+        folder: path of it.
+        log_end_offset: the next offset to be given.
+        segments: base offsets, the active segment's last.
+        findings: what was wrong at opening, or went wrong with an index since, a sentence each.
+        recovery_point: below this offset everything was synced.
+    """
+
+    def __init__(
+        self,
+        folder: str,
+        place: TopicPartition,
+        options: LogSinkOptions,
+        *,
+        topic_id: bytes = bytes(16),
+        recovery_point: int = 0,
+        is_same_boot: bool = False,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Recovers the folder and opens its active segment.
+
+        Raises:
+            OSError: the folder cannot be read or written.
+        """
+        self.place = place
+        self.folder = folder
+        self._options = options
+        self._clock = clock
+        os.makedirs(folder, exist_ok=True)
+        make_partition_files(folder, topic_id)
+        recovered = Recovery(
+            folder, options.index_interval_bytes, recovery_point, is_same_boot=is_same_boot
+        ).run()
+        self.segments = recovered.segments
+        self.producers = recovered.producers
+        self.log_end_offset = recovered.log_end_offset
+        self.findings = recovered.findings
+        self._active = recovered.active
+        self.recovery_point = min(recovery_point, self.log_end_offset)
+        self._snapshot_size = self._active.size
+        self._is_sync_broken = False
+        self.closed = False
+
+    # --- append
+
+    def append(self, batches: Sequence[Appendable]) -> list[Outcome]:
+        """Appends batches in their order, as many as possible by one system call.
+
+        Returns:
+            One outcome per batch. After a storage error (56) all batches behind it have that error too.
+        """
+        outcomes: list[Outcome] = []
+        while len(outcomes) < len(batches):
+            run = self._plan(batches, len(outcomes))
+            failure = self._write(run) if run.outcomes else self._make_room(batches[len(outcomes)])
+            outcomes += run.outcomes
+            if failure is not None:
+                outcomes += [failure] * (len(batches) - len(outcomes) if failure.is_retriable else 1)
+        if self._options.sync == "batch" and self.log_end_offset > self.recovery_point:
+            return self._synced(outcomes)
+        return outcomes
+
+    def _plan(self, batches: Sequence[Appendable], first: int) -> Run:
+        """The next run: as many batches from `first` on as fit the active segment and one system call."""
+        active = self._active
+        run = Run(active.size, self.log_end_offset)
+        admit = self.producers.admit
+        size_max = 0 if active.is_index_full else self._options.segment_bytes
+        offset_max = active.base_offset + RELATIVE_OFFSET_MAX
+        timestamp_max = self._timestamp_max(active.first_timestamp_ms)
+        for batch in itertools.islice(batches, first, None):
+            if (
+                run.end + batch.size > size_max
+                or batch.max_timestamp_ms > timestamp_max
+                or run.offset + batch.record_count - 1 > offset_max
+                or len(run.buffers) > RUN_BUFFERS_MAX
+            ):
+                break
+            known = admit(batch, run.offset)
+            if known is not None:
+                run.outcomes.append(known)
+                continue
+            if not run.end:
+                timestamp_max = self._timestamp_max(batch.max_timestamp_ms)
+            run.add(batch)
+        return run
+
+    def _timestamp_max(self, first_timestamp_ms: int | None) -> int:
+        """The youngest record that a segment takes whose first batch is this old."""
+        return TIMESTAMP_MAX if first_timestamp_ms is None else first_timestamp_ms + self._options.segment_ms
+
+    def _write(self, run: Run) -> Refusal | None:
+        """Puts a run into the file. On failure what is not there whole gets the failure as its outcome."""
+        if not run.batches:
+            return None
+        done, error = self._active.write(run.buffers, run.end - run.start)
+        written = run.batches if error is None else run.whole_below(run.start + done)
+        self._find(self._active.note(written), "no index entries were written, look-ups will take longer")
+        if written:
+            self.log_end_offset = written[-1].last_offset + 1
+        if error is not None:
+            return self._take_back(run, error)
+        self.producers.settle()
+        if self._active.size - self._snapshot_size > SNAPSHOT_INTERVAL:
+            self._take_snapshot()
+        return None
+
+    def _take_back(self, run: Run, error: OSError) -> Refusal:
+        """What was not written whole was not appended: neither for the producers' state nor for the file."""
+        self.producers.cut(self.log_end_offset)
+        with contextlib.suppress(OSError):  # the next write cuts before it writes
+            self._active.cut()
+        failure = self._storage_error("could not be appended to", error)
+        run.outcomes = [
+            failure if isinstance(outcome, int) and outcome >= self.log_end_offset else outcome
+            for outcome in run.outcomes
+        ]
+        return failure
+
+    def _storage_error(self, what: str, error: OSError) -> Refusal:
+        return Refusal(
+            BrokerError.KAFKA_STORAGE_ERROR,
+            f"{self._active.path} {what}: {os.strerror(error.errno or 0)}. Nothing is lost, it will be tried again",
+        )
+
+    def _find(self, error: OSError | None, consequence: str) -> None:
+        if error is not None:
+            self.findings.append(f"{self._active.path}: {os.strerror(error.errno or 0)}; {consequence}")
+
+    # --- roll
+
+    def _make_room(self, batch: Appendable) -> Refusal | None:
+        """Rolls for a batch that the active segment cannot take; refuses one that no segment can."""
+        if not self._active.size:
+            limit = self._options.segment_bytes
+            return Refusal(
+                BrokerError.MESSAGE_TOO_LARGE,
+                f"a batch of {batch.size} bytes does not fit a segment of {limit}: raise segment_bytes, "
+                "or send smaller batches",
+            )
+        try:
+            self.roll()
+        except OSError as error:
+            return self._storage_error("could not be followed by a new segment", error)
+        return None
+
+    def roll(self) -> None:
+        """Closes the active segment and opens the next; does nothing when the active one is empty.
+
+        Raises:
+            OSError: the active segment is still the active one.
+        """
+        old = self._active
+        if not old.size:
+            return
+        old.finish()
+        self._take_snapshot()
+        if self._options.sync != "none":
+            self.sync()
+            old.sync_indexes()
+        self._active = Segment(self.folder, self.log_end_offset, self._options.index_interval_bytes)
+        self.segments.append(self.log_end_offset)
+        self._snapshot_size = 0
+        old.close()
+        if self._options.sync != "none":
+            sync_folder(self.folder)
+
+    # --- snapshots
+
+    def _take_snapshot(self) -> None:
+        """Writes the producers' state down, so that less has to be read at the next opening."""
+        self._snapshot_size = self._active.size
+        try:
+            path = offset_file(self.folder, self.log_end_offset, SNAPSHOT)
+            replace_file(path, self.producers.snapshot())
+            self._remove_snapshots()
+        except OSError as error:
+            self._find(error, "no snapshot was written, the next opening will take longer")
+
+    def _remove_snapshots(self) -> None:
+        """Keeps those at a segment's base offset and the newest few others."""
+        loose = [offset for offset in offsets_with(self.folder, SNAPSHOT) if offset not in self.segments]
+        for offset in loose[:-LOOSE_SNAPSHOTS_KEPT]:
+            os.unlink(offset_file(self.folder, offset, SNAPSHOT))
+
+    # --- sync
+
+    def sync(self) -> None:
+        """Forces everything that was appended to disk, and moves the recovery point there.
+
+        Raises:
+            OSError: what is behind the recovery point may be lost in a crash of the host. Its bytes are written once
+                more before the next sync, because the kernel forgets that they are not on disk.
+        """
+        for base_offset, end_offset in itertools.pairwise(self.segments):
+            if end_offset > self.recovery_point:
+                sync_file(offset_file(self.folder, base_offset, LOG))
+        if self._is_sync_broken:
+            self._active.rewrite()
+        self._is_sync_broken = True
+        self._active.sync()
+        self._is_sync_broken = False
+        self.recovery_point = self.log_end_offset
+
+    def _synced(self, outcomes: list[Outcome]) -> list[Outcome]:
+        """With sync=batch no offset is told before its bytes are on disk, that of a duplicate neither."""
+        try:
+            self.sync()
+        except OSError as error:
+            failure = self._storage_error("could not be synced", error)
+            return [failure if isinstance(outcome, int) else outcome for outcome in outcomes]
+        return outcomes
+
+    # --- retain
+
+    def retain(self) -> int:
+        """Deletes what is older than retention_ms or beyond retention_bytes; answers how many segments that was.
+
+        Raises:
+            OSError: a segment could not be deleted; the younger ones are still there too.
+        """
+        count = 0
+        while self._is_expired(self.segments[0]):
+            if len(self.segments) == 1:
+                self.roll()
+            self._delete_oldest()
+            count += 1
+        if count:
+            self.producers.forget_before(self.segments[0])
+        return count
+
+    def _is_expired(self, base_offset: int) -> bool:
+        """True when the oldest segment has to go: too old, or the others alone are enough."""
+        if base_offset == self._active.base_offset and not self._active.size:
+            return False
+        oldest_ms = self._clock() * 1000 - self._options.retention_ms
+        if self._options.retention_ms >= 0 and self._youngest_ms(base_offset) < oldest_ms:
+            return True
+        if self._options.retention_bytes < 0 or base_offset == self._active.base_offset:
+            return False
+        others = sum(os.path.getsize(offset_file(self.folder, base, LOG)) for base in self.segments[1:])
+        return others >= self._options.retention_bytes
+
+    def _youngest_ms(self, base_offset: int) -> int:
+        """The largest timestamp of a segment; without timestamps, when it was last written to."""
+        if base_offset == self._active.base_offset:
+            youngest = self._active.indexer.max_timestamp_ms
+        else:
+            youngest = last_timestamp(load_entries(offset_file(self.folder, base_offset, TIME_INDEX), TIME_ENTRY))
+        if youngest >= 0:
+            return youngest
+        return int(os.path.getmtime(offset_file(self.folder, base_offset, LOG)) * 1000)
+
+    def _delete_oldest(self) -> None:
+        """The log first: what a death leaves of the others belongs to no segment, and recovery removes it."""
+        base_offset = self.segments[0]
+        os.unlink(offset_file(self.folder, base_offset, LOG))
+        del self.segments[0]
+        for suffix in OF_A_SEGMENT[1:]:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(offset_file(self.folder, base_offset, suffix))
+        for offset in offsets_with(self.folder, SNAPSHOT):
+            if offset < self.segments[0]:
+                os.unlink(offset_file(self.folder, offset, SNAPSHOT))
+
+    # --- close
+
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset that was not retained away."""
+        return self.segments[0]
+
+    @property
+    def size(self) -> int:
+        """Bytes of batches in all segments."""
+        finished = (os.path.getsize(offset_file(self.folder, base, LOG)) for base in self.segments[:-1])
+        return sum(finished) + self._active.size
+
+    def close(self) -> None:
+        """Leaves a snapshot at the log end, syncs when there is a policy, lets go of the files.
+
+        Raises:
+            OSError: syncing failed; the files are closed all the same.
+        """
+        if self.closed:
+            return
+        self.closed = True
+        try:
+            self._take_snapshot()
+            if self._options.sync != "none":
+                self.sync()
+        finally:
+            self._active.close()
+
+    def abandon(self) -> None:
+        """Lets go of the files and of nothing else, as a death would."""
+        if not self.closed:
+            self.closed = True
+            self._active.close()
+
+
+def sync_file(path: str) -> None:
+    """Forces a file that is not open to disk."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fdatasync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,348 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bringing one partition's folder back to its invariants before it is appended to (Kafka's LogLoader).
+
+What a death can leave, and what becomes of it:
+
+========================================  ==========================================================================
+found                                     done
+========================================  ==========================================================================
+``.tmp``, ``.deleted`` files              removed: nobody finished, or nobody wants them
+an index or snapshot without its ``.log``  removed: its segment was being retained, or made
+no ``.timeindex``, not the last entry     half-rolled: written anew
+a torn or wrong index                     written anew from the batches
+a torn tail of the last segment           cut to the last whole batch: it was never acknowledged
+damage, with whole batches behind it      left where it is, reported; the log goes on in a new segment
+a snapshot of more than the log has       removed: an older one or the log itself tells the state
+========================================  ==========================================================================
+
+How much is read: what was written by this boot of the kernel is in its page cache however its writer died, so batches
+below the newest snapshot are trusted and only what follows is checked. After a crash of the host only what was synced
+(the recovery point) is trusted. In both cases each segment's last indexed stretch is walked, so that damage done by
+hand at an end is found as well.
+
+Why it may be interrupted: every step computes from the files what they should be, and can be done twice.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from shmaccum.segment_log.file_names import (
+    DELETED,
+    LOG,
+    OF_A_SEGMENT,
+    OFFSET_INDEX,
+    SNAPSHOT,
+    TEMPORARY,
+    TIME_INDEX,
+    offset_file,
+    offsets_with,
+)
+from shmaccum.segment_log.index_file import (
+    NO_TIMESTAMP,
+    OFFSET_ENTRY,
+    TIME_ENTRY,
+    Entries,
+    IndexFile,
+    ascends,
+    last_position_for,
+    load_entries,
+)
+from shmaccum.segment_log.producer_state import KnownBatch, ProducerState
+from shmaccum.segment_log.segment import Indexer, Segment, Written
+from shmaccum.segment_log.walk import Damage, Found, batch_problem, map_file, walk
+from shmaccum.segment_log.batch_header import BatchHeader, read_header
+
+INDEXES = ((OFFSET_INDEX, OFFSET_ENTRY), (TIME_INDEX, TIME_ENTRY))
+
+
+@dataclass
+class Recovered:
+    """A partition that is ready to be appended to."""
+
+    segments: list[int]
+    """Base offsets, the active one last."""
+    active: Segment
+    producers: ProducerState
+    log_end_offset: int
+    findings: list[str] = field(default_factory=list)
+    """What was wrong and what was done about it, a sentence each."""
+
+
+@dataclass
+class Scan:
+    """What walking a segment from some batch to its end told."""
+
+    end: int
+    """Position behind the last whole batch."""
+    next_offset: int
+    batches: list[Written] = field(default_factory=list)
+    damages: list[Damage] = field(default_factory=list)
+    """With whole batches behind them."""
+    torn: Damage | None = None
+
+
+class Recovery:
+    """One recovery of one folder.
+
+    Args:
+        folder: the partition's.
+        index_interval: bytes between two index entries, for indexes that are written anew.
+        recovery_point: below this offset everything was synced.
+        is_same_boot: the last writer ran under the kernel that runs now.
+    """
+
+    def __init__(self, folder: str, index_interval: int, recovery_point: int, *, is_same_boot: bool) -> None:
+        self.folder = folder
+        self.index_interval = index_interval
+        self.findings: list[str] = []
+        self._remove_leftovers()
+        self.segments = offsets_with(folder, LOG)
+        snapshots = offsets_with(folder, SNAPSHOT)
+        self.trusted_offset = (snapshots[-1] if snapshots else 0) if is_same_boot else recovery_point
+
+    def run(self) -> Recovered:
+        """Does all of it."""
+        if not self.segments:
+            self.segments = [0]
+        for base_offset in self.segments[:-1]:
+            self._recover_finished(base_offset)
+        active, end_offset = self._recover_active(self.segments[-1])
+        producers = self._producers(end_offset)
+        producers.forget_before(self.segments[0])
+        return Recovered(self.segments, active, producers, end_offset, self.findings)
+
+    def _path(self, offset: int, suffix: str) -> str:
+        return offset_file(self.folder, offset, suffix)
+
+    # --- leftovers
+
+    def _remove_leftovers(self) -> None:
+        for name in os.listdir(self.folder):
+            if name.endswith((TEMPORARY, DELETED)):
+                os.unlink(os.path.join(self.folder, name))
+        segments = set(offsets_with(self.folder, LOG))
+        for suffix in OF_A_SEGMENT[1:]:
+            for offset in set(offsets_with(self.folder, suffix)) - segments:
+                os.unlink(self._path(offset, suffix))
+
+    # --- segments
+
+    def _recover_finished(self, base_offset: int) -> None:
+        """A segment that nobody will append to: its damage is reported, its indexes are made right."""
+        view = map_file(self._path(base_offset, LOG))
+        scan = self._scan(view, base_offset)
+        self._report(base_offset, scan.damages if scan.torn is None else [*scan.damages, scan.torn])
+
+    def _recover_active(self, base_offset: int) -> tuple[Segment, int]:
+        """The segment to append to, cut to its last whole batch, and the log end offset."""
+        path = self._path(base_offset, LOG)
+        view = map_file(path) if os.path.exists(path) else memoryview(b"")
+        scan = self._scan(view, base_offset)
+        segment = Segment(self.folder, base_offset, self.index_interval)
+        try:
+            if scan.torn is not None:
+                self._cut(segment, scan.torn, len(view))
+            self._resume(segment, scan, view)
+            if scan.damages:
+                self._report(base_offset, scan.damages)
+                return self._go_on_behind(segment, scan.next_offset), scan.next_offset
+        except BaseException:
+            segment.close()
+            raise
+        return segment, scan.next_offset
+
+    def _cut(self, segment: Segment, torn: Damage, size: int) -> None:
+        segment.size = torn.position
+        segment.cut()
+        self.findings.append(
+            f"{segment.path} ended in a torn batch ({torn.problem}): cut from {size} to {torn.position} bytes"
+        )
+
+    def _resume(self, segment: Segment, scan: Scan, view: memoryview) -> None:
+        """Gives an opened segment what its writer knew."""
+        segment.size = scan.end
+        if scan.end:
+            segment.first_timestamp_ms = read_header(view).max_timestamp_ms
+        segment.indexer = self._indexer(segment.base_offset, scan)
+
+    def _indexer(self, base_offset: int, scan: Scan) -> Indexer:
+        indexer = Indexer(base_offset, self.index_interval)
+        offset_entries = load_entries(self._path(base_offset, OFFSET_INDEX), OFFSET_ENTRY)
+        time_entries = load_entries(self._path(base_offset, TIME_INDEX), TIME_ENTRY)
+        indexer.entry_position = last_indexed_position(offset_entries)
+        if len(time_entries):
+            indexer.max_timestamp_ms = indexer.indexed_timestamp_ms = int(time_entries["timestamp_ms"][-1])
+            indexer.max_timestamp_offset = base_offset + int(time_entries["relative_offset"][-1])
+        for batch in scan.batches:
+            if batch.max_timestamp_ms > indexer.max_timestamp_ms:
+                indexer.max_timestamp_ms, indexer.max_timestamp_offset = batch.max_timestamp_ms, batch.last_offset
+        return indexer
+
+    def _go_on_behind(self, segment: Segment, next_offset: int) -> Segment:
+        segment.finish()
+        segment.close()
+        self.segments.append(next_offset)
+        return Segment(self.folder, next_offset, self.index_interval)
+
+    def _report(self, base_offset: int, damages: Sequence[Damage]) -> None:
+        for damage in damages:
+            self.findings.append(
+                f"{self._path(base_offset, LOG)} is damaged from position {damage.position} to "
+                f"{damage.resume_position} ({damage.problem}): left as it is, readers can skip it"
+            )
+
+    # --- scanning
+
+    def _scan(self, view: memoryview, base_offset: int) -> Scan:
+        """Walks what is not trusted, at least what follows the last index entry; leaves right indexes behind."""
+        index = load_entries(self._path(base_offset, OFFSET_INDEX), OFFSET_ENTRY)
+        start = self._start(view, base_offset, index)
+        if start is not None:
+            scan = scan_from(view, start, base_offset)
+            if self._are_indexes_right(base_offset, scan, index):
+                return scan
+        whole = scan_from(view, 0, base_offset)
+        self._write_indexes(base_offset, whole)
+        return whole
+
+    def _start(self, view: memoryview, base_offset: int, index: Entries) -> int | None:
+        """Where to begin: at a batch below which all is trusted. None: the index cannot tell."""
+        if not (ascends(index["relative_offset"]) and ascends(index["position"])):
+            return None
+        position = last_position_for(index, max(self.trusted_offset - base_offset, 0))
+        if position == 0:
+            return 0
+        is_sound = position < len(view) and batch_problem(view, position, base_offset, is_crc_checked=True) is None
+        return position if is_sound else None
+
+    def _are_indexes_right(self, base_offset: int, scan: Scan, index: Entries) -> bool:
+        """True when both indexes tell what the scanned batches are, and no entry of theirs is missing."""
+        return (
+            self._has_whole_entries(base_offset)
+            and self._is_offset_index_right(base_offset, scan, index)
+            and self._is_time_index_right(base_offset, scan, index)
+        )
+
+    def _has_whole_entries(self, base_offset: int) -> bool:
+        for suffix, entry in INDEXES:
+            path = self._path(base_offset, suffix)
+            if not os.path.exists(path) or os.path.getsize(path) % entry.itemsize:
+                return False
+        return True
+
+    def _is_offset_index_right(self, base_offset: int, scan: Scan, index: Entries) -> bool:
+        if not scan.batches:
+            return len(index) == 0
+        known = {batch.position: batch.last_offset - base_offset for batch in scan.batches}
+        first, last = scan.batches[0].position, scan.batches[-1].position
+        entries = index[index["position"] >= first].tolist()
+        is_each_right = all(known.get(position) == relative_offset for relative_offset, position in entries)
+        return is_each_right and last - last_indexed_position(index) <= self.index_interval
+
+    def _is_time_index_right(self, base_offset: int, scan: Scan, index: Entries) -> bool:
+        entries = load_entries(self._path(base_offset, TIME_INDEX), TIME_ENTRY)
+        if not ascends(entries["timestamp_ms"]) or not ascends(entries["relative_offset"]):
+            return False
+        known = {batch.last_offset - base_offset: batch.max_timestamp_ms for batch in scan.batches}
+        scanned = entries[entries["relative_offset"] >= min(known, default=0)].tolist()
+        is_each_right = all(known.get(relative_offset) == timestamp for timestamp, relative_offset in scanned)
+        return is_each_right and self._expected_timestamp(base_offset, scan, index) <= last_timestamp(entries)
+
+    def _expected_timestamp(self, base_offset: int, scan: Scan, index: Entries) -> int:
+        """The time index knows at least this one: the largest of all when finished, else up to the last index entry."""
+        is_finished = base_offset != self.segments[-1]
+        end = scan.end if is_finished else last_indexed_position(index)
+        indexed = (batch.max_timestamp_ms for batch in scan.batches if 0 < batch.position <= end or is_finished)
+        return max(indexed, default=NO_TIMESTAMP)
+
+    def _write_indexes(self, base_offset: int, scan: Scan) -> None:
+        indexer = Indexer(base_offset, self.index_interval)
+        offset_entries, time_entries = indexer.entries(scan.batches)
+        if base_offset != self.segments[-1] and indexer.is_time_index_behind:
+            time_entries += indexer.time_entry()
+        for (suffix, entry), entries in zip(INDEXES, (offset_entries, time_entries), strict=True):
+            self._write_index(self._path(base_offset, suffix), entry, entries)
+
+    def _write_index(self, path: str, entry: np.dtype[Any], entries: bytes) -> None:
+        was_there = os.path.exists(path)
+        index = IndexFile(path, entry)
+        try:
+            if index.size == len(entries) and load_entries(path, entry).tobytes() == entries:
+                return
+            index.replace(entries)
+        finally:
+            index.close()
+        self.findings.append(f"{path} {'was wrong' if was_there else 'was missing'}: written anew from the batches")
+
+    # --- producers
+
+    def _producers(self, end_offset: int) -> ProducerState:
+        """The state of the newest snapshot the log covers, and what the log has after it."""
+        state, offset = self._newest_state(end_offset)
+        for base_offset, next_base in zip(self.segments, [*self.segments[1:], end_offset + 1], strict=True):
+            if next_base > offset:
+                self._replay(state, base_offset, offset)
+        return state
+
+    def _newest_state(self, end_offset: int) -> tuple[ProducerState, int]:
+        for offset in reversed(offsets_with(self.folder, SNAPSHOT)):
+            path = self._path(offset, SNAPSHOT)
+            with open(path, "rb") as file:
+                state = ProducerState.from_snapshot(file.read()) if offset <= end_offset else None
+            if state is not None:
+                return state, offset
+            os.unlink(path)
+            self.findings.append(f"{path} was damaged or of more than the log has: removed")
+        return ProducerState(), self.segments[0]
+
+    def _replay(self, state: ProducerState, base_offset: int, offset: int) -> None:
+        view = map_file(self._path(base_offset, LOG))
+        index = load_entries(self._path(base_offset, OFFSET_INDEX), OFFSET_ENTRY)
+        position = last_position_for(index, max(offset - base_offset - 1, 0))
+        for found in walk(view, position, base_offset, is_crc_checked=False):
+            if isinstance(found, Found) and found.header.producer_id >= 0 and found.header.base_offset >= offset:
+                state.replay(found.header.producer_id, known_batch(found.header))
+
+
+def scan_from(view: memoryview, position: int, base_offset: int) -> Scan:
+    """Walks a segment to its end, looking at every byte."""
+    scan = Scan(position, base_offset)
+    for found in walk(view, position, base_offset, is_crc_checked=True):
+        if isinstance(found, Found):
+            position, header = found
+            scan.batches.append(Written(position, header.size, header.last_offset, header.max_timestamp_ms))
+            scan.end, scan.next_offset = position + header.size, header.next_offset
+        elif found.resume_position == len(view):
+            scan.torn = found
+        else:
+            scan.damages.append(found)
+    return scan
+
+
+def last_indexed_position(index: Entries) -> int:
+    """Where the batch of the last entry begins; 0 without entries."""
+    return int(index["position"][-1]) if len(index) else 0
+
+
+def last_timestamp(index: Entries) -> int:
+    """That of the last entry; NO_TIMESTAMP without entries."""
+    return int(index["timestamp_ms"][-1]) if len(index) else NO_TIMESTAMP
+
+
+def known_batch(header: BatchHeader) -> KnownBatch:
+    """What the producers' state remembers of a batch in the log."""
+    last_sequence = (header.base_sequence + header.last_offset_delta) & 0x7FFF_FFFF
+    return KnownBatch(
+        header.producer_epoch,
+        header.base_sequence,
+        last_sequence,
+        header.base_offset,
+        header.last_offset,
+        header.max_timestamp_ms,
+    )

@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A segment as its writer has it open (Kafka's LogSegment): the log, and its two indexes.
+
+::
+
+    .log   | batch | batch | batch | ... | batch |            no header, no padding, nothing between two batches
+           0                                      size
+
+A batch is the arena's own bytes but for its first 16: base offset, batch length, partition leader epoch. Those are the
+log's to give and its CRC does not cover them.
+
+Rules: batches are only added, at `size`, whole. Base offsets ascend from the one in the name; relative offsets and
+positions fit 31 bits. What stands in the file beyond `size` belongs to nobody.
+
+Procedure: `write` puts batches at `size` with one pwritev; `note` moves `size` over those that are whole and adds their
+index entries. A write that came back short or failed leaves part of a batch behind: the file is cut to the last whole
+one before anything else is written, at once or (when that fails too) with the next write.
+
+Why it is safe: a reader takes a batch only when all of its length is there, and the kernel makes a file longer only
+after the bytes are in it. Whatever whole batch a reader saw is never taken back, because only what is beyond the last
+whole batch is ever cut. A death between pwritev and index leaves an index that lags, which recovery sees.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from shmaccum.segment_log.file_names import LOG, OFFSET_INDEX, TIME_INDEX, offset_file
+from shmaccum.segment_log.index_file import (
+    NO_TIMESTAMP,
+    OFFSET_ENTRY,
+    TIME_ENTRY,
+    IndexFile,
+    pack_offset_entry,
+    pack_time_entry,
+)
+
+IOV_MAX = os.sysconf("SC_IOV_MAX")
+
+
+class Written(NamedTuple):
+    """A batch as the indexes see it."""
+
+    position: int
+    size: int
+    last_offset: int
+    max_timestamp_ms: int
+
+
+class Indexer:
+    """Which batches get entries in the indexes (Kafka's LogSegment.append).
+
+    Attributes:
+        entry_position: where the batch of the last entry begins.
+        max_timestamp_ms: the largest so far.
+        max_timestamp_offset: the last offset of the batch that has it.
+        indexed_timestamp_ms: that of the time index's last entry.
+    """
+
+    def __init__(self, base_offset: int, interval: int) -> None:
+        self.base_offset = base_offset
+        self.interval = interval
+        self.entry_position = 0
+        self.max_timestamp_ms = NO_TIMESTAMP
+        self.max_timestamp_offset = base_offset
+        self.indexed_timestamp_ms = NO_TIMESTAMP
+
+    def entries(self, batches: Sequence[Written]) -> tuple[bytes, bytes]:
+        """The entries of the offset index and of the time index that these batches add."""
+        offset_entries, time_entries = [], []
+        for position, _, last_offset, timestamp_ms in batches:
+            if timestamp_ms > self.max_timestamp_ms:
+                self.max_timestamp_ms = timestamp_ms
+                self.max_timestamp_offset = last_offset
+            if position - self.entry_position > self.interval:
+                offset_entries.append(pack_offset_entry(last_offset - self.base_offset, position))
+                if self.max_timestamp_ms > self.indexed_timestamp_ms:
+                    time_entries.append(self.time_entry())
+                self.entry_position = position
+        return b"".join(offset_entries), b"".join(time_entries)
+
+    def time_entry(self) -> bytes:
+        """The time index's entry for the largest timestamp so far; it counts as written."""
+        self.indexed_timestamp_ms = self.max_timestamp_ms
+        return pack_time_entry(self.max_timestamp_ms, self.max_timestamp_offset - self.base_offset)
+
+    @property
+    def is_time_index_behind(self) -> bool:
+        """True when a finished segment would need another entry."""
+        return self.max_timestamp_ms > self.indexed_timestamp_ms
+
+
+class Segment:
+    """The open files of one segment; `PartitionLog` has one, the active one.
+
+    Attributes:
+        base_offset: the offset it is named by.
+        path: of its ``.log``.
+        size: bytes of whole batches.
+        first_timestamp_ms: the largest timestamp of the first batch, by whose age the segment is rolled; None: empty.
+    """
+
+    def __init__(self, folder: str, base_offset: int, index_interval: int) -> None:
+        """Opens the files, makes those that are missing.
+
+        Raises:
+            OSError: one could not be opened; none is left open.
+        """
+        self.base_offset = base_offset
+        self.path = offset_file(folder, base_offset, LOG)
+        self.indexer = Indexer(base_offset, index_interval)
+        self.first_timestamp_ms: int | None = None
+        self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        try:
+            self.size = os.fstat(self._descriptor).st_size
+            self.offset_index = IndexFile(offset_file(folder, base_offset, OFFSET_INDEX), OFFSET_ENTRY)
+            self.time_index = IndexFile(offset_file(folder, base_offset, TIME_INDEX), TIME_ENTRY)
+        except BaseException:
+            os.close(self._descriptor)
+            raise
+        self._is_torn = False
+        self.synced_size = 0
+
+    # --- append
+
+    def write(self, buffers: list[bytes | memoryview], size: int) -> tuple[int, OSError | None]:
+        """Puts buffers behind the last whole batch.
+
+        Args:
+            size: bytes of all buffers.
+
+        Returns:
+            How many bytes got there, and why not all.
+        """
+        done = 0
+        try:
+            if self._is_torn:
+                self.cut()
+            while done < size:
+                self._is_torn = True
+                count = os.pwritev(self._descriptor, buffers[:IOV_MAX], self.size + done)
+                if count == 0:
+                    raise OSError(errno.EIO, f"the batches are {size - done} bytes shorter than they say")
+                done += count
+                if done < size:
+                    buffers = rest_of(buffers, count)
+            self._is_torn = False
+        except OSError as error:
+            return done, error
+        return done, None
+
+    def note(self, batches: Sequence[Written]) -> OSError | None:
+        """These batches are in the file: moves `size`, adds index entries. Answers why an index has none, if so."""
+        if not batches:
+            return None
+        if self.first_timestamp_ms is None:
+            self.first_timestamp_ms = batches[0].max_timestamp_ms
+        last = batches[-1]
+        self.size = last.position + last.size
+        offset_entries, time_entries = self.indexer.entries(batches)
+        try:
+            if offset_entries:
+                self.offset_index.append(offset_entries)
+            if time_entries:
+                self.time_index.append(time_entries)
+        except OSError as error:
+            return error
+        return None
+
+    def cut(self) -> None:
+        """Takes away what stands behind the last whole batch.
+
+        Raises:
+            OSError: it is still there; the next write tries again.
+        """
+        os.ftruncate(self._descriptor, self.size)
+        self._is_torn = False
+
+    # --- rolling
+
+    @property
+    def is_index_full(self) -> bool:
+        """True when an index has no room for another entry: the segment must be rolled."""
+        return self.offset_index.is_full or self.time_index.is_full
+
+    def finish(self) -> None:
+        """Ends the time index with the largest timestamp: no more batches will come. May be done twice."""
+        if self.size and self.indexer.is_time_index_behind:
+            self.time_index.append(self.indexer.time_entry())
+
+    # --- sync
+
+    def sync(self) -> None:
+        """Forces the batches to disk.
+
+        Raises:
+            OSError: what was written since the last sync may be lost in a crash of the host.
+        """
+        os.fdatasync(self._descriptor)
+        self.synced_size = self.size
+
+    def rewrite(self) -> None:
+        """Writes again, in place and unchanged, what was not synced.
+
+        A failed fdatasync leaves pages marked clean that are not on disk, and the next one would succeed without them.
+
+        Raises:
+            OSError: not all was read or written.
+        """
+        position = self.synced_size
+        while position < self.size:
+            content = os.pread(self._descriptor, min(self.size - position, 1 << 20), position)
+            position += os.pwrite(self._descriptor, content, position)
+
+    def sync_indexes(self) -> None:
+        """Forces the index entries to disk; only a finished segment's are worth it, others can be made anew."""
+        self.offset_index.sync()
+        self.time_index.sync()
+
+    def close(self) -> None:
+        """Lets go of the files."""
+        os.close(self._descriptor)
+        self.offset_index.close()
+        self.time_index.close()
+
+
+def rest_of(buffers: list[bytes | memoryview], written: int) -> list[bytes | memoryview]:
+    """What of the buffers a short write left over."""
+    for index, buffer in enumerate(buffers):
+        if written < len(buffer):
+            return [memoryview(buffer)[written:], *buffers[index + 1 :]]
+        written -= len(buffer)
+    return []
