@@ -17,9 +17,16 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from types import TracebackType
+from typing import final
 
 from shmaccum.config import LogSinkOptions
-from shmaccum.exceptions import InvalidArgumentError, LogError, LogForbiddenError, LogPartitionNotFoundError, NotALogError
+from shmaccum.exceptions import (
+    InvalidArgumentError,
+    LogError,
+    LogForbiddenError,
+    LogPartitionNotFoundError,
+    NotALogError,
+)
 from shmaccum.segment_log.file_names import (
     LOCK_FILE,
     META_FILE,
@@ -53,6 +60,7 @@ CHECKPOINT_INTERVAL_S = 60.0
 RETENTION_INTERVAL_S = 300.0
 
 
+@final
 class LogDirectory:
     """The writer of a log directory. Not for several threads.
 
@@ -214,7 +222,9 @@ class LogDirectory:
         except FileNotFoundError:
             next_id = 0
         except ValueError:
-            raise LogError(f"{path} does not hold a number: write one there that is above every producer id used") from None
+            raise LogError(
+                f"{path} does not hold a number: write one there that is above every producer id used"
+            ) from None
         replace_file_synced(path, f"{next_id + 1}\n".encode())
         return next_id
 
@@ -269,6 +279,15 @@ class LogDirectory:
 
     def _written_points(self) -> dict[TopicPartition, int]:
         return read_offsets_checkpoint(self._file(RECOVERY_POINTS_FILE))
+
+    def metrics(self) -> dict[str, float]:
+        """Numbers of the partitions that are open, and of all."""
+        logs = self._partitions.values()
+        return {
+            "partition-count": float(sum(self._counts.values())),
+            "open-partition-count": float(len(logs)),
+            "segment-count": float(sum(len(log.segments) for log in logs)),
+        }
 
     # --- close
 

@@ -115,9 +115,7 @@ class PartitionLog:
         self._clock = clock
         os.makedirs(folder, exist_ok=True)
         make_partition_files(folder, topic_id)
-        recovered = Recovery(
-            folder, options.index_interval_bytes, recovery_point, is_same_boot=is_same_boot
-        ).run()
+        recovered = Recovery(folder, options.index_interval_bytes, recovery_point, is_same_boot=is_same_boot).run()
         self.segments = recovered.segments
         self.producers = recovered.producers
         self.log_end_offset = recovered.log_end_offset

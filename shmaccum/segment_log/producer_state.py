@@ -133,7 +133,9 @@ class ProducerState:
                     return answer
         self._touched.add(producer_id)
         known.append(
-            KnownBatch(epoch, first, (first + count - 1) & SEQUENCE_MASK, offset, offset + count - 1, batch.max_timestamp_ms)
+            KnownBatch(
+                epoch, first, (first + count - 1) & SEQUENCE_MASK, offset, offset + count - 1, batch.max_timestamp_ms
+            )
         )
         return None
 
@@ -192,7 +194,9 @@ class ProducerState:
         if version != SNAPSHOT_VERSION or not is_whole:
             return None
         state = cls()
-        for producer_id, epoch, last_sequence, last_offset, delta, timestamp, *_ in _ROW.iter_unpack(content[_HEAD.size :]):
+        for producer_id, epoch, last_sequence, last_offset, delta, timestamp, *_ in _ROW.iter_unpack(
+            content[_HEAD.size :]
+        ):
             first_sequence = (last_sequence - delta) & SEQUENCE_MASK
             known = KnownBatch(epoch, first_sequence, last_sequence, last_offset - delta, last_offset, timestamp)
             state.replay(producer_id, known)

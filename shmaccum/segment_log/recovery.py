@@ -32,6 +32,7 @@ from typing import Any
 
 import numpy as np
 
+from shmaccum.segment_log.batch_header import BatchHeader, read_header
 from shmaccum.segment_log.file_names import (
     DELETED,
     LOG,
@@ -56,7 +57,6 @@ from shmaccum.segment_log.index_file import (
 from shmaccum.segment_log.producer_state import KnownBatch, ProducerState
 from shmaccum.segment_log.segment import Indexer, Segment, Written
 from shmaccum.segment_log.walk import Damage, Found, batch_problem, map_file, walk
-from shmaccum.segment_log.batch_header import BatchHeader, read_header
 
 INDEXES = ((OFFSET_INDEX, OFFSET_ENTRY), (TIME_INDEX, TIME_ENTRY))
 

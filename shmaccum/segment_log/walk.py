@@ -2,8 +2,8 @@
 """Walking the batches of a segment's bytes, over damage if need be. Recovery, replay and verify all walk like this.
 
 Two things look alike and are not. A *torn tail* is where writing stopped: nothing whole comes after it. *Damage* is
-followed by whole batches, so it is no interrupted append: something scribbled, or a block was lost. A walk tells both as
-`Damage`; torn is the one that resumes at the end.
+followed by whole batches, so it is no interrupted append: somebody scribbled, or a block was lost. A walk tells
+both as `Damage`; torn is the one that resumes at the end.
 """
 
 from __future__ import annotations

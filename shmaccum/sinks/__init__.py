@@ -25,6 +25,7 @@ __all__ = [
 
 _sinks: dict[str, type[Sink] | str] = {
     "memory": "shmaccum.sinks.memory:MemorySink",
+    "log": "shmaccum.sinks.log:LogSink",
     "null": "shmaccum.sinks.null:NullSink",
 }
 """Kind -> class, or where to import it from when it is first needed: a sink's libraries may be slow or missing."""

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``log:DIR`` appends to a log directory in Kafka's format: no server is needed to keep what was produced.
+
+A delivery is cut by partitions, and each partition's batches go into its file by one system call, straight from the
+arena. The log is idempotent as a broker is, so what a dead sender had written is recognised and not written twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from shmaccum.config import LogSinkOptions
+from shmaccum.exceptions import InvalidArgumentError, LogPartitionNotFoundError, UnknownTopicError
+from shmaccum.segment_log.directory import LogDirectory
+from shmaccum.segment_log.partition_log import Outcome, PartitionLog
+from shmaccum.segment_log.producer_state import BrokerError, Refusal
+from shmaccum.sinks.sink import Ack, SinkHost, SynchronousSink, Verdict, WireBatch
+
+REQUEST_SIZE_MAX = 16 << 20
+VERDICTS: Mapping[int, Verdict] = {
+    BrokerError.KAFKA_STORAGE_ERROR: Verdict.RETRY,
+    BrokerError.MESSAGE_TOO_LARGE: Verdict.TOO_LARGE,
+    BrokerError.OUT_OF_ORDER_SEQUENCE_NUMBER: Verdict.OUT_OF_SEQUENCE,
+    BrokerError.INVALID_PRODUCER_EPOCH: Verdict.OUT_OF_SEQUENCE,
+}
+
+
+class LogSink(SynchronousSink):
+    """Appends to the log directory, and is its one writer while it is open.
+
+    Args:
+        place: the directory; made when it is missing.
+        options: those of `LogSinkOptions`.
+    """
+
+    is_idempotent = True
+    request_size_max = REQUEST_SIZE_MAX
+
+    def __init__(self, place: str, **options: Any) -> None:
+        super().__init__()
+        if not place:
+            raise InvalidArgumentError("log: needs a directory: write it behind the colon, as in log:/var/lib/events")
+        self._place = place
+        self._options = LogSinkOptions.parse(options)
+        self._directory: LogDirectory | None = None
+        self._host: SinkHost | None = None
+
+    @property
+    def directory(self) -> LogDirectory:
+        """The open directory."""
+        if self._directory is None:
+            raise InvalidArgumentError(f"the sink log:{self._place} is not open")
+        return self._directory
+
+    @property
+    def identity(self) -> bytes:
+        return self.directory.uuid
+
+    def open(self, host: SinkHost) -> None:
+        self._host = host
+        self._directory = LogDirectory(self._place, self._options)
+        self._report()
+
+    def new_producer_id(self) -> tuple[int, int]:
+        return self.directory.new_producer_id(), 0
+
+    def partition_count(self, topic: str) -> int:
+        try:
+            return self.directory.create_topic(topic)
+        except InvalidArgumentError as error:
+            raise UnknownTopicError(str(error)) from None
+
+    def write(self, batches: Sequence[WireBatch]) -> Sequence[Ack]:
+        acks: list[Ack] = []
+        first = 0
+        for end in range(1, len(batches) + 1):
+            if end == len(batches) or batches[end].partition_index != batches[first].partition_index:
+                acks += self._append(batches[first:end])
+                first = end
+        self._report()
+        return acks
+
+    def _append(self, batches: Sequence[WireBatch]) -> list[Ack]:
+        """Appends batches of one partition."""
+        log = self._open(batches[0].topic, batches[0].partition)
+        outcomes = [log] * len(batches) if isinstance(log, Refusal) else log.append(batches)
+        return [_ack(batch, outcome) for batch, outcome in zip(batches, outcomes, strict=True)]
+
+    def _open(self, topic: str, partition: int) -> PartitionLog | Refusal:
+        """The partition's log. Batches of a dead sender come before anybody asked for the topic's partitions."""
+        try:
+            self.directory.create_topic(topic)
+            return self.directory.partition(topic, partition)
+        except InvalidArgumentError as error:
+            return Refusal(BrokerError.INVALID_TOPIC_EXCEPTION, str(error))
+        except LogPartitionNotFoundError as error:
+            return Refusal(BrokerError.UNKNOWN_TOPIC_OR_PARTITION, str(error))
+        except OSError as error:
+            return Refusal(BrokerError.KAFKA_STORAGE_ERROR, f"{topic}-{partition} cannot be opened: {error}")
+
+    def poll(self, timeout_s: float, doorbell: int) -> Sequence[Ack]:
+        try:
+            self.directory.maintain()
+        except OSError as error:  # acks do not wait for it; what failed is due again at the next poll
+            self.directory.findings.append(f"{self._place}: {error}")
+        self._report()
+        interval_ms = self._options.sync_interval_ms
+        return super().poll(timeout_s if interval_ms is None else min(timeout_s, interval_ms / 1000), doorbell)
+
+    def _report(self) -> None:
+        """Tells people what the log found since the last time."""
+        if self._host is not None and self.directory.findings:
+            for sentence in self.directory.findings:
+                self._host.report(sentence)
+            self.directory.findings.clear()
+
+    def close(self, timeout_s: float) -> None:  # noqa: ARG002 - nothing is under way
+        if self._directory is not None:
+            self._directory.close()
+
+    def metrics(self) -> Mapping[str, float]:
+        return {} if self._directory is None else self._directory.metrics()
+
+
+def _ack(wire: WireBatch, outcome: Outcome) -> Ack:
+    if isinstance(outcome, int):
+        return Ack(wire, Verdict.DELIVERED, outcome)
+    verdict = VERDICTS.get(outcome.error_code, Verdict.REFUSED)
+    return Ack(wire, verdict, error_code=int(outcome.error_code), message=outcome.message)

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What tests of the segment log share: record batches by kafka-python's encoder, and logs made of them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kafka.record.default_records import DefaultRecordBatchBuilder
+
+from shmaccum.config import LogSinkOptions
+from shmaccum.segment_log.batch_header import HEADER_SIZE, read_header
+from shmaccum.segment_log.directory import LogDirectory
+from shmaccum.segment_log.partition_log import Outcome
+from shmaccum.segment_log.producer_state import Refusal
+
+TOPIC = "flights"
+START_MS = 1_700_000_000_000
+PRODUCER_ID = 4711
+
+
+@dataclass(frozen=True)
+class MadeBatch:
+    """Wire bytes with what `Appendable` asks for; in as many pieces as the test wants."""
+
+    wire: bytes
+    piece_count: int = 1
+
+    @property
+    def buffers(self) -> tuple[memoryview, ...]:
+        view = memoryview(self.wire)
+        step = max((len(view) - HEADER_SIZE) // self.piece_count, 1)
+        ends = [HEADER_SIZE + step * piece for piece in range(1, self.piece_count)]
+        return tuple(view[start:end] for start, end in zip([0, *ends], [*ends, len(view)], strict=True))
+
+    @property
+    def size(self) -> int:
+        return len(self.wire)
+
+    @property
+    def record_count(self) -> int:
+        return read_header(self.wire).record_count
+
+    @property
+    def producer_id(self) -> int:
+        return read_header(self.wire).producer_id
+
+    @property
+    def producer_epoch(self) -> int:
+        return read_header(self.wire).producer_epoch
+
+    @property
+    def base_sequence(self) -> int:
+        return read_header(self.wire).base_sequence
+
+    @property
+    def max_timestamp_ms(self) -> int:
+        return read_header(self.wire).max_timestamp_ms
+
+
+def make_batch(
+    values: Sequence[bytes | None],
+    *,
+    timestamp_ms: int = START_MS,
+    producer: tuple[int, int, int] = (-1, -1, -1),
+    codec: int = 0,
+    piece_count: int = 1,
+    headers: Sequence[tuple[str, bytes | None]] = (),
+) -> MadeBatch:
+    """A batch of these values, one millisecond apart.
+
+    Args:
+        producer: producer id, epoch, base sequence.
+    """
+    builder = DefaultRecordBatchBuilder(2, codec, False, *producer, 1 << 30)
+    for index, value in enumerate(values):
+        builder.append(index, timestamp_ms + index, None, value, list(headers))
+    return MadeBatch(bytes(builder.build()), piece_count)
+
+
+def make_batches(count: int, *, record_count: int = 3, value_size: int = 100, first: int = 0) -> list[MadeBatch]:
+    """Batches of one idempotent producer, in sequence, each record with a value of its own."""
+    numbers = itertools.count(first * record_count)
+    return [
+        make_batch(
+            [b"%08d" % next(numbers) + b"." * value_size for _ in range(record_count)],
+            timestamp_ms=START_MS + 1000 * index,
+            producer=(PRODUCER_ID, 0, index * record_count),
+        )
+        for index in range(first, first + count)
+    ]
+
+
+def open_log(path: Path, **options: Any) -> LogDirectory:
+    """A log directory with one topic."""
+    directory = LogDirectory(path, LogSinkOptions.parse(options))
+    directory.create_topic(TOPIC)
+    return directory
+
+
+def partition_folder(path: Path) -> Path:
+    """Where partition 0 of the topic is."""
+    return path / f"{TOPIC}-0"
+
+
+def log_files(path: Path, suffix: str = ".log") -> list[Path]:
+    """The files of partition 0, oldest first."""
+    return sorted(partition_folder(path).glob(f"*{suffix}"))
+
+
+def offsets(outcomes: Sequence[Outcome]) -> list[int]:
+    """Of batches that were all taken."""
+    refused = [outcome for outcome in outcomes if isinstance(outcome, Refusal)]
+    assert refused == []
+    return [outcome for outcome in outcomes if isinstance(outcome, int)]
+
+
+def wire_in_files(path: Path) -> bytes:
+    """All batches of partition 0 as they stand in the segments."""
+    return b"".join(file.read_bytes() for file in log_files(path))
+
+
+def without_prefixes(batches: Sequence[MadeBatch]) -> bytes:
+    """What is the same of batches before and after they were appended: all but the first 16 bytes of each."""
+    return b"".join(batch.wire[16:] for batch in batches)
