@@ -1,22 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``python -m shmaccum run``: the demonstration of ``make run``."""
+"""``python -m shmaccum``: the ``shmaccum`` command."""
 
 from __future__ import annotations
 
-import argparse
-import sys
-
-from shmaccum import demonstration
-
-
-def main() -> int:
-    """The command line; answers the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m shmaccum", description="One Kafka producer per host.")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    commands.add_parser("run", help="four workers, one arena, one of them killed: what is lost?")
-    parser.parse_args()
-    return demonstration.run()
-
+from shmaccum.cli import main
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main(prog_name="shmaccum")

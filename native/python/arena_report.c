@@ -234,6 +234,25 @@ PyObject *arena_report_processes(PyObject *self, PyObject *unused)
     return list;
 }
 
+/* The role outlives its holder in all of this but the byte lock, which `Arena.sender_is_alive` asks for. */
+PyObject *arena_report_sender(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    const struct arena *core = core_of(self);
+    if (core == NULL) {
+        return NULL;
+    }
+    const struct globals *globals = core->globals;
+    const uint32_t owner = load_relaxed_u32(&globals->sender_owner);
+    PyObject *entry = owner == 0 ? Py_NewRef(Py_None) : PyLong_FromUnsignedLong(owner_index(owner));
+    return Py_BuildValue("{s:N,s:K,s:K,s:N,s:L,s:I}", "entry", entry, "epoch",
+                         (unsigned long long)load_relaxed_u64(&globals->sender_epoch), "heartbeat_ns",
+                         (unsigned long long)load_relaxed_u64(&globals->sender_heartbeat_ns), "is_asleep",
+                         PyBool_FromLong(load_relaxed_u32(&globals->sender_is_asleep) != 0), "producer_id",
+                         (long long)load_relaxed_u64(&globals->producer_id), "producer_epoch",
+                         load_relaxed_u32(&globals->producer_epoch));
+}
+
 static PyObject *topic_name(const struct arena *core, uint32_t topic_index)
 {
     const char *name;

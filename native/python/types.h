@@ -87,6 +87,7 @@ PyObject *arena_report_layout(PyObject *self, void *unused);
 PyObject *arena_report_partitions(PyObject *self, PyObject *unused);
 PyObject *arena_report_processes(PyObject *self, PyObject *unused);
 PyObject *arena_report_recovery_plan(PyObject *self, PyObject *unused);
+PyObject *arena_report_sender(PyObject *self, PyObject *unused);
 PyObject *arena_report_state_counts(PyObject *self, PyObject *unused);
 PyObject *arena_report_topics(PyObject *self, PyObject *unused);
 PyObject *arena_report_verify(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);

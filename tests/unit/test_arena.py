@@ -533,6 +533,19 @@ def test_errors_are_recorded_once_and_counted(arena: Arena) -> None:
     assert error["first_ns"] <= error["last_ns"]
 
 
+def test_the_sender_is_known_to_all_also_when_it_is_gone(arena: Arena) -> None:
+    assert arena.native.sender()["entry"] is None
+    with Accumulator(arena) as accumulator:
+        accumulator.become_sender()
+        accumulator.set_producer_id(71, 3)
+        accumulator.maintain()
+        facts = arena.native.sender()
+    assert facts["entry"] == arena.native.entry_index
+    assert (facts["epoch"], facts["producer_id"], facts["producer_epoch"]) == (1, 71, 3)
+    assert 0 < facts["heartbeat_ns"] <= arena.native.now_ns()
+    assert arena.native.sender() == facts | {"entry": None}
+
+
 def test_a_manual_clock_stands_still(arena: Arena) -> None:
     arena.native.set_manual_clock(5)
     assert arena.native.now_ns() == 5

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``shmaccum create``: the options of the arena's table, one command line option each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from shmaccum.arena import Arena
+from shmaccum.cli.group import Command, arena_argument, json_option, print_json
+from shmaccum.config import ArenaOptions
+from shmaccum.exceptions import ArenaExistsError, InvalidArgumentError
+from shmaccum.options_page import spell
+from shmaccum.units import format_size
+
+TOPIC_EXAMPLE = "flights:12"
+
+
+def arena_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """An option for each row of the table; what is not given is not passed on."""
+    for name, option in reversed(ArenaOptions.table().items()):
+        function = click.option(
+            f"--{name.replace('_', '-')}",
+            name,
+            metavar=option.kind.upper(),
+            help=f"{option.sentence} [default: {spell(option, option.default)}]",
+        )(function)
+    return function
+
+
+def parse_topic(text: str) -> tuple[str, int]:
+    """Topic and partition count of ``NAME:PARTITIONS``."""
+    name, _, count = text.rpartition(":")
+    if not name or not count.isdecimal() or int(count) < 1:
+        raise InvalidArgumentError(f"{text!r} is no topic with its partitions: write it like {TOPIC_EXAMPLE}")
+    return name, int(count)
+
+
+def _facts(arena: Arena, topics: dict[str, int]) -> dict[str, Any]:
+    return {"name": arena.name, "uuid": arena.uuid.hex(), "size": arena.native.size, **arena.geometry, "topics": topics}
+
+
+@click.command(
+    "create",
+    cls=Command,
+    epilog="Sizes are written like 32MiB. A name without a slash is POSIX shared memory, a path is a file, which is "
+    "what survives a reboot. All of the space is reserved now.",
+)
+@arena_argument
+@click.option("--topic", "topics", metavar="NAME:PARTITIONS", multiple=True, help="A topic; may be repeated.")
+@click.option("--exist-ok", is_flag=True, help="Leave an arena of this name as it is.")
+@arena_options
+@json_option
+def command(arena_name: str, topics: tuple[str, ...], exist_ok: bool, is_json: bool, **given: str | None) -> None:
+    """Make an arena.
+
+    A topic that is not named here gets its partitions from the sink at its first record.
+    """
+    options = ArenaOptions.parse({name: value for name, value in given.items() if value is not None})
+    partition_counts = dict(parse_topic(topic) for topic in topics)
+    try:
+        arena = Arena.create(arena_name, **vars(options))
+    except ArenaExistsError:
+        if not exist_ok:
+            raise
+        return
+    with arena:
+        for topic, count in partition_counts.items():
+            arena.native.set_topic_partition_count(topic, count)
+        facts = _facts(arena, partition_counts)
+    if is_json:
+        print_json(facts)
+        return
+    click.echo(
+        f"created {facts['name']}: {format_size(facts['buffer_memory'])} in {facts['slot_count']:,} buffers of "
+        f"{format_size(facts['batch_size'])}, {format_size(facts['size'])} in all"
+    )

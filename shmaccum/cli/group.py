@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What all commands share: how they are found, how they fail, what ``--json`` prints, how an arena is opened.
+
+Exit codes, of every command: 0 it is done and all is well; 1 it is done and something is not well (findings,
+undelivered records, a damaged log); 2 it could not be done (no such arena, a wrong option, no permission). A command
+that was interrupted ends with 130, one whose reader went away with 141, as a shell would say.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import importlib
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from typing import IO, Any, TypeVar
+
+import click
+
+from shmaccum import __version__
+from shmaccum.arena import Arena
+from shmaccum.exceptions import ShmaccumError
+
+EXIT_BAD = 1
+EXIT_IMPOSSIBLE = 2
+EXIT_INTERRUPTED = 130
+EXIT_READER_GONE = 141
+ANY_MODE = 0o777
+
+COMMANDS: Mapping[str, str] = {
+    "create": "Make an arena.",
+    "remove": "Take an arena away.",
+    "stat": "Show what an arena does, live.",
+    "top": "Show the processes of an arena, live.",
+    "inspect": "Show what lies in an arena: tables, slots, records, results.",
+    "check": "Check an arena's invariants.",
+    "recover": "Recover an arena after a crash, say what that would do, or copy out what it holds.",
+    "run": "The demonstration of `make run`.",
+}
+"""Every command in the order of an arena's life: the module of this package with its name has the rest."""
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+# --- failing
+
+
+class Failure(click.ClickException):
+    """A sentence for the user of a command that could not do what it was asked for."""
+
+    exit_code = EXIT_IMPOSSIBLE
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        click.echo(f"shmaccum: {self.message}", file=file or sys.stderr)
+
+
+def sentence_of(error: BaseException) -> str:
+    """What a user is told of an error that is expected to happen."""
+    if isinstance(error, OSError) and not isinstance(error, ShmaccumError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return str(error) or (type(error).__doc__ or type(error).__name__).splitlines()[0]
+
+
+def _leave_quietly() -> None:
+    """The interpreter flushes standard output at its end; into a closed pipe that would be an error of its own."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+class Command(click.Command):
+    """A command that knows ``--debug`` and turns what is expected to fail into a sentence."""
+
+    def __init__(self, *arguments: Any, **keywords: Any) -> None:
+        super().__init__(*arguments, **keywords)
+        self.params.append(
+            click.Option(
+                ["--debug"],
+                is_flag=True,
+                expose_value=False,
+                help="Show where an error came from.",
+                is_eager=True,
+                callback=_keep_debug,
+            )
+        )
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            _leave_quietly()
+            ctx.exit(EXIT_READER_GONE)
+        except KeyboardInterrupt:
+            ctx.exit(EXIT_INTERRUPTED)
+        except (ShmaccumError, OSError) as error:
+            if ctx.meta.get("shmaccum.debug"):
+                traceback.print_exc()
+            raise Failure(sentence_of(error)) from error
+
+
+def _keep_debug(ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:
+    ctx.meta["shmaccum.debug"] = value
+
+
+# --- finding
+
+
+class Group(click.Group):
+    """A group that suggests the nearest name."""
+
+    command_class = Command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        near = difflib.get_close_matches(args[0], self.list_commands(ctx), n=1) if args else []
+        if near and self.get_command(ctx, args[0]) is None:
+            ctx.fail(f"there is no command {args[0]!r}: did you mean {near[0]!r}?")
+        return super().resolve_command(ctx, args)
+
+
+class LazyGroup(Group):
+    """The commands of `COMMANDS`; only the module of the one that is called is imported."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in COMMANDS:
+            return None
+        found: click.Command = importlib.import_module(f"shmaccum.cli.{cmd_name}").command
+        return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="An ARENA is a name (POSIX shared memory) or the path of a file. Exit codes: 0 all is well, 1 something is "
+    "not well, 2 it could not be done.",
+)
+@click.version_option(__version__, "--version", prog_name="shmaccum")
+def main() -> None:
+    """One Kafka producer per host, shared by every Python process through memory."""
+
+
+# --- shared options
+
+
+arena_argument = click.argument("arena_name", metavar="ARENA")
+json_option = click.option("--json", "is_json", is_flag=True, help="Print JSON with stable keys.")
+mode_option = click.option(
+    "--mode",
+    "arena_mode",
+    metavar="MODE",
+    default="0600",
+    show_default=True,
+    callback=lambda _ctx, _parameter, value: parse_mode(value),
+    help="The widest permissions of the arena to put up with, in octal.",
+)
+
+
+def parse_mode(text: str) -> int:
+    """Permissions from octal text."""
+    try:
+        return int(text, base=8)
+    except ValueError:
+        raise click.BadParameter(f"{text!r} are no permissions: write them in octal, like 0600") from None
+
+
+@contextlib.contextmanager
+def looking_at(arena_name: str) -> Iterator[Arena]:
+    """The arena, opened read-only: live or damaged, whoever may write it; nothing of it can be changed."""
+    with Arena.open_read_only(arena_name, mode=ANY_MODE) as arena:
+        yield arena
+
+
+def print_json(document: Any) -> None:
+    """One line of JSON."""
+    click.echo(json.dumps(document, default=_as_json))
+
+
+def _as_json(value: Any) -> Any:
+    """Bytes are shown as text where they are text."""
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value).decode("utf-8", "backslashreplace")
+    raise TypeError(f"{type(value).__name__} has no JSON")

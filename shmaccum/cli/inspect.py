@@ -1,0 +1,331 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``shmaccum inspect``: what lies in an arena, from its superblock down to the bytes of a record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime, timezone
+from typing import Any
+
+import click
+from rich.table import Table
+
+from shmaccum import tables
+from shmaccum.arena import Arena
+from shmaccum.cli.group import Command, arena_argument, json_option, looking_at, print_json
+from shmaccum.cli.live import make_console
+from shmaccum.inspection import FILLED_STATES, CompletionFacts, Inspector, SlotFacts
+from shmaccum.observation import Observer
+from shmaccum.units import format_duration_ns, format_size
+
+HEX_WIDTH = 16
+HEX_SIZE_MAX = 512
+BYTES_SHOWN = 40
+
+# --- small views
+
+
+def when(milliseconds: int) -> str:
+    """A wall clock time."""
+    moment = datetime.fromtimestamp(milliseconds / 1000, tz=timezone.utc)
+    return moment.isoformat(sep=" ", timespec="milliseconds").replace("+00:00", " UTC")
+
+
+def shown(value: bytes | None) -> str:
+    """Bytes as one readable piece of text."""
+    if value is None:
+        return "-"
+    text = value[:BYTES_SHOWN].decode("utf-8", "backslashreplace")
+    readable = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
+    return readable if len(value) <= BYTES_SHOWN else f"{readable}… ({len(value):,} bytes)"
+
+
+def hex_lines(data: bytes, size_max: int = HEX_SIZE_MAX) -> Iterator[str]:
+    """Position, bytes, letters."""
+    for start in range(0, min(len(data), size_max), HEX_WIDTH):
+        row = data[start : start + HEX_WIDTH]
+        letters = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in row)
+        yield f"{start:06x}  {row.hex(' '):<{HEX_WIDTH * 3}} {letters}"
+    if len(data) > size_max:
+        yield f"… {len(data) - size_max:,} bytes more (--hex all)"
+
+
+def _pairs(title: str, pairs: Iterable[tuple[str, Any]]) -> Table:
+    table = Table(box=None, show_header=False, title=title, title_justify="left", title_style="bold", pad_edge=False)
+    table.add_column(style="bright_black", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in pairs:
+        table.add_row(name, str(value))
+    return table
+
+
+def _rows(title: str, names: Sequence[str], rows: Iterable[Sequence[Any]]) -> Table:
+    table = Table(box=None, title=title, title_justify="left", title_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
+    for name in names:
+        table.add_column(name, header_style="bright_black", no_wrap=True)
+    for row in rows:
+        table.add_row(*("-" if cell is None else str(cell) for cell in row))
+    return table
+
+
+# --- facts
+
+
+def superblock(arena: Arena) -> dict[str, Any]:
+    """What the creator fixed, and how the arena stands."""
+    native = arena.native
+    layout = native.layout
+    return {
+        "name": arena.name,
+        "uuid": arena.uuid.hex(),
+        "created_ms": native.created_ms,
+        "layout_version": layout["version"],
+        "layout_fingerprint": layout["fingerprint"],
+        "size": native.size,
+        "arena_epoch": native.arena_epoch,
+        "is_clean": native.is_clean,
+        "poisoned": native.poisoned,
+        "options": arena.options,
+    }
+
+
+def regions(arena: Arena) -> dict[str, int]:
+    """Region -> its ref, in the order in which they lie."""
+    refs = {name: ref for name, ref in arena.native.layout.items() if name not in {"version", "fingerprint"}}
+    return dict(sorted(refs.items(), key=lambda region: region[1]))
+
+
+def overview(arena: Arena) -> dict[str, Any]:
+    """Everything but slots and results."""
+    seen = Observer(arena).observe()
+    document = seen.as_json()
+    return {
+        "superblock": superblock(arena),
+        "geometry": arena.geometry,
+        "regions": regions(arena),
+        "slots": document["slots"],
+        "sender": document["sender"],
+        "processes": document["processes"],
+        "topics": document["topics"],
+        "partitions": document["partitions"],
+        "errors": document["errors"],
+    }
+
+
+# --- views
+
+
+def _superblock_pairs(facts: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    for name, value in facts.items():
+        if name == "created_ms":
+            yield "created", when(value)
+        elif name == "size":
+            yield name, f"{format_size(value)} ({value:,} bytes)"
+        elif name == "layout_fingerprint":
+            yield name, f"{value:016x}"
+        else:
+            yield name, "no" if value is None else value
+
+
+def _overview_tables(facts: dict[str, Any]) -> Iterator[Table]:
+    yield _pairs("superblock", _superblock_pairs(facts["superblock"]))
+    yield _pairs("geometry", facts["geometry"].items())
+    yield _pairs("regions (refs)", ((name, f"{ref:,}") for name, ref in facts["regions"].items()))
+    yield _pairs("slots", facts["slots"].items())
+    yield _rows(
+        "processes",
+        ("entry", "pid", "name", "role", "state", "attached for", "records"),
+        (
+            (
+                *(process[key] for key in ("entry", "pid", "name", "role", "state")),
+                format_duration_ns(process["attached_age_ns"]),
+                f"{process['record_count']:,}",
+            )
+            for process in facts["processes"]
+        ),
+    )
+    yield _pairs("topics (partitions, 0: the sink has not said)", facts["topics"].items())
+    yield _rows(
+        "partitions",
+        ("topic", "partition", "batches", "records", "bytes"),
+        (
+            [queue[key] for key in ("topic", "partition", "batch_count", "record_count", "size")]
+            for queue in facts["partitions"]
+        ),
+    )
+
+
+def _slot_row(slot: SlotFacts) -> Sequence[Any]:
+    if slot.state not in FILLED_STATES:
+        return (
+            slot.slot_index,
+            slot.state,
+            slot.generation,
+            "" if slot.holder is None else f"of {slot.holder}",
+            *[None] * 5,
+        )
+    return (
+        slot.slot_index,
+        slot.state,
+        slot.generation,
+        f"{slot.topic}-{slot.partition}",
+        slot.seq,
+        f"{slot.record_count:,}",
+        format_size(slot.size or 0),
+        format_duration_ns(slot.age_ns or 0),
+        "right" if slot.is_checksum_right else "WRONG",
+    )
+
+
+SLOT_COLUMNS = ("slot", "state", "generation", "partition", "seq", "records", "bytes", "age", "checksum")
+COMPLETION_COLUMNS = ("number", "partition", "seq", "records", "result", "base offset", "error")
+
+
+def _completion_row(completion: CompletionFacts) -> Sequence[Any]:
+    return (
+        completion.number,
+        f"{completion.topic}-{completion.partition}",
+        completion.seq,
+        f"{completion.first_record} to {completion.first_record + completion.record_count - 1}",
+        completion.result,
+        completion.base_offset,
+        completion.error_code,
+    )
+
+
+def record_document(
+    record: tuple[int, int, bytes | None, bytes | None, list[tuple[str, bytes | None]]],
+) -> dict[str, Any]:
+    """A decoded record with names."""
+    offset_delta, timestamp_ms, key, value, headers = record
+    return {"index": offset_delta, "timestamp_ms": timestamp_ms, "key": key, "value": value, "headers": headers}
+
+
+def _slot_document(inspector: Inspector, slot_index: int) -> dict[str, Any]:
+    """One slot with its records; None where they cannot be decoded."""
+    facts = inspector.slot(slot_index)
+    records = inspector.records(facts) if facts.state in FILLED_STATES else []
+    return facts.as_json() | {"records": None if records is None else [record_document(record) for record in records]}
+
+
+def _show_slot(inspector: Inspector, slot_index: int, hex_size: int) -> None:
+    console = make_console()
+    facts = inspector.slot(slot_index)
+    document = _slot_document(inspector, slot_index)
+    records = document.pop("records")
+    console.print(_pairs(f"slot {slot_index}", document.items()))
+    if records is None:
+        console.print("\nits bytes are no records")
+    elif records:
+        rows = (
+            (
+                record["index"],
+                when(record["timestamp_ms"]),
+                shown(record["key"]),
+                shown(record["value"]),
+                len(record["headers"]),
+            )
+            for record in records
+        )
+        console.print()
+        console.print(_rows("records", ("record", "timestamp", "key", "value", "headers"), rows))
+    if facts.state in FILLED_STATES:
+        click.echo()
+        for line in hex_lines(inspector.slot_bytes(slot_index), hex_size):
+            click.echo(line)
+
+
+# --- the command
+
+
+def _parse_states(_ctx: click.Context, _parameter: click.Parameter, value: tuple[str, ...]) -> frozenset[str] | None:
+    states = frozenset(name.upper() for text in value for name in text.split(","))
+    if unknown := states - set(tables.SLOT_STATES):
+        raise click.BadParameter(f"{', '.join(sorted(unknown))}: a slot is one of {', '.join(tables.SLOT_STATES)}")
+    return states or None
+
+
+def _parse_hex(_ctx: click.Context, _parameter: click.Parameter, value: str) -> int:
+    if value == "all":
+        return 2**31
+    if not value.isdecimal():
+        raise click.BadParameter("give a number of bytes, or all")
+    return int(value)
+
+
+@click.command("inspect", cls=Command)
+@arena_argument
+@click.option("--slot", "slot_index", type=int, metavar="N", help="One slot: its words, its records, its bytes.")
+@click.option("--slots", "is_listing", is_flag=True, help="All slots that are not FREE, or those that --state names.")
+@click.option(
+    "--state",
+    "states",
+    multiple=True,
+    metavar="STATE",
+    callback=_parse_states,
+    help="Slots in this state; may be repeated.",
+)
+@click.option("--topic", metavar="NAME", help="Slots with a batch of this topic.")
+@click.option("--completions", type=int, metavar="N", help="The last N results.")
+@click.option(
+    "--hex",
+    "hex_size",
+    default=str(HEX_SIZE_MAX),
+    metavar="BYTES|all",
+    callback=_parse_hex,
+    show_default=True,
+    help="How much of a slot's bytes to show.",
+)
+@json_option
+def command(
+    arena_name: str,
+    slot_index: int | None,
+    is_listing: bool,
+    states: frozenset[str] | None,
+    topic: str | None,
+    completions: int | None,
+    hex_size: int,
+    is_json: bool,
+) -> None:
+    """Show what lies in an arena, live or damaged: superblock, geometry, processes, partitions; slots; results.
+
+    Nothing of it is changed. With values in it: keys and values of records are shown.
+    """
+    with looking_at(arena_name) as arena:
+        inspector = Inspector(arena)
+        if slot_index is not None:
+            if is_json:
+                print_json(_slot_document(inspector, slot_index))
+            else:
+                _show_slot(inspector, slot_index, hex_size)
+        elif completions is not None:
+            _show_completions(inspector.completions(completions), is_json=is_json)
+        elif is_listing or states or topic:
+            not_free = frozenset(tables.SLOT_STATES) - {"FREE"}
+            _show_slots(inspector.slots(states or not_free, topic), is_json=is_json)
+        else:
+            _show_overview(overview(arena), is_json=is_json)
+
+
+def _show_slots(slots: Iterable[SlotFacts], *, is_json: bool) -> None:
+    if is_json:
+        print_json([slot.as_json() for slot in slots])
+    else:
+        make_console().print(_rows("", SLOT_COLUMNS, (_slot_row(slot) for slot in slots)))
+
+
+def _show_completions(results: Iterable[CompletionFacts], *, is_json: bool) -> None:
+    if is_json:
+        print_json([result.as_json() for result in results])
+    else:
+        make_console().print(_rows("", COMPLETION_COLUMNS, (_completion_row(result) for result in results)))
+
+
+def _show_overview(facts: dict[str, Any], *, is_json: bool) -> None:
+    if is_json:
+        print_json(facts)
+        return
+    console = make_console()
+    for table in _overview_tables(facts):
+        console.print(table)
+        console.print()

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Looking again and again: what ``stat`` and ``top`` have in common.
+
+On a terminal the view is painted over itself each interval until Ctrl-C. Elsewhere, and with ``--once``, it is written
+once, after two looks a moment apart, so that there are rates in any case; with ``--interval`` or ``--count`` it is
+written that often, with ``--json`` as one line of JSON each.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import click
+from rich.console import Console, RenderableType
+from rich.live import Live
+
+from shmaccum.arena import Arena
+from shmaccum.cli.group import looking_at, print_json
+from shmaccum.observation import Observation, Observer, Rates
+
+INTERVAL_S = 1.0
+ONE_SHOT_S = 0.25
+WIDTH_OF_A_PIPE = 110
+
+View = Callable[[Observation, Rates], RenderableType]
+
+
+@dataclass(frozen=True)
+class Watching:
+    """How to look: seconds between two looks, how many views, as what."""
+
+    interval_s: float | None
+    count: int | None
+    is_once: bool
+    is_json: bool
+
+    def is_live(self, console: Console) -> bool:
+        """Whether views are painted over each other."""
+        return console.is_terminal and not self.is_once and not self.is_json
+
+    def view_count(self, console: Console) -> int | None:
+        """How many views; None until Ctrl-C."""
+        if self.is_once:
+            return 1
+        is_endless = self.interval_s is not None or self.is_live(console)
+        return self.count if self.count is not None else None if is_endless else 1
+
+    def pause_s(self, view_count: int | None) -> float:
+        """Seconds between two looks."""
+        if self.interval_s is not None:
+            return self.interval_s
+        return ONE_SHOT_S if view_count == 1 else INTERVAL_S
+
+
+def watch_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of a command that looks again and again; they are passed as one `watching`."""
+
+    def command(
+        arena_name: str, interval_s: float | None, count: int | None, is_once: bool, is_json: bool, **others: Any
+    ) -> None:
+        function(arena_name=arena_name, watching=Watching(interval_s, count, is_once, is_json), **others)
+
+    command.__doc__ = function.__doc__
+    for option in (
+        click.option("--json", "is_json", is_flag=True, help="Print JSON with stable keys, a line for each look."),
+        click.option("--once", "is_once", is_flag=True, help="Show it once, also on a terminal."),
+        click.option("-c", "--count", type=click.IntRange(min=1), help="Leave after so many views."),
+        click.option(
+            "-n",
+            "--interval",
+            "interval_s",
+            type=click.FloatRange(min=0.05),
+            metavar="SECONDS",
+            help="The time between two views; 1 on a terminal.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def make_console() -> Console:
+    """Standard output; a pipe has no width of its own, so it gets one at which nothing is cut."""
+    console = Console(highlight=False)
+    if console.is_terminal or "COLUMNS" in os.environ:
+        return console
+    return Console(highlight=False, width=WIDTH_OF_A_PIPE)
+
+
+def _looks(arena: Arena, watching: Watching, view_count: int | None) -> Iterator[tuple[Observation, Rates]]:
+    """Each look with the rates since the one before; ends when the arena's name is gone."""
+    observer = Observer(arena)
+    before = observer.observe()
+    shown = 0
+    while view_count is None or shown < view_count:
+        time.sleep(watching.pause_s(view_count))
+        after = observer.observe()
+        yield after, Rates.between(before, after)
+        before = after
+        shown += 1
+        if not arena.is_linked():
+            return
+
+
+def watch(arena_name: str, watching: Watching, view: View) -> None:
+    """Shows the arena as the view does.
+
+    Raises:
+        ArenaError: it cannot be opened.
+    """
+    console = make_console()
+    view_count = watching.view_count(console)
+    with looking_at(arena_name) as arena:
+        looks = _looks(arena, watching, view_count)
+        if watching.is_json:
+            for seen, rates in looks:
+                print_json(seen.as_json() | {"rates": rates.as_json()})
+        elif watching.is_live(console):
+            _paint(console, looks, view)
+        else:
+            for seen, rates in looks:
+                console.print(view(seen, rates))
+        is_linked = arena.is_linked()
+    if not is_linked:
+        click.echo(f"shmaccum: {arena_name} was removed", err=True)
+
+
+def _paint(console: Console, looks: Iterator[tuple[Observation, Rates]], view: View) -> None:
+    """Until Ctrl-C, which is how one leaves; the last view stays on the terminal."""
+    last: RenderableType | None = None
+    try:
+        with Live(console=console, screen=True, auto_refresh=False) as live:
+            for seen, rates in looks:
+                last = view(seen, rates)
+                live.update(last, refresh=True)
+    except KeyboardInterrupt:
+        pass
+    if last is not None:
+        console.print(last)

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``shmaccum recover``: what the first to attach does anyway; or what that would be; or a copy of what is there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from shmaccum.arena import Arena
+from shmaccum.cli.group import (
+    EXIT_BAD,
+    Command,
+    Failure,
+    arena_argument,
+    json_option,
+    looking_at,
+    mode_option,
+    print_json,
+)
+from shmaccum.inspection import export
+
+
+def _plural(count: int, one: str, many: str) -> str:
+    return f"{count:,} {one if count == 1 else many}"
+
+
+def _sentences(plan: dict[str, Any]) -> list[str]:
+    """A plan as a list of what is to be done."""
+    boot = "this boot: its words are believed" if plan["is_same_boot"] else "another boot: only checksums are believed"
+    records = _plural(plan["record_count"], "record", "records")
+    return [
+        f"last used in {boot}",
+        f"{_plural(plan['freed_count'], 'buffer', 'buffers')} to take back from the dead",
+        f"{_plural(plan['sealed_count'], 'open batch', 'open batches')} to seal at the last committed record",
+        f"{_plural(plan['ready_count'], 'batch', 'batches')} with {records} to be delivered by the next sender",
+        f"{_plural(plan['quarantined_count'], 'damaged batch', 'damaged batches')} to be kept for inspection",
+    ]
+
+
+def _plan(arena_name: str) -> dict[str, Any]:
+    """What a recovery would do now, and who is in its way."""
+    with looking_at(arena_name) as arena:
+        plan: dict[str, Any] = arena.native.recovery_plan()
+        attached = [process["pid"] for process in arena.native.processes() if process["alive"]]
+    return plan | {"name": arena_name, "is_same_boot": bool(plan["is_same_boot"]), "attached_pids": attached}
+
+
+def _show(plan: dict[str, Any]) -> None:
+    click.echo("\n".join(_sentences(plan)))
+    if plan["attached_pids"]:
+        pids = ", ".join(map(str, plan["attached_pids"]))
+        click.echo(f"nothing of this happens while processes are attached: {pids}")
+
+
+def _export(arena_name: str, folder: Path, *, is_json: bool) -> int:
+    with looking_at(arena_name) as arena:
+        batches = export(arena, folder)
+    damaged = sum(batch.base_offset < 0 for batch in batches)
+    records = sum(batch.record_count for batch in batches if batch.base_offset >= 0)
+    if is_json:
+        print_json(
+            {"folder": str(folder), "batch_count": len(batches), "damaged_count": damaged, "record_count": records}
+        )
+    else:
+        click.echo(
+            f"{_plural(len(batches) - damaged, 'batch', 'batches')} with {_plural(records, 'record', 'records')} and "
+            f"{_plural(damaged, 'damaged batch', 'damaged batches')} copied to {folder}; the arena was not changed"
+        )
+    return EXIT_BAD if damaged else 0
+
+
+def _recover(arena_name: str, mode: int, *, is_json: bool) -> int:
+    plan = _plan(arena_name)
+    if plan["attached_pids"]:
+        pids = ", ".join(map(str, plan["attached_pids"]))
+        raise Failure(
+            f"{arena_name} is in use by process {pids}: what the dead left there is repaired while it is used"
+        )
+    with Arena.attach(arena_name, mode=mode) as arena:
+        plan["was_recovered"] = arena.native.was_recovered
+        plan["findings"] = [finding._asdict() for finding in arena.verify(is_idle=True)]
+    if is_json:
+        print_json(plan)
+    else:
+        _show(plan)
+        click.echo("recovered" if plan["was_recovered"] else "it was left in order: nothing was to be done")
+        for finding in plan["findings"]:
+            click.echo(f"still wrong: {finding['text']}")
+    return EXIT_BAD if plan["findings"] or plan["quarantined_count"] else 0
+
+
+@click.command(
+    "recover", cls=Command, epilog="Exit codes: 0 done, 1 done and something is damaged, 2 it could not be done."
+)
+@arena_argument
+@click.option("--dry-run", is_flag=True, help="Only say what would be done; nothing is changed.")
+@click.option(
+    "--export",
+    "folder",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="Only copy every batch that waits to a new folder, as segments that log readers and Kafka's tools read, with "
+    "index.msgpack; damaged ones as raw bytes. The arena is not changed.",
+)
+@mode_option
+@json_option
+@click.pass_context
+def command(
+    ctx: click.Context, arena_name: str, dry_run: bool, folder: Path | None, arena_mode: int, is_json: bool
+) -> None:
+    """Recover an arena after a crash.
+
+    Whoever attaches first does this by itself; the command is for doing it by hand, and for looking first.
+    """
+    if folder is not None:
+        ctx.exit(_export(arena_name, folder, is_json=is_json))
+    if not dry_run:
+        ctx.exit(_recover(arena_name, arena_mode, is_json=is_json))
+    plan = _plan(arena_name)
+    print_json(plan) if is_json else _show(plan)
+    ctx.exit(EXIT_BAD if plan["quarantined_count"] else 0)

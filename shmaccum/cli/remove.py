@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``shmaccum remove``: not while somebody uses the arena, and not with records in it, unless it is meant."""
+
+from __future__ import annotations
+
+import click
+
+from shmaccum.arena import Arena
+from shmaccum.cli.group import Command, Failure, looking_at
+from shmaccum.exceptions import ArenaError, ArenaNotFoundError, InvalidArgumentError
+from shmaccum.observation import Observer
+
+
+def reasons_against(arena_name: str) -> list[str]:
+    """What would be lost or disturbed; an arena that cannot be read is one, too."""
+    try:
+        with looking_at(arena_name) as arena:
+            seen = Observer(arena).observe()
+    except ArenaNotFoundError:
+        raise
+    except (ArenaError, InvalidArgumentError) as error:
+        return [f"it cannot be read ({error})"]
+    reasons = []
+    if alive := sum(process.is_alive for process in seen.processes):
+        reasons.append(f"{alive} process{'es are' if alive > 1 else ' is'} attached")
+    if seen.queued_record_count:
+        reasons.append(
+            f"{seen.queued_record_count:,} record{'s' * (seen.queued_record_count > 1)} wait to be delivered"
+        )
+    if bad := seen.slots["BAD"]:
+        reasons.append(f"{bad} damaged batch{'es' * (bad > 1)} can still be exported")
+    return reasons
+
+
+def _remove(arena_name: str, *, is_forced: bool, missing_ok: bool) -> None:
+    try:
+        reasons = [] if is_forced else reasons_against(arena_name)
+    except ArenaNotFoundError:
+        if not missing_ok:
+            raise
+        return
+    if reasons:
+        raise Failure(f"{arena_name} is not removed: {', '.join(reasons)}. Say --force if that is meant")
+    Arena.remove(arena_name, missing_ok=missing_ok)
+
+
+@click.command("remove", cls=Command)
+@click.argument("arena_names", metavar="ARENA...", nargs=-1, required=True)
+@click.option("-f", "--force", "is_forced", is_flag=True, help="Also when it is in use, or records would be lost.")
+@click.option("--missing-ok", is_flag=True, help="Say nothing when there is no such arena.")
+def command(arena_names: tuple[str, ...], is_forced: bool, missing_ok: bool) -> None:
+    """Take arenas away.
+
+    Refused while processes are attached or records wait in it. With --force, processes that are attached go on with it,
+    but nobody else finds it any more.
+    """
+    for arena_name in arena_names:
+        _remove(arena_name, is_forced=is_forced, missing_ok=missing_ok)

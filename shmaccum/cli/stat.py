@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``shmaccum stat``: one look at everything, again and again."""
+
+from __future__ import annotations
+
+import click
+
+from shmaccum.cli.group import Command, arena_argument
+from shmaccum.cli.live import Watching, watch, watch_options
+from shmaccum.cli.stat_view import stat_view
+
+
+@click.command(
+    "stat",
+    cls=Command,
+    epilog="in: what processes append. out: what the sender completes. oldest: the batch that waits longest. A stopped "
+    "process (SIGSTOP) is named: nothing is taken from it while it lives.",
+)
+@arena_argument
+@watch_options
+def command(arena_name: str, watching: Watching) -> None:
+    """Show what an arena does, live: rates, fill, waiters, sender, processes.
+
+    Reads the arena only and asks no process; on a terminal it is painted anew each second until Ctrl-C.
+    """
+    watch(arena_name, watching, stat_view)
