@@ -2,7 +2,8 @@
 """What lies in the slots of an arena: words taken apart, records decoded, batches put together as wire bytes.
 
 It reads a live or damaged arena and believes nothing: every index and size is checked, every chain is followed at most
-as far as there are slots. A batch of a live arena may go away while it is read; its checksum then says so.
+as far as there are slots. Headers and bytes of a batch that is being filled are read until both are of one moment: the
+slot word was the same before and after, and whoever appends changes it first of all (native/shm/layout.h, `meta`).
 
 A batch's header is written when it is drained. Before that (OPEN, and READY that no sender has seen) its bytes are
 zeros and everything it will say stands in the slot header; `batch_bytes` writes it the same way, so what comes out is
@@ -15,7 +16,7 @@ import contextlib
 import re
 import struct
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ base and max timestamp, producer id, epoch and base sequence, record count."""
 
 CRC_END = 21
 LENGTH_END = 12
+TRIES = 100
 MAGIC = 2
 NO_LEADER_EPOCH = -1
 SEQUENCE_IS_ASSIGNED = 1 << 16
@@ -49,6 +51,8 @@ class SlotFacts:
     Attributes:
         holder: of GRANT the waiter's entry, of OWNED the process's, of CONT the first slot of the batch.
         is_checksum_right: whether the records give the checksum that was carried along; None without records.
+        data: the bytes up to the end of the last committed record, of all slots of the batch; the first 61 are its
+            header, once it was drained.
     """
 
     slot_index: int
@@ -69,10 +73,11 @@ class SlotFacts:
     attempt_count: int | None = None
     chain: tuple[int, ...] = ()
     is_checksum_right: bool | None = None
+    data: bytes = field(default=b"", repr=False)
 
     def as_json(self) -> dict[str, Any]:
-        """The same for machines; keys are stable."""
-        return asdict(self)
+        """The same for machines, without the bytes; keys are stable."""
+        return {name: value for name, value in asdict(self).items() if name != "data"}
 
 
 @dataclass(frozen=True)
@@ -148,14 +153,28 @@ class Inspector:
         """
         if not 0 <= slot_index < self.slot_count:
             raise InvalidArgumentError(f"there is no slot {slot_index}: the arena has 0 to {self.slot_count - 1}")
-        header = self.arena.slot_table()[slot_index].copy()
-        state, payload = tables.SLOT_STATES[_state(header)], int(header["word"]) & (2**43 - 1)
+        header, data = self._moment(slot_index)
+        state, payload = _state(header), int(header["word"]) & (2**43 - 1)
         generation = int(tables.slot_generation(header["word"]))
         if state not in FILLED_STATES:
             return SlotFacts(slot_index, state, generation, holder=_holder(state, payload))
-        return self._filled(slot_index, state, generation, header)
+        return self._filled(slot_index, state, generation, header, data)
 
-    def _filled(self, slot_index: int, state: str, generation: int, header: Any) -> SlotFacts:
+    def _moment(self, slot_index: int) -> tuple[Any, bytes]:
+        """Header and bytes of one moment; of several, when the slot does not hold still."""
+        words = self.arena.slot_table()["word"]
+        header, data = self._look(slot_index)
+        for _ in range(TRIES):
+            if words[slot_index] == header["word"]:
+                break
+            header, data = self._look(slot_index)
+        return header, data
+
+    def _look(self, slot_index: int) -> tuple[Any, bytes]:
+        header = self.arena.slot_table()[slot_index].copy()
+        return header, self._bytes(slot_index, _size(header)) if _state(header) in FILLED_STATES else b""
+
+    def _filled(self, slot_index: int, state: str, generation: int, header: Any, data: bytes) -> SlotFacts:
         """A slot that holds a batch."""
         topic, partition = self._partition(int(header["partition_index"]))
         count, size = _count(header), _size(header)
@@ -179,7 +198,8 @@ class Inspector:
             base_sequence=int(header["base_sequence"]) if is_numbered else -1,
             attempt_count=int(header["attempt_count"]),
             chain=tuple(self._chain(slot_index, size))[1:],
-            is_checksum_right=crc32c.crc32c(self.record_bytes(slot_index)) == int(meta["records_crc"]),
+            is_checksum_right=crc32c.crc32c(data[HEADER.size :]) == int(meta["records_crc"]),
+            data=data,
         )
 
     def _partition(self, partition_index: int) -> tuple[str, int]:
@@ -197,20 +217,19 @@ class Inspector:
 
     # --- bytes
 
-    def slot_bytes(self, slot_index: int) -> bytes:
-        """What lies in the slot, and in those that continue its batch, up to the end of the last committed record."""
-        size = _size(self.arena.slot_table()[slot_index])
+    def _bytes(self, slot_index: int, size: int) -> bytes:
+        """The first `size` bytes of the slot and of those that continue its batch."""
         data = self.arena.native.region("slot_data")
         starts = [index * self._stride for index in self._chain(slot_index, size)]
         return b"".join(bytes(data[start : start + self._batch_size]) for start in starts)[:size]
 
-    def record_bytes(self, slot_index: int) -> bytes:
-        """The records alone, without the header of their batch."""
-        return self.slot_bytes(slot_index)[HEADER.size :]
-
     def batch_bytes(self, facts: SlotFacts, base_offset: int = 0) -> bytes:
-        """The batch in Kafka's wire format, its header written from the slot's."""
-        records = self.record_bytes(facts.slot_index)
+        """The batch in Kafka's wire format, its header written from the slot's.
+
+        Raises:
+            struct.error: a field of the slot header does not fit; it was damaged.
+        """
+        records = facts.data[HEADER.size :]
         count = facts.record_count or 0
         fields = (
             *(0, count - 1, facts.base_timestamp_ms, facts.max_timestamp_ms, facts.producer_id, facts.producer_epoch),
@@ -265,8 +284,8 @@ RESULT_NAMES: Mapping[int, str] = {
 }
 
 
-def _state(header: Any) -> int:
-    return int(tables.slot_state(header["word"]))
+def _state(header: Any) -> str:
+    return tables.SLOT_STATES[int(tables.slot_state(header["word"]))]
 
 
 def _count(header: Any) -> int:
@@ -312,7 +331,7 @@ class _Export:
             self._offsets[name] = base_offset + (facts.record_count or 0)
         else:
             name, base_offset = f"damaged/slot-{facts.slot_index:06}.bin", -1
-            payload = self._inspector.slot_bytes(facts.slot_index)
+            payload = facts.data
         position = self._append(name, payload)
         self.index.append(
             ExportedBatch(
@@ -362,10 +381,19 @@ def export(arena: Arena, folder: Path) -> list[ExportedBatch]:
     folder.mkdir(parents=True)
     inspector = Inspector(arena)
     exported = _Export(inspector, folder)
-    waiting = [
-        facts for facts in inspector.slots(frozenset(WAITING_STATES)) if facts.record_count or facts.state == "BAD"
-    ]
-    for facts in sorted(waiting, key=lambda facts: (facts.topic or "", facts.partition or 0, facts.seq or 0)):
-        exported.take(facts)
+    for slot_index, seq in _waiting(inspector):
+        facts = inspector.slot(slot_index)
+        if facts.seq == seq and facts.state in WAITING_STATES:  # else it was delivered meanwhile
+            exported.take(facts)
     exported.write_index()
     return exported.index
+
+
+def _waiting(inspector: Inspector) -> list[tuple[int, int]]:
+    """Slot and seq of the batches that wait, by partition, oldest first; their bytes are not kept."""
+    waiting = [
+        (facts.topic or "", facts.partition or 0, facts.seq or 0, facts.slot_index)
+        for facts in inspector.slots(frozenset(WAITING_STATES))
+        if facts.record_count or facts.state == "BAD"
+    ]
+    return [(slot_index, seq) for _, _, seq, slot_index in sorted(waiting)]

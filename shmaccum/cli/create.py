@@ -11,7 +11,7 @@ import click
 from shmaccum.arena import Arena
 from shmaccum.cli.group import Command, arena_argument, json_option, print_json
 from shmaccum.config import ArenaOptions
-from shmaccum.exceptions import ArenaExistsError, InvalidArgumentError
+from shmaccum.exceptions import ArenaExistsError, InvalidArgumentError, ShmaccumError
 from shmaccum.options_page import spell
 from shmaccum.units import format_size
 
@@ -42,6 +42,16 @@ def _facts(arena: Arena, topics: dict[str, int]) -> dict[str, Any]:
     return {"name": arena.name, "uuid": arena.uuid.hex(), "size": arena.native.size, **arena.geometry, "topics": topics}
 
 
+def _register(arena: Arena, partition_counts: dict[str, int]) -> None:
+    """Makes the topics known; an arena without all of them is not what was asked for, and is taken away again."""
+    try:
+        for topic, count in partition_counts.items():
+            arena.native.set_topic_partition_count(topic, count)
+    except ShmaccumError:
+        Arena.remove(arena.name)
+        raise
+
+
 @click.command(
     "create",
     cls=Command,
@@ -67,8 +77,7 @@ def command(arena_name: str, topics: tuple[str, ...], exist_ok: bool, is_json: b
             raise
         return
     with arena:
-        for topic, count in partition_counts.items():
-            arena.native.set_topic_partition_count(topic, count)
+        _register(arena, partition_counts)
         facts = _facts(arena, partition_counts)
     if is_json:
         print_json(facts)

@@ -8,7 +8,9 @@ from datetime import datetime, timezone
 from typing import Any
 
 import click
+from rich.console import Group, RenderableType
 from rich.table import Table
+from rich.text import Text
 
 from shmaccum import tables
 from shmaccum.arena import Arena
@@ -26,8 +28,11 @@ BYTES_SHOWN = 40
 
 
 def when(milliseconds: int) -> str:
-    """A wall clock time."""
-    moment = datetime.fromtimestamp(milliseconds / 1000, tz=timezone.utc)
+    """A wall clock time; a number that is none stays a number."""
+    try:
+        moment = datetime.fromtimestamp(milliseconds / 1000, tz=timezone.utc)
+    except (ValueError, OverflowError, OSError):
+        return f"{milliseconds} ms"
     return moment.isoformat(sep=" ", timespec="milliseconds").replace("+00:00", " UTC")
 
 
@@ -50,22 +55,27 @@ def hex_lines(data: bytes, size_max: int = HEX_SIZE_MAX) -> Iterator[str]:
         yield f"… {len(data) - size_max:,} bytes more (--hex all)"
 
 
-def _pairs(title: str, pairs: Iterable[tuple[str, Any]]) -> Table:
-    table = Table(box=None, show_header=False, title=title, title_justify="left", title_style="bold", pad_edge=False)
+def _titled(title: str, table: Table) -> RenderableType:
+    """A title of its own line: that of a table is broken to the table's width."""
+    return Group(Text(title, style="bold"), table) if title else table
+
+
+def _pairs(title: str, pairs: Iterable[tuple[str, Any]]) -> RenderableType:
+    table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(style="bright_black", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in pairs:
         table.add_row(name, str(value))
-    return table
+    return _titled(title, table)
 
 
-def _rows(title: str, names: Sequence[str], rows: Iterable[Sequence[Any]]) -> Table:
-    table = Table(box=None, title=title, title_justify="left", title_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
+def _rows(title: str, names: Sequence[str], rows: Iterable[Sequence[Any]]) -> RenderableType:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for name in names:
         table.add_column(name, header_style="bright_black", no_wrap=True)
     for row in rows:
         table.add_row(*("-" if cell is None else str(cell) for cell in row))
-    return table
+    return _titled(title, table)
 
 
 # --- facts
@@ -127,7 +137,7 @@ def _superblock_pairs(facts: dict[str, Any]) -> Iterator[tuple[str, Any]]:
             yield name, "no" if value is None else value
 
 
-def _overview_tables(facts: dict[str, Any]) -> Iterator[Table]:
+def _overview_tables(facts: dict[str, Any]) -> Iterator[RenderableType]:
     yield _pairs("superblock", _superblock_pairs(facts["superblock"]))
     yield _pairs("geometry", facts["geometry"].items())
     yield _pairs("regions (refs)", ((name, f"{ref:,}") for name, ref in facts["regions"].items()))
@@ -208,31 +218,38 @@ def _slot_document(inspector: Inspector, slot_index: int) -> dict[str, Any]:
     return facts.as_json() | {"records": None if records is None else [record_document(record) for record in records]}
 
 
+def _slot_pairs(document: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The fields that say something, in words."""
+    for name, value in document.items():
+        if value is None or value == ():
+            continue
+        if name == "age_ns":
+            yield "age", format_duration_ns(value)
+        elif name.endswith("timestamp_ms"):
+            yield name.removesuffix("_ms"), when(value)
+        else:
+            yield name, value
+
+
 def _show_slot(inspector: Inspector, slot_index: int, hex_size: int) -> None:
     console = make_console()
     facts = inspector.slot(slot_index)
-    document = _slot_document(inspector, slot_index)
-    records = document.pop("records")
-    console.print(_pairs(f"slot {slot_index}", document.items()))
+    console.print(_pairs(f"slot {slot_index}", _slot_pairs(facts.as_json())))
+    if facts.state not in FILLED_STATES:
+        return
+    records = inspector.records(facts)
     if records is None:
         console.print("\nits bytes are no records")
-    elif records:
+    else:
         rows = (
-            (
-                record["index"],
-                when(record["timestamp_ms"]),
-                shown(record["key"]),
-                shown(record["value"]),
-                len(record["headers"]),
-            )
-            for record in records
+            (index, when(time_ms), shown(key), shown(value), len(headers))
+            for index, time_ms, key, value, headers in records
         )
         console.print()
         console.print(_rows("records", ("record", "timestamp", "key", "value", "headers"), rows))
-    if facts.state in FILLED_STATES:
-        click.echo()
-        for line in hex_lines(inspector.slot_bytes(slot_index), hex_size):
-            click.echo(line)
+    click.echo()
+    for line in hex_lines(facts.data, hex_size):
+        click.echo(line)
 
 
 # --- the command

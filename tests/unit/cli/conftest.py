@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arenas to look at, and the command run in this process."""
+
+from __future__ import annotations
+
+import gc
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from shmaccum.accumulator import Accumulator
+from shmaccum.arena import Arena
+from shmaccum.cli import main
+from tests.support import drain
+
+RECORD_COUNT = 40
+
+
+class Shell:
+    """Runs ``shmaccum ...`` and checks how it ended; any way but an exception with code=None."""
+
+    def __call__(self, *arguments: str, code: int | None = 0, columns: int = 100) -> Result:
+        result = CliRunner(env={"COLUMNS": str(columns)}).invoke(main, arguments)
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        assert code is None or result.exit_code == code, result.output
+        assert "Traceback" not in result.output
+        return result
+
+    def json(self, *arguments: str, code: int = 0) -> Any:
+        """The document the command printed."""
+        return json.loads(self(*arguments, "--json", code=code).stdout)
+
+
+@pytest.fixture
+def shell() -> Iterator[Shell]:
+    yield Shell()
+    gc.collect()
+
+
+def fill(arena: Arena) -> None:
+    """Two topics, an oversized record, results, an error: something of everything, and no process left behind."""
+    with Accumulator(arena) as accumulator:
+        accumulator.become_sender()
+        for number in range(RECORD_COUNT):
+            accumulator.append("done", 0, 1_700_000_000_000 + number, b"key", b"delivered")
+        for batch in drain(accumulator):
+            accumulator.complete(batch, 1, 500)
+        for number in range(RECORD_COUNT):
+            accumulator.append(
+                "flights", number % 2, 1_700_000_000_000 + number, b"key-%d" % number, b"value", [("h", b"x")]
+            )
+        accumulator.append("cargo", 0, 1_700_000_000_000, None, bytes(10_000))
+        arena.native.set_topic_partition_count("flights", 2)
+        arena.native.record_error("the log is full: No space left on device")
+
+
+@pytest.fixture
+def filled(arena: Arena) -> str:
+    """The name of a live arena of 16 buffers of 4 KiB with records in it."""
+    fill(arena)
+    return arena.name
+
+
+@pytest.fixture
+def make_file(tmp_path: Path) -> Callable[[], Path]:
+    """Makes the file of such an arena, with nobody attached."""
+
+    def make() -> Path:
+        path = tmp_path / "events.arena"
+        with Arena.create(path, buffer_memory="64KiB", batch_size="4KiB", process_count=64, waiter_count=64) as arena:
+            fill(arena)
+        return path
+
+    return make
