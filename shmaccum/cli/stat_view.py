@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from math import floor
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.measure import Measurement
 from rich.segment import Segment
 from rich.style import Style
 from rich.table import Table
@@ -56,16 +56,20 @@ class SlotBar:
 
 
 def cells(counts: Sequence[int], width: int) -> list[int]:
-    """Shares `width` cells among counts in proportion; none that is not 0 gets 0 while there is room.
-
-    The largest gives what the others need.
-    """
+    """Shares `width` cells among counts, by largest remainder; whatever exists gets one as long as there is room."""
     total = sum(counts)
     if total == 0 or width <= 0:
         return [0] * len(counts)
-    shares = [max(floor(count * width / total), 1) if count else 0 for count in counts]
-    largest = max(range(len(counts)), key=lambda index: shares[index])
-    shares[largest] = max(shares[largest] + width - sum(shares), 0)
+    largest_first = sorted(range(len(counts)), key=lambda index: -counts[index])
+    shares = [0] * len(counts)
+    for index in largest_first[:width]:
+        shares[index] = min(counts[index], 1)
+    left = width - sum(shares)
+    for index, count in enumerate(counts):
+        shares[index] += count * left // total
+    by_remainder = sorted(range(len(counts)), key=lambda index: -(counts[index] * left % total))
+    for index in by_remainder[: width - sum(shares)]:
+        shares[index] += 1
     return shares
 
 
@@ -243,23 +247,55 @@ HELD: tuple[ProcessColumn, ...] = (
 )
 
 
-def _process_table(title: str, columns: Sequence[ProcessColumn], seen: Observation, rates: Rates) -> Table:
-    """The living processes, PROCESSES_SHOWN of them at most when there is a title (and so something below)."""
-    table = _columns(title, *(name for name, _ in columns), left=len(WORDS))
-    alive = busiest(seen, rates)
-    shown = alive[:PROCESSES_SHOWN] if title else alive
-    for process in shown:
-        table.add_row(*(content(process, seen, rates) for _, content in columns))
-    if len(shown) < len(alive):
-        table.add_row("", f"and {len(alive) - len(shown)} more", style=QUIET)
-    return table
+class ProcessTable:
+    """The living processes; columns that the terminal has no room for are left out, the last set first.
+
+    Args:
+        title: above the table.
+        sets: columns that belong together, the dearest first.
+        shown_max: how many processes; None all of them.
+    """
+
+    def __init__(
+        self,
+        title: str,
+        sets: Sequence[Sequence[ProcessColumn]],
+        seen: Observation,
+        rates: Rates,
+        shown_max: int | None,
+    ) -> None:
+        self._title = title
+        self._sets = sets
+        self._seen = seen
+        self._rates = rates
+        self._alive = busiest(seen, rates)
+        self._shown = self._alive[:shown_max]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        tables = (self._table(self._sets[:count]) for count in range(len(self._sets), 0, -1))
+        fitting = (
+            table
+            for table in tables
+            if Measurement.get(console, options.update_width(10**4), table).maximum <= options.max_width
+        )
+        yield next(fitting, self._table(self._sets[:1]))
+
+    def _table(self, sets: Sequence[Sequence[ProcessColumn]]) -> Table:
+        columns = [column for columns in sets for column in columns]
+        table = _columns(self._title, *(name for name, _ in columns), left=len(WORDS))
+        for process in self._shown:
+            table.add_row(*(content(process, self._seen, self._rates) for _, content in columns))
+        if len(self._shown) < len(self._alive):
+            table.add_row("", f"and {len(self._alive) - len(self._shown)} more", style=QUIET)
+        return table
 
 
 def _processes(seen: Observation, rates: Rates) -> RenderableType:
     alive = sum(process.is_alive for process in seen.processes)
     if not alive:
         return Text("no process is attached", style=QUIET)
-    return _process_table(f"processes ({alive})", (*WORDS, *RESOURCES, *APPENDED), seen, rates)
+    sets = (WORDS, APPENDED, RESOURCES)
+    return ProcessTable(f"processes ({alive})", sets, seen, rates, PROCESSES_SHOWN)
 
 
 def _queue_rows(seen: Observation) -> list[PartitionFacts]:
@@ -322,5 +358,5 @@ def stat_view(seen: Observation, rates: Rates) -> RenderableType:
 
 def top_view(seen: Observation, rates: Rates) -> RenderableType:
     """The processes alone, with everything that is known of them."""
-    table = _process_table("", (*WORDS, *RESOURCES, *LIFE, *APPENDED, *HELD), seen, rates)
+    table = ProcessTable("", (WORDS, APPENDED, RESOURCES, LIFE, HELD), seen, rates, None)
     return Group(_head(seen), _lines([("in", _in(seen, rates)), ("sender", _sender(seen.sender))]), table)

@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What stat shows of states that are hard to bring about: bars, rates, stopped processes, a poisoned arena."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+from typing import Any
+
+import psutil
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console, RenderableType
+
+from shmaccum import tables
+from shmaccum.accumulator import Accumulator
+from shmaccum.arena import Arena
+from shmaccum.cli.stat_view import STATE_STYLES, busiest, cells, stat_view, top_view
+from shmaccum.observation import Observation, Observer, Rates
+from tests.support import wait_until
+from tests.unit.cli.conftest import Shell, fill
+
+
+def rendered(view: RenderableType, width: int = 100) -> str:
+    console = Console(width=width, highlight=False)
+    with console.capture() as capture:
+        console.print(view)
+    return capture.get()
+
+
+def changed(seen: Observation, **changes: Any) -> Observation:
+    return dataclasses.replace(seen, **changes)
+
+
+@pytest.fixture
+def seen(arena: Arena) -> Observation:
+    fill(arena)
+    return Observer(arena).observe()
+
+
+@given(st.lists(st.integers(0, 10**6), min_size=1, max_size=8), st.integers(0, 200))
+def test_a_bar_is_full_and_shows_whatever_exists(counts: list[int], width: int) -> None:
+    shares = cells(counts, width)
+    assert sum(shares) == (width if sum(counts) else 0)
+    assert all(count > 0 or share == 0 for count, share in zip(counts, shares, strict=True))
+    if width >= len(counts):
+        assert all(share > 0 for count, share in zip(counts, shares, strict=True) if count)
+
+
+def test_every_state_has_a_style() -> None:
+    assert set(STATE_STYLES) == set(tables.SLOT_STATES)
+
+
+def test_rates_are_what_happened_per_second(seen: Observation) -> None:
+    process = seen.processes[0]
+    later = changed(
+        seen,
+        time_ns=seen.time_ns + 2 * 10**9,
+        record_count=seen.record_count + 1000,
+        record_bytes=seen.record_bytes + 8192,
+        counters={**seen.counters, "records completed": seen.counters["records completed"] + 500},
+        processes=(dataclasses.replace(process, record_count=process.record_count + 1000),),
+    )
+    rates = Rates.between(seen, later)
+    assert (rates.records, rates.bytes, rates.records_completed) == (500, 4096, 250)
+    assert rates.records_of_entry == {process.entry: 500}
+    text = rendered(stat_view(later, rates))
+    assert "500 records/s" in text
+    assert "100%" in text
+
+
+def test_an_arena_that_was_recovered_between_two_looks_has_no_negative_rates(seen: Observation) -> None:
+    earlier = changed(seen, time_ns=seen.time_ns - 10**9, record_count=10**6, counters={"batches opened": 10**6})
+    rates = Rates.between(earlier, seen)
+    assert (rates.records, rates.batches) == (0, 0)
+
+
+def test_problems_are_named(seen: Observation) -> None:
+    counters = {**seen.counters, "batches expired": 3, "allocations that gave up waiting": 7}
+    counters |= {"allocations that waited for a buffer": 10, "nanoseconds spent waiting for a buffer": 50_000_000}
+    sick = changed(
+        seen,
+        poisoned="CORRUPT",
+        counters=counters,
+        waiting_count=4,
+        slots={**seen.slots, "BAD": 2},
+        sender=dataclasses.replace(
+            seen.sender, is_alive=True, pid=77, name="sender", state="stopped", heartbeat_age_ns=12 * 10**9
+        ),
+        processes=(dataclasses.replace(seen.processes[0], state="stopped", stopped_age_ns=3 * 10**9),),
+    )
+    text = rendered(stat_view(sick, Rates.between(seen, sick)))
+    for words in (
+        "POISONED (CORRUPT)",
+        "3 batches expired",
+        "4 for a buffer now",
+        "10 waits so far, 5 ms in the mean",
+        "7 gave up",
+        "BAD 2",
+        "STOPPED for 12 s",
+        "for 3 s or longer: kill -CONT",
+    ):
+        assert words in text
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_views_keep_within_the_terminal(seen: Observation, width: int) -> None:
+    many = tuple(dataclasses.replace(seen.processes[0], entry=entry, pid=10**6 + entry) for entry in range(40))
+    crowd = changed(seen, processes=many, record_count=10**9)
+    for view in (stat_view, top_view):
+        text = rendered(view(crowd, Rates.between(crowd, crowd)), width)
+        assert max(map(len, text.splitlines())) <= width
+        assert str(10**6) in text
+    assert "and 28 more" in rendered(stat_view(crowd, Rates.between(crowd, crowd)), width)
+
+
+def test_the_busiest_come_first_and_the_dead_not_at_all(seen: Observation) -> None:
+    process = seen.processes[0]
+    lazy, busy, dead = (
+        dataclasses.replace(process, entry=entry, state=state)
+        for entry, state in enumerate(["sleeping", "running", "gone"])
+    )
+    rates = dataclasses.replace(Rates.between(seen, seen), records_of_entry={0: 1.0, 1: 9.0, 2: 99.0})
+    assert busiest(changed(seen, processes=(lazy, busy, dead)), rates) == [busy, lazy]
+
+
+# --- real processes
+
+PRODUCER = """
+import sys
+from shmaccum import Accumulator, Arena
+with Arena.attach(sys.argv[1]) as arena, Accumulator(arena) as accumulator:
+    accumulator.append("t", 0, 0, None, b"v")
+    print("ready", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_stopped_process_is_named_and_keeps_its_entry(arena: Arena) -> None:
+    observer = Observer(arena)
+    command = [sys.executable, "-c", PRODUCER, arena.name]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            os.kill(process.pid, signal.SIGSTOP)
+            wait_until(lambda: psutil.Process(process.pid).status() == psutil.STATUS_STOPPED, "the process is stopped")
+            stopped = next(facts for facts in observer.observe().processes if facts.pid == process.pid)
+            assert (stopped.is_stopped, stopped.is_alive, stopped.stopped_age_ns) == (True, True, 0)
+            again = next(facts for facts in observer.observe().processes if facts.pid == process.pid)
+            assert (again.stopped_age_ns or 0) > 0
+        finally:
+            os.kill(process.pid, signal.SIGCONT)
+            process.communicate("")
+    gone = next(facts for facts in observer.observe().processes if facts.pid == process.pid)
+    assert (gone.state, gone.is_alive, gone.stopped_age_ns) == ("gone", False, None)
+
+
+def test_who_waits_is_seen_waiting(arena: Arena, sender: Accumulator) -> None:
+    observer = Observer(arena)
+    place, _ = arena.native.enqueue(1)
+    try:
+        seen = observer.observe()
+        assert seen.waiting_count + sum(seen.slots[state] for state in ("GRANT", "OWNED")) >= 1
+    finally:
+        place.cancel()
+
+
+def test_a_terminal_is_painted_again_and_again_until_ctrl_c(shell: Shell, filled: str) -> None:
+    import pty
+
+    shell("stat", filled)
+    pid, descriptor = pty.fork()
+    if pid == 0:
+        os.environ.update(COLUMNS="80", LINES="24", TERM="xterm")
+        os.execv(sys.executable, [sys.executable, "-m", "shmaccum", "stat", filled, "-n", "0.05"])
+    painted = b""
+    while painted.count(b"oldest") < 3:
+        painted += os.read(descriptor, 4096)
+    assert b"\x1b[?1049h" in painted
+    os.kill(pid, signal.SIGINT)
+    try:
+        while block := os.read(descriptor, 4096):
+            painted += block
+    except OSError:
+        pass  # the terminal is gone with the process
+    _, status = os.waitpid(pid, 0)
+    os.close(descriptor)
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert b"\x1b[?1049l" in painted
+    assert b"No space left on device" in painted.rpartition(b"\x1b[?1049l")[2]
