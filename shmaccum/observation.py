@@ -49,6 +49,7 @@ class ProcessFacts:
     record_count: int
     """Appended through this entry, also by those who had it before."""
     record_bytes: int
+    """The bytes these take at most, as Kafka measures a record."""
     owned_slot_count: int
     """Buffers it holds privately."""
     is_waiting: bool

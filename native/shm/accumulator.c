@@ -176,18 +176,27 @@ static COLD void append_finish(struct accumulator *accumulator, struct append_ca
     }
 }
 
-/* Only this process writes its own entry, so a load and a store are enough. */
-static inline void count_appended(struct accumulator *accumulator, const struct append_result *result)
+/* Kafka's own measure of a record (record-size): what it takes at most, whatever its neighbours. */
+static inline uint64_t appended_size(const struct append_order *order, uint32_t appended)
 {
-    struct process_entry *me = accumulator->arena->me;
-    store_relaxed_u64(&me->record_count, load_relaxed_u64(&me->record_count) + result->appended);
-    accumulator->touched[result->first.slot_index] = result->first.generation + 1;
+    uint64_t size = 0;
+    for (uint32_t i = 0; i < appended; i++) {
+        size += record_size_upper_bound(&order->records[i].size);
+    }
+    return size;
 }
 
-static inline void sticky_count(struct sticky *sticky, const struct append_order *order, uint32_t appended)
+/* Only this process writes its own entry, so a load and a store are enough. */
+static inline void count_appended(struct accumulator *accumulator, const struct append_order *order,
+                                  const struct append_result *result)
 {
-    for (uint32_t i = 0; sticky != NULL && i < appended; i++) {
-        sticky->size += record_size_upper_bound(&order->records[i].size);
+    struct process_entry *me = accumulator->arena->me;
+    const uint64_t size = appended_size(order, result->appended);
+    store_relaxed_u64(&me->record_count, load_relaxed_u64(&me->record_count) + result->appended);
+    store_relaxed_u64(&me->record_bytes, load_relaxed_u64(&me->record_bytes) + size);
+    accumulator->touched[result->first.slot_index] = result->first.generation + 1;
+    if (order->sticky != NULL) {
+        order->sticky->size += size;
     }
 }
 
@@ -212,8 +221,7 @@ static enum status append_oversized(struct accumulator *accumulator, const struc
     reservation->slots += need;
     reservation->count -= need;
     result->appended = 1;
-    count_appended(accumulator, result);
-    sticky_count(order->sticky, order, 1);
+    count_appended(accumulator, order, result);
     append_finish(accumulator, &(struct append_call){.order = order, .spare = NO_SLOT}, status, result);
     return status;
 }
@@ -244,8 +252,7 @@ enum status accumulator_append_order(struct accumulator *accumulator, const stru
         partition_unlock(arena, &hold);
     } while (UNLIKELY(status == STATUS_TRY_AGAIN && !call.has_moved_on));
     if (LIKELY(status == STATUS_OK)) {
-        count_appended(accumulator, result);
-        sticky_count(order->sticky, order, result->appended);
+        count_appended(accumulator, order, result);
     }
     if (UNLIKELY(call.has_opened || call.spare != NO_SLOT || status != STATUS_OK)) {
         append_finish(accumulator, &call, status, result);

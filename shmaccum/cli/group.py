@@ -15,14 +15,14 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import IO, Any, TypeVar
 
 import click
 
 from shmaccum import __version__
 from shmaccum.arena import Arena
-from shmaccum.exceptions import ShmaccumError
+from shmaccum.exceptions import InvalidArgumentError, ShmaccumError
 
 EXIT_BAD = 1
 EXIT_IMPOSSIBLE = 2
@@ -171,6 +171,23 @@ def parse_mode(text: str) -> int:
         return int(text, base=8)
     except ValueError:
         raise click.BadParameter(f"{text!r} are no permissions: write them in octal, like 0600") from None
+
+
+def assignments(texts: Sequence[str]) -> dict[str, str]:
+    """Options given as ``-X name=value``.
+
+    Raises:
+        InvalidArgumentError: without a value, or given twice.
+    """
+    given: dict[str, str] = {}
+    for text in texts:
+        name, found, value = text.partition("=")
+        if not found or not name:
+            raise InvalidArgumentError(f"{text!r} is no option with its value: write it like -X linger.ms=5")
+        if name in given:
+            raise InvalidArgumentError(f"{name} is given twice")
+        given[name] = value
+    return given
 
 
 @contextlib.contextmanager

@@ -402,3 +402,17 @@ def test_a_cycle_through_an_accumulator_is_collected(arena: Arena) -> None:
     with contextlib.suppress(ArenaInUseError):
         arena.close()
     assert arena.closed
+
+
+def test_every_append_is_counted_in_the_entry_of_its_process(arena: Arena, sender: Accumulator) -> None:
+    entry = arena.native.entry_index or 0
+    sender.append("t", 0, 0, None, bytes(100))
+    small = arena.native.processes()[entry]
+    assert small["record_count"] == 1
+    assert 100 < small["record_bytes"] < 150
+    sender.append_many("t", 0, [bytes(100)] * 9)
+    sender.append("t", 0, 0, None, bytes(10_000))
+    all_of_them = arena.native.processes()[entry]
+    assert all_of_them["record_count"] == 11
+    assert 10 * small["record_bytes"] + 10_000 < all_of_them["record_bytes"] < 10 * small["record_bytes"] + 10_100
+    deliver_all(sender)
