@@ -101,10 +101,14 @@ class Accumulator:
         self.expire = native.expire
         self.abort = native.abort
         self.mute = native.mute
+        self.end_backoff = native.end_backoff
+        self.set_available = native.set_available
+        self.publish_queues = native.publish_queues
         self.maintain = native.maintain
         self.publish_queues = native.publish_queues
         self.set_available = native.set_available
         self.set_producer_id = native.set_producer_id
+        self.resequence = native.resequence
         self.statistics = native.statistics
 
     def find(self, token: _native.Token) -> Completion | None:

@@ -54,10 +54,11 @@ PARTITION = np.dtype(
         ("topic_index", "<u4"),
         ("partition", "<i4"),
         ("padding", "V32"),
-        ("next_base_sequence", "<i4"),
+        ("producer_id", "<i8"),
         ("producer_epoch", "<u4"),
+        ("next_base_sequence", "<i4"),
         ("queued_batch_count", "<u4"),
-        ("padding_2", "V52"),
+        ("padding_2", "V44"),
     ]
 )
 

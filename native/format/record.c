@@ -178,6 +178,33 @@ enum status record_read(const uint8_t **cursor, const uint8_t *end, struct recor
     return STATUS_OK;
 }
 
+/* Where the fields behind the offset delta begin. */
+static enum status skip_deltas(const uint8_t **cursor, const uint8_t *end)
+{
+    int64_t timestamp_delta;
+    int32_t number;
+    RETURN_IF_FAILED(varint_read(cursor, end, &number)); /* the length */
+    (*cursor)++;                                         /* attributes */
+    RETURN_IF_FAILED(varlong_read(cursor, end, &timestamp_delta));
+    return varint_read(cursor, end, &number);
+}
+
+enum status record_renumber(const uint8_t **cursor, const uint8_t *end, int32_t offset_delta, uint8_t **target)
+{
+    struct record_view view;
+    const uint8_t *rest = *cursor;
+    RETURN_IF_FAILED(record_read(cursor, end, &view)); /* from here on [rest, *cursor) is a whole record */
+    RETURN_IF_FAILED(skip_deltas(&rest, *cursor));
+    const struct record_size size = {.fixed = (uint32_t)(1 + (*cursor - rest))};
+    uint8_t *next = varint_write(*target, (int32_t)record_body_size(&size, offset_delta, view.timestamp_delta));
+    *next++ = (uint8_t)view.attributes;
+    next = varlong_write(next, view.timestamp_delta);
+    next = varint_write(next, offset_delta);
+    memcpy(next, rest, (size_t)(*cursor - rest));
+    *target = next + (*cursor - rest);
+    return STATUS_OK;
+}
+
 enum status records_walk(const uint8_t *start, const uint8_t *end, uint32_t count)
 {
     const uint8_t *cursor = start;

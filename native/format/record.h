@@ -118,6 +118,12 @@ struct record_header_view {
  */
 MUST_USE enum status record_read(const uint8_t **cursor, const uint8_t *end, struct record_view *view);
 
+/* Writes the record at *cursor once more, with another offset delta, all else to the byte; moves the cursor behind it
+ * and `target` behind what was written. CORRUPT as record_read. The room needed is that of the record, if the new delta
+ * is not larger than its own. */
+MUST_USE enum status record_renumber(const uint8_t **cursor, const uint8_t *end, int32_t offset_delta,
+                                     uint8_t **target);
+
 /* Whether [start, end) is exactly `count` records, numbered from 0: CORRUPT if not. Safe for any bytes. */
 MUST_USE enum status records_walk(const uint8_t *start, const uint8_t *end, uint32_t count);
 

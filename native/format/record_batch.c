@@ -4,6 +4,7 @@
 #include "base/bytes.h"
 #include "format/crc32c.h"
 #include "format/record.h"
+#include "format/sequence.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -65,6 +66,66 @@ void record_batch_set_crc(uint8_t header[RECORD_BATCH_HEADER_SIZE], uint32_t crc
 void record_batch_patch_base_offset(uint8_t header[RECORD_BATCH_HEADER_SIZE], int64_t base_offset)
 {
     store_be64(header + RECORD_BATCH_BASE_OFFSET, (uint64_t)base_offset);
+}
+
+/* ---- a part of a batch ---- */
+
+static enum status records_skip(const uint8_t **cursor, const uint8_t *end, int32_t count)
+{
+    struct record_view record;
+    for (int32_t i = 0; i < count; i++) {
+        RETURN_IF_FAILED(record_read(cursor, end, &record));
+    }
+    return STATUS_OK;
+}
+
+/* Writes the next `count` records, and finds the largest of their timestamp deltas. */
+static enum status records_renumber(const uint8_t **cursor, const uint8_t *end, int32_t count, uint8_t **target,
+                                    int64_t *timestamp_delta_max)
+{
+    *timestamp_delta_max = INT64_MIN;
+    for (int32_t i = 0; i < count; i++) {
+        struct record_view record;
+        const uint8_t *start = *cursor;
+        RETURN_IF_FAILED(record_read(&start, end, &record));
+        RETURN_IF_FAILED(record_renumber(cursor, end, i, target));
+        if (record.timestamp_delta > *timestamp_delta_max) {
+            *timestamp_delta_max = record.timestamp_delta;
+        }
+    }
+    return STATUS_OK;
+}
+
+static void part_finish(uint8_t *target, size_t size, struct record_batch_header *header)
+{
+    header->batch_length = (int32_t)size - RECORD_BATCH_UNCOUNTED_SIZE;
+    record_batch_header_write(target, header);
+    record_batch_set_crc(target, crc32c_extend(0, target + RECORD_BATCH_ATTRIBUTES, size - RECORD_BATCH_ATTRIBUTES));
+}
+
+enum status record_batch_part(const uint8_t *bytes, size_t size, struct record_range range, uint8_t *target,
+                              size_t *target_size)
+{
+    struct record_batch_header header;
+    RETURN_IF_FAILED(record_batch_validate(bytes, size, NULL));
+    RETURN_IF_FAILED(record_batch_header_read(bytes, size, &header));
+    if (range.first < 0 || range.count < 1 || range.count > header.record_count - range.first) {
+        return STATUS_INVALID;
+    }
+    const uint8_t *cursor = bytes + RECORD_BATCH_HEADER_SIZE;
+    uint8_t *next = target + RECORD_BATCH_HEADER_SIZE;
+    int64_t timestamp_delta_max;
+    RETURN_IF_FAILED(records_skip(&cursor, bytes + size, range.first));
+    RETURN_IF_FAILED(records_renumber(&cursor, bytes + size, range.count, &next, &timestamp_delta_max));
+    header.max_timestamp = header.base_timestamp + timestamp_delta_max;
+    header.last_offset_delta = range.count - 1;
+    header.record_count = range.count;
+    if (header.base_sequence >= 0) {
+        header.base_sequence = sequence_increment(header.base_sequence, range.first);
+    }
+    *target_size = (size_t)(next - target);
+    part_finish(target, *target_size, &header);
+    return STATUS_OK;
 }
 
 /* ---- validation, in the order of a broker: whole bytes first, then the header, then each record ---- */

@@ -91,6 +91,21 @@ void record_batch_set_crc(uint8_t header[RECORD_BATCH_HEADER_SIZE], uint32_t crc
 /* Gives a finished batch its place in a log. */
 void record_batch_patch_base_offset(uint8_t header[RECORD_BATCH_HEADER_SIZE], int64_t base_offset);
 
+/* Which records of a batch make up a part of it. */
+struct record_range {
+    int32_t first;
+    int32_t count;
+};
+
+/*
+ * A batch of its own of some records of a valid batch, for a broker that finds the whole too large: numbered from 0,
+ * with the sequences they had in the whole, their timestamps and the whole's base timestamp. `target` has room for as
+ * many bytes as the whole has, which is enough for any part. INVALID if there are no such records, CORRUPT if the batch
+ * is not valid.
+ */
+MUST_USE enum status record_batch_part(const uint8_t *bytes, size_t size, struct record_range range, uint8_t *target,
+                                       size_t *target_size);
+
 /*
  * Whether a broker would take these bytes as one uncompressed batch of a producer, and more: the broker does not look
  * at the offset deltas and repairs the max timestamp, we refuse both. CORRUPT with a sentence in `error` (may be NULL)

@@ -175,7 +175,7 @@ static COLD enum status append_with_slots(struct accumulator_object *self, struc
 static bool sender_ring(struct accumulator_object *self)
 {
     if (self->ring == NULL || self->ring == Py_None ||
-        exchange_u32(&self->arena->core->globals->sender_is_asleep, 0) == 0) {
+        exchange_u32(&self->arena->core->globals->sender_sleep, 0) == 0) {
         return true;
     }
     PyObject *answer = PyObject_CallNoArgs(self->ring);

@@ -34,7 +34,7 @@ static void abandoned_requeue(struct accumulator_object *self)
     }
 }
 
-static bool sender_begin(struct accumulator_object *self)
+bool accumulator_sender_begin(struct accumulator_object *self)
 {
     if (!accumulator_object_is_open(self)) {
         return false;
@@ -55,8 +55,7 @@ static bool sender_begin(struct accumulator_object *self)
     return true;
 }
 
-/* Takes over `result`. */
-static PyObject *sender_end(struct accumulator_object *self, PyObject *result)
+PyObject *accumulator_sender_end(struct accumulator_object *self, PyObject *result)
 {
     self->is_in_sender_call = false;
     if (result != NULL && !accumulator_object_wake(self)) {
@@ -111,7 +110,7 @@ PyObject *accumulator_sender_become(PyObject *object, PyObject *unused)
     }
     self->is_in_sender_call = true;
     PyObject *result = abandoned_allocate(self) ? role_take(self) : PyErr_NoMemory();
-    return sender_end(self, result);
+    return accumulator_sender_end(self, result);
 }
 
 bool accumulator_sender_leave(struct accumulator_object *self)
@@ -143,25 +142,25 @@ PyObject *accumulator_sender_statistics_dict(PyObject *object, PyObject *unused)
     struct accumulator_object *self = accumulator_of(object);
     struct sender_statistics statistics;
     (void)unused;
-    if (!sender_begin(self)) {
+    if (!accumulator_sender_begin(self)) {
         return NULL;
     }
     accumulator_sender_statistics(self->core, &statistics);
     PyObject *result = Py_BuildValue("{s:I,s:I,s:I,s:I}", "queued_count", statistics.queued_count, "in_flight_count",
                                      statistics.in_flight_count, "deferred_count", statistics.deferred_count,
                                      "active_partition_count", statistics.active_partition_count);
-    return sender_end(self, result);
+    return accumulator_sender_end(self, result);
 }
 
 PyObject *accumulator_sender_maintain(PyObject *object, PyObject *unused)
 {
     struct accumulator_object *self = accumulator_of(object);
     (void)unused;
-    if (!sender_begin(self)) {
+    if (!accumulator_sender_begin(self)) {
         return NULL;
     }
     accumulator_maintain(self->core, &self->core->wakes);
-    return sender_end(self, Py_NewRef(Py_None));
+    return accumulator_sender_end(self, Py_NewRef(Py_None));
 }
 
 /* ---- ready ---- */
@@ -215,22 +214,27 @@ static PyObject *ready_list(struct accumulator_object *self, const struct ready_
 PyObject *accumulator_sender_ready(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
     static const struct signature signature = {.function = "ready",
-                                               .names = {"linger_ns", "is_everything_ready", "now_ns"},
+                                               .names = {"linger_ns", "is_everything_ready", "now_ns",
+                                                         "in_flight_max"},
                                                .required_count = 1,
-                                               .count = 3};
+                                               .count = 4};
+    static const struct integer_range in_flight_range = {"in_flight_max", 1, UINT32_MAX};
     static const struct integer_range linger_range = {"linger_ns", 0, INT64_MAX};
     struct accumulator_object *self = accumulator_of(object);
     PyObject *bound[ARGUMENT_COUNT_MAX];
     struct ready_options options = {0};
     int64_t linger_ns;
+    int64_t in_flight_max = 0;
     if (!arguments_bind(&signature, args, count, names, bound) ||
         !integer_parse(self->state, bound[0], &linger_range, &linger_ns) ||
-        !flag_parse_optional(bound[1], &options.is_everything_ready) || !sender_begin(self)) {
+        !integer_parse_optional(self->state, bound[3], &in_flight_range, &in_flight_max) ||
+        !flag_parse_optional(bound[1], &options.is_everything_ready) || !accumulator_sender_begin(self)) {
         return NULL;
     }
     options.linger_ns = (uint64_t)linger_ns;
+    options.in_flight_max = (uint32_t)in_flight_max;
     bool is_parsed = now_parse(self, bound[2], &options.now_ns);
-    return sender_end(self, is_parsed ? ready_list(self, &options) : NULL);
+    return accumulator_sender_end(self, is_parsed ? ready_list(self, &options) : NULL);
 }
 
 /* ---- drain ---- */
@@ -320,9 +324,9 @@ PyObject *accumulator_sender_drain(PyObject *object, PyObject *const *args, Py_s
         return NULL;
     }
     PyObject *result = NULL;
-    if (sender_begin(self)) {
+    if (accumulator_sender_begin(self)) {
         bool is_parsed = drain_options_parse(self, &bound[1], &options);
-        result = sender_end(self, is_parsed ? drain_partitions(self, &options, partitions) : NULL);
+        result = accumulator_sender_end(self, is_parsed ? drain_partitions(self, &options, partitions) : NULL);
     }
     Py_DECREF(partitions);
     return result;
@@ -358,10 +362,10 @@ static PyObject *batch_answer(struct accumulator_object *self, struct batch_obje
                               bool ends_batch)
 {
     if (status != STATUS_OK) {
-        return sender_end(self, raise_status(self->state, status));
+        return accumulator_sender_end(self, raise_status(self->state, status));
     }
     batch->is_over = ends_batch;
-    return sender_end(self, Py_NewRef(Py_None));
+    return accumulator_sender_end(self, Py_NewRef(Py_None));
 }
 
 struct outcome_arguments {
@@ -407,7 +411,7 @@ PyObject *accumulator_sender_complete(PyObject *object, PyObject *const *args, P
     }
     const struct outcome_arguments given = {bound[1], bound[2], bound[3], bound[4]};
     struct batch_object *batch = batch_parse(self, bound[0]);
-    if (batch == NULL || !outcome_parse(self->state, &given, &outcome) || !sender_begin(self)) {
+    if (batch == NULL || !outcome_parse(self->state, &given, &outcome) || !accumulator_sender_begin(self)) {
         return NULL;
     }
     enum status status = accumulator_complete(self->core, batch->facts.slot_index, batch->facts.seq, &outcome,
@@ -433,7 +437,7 @@ PyObject *accumulator_sender_complete_part(PyObject *object, PyObject *const *ar
     const struct outcome_arguments given = {bound[2], bound[3], bound[4], bound[5]};
     struct batch_object *batch = batch_parse(self, bound[0]);
     if (batch == NULL || !integer_parse(self->state, bound[1], &count_range, &record_count) ||
-        !outcome_parse(self->state, &given, &outcome) || !sender_begin(self)) {
+        !outcome_parse(self->state, &given, &outcome) || !accumulator_sender_begin(self)) {
         return NULL;
     }
     enum status status = accumulator_complete_part(self->core, batch->facts.slot_index, batch->facts.seq,
@@ -455,7 +459,7 @@ PyObject *accumulator_sender_requeue(PyObject *object, PyObject *const *args, Py
     }
     struct batch_object *batch = batch_parse(self, bound[0]);
     if (batch == NULL || !integer_parse_optional(self->state, bound[1], &retry_range, &retry_at_ns) ||
-        !sender_begin(self)) {
+        !accumulator_sender_begin(self)) {
         return NULL;
     }
     enum status status =
@@ -467,7 +471,7 @@ PyObject *accumulator_sender_quarantine(PyObject *object, PyObject *given)
 {
     struct accumulator_object *self = accumulator_of(object);
     struct batch_object *batch = batch_parse(self, given);
-    if (batch == NULL || !sender_begin(self)) {
+    if (batch == NULL || !accumulator_sender_begin(self)) {
         return NULL;
     }
     enum status status = accumulator_quarantine(self->core, batch->facts.slot_index, batch->facts.seq);
@@ -487,15 +491,15 @@ PyObject *accumulator_sender_expire(PyObject *object, PyObject *const *args, Py_
     uint64_t now_ns;
     uint64_t next_expiry_ns;
     if (!arguments_bind(&signature, args, count, names, bound) ||
-        !integer_parse(self->state, bound[0], &timeout_range, &timeout_ns) || !sender_begin(self)) {
+        !integer_parse(self->state, bound[0], &timeout_range, &timeout_ns) || !accumulator_sender_begin(self)) {
         return NULL;
     }
     if (!now_parse(self, bound[1], &now_ns)) {
-        return sender_end(self, NULL);
+        return accumulator_sender_end(self, NULL);
     }
     uint32_t expired =
         accumulator_expire(self->core, now_ns, (uint64_t)timeout_ns, &next_expiry_ns, &self->core->wakes);
-    return sender_end(self, Py_BuildValue("(IN)", expired, ns_or_none(next_expiry_ns)));
+    return accumulator_sender_end(self, Py_BuildValue("(IN)", expired, ns_or_none(next_expiry_ns)));
 }
 
 PyObject *accumulator_sender_abort(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)
@@ -506,80 +510,9 @@ PyObject *accumulator_sender_abort(PyObject *object, PyObject *const *args, Py_s
     PyObject *bound[ARGUMENT_COUNT_MAX];
     bool is_in_flight_included = false;
     if (!arguments_bind(&signature, args, count, names, bound) ||
-        !flag_parse_optional(bound[0], &is_in_flight_included) || !sender_begin(self)) {
+        !flag_parse_optional(bound[0], &is_in_flight_included) || !accumulator_sender_begin(self)) {
         return NULL;
     }
     uint32_t aborted = accumulator_abort(self->core, is_in_flight_included, &self->core->wakes);
-    return sender_end(self, PyLong_FromUnsignedLong(aborted));
-}
-
-/* ---- settings ---- */
-
-/* The sender tells one flag of one partition. */
-typedef void partition_teller(struct accumulator *core, uint32_t partition_index, bool flag);
-
-static PyObject *partition_tell(PyObject *object, const struct signature *signature, partition_teller *tell,
-                                PyObject *const *args, Py_ssize_t count, PyObject *names)
-{
-    static const struct integer_range range = {"partition_index", 0, UINT32_MAX};
-    struct accumulator_object *self = accumulator_of(object);
-    PyObject *bound[ARGUMENT_COUNT_MAX];
-    int64_t partition_index;
-    bool flag = false;
-    if (!arguments_bind(signature, args, count, names, bound) ||
-        !integer_parse(self->state, bound[0], &range, &partition_index) || !flag_parse_optional(bound[1], &flag) ||
-        !sender_begin(self)) {
-        return NULL;
-    }
-    tell(self->core, (uint32_t)partition_index, flag);
-    return sender_end(self, Py_NewRef(Py_None));
-}
-
-PyObject *accumulator_sender_mute(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)
-{
-    static const struct signature signature = {
-        .function = "mute", .names = {"partition_index", "is_muted"}, .required_count = 2, .count = 2};
-    return partition_tell(object, &signature, accumulator_mute, args, count, names);
-}
-
-PyObject *accumulator_sender_set_available(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)
-{
-    static const struct signature signature = {.function = "set_available",
-                                               .names = {"partition_index", "is_available"},
-                                               .required_count = 2,
-                                               .count = 2};
-    return partition_tell(object, &signature, accumulator_set_available, args, count, names);
-}
-
-PyObject *accumulator_sender_publish_queues(PyObject *object, PyObject *unused)
-{
-    struct accumulator_object *self = accumulator_of(object);
-    (void)unused;
-    if (!sender_begin(self)) {
-        return NULL;
-    }
-    accumulator_publish_queues(self->core);
-    return sender_end(self, Py_NewRef(Py_None));
-}
-
-PyObject *accumulator_sender_set_producer_id(PyObject *object, PyObject *const *args, Py_ssize_t count,
-                                             PyObject *names)
-{
-    static const struct signature signature = {.function = "set_producer_id",
-                                               .names = {"producer_id", "producer_epoch"},
-                                               .required_count = 2,
-                                               .count = 2};
-    static const struct integer_range id_range = {"producer_id", -1, INT64_MAX};
-    static const struct integer_range epoch_range = {"producer_epoch", -1, INT16_MAX};
-    struct accumulator_object *self = accumulator_of(object);
-    PyObject *bound[ARGUMENT_COUNT_MAX];
-    int64_t producer_id;
-    int64_t producer_epoch;
-    if (!arguments_bind(&signature, args, count, names, bound) ||
-        !integer_parse(self->state, bound[0], &id_range, &producer_id) ||
-        !integer_parse(self->state, bound[1], &epoch_range, &producer_epoch) || !sender_begin(self)) {
-        return NULL;
-    }
-    accumulator_set_producer_id(self->core, producer_id, (int16_t)producer_epoch);
-    return sender_end(self, Py_NewRef(Py_None));
+    return accumulator_sender_end(self, PyLong_FromUnsignedLong(aborted));
 }

@@ -248,7 +248,7 @@ PyObject *arena_report_sender(PyObject *self, PyObject *unused)
     return Py_BuildValue("{s:N,s:K,s:K,s:N,s:L,s:I}", "entry", entry, "epoch",
                          (unsigned long long)load_relaxed_u64(&globals->sender_epoch), "heartbeat_ns",
                          (unsigned long long)load_relaxed_u64(&globals->sender_heartbeat_ns), "is_asleep",
-                         PyBool_FromLong(load_relaxed_u32(&globals->sender_is_asleep) != 0), "producer_id",
+                         PyBool_FromLong(load_relaxed_u32(&globals->sender_sleep) != SENDER_AWAKE), "producer_id",
                          (long long)load_relaxed_u64(&globals->producer_id), "producer_epoch",
                          load_relaxed_u32(&globals->producer_epoch));
 }

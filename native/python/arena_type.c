@@ -7,6 +7,7 @@
 #include "python/errors.h"
 #include "shm/counters.h"
 #include "shm/process.h"
+#include "shm/producer_id.h"
 
 static struct arena_object *arena_of(PyObject *self)
 {
@@ -191,6 +192,33 @@ static PyObject *arena_get_owner(PyObject *object, void *unused)
     return core == NULL ? NULL : PyLong_FromUnsignedLong(core->owner);
 }
 
+static PyObject *arena_get_producer_identity(PyObject *object, void *unused)
+{
+    (void)unused;
+    const struct arena *core = arena_core(object);
+    struct producer_identity identity;
+    if (core == NULL) {
+        return NULL;
+    }
+    producer_identity_read(core, &identity);
+    return Py_BuildValue("(LiN)", (long long)identity.producer_id, identity.producer_epoch,
+                         PyBytes_FromStringAndSize((const char *)identity.sink, sizeof identity.sink));
+}
+
+static PyObject *arena_get_registered_partition_count(PyObject *object, void *unused)
+{
+    (void)unused;
+    const struct arena *core = arena_core(object);
+    return core == NULL ? NULL : PyLong_FromUnsignedLong(registry_partition_count(core));
+}
+
+static PyObject *arena_get_registered_topic_count(PyObject *object, void *unused)
+{
+    (void)unused;
+    const struct arena *core = arena_core(object);
+    return core == NULL ? NULL : PyLong_FromUnsignedLong(registry_topic_count(core));
+}
+
 static PyObject *arena_get_size(PyObject *object, void *unused)
 {
     (void)unused;
@@ -283,7 +311,20 @@ static PyObject *arena_set_sender_asleep(PyObject *object, PyObject *is_asleep)
     if (truth < 0) {
         return NULL;
     }
-    store_seq_cst_u32(&core->globals->sender_is_asleep, (uint32_t)truth);
+    store_seq_cst_u32(&core->globals->sender_sleep, truth ? SENDER_ASLEEP : SENDER_AWAKE);
+    barrier_store_load(); /* D2 */
+    Py_RETURN_NONE;
+}
+
+/* Only who waits for something, a buffer or a flush, rings then. */
+static PyObject *arena_set_sender_napping(PyObject *object, PyObject *unused)
+{
+    struct arena *core = arena_core_for_writing(arena_of(object));
+    (void)unused;
+    if (core == NULL) {
+        return NULL;
+    }
+    store_seq_cst_u32(&core->globals->sender_sleep, SENDER_NAPPING);
     barrier_store_load(); /* D2 */
     Py_RETURN_NONE;
 }
@@ -293,7 +334,7 @@ static PyObject *arena_take_doorbell(PyObject *object, PyObject *unused)
 {
     (void)unused;
     struct arena *core = arena_core_for_writing(arena_of(object));
-    return core == NULL ? NULL : PyBool_FromLong(exchange_u32(&core->globals->sender_is_asleep, 0) != 0);
+    return core == NULL ? NULL : PyBool_FromLong(exchange_u32(&core->globals->sender_sleep, SENDER_AWAKE));
 }
 
 /* ---- counters, topics ---- */
@@ -464,6 +505,8 @@ static PyMethodDef arena_methods[] = {
     {"sender", arena_report_sender, METH_NOARGS, "Who has or had the sender role, and what it left."},
     {"set_manual_clock", arena_set_manual_clock, METH_O, "For tests: this handle's time; None: the kernel's."},
     {"set_sender_asleep", arena_set_sender_asleep, METH_O, "The sender says whether it wants the doorbell."},
+    {"set_sender_napping", arena_set_sender_napping, METH_NOARGS,
+     "The sender says that only who waits for it is to ring."},
     {"set_topic_partition_count", FAST(arena_set_topic_partition_count), METH_FASTCALL | METH_KEYWORDS,
      "How many partitions the sink reports for a topic."},
     {"state_counts", arena_report_state_counts, METH_NOARGS, "State -> number of slots in it."},
@@ -491,6 +534,10 @@ static PyGetSetDef arena_properties[] = {
     {"options", arena_get_options, NULL, "The creator's options, msgpack.", NULL},
     {"owner", arena_get_owner, NULL, "The number that names this process in the arena's words; 0: none.", NULL},
     {"poisoned", arena_get_poisoned, NULL, "None, or the name of the status that poisoned the arena.", NULL},
+    {"producer_identity", arena_get_producer_identity, NULL,
+     "(producer id, epoch, identity of the sink that gave them); -1: none.", NULL},
+    {"registered_partition_count", arena_get_registered_partition_count, NULL, "Partitions ever appended to.", NULL},
+    {"registered_topic_count", arena_get_registered_topic_count, NULL, "Topics ever named.", NULL},
     {"sender_is_alive", arena_get_sender_is_alive, NULL, "True while a process holds the sender role.", NULL},
     {"size", arena_get_size, NULL, "Bytes of the whole arena.", NULL},
     {"uuid", arena_get_uuid, NULL, "16 random bytes of its creation.", NULL},

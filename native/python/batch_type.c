@@ -5,7 +5,10 @@
  * A Batch that goes away unfinished is put back to be sent again (accumulator_sender.c).
  */
 #include "base/bytes.h"
+#include "format/record_batch.h"
+#include "python/arguments.h"
 #include "python/errors.h"
+#include "shm/sender_half.h"
 
 #include <stddef.h>
 #include <structmember.h>
@@ -167,6 +170,48 @@ static PyObject *batch_decode(PyObject *object, PyObject *unused)
     return records;
 }
 
+static const struct integer_range first_range = {"first_record", 0, INT32_MAX};
+static const struct integer_range count_range = {"record_count", 1, INT32_MAX};
+
+static PyObject *batch_part_of(const struct batch_object *self, PyObject *whole, struct record_range range)
+{
+    size_t size;
+    PyObject *part = PyBytes_FromStringAndSize(NULL, PyBytes_GET_SIZE(whole));
+    if (part == NULL) {
+        return NULL;
+    }
+    enum status status = record_batch_part((const uint8_t *)PyBytes_AS_STRING(whole), (size_t)PyBytes_GET_SIZE(whole),
+                                           range, (uint8_t *)PyBytes_AS_STRING(part), &size);
+    if (status != STATUS_OK) {
+        Py_DECREF(part);
+        return raise_status(self->accumulator->state, status);
+    }
+    (void)_PyBytes_Resize(&part, (Py_ssize_t)size);
+    return part;
+}
+
+static PyObject *batch_part(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)
+{
+    static const struct signature signature = {
+        .function = "part", .names = {"first_record", "record_count"}, .required_count = 2, .count = 2};
+    const struct batch_object *self = batch_of(object);
+    PyObject *bound[ARGUMENT_COUNT_MAX];
+    int64_t first;
+    int64_t record_count;
+    if (!arguments_bind(&signature, args, count, names, bound) ||
+        !integer_parse(self->accumulator->state, bound[0], &first_range, &first) ||
+        !integer_parse(self->accumulator->state, bound[1], &count_range, &record_count)) {
+        return NULL;
+    }
+    PyObject *whole = batch_to_bytes(object, NULL);
+    if (whole == NULL) {
+        return NULL;
+    }
+    PyObject *part = batch_part_of(self, whole, (struct record_range){(int32_t)first, (int32_t)record_count});
+    Py_DECREF(whole);
+    return part;
+}
+
 /* ---- facts ---- */
 
 static const struct partition_entry *batch_partition(const struct batch_object *self)
@@ -209,6 +254,32 @@ static PyObject *batch_get_is_over(PyObject *object, void *unused)
     return PyBool_FromLong(batch_of(object)->is_over || !stint_is_current(batch_of(object)));
 }
 
+/* The sender's note of a batch that is in flight; NULL when it is not any more. */
+static const struct slot_note *batch_note(const struct batch_object *self)
+{
+    return self->is_over || !stint_is_current(self)
+               ? NULL
+               : &self->accumulator->core->sender->notes[self->facts.slot_index];
+}
+
+static PyObject *batch_get_is_ended(PyObject *object, void *unused)
+{
+    const struct slot_note *note = batch_note(batch_of(object));
+    (void)unused;
+    return PyBool_FromLong(note != NULL && note->is_ended);
+}
+
+static PyObject *batch_get_is_oldest(PyObject *object, void *unused)
+{
+    const struct batch_object *self = batch_of(object);
+    (void)unused;
+    if (batch_note(self) == NULL) {
+        Py_RETURN_FALSE;
+    }
+    const struct sender_half *half = self->accumulator->core->sender;
+    return PyBool_FromLong(half->queues[self->facts.partition_index].first == self->facts.slot_index + 1);
+}
+
 static PyObject *batch_repr(PyObject *object)
 {
     const struct batch_object *self = batch_of(object);
@@ -243,12 +314,17 @@ static PyMemberDef batch_members[] = {
 static PyMethodDef batch_methods[] = {
     {"decode", batch_decode, METH_NOARGS,
      "List of (offset delta, timestamp_ms, key, value, headers); CorruptArenaError when the bytes are damaged."},
+    {"part", (PyCFunction)(void (*)(void))batch_part, METH_FASTCALL | METH_KEYWORDS,
+     "Wire bytes of a batch of records [first_record, first_record + record_count) alone."},
     {"tobytes", batch_to_bytes, METH_NOARGS, "A copy of the wire bytes."},
     {NULL, NULL, 0, NULL},
 };
 
 static PyGetSetDef batch_properties[] = {
     {"buffers", batch_get_buffers, NULL, "Read-only memoryviews of the wire bytes, in order; release them.", NULL},
+    {"is_ended", batch_get_is_ended, NULL,
+     "True when its result is recorded (it expired or was aborted) while it is in flight.", NULL},
+    {"is_oldest", batch_get_is_oldest, NULL, "True when no older batch of its partition is left.", NULL},
     {"is_over", batch_get_is_over, NULL, "True when it was completed or requeued, or its sender role ended.", NULL},
     {"partition", batch_get_partition, NULL, "Kafka's partition number.", NULL},
     {"topic", batch_get_topic, NULL, "The topic's name.", NULL},

@@ -160,12 +160,17 @@ PyObject *accumulator_append_many(PyObject *self, PyObject *const *args, Py_ssiz
 PyObject *accumulator_append_one(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *accumulator_partition_index(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 
-/* The sender's half; accumulator_sender.c. */
+/* Every call of the sender's half runs between these; end takes over `result`. */
+bool accumulator_sender_begin(struct accumulator_object *self);
+PyObject *accumulator_sender_end(struct accumulator_object *self, PyObject *result);
+
+/* The sender's half; accumulator_sender.c, accumulator_settings.c. */
 PyObject *accumulator_sender_abort(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *accumulator_sender_become(PyObject *self, PyObject *unused);
 PyObject *accumulator_sender_complete(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *accumulator_sender_complete_part(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *accumulator_sender_drain(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
+PyObject *accumulator_sender_end_backoff(PyObject *self, PyObject *partition_index);
 PyObject *accumulator_sender_expire(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *accumulator_sender_is_sender(PyObject *self, void *unused);
 PyObject *accumulator_sender_maintain(PyObject *self, PyObject *unused);
@@ -175,6 +180,7 @@ PyObject *accumulator_sender_quarantine(PyObject *self, PyObject *batch);
 PyObject *accumulator_sender_ready(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *accumulator_sender_requeue(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *accumulator_sender_resign(PyObject *self, PyObject *unused);
+PyObject *accumulator_sender_resequence(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *accumulator_sender_set_available(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *accumulator_sender_set_producer_id(PyObject *self, PyObject *const *args, Py_ssize_t count,
                                              PyObject *names);

@@ -158,8 +158,8 @@ static COLD void reservation_keep(struct append_call *call)
     }
 }
 
-/* Batch-rare part of the end of an append. D1: what we stored, full barrier, then sender_is_asleep; the sender stores
- * sender_is_asleep, full barrier (D2), then looks for news once more before it sleeps. */
+/* Batch-rare part of the end of an append. D1: what we stored, full barrier, then sender_sleep; the sender stores
+ * sender_sleep, full barrier (D2), then looks for news once more before it sleeps. */
 static COLD void append_finish(struct accumulator *accumulator, struct append_call *call, enum status status,
                                struct append_result *result)
 {
@@ -170,7 +170,7 @@ static COLD void append_finish(struct accumulator *accumulator, struct append_ca
     }
     result->need = status == STATUS_EXHAUSTED ? 1 : 0;
     barrier_store_load(); /* D1 */
-    result->is_sender_wanted = load_acquire_u32(&arena->globals->sender_is_asleep) != 0;
+    result->is_sender_wanted = load_acquire_u32(&arena->globals->sender_sleep) == SENDER_ASLEEP;
     if (status == STATUS_CORRUPT) {
         arena_poison(arena, status, "the open batch of a partition has an impossible slot word");
     }

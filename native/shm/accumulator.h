@@ -112,11 +112,12 @@ void accumulator_resign_sender(struct accumulator *accumulator);
 struct ready_options {
     uint64_t now_ns;
     uint64_t linger_ns; /* of batches whose opener said nothing */
+    uint32_t in_flight_max; /* partitions with so many batches in flight are not ready; 0: no limit */
     bool is_everything_ready; /* closing, or somebody flushes: lingering ends */
 };
 
 /* Partitions with a batch that may be drained now. Fills at most partitions_max indices; `next_check_ns` receives how
- * long until another may become ready (UINT64_MAX: nothing to wait for but news). */
+ * long until another one may become ready (UINT64_MAX: nothing to wait for but news and acks). */
 uint32_t accumulator_ready(struct accumulator *accumulator, const struct ready_options *options, uint32_t *partitions,
                            uint32_t partitions_max, uint64_t *next_check_ns);
 
@@ -143,9 +144,10 @@ struct drain_options {
     uint32_t in_flight_max; /* batches of one partition in flight at once */
 };
 
-/* Takes at most one batch of each partition given, in that order, whether it has lingered or not; a partition that has
- * nothing to give, backs off or is muted is skipped, never waited for. A batch that would exceed size_max ends the
- * drain. `batches` has room for partition_count; `partitions_seen` receives how far it came. */
+/* Takes a batch of each partition given, in that order, whether it has lingered or not; a partition that is given again
+ * gives another batch if that is sealed already. A partition that has nothing to give, backs off, is muted or has a
+ * retry in flight is skipped, never waited for. A batch that would exceed size_max ends the drain. `batches` has room
+ * for partition_count; `partitions_seen` receives how far it came. */
 uint32_t accumulator_drain(struct accumulator *accumulator, const struct drain_options *options,
                            const uint32_t *partitions, uint32_t partition_count, struct drained_batch *batches,
                            uint32_t *partitions_seen);
@@ -172,6 +174,9 @@ enum status accumulator_complete_part(struct accumulator *accumulator, uint32_t 
 enum status accumulator_requeue(struct accumulator *accumulator, uint32_t slot_index, uint64_t seq,
                                 uint64_t retry_at_ns) MUST_USE;
 
+/* The reason why batches of the partition were to wait is gone: they may be drained at once. */
+void accumulator_end_backoff(struct accumulator *accumulator, uint32_t partition_index);
+
 /* A drained batch whose bytes contradict their checksum: RESULT_CORRUPT, its slot stays as BAD. */
 enum status accumulator_quarantine(struct accumulator *accumulator, uint32_t slot_index, uint64_t seq) MUST_USE;
 
@@ -191,8 +196,13 @@ void accumulator_set_available(struct accumulator *accumulator, uint32_t partiti
 
 void accumulator_mute(struct accumulator *accumulator, uint32_t partition_index, bool is_muted);
 
-/* The arena's producer id and epoch; batches drained from now on get sequences of it. producer_id -1: none. */
+/* The arena's producer id and epoch, of the sink that gave the last one; -1: none. */
 void accumulator_set_producer_id(struct accumulator *accumulator, int64_t producer_id, int16_t producer_epoch);
+
+/* Takes the sequences back of all batches of a partition that are not in flight, and lets it start over: they get new
+ * ones when they are drained. Only for batches that the sink does not have; set another epoch first (producer_id.h). */
+void accumulator_resequence(struct accumulator *accumulator, uint32_t partition_index);
+void accumulator_resequence_all(struct accumulator *accumulator);
 
 /* Takes back what dead processes left and frees what hazards had deferred. Call it every 100 ms or so. */
 void accumulator_maintain(struct accumulator *accumulator, struct wake_set *wakes);

@@ -130,12 +130,21 @@ enum status accumulator_requeue(struct accumulator *accumulator, uint32_t slot_i
         batch_become_done(accumulator, slot_index, &accumulator->wakes);
         return STATUS_OK;
     }
-    note->is_in_flight = false;
+    sender_land(accumulator, slot_index);
     note->retry_at_ns = retry_at_ns;
-    accumulator->sender->queues[note->partition_index].in_flight_count--;
-    accumulator->sender->in_flight_count--;
     counter_add(accumulator->arena, COUNTER_BATCHES_REQUEUED, 1);
     return STATUS_OK;
+}
+
+void accumulator_end_backoff(struct accumulator *accumulator, uint32_t partition_index)
+{
+    struct sender_half *half = accumulator->sender;
+    if (partition_index >= accumulator->arena->geometry.partition_count) {
+        return;
+    }
+    for (uint32_t next = half->queues[partition_index].first; next != 0; next = half->notes[next - 1].next) {
+        half->notes[next - 1].retry_at_ns = 0;
+    }
 }
 
 enum status accumulator_quarantine(struct accumulator *accumulator, uint32_t slot_index, uint64_t seq)

@@ -6,13 +6,10 @@
 
 #include "base/point.h"
 #include "format/record_batch.h"
-#include "format/sequence.h"
 #include "shm/accumulator.h"
 #include "shm/counters.h"
+#include "shm/producer_id.h"
 #include "shm/sender_half.h"
-
-/* producer_epoch cells hold the epoch with this bit, so that 0 means: none was ever assigned. */
-#define EPOCH_ASSIGNED (UINT32_C(1) << 16)
 
 static uint64_t ns_until(uint64_t when_ns, uint64_t now_ns)
 {
@@ -49,6 +46,19 @@ static uint64_t batch_wait_ns(const struct accumulator *accumulator, const struc
     return ns_until(saturating_add(slot->created_ns, linger_ns), options->now_ns);
 }
 
+/* The batch that is next in its partition, if nothing but time keeps it; NO_SLOT otherwise. */
+static uint32_t ready_candidate(struct accumulator *accumulator, const struct ready_options *options,
+                                uint32_t partition_index)
+{
+    const struct partition_queue *queue = &accumulator->sender->queues[partition_index];
+    uint32_t slot_index = sender_candidate(accumulator, partition_index);
+    bool is_limited = options->in_flight_max != 0 && queue->in_flight_count >= options->in_flight_max;
+    if (slot_index == NO_SLOT || queue->is_muted || is_limited || !sender_may_launch(accumulator, slot_index)) {
+        return NO_SLOT;
+    }
+    return slot_index;
+}
+
 uint32_t accumulator_ready(struct accumulator *accumulator, const struct ready_options *options, uint32_t *partitions,
                            uint32_t partitions_max, uint64_t *next_check_ns)
 {
@@ -58,15 +68,13 @@ uint32_t accumulator_ready(struct accumulator *accumulator, const struct ready_o
     sender_collect_news(accumulator);
     for (uint32_t i = half->active_count; i-- > 0;) { /* downwards: a queue found empty takes the last one's place */
         uint32_t partition_index = half->active[i];
-        uint32_t slot_index = sender_candidate(accumulator, partition_index);
-        if (slot_index == NO_SLOT || half->queues[partition_index].is_muted) {
-            continue;
-        }
-        uint64_t wait_ns = batch_wait_ns(accumulator, options, slot_index);
-        if (wait_ns == 0 && count < partitions_max) {
+        uint32_t slot_index = ready_candidate(accumulator, options, partition_index);
+        uint64_t wait_ns = slot_index == NO_SLOT ? UINT64_MAX : batch_wait_ns(accumulator, options, slot_index);
+        if (wait_ns > 0) {
+            *next_check_ns = wait_ns < *next_check_ns ? wait_ns : *next_check_ns;
+        } else if (count < partitions_max) {
             partitions[count++] = partition_index;
         }
-        *next_check_ns = wait_ns < *next_check_ns ? wait_ns : *next_check_ns;
     }
     return count;
 }
@@ -86,34 +94,6 @@ static bool batch_seal_for_drain(struct accumulator *accumulator, uint32_t slot_
         *word = load_acquire_u64(&arena->slots[slot_index].word);
     }
     return slot_word_state(*word) == SLOT_READY && sender_note_is_true(accumulator, slot_index);
-}
-
-/* Stored in the slot before the first transmission, and never changed by a later one: sent twice, the bytes are the
- * same.
- *   1 base sequence and producer id   2 epoch with EPOCH_ASSIGNED (release)   3 the partition's next sequence
- * Killed between 2 and 3: sequence_repair of the next sender does 3. Killed before 2: nothing was assigned. */
-static void sequence_assign(struct arena *arena, struct slot_header *slot, uint32_t partition_index,
-                            uint32_t record_count)
-{
-    struct globals *globals = arena->globals;
-    uint64_t producer_id = load_relaxed_u64(&globals->producer_id);
-    if (producer_id == UINT64_MAX || load_relaxed_u32(&slot->producer_epoch) != 0) {
-        return;
-    }
-    struct partition_entry *partition = &arena->partitions[partition_index];
-    uint32_t epoch = (load_relaxed_u32(&globals->producer_epoch) & UINT16_MAX) | EPOCH_ASSIGNED;
-    if (load_relaxed_u32(&partition->producer_epoch) != epoch) {
-        store_relaxed_u32(&partition->next_base_sequence, 0);
-        store_relaxed_u32(&partition->producer_epoch, epoch);
-    }
-    uint32_t base = load_relaxed_u32(&partition->next_base_sequence) & INT32_MAX;
-    store_relaxed_u32(&slot->base_sequence, base);
-    store_relaxed_u64(&slot->producer_id, producer_id);
-    POINT(sequence_stored);
-    store_release_u32(&slot->producer_epoch, epoch);
-    POINT(sequence_assigned);
-    store_relaxed_u32(&partition->next_base_sequence,
-                      (uint32_t)sequence_increment((int32_t)base, (int32_t)record_count));
 }
 
 static void header_describe(const struct slot_header *slot, uint64_t word, struct record_batch_header *header)
@@ -179,6 +159,16 @@ static bool batch_is_possible(const struct accumulator *accumulator, uint32_t sl
 
 enum pick { PICK_SKIP, PICK_STOP, PICK_TAKE };
 
+/* A partition that was named before in this drain gives only what is sealed, or will be by nobody else: to cut batches
+ * short that are still filling is the business of ready. */
+static bool batch_may_be_taken(const struct accumulator *accumulator, const struct partition_queue *queue,
+                               uint32_t slot_index)
+{
+    uint64_t word = load_acquire_u64(&accumulator->arena->slots[slot_index].word);
+    return queue->drained_in != accumulator->sender->drain_count || slot_word_state(word) != SLOT_OPEN ||
+           accumulator->sender->notes[slot_index].next != 0;
+}
+
 static enum pick batch_pick(struct accumulator *accumulator, const struct drain_options *options,
                             uint32_t partition_index, uint64_t size_before, uint32_t *slot_index, uint64_t *word)
 {
@@ -188,7 +178,8 @@ static enum pick batch_pick(struct accumulator *accumulator, const struct drain_
     }
     *slot_index = sender_candidate(accumulator, partition_index);
     if (*slot_index == NO_SLOT || sender_is_fresh(accumulator, *slot_index) ||
-        accumulator->sender->notes[*slot_index].retry_at_ns > options->now_ns) {
+        accumulator->sender->notes[*slot_index].retry_at_ns > options->now_ns ||
+        !sender_may_launch(accumulator, *slot_index) || !batch_may_be_taken(accumulator, queue, *slot_index)) {
         return PICK_SKIP;
     }
     uint64_t size = slot_word_size(load_acquire_u64(&accumulator->arena->slots[*slot_index].word));
@@ -198,14 +189,6 @@ static enum pick batch_pick(struct accumulator *accumulator, const struct drain_
     return batch_seal_for_drain(accumulator, *slot_index, word) ? PICK_TAKE : PICK_SKIP;
 }
 
-static void batch_put_in_flight(struct accumulator *accumulator, uint32_t slot_index)
-{
-    struct slot_note *note = &accumulator->sender->notes[slot_index];
-    note->is_in_flight = true;
-    accumulator->sender->queues[note->partition_index].in_flight_count++;
-    accumulator->sender->in_flight_count++;
-}
-
 uint32_t accumulator_drain(struct accumulator *accumulator, const struct drain_options *options,
                            const uint32_t *partitions, uint32_t partition_count, struct drained_batch *batches,
                            uint32_t *partitions_seen)
@@ -213,6 +196,7 @@ uint32_t accumulator_drain(struct accumulator *accumulator, const struct drain_o
     uint64_t size = 0;
     uint32_t count = 0;
     uint32_t i = 0;
+    accumulator->sender->drain_count++;
     for (; i < partition_count; i++) {
         uint32_t slot_index;
         uint64_t word;
@@ -226,7 +210,8 @@ uint32_t accumulator_drain(struct accumulator *accumulator, const struct drain_o
         if (pick == PICK_SKIP) {
             continue;
         }
-        batch_put_in_flight(accumulator, slot_index);
+        sender_launch(accumulator, slot_index);
+        accumulator->sender->queues[partitions[i]].drained_in = accumulator->sender->drain_count;
         if (!batch_is_possible(accumulator, slot_index, word)) {
             uint64_t seq = accumulator->sender->notes[slot_index].seq;
             enum status status = accumulator_quarantine(accumulator, slot_index, seq);
@@ -246,13 +231,6 @@ void accumulator_mute(struct accumulator *accumulator, uint32_t partition_index,
     if (partition_index < accumulator->arena->geometry.partition_count) {
         accumulator->sender->queues[partition_index].is_muted = is_muted;
     }
-}
-
-void accumulator_set_producer_id(struct accumulator *accumulator, int64_t producer_id, int16_t producer_epoch)
-{
-    struct globals *globals = accumulator->arena->globals;
-    store_relaxed_u32(&globals->producer_epoch, (uint16_t)producer_epoch);
-    store_release_u64(&globals->producer_id, (uint64_t)producer_id);
 }
 
 void accumulator_sender_statistics(const struct accumulator *accumulator, struct sender_statistics *statistics)

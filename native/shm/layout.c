@@ -38,6 +38,7 @@ static uint64_t fingerprint_structs(uint64_t fingerprint)
     MIX_FIELD(globals, next_ticket);
     MIX_FIELD(globals, topic_count);
     MIX_FIELD(globals, sender_epoch);
+    MIX_FIELD(globals, sink_identity);
     MIX_FIELD(globals, completion_tail);
     MIX_FIELD(globals, completion_is_awaited);
     MIX_FIELD(globals, arena_epoch);
@@ -49,6 +50,7 @@ static uint64_t fingerprint_structs(uint64_t fingerprint)
     MIX_FIELD(topic_entry, sticky);
     MIX_SIZE(partition_entry);
     MIX_FIELD(partition_entry, next_seq);
+    MIX_FIELD(partition_entry, next_base_sequence);
     MIX_FIELD(partition_entry, queued_batch_count);
     MIX_SIZE(slot_header);
     MIX_FIELD(slot_header, meta);

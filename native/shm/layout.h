@@ -69,6 +69,13 @@ enum {
 
 #define PARTITION_UNAVAILABLE UINT32_MAX /* as queued_batch_count: nothing can be delivered there now */
 
+/* How the sender waits, and who is to ring the doorbell then. */
+enum sender_sleep {
+    SENDER_AWAKE = 0,
+    SENDER_ASLEEP = 1,  /* whoever has something to send */
+    SENDER_NAPPING = 2, /* only who waits for it: it comes back within a millisecond or so by itself */
+};
+
 #define ARENA_MAGIC UINT64_C(0x31616e6572616d73) /* "smarena1" read as little-endian bytes */
 
 /* What the creator chose. All regions follow from these numbers. */
@@ -125,9 +132,10 @@ struct globals {
     ALIGNED atomic_u64 sender_epoch;   /* sender: raised at every take-over */
     atomic_u64 sender_heartbeat_ns;    /* sender; display only, never a reason to take anything */
     atomic_u32 sender_owner;           /* sender; display only: the truth is the byte lock */
-    atomic_u32 sender_is_asleep;       /* sender: 1 while it wants the doorbell; whoever clears it rings */
+    atomic_u32 sender_sleep;           /* sender: enum sender_sleep; whoever finds it set and clears it rings */
     atomic_u64 producer_id;            /* sender: Kafka's idempotence pair of this arena, as int64; -1 none */
     atomic_u32 producer_epoch;         /* sender */
+    uint8_t sink_identity[16];         /* sender, while producer_id is -1: the sink that gave the producer id */
 
     ALIGNED atomic_u64 completion_tail; /* sender, release: number of results ever recorded; its low half is a futex */
     atomic_u32 completion_is_awaited;   /* waiter: 1 before each sleep; the sender clears it and wakes them all */
@@ -177,8 +185,9 @@ struct partition_entry {
     uint32_t topic_index;       /* holder of registry_lock, before partition_count */
     int32_t partition;          /* likewise: Kafka's partition number */
 
-    ALIGNED atomic_u32 next_base_sequence; /* sender: int32, next sequence of the arena's producer id */
-    atomic_u32 producer_epoch;             /* sender: epoch that next_base_sequence belongs to */
+    ALIGNED atomic_u64 producer_id;        /* sender: producer id that next_base_sequence belongs to, and */
+    atomic_u32 producer_epoch;             /* sender: its epoch; 0: none was ever assigned */
+    atomic_u32 next_base_sequence;         /* sender: int32 */
     atomic_u32 queued_batch_count;         /* sender, a hint: batches not in flight, or PARTITION_UNAVAILABLE */
 };
 

@@ -9,10 +9,10 @@
 #include "base/point.h"
 #include "format/crc32c.h"
 #include "format/record.h"
-#include "format/sequence.h"
 #include "shm/buffer_pool.h"
 #include "shm/completion.h"
 #include "shm/counters.h"
+#include "shm/producer_id.h"
 
 /* ---- boot id ---- */
 
@@ -270,7 +270,7 @@ static void holders_clear(struct arena *arena)
     lock_clear(&arena->globals->pool_lock);
     lock_clear(&arena->globals->registry_lock);
     store_relaxed_u32(&arena->globals->sender_owner, 0);
-    store_relaxed_u32(&arena->globals->sender_is_asleep, 0);
+    store_relaxed_u32(&arena->globals->sender_sleep, 0);
     for (uint32_t i = 0; i < arena->geometry.process_count; i++) {
         store_relaxed_u32(&arena->processes[i].writing, 0);
         store_relaxed_u32(&arena->processes[i].role, 0);
@@ -291,22 +291,6 @@ static void partitions_clear(struct arena *arena)
     }
 }
 
-/* next_base_sequence is behind every sequence that was perhaps sent. */
-static void next_base_sequence_raise(struct arena *arena, uint32_t slot_index, uint64_t word)
-{
-    const struct slot_header *slot = &arena->slots[slot_index];
-    struct partition_entry *partition = &arena->partitions[load_relaxed_u32(&slot->partition_index)];
-    uint32_t epoch = load_relaxed_u32(&slot->producer_epoch);
-    if (epoch == 0 || epoch != load_relaxed_u32(&partition->producer_epoch)) {
-        return;
-    }
-    int32_t base = (int32_t)(load_relaxed_u32(&slot->base_sequence) & INT32_MAX);
-    int32_t end = sequence_increment(base, (int32_t)slot_word_count(word));
-    if (sequence_is_before((int32_t)(load_relaxed_u32(&partition->next_base_sequence) & INT32_MAX), end)) {
-        store_relaxed_u32(&partition->next_base_sequence, (uint32_t)end);
-    }
-}
-
 /* ---- caches ---- */
 
 static void caches_rebuild(struct arena *arena)
@@ -323,7 +307,8 @@ static void caches_rebuild(struct arena *arena)
             or_bits_u64(&arena->free_hints[i / 64], UINT64_C(1) << (i % 64));
         } else if (state == SLOT_READY) {
             or_bits_u64(&arena->news_hints[i / 64], UINT64_C(1) << (i % 64));
-            next_base_sequence_raise(arena, i, word);
+            const struct slot_header *slot = &arena->slots[i];
+            sequence_raise(arena, slot, load_relaxed_u32(&slot->partition_index), word);
         }
         bool is_head = (state == SLOT_READY || state == SLOT_BAD) && arena->slots[i].chain_next != 0;
         oversized += state == SLOT_CONT || is_head;

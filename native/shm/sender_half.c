@@ -7,6 +7,7 @@
 #include "format/sequence.h"
 #include "shm/counters.h"
 #include "shm/process.h"
+#include "shm/producer_id.h"
 
 /* ---- memory ---- */
 
@@ -79,7 +80,8 @@ static bool batch_is_before(const struct accumulator *accumulator, uint32_t slot
     if ((epoch == 0) != (other_epoch == 0)) {
         return epoch != 0;
     }
-    if (epoch != 0 && epoch == other_epoch) {
+    if (epoch != 0 && epoch == other_epoch &&
+        load_relaxed_u64(&slot->producer_id) == load_relaxed_u64(&other->producer_id)) {
         return sequence_is_before((int32_t)load_relaxed_u32(&slot->base_sequence),
                                   (int32_t)load_relaxed_u32(&other->base_sequence));
     }
@@ -123,6 +125,49 @@ static void sender_enqueue(struct accumulator *accumulator, uint32_t slot_index)
     half->queued_count++;
 }
 
+/* ---- in flight ---- */
+
+void sender_launch(struct accumulator *accumulator, uint32_t slot_index)
+{
+    struct slot_note *note = &accumulator->sender->notes[slot_index];
+    struct partition_queue *queue = &accumulator->sender->queues[note->partition_index];
+    note->is_in_flight = true;
+    note->is_retry = load_relaxed_u32(&accumulator->arena->slots[slot_index].attempt_count) > 0;
+    queue->has_retry_in_flight |= note->is_retry;
+    queue->in_flight_count++;
+    accumulator->sender->in_flight_count++;
+}
+
+void sender_land(struct accumulator *accumulator, uint32_t slot_index)
+{
+    struct slot_note *note = &accumulator->sender->notes[slot_index];
+    struct partition_queue *queue = &accumulator->sender->queues[note->partition_index];
+    if (note->is_retry) {
+        queue->has_retry_in_flight = false;
+    }
+    note->is_in_flight = false;
+    note->is_retry = false;
+    queue->in_flight_count--;
+    accumulator->sender->in_flight_count--;
+}
+
+bool sender_may_launch(const struct accumulator *accumulator, uint32_t slot_index)
+{
+    const struct arena *arena = accumulator->arena;
+    const struct slot_header *slot = &arena->slots[slot_index];
+    uint32_t partition_index = accumulator->sender->notes[slot_index].partition_index;
+    const struct partition_queue *queue = &accumulator->sender->queues[partition_index];
+    if (queue->in_flight_count == 0) {
+        return true;
+    }
+    if (queue->has_retry_in_flight || sequence_starts_over(arena, slot, partition_index)) {
+        return false;
+    }
+    return load_relaxed_u32(&slot->attempt_count) == 0 || queue->first == slot_index + 1;
+}
+
+/* ---- leaving the queue ---- */
+
 void sender_unlink(struct accumulator *accumulator, uint32_t slot_index)
 {
     struct sender_half *half = accumulator->sender;
@@ -140,8 +185,7 @@ void sender_unlink(struct accumulator *accumulator, uint32_t slot_index)
         queue->last = before;
     }
     if (note->is_in_flight) {
-        queue->in_flight_count--;
-        half->in_flight_count--;
+        sender_land(accumulator, slot_index);
     }
     half->queued_count--;
     *note = (struct slot_note){0};
@@ -291,22 +335,6 @@ void sender_free_deferred(struct accumulator *accumulator, struct wake_set *wake
 
 /* ---- the role ---- */
 
-/* A batch that has a sequence already was perhaps transmitted: the next sequence starts behind it. */
-static void sequence_repair(struct arena *arena, const struct slot_header *slot, uint32_t partition_index,
-                            uint64_t word)
-{
-    struct partition_entry *partition = &arena->partitions[partition_index];
-    uint32_t epoch = load_relaxed_u32(&slot->producer_epoch);
-    if (epoch == 0 || epoch != load_relaxed_u32(&partition->producer_epoch)) {
-        return;
-    }
-    int32_t base = (int32_t)load_relaxed_u32(&slot->base_sequence);
-    int32_t end = sequence_increment(base, (int32_t)slot_word_count(word));
-    if (sequence_is_before((int32_t)load_relaxed_u32(&partition->next_base_sequence), end)) {
-        store_relaxed_u32(&partition->next_base_sequence, (uint32_t)end);
-    }
-}
-
 /* What a dead sender had decided but not finished: an expired or aborted batch is never sent again. */
 static void result_repair(struct accumulator *accumulator, uint32_t slot_index)
 {
@@ -317,9 +345,7 @@ static void result_repair(struct accumulator *accumulator, uint32_t slot_index)
     };
     struct slot_note *note = &accumulator->sender->notes[slot_index];
     if (outcome.result != RESULT_NONE && note->is_queued) {
-        note->is_in_flight = true;
-        accumulator->sender->queues[note->partition_index].in_flight_count++;
-        accumulator->sender->in_flight_count++;
+        sender_launch(accumulator, slot_index);
         enum status status = accumulator_complete(accumulator, slot_index, note->seq, &outcome, NULL);
         CHECK(status == STATUS_OK);
         (void)status;
@@ -333,7 +359,7 @@ static void sender_look_at_everything(struct accumulator *accumulator)
         uint64_t word = load_acquire_u64(&arena->slots[i].word);
         sender_note_slot(accumulator, i);
         if (slot_word_state(word) == SLOT_READY && accumulator->sender->notes[i].is_queued) {
-            sequence_repair(arena, &arena->slots[i], accumulator->sender->notes[i].partition_index, word);
+            sequence_raise(arena, &arena->slots[i], accumulator->sender->notes[i].partition_index, word);
             result_repair(accumulator, i);
         }
     }

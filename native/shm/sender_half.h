@@ -34,6 +34,7 @@ struct slot_note {
     uint32_t partition_index;
     bool is_queued;
     bool is_in_flight;
+    bool is_retry; /* in flight, and not for the first time */
     bool is_ended;
     bool is_watched;
     bool is_deferred;
@@ -44,6 +45,8 @@ struct partition_queue {
     uint32_t last;
     uint32_t active_position; /* place in `active` + 1; 0: not there */
     uint32_t in_flight_count;
+    uint64_t drained_in; /* number of the drain that took a batch of it last */
+    bool has_retry_in_flight;
     bool is_muted;
     bool is_unavailable; /* producers are told to choose another one */
 };
@@ -66,6 +69,7 @@ struct sender_half {
     uint64_t pass;        /* number of the newest pass over the hints */
     uint32_t found_count; /* batches that it found */
     uint32_t *repaired_generation; /* process_count: generation + 1 whose death was already repaired */
+    uint64_t drain_count; /* drains ever */
     uint32_t queued_count;
     uint32_t in_flight_count;
 };
@@ -88,6 +92,15 @@ static inline bool sender_is_fresh(const struct accumulator *accumulator, uint32
 {
     return accumulator->sender->notes[slot_index].found_in_pass == accumulator->sender->pass;
 }
+
+/* Into flight, and out of it, at its place in the queue. */
+void sender_launch(struct accumulator *accumulator, uint32_t slot_index);
+void sender_land(struct accumulator *accumulator, uint32_t slot_index);
+
+/* False while something else of its partition must come back first. As in Kafka, a batch that was sent before goes when
+ * it is the oldest, and nothing follows it until it is back: so no two retries change places and nothing overtakes
+ * them. And an epoch begins when nothing of the last one is out. */
+bool sender_may_launch(const struct accumulator *accumulator, uint32_t slot_index);
 
 /* Takes a batch out of its queue. */
 void sender_unlink(struct accumulator *accumulator, uint32_t slot_index);

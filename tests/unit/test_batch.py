@@ -257,6 +257,83 @@ def test_a_quarantined_batch_is_kept(arena_name: str) -> None:
         assert arena.statistics().slots["BAD"] == 1
 
 
+# --- parts, and what the sender knows of a batch
+
+
+def test_parts_of_a_batch_are_batches(sender: Accumulator) -> None:
+    sender.set_producer_id(77, 3)
+    sender.append_many("t", 0, [b"%d" % number for number in range(10)])
+    (batch,) = drain(sender)
+    assert batch.part(0, 10) == batch.tobytes()
+    values = [record[3] for first in range(10) for record in decode_batch(batch.part(first, 1))]
+    assert values == [b"%d" % number for number in range(10)]
+    assert int.from_bytes(batch.part(4, 6)[53:57], "big") == 4
+    with pytest.raises(InvalidArgumentError):
+        batch.part(4, 7)
+    sender.complete(batch, BatchResult.SUCCEEDED)
+
+
+def test_a_batch_knows_whether_it_is_the_oldest_and_whether_it_has_its_result(
+    arena: Arena, sender: Accumulator
+) -> None:
+    arena.native.set_manual_clock(1000 * MS)
+    sender.append("t", 0, 1, None, b"v")
+    (first,) = drain(sender)
+    sender.append("t", 0, 1, None, b"v")
+    (second,) = drain(sender)
+    assert (first.is_oldest, second.is_oldest) == (True, False)
+    sender.complete(first, BatchResult.SUCCEEDED)
+    assert (first.is_oldest, second.is_oldest) == (False, True)
+    ended = [second.is_ended]
+    assert sender.expire(5 * MS, now_ns=1006 * MS)[0] == 1
+    ended.append(second.is_ended)
+    sender.requeue(second)
+    ended.append(second.is_ended)
+    assert ended == [False, True, False]
+
+
+def test_the_producer_id_stays_with_the_sink_that_gave_it(arena: Arena, sender: Accumulator) -> None:
+    assert arena.native.producer_identity == (-1, -1, bytes(16))
+    sender.set_producer_id(77, 3, b"sixteen bytes id")
+    sender.set_producer_id(77, 4)
+    assert arena.native.producer_identity == (77, 4, b"sixteen bytes id")
+    with pytest.raises(InvalidArgumentError, match="16 bytes"):
+        sender.set_producer_id(77, 4, b"short")
+
+
+def test_batches_that_the_sink_does_not_have_start_over(sender: Accumulator) -> None:
+    sender.set_producer_id(77, 3)
+    sender.append("t", 0, 1, None, b"v")
+    sender.append("u", 0, 1, None, b"v")
+    for batch in drain(sender):
+        sender.requeue(batch)
+    sender.set_producer_id(77, 4)
+    sender.resequence(sender.partition_index("t", 0))
+    first, second = sorted(drain(sender), key=lambda batch: batch.topic)
+    assert (first.producer_epoch, second.producer_epoch) == (4, 3)
+    for batch in (first, second):
+        sender.requeue(batch)
+    sender.resequence()
+    first, second = drain(sender)
+    assert (first.producer_epoch, second.producer_epoch) == (4, 4)
+    for batch in (first, second):
+        sender.complete(batch, BatchResult.SUCCEEDED)
+
+
+def test_only_who_waits_rings_a_napping_sender(arena: Arena) -> None:
+    rings: list[None] = []
+    with Accumulator(arena, ring=lambda: rings.append(None)) as accumulator:
+        arena.native.set_sender_napping()
+        accumulator.append("t", 0, 1, None, b"v")
+        assert rings == []
+        assert arena.native.take_doorbell()
+        arena.native.set_sender_asleep(True)
+        accumulator.append("t", 1, 1, None, b"v")
+        assert rings == [None]
+        accumulator.become_sender()
+        accumulator.abort()
+
+
 # --- readiness, retries, expiry
 
 
@@ -265,8 +342,8 @@ def test_lingering_ends_by_time(arena: Arena, sender: Accumulator) -> None:
     index = sender.append("t", 0, 1, None, b"v").partition_index
     assert sender.ready(5 * MS) == ([], 5 * MS)
     assert sender.ready(5 * MS, now_ns=1004 * MS) == ([], 1 * MS)
-    assert sender.ready(5 * MS, now_ns=1005 * MS) == ([index], 0)
-    assert sender.ready(5 * MS, is_everything_ready=True) == ([index], 0)
+    assert sender.ready(5 * MS, now_ns=1005 * MS) == ([index], None)
+    assert sender.ready(5 * MS, is_everything_ready=True) == ([index], None)
     sender.abort()
     assert sender.ready(5 * MS) == ([], None)
 

@@ -3,6 +3,7 @@
 
 #include "base/bytes.h"
 #include "format/crc32c.h"
+#include "format/record.h"
 
 #include "samples.h"
 #include "testing.h"
@@ -445,6 +446,108 @@ TEST(one_piece_and_no_piece)
     EXPECT_STATUS(record_batch_validate_pieces(&piece, 1, NULL), STATUS_OK);
     EXPECT_STATUS(record_batch_validate_pieces(NULL, 0, &error), STATUS_CORRUPT);
     EXPECT(strcmp(error.message, "0 bytes are less than a batch header") == 0);
+}
+
+/* ---- parts ---- */
+
+/* The part, in memory of exactly as many bytes as the whole has. */
+static uint8_t *part_made(const struct batch *batch, int32_t first, int32_t count, size_t *size)
+{
+    uint8_t *part = malloc(batch->size);
+    EXPECT_STATUS(record_batch_part(batch->bytes, batch->size, (struct record_range){first, count}, part, size),
+                  STATUS_OK);
+    expect_accepted(part, *size);
+    return part;
+}
+
+/* The bytes of a record behind its offset delta, and its timestamp. */
+static struct record_view record_at(const uint8_t *bytes, size_t size, int32_t index)
+{
+    const uint8_t *cursor = bytes + RECORD_BATCH_HEADER_SIZE;
+    struct record_view view = {0};
+    for (int32_t i = 0; i <= index; i++) {
+        EXPECT_STATUS(record_read(&cursor, bytes + size, &view), STATUS_OK);
+    }
+    return view;
+}
+
+static void expect_same_record(const struct record_view *one, const struct record_view *other)
+{
+    EXPECT(one->timestamp_delta == other->timestamp_delta);
+    EXPECT(one->key_size == other->key_size && one->value_size == other->value_size);
+    EXPECT(one->key_size <= 0 || memcmp(one->key, other->key, (size_t)one->key_size) == 0);
+    EXPECT(one->value_size <= 0 || memcmp(one->value, other->value, (size_t)one->value_size) == 0);
+    EXPECT(one->header_count == other->header_count);
+    EXPECT(one->headers_end - one->headers == other->headers_end - other->headers &&
+           memcmp(one->headers, other->headers, (size_t)(one->headers_end - one->headers)) == 0);
+}
+
+TEST(a_part_is_a_batch_of_those_records)
+{
+    static struct batch batch;
+    struct randomness randomness = randomness_seeded(__func__);
+    for (int round = 0; round < 100; round++) {
+        random_batch(&batch, &randomness);
+        int32_t first = (int32_t)random_below(&randomness, (uint64_t)batch.header.record_count);
+        int32_t count = 1 + (int32_t)random_below(&randomness, (uint64_t)(batch.header.record_count - first));
+        size_t size;
+        uint8_t *part = part_made(&batch, first, count, &size);
+        for (int32_t i = 0; i < count; i++) {
+            struct record_view whole_record = record_at(batch.bytes, batch.size, first + i);
+            struct record_view part_record = record_at(part, size, i);
+            expect_same_record(&whole_record, &part_record);
+        }
+        free(part);
+    }
+}
+
+TEST(the_part_that_is_the_whole_has_its_bytes)
+{
+    static struct batch batch;
+    size_t size;
+    batch_of_two(&batch);
+    uint8_t *part = part_made(&batch, 0, 2, &size);
+    EXPECT_EQ_U64(size, batch.size);
+    EXPECT(memcmp(part, batch.bytes, size) == 0);
+    free(part);
+}
+
+TEST(a_part_has_the_sequence_its_records_have_in_the_whole)
+{
+    static struct batch batch;
+    struct record_batch_header header;
+    size_t size;
+    batch_of_two(&batch);
+    batch.header.base_sequence = INT32_MAX;
+    batch_finish(&batch);
+    uint8_t *part = part_made(&batch, 1, 1, &size);
+    EXPECT_STATUS(record_batch_header_read(part, size, &header), STATUS_OK);
+    EXPECT(header.producer_id == 1000 && header.producer_epoch == 0 && header.base_sequence == 0);
+    EXPECT(header.base_timestamp == INT64_C(1700000000000) && header.max_timestamp == INT64_C(1700000000005));
+    free(part);
+    batch.header.producer_id = -1;
+    batch.header.producer_epoch = -1;
+    batch.header.base_sequence = -1;
+    batch_finish(&batch);
+    part = part_made(&batch, 1, 1, &size);
+    EXPECT_STATUS(record_batch_header_read(part, size, &header), STATUS_OK);
+    EXPECT(header.base_sequence == -1);
+    free(part);
+}
+
+TEST(there_are_no_parts_of_other_records_nor_of_damaged_batches)
+{
+    static struct batch batch;
+    static const struct record_range wrong[] = {{-1, 1}, {0, 0}, {0, 3}, {1, 2}, {2, 1}, {0, -1}, {1, INT32_MAX}};
+    uint8_t part[TWO_RECORDS_SIZE];
+    size_t size;
+    batch_of_two(&batch);
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        EXPECT_STATUS(record_batch_part(batch.bytes, batch.size, wrong[i], part, &size), STATUS_INVALID);
+    }
+    batch.bytes[batch.size - 1]++;
+    EXPECT_STATUS(record_batch_part(batch.bytes, batch.size, (struct record_range){0, 1}, part, &size),
+                  STATUS_CORRUPT);
 }
 
 RUN_ALL()

@@ -352,13 +352,13 @@ TEST(a_sleeping_sender_is_wanted_only_when_a_batch_was_opened_or_filled)
     struct company *company = company_met();
     struct append_result result;
     uint64_t number = 0;
-    store_relaxed_u32(&company->arena->globals->sender_is_asleep, 1);
+    store_relaxed_u32(&company->arena->globals->sender_sleep, 1);
     EXPECT_STATUS(append_record(company->producer, 0, record_of(&number, 8, 1000), &result), STATUS_OK);
     EXPECT(result.is_sender_wanted);
     number = 1;
     EXPECT_STATUS(append_record(company->producer, 0, record_of(&number, 8, 1000), &result), STATUS_OK);
     EXPECT(!result.is_sender_wanted);
-    store_relaxed_u32(&company->arena->globals->sender_is_asleep, 0);
+    store_relaxed_u32(&company->arena->globals->sender_sleep, 0);
     expect_only(company, 0, 2);
     company_left(company);
 }

@@ -108,7 +108,7 @@ TEST(a_batch_is_ready_when_it_has_lingered)
     EXPECT_EQ_U64(next_check_ns, 1);
     EXPECT_EQ_U64(ready_at(&sending, 1500, 500, partitions, &next_check_ns), 1);
     EXPECT_EQ_U64(partitions[0], 3);
-    EXPECT_EQ_U64(next_check_ns, 0);
+    EXPECT_EQ_U64(next_check_ns, UINT64_MAX); /* what is ready needs no waiting for */
     EXPECT_EQ_U64(ready_at(&sending, 0, 500, partitions, &next_check_ns), 0); /* a clock behind the appender's */
     EXPECT_EQ_U64(ready_at(&sending, 1000, UINT64_MAX, partitions, &next_check_ns), 0); /* no overflow */
     sending_ended(&sending);
@@ -294,10 +294,71 @@ TEST(a_requeued_batch_comes_before_younger_ones)
         EXPECT(drain_first_partition(&sending, &batches[i]));
         EXPECT_EQ_U64(batches[i].seq, i);
         EXPECT_EQ_U64(batches[i].attempt_count, i < 2 ? 2 : 1);
-    }
-    for (uint32_t i = 0; i < 3; i++) {
+        EXPECT(i == 2 || !drain_first_partition(&sending, &batches[i + 1])); /* nothing follows a retry */
         complete(&sending, &batches[i]);
     }
+    sending_ended(&sending);
+}
+
+TEST(the_oldest_batch_is_sent_again_while_younger_ones_are_in_flight)
+{
+    struct sending sending = sending_begun();
+    struct drained_batch batches[4];
+    for (int i = 0; i < 4; i++) {
+        fill_batch(&sending, 0);
+    }
+    for (int i = 0; i < 3; i++) {
+        EXPECT(drain_first_partition(&sending, &batches[i]));
+    }
+    EXPECT_STATUS(accumulator_requeue(sending.sender, batches[1].slot_index, batches[1].seq, 0), STATUS_OK);
+    EXPECT(!drain_first_partition(&sending, &batches[3])); /* the second one is not the oldest */
+    EXPECT_STATUS(accumulator_requeue(sending.sender, batches[0].slot_index, batches[0].seq, 0), STATUS_OK);
+    EXPECT(drain_first_partition(&sending, &batches[0]));
+    EXPECT_EQ_U64(batches[0].seq, 0);
+    complete(&sending, &batches[2]);
+    EXPECT(!drain_first_partition(&sending, &batches[3])); /* the retry is still out */
+    complete(&sending, &batches[0]);
+    EXPECT(drain_first_partition(&sending, &batches[1]));
+    EXPECT_EQ_U64(batches[1].seq, 1);
+    complete(&sending, &batches[1]);
+    sending_ended(&sending);
+}
+
+TEST(a_partition_that_is_given_again_gives_what_is_sealed_already)
+{
+    struct sending sending = sending_begun();
+    static const uint32_t order[] = {0, 0, 0, 0};
+    uint32_t partitions[8];
+    uint64_t next_check_ns;
+    struct drained_batch batches[4];
+    fill_batch(&sending, 0);
+    fill_batch(&sending, 0);
+    EXPECT_STATUS(append_number(sending.producer, 0, 0), STATUS_OK); /* begins a third one */
+    (void)ready_at(&sending, 1000, 0, partitions, &next_check_ns);
+    EXPECT_EQ_U64(drain(&sending, order, 4, batches), 2);
+    EXPECT_EQ_U64(batches[1].seq, 1);
+    EXPECT_EQ_U64(drain(&sending, order, 4, batches + 2), 1); /* the first time it is given, open or not */
+    EXPECT_EQ_U64(batches[2].seq, 2);
+    for (int i = 0; i < 3; i++) {
+        complete(&sending, &batches[i]);
+    }
+    sending_ended(&sending);
+}
+
+TEST(a_partition_with_enough_in_flight_is_not_ready)
+{
+    struct sending sending = sending_begun();
+    const struct ready_options limited = {.now_ns = 1000, .in_flight_max = 1};
+    uint32_t partitions[8];
+    uint64_t next_check_ns;
+    struct drained_batch batch;
+    fill_batch(&sending, 0);
+    fill_batch(&sending, 0);
+    EXPECT_EQ_U64(accumulator_ready(sending.sender, &limited, partitions, 8, &next_check_ns), 1);
+    EXPECT(drain_first_partition(&sending, &batch));
+    EXPECT_EQ_U64(accumulator_ready(sending.sender, &limited, partitions, 8, &next_check_ns), 0);
+    EXPECT_EQ_U64(next_check_ns, UINT64_MAX); /* an ack, not time, makes it ready */
+    complete(&sending, &batch);
     sending_ended(&sending);
 }
 
@@ -506,10 +567,84 @@ TEST(a_late_batch_does_not_overtake_one_that_has_a_sequence)
     EXPECT(interruption_is_over());
     EXPECT(drain_first_partition(&sending, &batches[0]));
     EXPECT_EQ_U64((uint64_t)batches[0].base_sequence, 0);
+    complete(&sending, &batches[0]);
     EXPECT(drain_first_partition(&sending, &batches[1]));
     EXPECT_EQ_U64((uint64_t)batches[1].base_sequence, 1);
-    complete(&sending, &batches[0]);
     complete(&sending, &batches[1]);
+    sending_ended(&sending);
+}
+
+TEST(an_epoch_begins_when_nothing_of_the_last_one_is_in_flight)
+{
+    struct sending sending = sending_begun();
+    struct drained_batch batches[2];
+    accumulator_set_producer_id(sending.sender, 7, 0);
+    fill_batch(&sending, 0);
+    fill_batch(&sending, 0);
+    EXPECT(drain_first_partition(&sending, &batches[0]));
+    accumulator_set_producer_id(sending.sender, 7, 1);
+    EXPECT(!drain_first_partition(&sending, &batches[1]));
+    complete(&sending, &batches[0]);
+    EXPECT(drain_first_partition(&sending, &batches[1]));
+    EXPECT(batches[1].producer_epoch == 1 && batches[1].base_sequence == 0);
+    complete(&sending, &batches[1]);
+    sending_ended(&sending);
+}
+
+TEST(another_producer_id_of_the_same_epoch_starts_at_nought)
+{
+    struct sending sending = sending_begun();
+    accumulator_set_producer_id(sending.sender, 7, 0);
+    EXPECT_EQ_U64((uint64_t)sequence_of_next(&sending, 3), 0);
+    accumulator_set_producer_id(sending.sender, 8, 0);
+    EXPECT_EQ_U64((uint64_t)sequence_of_next(&sending, 3), 0);
+    accumulator_set_producer_id(sending.sender, -1, -1);
+    EXPECT_EQ_U64((uint64_t)(int64_t)sequence_of_next(&sending, 3), UINT64_MAX);
+    accumulator_set_producer_id(sending.sender, 8, 0);
+    EXPECT_EQ_U64((uint64_t)sequence_of_next(&sending, 3), 3);
+    sending_ended(&sending);
+}
+
+TEST(resequenced_batches_start_over_in_their_order)
+{
+    struct sending sending = sending_begun();
+    struct drained_batch batches[3];
+    accumulator_set_producer_id(sending.sender, 7, 0);
+    EXPECT_EQ_U64((uint64_t)sequence_of_next(&sending, 3), 0);
+    for (int i = 0; i < 3; i++) {
+        fill_batch(&sending, 0);
+        EXPECT(drain_first_partition(&sending, &batches[i]));
+        EXPECT_EQ_U64((uint64_t)batches[i].base_sequence, (uint64_t)i + 3);
+    }
+    for (int i = 0; i < 2; i++) {
+        EXPECT_STATUS(accumulator_requeue(sending.sender, batches[i].slot_index, batches[i].seq, 0), STATUS_OK);
+    }
+    accumulator_set_producer_id(sending.sender, 7, 1);
+    accumulator_resequence(sending.sender, 0);
+    accumulator_resequence(sending.sender, UINT32_MAX); /* no such partition: nothing happens */
+    EXPECT_EQ_U64((uint64_t)header_of(&sending, &batches[2]).base_sequence, 5); /* in flight: as it was */
+    complete(&sending, &batches[2]);
+    for (int i = 0; i < 2; i++) {
+        EXPECT(drain_first_partition(&sending, &batches[i]));
+        EXPECT(batches[i].producer_epoch == 1 && batches[i].base_sequence == i);
+        complete(&sending, &batches[i]);
+    }
+    sending_ended(&sending);
+}
+
+TEST(what_waits_for_its_retry_need_not_any_longer)
+{
+    struct sending sending = sending_begun();
+    struct drained_batch batch;
+    fill_batch(&sending, 0);
+    EXPECT(drain_first_partition(&sending, &batch));
+    EXPECT_STATUS(accumulator_requeue(sending.sender, batch.slot_index, batch.seq, 1 << 20), STATUS_OK);
+    accumulator_end_backoff(sending.sender, 1);
+    accumulator_end_backoff(sending.sender, UINT32_MAX); /* no such partition: nothing happens */
+    EXPECT(!drain_first_partition(&sending, &batch));
+    accumulator_end_backoff(sending.sender, 0);
+    EXPECT(drain_first_partition(&sending, &batch));
+    complete(&sending, &batch);
     sending_ended(&sending);
 }
 

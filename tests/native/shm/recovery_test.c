@@ -395,7 +395,7 @@ TEST(locks_hazards_roles_and_waiters_are_cleared_and_acquisitions_go_on)
     store_relaxed_u32(&arena->processes[3].writing, 5);
     store_relaxed_u32(&arena->processes[3].role, ROLE_SENDER);
     store_relaxed_u32(&arena->globals->sender_owner, owner_of(3, 2));
-    store_relaxed_u32(&arena->globals->sender_is_asleep, 1);
+    store_relaxed_u32(&arena->globals->sender_sleep, 1);
     store_relaxed_u64(&arena->waiters[2].word, waiter_word(WAITER_WAIT, 1, 9));
     store_relaxed_u32(&arena->globals->waiting_count, 1);
     recovered(arena);
@@ -406,7 +406,7 @@ TEST(locks_hazards_roles_and_waiters_are_cleared_and_acquisitions_go_on)
     EXPECT_EQ_U64(load_relaxed_u32(&arena->processes[3].writing), 0);
     EXPECT_EQ_U64(load_relaxed_u32(&arena->processes[3].role), ROLE_NONE);
     EXPECT_EQ_U64(load_relaxed_u32(&arena->globals->sender_owner), 0);
-    EXPECT_EQ_U64(load_relaxed_u32(&arena->globals->sender_is_asleep), 0);
+    EXPECT_EQ_U64(load_relaxed_u32(&arena->globals->sender_sleep), 0);
     EXPECT_EQ_U64(waiter_word_state(load_relaxed_u64(&arena->waiters[2].word)), WAITER_IDLE);
     EXPECT_EQ_U64(load_relaxed_u32(&arena->globals->waiting_count), 0);
     arena_end(arena, file);
@@ -421,6 +421,8 @@ TEST(numbers_of_a_partition_are_raised_and_never_lowered)
     store_relaxed_u32(&slot->base_sequence, INT32_MAX - 1);
     store_relaxed_u32(&slot->producer_epoch, 1 << 16 | 3);
     store_relaxed_u32(&arena->partitions[0].producer_epoch, 1 << 16 | 3);
+    store_relaxed_u64(&slot->producer_id, 7);
+    store_relaxed_u64(&arena->partitions[0].producer_id, 7);
     store_relaxed_u32(&arena->partitions[0].next_base_sequence, INT32_MAX - 1);
     recovered(arena);
     EXPECT_EQ_U64(load_relaxed_u64(&arena->partitions[0].next_seq), 21);

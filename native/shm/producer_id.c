@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "shm/producer_id.h"
+
+#include <string.h>
+
+#include "base/point.h"
+#include "format/sequence.h"
+#include "shm/registry.h"
+#include "shm/sender_half.h"
+
+/* ---- the arena's identity ---- */
+
+void producer_identity_read(const struct arena *arena, struct producer_identity *identity)
+{
+    const struct globals *globals = arena->globals;
+    identity->producer_id = (int64_t)load_acquire_u64(&globals->producer_id);
+    identity->producer_epoch = identity->producer_id < 0 ? -1 : (int16_t)load_relaxed_u32(&globals->producer_epoch);
+    memcpy(identity->sink, globals->sink_identity, sizeof identity->sink);
+}
+
+void producer_identity_set(struct arena *arena, const struct producer_identity *identity)
+{
+    struct globals *globals = arena->globals;
+    store_release_u64(&globals->producer_id, UINT64_MAX);
+    POINT(producer_id_forgotten);
+    memcpy(globals->sink_identity, identity->sink, sizeof globals->sink_identity);
+    store_relaxed_u32(&globals->producer_epoch, (uint16_t)identity->producer_epoch);
+    POINT(producer_id_prepared);
+    store_release_u64(&globals->producer_id, (uint64_t)identity->producer_id);
+}
+
+void accumulator_set_producer_id(struct accumulator *accumulator, int64_t producer_id, int16_t producer_epoch)
+{
+    struct producer_identity identity;
+    producer_identity_read(accumulator->arena, &identity);
+    identity.producer_id = producer_id;
+    identity.producer_epoch = producer_epoch;
+    producer_identity_set(accumulator->arena, &identity);
+}
+
+/* ---- sequences ---- */
+
+static uint32_t epoch_of_arena(const struct arena *arena)
+{
+    return (load_relaxed_u32(&arena->globals->producer_epoch) & UINT16_MAX) | EPOCH_ASSIGNED;
+}
+
+static bool partition_is_of_arena(const struct arena *arena, uint32_t partition_index)
+{
+    const struct partition_entry *partition = &arena->partitions[partition_index];
+    return load_relaxed_u32(&partition->producer_epoch) == epoch_of_arena(arena) &&
+           load_relaxed_u64(&partition->producer_id) == load_relaxed_u64(&arena->globals->producer_id);
+}
+
+static bool sequence_is_wanted(const struct arena *arena, const struct slot_header *slot)
+{
+    return load_relaxed_u64(&arena->globals->producer_id) != UINT64_MAX && load_relaxed_u32(&slot->producer_epoch) == 0;
+}
+
+bool sequence_starts_over(const struct arena *arena, const struct slot_header *slot, uint32_t partition_index)
+{
+    return sequence_is_wanted(arena, slot) && !partition_is_of_arena(arena, partition_index);
+}
+
+/* The epoch last: until it is stored the partition is not the arena's, and starts over again. */
+static void partition_start_over(struct arena *arena, struct partition_entry *partition)
+{
+    store_relaxed_u32(&partition->producer_epoch, 0);
+    store_relaxed_u32(&partition->next_base_sequence, 0);
+    store_relaxed_u64(&partition->producer_id, load_relaxed_u64(&arena->globals->producer_id));
+    store_release_u32(&partition->producer_epoch, epoch_of_arena(arena));
+}
+
+void sequence_assign(struct arena *arena, struct slot_header *slot, uint32_t partition_index, uint32_t record_count)
+{
+    struct partition_entry *partition = &arena->partitions[partition_index];
+    if (!sequence_is_wanted(arena, slot)) {
+        return;
+    }
+    if (!partition_is_of_arena(arena, partition_index)) {
+        partition_start_over(arena, partition);
+    }
+    uint32_t base = load_relaxed_u32(&partition->next_base_sequence) & INT32_MAX;
+    store_relaxed_u32(&slot->base_sequence, base);
+    store_relaxed_u64(&slot->producer_id, load_relaxed_u64(&arena->globals->producer_id));
+    POINT(sequence_stored);
+    store_release_u32(&slot->producer_epoch, epoch_of_arena(arena));
+    POINT(sequence_assigned);
+    store_relaxed_u32(&partition->next_base_sequence,
+                      (uint32_t)sequence_increment((int32_t)base, (int32_t)record_count));
+}
+
+void sequence_raise(struct arena *arena, const struct slot_header *slot, uint32_t partition_index, uint64_t word)
+{
+    struct partition_entry *partition = &arena->partitions[partition_index];
+    uint32_t epoch = load_relaxed_u32(&slot->producer_epoch);
+    if (epoch == 0 || epoch != load_relaxed_u32(&partition->producer_epoch) ||
+        load_relaxed_u64(&slot->producer_id) != load_relaxed_u64(&partition->producer_id)) {
+        return;
+    }
+    int32_t base = (int32_t)(load_relaxed_u32(&slot->base_sequence) & INT32_MAX);
+    int32_t end = sequence_increment(base, (int32_t)slot_word_count(word));
+    if (sequence_is_before((int32_t)(load_relaxed_u32(&partition->next_base_sequence) & INT32_MAX), end)) {
+        store_relaxed_u32(&partition->next_base_sequence, (uint32_t)end);
+    }
+}
+
+/* ---- starting over ---- */
+
+/* The youngest batch of the queue that has a sequence and is not in flight, or NO_SLOT. */
+static uint32_t youngest_with_sequence(const struct accumulator *accumulator, uint32_t partition_index)
+{
+    const struct sender_half *half = accumulator->sender;
+    uint32_t youngest = NO_SLOT;
+    for (uint32_t next = half->queues[partition_index].first; next != 0; next = half->notes[next - 1].next) {
+        bool has_sequence = load_relaxed_u32(&accumulator->arena->slots[next - 1].producer_epoch) != 0;
+        if (has_sequence && !half->notes[next - 1].is_in_flight) {
+            youngest = next - 1;
+        }
+    }
+    return youngest;
+}
+
+void accumulator_resequence(struct accumulator *accumulator, uint32_t partition_index)
+{
+    struct arena *arena = accumulator->arena;
+    if (partition_index >= arena->geometry.partition_count) {
+        return;
+    }
+    for (;;) {
+        uint32_t slot_index = youngest_with_sequence(accumulator, partition_index);
+        if (slot_index == NO_SLOT) {
+            break;
+        }
+        store_release_u32(&arena->slots[slot_index].producer_epoch, 0);
+        POINT(sequence_taken_back);
+    }
+    store_relaxed_u32(&arena->partitions[partition_index].producer_epoch, 0);
+}
+
+void accumulator_resequence_all(struct accumulator *accumulator)
+{
+    for (uint32_t i = 0; i < registry_partition_count(accumulator->arena); i++) {
+        accumulator_resequence(accumulator, i);
+    }
+}
