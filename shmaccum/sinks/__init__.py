@@ -24,6 +24,7 @@ __all__ = [
 ]
 
 _sinks: dict[str, type[Sink] | str] = {
+    "kafka": "shmaccum.sinks.kafka:KafkaSink",
     "memory": "shmaccum.sinks.memory:MemorySink",
     "log": "shmaccum.sinks.log:LogSink",
     "null": "shmaccum.sinks.null:NullSink",
@@ -71,7 +72,9 @@ def sink_type(kind: str) -> type[Sink]:
 
 
 def open_sink(url: str, **options: Any) -> Sink:
-    """A sink from ``kind:place``: ``log:DIR``, ``memory:``, ``null:``. Nothing outside is touched before `Sink.open`.
+    """A sink from ``kind:place``: ``log:DIR``, ``kafka:HOST:PORT``, ``memory:``, ``null:``.
+
+    Nothing outside is touched before `Sink.open`.
 
     Args:
         url: kind and place; the place may be empty where the kind needs none.

@@ -170,6 +170,15 @@ def pyspark_outside_spark(path: PurePosixPath, text: str) -> Iterator[str]:
             yield f"imports {name} outside shmaccum/spark"
 
 
+def kafka_outside_client(path: PurePosixPath, text: str) -> Iterator[str]:
+    """Only shmaccum/kafka/client.py imports kafka-python: a change of its internals is one file's work."""
+    if path.parts == ("shmaccum", "kafka", "client.py"):
+        return
+    for name in sorted(imported(path, text)):
+        if name.split(".")[0] == "kafka":
+            yield f"imports {name} outside shmaccum/kafka/client.py"
+
+
 def side(module: str) -> str | None:
     """Which side of the arena a module of ours is on: "producer", "sender", or neither."""
     parts = module.split(".")

@@ -36,6 +36,9 @@ BROKER_PROPERTIES: Mapping[str, str] = {
     "auto.leader.rebalance.enable": "false",
     "controlled.shutdown.retry.backoff.ms": "200",
     "log.cleaner.enable": "false",
+    # A broker that was killed is missed soon, so that it, or another leader, serves soon.
+    "broker.heartbeat.interval.ms": "250",
+    "broker.session.timeout.ms": "1500",
 }
 
 

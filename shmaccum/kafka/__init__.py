@@ -1,0 +1,14 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the Kafka sink (`shmaccum.sinks.kafka`) is made of.
+
+::
+
+    sinks/kafka.py   the sink: plan, deliver, poll
+        ├── topics       which topics there are, and how long to wait for one
+        ├── delivery     a Produce request on its way, and what its answer means for each batch
+        ├── metrics      Kafka's names
+        ├── compression  batches in private memory
+        ├── produce      the request as a list of buffers
+        ├── errors       the table of broker errors
+        └── client       kafka-python, wrapped: the only module that imports it
+"""

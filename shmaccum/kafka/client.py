@@ -1,0 +1,788 @@
+# SPDX-License-Identifier: Apache-2.0
+"""kafka-python, wrapped: connections, bootstrap, metadata, versions, TLS, SASL, reconnect backoff, throttling.
+
+This is the only module that imports kafka-python, and it uses more than the library promises. What it stands on::
+
+    NetworkSelector         one round of its loop per `poll`, in the caller's thread; a task watches the doorbell
+    KafkaConnectionManager  `_build_transport` and `_connect` are overridden: our transports, name lookups in a thread,
+                            a pause also after a login that failed
+    ClusterMetadata         `update_metadata` is overridden to remember the error of each topic
+    KafkaConnection         `send_request` takes `_ProduceRequest`, whose `encode` answers a `_Frame`
+    KafkaTCPTransport       `write` and `_sock_send` are overridden: frames are written by sendmsg, at once if possible
+    KafkaSSLTransport       the same, piece by piece: encrypting is a copy, and the only one
+
+The rule that all of it serves: the arena's bytes are read by the kernel inside `sendmsg` and by nobody afterwards. A
+frame forgets its buffers when its last byte was taken or its connection is closed; only then an `Outcome` tells of it.
+"""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import logging
+import os
+import socket
+import ssl
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from kafka import errors
+from kafka.cluster import ClusterMetadata
+from kafka.future import Future
+from kafka.net.manager import KafkaConnectionManager
+from kafka.net.selector import NetworkSelector
+from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
+from kafka.protocol.api_header import RequestHeader
+from kafka.protocol.metadata import MetadataResponse
+from kafka.protocol.producer import InitProducerIdRequest
+from kafka.structs import TopicPartition
+from kafka.util import ensure_valid_topic_name
+
+from shmaccum.exceptions import InvalidArgumentError
+from shmaccum.kafka.errors import NETWORK_EXCEPTION, REQUEST_TIMED_OUT, UNSUPPORTED_VERSION
+from shmaccum.kafka.produce import PRODUCE_API_KEY, PartitionAnswer, Piece, ProduceAnswer
+
+logger = logging.getLogger(__name__)
+
+IOV_COUNT_MAX = 512
+VERSION_OF_VERSIONS_PLAIN = 2
+TLS_RECORD_SIZE = 16 * 1024
+# The library's own limit pauses a connection for everything, metadata too: ours counts Produce requests only.
+LIBRARY_IN_FLIGHT_MAX = 1_000
+FRAME_SIZE_MAX = 100_000_000
+BOOTSTRAP_PAUSE_S = 0.1
+BOOTSTRAP_PAUSE_MAX_S = 10.0
+REBOOTSTRAP_CHECK_S = 1.0
+
+
+class Outcome(NamedTuple):
+    """How a request ended. Its buffers are not used any more."""
+
+    tag: Any
+    """As given to `Client.produce`."""
+    answer: ProduceAnswer | None
+    """None when there was none: with acks=0, or after an error."""
+    error_code: int
+    """0, or why there is no answer."""
+    message: str
+    latency_ms: float
+
+
+@dataclass(slots=True)
+class ConnectionCounters:
+    """What went over the connections to one broker, since the start."""
+
+    connections_created: int = 0
+    connections_closed: int = 0
+    requests: int = 0
+    responses: int = 0
+    bytes_sent: int = 0
+    bytes_received: int = 0
+
+
+# --- frames
+
+
+class _Frame:
+    """The bytes of one request on their way out."""
+
+    __slots__ = ("_on_end", "_pieces")
+
+    def __init__(self, pieces: list[Piece], on_end: Callable[[bool], None] | None = None) -> None:
+        self._pieces = pieces
+        self._on_end = on_end
+
+    def pieces(self) -> list[Piece]:
+        """What is still to be written, as many as one sendmsg takes."""
+        return self._pieces[:IOV_COUNT_MAX]
+
+    def advance(self, sent: int) -> bool:
+        """Forgets what was written; True when that was the rest."""
+        done = 0
+        while done < len(self._pieces) and sent >= len(self._pieces[done]):
+            sent -= len(self._pieces[done])
+            done += 1
+        del self._pieces[:done]
+        if not self._pieces:
+            return True
+        if sent:
+            self._pieces[0] = memoryview(self._pieces[0])[sent:]
+        return False
+
+    def end(self, is_written: bool) -> None:
+        """Forgets everything, and says so."""
+        self._pieces = []
+        if self._on_end is not None:
+            self._on_end(is_written)
+
+    def __repr__(self) -> str:
+        return f"<{sum(map(len, self._pieces))} bytes>"
+
+
+class _ProduceRequest:
+    """What `KafkaConnection` needs of a request; the parser puts what `encode` answers into `transport.write`."""
+
+    API_KEY = PRODUCE_API_KEY
+
+    def __init__(self, version: int, encode: Callable[[int, str], list[Piece]]) -> None:
+        self.API_VERSION = version
+        self.header: Any = None
+        self.on_end: Callable[[bool], None] | None = None
+        self._encode: Callable[[int, str], list[Piece]] | None = encode
+
+    def expect_response(self) -> bool:
+        """False with acks=0."""
+        return self.on_end is None
+
+    def with_header(self, correlation_id: int, client_id: str) -> None:
+        self.header = RequestHeader(
+            request_api_key=self.API_KEY,
+            request_api_version=self.API_VERSION,
+            correlation_id=correlation_id,
+            client_id=client_id,
+        )
+
+    def encode(self, **how: bool) -> _Frame:
+        """The frame; the arena's buffers are the frame's alone from here."""
+        assert how == {"framed": True, "header": True}
+        assert self._encode is not None
+        encode, self._encode = self._encode, None
+        return _Frame(encode(self.header.correlation_id, self.header.client_id), self.on_end)
+
+    def __repr__(self) -> str:
+        return f"ProduceRequest(version={self.API_VERSION})"
+
+
+# --- transports
+
+
+class _FrameTransport(KafkaTCPTransport):  # type: ignore[misc]
+    """Writes frames, whole or in parts, without copying; counts bytes."""
+
+    counters: ConnectionCounters
+    _writing: bool
+    _dropped: Sequence[_Frame] = ()
+
+    def write(self, data: Any) -> None:
+        """Begins to write, at once if nothing else waits."""
+        frame = data if isinstance(data, _Frame) else _Frame([data])
+        if self._closed:  # its loss is being told already
+            frame.end(is_written=False)
+            return
+        self._write_buffer.append(frame)
+        self.counters.requests += 1
+        if self._writing:
+            return
+        _, error = self._sock_send()
+        if error is not None:
+            self.abort(error=error)
+        elif self._write_buffer:
+            self._writing = True
+            self._write_task = self._net.call_soon(self._write_to_sock)
+
+    @property
+    def has_unwritten(self) -> bool:
+        """True while bytes wait for the socket."""
+        return bool(self._write_buffer)
+
+    def _sock_send(self) -> tuple[int, Exception | None]:
+        """Writes until nothing is left or the socket is full."""
+        total = 0
+        try:
+            while self._write_buffer:
+                sent = self._send_some(self._write_buffer[0].pieces())
+                total += sent
+                if self._write_buffer[0].advance(sent):
+                    self._write_buffer.popleft().end(is_written=True)
+        except (BlockingIOError, InterruptedError):
+            pass
+        except OSError as error:
+            # Not the error itself: its traceback would keep buffers of the arena.
+            return total, errors.KafkaConnectionError(str(error))
+        finally:
+            self.counters.bytes_sent += total
+            self.last_write = time.monotonic()
+        return total, None
+
+    def _send_some(self, pieces: list[Piece]) -> int:
+        """Some of the bytes; raises BlockingIOError when the socket takes none."""
+        sent: int = self._sock.sendmsg(pieces)
+        return sent
+
+    def _sock_recv(self) -> tuple[bytes, Exception | None]:
+        received, error = super()._sock_recv()
+        self.counters.bytes_received += len(received)
+        # What came before the end of the stream counts; the end will be met again.
+        return (received, None) if received else (received, error)
+
+    def _close(self, error: Exception | None = None) -> None:
+        super()._close(error)
+        unwritten, self._dropped = self._dropped, ()
+        for frame in unwritten:
+            frame.end(is_written=False)
+
+    def abort(self, error: Exception | None = None) -> None:
+        """Closes the socket, then lets go of what was not written."""
+        if not self._closed:
+            self._dropped = list(self._write_buffer)
+        super().abort(error)
+
+
+class _TlsTransport(_FrameTransport, KafkaSSLTransport):  # type: ignore[misc]
+    """The same over TLS: encrypting copies."""
+
+    def _send_some(self, pieces: list[Piece]) -> int:
+        """A TLS record or more. After "want write" OpenSSL is given the same bytes again, as it demands."""
+        count, size = 0, 0
+        while count < len(pieces) and size < TLS_RECORD_SIZE:
+            size += len(pieces[count])
+            count += 1
+        data = pieces[0] if count == 1 else b"".join(pieces[:count])
+        try:
+            sent: int = self._sock.send(data)
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError) as error:
+            raise BlockingIOError from error
+        return sent
+
+
+# --- cluster and manager
+
+
+class _Cluster(ClusterMetadata):  # type: ignore[misc]
+    """Cluster metadata that remembers what was wrong with a topic."""
+
+    def __init__(self, **configs: Any) -> None:
+        super().__init__(**configs)
+        self.topic_errors: dict[str, int] = {}
+        self.update_count = 0
+
+    @property
+    def age_s(self) -> float:
+        """Since the last metadata; 0 before the first."""
+        refreshed_ms: float = self._last_successful_refresh_ms
+        return max(time.monotonic() - refreshed_ms / 1000, 0.0) if refreshed_ms else 0.0
+
+    def update_metadata(self, metadata: Any) -> None:
+        """Takes a response over."""
+        self.update_count += 1
+        self.topic_errors = {topic.name: topic.error_code for topic in metadata.topics if topic.error_code}
+        super().update_metadata(metadata)
+
+    def watch(self, topic: str) -> None:
+        """The topic is asked for from now on. Raises ValueError when Kafka allows no such name."""
+        if topic in self._topics:
+            return
+        if self._manager.bootstrapped:
+            self.add_topic(topic)
+        else:
+            ensure_valid_topic_name(topic)
+            self._topics.add(topic)
+
+    def unwatch(self, topic: str) -> None:
+        """The topic is not asked for any more."""
+        self._topics.discard(topic)
+        self.topic_errors.pop(topic, None)
+
+    def add_node(self, node: tuple[int, str, int, str | None]) -> None:
+        """A broker that is not in the metadata yet (KIP-951)."""
+        self._brokers.setdefault(node[0], MetadataResponse.MetadataResponseBroker(*node))
+
+
+class _Manager(KafkaConnectionManager):  # type: ignore[misc]
+    """Connections with our transports."""
+
+    def __init__(self, net: Any, on_failure: Callable[[str, Exception], None], **configs: Any) -> None:
+        super().__init__(net, **configs)
+        self.on_failure = on_failure
+        self.counters: dict[Any, ConnectionCounters] = {}
+        # Brokers whose answer to the newest ApiVersions could not be read: they get an old one next time.
+        self._misunderstood: set[tuple[str, int]] = set()
+        self.cluster = _Cluster(**configs)
+        self.cluster.attach(self)
+
+    def connection(self, node_id: Any) -> Any:
+        """The library's connection to a node, in whatever state; None when there is none."""
+        return self._conns.get(node_id)
+
+    def connections(self) -> list[Any]:
+        """All of them."""
+        return list(self._conns.values())
+
+    async def _build_transport(self, node: Any, timeout_at: float | None = None) -> Any:
+        sock = await self._open_socket(node.host, node.port, timeout_at)
+        if self.ssl_enabled:
+            settings = {key: value for key, value in self.config.items() if key.startswith("ssl_")}
+            transport = _TlsTransport(self._net, sock, host=node.host, **settings)
+        else:
+            transport = _FrameTransport(self._net, sock, host=node.host)
+        transport.counters = self.counters.setdefault(node.node_id, ConnectionCounters())
+        try:
+            await transport.handshake()
+        except (OSError, ValueError, errors.KafkaError) as error:
+            transport.abort(error)
+            raise errors.KafkaConnectionError(f"TLS handshake failed: {error}") from None
+        return transport
+
+    async def _open_socket(self, host: str, port: int, timeout_at: float | None) -> socket.socket:
+        """Connected to the first of the host's addresses that answers."""
+        reason = f"{host} has no address"
+        for family, address in await self._resolve(host, port):
+            sock = socket.socket(family, socket.SOCK_STREAM)
+            try:
+                await self._connect_socket(sock, address, timeout_at)
+            except (OSError, errors.KafkaError) as error:
+                sock.close()
+                reason = str(error)
+            except BaseException:
+                sock.close()
+                raise
+            else:
+                return sock
+        raise errors.KafkaConnectionError(reason)
+
+    async def _connect_socket(self, sock: socket.socket, address: Any, timeout_at: float | None) -> None:
+        sock.setblocking(False)
+        for option in self.config["socket_options"]:
+            sock.setsockopt(*option)
+        code = sock.connect_ex(address)
+        if code == errno.EINPROGRESS:
+            await self._net.wait_write(sock, timeout_at)
+            code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if code != 0:
+            raise OSError(code, os.strerror(code))
+
+    async def _resolve(self, host: str, port: int) -> list[tuple[Any, Any]]:
+        """Families and addresses of the host, looked up in a thread: the C library's resolver may block for seconds."""
+        lookup = _Lookup(self._net, host.strip("[]"), port)
+        found: list[tuple[Any, Any]] = await lookup.future
+        return found
+
+    async def _connect(
+        self, node: Any, conn: Any, reset_backoff_on_connect: bool = True, timeout_at: float | None = None
+    ) -> None:
+        """As the library's, which forgets to pause after a login that failed.
+
+        Each broker tells its own versions; the library would keep those of the bootstrap, through upgrades too.
+        """
+        conn.broker_version_data = None
+        if (node.host, node.port) in self._misunderstood:
+            conn._api_versions_idx = VERSION_OF_VERSIONS_PLAIN  # noqa: SLF001
+        await super()._connect(node, conn, reset_backoff_on_connect=False, timeout_at=timeout_at)
+        self._auth_failures.pop(node.node_id, None)
+        counters = self.counters.setdefault(node.node_id, ConnectionCounters())
+        if conn.connected:
+            counters.connections_created += 1
+            conn.close_future.add_both(lambda _: _count_close(counters))
+            if reset_backoff_on_connect:
+                self.reset_backoff(node.node_id)
+            return
+        if self.connection_delay(node.node_id) == 0:
+            self.update_backoff(node.node_id)
+        if isinstance(conn.init_future.exception, errors.KafkaProtocolError):
+            self._misunderstood.add((node.host, node.port))
+        if conn.init_future.failed() and not self.closed:
+            self.on_failure(f"{node.host}:{node.port}", conn.init_future.exception)
+
+
+def _tls_context(config: Mapping[str, Any]) -> ssl.SSLContext | None:
+    """Made once, so that a file that cannot be read is told at the start, and not at each connection."""
+    if config["security_protocol"] not in {"SSL", "SASL_SSL"}:
+        return None
+    try:
+        context: ssl.SSLContext = KafkaSSLTransport._build_ssl_context({**config, "ssl_context": None})  # noqa: SLF001
+    except OSError as error:
+        files = [name for name in ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_crlfile") if config[name]]
+        raise InvalidArgumentError(f"TLS cannot be set up: {error}: check {', '.join(files)}") from None
+    return context
+
+
+def _silence_requests() -> None:
+    """The library's most talkative level writes requests as they are, logins too."""
+    for name in ("kafka.net.connection", "kafka.protocol.parser", "kafka.net.sasl"):
+        if logging.getLogger(name).level < logging.INFO:
+            logging.getLogger(name).setLevel(logging.INFO)
+
+
+def _count_close(counters: ConnectionCounters) -> None:
+    counters.connections_closed += 1
+
+
+class _Lookup:
+    """One name lookup in a thread of its own."""
+
+    def __init__(self, net: Any, host: str, port: int) -> None:
+        self.future = Future()
+        self._net = net
+        self._host, self._port = host, port
+        if is_address(host):
+            self._look_up(lambda finish: finish())
+        else:
+            threading.Thread(target=self._look_up, args=(self._in_loop,), name="shmaccum-resolve", daemon=True).start()
+
+    def _look_up(self, run: Callable[[Callable[[], object]], object]) -> None:
+        try:
+            infos = socket.getaddrinfo(self._host, self._port, socket.AF_UNSPEC, socket.SOCK_STREAM)
+        except OSError as error:
+            failure = errors.KafkaConnectionError(f"the name {self._host} is not known: {error}")
+            run(lambda: self.future.failure(failure))
+            return
+        found = [(info[0], info[4]) for info in infos]
+        run(lambda: self.future.success(found))
+
+    def _in_loop(self, finish: Callable[[], object]) -> None:
+        try:
+            self._net.call_soon_threadsafe(finish)
+        except (RuntimeError, OSError):  # closed meanwhile
+            logger.debug("%s was looked up too late", self._host)
+
+
+def is_address(host: str) -> bool:
+    """True when there is nothing to look up."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+# --- the client
+
+
+@dataclass(slots=True)
+class TopicState:
+    """What the cluster says about a topic."""
+
+    partition_count: int | None = None
+    error_code: int = 0
+    """Of the last metadata, 0 none."""
+
+
+@dataclass(slots=True)
+class ProducerIdRequest:
+    """A producer id that is being asked for."""
+
+    producer_id: int = -1
+    producer_epoch: int = -1
+    error_code: int = 0
+    message: str = ""
+    is_answered: bool = False
+
+
+class Client:
+    """The cluster, as the sink sees it. For one thread; only `wake` may be called from others.
+
+    Args:
+        config: options of kafka-python, by its names, and ours: rebootstrap_trigger_ms.
+        report: takes sentences about what fails.
+
+    Raises:
+        InvalidArgumentError: certificates cannot be read.
+    """
+
+    def __init__(self, config: Mapping[str, Any], report: Callable[[str], None]) -> None:
+        self._servers = ",".join(config["bootstrap_servers"])
+        self._report = report
+        self._outcomes: list[Outcome] = []
+        self._doorbell = -1
+        self._doorbell_task: Any = None
+        self._bootstrap_failures = 0
+        self._rebootstrap_s = config["rebootstrap_trigger_ms"] / 1000
+        if config["security_protocol"].startswith("SASL"):
+            _silence_requests()
+        self._net = NetworkSelector(client_id=config["client_id"])
+        fixed = {
+            "max_in_flight_requests_per_connection": LIBRARY_IN_FLIGHT_MAX,
+            "receive_message_max_bytes": FRAME_SIZE_MAX,
+            "ssl_context": _tls_context(config),
+        }
+        self._manager = _Manager(self._net, self._connection_failed, **{**config, **fixed})
+
+    def __repr__(self) -> str:
+        return f"<Client of {self._servers}>"
+
+    # --- the loop
+
+    def start(self) -> None:
+        """Begins to look for the cluster."""
+        self._bootstrap()
+        self._net.call_later(REBOOTSTRAP_CHECK_S, self._maybe_rebootstrap)
+
+    def _bootstrap(self) -> None:
+        self._manager.bootstrap_async().add_errback(self._bootstrap_failed)
+
+    def _maybe_rebootstrap(self) -> None:
+        """No broker we know has told of the cluster for long: ask those of the bootstrap list again (KIP-1102)."""
+        if self._manager.closed:
+            return
+        if self._manager.bootstrapped and self.metadata_age_s > self._rebootstrap_s:
+            self._report(f"no metadata for {self._rebootstrap_s:g} s: looking for the cluster at {self._servers} again")
+            self._bootstrap()
+        self._net.call_later(REBOOTSTRAP_CHECK_S, self._maybe_rebootstrap)
+
+    def poll(self, timeout_s: float, doorbell: int) -> list[Outcome]:
+        """One round: waits for sockets, timers, the doorbell or `wake`, whichever first, and does what is due."""
+        self._watch_doorbell(doorbell)
+        if not self._outcomes:
+            self._net.poll(timeout_ms=timeout_s * 1000)
+        outcomes, self._outcomes = self._outcomes, []
+        return outcomes
+
+    def wake(self) -> None:
+        """Makes `poll` come back."""
+        self._net.wakeup()
+
+    def close(self) -> list[Outcome]:
+        """Closes every connection; what was in flight ends with an error."""
+        self._watch_doorbell(-1)
+        for conn in self._manager.connections():
+            is_writing = conn.transport is not None and conn.transport.has_unwritten
+            conn.close(errors.Cancelled("the sink was closed") if is_writing else None)
+        self._manager.close()
+        self._net.close()
+        outcomes, self._outcomes = self._outcomes, []
+        return outcomes
+
+    def _watch_doorbell(self, doorbell: int) -> None:
+        if doorbell == self._doorbell:
+            return
+        if self._doorbell_task is not None:
+            self._net.cancel(self._doorbell_task)
+        self._doorbell = doorbell
+        self._doorbell_task = self._net.call_soon(self._listen) if doorbell >= 0 else None
+
+    async def _listen(self) -> None:
+        """Keeps the doorbell in the selector's set. Nothing is read: that it rang is all the round needs to know."""
+        while True:
+            await self._net.wait_read(self._doorbell)
+
+    # --- what fails
+
+    def _bootstrap_failed(self, error: Exception) -> None:
+        if self._manager.closed:
+            return
+        self._report(f"{self._servers} is no broker we can use: {describe(error)}")
+        delay_s = min(BOOTSTRAP_PAUSE_S * 2**self._bootstrap_failures, BOOTSTRAP_PAUSE_MAX_S)
+        self._bootstrap_failures += 1
+        self._net.call_later(delay_s, self._bootstrap)
+
+    def _connection_failed(self, address: str, error: Exception) -> None:
+        self._report(f"no connection to {address}: {describe(error)}")
+
+    # --- metadata
+
+    @property
+    def is_bootstrapped(self) -> bool:
+        """True once a broker has told of the cluster."""
+        return self.metadata_count > 0
+
+    @property
+    def cluster_id(self) -> str | None:
+        """The cluster's name for itself; None before the bootstrap, and of brokers that have none."""
+        cluster_id: str | None = self._manager.cluster.cluster_id
+        return cluster_id
+
+    @property
+    def metadata_age_s(self) -> float:
+        """Since the last metadata; 0 before the first."""
+        age_s: float = self._manager.cluster.age_s
+        return age_s
+
+    @property
+    def metadata_count(self) -> int:
+        """How often metadata came; leaders can be others when it has changed."""
+        count: int = self._manager.cluster.update_count
+        return count
+
+    def watch_topic(self, topic: str) -> None:
+        """The topic's metadata is kept from now on; the broker may create it.
+
+        Raises:
+            ValueError: no valid name.
+        """
+        self._manager.cluster.watch(topic)
+
+    def unwatch_topic(self, topic: str) -> None:
+        """The topic is forgotten."""
+        self._manager.cluster.unwatch(topic)
+
+    def topic_state(self, topic: str) -> TopicState:
+        """What the newest metadata says."""
+        cluster = self._manager.cluster
+        partitions = cluster.partitions_for_topic(topic)
+        return TopicState(len(partitions) if partitions else None, cluster.topic_errors.get(topic, 0))
+
+    def topic_id(self, topic: str) -> uuid.UUID | None:
+        """Since Kafka 2.8."""
+        topic_id = self._manager.cluster.topic_id(topic)
+        return topic_id if isinstance(topic_id, uuid.UUID) and topic_id.int else None
+
+    def leader(self, topic: str, partition: int) -> int | None:
+        """The node that leads a partition; None while nobody does, or nobody knows."""
+        leader = self._manager.cluster.leader_for_partition(TopicPartition(topic, partition))
+        return leader if leader is not None and leader >= 0 else None
+
+    def refresh_metadata(self) -> None:
+        """Asks for metadata as soon as the backoff allows."""
+        if self.is_bootstrapped and not self._manager.cluster.need_update:
+            self._manager.cluster.request_update()
+
+    def note_leader(
+        self, topic: str, answer: PartitionAnswer, nodes: Sequence[tuple[int, str, int, str | None]]
+    ) -> bool:
+        """Takes a hint of a Produce answer over (KIP-951). True when it was news, and its node is known."""
+        if answer.leader_id < 0:
+            return False
+        for node in nodes:
+            self._manager.cluster.add_node(node)
+        partition = TopicPartition(topic, answer.partition)
+        is_news = self._manager.cluster.update_partition_leader(partition, answer.leader_id, answer.leader_epoch)
+        return is_news and self._manager.cluster.broker_metadata(answer.leader_id) is not None
+
+    # --- nodes
+
+    def is_ready(self, node_id: int) -> bool:
+        """True when a request may go to the node now; begins to connect when there is no connection."""
+        conn = self._manager.connection(node_id)
+        if conn is None:
+            self._connect(node_id)
+            return False
+        is_logging_in = conn._reauth.is_reauthenticating  # noqa: SLF001 - the library has no other way to ask
+        return conn.connected and not conn.paused and not is_logging_in
+
+    def _connect(self, node_id: int) -> None:
+        try:
+            self._manager.get_connection(node_id)
+        except errors.NodeNotReadyError:
+            pass  # its pause is not over
+        except errors.UnknownBrokerIdError:
+            self.refresh_metadata()
+
+    def produce_versions(self, node_id: int) -> tuple[int, int]:
+        """Oldest and newest version of Produce that a connected node takes."""
+        known = self._manager.connection(node_id).broker_version_data.api_versions
+        oldest, newest = known.get(PRODUCE_API_KEY, (0, 0))
+        return oldest, newest
+
+    def connected_node_count(self) -> int:
+        """How many connections there are."""
+        return sum(1 for conn in self._manager.connections() if conn.connected)
+
+    @property
+    def counters(self) -> Mapping[Any, ConnectionCounters]:
+        """By node id."""
+        return self._manager.counters
+
+    # --- requests
+
+    def produce(
+        self, node_id: int, tag: Any, version: int, encode: Callable[[int, str], list[Piece]], *, is_answered: bool
+    ) -> None:
+        """Begins to send a Produce request to a node that is ready; `poll` will answer an Outcome with the tag.
+
+        Args:
+            encode: from correlation id and client id to the buffers.
+            is_answered: False with acks=0: then the Outcome comes when the last byte was written.
+        """
+        begun = time.monotonic()
+        request = _ProduceRequest(version, encode)
+        if not is_answered:
+            request.on_end = lambda is_written: self._end_unanswered(tag, begun, is_written)
+        future = self._manager.connection(node_id).send_request(request)
+        if is_answered:
+            counters = self._manager.counters[node_id]
+            future.add_callback(lambda response: self._answered(tag, begun, response, counters))
+            future.add_errback(lambda error: self._failed(tag, begun, error))
+
+    def _answered(self, tag: Any, begun: float, response: Any, counters: ConnectionCounters) -> None:
+        counters.responses += 1
+        self._outcomes.append(Outcome(tag, _read_answer(response), 0, "", (time.monotonic() - begun) * 1000))
+
+    def _failed(self, tag: Any, begun: float, error: Exception) -> None:
+        code = error_code(error)
+        self._outcomes.append(Outcome(tag, None, code, describe(error), (time.monotonic() - begun) * 1000))
+
+    def _end_unanswered(self, tag: Any, begun: float, is_written: bool) -> None:
+        code, message = (0, "") if is_written else (NETWORK_EXCEPTION, "the connection was closed")
+        self._outcomes.append(Outcome(tag, None, code, message, (time.monotonic() - begun) * 1000))
+
+    def ask_producer_id(self) -> ProducerIdRequest:
+        """Asks any broker for a new producer id (InitProducerId without a transactional id)."""
+        asked = ProducerIdRequest()
+        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000, max_version=4)
+        future = self._manager.send(request)
+        future.add_callback(lambda response: _take_producer_id(asked, response))
+        future.add_errback(lambda error: _miss_producer_id(asked, error))
+        return asked
+
+
+def _read_answer(response: Any) -> ProduceAnswer:
+    partitions = []
+    for topic in response.responses:
+        key = topic.name or topic.topic_id
+        partitions += [_read_partition(key, partition) for partition in topic.partition_responses]
+    nodes = [(node.node_id, node.host, node.port, node.rack) for node in response.node_endpoints or ()]
+    return ProduceAnswer(partitions, response.throttle_time_ms or 0, nodes)
+
+
+def _read_partition(topic: str | uuid.UUID, partition: Any) -> PartitionAnswer:
+    leader = partition.current_leader
+    return PartitionAnswer(
+        topic,
+        partition.index,
+        partition.error_code,
+        partition.base_offset,
+        -1 if partition.log_append_time_ms is None else partition.log_append_time_ms,
+        partition.error_message,
+        [(record.batch_index, record.batch_index_error_message) for record in partition.record_errors or ()],
+        -1 if leader is None else leader.leader_id,
+        -1 if leader is None else leader.leader_epoch,
+    )
+
+
+def _take_producer_id(asked: ProducerIdRequest, response: Any) -> None:
+    asked.producer_id, asked.producer_epoch = response.producer_id, response.producer_epoch
+    asked.error_code = response.error_code
+    asked.is_answered = True
+
+
+def _miss_producer_id(asked: ProducerIdRequest, error: Exception) -> None:
+    asked.error_code, asked.message = error_code(error), describe(error)
+    asked.is_answered = True
+
+
+# --- errors
+
+
+def error_code(error: Exception) -> int:
+    """Kafka's number for why a request has no answer."""
+    if isinstance(error, (errors.RequestTimedOutError, errors.KafkaTimeoutError)):
+        return REQUEST_TIMED_OUT
+    if isinstance(error, errors.UnsupportedVersionError):
+        return UNSUPPORTED_VERSION
+    return NETWORK_EXCEPTION
+
+
+ADVICE: Sequence[tuple[type[Exception], str]] = (
+    (errors.SaslAuthenticationFailedError, "check user and password (sasl_plain_username, sasl_plain_password)"),
+    (errors.UnsupportedSaslMechanismError, "choose a sasl_mechanism the broker has"),
+    (errors.IllegalSaslStateError, "the listener wants no login: check security_protocol"),
+    (errors.IncompatibleBrokerVersion, "shmaccum needs Apache Kafka 0.11 or newer"),
+    (errors.UnsupportedVersionError, "shmaccum needs Apache Kafka 0.11 or newer"),
+    (errors.InvalidReceiveError, "what answered does not speak Kafka's protocol: check port and security_protocol"),
+    (errors.KafkaTimeoutError, "check address and firewall"),
+    (errors.RequestTimedOutError, "the broker did not answer in time"),
+    (errors.KafkaConnectionError, "check the address, that the broker runs, and that security_protocol fits"),
+)
+
+
+def describe(error: Exception) -> str:
+    """A sentence for people, without anything secret: what happened and what to do."""
+    text = str(error).removesuffix("()") or type(error).__name__
+    for kind, advice in ADVICE:
+        if isinstance(error, kind):
+            return f"{text}: {advice}"
+    return text

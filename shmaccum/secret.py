@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Passwords that do not show: in no repr, log, error or arena, and in the options of no command line.
+
+What a user writes is a way to the secret: ``env:NAME`` for a variable of the environment, ``file:PATH`` for the first
+line of a file, or the secret itself (for code that has it from elsewhere; on a command line everybody could read it).
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import final
+
+from shmaccum.exceptions import InvalidArgumentError
+
+ENVIRONMENT = "env:"
+FILE = "file:"
+
+
+@final
+class Secret:
+    """A text that only `reveal` shows.
+
+    Args:
+        source: ``env:NAME``, ``file:PATH``, or the secret itself.
+    """
+
+    __slots__ = ("_source",)
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+
+    def reveal(self) -> str:
+        """The secret, looked up now: a file may have a new one by the next time.
+
+        Raises:
+            InvalidArgumentError: the variable or the file is not there; the message does not show the secret.
+        """
+        if self._source.startswith(ENVIRONMENT):
+            return self._from_environment(self._source[len(ENVIRONMENT) :])
+        if self._source.startswith(FILE):
+            return self._from_file(Path(self._source[len(FILE) :]))
+        return self._source
+
+    @staticmethod
+    def _from_environment(name: str) -> str:
+        if name not in os.environ:
+            raise InvalidArgumentError(f"the environment has no variable {name}: set it, or use file:PATH")
+        return os.environ[name]
+
+    @staticmethod
+    def _from_file(path: Path) -> str:
+        try:
+            lines = path.read_text().splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise InvalidArgumentError(f"the secret cannot be read from {path}: {error}") from None
+        return lines[0] if lines else ""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and self._source == other._source
+
+    def __hash__(self) -> int:
+        return hash(self._source)
+
+    def __repr__(self) -> str:
+        return "<Secret>"
+
+    def __reduce__(self) -> str:
+        raise TypeError("a Secret cannot be pickled: give env:NAME or file:PATH to the process that needs it")

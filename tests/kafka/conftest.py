@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Clusters for tests, and sinks that deliver to them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shmaccum.arena import Arena
+from shmaccum.sinks import open_sink
+from tests.kafka.broker import Cluster, running_cluster
+from tests.kafka.distribution import require
+from tests.kafka.fake_broker import FakeCluster, fake_cluster
+from tests.kafka.loop import Loop
+
+OpenLoop = Callable[..., Loop]
+OpenFake = Callable[..., FakeCluster]
+
+
+@pytest.fixture
+def open_loop(arena: Arena) -> Iterator[OpenLoop]:
+    """Opens a sink by its bootstrap list; ``sender`` has options of the sender, the rest are the sink's."""
+    with contextlib.ExitStack() as stack:
+
+        def open_one(bootstrap: str, sender: dict[str, Any] | None = None, **options: Any) -> Loop:
+            return stack.enter_context(Loop(arena, open_sink(f"kafka:{bootstrap}", **options), **(sender or {})))
+
+        yield open_one
+
+
+@pytest.fixture
+def open_fake() -> Iterator[OpenFake]:
+    """Starts clusters that do as they are told."""
+    with contextlib.ExitStack() as stack:
+        yield lambda **settings: stack.enter_context(fake_cluster(**settings))
+
+
+@pytest.fixture(scope="session")
+def apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """One broker of Apache Kafka, shared by the tests of a process: each uses topics of its own."""
+    require()
+    with running_cluster(tmp_path_factory.mktemp("apache")) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def own_broker(tmp_path: Path) -> Iterator[Cluster]:
+    """One broker of Apache Kafka for a test that stops it."""
+    require()
+    with running_cluster(tmp_path) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def three_brokers(tmp_path: Path) -> Iterator[Cluster]:
+    """Three brokers of Apache Kafka, for tests that stop some of them."""
+    require()
+    with running_cluster(tmp_path, broker_count=3) as cluster:
+        yield cluster

@@ -1,0 +1,329 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A cluster that does what a test tells it to: any error, any delay, any cut, any version.
+
+Each broker is a thread per connection. What it is sent is decoded by kafka-python's classes, checked to the last bit
+(CRC), and kept; what it answers, the test decides for each batch with `on_produce`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import socket
+import struct
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from crc32c import crc32c
+from kafka.protocol.api_header import RequestHeader
+from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse, MetadataRequest, MetadataResponse
+from kafka.protocol.producer import InitProducerIdRequest, InitProducerIdResponse, ProduceRequest, ProduceResponse
+
+LOOPBACK = "127.0.0.1"
+CLIENT_ID_HEADER = struct.Struct(">hhi")
+CRC_POSITION = 17
+CRC_START = 21
+PRODUCER_ID_POSITION = 43
+REQUESTS = {kind.API_KEY: kind for kind in (ProduceRequest, MetadataRequest, ApiVersionsRequest, InitProducerIdRequest)}
+RESPONSES: Mapping[Any, Any] = {
+    ProduceRequest: ProduceResponse,
+    MetadataRequest: MetadataResponse,
+    ApiVersionsRequest: ApiVersionsResponse,
+    InitProducerIdRequest: InitProducerIdResponse,
+}
+
+
+@dataclass(frozen=True)
+class Arrived:
+    """A record batch that a broker was sent."""
+
+    node_id: int
+    version: int
+    topic: str
+    partition: int
+    wire_bytes: bytes
+
+    @property
+    def sequence(self) -> tuple[int, int, int]:
+        """Producer id, epoch and base sequence."""
+        found: tuple[int, int, int] = struct.unpack_from(">qhi", self.wire_bytes, PRODUCER_ID_POSITION)
+        return found
+
+    def check(self) -> None:
+        """What a broker checks before it reads on."""
+        (length,) = struct.unpack_from(">i", self.wire_bytes, 8)
+        assert length + 12 == len(self.wire_bytes)
+        (crc,) = struct.unpack_from(">I", self.wire_bytes, CRC_POSITION)
+        assert crc == crc32c(self.wire_bytes[CRC_START:])
+
+
+@dataclass
+class Reply:
+    """What is answered for one batch."""
+
+    error_code: int = 0
+    base_offset: int = 0
+    log_append_time_ms: int = -1
+    message: str | None = None
+    record_errors: list[tuple[int, str | None]] = field(default_factory=list)
+    leader: tuple[int, int] | None = None
+    """Id and epoch of the leader that is named instead (KIP-951)."""
+
+
+class Cut(Exception):  # noqa: N818 - not an error of ours
+    """Raised by `on_produce`: the connection is closed instead of an answer."""
+
+
+class Silence(Exception):  # noqa: N818
+    """Raised by `on_produce`: no answer ever comes."""
+
+
+class FakeBroker:
+    """One node.
+
+    Args:
+        cluster: which it belongs to.
+        node_id: from 0.
+        receive_buffer: bytes of its sockets; small ones make the sink write in parts.
+    """
+
+    def __init__(self, cluster: FakeCluster, node_id: int, receive_buffer: int | None) -> None:
+        self.cluster = cluster
+        self.node_id = node_id
+        self._listener = socket.socket()
+        if receive_buffer is not None:
+            self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        self._listener.bind((LOOPBACK, 0))
+        self._listener.listen()
+        self.port: int = self._listener.getsockname()[1]
+        self.connection_count = 0
+        self._connections: list[socket.socket] = []
+        self._threads = [threading.Thread(target=self._accept, daemon=True)]
+        self._threads[0].start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            self.connection_count += 1
+            self._connections.append(connection)
+            thread = threading.Thread(target=self._serve, args=(connection,), daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        with contextlib.suppress(OSError, Cut), connection, connection.makefile("rb") as stream:
+            while frame := self._read_frame(stream):
+                try:
+                    answer = self._answer(frame)
+                except (Cut, Silence):
+                    raise
+                except Exception as error:
+                    self.cluster.failures.append(error)
+                    raise
+                if answer is not None:
+                    connection.sendall(answer)
+
+    @staticmethod
+    def _read_frame(stream: io.BufferedReader) -> bytes:
+        head = stream.read(4)
+        if len(head) < 4:
+            return b""
+        (size,) = struct.unpack(">i", head)
+        return stream.read(size)
+
+    def _answer(self, frame: bytes) -> bytes | None:
+        key, version, correlation_id = CLIENT_ID_HEADER.unpack_from(frame)
+        kind = REQUESTS[key]
+        stream = io.BytesIO(frame)
+        RequestHeader.decode(stream, flexible=kind.flexible_version_q(version))
+        request = kind.decode(frame[stream.tell() :], version=version)
+        try:
+            response = self.cluster.answer(self, kind, version, request)
+        except Silence:
+            return None
+        if response is None:
+            return None
+        response.API_VERSION = version
+        response.with_header(correlation_id=correlation_id)
+        return bytes(response.encode(header=True, framed=True))
+
+    def cut(self) -> None:
+        """Closes every connection."""
+        for connection in self._connections:
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+        self._connections.clear()
+
+    def close(self) -> None:
+        """Also listens no more."""
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self.cut()
+        for thread in self._threads:
+            thread.join(10)
+
+
+class FakeCluster:
+    """Brokers, topics, and what was sent to them.
+
+    Args:
+        broker_count: nodes 0 to n - 1; partition p is led by node p modulo n.
+        topics: name -> partition count.
+        versions: API key -> oldest and newest version.
+
+    Attributes:
+        arrived: every batch, in the order of arrival.
+        failures: exceptions of its own threads; `fake_cluster` raises them.
+        on_produce: answers for a batch; may raise `Cut` or `Silence`, and may wait.
+        topic_errors: topic -> error code in the metadata.
+        throttle_time_ms: of every Produce answer.
+    """
+
+    def __init__(
+        self,
+        broker_count: int = 1,
+        topics: Mapping[str, int] | None = None,
+        versions: Mapping[int, tuple[int, int]] | None = None,
+        receive_buffer: int | None = None,
+    ) -> None:
+        self.topics = dict(topics or {"flights": 1})
+        self.versions = {0: (3, 13), 3: (0, 13), 18: (0, 4), 22: (0, 4), **(versions or {})}
+        self.topic_ids = {topic: uuid.uuid4() for topic in self.topics}
+        self.topic_errors: dict[str, int] = {}
+        self.producer_id_error = 0
+        self.producer_ids = iter(range(7_000, 8_000))
+        self.throttle_time_ms = 0
+        self.arrived: list[Arrived] = []
+        self.failures: list[Exception] = []
+        self.metadata_count = 0
+        self.on_produce: Callable[[Arrived], Reply] = lambda arrived: Reply()  # noqa: ARG005
+        self.leader_epoch = 1
+        self.brokers = [FakeBroker(self, node_id, receive_buffer) for node_id in range(broker_count)]
+        self.leaders = {
+            (topic, partition): partition % broker_count
+            for topic, count in self.topics.items()
+            for partition in range(count)
+        }
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(f"{LOOPBACK}:{broker.port}" for broker in self.brokers)
+
+    def close(self) -> None:
+        for broker in self.brokers:
+            broker.close()
+
+    # --- answers
+
+    def answer(self, broker: FakeBroker, kind: Any, version: int, request: Any) -> Any:
+        """The response to a request; None where none is expected."""
+        if kind is ProduceRequest:
+            return self._answer_produce(broker, version, request)
+        if kind is MetadataRequest:
+            return self._answer_metadata(request)
+        if kind is InitProducerIdRequest:
+            producer_id = -1 if self.producer_id_error else next(self.producer_ids)
+            return InitProducerIdResponse(
+                throttle_time_ms=0, error_code=self.producer_id_error, producer_id=producer_id, producer_epoch=0
+            )
+        keys = [
+            ApiVersionsResponse.ApiVersion(api_key=key, min_version=oldest, max_version=newest)
+            for key, (oldest, newest) in self.versions.items()
+        ]
+        return ApiVersionsResponse(error_code=0, api_keys=keys, throttle_time_ms=0)
+
+    def _answer_metadata(self, request: Any) -> Any:
+        self.metadata_count += 1
+        asked = [topic.name for topic in request.topics or ()]
+        brokers = [
+            MetadataResponse.MetadataResponseBroker(node_id=broker.node_id, host=LOOPBACK, port=broker.port, rack=None)
+            for broker in self.brokers
+        ]
+        return MetadataResponse(
+            throttle_time_ms=0,
+            brokers=brokers,
+            cluster_id="fake",
+            controller_id=0,
+            topics=[self._topic_metadata(topic) for topic in asked],
+        )
+
+    def _topic_metadata(self, topic: str) -> Any:
+        code = self.topic_errors.get(topic, 0 if topic in self.topics else 3)
+        partitions = [
+            MetadataResponse.MetadataResponseTopic.MetadataResponsePartition(
+                error_code=0,
+                partition_index=partition,
+                leader_id=self.leaders[topic, partition],
+                leader_epoch=self.leader_epoch,
+                replica_nodes=[0],
+                isr_nodes=[0],
+                offline_replicas=[],
+            )
+            for partition in range(self.topics.get(topic, 0))
+            if code == 0
+        ]
+        topic_id = self.topic_ids.get(topic, uuid.UUID(int=0))
+        return MetadataResponse.MetadataResponseTopic(
+            error_code=code, name=topic, topic_id=topic_id, is_internal=False, partitions=partitions
+        )
+
+    def _answer_produce(self, broker: FakeBroker, version: int, request: Any) -> Any:
+        names = {topic_id: topic for topic, topic_id in self.topic_ids.items()}
+        responses, nodes = [], []
+        for topic in request.topic_data:
+            name = topic.name or names[topic.topic_id]
+            replies = []
+            for data in topic.partition_data:
+                arrived = Arrived(broker.node_id, version, name, data.index, bytes(data.records))
+                arrived.check()
+                self.arrived.append(arrived)
+                reply = self.on_produce(arrived)
+                replies.append(_partition_response(data.index, reply))
+                nodes += [] if reply.leader is None else [reply.leader[0]]
+            responses.append(
+                ProduceResponse.TopicProduceResponse(name=name, topic_id=topic.topic_id, partition_responses=replies)
+            )
+        if request.acks == 0:
+            return None
+        endpoints = [
+            ProduceResponse.NodeEndpoint(node_id=node, host=LOOPBACK, port=self.brokers[node].port, rack=None)
+            for node in nodes
+        ]
+        return ProduceResponse(responses=responses, throttle_time_ms=self.throttle_time_ms, node_endpoints=endpoints)
+
+
+def _partition_response(index: int, reply: Reply) -> Any:
+    kind = ProduceResponse.TopicProduceResponse.PartitionProduceResponse
+    leader_id, leader_epoch = reply.leader or (-1, -1)
+    return kind(
+        index=index,
+        error_code=reply.error_code,
+        base_offset=reply.base_offset,
+        log_append_time_ms=reply.log_append_time_ms,
+        log_start_offset=0,
+        record_errors=[
+            kind.BatchIndexAndErrorMessage(batch_index=place, batch_index_error_message=message)
+            for place, message in reply.record_errors
+        ],
+        error_message=reply.message,
+        current_leader=kind.LeaderIdAndEpoch(leader_id=leader_id, leader_epoch=leader_epoch),
+    )
+
+
+@contextlib.contextmanager
+def fake_cluster(**settings: Any) -> Iterator[FakeCluster]:
+    """A cluster for as long as the context is open."""
+    cluster = FakeCluster(**settings)
+    try:
+        yield cluster
+    finally:
+        cluster.close()
+    if cluster.failures:
+        raise cluster.failures[0]

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The smallest sender there can be: the contract of `shmaccum.sinks.sink` driven step by step by a test."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any
+
+from shmaccum.accumulator import Accumulator, BatchResult
+from shmaccum.arena import Arena
+from shmaccum.sinks.sink import Ack, Sink, Verdict, WireBatch
+from tests.support import WATCHDOG_S
+
+if sys.version_info >= (3, 11):
+    from typing import Self
+else:
+    from typing_extensions import Self
+
+RESULTS: Mapping[Verdict, BatchResult] = {Verdict.DELIVERED: BatchResult.SUCCEEDED, Verdict.REFUSED: BatchResult.FAILED}
+
+
+class Loop:
+    """Holds the sender role of an arena, and an open sink.
+
+    It is its own `SinkHost`. Retries go at once; a batch that is too large fails.
+
+    Attributes:
+        acks: all that came.
+        reports: sentences of the sink.
+        forgets_acks: acked batches stay in flight, as if the sender had died just before.
+    """
+
+    def __init__(self, arena: Arena, sink: Sink, *, has_producer_id: bool = False, **options: Any) -> None:
+        self.arena = arena
+        self.sink = sink
+        self.options = options
+        self.acks: list[Ack] = []
+        self.reports: list[str] = []
+        self.accumulator = Accumulator(arena)
+        self.accumulator.become_sender()
+        self._bell, self._rope = os.pipe()
+        self._has_producer_id = has_producer_id
+        self.forgets_acks = False
+        self.ended_backoffs: list[int] = []
+        sink.open(self)
+
+    # --- what the sink may ask
+
+    @property
+    def arena_name(self) -> str:
+        return self.arena.name
+
+    @property
+    def batch_size_max(self) -> int:
+        return self.arena.geometry["record_size_max"]
+
+    def topic_partition(self, partition_index: int) -> tuple[str, int]:
+        return self.arena.native.partitions()[partition_index]
+
+    def report(self, sentence: str) -> None:
+        self.reports.append(sentence)
+
+    def end_backoff(self, partition_index: int) -> None:
+        self.ended_backoffs.append(partition_index)
+
+    def wake(self) -> None:
+        os.write(self._rope, b"!")
+
+    # --- rounds
+
+    def run_once(self, timeout_s: float = 0.05) -> list[Ack]:
+        """One round: drain what the sink plans, deliver it, complete what it acks."""
+        if self._has_producer_id or self._take_producer_id():
+            ready, _ = self.accumulator.ready(0, True)
+            for planned in self.sink.plan(ready):
+                batches, _ = self.accumulator.drain(planned, self.sink.request_size_max, self.sink.in_flight_max)
+                if batches:
+                    self.sink.deliver([wire_of(batch) for batch in batches])
+        acks = list(self.sink.poll(timeout_s, self._bell))
+        for ack in acks:
+            self._complete(ack)
+        return acks
+
+    def _take_producer_id(self) -> bool:
+        found = self.sink.new_producer_id()
+        if found is not None:
+            self.accumulator.set_producer_id(*found)
+            self._has_producer_id = True
+        return self._has_producer_id
+
+    def _complete(self, ack: Ack) -> None:
+        batch, ack.wire.buffers = ack.wire.batch, ()
+        self.acks.append(ack)
+        if self.forgets_acks:
+            return
+        if ack.verdict is Verdict.RETRY:
+            self.accumulator.requeue(batch, self.arena.native.now_ns() + (ack.retry_after_ms or 0) * 10**6)
+        else:
+            result = RESULTS.get(ack.verdict, BatchResult.FAILED)
+            self.accumulator.complete(batch, result, ack.base_offset, ack.log_append_time_ms, ack.error_code)
+
+    def run_until(self, is_over: Callable[[], bool], what: str = "it is over") -> None:
+        """Rounds until something is true; the watchdog is for a test that would hang."""
+        deadline = time.monotonic() + WATCHDOG_S
+        while not is_over():
+            self.run_once()
+            assert time.monotonic() < deadline, (what, self.acks[-5:], self.reports[-5:])
+
+    def run_until_idle(self) -> None:
+        """Rounds until nothing that was appended is without a result."""
+        self.accumulator.ready(0, True)  # looks at the news
+        self.run_until(lambda: self.accumulator.statistics()["queued_count"] == 0, "everything has a result")
+
+    def close(self) -> None:
+        """The sink is closed; what was in flight stays in the arena."""
+        self.sink.close(1.0)
+        self.accumulator.close()
+        os.close(self._bell)
+        os.close(self._rope)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def wire_of(batch: Any) -> WireBatch:
+    """A drained batch as a sink gets it."""
+    return WireBatch(
+        batch.topic,
+        batch.partition,
+        batch.partition_index,
+        batch.buffers,
+        batch.size,
+        batch.record_count,
+        batch.producer_id,
+        batch.producer_epoch,
+        batch.base_sequence,
+        batch.max_timestamp_ms,
+        batch.attempt_count,
+        batch,
+    )

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What arrived, as confluent-kafka's consumer reads it, checksums included."""
+
+from __future__ import annotations
+
+import time
+
+from confluent_kafka import Consumer, TopicPartition
+
+from tests.support import WATCHDOG_S
+
+
+def consume(
+    bootstrap: str, topic: str, partition_count: int, record_count: int, **options: str
+) -> dict[int, list[bytes | None]]:
+    """The values of each partition in their order, when there are as many as expected.
+
+    Raises:
+        AssertionError: a record came twice or did not come, or its batch is broken.
+    """
+    return {
+        partition: [value for _, value in records]
+        for partition, records in consume_records(bootstrap, topic, partition_count, record_count, **options).items()
+    }
+
+
+def consume_records(
+    bootstrap: str, topic: str, partition_count: int, record_count: int, **options: str
+) -> dict[int, list[tuple[bytes | None, bytes | None]]]:
+    """As `consume`, with the keys."""
+    settings = {"bootstrap.servers": bootstrap, "group.id": "tests", "check.crcs": True, "log_level": 0}
+    settings |= {"enable.auto.commit": False, "fetch.wait.max.ms": 50}
+    consumer = Consumer({**settings, **{key.replace("_", "."): value for key, value in options.items()}})
+    consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partition_count)])
+    found: dict[int, list[tuple[bytes | None, bytes | None]]] = {partition: [] for partition in range(partition_count)}
+    deadline = time.monotonic() + WATCHDOG_S
+    while sum(map(len, found.values())) < record_count:
+        assert time.monotonic() < deadline, {partition: len(records) for partition, records in found.items()}
+        for message in consumer.consume(10_000, timeout=0.2):
+            partition = message.partition()
+            assert message.error() is None, message.error()
+            assert partition is not None
+            found[partition].append((message.key(), message.value()))
+    ends = [consumer.get_watermark_offsets(TopicPartition(topic, partition))[1] for partition in found]
+    consumer.close()
+    assert sum(map(len, found.values())) == sum(ends) == record_count
+    return found

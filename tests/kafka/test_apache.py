@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The sink against Apache Kafka: what arrives is read by confluent-kafka and by Kafka's own tools."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+
+import pytest
+
+from shmaccum.accumulator import Accumulator
+from shmaccum.arena import Arena
+from shmaccum.sinks import open_sink
+from shmaccum.sinks.sink import Verdict
+from tests.kafka.broker import Cluster
+from tests.kafka.conftest import OpenLoop
+from tests.kafka.distribution import run_tool
+from tests.kafka.loop import Loop
+from tests.kafka.reading import consume, consume_records
+
+RECORD_COUNT = 600
+
+
+@pytest.fixture
+def topic() -> str:
+    """A name nobody else uses."""
+    return f"flights-{uuid.uuid4().hex[:8]}"
+
+
+def append_numbered(arena: Arena, topic: str, numbers: Sequence[int], partition_count: int) -> dict[int, list[bytes]]:
+    """Appends a record per number; what each partition must have then."""
+    sent: dict[int, list[bytes]] = {partition: [] for partition in range(partition_count)}
+    with Accumulator(arena) as accumulator:
+        for number in numbers:
+            value = b"value %d " % number * 3
+            accumulator.append(topic, number % partition_count, None, b"key %d" % number, value, [("source", b"web")])
+            sent[number % partition_count].append(value)
+    return sent
+
+
+def wait_for_partitions(loop: Loop, topic: str) -> int:
+    loop.run_until(lambda: loop.sink.partition_count(topic) is not None, f"{topic} is there")
+    count = loop.sink.partition_count(topic)
+    assert count is not None
+    return count
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_a_topic_created_on_first_use_has_everything_once_and_in_order(
+    compression: str, apache: Cluster, topic: str, arena: Arena, open_loop: OpenLoop
+) -> None:
+    loop = open_loop(apache.bootstrap, compression_type=compression)
+    partition_count = wait_for_partitions(loop, topic)
+    assert partition_count == 6
+    sent = append_numbered(arena, topic, range(RECORD_COUNT), partition_count)
+    loop.run_until_idle()
+    # A broker that has just created a partition may not lead it yet: RETRY is no fault.
+    assert {ack.verdict for ack in loop.acks} <= {Verdict.DELIVERED, Verdict.RETRY}
+    assert consume(apache.bootstrap, topic, partition_count, RECORD_COUNT) == sent
+
+
+def test_with_fewer_acks_it_arrives_too(apache: Cluster, topic: str, arena: Arena) -> None:
+    """The leader's acks first: a partition that has just been created may not have one, and acks=0 would not tell."""
+    apache.create_topic(topic, 1)
+    for acks, numbers in (("1", range(300)), ("0", range(300, RECORD_COUNT))):
+        sink = open_sink(f"kafka:{apache.bootstrap}")
+        with Loop(arena, sink, acks=acks, enable_idempotence=False) as loop:
+            append_numbered(arena, topic, numbers, 1)
+            loop.run_until_idle()
+    arrived = consume(apache.bootstrap, topic, 1, RECORD_COUNT)
+    assert arrived == {0: [b"value %d " % number * 3 for number in range(RECORD_COUNT)]}
+
+
+def test_bytes_sent_twice_are_there_once(apache: Cluster, topic: str, arena: Arena) -> None:
+    """A sender dies with a batch in flight; the next one sends it again with the same producer id and sequence."""
+    apache.create_topic(topic, 1)
+    append_numbered(arena, topic, range(3), 1)
+    with Loop(arena, open_sink(f"kafka:{apache.bootstrap}")) as loop:
+        loop.forgets_acks = True
+        loop.run_until(lambda: bool(loop.acks))
+        (first,) = loop.acks
+    with Loop(arena, open_sink(f"kafka:{apache.bootstrap}"), has_producer_id=True) as loop:
+        loop.run_until_idle()
+        (second,) = loop.acks
+    assert (first.verdict, first.base_offset) == (second.verdict, second.base_offset) == (Verdict.DELIVERED, 0)
+    assert first.wire.base_sequence == second.wire.base_sequence
+    assert len(consume(apache.bootstrap, topic, 1, 3)[0]) == 3
+
+
+def test_kafka_s_own_tools_read_it(apache: Cluster, topic: str, arena: Arena, open_loop: OpenLoop) -> None:
+    apache.create_topic(topic, 1)
+    loop = open_loop(apache.bootstrap, compression_type="zstd")
+    sent = append_numbered(arena, topic, range(50), 1)
+    loop.run_until_idle()
+    consumer = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+    options = ["--topic", topic, "--partition", "0", "--offset", "earliest", "--max-messages", "50"]
+    read = run_tool(consumer, "--bootstrap-server", apache.bootstrap, *options)
+    assert [line.encode() for line in read.splitlines()] == sent[0]
+    segment = apache.brokers[0].log_directory / f"{topic}-0" / "00000000000000000000.log"
+    dumped = run_tool("kafka.tools.DumpLogSegments", "--files", str(segment), "--deep-iteration", "--print-data-log")
+    assert dumped.count("compresscodec: zstd") == len(loop.acks)
+    assert dumped.count("isvalid: true") == len(loop.acks)
+    assert dumped.count("key: key") == 50
+
+
+@pytest.mark.parametrize("max_message_bytes", ["1000"])
+def test_a_batch_the_topic_finds_too_large_is_for_the_sender_to_split(
+    max_message_bytes: str, apache: Cluster, topic: str, arena: Arena, open_loop: OpenLoop
+) -> None:
+    apache.create_topic(topic, 1, max_message_bytes=max_message_bytes)
+    loop = open_loop(apache.bootstrap)
+    append_numbered(arena, topic, range(50), 1)
+    loop.run_until_idle()
+    assert {ack.verdict for ack in loop.acks} == {Verdict.TOO_LARGE}
+    assert "max.message.bytes" in loop.acks[0].message
+
+
+def test_a_record_the_broker_refuses_names_itself(
+    apache: Cluster, topic: str, arena: Arena, open_loop: OpenLoop
+) -> None:
+    apache.create_topic(topic, 1, cleanup_policy="compact")
+    loop = open_loop(apache.bootstrap)
+    with Accumulator(arena) as accumulator:
+        accumulator.append(topic, 0, None, b"key", b"good")
+        accumulator.append(topic, 0, None, None, b"no key")
+    loop.run_until_idle()
+    (ack,) = loop.acks
+    assert (ack.verdict, ack.error_code, ack.record_errors) == (Verdict.REFUSED, 87, [1])
+
+
+def test_the_broker_is_stopped_and_started_again(
+    topic: str, arena: Arena, open_loop: OpenLoop, own_broker: Cluster
+) -> None:
+    own_broker.create_topic(topic, 2)
+    loop = open_loop(own_broker.bootstrap)
+    before = append_numbered(arena, topic, range(50), 2)
+    loop.run_until_idle()
+    own_broker.brokers[0].kill()
+    after = append_numbered(arena, topic, range(50, 100), 2)
+    for _ in range(20):
+        loop.run_once(0.01)
+    own_broker.start()
+    loop.run_until_idle()
+    sent = {partition: before[partition] + after[partition] for partition in before}
+    assert consume(own_broker.bootstrap, topic, 2, 100) == sent
+
+
+def test_keys_and_null_values_arrive(apache: Cluster, topic: str, arena: Arena, open_loop: OpenLoop) -> None:
+    apache.create_topic(topic, 1)
+    loop = open_loop(apache.bootstrap)
+    records = [(b"a", b"1"), (b"a", None), (None, b""), (b"", b"2")]
+    with Accumulator(arena) as accumulator:
+        for key, value in records:
+            accumulator.append(topic, 0, None, key, value)
+    loop.run_until_idle()
+    assert consume_records(apache.bootstrap, topic, 1, len(records)) == {0: records}

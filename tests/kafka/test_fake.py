@@ -1,0 +1,476 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The sink against a cluster that does what it is told: every error, every version, every kind of cut."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from shmaccum._native import decode_batch
+from shmaccum.accumulator import Accumulator
+from shmaccum.arena import Arena
+from shmaccum.exceptions import UnknownTopicError
+from shmaccum.kafka.errors import TREATMENTS, Action
+from shmaccum.sinks import open_sink
+from shmaccum.sinks.sink import Verdict
+from tests.kafka.conftest import OpenFake, OpenLoop
+from tests.kafka.fake_broker import Arrived, Cut, FakeCluster, Reply, Silence
+from tests.kafka.loop import Loop
+
+TOPIC = "flights"
+RETRIED = [code for code, row in TREATMENTS.items() if row.action is Action.RETRY]
+REFUSED = [code for code, row in TREATMENTS.items() if row.action is Action.REFUSE]
+
+
+def append(arena: Arena, *values: bytes, partition: int = 0, topic: str = TOPIC) -> None:
+    """Each value in a batch of its own."""
+    for value in values:
+        with Accumulator(arena) as accumulator:
+            accumulator.append(topic, partition, None, None, value)
+            accumulator.flush_begin()
+
+
+def values_of(arrived: list[Arrived]) -> list[bytes | None]:
+    return [record[3] for batch in arrived for record in decode_batch(batch.wire_bytes)]
+
+
+class Script:
+    """Answers from a list, one for each batch; then success."""
+
+    def __init__(self, *replies: Reply | type[Exception]) -> None:
+        self._replies = list(replies)
+
+    def __call__(self, arrived: Arrived) -> Reply:
+        reply = self._replies.pop(0) if self._replies else Reply()
+        if isinstance(reply, Reply):
+            return reply
+        raise reply
+
+
+# --- versions
+
+
+@pytest.mark.parametrize("version", range(3, 14))
+def test_every_version_arrives_bit_for_bit(
+    version: int, arena: Arena, open_fake: OpenFake, open_loop: OpenLoop
+) -> None:
+    cluster = open_fake(topics={TOPIC: 2, "hops": 1}, versions={0: (3, version)})
+    loop = open_loop(cluster.bootstrap)
+    append(arena, b"a")
+    append(arena, b"b", partition=1)
+    append(arena, b"c", topic="hops")
+    loop.run_until_idle()
+    assert sorted((one.topic, one.partition, one.version) for one in cluster.arrived) == [
+        (TOPIC, 0, version),
+        (TOPIC, 1, version),
+        ("hops", 0, version),
+    ]
+    assert sorted(map(str, values_of(cluster.arrived))) == ["b'a'", "b'b'", "b'c'"]
+
+
+def test_without_a_topic_id_the_newest_version_that_takes_names_is_used(
+    arena: Arena, open_fake: OpenFake, open_loop: OpenLoop
+) -> None:
+    cluster = open_fake(versions={3: (0, 9)})
+    loop = open_loop(cluster.bootstrap)
+    append(arena, b"a")
+    loop.run_until_idle()
+    assert [one.version for one in cluster.arrived] == [12]
+
+
+def test_a_broker_that_is_too_old_is_told_of_and_nothing_is_lost(
+    arena: Arena, open_fake: OpenFake, open_loop: OpenLoop
+) -> None:
+    cluster = open_fake(versions={0: (0, 2)})
+    loop = open_loop(cluster.bootstrap)
+    append(arena, b"a")
+    loop.run_until(lambda: any("too old" in report for report in loop.reports))
+    assert cluster.arrived == []
+    assert loop.accumulator.statistics()["queued_count"] == 1
+    cluster.versions[0] = (0, 13)
+    cluster.brokers[0].cut()
+    loop.run_until_idle()
+    assert values_of(cluster.arrived) == [b"a"]
+
+
+# --- errors
+
+
+@pytest.mark.parametrize("code", RETRIED)
+def test_a_retriable_error_sends_the_same_bytes_again(
+    code: int, arena: Arena, open_fake: OpenFake, open_loop: OpenLoop
+) -> None:
+    cluster = open_fake()
+    cluster.on_produce = Script(Reply(code), Reply(code), Reply(0, 42))
+    loop = open_loop(cluster.bootstrap)
+    append(arena, b"a")
+    loop.run_until_idle()
+    assert [ack.verdict for ack in loop.acks] == [Verdict.RETRY, Verdict.RETRY, Verdict.DELIVERED]
+    assert [ack.error_code for ack in loop.acks] == [code, code, 0]
+    assert TREATMENTS[code].name in loop.acks[0].message
+    assert loop.acks[-1].base_offset == 42
+    assert len({one.wire_bytes for one in cluster.arrived}) == 1
+    assert len(cluster.arrived) == 3
+
+
+@pytest.mark.parametrize("code", [*REFUSED, 9_999])
+def test_a_final_error_refuses_the_batch_with_the_words_of_the_broker(
+    code: int, arena: Arena, open_fake: OpenFake, open_loop: OpenLoop
+) -> None:
+    cluster = open_fake()
+    cluster.on_produce = Script(Reply(code, message="because I say so"))
+    loop = open_loop(cluster.bootstrap)
+    append(arena, b"a")
+    loop.run_until_idle()
+    (ack,) = loop.acks
+    assert (ack.verdict, ack.error_code) == (Verdict.REFUSED, code)
+    assert f"{TOPIC}-0" in ack.message
+    assert "because I say so" in ack.message
+
+
+def test_errors_of_single_records_name_them(arena: Arena, open_fake: OpenFake, open_loop: OpenLoop) -> None:
+    cluster = open_fake(versions={0: (3, 8)})
+    cluster.on_produce = Script(Reply(87, record_errors=[(1, "no key")], message="1 of 3 is wrong"))
+    loop = open_loop(cluster.bootstrap)
+    with Accumulator(arena) as accumulator:
+        for value in (b"a", b"b", b"c"):
+            accumulator.append(TOPIC, 0, None, None, value)
+    loop.run_until_idle()
+    (ack,) = loop.acks
+    assert ack.record_errors == [1]
+    assert "record 1: no key" in ack.message
+
+
+def test_a_batch_that_is_too_large_is_for_the_sender_to_split(
+    arena: Arena, open_fake: OpenFake, open_loop: OpenLoop
+) -> None:
+    cluster = open_fake()
+    cluster.on_produce = Script(Reply(10))
+    loop = open_loop(cluster.bootstrap)
+    append(arena, b"a")
+    loop.run_until_idle()
+    assert [ack.verdict for ack in loop.acks] == [Verdict.TOO_LARGE]
+
+
+def test_a_duplicate_counts_as_delivered(arena: Arena, open_fake: OpenFake, open_loop: OpenLoop) -> None:
+    cluster = open_fake()
+    cluster.on_produce = Script(Reply(46, base_offset=-1))
+    loop = open_loop(cluster.bootstrap)
+    append(arena, b"a")
+    loop.run_until_idle()
+    assert [(ack.verdict, ack.base_offset) for ack in loop.acks] == [(Verdict.DELIVERED, -1)]
+
+
+def test_the_time_of_the_log_comes_through(arena: Arena, open_fake: OpenFake, open_loop: OpenLoop) -> None:
+    cluster = open_fake()
+    cluster.on_produce = Script(Reply(base_offset=5, log_append_time_ms=1_700_000_000_000))
+    loop = open_loop(cluster.bootstrap)
+    append(arena, b"a")
+    loop.run_until_idle()
+    assert (loop.acks[0].base_offset, loop.acks[0].log_append_time_ms) == (5, 1_700_000_000_000)
+
+
+# --- sequences
+
+
+@pytest.mark.parametrize("code", [code for code, row in TREATMENTS.items() if row.action is Action.SEQUENCE])
+def test_out_of_sequence_behind_nothing_is_a_gap(
+    code: int, arena: Arena, open_fake: OpenFake, open_loop: OpenLoop
+) -> None:
+    cluster = open_fake()
+    cluster.on_produce = Script(Reply(code))
+    loop = open_loop(cluster.bootstrap)
+    append(arena, b"a")
+    loop.run_until_idle()
+    assert [ack.verdict for ack in loop.acks] == [Verdict.OUT_OF_SEQUENCE]
+
+
+def test_out_of_sequence_behind_a_batch_that_comes_again_waits_for_it(
+    arena: Arena, open_fake: OpenFake, open_loop: OpenLoop
+) -> None:
+    cluster = open_fake()
+    loop = open_loop(cluster.bootstrap)
+    append(arena, b"first")
+    loop.run_until_idle()
+    both_sent = threading.Event()
+
+    def answer(arrived: Arrived) -> Reply:
+        attempt = sum(one.wire_bytes == arrived.wire_bytes for one in cluster.arrived)
+        if attempt > 1 or values_of([arrived]) == [b"first"]:
+            return Reply()
+        assert both_sent.wait(10)
+        return Reply(19 if values_of([arrived]) == [b"a"] else 45)
+
+    cluster.on_produce = answer
+    append(arena, b"a", b"b")
+    loop.run_until(lambda: loop.accumulator.statistics()["in_flight_count"] == 2)
+    both_sent.set()
+    loop.run_until_idle()
+    assert [ack.verdict for ack in loop.acks[1:3]] == [Verdict.RETRY, Verdict.RETRY]
+    assert values_of(cluster.arrived) == [b"first", b"a", b"b", b"a", b"b"]
+
+
+def test_a_partition_has_one_batch_in_flight_until_the_first_is_acked(
+    arena: Arena, open_fake: OpenFake, open_loop: OpenLoop
+) -> None:
+    cluster = open_fake()
+    first_may_go = threading.Event()
+
+    def answer(arrived: Arrived) -> Reply:
+        if values_of([arrived]) == [b"a"]:
+            assert first_may_go.wait(10)
+        return Reply()
+
+    cluster.on_produce = answer
+    loop = open_loop(cluster.bootstrap)
+    append(arena, b"a", b"b", b"c")
+    loop.run_until(lambda: len(cluster.arrived) == 1)
+    for _ in range(20):
+        loop.run_once(0.001)
+    assert loop.accumulator.statistics()["in_flight_count"] == 1
+    first_may_go.set()
+    loop.run_until_idle()
+    assert values_of(cluster.arrived) == [b"a", b"b", b"c"]
+
+
+def test_a_producer_id_that_is_refused_is_asked_for_again(
+    arena: Arena, open_fake: OpenFake, open_loop: OpenLoop
+) -> None:
+    cluster = open_fake()
+    cluster.producer_id_error = 31
+    loop = open_loop(cluster.bootstrap)
+    append(arena, b"a")
+    loop.run_until(lambda: any("CLUSTER_AUTHORIZATION_FAILED" in report for report in loop.reports))
+    assert cluster.arrived == []
+    cluster.producer_id_error = 0
+    loop.run_until_idle()
+    assert [one.sequence for one in cluster.arrived] == [(7_000, 0, 0)]
+
+
+# --- connections
+
+
+@pytest.mark.parametrize("ending", [Cut, Silence])
+def test_a_connection_that_ends_without_an_answer_sends_the_same_bytes_again(
+    ending: type[Exception], arena: Arena, open_fake: OpenFake, open_loop: OpenLoop
+) -> None:
+    cluster = open_fake()
+    cluster.on_produce = Script(ending)
+    loop = open_loop(cluster.bootstrap, {"request_timeout_ms": 300})
+    append(arena, b"a")
+    loop.run_until_idle()
+    assert [ack.verdict for ack in loop.acks] == [Verdict.RETRY, Verdict.DELIVERED]
+    assert loop.acks[0].error_code == (13 if ending is Cut else 7)
+    assert cluster.arrived[0].wire_bytes == cluster.arrived[1].wire_bytes
+
+
+def test_a_request_larger_than_the_socket_is_written_in_parts(arena_name: str, open_fake: OpenFake) -> None:
+    cluster = open_fake(receive_buffer=4096)
+    sink = open_sink(f"kafka:{cluster.bootstrap}", send_buffer_bytes=4096)
+    with Arena.create(arena_name, buffer_memory="2MiB", batch_size="512KiB") as arena, Loop(arena, sink) as loop:
+        value = bytes(range(256)) * 1024
+        append(arena, value, value[::-1])
+        loop.run_until_idle()
+    assert values_of(cluster.arrived) == [value, value[::-1]]
+
+
+def test_an_oversized_record_goes_as_pieces_of_several_slots(
+    arena: Arena, open_fake: OpenFake, open_loop: OpenLoop
+) -> None:
+    cluster = open_fake()
+    loop = open_loop(cluster.bootstrap)
+    value = bytes(range(256)) * 64
+    append(arena, value)
+    loop.run_until_idle()
+    assert values_of(cluster.arrived) == [value]
+
+
+def test_a_slow_broker_does_not_stall_another(arena: Arena, open_fake: OpenFake, open_loop: OpenLoop) -> None:
+    cluster = open_fake(broker_count=2, topics={TOPIC: 2})
+    slow_may_go = threading.Event()
+
+    def answer(arrived: Arrived) -> Reply:
+        if arrived.partition == 0:
+            assert slow_may_go.wait(30)
+        return Reply()
+
+    cluster.on_produce = answer
+    loop = open_loop(cluster.bootstrap)
+    append(arena, b"slow")
+    for number in range(20):
+        append(arena, b"%d" % number, partition=1)
+        loop.run_until(lambda wanted=number + 1: len(loop.acks) == wanted)  # type: ignore[misc]
+    assert loop.accumulator.statistics()["in_flight_count"] == 1
+    slow_may_go.set()
+    loop.run_until_idle()
+
+
+def test_a_throttled_broker_gets_nothing_until_its_time_is_over(
+    arena: Arena, open_fake: OpenFake, open_loop: OpenLoop
+) -> None:
+    cluster = open_fake()
+    cluster.throttle_time_ms = 60_000
+    loop = open_loop(cluster.bootstrap)
+    append(arena, b"a")
+    loop.run_until_idle()
+    append(arena, b"b")
+    for _ in range(20):
+        loop.run_once(0.001)
+    assert values_of(cluster.arrived) == [b"a"]
+    assert loop.sink.metrics()["produce-throttle-time-max"] == 60_000
+
+
+def test_at_most_so_many_requests_are_under_way_to_a_broker(
+    arena: Arena, open_fake: OpenFake, open_loop: OpenLoop
+) -> None:
+    cluster = open_fake(topics={TOPIC: 6})
+    may_go = threading.Event()
+
+    def answer(arrived: Arrived) -> Reply:
+        assert may_go.wait(30)
+        return Reply()
+
+    cluster.on_produce = answer
+    loop = open_loop(cluster.bootstrap, {"max_in_flight_requests_per_connection": 2})
+    for partition in range(6):
+        append(arena, b"%d" % partition, partition=partition)
+        wanted = min(partition + 1, 2)
+        loop.run_until(lambda wanted=wanted: loop.sink.metrics()["requests-in-flight"] == wanted)  # type: ignore[misc]
+    for _ in range(20):
+        loop.run_once(0.001)
+    assert loop.sink.metrics()["requests-in-flight"] == 2
+    may_go.set()
+    loop.run_until_idle()
+    assert sorted(map(str, values_of(cluster.arrived))) == [f"b'{partition}'" for partition in range(6)]
+
+
+# --- leaders
+
+
+def move_leader(cluster: FakeCluster, node_id: int) -> None:
+    cluster.leaders = dict.fromkeys(cluster.leaders, node_id)
+    cluster.leader_epoch += 1
+
+
+def test_the_hint_of_a_broker_is_followed_at_once(arena: Arena, open_fake: OpenFake, open_loop: OpenLoop) -> None:
+    cluster = open_fake(broker_count=2)
+    cluster.on_produce = Script(Reply(6, leader=(1, 5)))
+    loop = open_loop(cluster.bootstrap)
+    append(arena, b"a")
+    loop.run_until_idle()
+    assert [one.node_id for one in cluster.arrived] == [0, 1]
+    assert loop.acks[0].retry_after_ms == 0
+
+
+def test_without_a_hint_metadata_end_the_pause(arena: Arena, open_fake: OpenFake, open_loop: OpenLoop) -> None:
+    cluster = open_fake(broker_count=2, versions={0: (3, 9)})
+    loop = open_loop(cluster.bootstrap)
+
+    def answer(arrived: Arrived) -> Reply:
+        if arrived.node_id == 1:
+            return Reply()
+        move_leader(cluster, 1)
+        return Reply(6)
+
+    cluster.on_produce = answer
+    append(arena, b"a")
+    loop.run_until_idle()
+    assert cluster.arrived[-1].node_id == 1
+    assert loop.acks[0].retry_after_ms is None
+
+
+def test_a_partition_without_a_leader_waits_for_one(arena: Arena, open_fake: OpenFake, open_loop: OpenLoop) -> None:
+    cluster = open_fake(topics={TOPIC: 2})
+    cluster.leaders[TOPIC, 0] = -1
+    loop = open_loop(cluster.bootstrap)
+    append(arena, b"a")
+    append(arena, b"b", partition=1)
+    loop.run_until(lambda: len(loop.acks) == 1)
+    assert values_of(cluster.arrived) == [b"b"]
+    cluster.leaders[TOPIC, 0] = 0
+    loop.run_until_idle()
+    assert values_of(cluster.arrived) == [b"b", b"a"]
+
+
+# --- acks=0
+
+
+def test_without_acks_a_batch_is_delivered_when_its_last_byte_is_written(
+    arena: Arena, open_fake: OpenFake, open_loop: OpenLoop
+) -> None:
+    cluster = open_fake()
+    loop = open_loop(cluster.bootstrap, {"acks": "0", "enable_idempotence": False})
+    append(arena, b"a", b"b", b"c")
+    loop.run_until_idle()
+    loop.run_until(lambda: len(cluster.arrived) == 3)
+    assert values_of(cluster.arrived) == [b"a", b"b", b"c"]
+    assert {(ack.verdict, ack.base_offset) for ack in loop.acks} == {(Verdict.DELIVERED, -1)}
+
+
+def test_without_acks_memory_is_not_freed_while_bytes_are_unwritten(arena_name: str, open_fake: OpenFake) -> None:
+    """The broker does not read: what does not fit into the sockets stays in flight, its bytes unchanged."""
+    cluster = open_fake(receive_buffer=4096)
+    may_read = threading.Event()
+
+    def answer(arrived: Arrived) -> Reply:
+        assert may_read.wait(30)
+        return Reply()
+
+    cluster.on_produce = answer
+    with Arena.create(arena_name, buffer_memory="8MiB", batch_size="1MiB") as arena:
+        sink = open_sink(f"kafka:{cluster.bootstrap}", send_buffer_bytes=4096)
+        with Loop(arena, sink, acks="0", enable_idempotence=False) as loop:
+            values = [bytes([number]) * 900_000 for number in range(7)]
+            append(arena, *values)
+            loop.run_until(lambda: len(cluster.arrived) == 1)
+            for _ in range(20):
+                loop.run_once(0.001)
+            assert len(loop.acks) < 5
+            may_read.set()
+            loop.run_until_idle()
+            loop.run_until(lambda: len(cluster.arrived) == 7)
+    assert values_of(cluster.arrived) == values
+
+
+# --- topics
+
+
+def reason_of_giving_up(loop: Loop, topic: str) -> str:
+    """Rounds until the topic is given up."""
+    reasons: list[str] = []
+
+    def is_given_up() -> bool:
+        try:
+            assert loop.sink.partition_count(topic) is None
+        except UnknownTopicError as error:
+            reasons.append(str(error))
+        return bool(reasons)
+
+    loop.run_until(is_given_up)
+    return reasons[0]
+
+
+def test_an_unknown_topic_is_hoped_for_and_then_given_up(open_fake: OpenFake, open_loop: OpenLoop) -> None:
+    cluster = open_fake()
+    loop = open_loop(cluster.bootstrap, max_block_ms=300)
+    assert loop.sink.partition_count("nowhere") is None
+
+    assert "UNKNOWN_TOPIC_OR_PARTITION" in reason_of_giving_up(loop, "nowhere")
+
+
+@pytest.mark.parametrize("code", [17, 29])
+def test_a_topic_that_can_never_be_written_to_is_given_up_at_once(
+    code: int, open_fake: OpenFake, open_loop: OpenLoop
+) -> None:
+    cluster = open_fake()
+    cluster.topic_errors[TOPIC] = code
+    loop = open_loop(cluster.bootstrap)
+
+    assert TREATMENTS[code].name in reason_of_giving_up(loop, TOPIC)
+
+
+def test_a_name_no_topic_can_have_is_refused(open_fake: OpenFake, open_loop: OpenLoop) -> None:
+    loop = open_loop(open_fake().bootstrap)
+    with pytest.raises(UnknownTopicError, match="can be no topic"):
+        loop.sink.partition_count("no topic!")
