@@ -26,6 +26,10 @@
     ├── BufferExhaustedError (TimeoutError)
     ├── RecordTooLargeError (ValueError)
     ├── AccumulatorClosedError
+    ├── ProducerClosedError
+    ├── UnknownPartitionError (ValueError)
+    ├── PartitionCountUnknownError (TimeoutError)
+    ├── FlushTimeoutError (TimeoutError)
     ├── UnknownTopicError (LookupError)  the sink has no such topic and makes none
     ├── SenderBusyError                  another living process is the sender
     ├── NotSenderError                   this needs the sender role
@@ -44,7 +48,8 @@
         ├── DeliveryFailedError
         ├── DeliveryAbortedError
         ├── RecordCorruptError
-        └── ResultExpiredError
+        ├── ResultExpiredError
+        └── ResultPendingError (TimeoutError)
 
 A failed system call is a plain ``OSError`` with its errno.
 """
@@ -144,6 +149,22 @@ class AccumulatorClosedError(ShmaccumError):
     """The accumulator was closed."""
 
 
+class ProducerClosedError(ShmaccumError):
+    """The producer was closed: make another one. Nothing was appended."""
+
+
+class UnknownPartitionError(ShmaccumError, ValueError):
+    """The topic has no partition of that number. Nothing was appended."""
+
+
+class PartitionCountUnknownError(ShmaccumError, TimeoutError):
+    """No sender told within ``max_block_ms`` how many partitions the topic has. Nothing was appended."""
+
+
+class FlushTimeoutError(ShmaccumError, TimeoutError):
+    """Not everything was delivered in time. What is left stays in the arena and will be sent."""
+
+
 class UnknownTopicError(ShmaccumError, LookupError):
     """The sink has no topic of that name and will not make one (Kafka: ``UnknownTopicOrPartitionException``)."""
 
@@ -224,7 +245,15 @@ class DeliveryTimeoutError(DeliveryError, TimeoutError):
 
 
 class DeliveryFailedError(DeliveryError):
-    """The sink refused the record."""
+    """The sink refused the record.
+
+    Attributes:
+        error_code: the sink's own number (Kafka's error code); 0 none.
+    """
+
+    def __init__(self, sentence: str, error_code: int = 0) -> None:
+        super().__init__(sentence)
+        self.error_code = error_code
 
 
 class DeliveryAbortedError(DeliveryError):
@@ -237,3 +266,7 @@ class RecordCorruptError(DeliveryError):
 
 class ResultExpiredError(DeliveryError):
     """The result was overwritten in the completion ring before it was read: it is not known, and is not guessed."""
+
+
+class ResultPendingError(DeliveryError, TimeoutError):
+    """The result is not known yet: the record is in the arena and will be sent."""

@@ -5,12 +5,16 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import threading
 import time
 import traceback
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
+
+from typing_extensions import Self
 
 from shmaccum._native import Batch
 from shmaccum.accumulator import Accumulator, BatchResult
@@ -55,6 +59,60 @@ def wait_until(is_true: Callable[[], bool], what: str) -> None:
     while not is_true():
         assert time.monotonic() < deadline, f"still waiting until {what}"
         time.sleep(0.001)
+
+
+class Drainer:
+    """A sender in a thread: delivers everything it finds and gives offsets from 0 in each partition.
+
+    Attributes:
+        records: (topic, partition) -> (key, value) of each record, in the order of delivery.
+        batch_sizes: record counts of the batches.
+    """
+
+    def __init__(self, arena: Arena, *, result: BatchResult = BatchResult.SUCCEEDED, error_code: int = 0) -> None:
+        self.records: dict[tuple[str, int], list[tuple[bytes | None, bytes | None]]] = defaultdict(list)
+        self.batch_sizes: list[int] = []
+        self.failure: BaseException | None = None
+        self._result = result
+        self._error_code = error_code
+        self._arena = arena
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        try:
+            with Accumulator(self._arena) as accumulator:
+                accumulator.become_sender()
+                while not (self._drain(accumulator) == 0 and self._is_over.wait(0.001)):
+                    pass
+        except BaseException as failure:  # noqa: BLE001 - raised again by whoever ends it
+            self.failure = failure
+
+    def _drain(self, accumulator: Accumulator) -> int:
+        batches = drain(accumulator)
+        for batch in batches:
+            delivered = self.records[batch.topic, batch.partition]
+            base_offset = len(delivered)
+            delivered += [(record[2], record[3]) for record in batch.decode()]
+            self.batch_sizes.append(batch.record_count)
+            accumulator.complete(batch, self._result, base_offset, None, self._error_code)
+        accumulator.maintain()
+        return len(batches)
+
+    def values(self) -> list[bytes | None]:
+        """All values, partition by partition."""
+        return [value for delivered in self.records.values() for _, value in delivered]
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        wait_until(lambda: self._arena.native.sender_is_alive or self.failure is not None, "the drainer is the sender")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        self._thread.join(WATCHDOG_S)
+        if self.failure is not None:
+            raise self.failure
 
 
 class Child:

@@ -6,7 +6,7 @@
  * has to sleep for a lock. What runs once per batch (waiting for a buffer, waking waiters, ringing the doorbell) is
  * Python, given to the constructor as callables.
  */
-#include "python/arguments.h"
+#include "python/append.h"
 #include "python/errors.h"
 
 #include <time.h>
@@ -18,13 +18,9 @@ static struct accumulator_object *accumulator_of(PyObject *self)
 
 /* ---- topic and partition ---- */
 
-static bool partition_find_slow(struct accumulator_object *self, PyObject *topic, int32_t partition,
-                                uint32_t *partition_index)
+bool partition_find_by_topic(struct accumulator_object *self, uint32_t topic_index, int32_t partition,
+                             uint32_t *partition_index)
 {
-    uint32_t topic_index;
-    if (!arena_object_topic(self->arena, topic, &topic_index)) {
-        return false;
-    }
     enum status status = registry_partition(self->arena->registry, topic_index, partition, partition_index);
     if (status == STATUS_NO_PARTITION) {
         raise_format(self->state, status, "the arena has no room for another partition: create it with a "
@@ -38,25 +34,15 @@ static bool partition_find_slow(struct accumulator_object *self, PyObject *topic
     return true;
 }
 
-static struct partition_cell *partition_cell(struct accumulator_object *self, PyObject *topic, int32_t partition)
+bool partition_find_slow(struct accumulator_object *self, PyObject *topic, int32_t partition,
+                         uint32_t *partition_index)
 {
-    uint64_t mixed = ((uint64_t)(uintptr_t)topic >> 4 ^ (uint64_t)partition) * UINT64_C(0x9e3779b97f4a7c15);
-    return &self->cells[mixed >> 56];
-}
-
-STATIC_CHECK(PARTITION_CELL_COUNT == 1 << (64 - 56));
-
-static bool partition_find(struct accumulator_object *self, PyObject *topic, int32_t partition,
-                           uint32_t *partition_index)
-{
-    struct partition_cell *cell = partition_cell(self, topic, partition);
-    if (LIKELY(cell->topic == topic && cell->partition == partition)) {
-        *partition_index = cell->partition_index;
-        return true;
-    }
-    if (!partition_find_slow(self, topic, partition, partition_index)) {
+    uint32_t topic_index;
+    if (!arena_object_topic(self->arena, topic, &topic_index) ||
+        !partition_find_by_topic(self, topic_index, partition, partition_index)) {
         return false;
     }
+    struct partition_cell *cell = partition_cell(self, topic, partition);
     PyObject *former = cell->topic;
     *cell = (struct partition_cell){Py_NewRef(topic), partition, *partition_index};
     Py_XDECREF(former);
@@ -83,26 +69,18 @@ PyObject *accumulator_partition_index(PyObject *object, PyObject *const *args, P
 
 /* ---- append ---- */
 
-/* Where a call appends to, and how long it may wait for room. */
-struct append_target {
-    uint32_t partition_index;
-    int64_t max_block_ms;
-    int64_t deadline_ns; /* CLOCK_MONOTONIC; 0: not computed yet, nothing had to be waited for */
-};
-
 static bool target_parse(struct accumulator_object *self, PyObject *topic, PyObject *partition, PyObject *max_block,
                          struct append_target *target)
 {
     int32_t number;
-    target->max_block_ms = self->max_block_ms;
-    target->deadline_ns = 0;
+    *target = (struct append_target){.max_block_ms = self->max_block_ms};
     return partition_parse(self->state, partition, &number) &&
            integer_parse_optional(self->state, max_block, &accumulator_max_block_range, &target->max_block_ms) &&
            partition_find(self, topic, number, &target->partition_index);
 }
 
-static COLD bool raise_measure(const struct accumulator_object *self, const struct measured_record *measured,
-                               enum status status)
+COLD bool raise_measure(const struct accumulator_object *self, const struct measured_record *measured,
+                        enum status status)
 {
     const struct geometry *geometry = &self->arena->core->geometry;
     if (status == STATUS_RECORD_TOO_LARGE) {
@@ -118,34 +96,24 @@ static COLD bool raise_measure(const struct accumulator_object *self, const stru
     return false;
 }
 
-static inline bool record_prepare(const struct accumulator_object *self, const struct record_objects *objects,
-                                  struct measured_record *measured, struct loans *loans)
+int64_t append_deadline(struct append_target *target)
 {
-    if (!record_parse(self->state, objects, &measured->record, loans)) {
-        return false;
+    if (target->deadline_ns == 0) {
+        struct timespec now;
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        int64_t now_ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+        int64_t block_ns = target->max_block_ms * 1000000;
+        target->deadline_ns = block_ns > INT64_MAX - now_ns ? INT64_MAX : now_ns + block_ns;
     }
-    enum status status = accumulator_measure(self->core, &measured->record, &measured->size);
-    return LIKELY(status == STATUS_OK) || raise_measure(self, measured, status);
-}
-
-static void deadline_set(struct append_target *target)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    int64_t now_ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-    int64_t block_ns = target->max_block_ms * 1000000;
-    target->deadline_ns = block_ns > INT64_MAX - now_ns ? INT64_MAX : now_ns + block_ns;
+    return target->deadline_ns;
 }
 
 /* Calls wait(need, max_block_ms, deadline_ns): it comes back with slots that are ours, or raises. */
 static struct buffer_wait_object *slots_wait(const struct accumulator_object *self, struct append_target *target,
                                              uint32_t need)
 {
-    if (target->deadline_ns == 0) {
-        deadline_set(target);
-    }
     PyObject *answer = PyObject_CallFunction(self->wait, "ILL", need, (long long)target->max_block_ms,
-                                             (long long)target->deadline_ns);
+                                             (long long)append_deadline(target));
     if (answer != NULL && !Py_IS_TYPE(answer, self->state->buffer_wait_type)) {
         PyErr_SetString(PyExc_TypeError, "wait() must return a BufferWait");
         Py_CLEAR(answer);
@@ -153,26 +121,54 @@ static struct buffer_wait_object *slots_wait(const struct accumulator_object *se
     return (struct buffer_wait_object *)answer;
 }
 
-/* Waits for slots as often as it takes: those of one wait may be used up by an open that somebody passed. */
-static COLD enum status append_with_slots(struct accumulator_object *self, struct append_target *target,
-                                          const struct measured_record *records, uint32_t count,
-                                          struct append_result *result)
+static void slots_leave(struct accumulator_object *self, struct buffer_wait_object **wait)
 {
-    enum status status = STATUS_EXHAUSTED;
-    while (status == STATUS_EXHAUSTED) {
-        struct buffer_wait_object *wait = slots_wait(self, target, result->need);
-        if (wait == NULL) {
-            return STATUS_EXHAUSTED; /* with the exception of wait() */
-        }
-        status = accumulator_append(self->core, target->partition_index, records, count, &wait->left, result);
-        buffer_wait_finish(wait, &self->core->wakes);
-        Py_DECREF(wait);
+    if (*wait != NULL) {
+        buffer_wait_finish(*wait, &self->core->wakes);
+        Py_CLEAR(*wait);
     }
-    return status;
 }
 
-/* Of all that find the sender asleep, the one that clears the flag rings. */
-static bool sender_ring(struct accumulator_object *self)
+/* What has to be done before the next attempt. False with an exception set. */
+static bool append_prepare_again(struct accumulator_object *self, struct append_target *target, enum status status,
+                                 uint32_t need, struct buffer_wait_object **wait)
+{
+    if (status == STATUS_TRY_AGAIN) {
+        return target->choose_again(target);
+    }
+    slots_leave(self, wait);
+    if (status == STATUS_EXHAUSTED) {
+        *wait = slots_wait(self, target, need);
+        return *wait != NULL;
+    }
+    raise_status(self->state, status);
+    return false;
+}
+
+/* Waits for slots as often as it takes: those of one wait may be used up by an open that somebody passed. A sticky
+ * partition that moves on takes what was waited for along. */
+COLD bool append_run_slow(struct accumulator_object *self, struct append_target *target,
+                          const struct measured_record *records, uint32_t count, enum status status,
+                          struct append_result *result)
+{
+    struct buffer_wait_object *wait = NULL;
+    bool is_filled = status == STATUS_TRY_AGAIN || status == STATUS_EXHAUSTED; /* others leave `result` as it was */
+    bool is_sender_wanted = is_filled && result->is_sender_wanted;
+    while (status != STATUS_OK && append_prepare_again(self, target, status, result->need, &wait)) {
+        const struct append_order order = {.partition_index = target->partition_index,
+                                           .count = count,
+                                           .records = records,
+                                           .reservation = wait == NULL ? NULL : &wait->left,
+                                           .sticky = target->sticky};
+        status = accumulator_append_order(self->core, &order, result);
+        is_sender_wanted |= result->is_sender_wanted;
+    }
+    slots_leave(self, &wait);
+    result->is_sender_wanted = is_sender_wanted;
+    return status == STATUS_OK;
+}
+
+bool append_ring(struct accumulator_object *self)
 {
     if (self->ring == NULL || self->ring == Py_None ||
         exchange_u32(&self->arena->core->globals->sender_sleep, 0) == 0) {
@@ -181,32 +177,6 @@ static bool sender_ring(struct accumulator_object *self)
     PyObject *answer = PyObject_CallNoArgs(self->ring);
     Py_XDECREF(answer);
     return answer != NULL;
-}
-
-/* Batch-rare: tells Python what an append left to do. */
-static bool append_tell(struct accumulator_object *self, const struct append_result *result)
-{
-    if (UNLIKELY(result->is_sender_wanted) && !sender_ring(self)) {
-        return false;
-    }
-    return accumulator_object_wake(self);
-}
-
-/* Appends records[0..count) as far as one batch takes them, at least one. Inside a counted call. */
-static inline bool append_run(struct accumulator_object *self, struct append_target *target,
-                              const struct measured_record *records, uint32_t count, struct append_result *result)
-{
-    enum status status = accumulator_append(self->core, target->partition_index, records, count, NULL, result);
-    if (UNLIKELY(status == STATUS_EXHAUSTED)) {
-        status = append_with_slots(self, target, records, count, result);
-    }
-    if (LIKELY(status == STATUS_OK)) {
-        return append_tell(self, result);
-    }
-    if (!PyErr_Occurred()) {
-        raise_status(self->state, status);
-    }
-    return false;
 }
 
 static PyObject *append_one(struct accumulator_object *self, struct append_target *target,

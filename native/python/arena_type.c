@@ -407,6 +407,39 @@ static PyObject *arena_topic_partition_count(PyObject *object, PyObject *topic)
     return PyLong_FromUnsignedLong(load_acquire_u32(&self->core->topics[topic_index].partition_count));
 }
 
+/* Without an entry of its own, nobody has appended to a partition yet, and nobody has said that it is unavailable. */
+static bool partition_is_available(const struct arena_object *self, uint32_t topic_index, uint32_t partition)
+{
+    uint32_t partition_index;
+    return !registry_find_partition(self->registry, topic_index, (int32_t)partition, &partition_index) ||
+           load_relaxed_u32(&self->core->partitions[partition_index].queued_batch_count) != PARTITION_UNAVAILABLE;
+}
+
+static bool list_add_number(PyObject *list, uint32_t number)
+{
+    PyObject *object = PyLong_FromUnsignedLong(number);
+    bool is_added = object != NULL && PyList_Append(list, object) == 0;
+    Py_XDECREF(object);
+    return is_added;
+}
+
+static PyObject *arena_available_partitions(PyObject *object, PyObject *topic)
+{
+    struct arena_object *self = arena_of(object);
+    uint32_t topic_index;
+    if (!arena_object_topic(self, topic, &topic_index)) {
+        return NULL;
+    }
+    uint32_t count = topic_partition_count(self->core, topic_index);
+    PyObject *list = PyList_New(0);
+    for (uint32_t i = 0; i < count && list != NULL; i++) {
+        if (partition_is_available(self, topic_index, i) && !list_add_number(list, i)) {
+            Py_CLEAR(list);
+        }
+    }
+    return list;
+}
+
 static PyObject *arena_set_topic_partition_count(PyObject *object, PyObject *const *args, Py_ssize_t count,
                                                  PyObject *names)
 {
@@ -487,6 +520,8 @@ static PyObject *arena_region(PyObject *object, PyObject *name)
 #define FAST(function) ((PyCFunction)(void (*)(void))(function))
 
 static PyMethodDef arena_methods[] = {
+    {"available_partitions", arena_available_partitions, METH_O,
+     "The partitions of a topic that can be delivered to, in order."},
     {"close", arena_close, METH_NOARGS, "Leaves the arena; raises ArenaInUseError while something of it is in use."},
     {"attach", arena_attach_again, METH_NOARGS, "Attaches anew in the child of a fork; else does nothing."},
     {"count_wait", FAST(arena_count_wait), METH_FASTCALL | METH_KEYWORDS, "Counts one wait for buffers."},

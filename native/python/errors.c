@@ -53,7 +53,9 @@ bool errors_load(struct module_state *state)
                      class_load(module, "ArenaInUseError", &state->arena_in_use) &&
                      class_load(module, "BatchInUseError", &state->batch_in_use) &&
                      class_load(module, "NotSenderError", &state->not_sender) &&
-                     class_load(module, "SenderBusyError", &state->sender_busy);
+                     class_load(module, "ProducerClosedError", &state->producer_closed) &&
+                     class_load(module, "SenderBusyError", &state->sender_busy) &&
+                     class_load(module, "UnknownPartitionError", &state->unknown_partition);
     Py_DECREF(module);
     return is_loaded;
 }

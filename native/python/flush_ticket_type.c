@@ -48,6 +48,16 @@ static PyObject *ticket_remaining(PyObject *object, PyObject *unused)
     return PyLong_FromUnsignedLong(accumulator_flush_remaining(self->accumulator->core, &self->ticket));
 }
 
+static PyObject *ticket_record_count(PyObject *object, PyObject *unused)
+{
+    const struct flush_ticket_object *self = ticket_of(object);
+    (void)unused;
+    if (!accumulator_object_is_open(self->accumulator)) {
+        return NULL;
+    }
+    return PyLong_FromUnsignedLongLong(accumulator_flush_record_count(self->accumulator->core, &self->ticket));
+}
+
 /* Without tp_clear: a ticket refers to its accumulator alone and can only be part of a cycle through it, which clears
  * itself. */
 static int ticket_traverse(PyObject *object, visitproc visit, void *arg)
@@ -68,6 +78,7 @@ static void ticket_dealloc(PyObject *object)
 }
 
 static PyMethodDef ticket_methods[] = {
+    {"record_count", ticket_record_count, METH_NOARGS, "How many records they hold, of all processes."},
     {"remaining", ticket_remaining, METH_NOARGS, "How many of the batches are not complete yet."},
     {NULL, NULL, 0, NULL},
 };

@@ -199,6 +199,14 @@ static bool type_add(PyObject *module, PyType_Spec *spec, bool is_public, PyType
     return *target != NULL && (!is_public || PyModule_AddType(module, *target) == 0);
 }
 
+static bool type_add_derived(PyObject *module, PyType_Spec *spec, PyTypeObject *base, PyTypeObject **target)
+{
+    PyObject *bases = PyTuple_Pack(1, base);
+    *target = bases == NULL ? NULL : (PyTypeObject *)PyType_FromModuleAndSpec(module, spec, bases);
+    Py_XDECREF(bases);
+    return *target != NULL && PyModule_AddType(module, *target) == 0;
+}
+
 static bool types_add(PyObject *module, struct module_state *state)
 {
     return type_add(module, &arena_spec, true, &state->arena_type) &&
@@ -206,7 +214,9 @@ static bool types_add(PyObject *module, struct module_state *state)
            type_add(module, &batch_spec, true, &state->batch_type) &&
            type_add(module, &buffer_wait_spec, true, &state->buffer_wait_type) &&
            type_add(module, &flush_ticket_spec, true, &state->flush_ticket_type) &&
+           type_add(module, &producer_spec, true, &state->producer_type) &&
            type_add(module, &token_spec, true, &state->token_type) &&
+           type_add_derived(module, &future_spec, state->token_type, &state->future_type) &&
            type_add(module, &view_spec, false, &state->view_type);
 }
 
@@ -221,10 +231,23 @@ static bool constants_add(PyObject *module)
            PyModule_AddIntMacro(module, RESULT_CORRUPT) == 0;
 }
 
+static bool names_intern(struct module_state *state)
+{
+    static const char *const names[SEND_ARGUMENT_COUNT] = {"topic",   "value",     "key",
+                                                           "headers", "partition", "timestamp_ms"};
+    for (int i = 0; i < SEND_ARGUMENT_COUNT; i++) {
+        state->send_names[i] = PyUnicode_InternFromString(names[i]);
+        if (state->send_names[i] == NULL) {
+            return false;
+        }
+    }
+    return true;
+}
+
 static int module_exec(PyObject *module)
 {
     struct module_state *state = PyModule_GetState(module);
-    return errors_load(state) && types_add(module, state) && constants_add(module) ? 0 : -1;
+    return errors_load(state) && names_intern(state) && types_add(module, state) && constants_add(module) ? 0 : -1;
 }
 
 /* Every member of the state, as one list: what traverse visits, clear lets go of. */
@@ -233,12 +256,16 @@ static int module_exec(PyObject *module)
     X(arena_in_use)           \
     X(batch_in_use)           \
     X(not_sender)             \
+    X(producer_closed)        \
     X(sender_busy)            \
+    X(unknown_partition)      \
     X(accumulator_type)       \
     X(arena_type)             \
     X(batch_type)             \
     X(buffer_wait_type)       \
     X(flush_ticket_type)      \
+    X(future_type)            \
+    X(producer_type)          \
     X(token_type)             \
     X(view_type)
 
@@ -247,6 +274,9 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg)
     struct module_state *state = PyModule_GetState(module);
     for (int i = 0; i < STATUS_COUNT; i++) {
         Py_VISIT(state->exceptions[i]);
+    }
+    for (int i = 0; i < SEND_ARGUMENT_COUNT; i++) {
+        Py_VISIT(state->send_names[i]);
     }
 #define STATE_VISIT(member) Py_VISIT(state->member);
     STATE_MEMBERS(STATE_VISIT)
@@ -259,6 +289,9 @@ static int module_clear(PyObject *module)
     struct module_state *state = PyModule_GetState(module);
     for (int i = 0; i < STATUS_COUNT; i++) {
         Py_CLEAR(state->exceptions[i]);
+    }
+    for (int i = 0; i < SEND_ARGUMENT_COUNT; i++) {
+        Py_CLEAR(state->send_names[i]);
     }
 #define STATE_CLEAR(member) Py_CLEAR(state->member);
     STATE_MEMBERS(STATE_CLEAR)

@@ -4,8 +4,10 @@
  *
  *   View ──> Batch ──> Accumulator ──> Arena ──> struct arena (the mapping)
  *                      FlushTicket ──> Accumulator
+ *          Producer ──────────────> Accumulator
  *                      BufferWait ───────────────> Arena
  *   Token: numbers only
+ *   DeliveryFuture: a Token ──> tracker (Python's) ──> Arena (Python's)
  *
  * Each arrow is a strong reference, so the mapping outlives everything that points into it. What ends the mapping
  * before its last reference is close(); it is refused, with an exception, while any of these is above 0:
@@ -29,18 +31,25 @@
 #include "shm/accumulator.h"
 #include "shm/registry.h"
 
+enum { SEND_ARGUMENT_COUNT = 6 }; /* topic, value, key, headers, partition, timestamp_ms */
+
 struct module_state {
     PyObject *exceptions[STATUS_COUNT]; /* errors.c: one per status */
     PyObject *arena_closed;
     PyObject *arena_in_use;
     PyObject *batch_in_use;
     PyObject *not_sender;
+    PyObject *producer_closed;
     PyObject *sender_busy;
+    PyObject *unknown_partition;
+    PyObject *send_names[SEND_ARGUMENT_COUNT]; /* interned: keywords are found by identity */
     PyTypeObject *accumulator_type;
     PyTypeObject *arena_type;
     PyTypeObject *batch_type;
     PyTypeObject *buffer_wait_type;
     PyTypeObject *flush_ticket_type;
+    PyTypeObject *future_type;
+    PyTypeObject *producer_type;
     PyTypeObject *token_type;
     PyTypeObject *view_type;
 };
@@ -237,6 +246,65 @@ static inline void token_object_fill(struct token_object *self, uint32_t partiti
     self->slot_index = place->slot_index;
     self->record_index = place->record_index;
 }
+
+/* ---- future_type.c ---- */
+
+extern PyType_Spec future_spec;
+
+/* A token that knows where to look. Not tracked by the garbage collector: it refers to its tracker, and to a tuple of
+ * numbers once its result is known. */
+struct future_object {
+    struct token_object token;
+    PyObject *tracker;
+    PyObject *completion; /* a tuple as Arena.find() answers it, or NULL: not looked up yet */
+    int32_t key_size;     /* bytes; -1: null */
+    int32_t value_size;
+    int32_t headers_size; /* bytes of all header keys and values; -1: no headers */
+};
+
+/* Numbers are filled in after the append, as with a token. */
+struct future_object *future_object_new(const struct module_state *state, PyObject *tracker);
+
+/* ---- producer_type.c ---- */
+
+extern PyType_Spec producer_spec;
+
+/* What a producer knows of a topic. */
+struct topic_note {
+    struct sticky sticky;
+    uint64_t indexed_word;    /* the sticky word that partition_index belongs to */
+    uint32_t partition_index;
+};
+
+/* topic's str -> topic index, by identity, as partition_cell. */
+struct topic_cell {
+    PyObject *topic;
+    uint32_t topic_index;
+};
+
+enum { TOPIC_CELL_COUNT = 64 };
+
+struct producer_object {
+    PyObject ob_base;
+    struct module_state *state;
+    struct accumulator_object *accumulator; /* NULL before __init__ */
+    PyObject *tracker;                      /* what its futures refer to */
+    PyObject *wait_for_partitions; /* (topic, max_block_ms, deadline_ns) -> partition count, or raises */
+    PyObject *pipeline; /* send(...) with serializers, interceptors, a partitioner of the user; NULL: none of them */
+    bool is_open;
+    bool ignores_keys;
+    uint64_t record_count; /* sent through it, with their bytes */
+    uint64_t record_bytes;
+    struct partitioner partitioner;
+    struct topic_note *topics; /* topic_count of the arena */
+    struct topic_cell cells[TOPIC_CELL_COUNT];
+};
+
+/* The topic as it stands in the arena, created if it is new, with a partition count that is known; waits for it if need
+ * be. Inside a counted call. False with an exception set. */
+struct append_target;
+bool producer_topic(struct producer_object *self, PyObject *topic, struct append_target *target, uint32_t *topic_index,
+                    uint32_t *partition_count);
 
 /* ---- view_type.c ---- */
 

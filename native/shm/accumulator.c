@@ -323,6 +323,18 @@ uint32_t accumulator_flush_remaining(struct accumulator *accumulator, struct flu
     return kept;
 }
 
+uint64_t accumulator_flush_record_count(const struct accumulator *accumulator, const struct flush_ticket *ticket)
+{
+    uint64_t count = 0;
+    for (uint32_t i = 0; i < ticket->count; i++) {
+        uint64_t word;
+        if (batch_is_incomplete(accumulator->arena, ticket->items[i].slot_index, ticket->items[i].generation, &word)) {
+            count += slot_word_count(word);
+        }
+    }
+    return count;
+}
+
 void accumulator_flush_end(struct flush_ticket *ticket)
 {
     free(ticket->items);

@@ -101,6 +101,8 @@ struct flush_ticket {
 enum status accumulator_flush_begin(struct accumulator *accumulator, struct flush_ticket *ticket) MUST_USE;
 /* How many of them are still incomplete; forgets the others. */
 uint32_t accumulator_flush_remaining(struct accumulator *accumulator, struct flush_ticket *ticket);
+/* How many records the incomplete ones hold, those of other processes included. */
+uint64_t accumulator_flush_record_count(const struct accumulator *accumulator, const struct flush_ticket *ticket);
 void accumulator_flush_end(struct flush_ticket *ticket);
 
 /* ---- sender's half ---- */

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Partitioners of one's own, and round robin. The built-in one is native (native/shm/partitioner.h).
+
+A partitioner is asked for records that name no partition. It is a callable ``(key, all_partitions, available)`` with
+the serialized key, or an object with kafka-python's method ``partition(topic, key, serialized_key, value,
+serialized_value, cluster)``. `resolve` makes a `ChoosePartition` of either; None stands for the built-in one.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from shmaccum import _native
+from shmaccum.exceptions import InvalidArgumentError, UnknownPartitionError
+
+
+def murmur2_partition(key: bytes, partition_count: int) -> int:
+    """The partition Kafka gives a key: ``toPositive(murmur2(key)) % partition_count`` (BuiltInPartitioner)."""
+    return (_native.murmur2(key) & 0x7FFFFFFF) % partition_count
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A record that needs a partition.
+
+    Attributes:
+        key, value: as they were sent; `serialized_key` and `serialized_value` are their bytes.
+        partitions: of the topic, all of them, in order.
+        available: those that can be delivered to now.
+    """
+
+    topic: str
+    key: Any
+    serialized_key: bytes | None
+    value: Any
+    serialized_value: bytes | None
+    partitions: Sequence[int]
+    available: Sequence[int]
+
+
+class ChoosePartition(Protocol):
+    """What `resolve` answers."""
+
+    def __call__(self, choice: Choice, /) -> int: ...
+
+
+@dataclass(frozen=True)
+class TopicView:
+    """What kafka-python's partitioners ask their cluster, about the topic at hand."""
+
+    choice: Choice
+
+    def topics(self) -> set[str]:
+        """The topic."""
+        return {self.choice.topic}
+
+    def partitions_for_topic(self, topic: str) -> set[int] | None:
+        """All partitions; None for another topic."""
+        return set(self.choice.partitions) if topic == self.choice.topic else None
+
+    def available_partitions_for_topic(self, topic: str) -> set[int] | None:
+        """Those that can be delivered to now; None for another topic."""
+        return set(self.choice.available) if topic == self.choice.topic else None
+
+
+class RoundRobinPartitioner:
+    """Available partitions in turn, whatever the key (Kafka's RoundRobinPartitioner).
+
+    Each producer counts by itself, and each topic from the beginning. Batches fill slowly this way: with many
+    partitions the built-in partitioner does more for the throughput.
+    """
+
+    def __init__(self) -> None:
+        self._turns: dict[str, Iterator[int]] = {}
+
+    def __call__(self, choice: Choice, /) -> int:
+        partitions = choice.available or choice.partitions
+        turn = next(self._turns.setdefault(choice.topic, itertools.count()))
+        return partitions[turn % len(partitions)]
+
+
+def _of_function(function: Callable[..., int]) -> ChoosePartition:
+    return lambda choice: function(choice.serialized_key, choice.partitions, choice.available)
+
+
+def _of_object(partition: Callable[..., int]) -> ChoosePartition:
+    return lambda choice: partition(
+        choice.topic, choice.key, choice.serialized_key, choice.value, choice.serialized_value, TopicView(choice)
+    )
+
+
+def resolve(partitioner: Any) -> ChoosePartition | None:
+    """What to call with a `Choice`; None for the built-in partitioner.
+
+    Raises:
+        InvalidArgumentError: it is no partitioner.
+    """
+    if partitioner is None or partitioner == "builtin":
+        return None
+    if partitioner == "round_robin":
+        return RoundRobinPartitioner()
+    if not isinstance(partitioner, str) and callable(getattr(partitioner, "partition", None)):
+        return _of_object(partitioner.partition)
+    if callable(partitioner):
+        return _of_function(partitioner)
+    raise InvalidArgumentError(
+        f"{partitioner!r} is no partitioner: give a function (key, all_partitions, available), an object with "
+        "kafka-python's partition(), or one of builtin, round_robin"
+    )
+
+
+def checked(partition: Any, choice: Choice) -> int:
+    """The answer of somebody's partitioner.
+
+    Raises:
+        UnknownPartitionError: it is none of the topic's partitions.
+    """
+    if isinstance(partition, bool) or not isinstance(partition, int) or not 0 <= partition < len(choice.partitions):
+        raise UnknownPartitionError(
+            f"the partitioner chose {partition!r}; topic {choice.topic!r} has {len(choice.partitions)} partitions, "
+            "numbered from 0"
+        )
+    return partition

@@ -1,0 +1,300 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The producer: what users send records with (org.apache.kafka.clients.producer.KafkaProducer, kafka-python's shapes).
+
+`send` itself is native (native/python/producer_type.c) and runs once per record; here is what runs once per producer or
+per batch. Serializers, interceptors and a partitioner of the user's own make a pipeline in front of it
+(`shmaccum.producer_pipeline`); a producer without them has none.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import os
+import time
+import weakref
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, final
+
+from shmaccum import _native
+from shmaccum._native import DeliveryFuture
+from shmaccum.accumulator import Accumulator
+from shmaccum.arena import Arena
+from shmaccum.config import ProducerOptions
+from shmaccum.delivery import DeliveryTracker
+from shmaccum.doorbell import DoorbellButton
+from shmaccum.exceptions import FlushTimeoutError, PartitionCountUnknownError, ProducerClosedError
+from shmaccum.producer_pipeline import Pipeline
+
+logger = logging.getLogger(__name__)
+
+PARTITIONS_SLICE_S = 0.002
+
+
+@final
+class Producer(_native.Producer):
+    """Sends records through an arena: any number of them, in any number of processes.
+
+    ::
+
+        with shmaccum.Producer("events", linger_ms=5) as producer:
+            future = producer.send("flights", key=b"AA11", value=b"...", headers=[("source", b"web")])
+            print(future.get(timeout=10).offset)
+
+    `send` puts the record into the arena and comes back. From that moment on it outlives this process; a sender
+    (``shmaccum sender``) delivers it. Usable by all threads; a child of a fork goes on using the same object; pickled,
+    it attaches again by the arena's name.
+
+    ``send(topic, value=None, key=None, headers=None, partition=None, timestamp_ms=None)`` answers a `DeliveryFuture`.
+    Keys and values are bytes-like or None unless there are serializers; headers a list of (str, bytes or None). Other
+    than Java's, it raises what is wrong with a record, instead of answering a future that failed; the arena is
+    untouched then:
+
+        BufferExhaustedError: no memory came free within ``max_block_ms``.
+        PartitionCountUnknownError: no sender told the topic's partition count within ``max_block_ms``.
+        UnknownPartitionError: the topic has no such partition.
+        RecordTooLargeError: the record is larger than the arena takes.
+        InvalidArgumentError, TypeError: the topic's name, the timestamp, the type of key, value or headers.
+        ProducerClosedError: after `close`.
+
+    Args:
+        arena: the name or path of an arena, which this producer then attaches to, or an Arena, which stays its owner's.
+        options: those of `shmaccum.config.ProducerOptions`, in either spelling.
+
+    Raises:
+        ArenaError: see `Arena.attach`.
+        InvalidArgumentError: an option is unknown or out of bounds.
+    """
+
+    __slots__ = ("__weakref__", "_accumulator", "_doorbell", "_metrics", "_options", "_pipeline", "arena")
+
+    def __init__(self, arena: str | os.PathLike[str] | Arena, **options: Any) -> None:
+        self._options = ProducerOptions.parse(options)
+        self.arena = arena if isinstance(arena, Arena) else Arena.attach(arena)
+        self._accumulator = Accumulator(
+            self.arena, max_block_ms=self._options.max_block_ms, linger_ms=self._options.linger_ms
+        )
+        self._doorbell = DoorbellButton(self.arena)
+        self._metrics = _Times()
+        self._pipeline = Pipeline.of(self._options)
+        super().__init__(
+            self._accumulator.native,
+            DeliveryTracker(self.arena),
+            self._wait_for_partitions,
+            None if self._pipeline is None else self._send_through,
+            is_adaptive=self._options.partitioner_adaptive_partitioning_enable,
+            ignores_keys=self._options.partitioner_ignore_keys,
+        )
+        _producers.add(self)
+
+    # --- send
+
+    def _send_through(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        headers: Any = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> DeliveryFuture:
+        """What `send` is when there is a pipeline."""
+        if not self.is_open:
+            raise ProducerClosedError("the producer is closed: nothing was sent; make another one")
+        assert self._pipeline is not None
+        return self._pipeline.send(self, (topic, value, key, headers, partition, timestamp_ms))
+
+    def _wait_for_partitions(self, topic: str, max_block_ms: int, deadline_ns: int) -> int:
+        """The partition count of a topic, as soon as a sender tells it.
+
+        Args:
+            max_block_ms: for the message.
+            deadline_ns: on the clock of time.monotonic_ns().
+        """
+        native = self.arena.native
+        started_ns = time.monotonic_ns()
+        self._doorbell.ring_if_asleep()  # the topic is new: the sender is to see it
+        try:
+            while (count := native.topic_partition_count(topic)) == 0:
+                if time.monotonic_ns() >= deadline_ns:
+                    raise PartitionCountUnknownError(self._partitions_unknown(topic, max_block_ms))
+                time.sleep(PARTITIONS_SLICE_S)
+        finally:
+            self._metrics.metadata_wait_ns += time.monotonic_ns() - started_ns
+        return count
+
+    def _partitions_unknown(self, topic: str, max_block_ms: int) -> str:
+        if self.arena.native.sender_is_alive:
+            advice = "the sender runs, but its sink did not tell: look at its log, or wait longer (max_block_ms)"
+        else:
+            advice = f"no sender runs: start one (shmaccum sender {self.arena.name} --sink ...)"
+        return f"it is not known within {max_block_ms} ms how many partitions topic {topic!r} has; {advice}"
+
+    def partitions_for(self, topic: str) -> set[int]:
+        """The partitions of a topic; waits for a sender to tell them, as `send` does.
+
+        Raises:
+            PartitionCountUnknownError: nobody told within ``max_block_ms``.
+        """
+        max_block_ms = self._options.max_block_ms
+        deadline_ns = time.monotonic_ns() + max_block_ms * 10**6
+        return set(range(self._wait_for_partitions(topic, max_block_ms, deadline_ns)))
+
+    def partitions_to_choose_from(self, topic: str) -> tuple[Sequence[int], Sequence[int]]:
+        """All partitions of a topic, and those that can be delivered to now, in order.
+
+        Raises:
+            PartitionCountUnknownError: nobody told within ``max_block_ms``.
+        """
+        count = len(self.partitions_for(topic))
+        return range(count), self.arena.native.available_partitions(topic)
+
+    # --- flush and close
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Hurries everything sent through this producer so far, and waits until all of it is delivered or has failed.
+
+        It waits for nothing that other processes sent, but for what shares a batch with it.
+
+        Args:
+            timeout: seconds; None waits as long as it takes.
+
+        Raises:
+            FlushTimeoutError: time was over; what is left stays in the arena and will be sent.
+        """
+        started_ns = time.monotonic_ns()
+        try:
+            left = self._flush(timeout)
+        finally:
+            self._metrics.flush_ns += time.monotonic_ns() - started_ns
+        if left:
+            raise FlushTimeoutError(f"after {timeout} s {self._left_over(left)}")
+
+    def _flush(self, timeout: float | None) -> int:
+        """Answers how many records may be left, at most."""
+        if self._accumulator.flush(timeout):
+            return 0
+        return self._accumulator.flush_begin().record_count()
+
+    def _left_over(self, record_count: int) -> str:
+        sender = "a sender delivers them" if self.arena.native.sender_is_alive else "no sender runs: start one"
+        return (
+            f"at most {record_count} records were not delivered yet; they are not lost: they stay in the arena "
+            f"{self.arena.name!r}, and {sender}"
+        )
+
+    def close(self, timeout: float | None = None) -> None:
+        """No more sends; waits until everything is delivered or has failed. Closing again does nothing.
+
+        What is not delivered in time stays in the arena and will be sent; that is logged as a warning. Futures can be
+        asked on; callbacks that were not called by then will not be.
+
+        Args:
+            timeout: seconds; None waits as long as it takes.
+        """
+        if not self.is_open:
+            return
+        self.refuse_sends()
+        _producers.discard(self)
+        left = 0
+        try:
+            left = self._flush(timeout)
+        finally:
+            self._end(left)
+
+    def _end(self, left: int) -> None:
+        untold = self.tracker.stop()
+        if left:
+            logger.warning("%s: %s", self.client_id, self._left_over(left))
+        if untold:
+            logger.warning("%s: %d callbacks will not be called in this process", self.client_id, untold)
+        if self._pipeline is not None:
+            self._pipeline.close()
+        self._doorbell.close()
+        self._accumulator.close()
+
+    @property
+    def closed(self) -> bool:
+        """True after close()."""
+        return not self.is_open
+
+    # --- facts
+
+    @property
+    def client_id(self) -> str:
+        """The name of this producer in metrics and messages."""
+        return self._options.client_id or f"producer-{os.getpid()}"
+
+    @property
+    def options(self) -> ProducerOptions:
+        """As they were given, with the defaults."""
+        return self._options
+
+    def metrics(self) -> dict[str, dict[str, float]]:
+        """Group -> name -> value, with the names of Kafka's producer, of what this process knows.
+
+        What the sender counts for the whole host (latencies, retries, errors) it tells itself.
+        """
+        statistics = self.arena.statistics()
+        free = statistics.slots["FREE"]
+        records, size = self.record_count, self.record_bytes
+        return {
+            "producer-metrics": {
+                "record-send-total": records,
+                "byte-total": size,
+                "record-size-avg": size / records if records else 0.0,
+                "flush-time-ns-total": self._metrics.flush_ns,
+                "metadata-wait-time-ns-total": self._metrics.metadata_wait_ns,
+                "buffer-total-bytes": statistics.buffer_memory,
+                "buffer-available-bytes": free * statistics.batch_size,
+                "waiting-threads": statistics.waiting_count,
+                "bufferpool-wait-time-ns-total": statistics.counters["nanoseconds spent waiting for a buffer"],
+                "buffer-exhausted-total": statistics.counters["allocations that gave up waiting"],
+            }
+        }
+
+    def __enter__(self) -> Producer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        given = {name: getattr(self._options, name) for name in ProducerOptions.table()}
+        return _producer_from, (self.arena, given)
+
+    def __repr__(self) -> str:
+        return f"<Producer {self.client_id} of {self.arena.name!r}, {'open' if self.is_open else 'closed'}>"
+
+
+class _Times:
+    """What the rare paths of a producer took, in nanoseconds."""
+
+    def __init__(self) -> None:
+        self.flush_ns = 0
+        self.metadata_wait_ns = 0
+
+
+# --- producers of this process
+
+_producers: weakref.WeakSet[Producer] = weakref.WeakSet()
+
+
+def _producer_from(arena: Arena, options: Mapping[str, Any]) -> Producer:
+    """What a pickled producer becomes."""
+    return Producer(arena, **options)
+
+
+def _close_at_exit() -> None:
+    """Where no sender runs there is nothing to wait for: the records stay in the arena for the next one."""
+    for producer in list(_producers):
+        with contextlib.suppress(Exception):  # the process ends: what it left is in the arena
+            wait_ms = producer.options.close_timeout_ms if producer.arena.native.sender_is_alive else 0
+            producer.close(wait_ms / 1000)
+
+
+atexit.register(_close_at_exit)

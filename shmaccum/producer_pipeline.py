@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a record goes through before it is appended, where its producer has serializers, interceptors or a partitioner.
+
+::
+
+    on_send of each interceptor → key and value serialized → partition chosen → append → on_acknowledgement of each
+
+An interceptor is an object with any of ``on_send(record)``, which answers the record or another one,
+``on_acknowledgement(metadata, exception)``, one of which is None, and ``close()`` (KIP-42). What they raise is logged,
+and the record goes on as it was. Serializers and partitioners that raise make `Producer.send` raise; the arena is
+untouched then.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from shmaccum import partitioners, serializers
+from shmaccum._native import DeliveryFuture
+from shmaccum.config import ProducerOptions
+from shmaccum.delivery import RecordMetadata
+
+if TYPE_CHECKING:
+    from shmaccum.producer import Producer
+
+logger = logging.getLogger(__name__)
+
+
+class ProducerRecord(NamedTuple):
+    """A record as an interceptor sees it: not serialized yet; `_replace` makes another one."""
+
+    topic: str
+    value: Any = None
+    key: Any = None
+    headers: serializers.Headers | None = None
+    partition: int | None = None
+    timestamp_ms: int | None = None
+
+
+class Pipeline:
+    """The pipeline of one producer."""
+
+    def __init__(self, options: ProducerOptions) -> None:
+        self._serialize_key = serializers.resolve(options.key_serializer)
+        self._serialize_value = serializers.resolve(options.value_serializer)
+        self._choose = partitioners.resolve(options.partitioner)
+        self._interceptors = tuple(options.interceptors)
+        self._on_send = _methods(self._interceptors, "on_send")
+        self._on_acknowledgement = _methods(self._interceptors, "on_acknowledgement")
+        self._closeables = [
+            one
+            for one in (*self._interceptors, options.key_serializer, options.value_serializer, options.partitioner)
+            if callable(getattr(one, "close", None))
+        ]
+
+    @classmethod
+    def of(cls, options: ProducerOptions) -> Pipeline | None:
+        """None when there is nothing a record has to go through.
+
+        Raises:
+            InvalidArgumentError: a serializer or partitioner cannot be one.
+        """
+        pipeline = cls(options)
+        parts = (pipeline._serialize_key, pipeline._serialize_value, pipeline._choose)
+        return pipeline if pipeline._interceptors or any(part is not None for part in parts) else None
+
+    def send(self, producer: Producer, arguments: tuple[Any, ...]) -> DeliveryFuture:
+        """Sends the record with these arguments of `Producer.send`."""
+        record = self._intercepted(ProducerRecord(*arguments))
+        try:
+            future = producer.send_serialized(*self._serialized(producer, record))
+        except Exception as error:  # whatever it is, interceptors are told of it
+            self._acknowledge(None, error)
+            raise
+        if self._on_acknowledgement:
+            future.add_callback(lambda metadata: self._acknowledge(metadata, None))
+            future.add_errback(lambda error: self._acknowledge(None, error))
+        return future
+
+    def _intercepted(self, record: ProducerRecord) -> ProducerRecord:
+        for on_send in self._on_send:
+            record = _guarded("on_send; the record goes on as it was", on_send, record) or record
+        return record
+
+    def _serialized(self, producer: Producer, record: ProducerRecord) -> tuple[Any, ...]:
+        topic, value, key, headers, partition, timestamp_ms = record
+        key_bytes = key if self._serialize_key is None else self._serialize_key(topic, headers, key)
+        value_bytes = value if self._serialize_value is None else self._serialize_value(topic, headers, value)
+        if partition is None and self._choose is not None:
+            partitions, available = producer.partitions_to_choose_from(topic)
+            choice = partitioners.Choice(topic, key, key_bytes, value, value_bytes, partitions, available)
+            partition = partitioners.checked(self._choose(choice), choice)
+        return topic, value_bytes, key_bytes, headers, partition, timestamp_ms
+
+    def _acknowledge(self, metadata: RecordMetadata | None, error: Exception | None) -> None:
+        for on_acknowledgement in self._on_acknowledgement:
+            _guarded("on_acknowledgement", on_acknowledgement, metadata, error)
+
+    def close(self) -> None:
+        """Closes what can be closed; what that raises is logged."""
+        for one in self._closeables:
+            _guarded("close", one.close)
+
+
+def _methods(objects: Sequence[Any], name: str) -> list[Callable[..., Any]]:
+    return [method for one in objects if callable(method := getattr(one, name, None))]
+
+
+def _guarded(what: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    """What the user's function answers; None when it raises, which is logged."""
+    try:
+        return function(*arguments)
+    except Exception:  # user code: whatever it raises
+        logger.exception("%r failed in %s", function, what)
+        return None
