@@ -31,6 +31,7 @@ from shmaccum.exceptions import (
     DeliveryError,
     DeliveryFailedError,
     DeliveryTimeoutError,
+    InvalidArgumentError,
     RecordCorruptError,
     ResultExpiredError,
     ResultPendingError,
@@ -241,9 +242,15 @@ class DeliveryTracker:
             native.wait_completion(tail, min(left_ns, GET_SLICE_NS))
 
     def topic_partition(self, partition_index: int) -> TopicPartition:
-        """The name of a row in the arena's table of partitions, which only grows."""
+        """The name of a row in the arena's table of partitions, which only grows.
+
+        Raises:
+            InvalidArgumentError: there is no such row.
+        """
         if partition_index >= len(self._topic_partitions):
             self._topic_partitions = [TopicPartition(*row) for row in self.arena.native.partitions()]
+        if partition_index >= len(self._topic_partitions):
+            raise InvalidArgumentError(f"the future is of another arena: this one has no partition {partition_index}")
         return self._topic_partitions[partition_index]
 
     def metadata_of(self, future: DeliveryFuture) -> RecordMetadata:

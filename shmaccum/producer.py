@@ -68,11 +68,14 @@ class Producer(_native.Producer):
         InvalidArgumentError: an option is unknown or out of bounds.
     """
 
-    __slots__ = ("__weakref__", "_accumulator", "_doorbell", "_metrics", "_options", "_pipeline", "arena")
+    __slots__ = ("__weakref__", "_accumulator", "_doorbell", "_metrics", "_options", "_pipeline", "_tracker", "arena")
 
     def __init__(self, arena: str | os.PathLike[str] | Arena, **options: Any) -> None:
+        if self.tracker is not None:
+            raise TypeError("a producer is initialized once")
         self._options = ProducerOptions.parse(options)
         self.arena = arena if isinstance(arena, Arena) else Arena.attach(arena)
+        self._tracker = DeliveryTracker(self.arena)
         self._accumulator = Accumulator(
             self.arena, max_block_ms=self._options.max_block_ms, linger_ms=self._options.linger_ms
         )
@@ -81,7 +84,7 @@ class Producer(_native.Producer):
         self._pipeline = Pipeline.of(self._options)
         super().__init__(
             self._accumulator.native,
-            DeliveryTracker(self.arena),
+            self._tracker,
             self._wait_for_partitions,
             None if self._pipeline is None else self._send_through,
             is_adaptive=self._options.partitioner_adaptive_partitioning_enable,
@@ -205,7 +208,7 @@ class Producer(_native.Producer):
             self._end(left)
 
     def _end(self, left: int) -> None:
-        untold = self.tracker.stop()
+        untold = self._tracker.stop()
         if left:
             logger.warning("%s: %s", self.client_id, self._left_over(left))
         if untold:

@@ -12,13 +12,14 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
-
-from typing_extensions import Self
+from typing import TYPE_CHECKING, Any
 
 from shmaccum._native import Batch
 from shmaccum.accumulator import Accumulator, BatchResult
 from shmaccum.arena import Arena, VerifyDepth
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 SHARED_MEMORY = Path("/dev/shm")
 WATCHDOG_S = 60.0

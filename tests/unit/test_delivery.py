@@ -1,0 +1,382 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What becomes of a record, asked and told: in the process that sent, in its children, and in strangers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import pickle
+import signal
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from shmaccum import DeliveryFuture, Producer
+from shmaccum.accumulator import Accumulator, BatchResult
+from shmaccum.arena import Arena
+from shmaccum.delivery import failure_text
+from shmaccum.exceptions import (
+    ArenaNotFoundError,
+    DeliveryAbortedError,
+    DeliveryError,
+    DeliveryFailedError,
+    DeliveryTimeoutError,
+    InvalidArgumentError,
+    RecordCorruptError,
+    ResultExpiredError,
+    ResultPendingError,
+)
+from tests.support import Child, Drainer, deliver_all, drain, run_in_child, run_in_process, wait_until
+
+TOPIC = "flights"
+
+
+@pytest.fixture
+def producer(arena: Arena) -> Iterator[Producer]:
+    """Of a topic with two partitions. It does not wait at its end."""
+    arena.native.set_topic_partition_count(TOPIC, 2)
+    producer = Producer(arena)
+    yield producer
+    producer.close(0)
+
+
+def complete_all(sender: Accumulator, result: BatchResult, base_offset: int = -1, error_code: int = 0) -> None:
+    for batch in drain(sender):
+        sender.complete(batch, result, base_offset, None, error_code)
+
+
+# --- asked
+
+
+def test_a_pending_record_is_neither_succeeded_nor_failed(producer: Producer, sender: Accumulator) -> None:
+    future = producer.send(TOPIC, b"v")
+    assert not future.is_done
+    assert not future.done()
+    assert not future.succeeded()
+    assert not future.failed()
+    assert future.value is None
+    assert future.exception is None
+    assert "pending" in repr(future)
+    with pytest.raises(ResultPendingError):
+        future.get(0)
+    with pytest.raises(TimeoutError):
+        future.get(timeout=0.01)
+    deliver_all(sender)
+
+
+def test_a_delivered_record_knows_where_it_is(producer: Producer, sender: Accumulator) -> None:
+    futures = [producer.send(TOPIC, b"v", b"key", partition=1, timestamp_ms=5) for _ in range(3)]
+    complete_all(sender, BatchResult.SUCCEEDED, 40)
+    assert [future.get(60).offset for future in futures] == [40, 41, 42]
+    assert futures[0].value == futures[0].get()
+    assert futures[0].succeeded()
+    assert not futures[0].failed()
+    assert "flights-1, delivered" in repr(futures[0])
+    assert futures[0].get().timestamp == 5
+
+
+def test_the_log_s_own_time_counts(producer: Producer, sender: Accumulator) -> None:
+    future = producer.send(TOPIC, b"v", timestamp_ms=5)
+    (batch,) = drain(sender)
+    sender.complete(batch, BatchResult.SUCCEEDED, 0, 999)
+    assert future.get(60).timestamp == 999
+
+
+@pytest.mark.parametrize(
+    ("result", "error", "sentence"),
+    [
+        (BatchResult.EXPIRED, DeliveryTimeoutError, "delivery_timeout_ms"),
+        (BatchResult.FAILED, DeliveryFailedError, "error 87"),
+        (BatchResult.ABORTED, DeliveryAbortedError, "gave the record"),
+        (BatchResult.CORRUPT, RecordCorruptError, "damaged"),
+    ],
+)
+def test_a_record_that_was_not_delivered_says_why(
+    producer: Producer, sender: Accumulator, result: BatchResult, error: type[DeliveryError], sentence: str
+) -> None:
+    future = producer.send(TOPIC, b"v")
+    complete_all(sender, result, error_code=87 if result is BatchResult.FAILED else 0)
+    with pytest.raises(error, match=sentence) as caught:
+        future.get(60)
+    assert future.failed()
+    assert type(future.exception) is error
+    assert getattr(caught.value, "error_code", 87) == 87
+    assert pickle.loads(pickle.dumps(caught.value)).args == caught.value.args
+
+
+def test_what_the_sink_said_of_a_refusal_is_found_again(producer: Producer, sender: Accumulator) -> None:
+    producer.arena.native.record_error(failure_text(87, "the record has no key"))
+    producer.arena.native.record_error(failure_text(8, "something else"))
+    future = producer.send(TOPIC, b"v")
+    complete_all(sender, BatchResult.FAILED, error_code=87)
+    with pytest.raises(DeliveryFailedError, match="error 87: the record has no key"):
+        future.get(60)
+
+
+def test_a_result_that_was_overwritten_is_not_guessed(arena_name: str) -> None:
+    with (
+        Arena.create(arena_name, buffer_memory="16KiB", batch_size="4KiB", completion_count=2) as arena,
+        Accumulator(arena) as sender,
+    ):
+        arena.native.set_topic_partition_count(TOPIC, 1)
+        sender.become_sender()
+        producer = Producer(arena)
+        lost = producer.send(TOPIC, b"v")
+        kept = producer.send(TOPIC, b"v")
+        complete_all(sender, BatchResult.SUCCEEDED, 0)
+        assert kept.get(60).offset == 1
+        for _ in range(8):
+            producer.send(TOPIC, b"v")
+            complete_all(sender, BatchResult.SUCCEEDED, 2)
+        with pytest.raises(ResultExpiredError, match="overwritten"):
+            lost.get(60)
+        assert lost.failed()
+        assert kept.get().offset == 1  # read in time, known for ever
+        producer.close()
+
+
+def test_get_comes_back_when_the_result_does(producer: Producer, sender: Accumulator) -> None:
+    future = producer.send(TOPIC, b"v")
+    results: list[int] = []
+    waiter = threading.Thread(target=lambda: results.append(future.get(60).offset))
+    waiter.start()
+    complete_all(sender, BatchResult.SUCCEEDED, 7)
+    waiter.join()
+    assert results == [7]
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_ctrl_c_ends_a_wait(producer: Producer, sender: Accumulator) -> None:
+    future = producer.send(TOPIC, b"v")
+    timer = threading.Timer(0.05, signal.raise_signal, [signal.SIGINT])
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        future.get(60)
+    timer.join()
+    deliver_all(sender)
+
+
+# --- told
+
+
+def test_callbacks_are_called_in_the_order_of_the_records(producer: Producer, sender: Accumulator) -> None:
+    told: list[Any] = []
+    for number in range(10):
+        future = producer.send(TOPIC, b"v", partition=0)
+        assert future.add_callback(lambda n, metadata, what: told.append((n, metadata.offset, what)), number, what=1)
+        future.add_errback(told.append)
+    complete_all(sender, BatchResult.SUCCEEDED, 100)
+    wait_until(lambda: len(told) == 10, "all callbacks were called")
+    assert told == [(number, 100 + number, 1) for number in range(10)]
+
+
+def test_errbacks_get_the_exception(producer: Producer, sender: Accumulator) -> None:
+    told: list[Any] = []
+    future = producer.send(TOPIC, b"v")
+    future.add_both(told.append).add_callback(lambda _metadata: told.append("delivered"))
+    complete_all(sender, BatchResult.EXPIRED)
+    wait_until(lambda: len(told) == 1, "the errback was called")
+    assert isinstance(told[0], DeliveryTimeoutError)
+
+
+def test_whoever_asks_late_is_told_at_once(producer: Producer, sender: Accumulator) -> None:
+    told: list[Any] = []
+    future = producer.send(TOPIC, b"v")
+    deliver_all(sender)
+    future.add_callback(told.append)
+    assert told == [future.get()]
+
+
+def test_a_callback_that_fails_keeps_nobody_else_from_being_called(
+    producer: Producer, sender: Accumulator, caplog: pytest.LogCaptureFixture
+) -> None:
+    told: list[Any] = []
+    future = producer.send(TOPIC, b"v")
+    future.add_callback(lambda _metadata: 1 / 0)
+    future.add_callback(told.append)
+    complete_all(sender, BatchResult.SUCCEEDED, 3)
+    wait_until(lambda: len(told) == 1, "the second callback was called")
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_parts_of_a_batch_are_told_when_they_are_known(producer: Producer, sender: Accumulator) -> None:
+    told: list[int] = []
+    for _ in range(5):
+        producer.send(TOPIC, b"v", partition=0).add_callback(lambda metadata: told.append(metadata.offset))
+    (batch,) = drain(sender)
+    sender.complete_part(batch, 2, BatchResult.SUCCEEDED, 10)
+    wait_until(lambda: len(told) == 2, "the first part was told")
+    assert told == [10, 11]
+    sender.complete_part(batch, 3, BatchResult.SUCCEEDED, 50)
+    wait_until(lambda: len(told) == 5, "the second part was told")
+    assert told == [10, 11, 50, 51, 52]
+
+
+def test_a_tracker_that_was_lapped_by_the_ring_still_tells(arena_name: str) -> None:
+    with (
+        Arena.create(arena_name, buffer_memory="16KiB", batch_size="4KiB", completion_count=2) as arena,
+        Accumulator(arena) as sender,
+    ):
+        arena.native.set_topic_partition_count(TOPIC, 1)
+        sender.become_sender()
+        told: list[Any] = []
+        with Producer(arena) as producer:
+            hold = threading.Event()
+            first = producer.send(TOPIC, b"v")
+            first.add_callback(lambda _metadata: hold.wait(60))
+            complete_all(sender, BatchResult.SUCCEEDED, 0)
+            lost = producer.send(TOPIC, b"v")
+            lost.add_both(told.append)
+            for _ in range(20):
+                complete_all(sender, BatchResult.SUCCEEDED, 1)
+                producer.send(TOPIC, b"v")
+            complete_all(sender, BatchResult.SUCCEEDED, 1)
+            hold.set()
+            wait_until(lambda: len(told) == 1, "the lost one was told")
+        assert isinstance(told[0], ResultExpiredError)
+
+
+def test_close_says_whom_it_does_not_tell_any_more(
+    producer: Producer, sender: Accumulator, caplog: pytest.LogCaptureFixture
+) -> None:
+    told: list[Any] = []
+    future = producer.send(TOPIC, b"v")
+    future.add_callback(told.append)
+    with caplog.at_level(logging.WARNING):
+        producer.close(0)
+    assert "1 callbacks will not be called" in caplog.text
+    assert deliver_all(sender) == [b"v"]
+    assert future.succeeded()
+    assert told == []
+
+
+# --- asyncio
+
+
+def test_a_future_can_be_awaited(arena: Arena, producer: Producer) -> None:
+    async def send_and_await() -> list[int]:
+        first = await producer.send(TOPIC, b"v", partition=0)
+        more = await asyncio.gather(*(_awaited(producer.send(TOPIC, b"v", partition=0)) for _ in range(10)))
+        return [first.offset, *sorted(metadata.offset for metadata in more)]
+
+    with Drainer(arena):
+        assert asyncio.run(send_and_await()) == list(range(11))
+
+
+async def _awaited(future: DeliveryFuture) -> Any:
+    return await future
+
+
+def test_awaiting_raises_what_went_wrong(arena: Arena, producer: Producer) -> None:
+    with Drainer(arena, result=BatchResult.FAILED, error_code=3), pytest.raises(DeliveryFailedError):
+        asyncio.run(_awaited(producer.send(TOPIC, b"v")))
+
+
+def test_an_await_may_be_given_up(producer: Producer, sender: Accumulator) -> None:
+    future = producer.send(TOPIC, b"v")
+
+    async def give_up() -> None:
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(_awaited(future), 0.01)
+
+    asyncio.run(give_up())
+    deliver_all(sender)
+    assert asyncio.run(_awaited(future)).topic == TOPIC
+
+
+# --- other processes
+
+
+def _offset_of(future: DeliveryFuture) -> int:
+    return future.get(60).offset
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_another_process_can_ask(arena: Arena, producer: Producer, method: str) -> None:
+    future = producer.send(TOPIC, b"v")
+    with Drainer(arena):
+        assert run_in_process(method, _offset_of, future) == 0
+        assert pickle.loads(pickle.dumps(future)) == future
+        assert len({future, pickle.loads(pickle.dumps(future))}) == 1
+
+
+def test_a_child_can_ask_and_be_told_and_wait(arena: Arena, producer: Producer, sender: Accumulator) -> None:
+    told: list[Any] = []
+    future = producer.send(TOPIC, b"v")
+    future.add_callback(told.append)  # of the parent: in the child it is not called
+
+    def ask_in_child() -> tuple[int, int, int]:
+        mine: list[Any] = []
+        another = producer.send(TOPIC, b"v")
+        another.add_callback(mine.append)
+        offset = future.get(60).offset
+        wait_until(lambda: len(mine) == 1, "the child's callback was called")
+        return offset, len(mine), len(told)
+
+    child = Child(ask_in_child)
+    wait_until(lambda: bool(_deliver_some(sender)) and len(told) == 1, "the parent was told")
+    while arena.native.completion_tail < 2:
+        _deliver_some(sender)
+    assert child.join() == "(0, 1, 0)"
+
+
+def _deliver_some(sender: Accumulator) -> bool:
+    complete_all(sender, BatchResult.SUCCEEDED, 0)
+    return True
+
+
+def test_a_result_known_before_pickling_needs_no_arena(producer: Producer, sender: Accumulator) -> None:
+    future = producer.send(TOPIC, b"v")
+    deliver_all(sender)
+    future.get(60)
+    assert pickle.loads(pickle.dumps(future)).completion == future.completion
+
+
+def test_a_future_of_an_arena_that_is_gone_says_so(arena_name: str) -> None:
+    with Arena.create(arena_name) as arena, Drainer(arena):
+        arena.native.set_topic_partition_count(TOPIC, 1)
+        with Producer(arena) as producer:
+            pickled = pickle.dumps(producer.send(TOPIC, b"v"))
+    Arena.remove(arena_name)
+
+    def unpickle() -> str:
+        try:
+            pickle.loads(pickled)
+        except ArenaNotFoundError as error:
+            return str(error)
+        return "found"
+
+    assert "found" not in run_in_child(unpickle)
+    with Arena.create(arena_name):
+        assert "another one has its name now" in run_in_child(unpickle)
+
+
+def test_a_future_outlives_its_producer(arena: Arena) -> None:
+    arena.native.set_topic_partition_count(TOPIC, 1)
+    with Drainer(arena), Producer(arena.name) as producer:
+        future = producer.send(TOPIC, b"v")
+        future.get(60)
+    del producer
+    assert future.get().topic == TOPIC
+    assert future.value is not None
+
+
+def test_numbers_that_name_nothing_find_nothing(producer: Producer, sender: Accumulator) -> None:
+    real = producer.send(TOPIC, b"v")
+    deliver_all(sender)
+    tracker = real.tracker
+    future = DeliveryFuture(tracker, real.partition_index, real.slot_index, 12345, 0, 0)
+    with pytest.raises(ResultExpiredError):
+        future.get(0)
+    for wrong in (DeliveryFuture(tracker, 7, 0, 0, 0, 0), DeliveryFuture(tracker, 0, 10**6, 0, 0, 0)):
+        with pytest.raises(InvalidArgumentError, match="of another arena"):
+            wrong.get(0)
+
+
+def test_a_completion_is_a_tuple_of_numbers(producer: Producer, sender: Accumulator) -> None:
+    future = producer.send(TOPIC, b"v")
+    with pytest.raises(TypeError, match="tuple"):
+        future.completion = [future]  # type: ignore[assignment]
+    deliver_all(sender)

@@ -1,0 +1,507 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The producer: what send takes and refuses, flush and close, processes of all kinds, and memory that runs out."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import logging
+import multiprocessing
+import pickle
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from shmaccum import Producer
+from shmaccum.accumulator import Accumulator
+from shmaccum.arena import Arena
+from shmaccum.exceptions import (
+    BufferExhaustedError,
+    FlushTimeoutError,
+    InvalidArgumentError,
+    PartitionCountUnknownError,
+    ProducerClosedError,
+    RecordTooLargeError,
+    UnknownPartitionError,
+)
+from shmaccum.producer_pipeline import ProducerRecord
+from tests.support import Child, Drainer, deliver_all, drain, run_in_child, run_in_process, wait_until
+
+TOPIC = "flights"
+PARTITION_COUNT = 3
+
+
+@pytest.fixture
+def topic(arena: Arena) -> str:
+    """A topic of three partitions."""
+    arena.native.set_topic_partition_count(TOPIC, PARTITION_COUNT)
+    return TOPIC
+
+
+@pytest.fixture
+def producer(arena: Arena, topic: str) -> Iterator[Producer]:
+    with Drainer(arena), Producer(arena, linger_ms=0) as producer:
+        yield producer
+
+
+def slots_in_use(arena: Arena) -> int:
+    return arena.geometry["slot_count"] - arena.native.state_counts()["FREE"]
+
+
+# --- send
+
+
+def test_a_record_arrives_as_it_was_sent(arena: Arena, topic: str, sender: Accumulator) -> None:
+    with Producer(arena) as producer:
+        future = producer.send(topic, b"value", b"key", [("h", b"1"), ("n", None)], 2, 1234)
+        (batch,) = drain(sender)
+        assert batch.decode() == [(0, 1234, b"key", b"value", [("h", b"1"), ("n", None)])]
+        assert (batch.topic, batch.partition) == (topic, 2)
+        sender.complete(batch, 1, 77)
+        metadata = future.get(60)
+    assert metadata == (topic, 2, (topic, 2), 77, 1234, None, 3, 5, 3)
+
+
+def test_arguments_by_name_are_the_same_as_by_place(arena: Arena, topic: str) -> None:
+    with Drainer(arena) as drainer, Producer(arena) as producer:
+        producer.send(topic, b"v", b"k", None, 1, 5)
+        producer.send(timestamp_ms=5, partition=1, headers=None, key=b"k", value=b"v", topic=topic)
+        not_interned: dict[str, Any] = {"".join(["val", "ue"]): b"v"}
+        producer.send(topic, **not_interned, key=b"k", partition=1)
+    assert drainer.records == {(topic, 1): [(b"k", b"v")] * 3}
+
+
+@pytest.mark.parametrize("value", [b"v", bytearray(b"v"), memoryview(b"v")])
+def test_whatever_is_bytes_like_can_be_sent(arena: Arena, topic: str, value: Any) -> None:
+    with Drainer(arena) as drainer, Producer(arena) as producer:
+        producer.send(topic, value, key=value, partition=0)
+        producer.send(topic, partition=0)
+    assert drainer.records == {(topic, 0): [(b"v", b"v"), (None, None)]}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "sentence"),
+    [
+        ({"value": "v"}, TypeError, "value must be bytes-like"),
+        ({"key": 3}, TypeError, "key must be bytes-like"),
+        ({"headers": {"h": b"1"}}, TypeError, "headers must be"),
+        ({"headers": [(b"h", b"1")]}, TypeError, "header's key must be a str"),
+        ({"partition": "1"}, TypeError, "partition must be an int"),
+        ({"partition": -1}, InvalidArgumentError, "partition is -1"),
+        ({"partition": 3}, UnknownPartitionError, "has 3 partitions"),
+        ({"timestamp_ms": -5}, InvalidArgumentError, "timestamp_ms is -5"),
+        ({"timestamp_ms": 1.5}, TypeError, "timestamp_ms must be an int"),
+        ({"value": bytes(100_000)}, RecordTooLargeError, "does not fit"),
+        ({"vaule": b"v"}, TypeError, "unexpected keyword argument 'vaule'"),
+        ({"topic": "t"}, TypeError, "multiple values for argument 'topic'"),
+    ],
+)
+def test_what_is_wrong_is_said_and_nothing_appended(
+    arena: Arena, topic: str, arguments: dict[str, Any], error: type[Exception], sentence: str
+) -> None:
+    with Producer(arena) as producer:
+        with pytest.raises(error, match=sentence):
+            producer.send(topic, **arguments)
+        assert producer.record_count == 0
+    assert slots_in_use(arena) == 0
+
+
+def test_a_wrong_topic_is_refused(arena: Arena, topic: str) -> None:
+    with Producer(arena) as producer:
+        for wrong in ("", "a/b", ".."):
+            with pytest.raises(InvalidArgumentError, match="is not a topic name"):
+                producer.send(wrong, b"v")
+        with pytest.raises(TypeError, match="topic must be a str"):
+            producer.send(3, b"v")  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="missing required argument 'topic'"):
+            producer.send()  # type: ignore[call-arg]
+        with pytest.raises(TypeError, match="at most 6 arguments"):
+            producer.send(topic, b"v", None, None, None, None, None)  # type: ignore[call-arg]
+    assert arena.native.topics() == [topic]
+
+
+def test_the_same_name_in_another_str_is_the_same_topic(producer: Producer, topic: str) -> None:
+    for number in range(300):
+        producer.send("".join(["fli", "ghts"]), b"%d" % number).get(60)
+    assert producer.arena.native.topics() == [topic]
+
+
+def test_a_clock_that_goes_backwards_harms_nobody(arena: Arena, topic: str, sender: Accumulator) -> None:
+    with Producer(arena) as producer:
+        for timestamp_ms in (10_000, 9_000, 0, 11_000):
+            producer.send(topic, b"v", partition=0, timestamp_ms=timestamp_ms)
+        (batch,) = drain(sender)
+        assert [record[1] for record in batch.decode()] == [10_000, 9_000, 0, 11_000]
+        assert (batch.base_timestamp_ms, batch.max_timestamp_ms) == (10_000, 11_000)
+        sender.complete(batch, 1)
+
+
+def test_after_close_nothing_can_be_sent(arena: Arena, topic: str) -> None:
+    producer = Producer(arena)
+    producer.close()
+    producer.close()
+    with pytest.raises(ProducerClosedError):
+        producer.send(topic, b"v")
+    assert producer.closed
+    piped = Producer(arena, value_serializer="str")
+    piped.close()
+    with pytest.raises(ProducerClosedError):
+        piped.send(topic, "v")
+
+
+def test_it_is_initialized_once(producer: Producer) -> None:
+    with pytest.raises(TypeError, match="once"):
+        Producer.__init__(producer, producer.arena)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"linger_sm": 5}, "linger_ms"),
+        ({"acks": "all"}, "sender"),
+        ({"linger_ms": -1}, "linger_ms"),
+        ({"linger_ms": 1, "linger.ms": 1}, "linger"),
+    ],
+)
+def test_wrong_options_are_refused(arena: Arena, options: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=sentence):
+        Producer(arena, **options)
+
+
+def test_dotted_names_are_options_too(arena: Arena) -> None:
+    with Producer(arena, **{"linger.ms": "7ms", "max.block.ms": 10}) as producer:
+        assert (producer.options.linger_ms, producer.options.max_block_ms) == (7, 10)
+
+
+def test_its_linger_is_that_of_the_batches_it_opens(arena: Arena, topic: str, sender: Accumulator) -> None:
+    with Producer(arena, linger_ms=60_000) as slow, Producer(arena, linger_ms=0) as quick:
+        slow.send(topic, b"v", partition=0)
+        quick.send(topic, b"v", partition=1)
+        partitions, _ = sender.ready(0)
+        assert [arena.native.partitions()[index][1] for index in partitions] == [1]
+        deliver_all(sender)
+
+
+# --- the partition count
+
+
+def test_a_new_topic_waits_until_its_partition_count_is_told(arena: Arena) -> None:
+    with Drainer(arena) as drainer, Producer(arena) as producer:
+        futures = []
+        sends = threading.Thread(target=lambda: futures.append(producer.send("new", b"v")))
+        sends.start()
+        wait_until(lambda: arena.native.topics() == ["new"], "the topic is there")
+        arena.native.set_topic_partition_count("new", 2)
+        sends.join()
+        assert futures[0].get(60).topic == "new"
+        assert producer.metrics()["producer-metrics"]["metadata-wait-time-ns-total"] > 0
+    assert len(drainer.values()) == 1
+
+
+def test_a_partition_count_that_nobody_tells_is_an_error(arena: Arena) -> None:
+    with Producer(arena, max_block_ms=1) as producer:
+        with pytest.raises(PartitionCountUnknownError, match="no sender runs: start one"):
+            producer.send("new", b"v")
+        with pytest.raises(PartitionCountUnknownError):
+            producer.partitions_for("new")
+    with (
+        Drainer(arena),
+        Producer(arena, max_block_ms=1) as producer,
+        pytest.raises(PartitionCountUnknownError, match="its sink did not tell"),
+    ):
+        producer.send("new", b"v", partition=0)
+    assert slots_in_use(arena) == 0
+
+
+def test_partitions_for(producer: Producer, topic: str) -> None:
+    assert producer.partitions_for(topic) == {0, 1, 2}
+
+
+# --- the pipeline
+
+
+def test_serializers_make_bytes_of_keys_and_values(arena: Arena, topic: str) -> None:
+    with Drainer(arena) as drainer, Producer(arena, key_serializer="str", value_serializer="json") as producer:
+        future = producer.send(topic, {"a": 1}, key="ä", partition=1)
+        producer.send(topic, partition=1)
+        assert future.get(60).serialized_value_size == 7
+    assert drainer.records == {(topic, 1): [("ä".encode(), b'{"a":1}'), (None, None)]}
+
+
+def test_a_serializer_that_fails_makes_send_fail(arena: Arena, topic: str) -> None:
+    with Producer(arena, value_serializer="str") as producer:
+        with pytest.raises(TypeError, match="takes a str"):
+            producer.send(topic, 5)
+        assert producer.record_count == 0
+
+
+class Interceptor:
+    def __init__(self) -> None:
+        self.acknowledged: list[Any] = []
+        self.is_closed = False
+
+    def on_send(self, record: ProducerRecord) -> ProducerRecord:
+        return record._replace(headers=[("traced", b"1")], value=record.value * 2)
+
+    def on_acknowledgement(self, metadata: Any, exception: Any) -> None:
+        self.acknowledged.append((metadata, exception))
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class Broken:
+    def on_send(self, record: ProducerRecord) -> ProducerRecord:
+        raise ValueError("broken on purpose")
+
+
+def test_interceptors_see_records_before_and_results_after(arena: Arena, topic: str) -> None:
+    interceptor = Interceptor()
+    with Drainer(arena) as drainer, Producer(arena, interceptors=[Broken(), interceptor]) as producer:
+        future = producer.send(topic, b"v", partition=0)
+        metadata = future.get(60)
+        wait_until(lambda: len(interceptor.acknowledged) == 1, "the interceptor was told")
+        with pytest.raises(UnknownPartitionError) as caught:
+            producer.send(topic, b"v", partition=9)
+    assert drainer.records == {(topic, 0): [(None, b"vv")]}
+    assert future.headers_size == len(b"traced1")
+    assert interceptor.acknowledged == [(metadata, None), (None, caught.value)]
+    assert interceptor.is_closed
+
+
+# --- flush and close
+
+
+def test_flush_waits_for_everything_sent_before(arena: Arena, topic: str) -> None:
+    with Drainer(arena), Producer(arena, linger_ms=60_000) as producer:
+        futures = [producer.send(topic, b"%d" % number) for number in range(100)]
+        producer.flush(60)
+        assert all(future.succeeded() for future in futures)
+        assert producer.metrics()["producer-metrics"]["flush-time-ns-total"] > 0
+
+
+def test_flush_waits_for_nothing_of_others(arena: Arena, topic: str, sender: Accumulator) -> None:
+    def send_elsewhere() -> None:
+        Producer(arena.name, linger_ms=60_000).send(topic, b"theirs", partition=2)
+
+    run_in_child(send_elsewhere)
+    with Producer(arena, linger_ms=60_000) as producer:
+        producer.send(topic, b"mine", partition=0)
+        flush = threading.Thread(target=producer.flush)
+        flush.start()
+        mine = sender.partition_index(topic, 0)
+        wait_until(lambda: mine in sender.ready(2**62)[0], "the flush sealed its batch")
+        (batch,), _ = sender.drain([mine], 2**31)
+        sender.complete(batch, 1)
+        flush.join()
+        assert slots_in_use(arena) == 1
+        deliver_all(sender)
+
+
+def test_a_flush_that_takes_too_long_says_what_is_left(arena: Arena, topic: str, sender: Accumulator) -> None:
+    with Producer(arena) as producer:
+        producer.send(topic, b"v", partition=0)
+        producer.send(topic, b"v", partition=1)
+        with pytest.raises(FlushTimeoutError, match=r"at most 2 records .* not lost"):
+            producer.flush(0.01)
+        deliver_all(sender)
+
+
+def test_close_waits_for_what_was_sent(arena: Arena, topic: str) -> None:
+    with Drainer(arena) as drainer:
+        producer = Producer(arena, linger_ms=60_000)
+        future = producer.send(topic, b"v")
+        producer.close()
+        assert future.succeeded()
+    assert drainer.values() == [b"v"]
+
+
+def test_close_in_time_leaves_the_rest_in_the_arena(
+    arena: Arena, topic: str, caplog: pytest.LogCaptureFixture, sender: Accumulator
+) -> None:
+    producer = Producer(arena, client_id="me")
+    future = producer.send(topic, b"v")
+    with caplog.at_level(logging.WARNING):
+        producer.close(0)
+    assert "me: at most 1 records were not delivered yet; they are not lost" in caplog.text
+    assert not future.is_done
+    assert deliver_all(sender) == [b"v"]
+    assert future.get(0).offset == -1
+
+
+AT_EXIT = """
+import sys
+from shmaccum import Producer
+producer = Producer(sys.argv[1], close_timeout_ms=int(sys.argv[2]))
+producer.send("flights", b"at exit")
+"""
+
+
+def run_script(arena: Arena, close_timeout_ms: int) -> str:
+    command = [sys.executable, "-c", AT_EXIT, arena.name, str(close_timeout_ms)]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stderr
+
+
+def test_at_exit_it_says_what_is_left_and_that_nothing_is_lost(arena: Arena, topic: str) -> None:
+    assert "at most 1 records were not delivered yet; they are not lost" in run_script(arena, 60_000)  # no sender
+    with Accumulator(arena) as sender:
+        sender.become_sender()  # one that does nothing
+        assert "a sender delivers them" in run_script(arena, 10)
+        assert deliver_all(sender) == [b"at exit"] * 2
+
+
+def test_at_exit_it_waits_for_a_sender_that_delivers(arena: Arena, topic: str) -> None:
+    with Drainer(arena) as drainer:
+        assert run_script(arena, 60_000) == ""
+        assert drainer.values() == [b"at exit"]
+
+
+def test_a_producer_that_is_dropped_leaves_its_records(arena: Arena, topic: str, sender: Accumulator) -> None:
+    Producer(arena).send(topic, b"v")
+    gc.collect()
+    assert deliver_all(sender) == [b"v"]
+
+
+# --- processes and threads
+
+
+def test_a_child_goes_on_with_the_same_producer(arena: Arena, topic: str) -> None:
+    with Drainer(arena) as drainer, Producer(arena) as producer:
+        producer.send(topic, b"parent", partition=0).get(60)
+
+        def send_in_child() -> int:
+            producer.flush(60)  # of nothing
+            return producer.send(topic, b"child", partition=0).get(60).offset
+
+        assert run_in_child(send_in_child) == "1"
+        assert producer.send(topic, b"parent", partition=0).get(60).offset == 2
+    assert drainer.values() == [b"parent", b"child", b"parent"]
+
+
+def _send_pickled(producer: Producer, value: bytes) -> int:
+    with producer:
+        return producer.send(TOPIC, value, partition=0).get(60).offset
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_a_pickled_producer_attaches_again(arena: Arena, topic: str, method: str) -> None:
+    with Drainer(arena) as drainer, Producer(arena, linger_ms=0, value_serializer="bytes") as producer:
+        assert run_in_process(method, _send_pickled, producer, method.encode()) == 0
+        copy = pickle.loads(pickle.dumps(producer))
+        assert copy.options == producer.options
+        copy.close()
+    assert drainer.values() == [method.encode()]
+
+
+def _send_numbers(arena_name: str, worker: int, count: int) -> None:
+    with Producer(arena_name, linger_ms=1) as producer:
+        for number in range(count):
+            producer.send(TOPIC, b"%d %d" % (worker, number), b"key-%d" % worker)
+
+
+def test_eight_producers_keep_the_order_of_each_key_and_lose_nothing(arena: Arena, topic: str) -> None:
+    workers, count = 8, 1000
+    context = multiprocessing.get_context("fork")
+    with Drainer(arena) as drainer:
+        processes = [
+            context.Process(target=_send_numbers, args=(arena.name, worker, count)) for worker in range(workers)
+        ]
+        for process in processes:
+            process.start()
+        for process in processes:
+            process.join()
+            assert process.exitcode == 0
+    by_key: dict[bytes | None, list[bytes | None]] = {}
+    for records in drainer.records.values():
+        for key, value in records:
+            by_key.setdefault(key, []).append(value)
+    assert by_key == {
+        b"key-%d" % worker: [b"%d %d" % (worker, number) for number in range(count)] for worker in range(workers)
+    }
+
+
+def test_threads_share_a_producer(arena: Arena, topic: str) -> None:
+    with Drainer(arena) as drainer, Producer(arena) as producer:
+
+        def send_many(thread: int) -> None:
+            for number in range(500):
+                producer.send(topic, b"%d-%d" % (thread, number))
+
+        threads = [threading.Thread(target=send_many, args=(thread,)) for thread in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert sorted(drainer.values(), key=repr) == sorted(
+        (b"%d-%d" % (thread, number) for thread in range(4) for number in range(500)), key=repr
+    )
+
+
+# --- memory that runs out
+
+
+@pytest.fixture
+def tiny(arena_name: str) -> Iterator[Arena]:
+    """4 buffers of 4 KiB, of which oversized records may hold 3; a topic of three partitions."""
+    with Arena.create(
+        arena_name, buffer_memory="16KiB", batch_size="4KiB", oversized_max_bytes="12KiB", process_count=16
+    ) as arena:
+        arena.native.set_topic_partition_count(TOPIC, PARTITION_COUNT)
+        yield arena
+
+
+def deliver_slowly(sender: Accumulator, is_over: Callable[[], bool], values: list[bytes | None]) -> None:
+    """One batch at a time, and only when nobody has room any more."""
+    while not is_over():
+        partitions, _ = sender.ready(0)
+        for batch in sender.drain(partitions[:1], 2**31)[0]:
+            values += [record[3] for record in batch.decode()]
+            sender.complete(batch, 1)
+        time.sleep(0)
+
+
+def test_back_pressure_slows_down_and_loses_nothing(tiny: Arena) -> None:
+    count, values = 400, list[bytes | None]()
+
+    def send_all() -> None:
+        with Producer(tiny.name, linger_ms=0) as producer:
+            for number in range(count):
+                producer.send(TOPIC, b"%0500d" % number)
+
+    with Accumulator(tiny) as sender:
+        sender.become_sender()
+        child = Child(send_all)
+        deliver_slowly(sender, lambda: len(values) == count, values)
+        assert child.join() == "None"
+        assert sorted(int(value or b"") for value in values) == list(range(count))
+        assert tiny.native.counters()["allocations that waited for a buffer"] > 0
+
+
+def send_for_ever(producer: Producer) -> None:
+    for number in itertools.count():
+        producer.send(TOPIC, b"%0500d" % number)
+
+
+def test_without_memory_send_gives_up_after_max_block_ms(tiny: Arena) -> None:
+    with Accumulator(tiny) as sender, Producer(tiny, max_block_ms=20) as producer:
+        sender.become_sender()
+        with pytest.raises(BufferExhaustedError, match="max blocking time 20 ms"):
+            send_for_ever(producer)
+        assert producer.record_count > 0
+        assert producer.metrics()["producer-metrics"]["buffer-exhausted-total"] == 1
+        delivered = deliver_all(sender)
+        assert sorted(int(value or b"") for value in delivered) == list(range(producer.record_count))
+
+
+def test_oversized_records_among_small_ones_keep_their_place(tiny: Arena) -> None:
+    sizes = [10, 9000, 10, 10, 5000, 3900, 9000, 10] * 5
+    with Drainer(tiny) as drainer, Producer(tiny, linger_ms=0) as producer:
+        for number, size in enumerate(sizes):
+            producer.send(TOPIC, b"%0*d" % (size, number), b"the same key")
+    assert [int((value or b"")[-3:]) for value in drainer.values()] == list(range(len(sizes)))
+    assert [len(value or b"") for value in drainer.values()] == sizes
