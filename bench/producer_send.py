@@ -48,13 +48,15 @@ def _drain(arena_name: str, ready: Connection) -> None:
 
 
 @contextmanager
-def _drained_arena() -> Iterator[Arena]:
+def drained_arena() -> Iterator[Arena]:
+    """An arena with a topic of six partitions, and a process that drains it."""
     name = f"shmaccum-bench-{os.getpid()}"
     mine, theirs = multiprocessing.Pipe()
     with Arena.create(name) as arena:
         arena.native.set_topic_partition_count("flights", PARTITION_COUNT)
         drainer = multiprocessing.get_context("spawn").Process(target=_drain, args=(name, theirs))
         drainer.start()
+        theirs.close()
         try:
             mine.recv()
             yield arena
@@ -78,7 +80,7 @@ def _timed(send: Callable[..., Any], keys: list[bytes] | None) -> Measurement:
 
 def _shmaccum(keys: list[bytes] | None) -> Callable[[], Measurement]:
     def run() -> Measurement:
-        with _drained_arena() as arena, Producer(arena) as producer:
+        with drained_arena() as arena, Producer(arena) as producer:
             measured = _timed(producer.send, keys)
             producer.flush()
             return measured
@@ -87,7 +89,7 @@ def _shmaccum(keys: list[bytes] | None) -> Callable[[], Measurement]:
 
 
 def _shmaccum_by_name() -> Measurement:
-    with _drained_arena() as arena, Producer(arena) as producer:
+    with drained_arena() as arena, Producer(arena) as producer:
         begin = time.perf_counter_ns()
         for _ in range(RECORD_COUNT):
             producer.send("flights", value=VALUE, key=b"key")
