@@ -7,6 +7,7 @@
  * Python, given to the constructor as callables.
  */
 #include "python/append.h"
+#include "python/columns.h"
 #include "python/errors.h"
 
 #include <time.h>
@@ -224,57 +225,6 @@ PyObject *accumulator_append_one(PyObject *object, PyObject *const *args, Py_ssi
 
 /* ---- append_many ---- */
 
-/* One of keys, timestamps, headers: NULL when not given, else a tuple of our own, as long as `values`. */
-static bool column_parse(PyObject *object, const char *name, Py_ssize_t count, PyObject **column)
-{
-    *column = NULL;
-    if (object == NULL || object == Py_None) {
-        return true;
-    }
-    *column = PySequence_Tuple(object);
-    if (*column != NULL && PyTuple_GET_SIZE(*column) != count) {
-        PyErr_Format(PyExc_ValueError, "%s has %zd items for %zd values", name, PyTuple_GET_SIZE(*column), count);
-        Py_CLEAR(*column);
-    }
-    return *column != NULL;
-}
-
-struct columns {
-    PyObject *values;
-    PyObject *keys;
-    PyObject *timestamps;
-    PyObject *headers;
-};
-
-static void columns_release(struct columns *columns)
-{
-    Py_CLEAR(columns->values);
-    Py_CLEAR(columns->keys);
-    Py_CLEAR(columns->timestamps);
-    Py_CLEAR(columns->headers);
-}
-
-static bool columns_parse(PyObject *const *given, struct columns *columns)
-{
-    *columns = (struct columns){.values = PySequence_Tuple(given[0])};
-    if (columns->values == NULL) {
-        return false;
-    }
-    Py_ssize_t count = PyTuple_GET_SIZE(columns->values);
-    bool is_parsed = column_parse(given[1], "keys", count, &columns->keys) &&
-                     column_parse(given[2], "timestamps_ms", count, &columns->timestamps) &&
-                     column_parse(given[3], "headers", count, &columns->headers);
-    if (!is_parsed) {
-        columns_release(columns);
-    }
-    return is_parsed;
-}
-
-static PyObject *column_item(PyObject *column, Py_ssize_t index)
-{
-    return column == NULL ? Py_None : PyTuple_GET_ITEM(column, index);
-}
-
 enum { CHUNK_COUNT_MAX = 64 };
 
 static bool chunk_prepare(const struct accumulator_object *self, const struct columns *columns, Py_ssize_t start,
@@ -282,10 +232,7 @@ static bool chunk_prepare(const struct accumulator_object *self, const struct co
 {
     for (uint32_t i = 0; i < count; i++) {
         Py_ssize_t index = start + (Py_ssize_t)i;
-        const struct record_objects objects = {.key = column_item(columns->keys, index),
-                                               .value = PyTuple_GET_ITEM(columns->values, index),
-                                               .headers = column_item(columns->headers, index),
-                                               .timestamp_ms = column_item(columns->timestamps, index)};
+        const struct record_objects objects = columns_row(columns, index);
         if (!record_prepare(self, &objects, &records[i], loans)) {
             return false;
         }
@@ -365,36 +312,6 @@ static bool columns_append(struct accumulator_object *self, struct append_target
     return is_appended;
 }
 
-/* ---- exceptions in hand: PyErr_Fetch until 3.11, one object since 3.12 ---- */
-
-static PyObject *exception_take(void)
-{
-#if PY_VERSION_HEX >= 0x030C0000
-    return PyErr_GetRaisedException();
-#else
-    PyObject *type;
-    PyObject *exception;
-    PyObject *traceback;
-    PyErr_Fetch(&type, &exception, &traceback);
-    PyErr_NormalizeException(&type, &exception, &traceback);
-    if (traceback != NULL) {
-        (void)PyException_SetTraceback(exception, traceback);
-    }
-    Py_DECREF(type);
-    Py_XDECREF(traceback);
-    return exception;
-#endif
-}
-
-static void exception_put(PyObject *exception)
-{
-#if PY_VERSION_HEX >= 0x030C0000
-    PyErr_SetRaisedException(exception);
-#else
-    PyErr_Restore(Py_NewRef((PyObject *)Py_TYPE(exception)), exception, PyException_GetTraceback(exception));
-#endif
-}
-
 /* Some records may have gone before the exception: its attribute `appended` tells which. */
 static void exception_tell_appended(const struct accumulator_object *self, uint32_t partition_index, struct run *run,
                                     PyObject *runs)
@@ -424,7 +341,7 @@ static PyObject *append_columns(struct accumulator_object *self, struct append_t
 
 PyObject *accumulator_append_many(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
-    enum { TOPIC, PARTITION, COLUMNS, MAX_BLOCK = COLUMNS + 4 };
+    enum { TOPIC, PARTITION, VALUES, KEYS, TIMESTAMPS, HEADERS, MAX_BLOCK };
     static const struct signature signature = {
         .function = "append_many",
         .names = {"topic", "partition", "values", "keys", "timestamps_ms", "headers", "max_block_ms"},
@@ -438,8 +355,10 @@ PyObject *accumulator_append_many(PyObject *object, PyObject *const *args, Py_ss
     if (!arguments_bind(&signature, args, count, names, bound) || !accumulator_call_begin(self)) {
         return NULL;
     }
+    const struct columns given = {
+        .values = bound[VALUES], .keys = bound[KEYS], .timestamps = bound[TIMESTAMPS], .headers = bound[HEADERS]};
     if (target_parse(self, bound[TOPIC], bound[PARTITION], bound[MAX_BLOCK], &target) &&
-        columns_parse(&bound[COLUMNS], &columns)) {
+        columns_parse(&given, &columns)) {
         runs = append_columns(self, &target, &columns);
         columns_release(&columns);
     }

@@ -105,3 +105,33 @@ PyObject *raise_format(const struct module_state *state, enum status status, con
     va_end(arguments);
     return NULL;
 }
+
+/* ---- exceptions in hand: PyErr_Fetch until 3.11, one object since 3.12 ---- */
+
+PyObject *exception_take(void)
+{
+#if PY_VERSION_HEX >= 0x030C0000
+    return PyErr_GetRaisedException();
+#else
+    PyObject *type;
+    PyObject *exception;
+    PyObject *traceback;
+    PyErr_Fetch(&type, &exception, &traceback);
+    PyErr_NormalizeException(&type, &exception, &traceback);
+    if (traceback != NULL) {
+        (void)PyException_SetTraceback(exception, traceback);
+    }
+    Py_DECREF(type);
+    Py_XDECREF(traceback);
+    return exception;
+#endif
+}
+
+void exception_put(PyObject *exception)
+{
+#if PY_VERSION_HEX >= 0x030C0000
+    PyErr_SetRaisedException(exception);
+#else
+    PyErr_Restore(Py_NewRef((PyObject *)Py_TYPE(exception)), exception, PyException_GetTraceback(exception));
+#endif
+}

@@ -16,4 +16,8 @@ PyObject *raise_error(const struct module_state *state, const struct error *erro
 PyObject *raise_status(const struct module_state *state, enum status status);
 PyObject *raise_format(const struct module_state *state, enum status status, const char *format, ...);
 
+/* The exception that is set, taken out of the interpreter's hands, and given back to be raised (steals it). */
+PyObject *exception_take(void);
+void exception_put(PyObject *exception);
+
 #endif

@@ -8,6 +8,7 @@
 #include "format/murmur2.h"
 #include "python/arguments.h"
 #include "python/errors.h"
+#include "python/producer_many.h"
 
 /* ---- descriptors ---- */
 
@@ -215,6 +216,7 @@ static bool types_add(PyObject *module, struct module_state *state)
            type_add(module, &buffer_wait_spec, true, &state->buffer_wait_type) &&
            type_add(module, &flush_ticket_spec, true, &state->flush_ticket_type) &&
            type_add(module, &producer_spec, true, &state->producer_type) &&
+           type_add(module, &receipt_spec, true, &state->receipt_type) &&
            type_add(module, &token_spec, true, &state->token_type) &&
            type_add_derived(module, &future_spec, state->token_type, &state->future_type) &&
            type_add(module, &view_spec, false, &state->view_type);
@@ -266,6 +268,7 @@ static int module_exec(PyObject *module)
     X(flush_ticket_type)      \
     X(future_type)            \
     X(producer_type)          \
+    X(receipt_type)           \
     X(token_type)             \
     X(view_type)
 

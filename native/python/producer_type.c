@@ -41,6 +41,7 @@ static bool topics_allocate(struct producer_object *self)
         PyErr_NoMemory();
         return false;
     }
+    self->topic_count = count;
     for (uint32_t i = 0; i < count; i++) {
         self->topics[i].sticky.topic_index = i;
     }
@@ -131,6 +132,14 @@ static int producer_clear(PyObject *object)
     return 0;
 }
 
+static void topics_free(struct producer_object *self)
+{
+    for (uint32_t i = 0; self->topics != NULL && i < self->topic_count; i++) {
+        partition_indices_close(&self->topics[i].indices);
+    }
+    PyMem_Free(self->topics);
+}
+
 static void producer_dealloc(PyObject *object)
 {
     struct producer_object *self = producer_of(object);
@@ -140,7 +149,7 @@ static void producer_dealloc(PyObject *object)
     for (int i = 0; i < TOPIC_CELL_COUNT; i++) {
         Py_CLEAR(self->cells[i].topic);
     }
-    PyMem_Free(self->topics);
+    topics_free(self);
     Py_XDECREF((PyObject *)self->accumulator);
     type->tp_free(object);
     Py_DECREF(type);
@@ -160,6 +169,16 @@ static inline bool producer_call_begin(struct producer_object *self)
 static inline void producer_call_end(struct producer_object *self)
 {
     accumulator_call_end(self->accumulator);
+}
+
+bool producer_begin(struct producer_object *self)
+{
+    return producer_call_begin(self);
+}
+
+void producer_end(struct producer_object *self)
+{
+    producer_call_end(self);
 }
 
 /* ---- topic ---- */
@@ -422,6 +441,11 @@ static PyObject *producer_send(PyObject *object, PyObject *const *args, Py_ssize
 #define FAST(function) ((PyCFunction)(void (*)(void))(function))
 
 static PyMethodDef producer_methods[] = {
+    {"append_arrow", FAST(producer_append_arrow), METH_FASTCALL | METH_KEYWORDS,
+     "append_arrow(batch, topic=None): appends the rows of an Arrow batch, table or stream, answers a Receipt."},
+    {"append_columns", FAST(producer_append_columns), METH_FASTCALL | METH_KEYWORDS,
+     "append_columns(topic, values, keys=None, headers=None, timestamps_ms=None, partition=None): appends records "
+     "given as sequences of their parts, answers a Receipt."},
     {"refuse_sends", producer_refuse_sends, METH_NOARGS, "From now on send() raises ProducerClosedError."},
     {"send", FAST(producer_send), METH_FASTCALL | METH_KEYWORDS,
      "send(topic, value=None, key=None, headers=None, partition=None, timestamp_ms=None): appends a record, "

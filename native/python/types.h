@@ -6,6 +6,7 @@
  *                      FlushTicket ──> Accumulator
  *          Producer ──────────────> Accumulator
  *                      BufferWait ───────────────> Arena
+ *                      Receipt ──────────────────> Arena, tracker
  *   Token: numbers only
  *   DeliveryFuture: a Token ──> tracker (Python's) ──> Arena (Python's)
  *
@@ -29,6 +30,7 @@
 #include <stdbool.h>
 
 #include "shm/accumulator.h"
+#include "shm/partition_indices.h"
 #include "shm/registry.h"
 
 enum { SEND_ARGUMENT_COUNT = 6 }; /* topic, value, key, headers, partition, timestamp_ms */
@@ -50,6 +52,7 @@ struct module_state {
     PyTypeObject *flush_ticket_type;
     PyTypeObject *future_type;
     PyTypeObject *producer_type;
+    PyTypeObject *receipt_type;
     PyTypeObject *token_type;
     PyTypeObject *view_type;
 };
@@ -274,6 +277,7 @@ struct topic_note {
     struct sticky sticky;
     uint64_t indexed_word;    /* the sticky word that partition_index belongs to */
     uint32_t partition_index;
+    struct partition_indices indices; /* of the partitions that calls of many records went to */
 };
 
 /* topic's str -> topic index, by identity, as partition_cell. */
@@ -296,15 +300,24 @@ struct producer_object {
     uint64_t record_count; /* sent through it, with their bytes */
     uint64_t record_bytes;
     struct partitioner partitioner;
-    struct topic_note *topics; /* topic_count of the arena */
+    struct topic_note *topics; /* by topic index */
+    uint32_t topic_count;      /* of the arena: room in `topics` */
     struct topic_cell cells[TOPIC_CELL_COUNT];
 };
+
+/* Around a call of many records. False, with an exception set, when the producer is closed. */
+bool producer_begin(struct producer_object *self);
+void producer_end(struct producer_object *self);
 
 /* The topic as it stands in the arena, created if it is new, with a partition count that is known; waits for it if need
  * be. Inside a counted call. False with an exception set. */
 struct append_target;
 bool producer_topic(struct producer_object *self, PyObject *topic, struct append_target *target, uint32_t *topic_index,
                     uint32_t *partition_count);
+
+/* Many records in one call; producer_columns.c, producer_arrow.c. */
+PyObject *producer_append_arrow(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
+PyObject *producer_append_columns(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 
 /* ---- view_type.c ---- */
 

@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What became of many records sent in one call, without an object for each of them.
+
+Kafka has nothing like it: there a call per record gives a future per record. Here `Producer.send_many` and
+`Producer.append_arrow` give a `Deliveries`, which counts, waits for, and sums up all records of the call, and makes a
+future of its own for a record only when somebody asks for that one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Generic, NamedTuple, TypeVar, final, overload
+
+from shmaccum import _native
+from shmaccum.accumulator import BatchResult
+from shmaccum.arena import Arena
+from shmaccum.exceptions import (
+    DeliveryAbortedError,
+    DeliveryError,
+    DeliveryFailedError,
+    DeliveryTimeoutError,
+    RecordCorruptError,
+    ResultExpiredError,
+)
+
+SLICE_NS = 50_000_000
+
+FutureT_co = TypeVar("FutureT_co", covariant=True)
+
+
+class TopicPartition(NamedTuple):
+    """A topic and the number of one of its partitions."""
+
+    topic: str
+    partition: int
+
+
+class OffsetRange(NamedTuple):
+    """The offsets that delivered records of one partition were given.
+
+    They are in the order of sending, but records of other producers may lie between them: the range is dense only if
+    `record_count == last - first + 1`.
+    """
+
+    record_count: int
+    first: int
+    """The smallest offset; -1 where the sink told none (acks=0)."""
+    last: int
+
+
+class DeliveryCounts(NamedTuple):
+    """How many records of the call are in which state. Together they are `len(deliveries)`."""
+
+    pending: int
+    succeeded: int
+    failed: int
+    """Refused by the sink, expired, aborted or found corrupt: `Deliveries.exception` tells which was first."""
+    lost: int
+    """Their results were overwritten in the completion ring before anybody looked: what became of them is not known."""
+
+
+_ERRORS: dict[int, tuple[type[DeliveryError], str]] = {
+    int(BatchResult.FAILED): (DeliveryFailedError, "the sink refused it (error code {error_code})"),
+    int(BatchResult.EXPIRED): (DeliveryTimeoutError, "it was not delivered within delivery_timeout_ms"),
+    int(BatchResult.ABORTED): (DeliveryAbortedError, "the sender was closed by force before it was sent"),
+    int(BatchResult.CORRUPT): (RecordCorruptError, "its batch was damaged in memory, and kept for inspection"),
+    0: (
+        ResultExpiredError,
+        "its result was overwritten before it was read: wait sooner, or give the arena more results",
+    ),
+}
+
+
+@final
+class Deliveries(Sequence[FutureT_co], Generic[FutureT_co]):
+    """The records of one call, in the order they were given; of a call that failed midway, those that were appended.
+
+    As a sequence it has a future for each record, made when asked for. All of `wait`, `get`, `counts` and `offsets`
+    cost a look per run of records that went into one batch together, and nothing per record.
+
+    Args:
+        arena: where the records are; stays open as long as anybody asks.
+        receipt: what the native call answered.
+        make_future: from the name of a record to its future.
+    """
+
+    __slots__ = ("_arena", "_make_future", "_receipt")
+
+    def __init__(
+        self, arena: Arena, receipt: _native.Receipt, make_future: Callable[[_native.Token], FutureT_co]
+    ) -> None:
+        self._arena = arena
+        self._receipt = receipt
+        self._make_future = make_future
+
+    # --- the sequence of futures
+
+    def __len__(self) -> int:
+        return len(self._receipt)
+
+    @overload
+    def __getitem__(self, index: int) -> FutureT_co: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[FutureT_co]: ...
+    def __getitem__(self, index: int | slice) -> FutureT_co | list[FutureT_co]:
+        if isinstance(index, slice):
+            return [self._make_future(self._receipt[i]) for i in range(*index.indices(len(self)))]
+        return self._make_future(self._receipt[index])
+
+    def __iter__(self) -> Iterator[FutureT_co]:
+        return (self._make_future(self._receipt[i]) for i in range(len(self)))
+
+    @property
+    def rows(self) -> Sequence[int]:
+        """Which of the records given these are: all of them, unless the call failed.
+
+        A call that fails takes its records in order, but for the last 64 it began with, of which those of one partition
+        may be there and those of another not.
+        """
+        count = len(self)
+        if count == 0 or self._receipt.row(count - 1) == count - 1:
+            return range(count)
+        return tuple(self._receipt.row(i) for i in range(count))
+
+    # --- waiting
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Waits until every record has its result, whatever it is. False when the time is over.
+
+        Args:
+            timeout: seconds; None waits as long as it takes.
+        """
+        native = self._arena.native
+        deadline = None if timeout is None else time.monotonic_ns() + int(timeout * 1e9)
+        while True:
+            tail = native.completion_tail
+            if self._receipt.resolve():
+                return True
+            left_ns = SLICE_NS if deadline is None else deadline - time.monotonic_ns()
+            if left_ns <= 0:
+                return False
+            native.wait_completion(tail, min(left_ns, SLICE_NS))
+
+    def get(self, timeout: float | None = None) -> dict[TopicPartition, OffsetRange]:
+        """Waits for all records and answers where they are.
+
+        Args:
+            timeout: seconds; None waits as long as it takes.
+
+        Raises:
+            DeliveryError: one of its subclasses, for the first record that was not delivered; the attribute
+                `record_index` is its place among those that were given.
+            TimeoutError: some have no result yet.
+        """
+        if not self.wait(timeout):
+            raise TimeoutError(
+                f"{self.counts.pending} of {len(self)} records have no result after {timeout} s: wait again, they are "
+                "not lost"
+            )
+        if (error := self.exception) is not None:
+            raise error
+        return self.offsets
+
+    # --- summing up
+
+    @property
+    def is_done(self) -> bool:
+        """True when every record has its result."""
+        return self._receipt.resolve()
+
+    @property
+    def counts(self) -> DeliveryCounts:
+        """How many records are in which state at this moment."""
+        pending = succeeded = failed = lost = 0
+        for _, result, _, count, _, _ in self._receipt.totals():
+            if result is None:
+                pending += count
+            elif result == BatchResult.SUCCEEDED:
+                succeeded += count
+            elif result == 0:
+                lost += count
+            else:
+                failed += count
+        return DeliveryCounts(pending, succeeded, failed, lost)
+
+    @property
+    def offsets(self) -> dict[TopicPartition, OffsetRange]:
+        """Of the records delivered so far: how many per topic-partition, and the offsets they were given."""
+        names = self._arena.native.partitions()
+        return {
+            TopicPartition(*names[partition_index]): OffsetRange(count, first, last)
+            for partition_index, result, _, count, first, last in self._receipt.totals()
+            if result == BatchResult.SUCCEEDED
+        }
+
+    @property
+    def exception(self) -> DeliveryError | None:
+        """The error of the first record, in the order given, that is known not to have been delivered; None.
+
+        Its attribute `record_index` is the record's place among those that were given.
+        """
+        self._receipt.totals()  # looks at every run
+        failed = self._receipt.first_failed()
+        if failed is None:
+            return None
+        row, partition_index, result, error_code = failed
+        kind, sentence = _ERRORS[result]
+        topic, partition = self._arena.native.partitions()[partition_index]
+        error = kind(f"record {row}, for {topic}-{partition}: {sentence.format(error_code=error_code)}")
+        error.record_index = row  # type: ignore[attr-defined]
+        return error
+
+    def __repr__(self) -> str:
+        if self._arena.closed:
+            return f"<Deliveries of {len(self)} records, arena closed>"
+        counts = ", ".join(f"{count} {name}" for name, count in self.counts._asdict().items() if count)
+        return f"<Deliveries of {len(self)} records: {counts or 'none'}>"

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the tests of send_many and append_arrow share: where records must go, and where they went."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from kafka.partitioner.default import murmur2
+
+from shmaccum.accumulator import Accumulator, BatchResult
+from tests.support import drain
+
+PARTITION_COUNTS = {"flights": 7, "weather": 3, "planes": 1}
+
+
+class Sent(NamedTuple):
+    """A record as it comes out of a batch."""
+
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+Places = Mapping[tuple[str, int], list[Sent]]
+
+
+def encoded(part: Any) -> bytes | None:
+    return part.encode() if isinstance(part, str) else None if part is None else bytes(part)
+
+
+def sent(row: Mapping[str, Any], now_ms: int) -> Sent:
+    """What must come out for a row (a dict of the columns' names)."""
+    timestamp_ms = row.get("timestamp")
+    headers = tuple((header["key"], encoded(header["value"])) for header in row.get("headers") or ())
+    return Sent(
+        now_ms if timestamp_ms is None else timestamp_ms, encoded(row.get("key")), encoded(row["value"]), headers
+    )
+
+
+def wanted_partition(row: Mapping[str, Any], partition_count: int) -> int | None:
+    """As kafka-python's DefaultPartitioner with the whole cluster available; None: any will do."""
+    if row.get("partition") is not None:
+        return int(row["partition"])
+    key = encoded(row.get("key"))
+    return None if key is None else int((murmur2(key) & 0x7FFFFFFF) % partition_count)
+
+
+def deliver(sender: Accumulator) -> Places:
+    """Drains and completes until nothing is left; the records of each topic-partition, with offsets from 0."""
+    places: dict[tuple[str, int], list[Sent]] = {}
+    while batches := drain(sender):
+        for batch in batches:
+            records = places.setdefault((batch.topic, batch.partition), [])
+            base_offset = len(records)
+            records += [Sent(*record[1:4], tuple(record[4])) for record in batch.decode()]
+            sender.complete(batch, BatchResult.SUCCEEDED, base_offset=base_offset)
+    return places
+
+
+def check_places(places: Places, rows: Iterable[Mapping[str, Any]], now_ms: int) -> None:
+    """Every row is there once, where it belongs, and those with a place of their own are in the order given."""
+    ordered: dict[tuple[str, int], list[Sent]] = {}
+    free: dict[str, Counter[Sent]] = {}
+    for row in rows:
+        partition = wanted_partition(row, PARTITION_COUNTS[row["topic"]])
+        if partition is None:
+            free.setdefault(row["topic"], Counter())[sent(row, now_ms)] += 1
+        else:
+            ordered.setdefault((row["topic"], partition), []).append(sent(row, now_ms))
+    for (topic, partition), records in places.items():
+        assert 0 <= partition < PARTITION_COUNTS[topic]
+        left = iter(ordered.pop((topic, partition), []))
+        awaited = next(left, None)
+        for record in records:
+            if record == awaited:
+                awaited = next(left, None)
+            else:
+                free[topic][record] -= 1
+        assert awaited is None, f"{topic}-{partition} misses {awaited}, or has it too early"
+    assert not ordered
+    assert not any(count for counter in free.values() for count in counter.values())
