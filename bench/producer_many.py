@@ -11,9 +11,10 @@ from contextlib import contextmanager
 import pyarrow as pa
 
 from bench.harness import Contender, Figure, Measurement
-from shmaccum._native import Receipt, Spreader
 from shmaccum.accumulator import Accumulator, BatchResult
 from shmaccum.arena import Arena
+from shmaccum.deliveries import Deliveries
+from shmaccum.producer import Producer
 
 TITLE = "records of 100 B in calls of 10,000, one producer, a process beside it drains and completes"
 FIGURES = (
@@ -29,7 +30,7 @@ VALUE_SIZE = 100
 PARTITION_COUNT = 8
 KEY_COUNT = 1000
 
-Call = Callable[[Spreader], Receipt]
+Call = Callable[[Producer], Deliveries]
 
 
 def _drain(name: str, record_count: int, ready: int) -> None:
@@ -80,9 +81,8 @@ def _measured(work: Callable[[], object]) -> Measurement:
 def _append(call: Call) -> Measurement:
     with _drained_arena(CALL_COUNT * RECORD_COUNT) as arena:
         arena.native.set_topic_partition_count("flights", PARTITION_COUNT)
-        with Accumulator(arena) as accumulator:
-            spreader = Spreader(accumulator.native, print)
-            return _measured(lambda: call(spreader))
+        with Producer(arena) as producer:
+            return _measured(lambda: call(producer))
 
 
 def _copy(source: bytes) -> Measurement:
@@ -104,10 +104,10 @@ def contenders() -> list[Contender]:
     plain = pa.record_batch({"value": values})
     keyed = pa.record_batch({"key": keys, "value": values})
     calls: dict[str, Call] = {
-        "send_many": lambda spreader: spreader.append_columns("flights", values),
-        "send_many, keys over 8 partitions": lambda spreader: spreader.append_columns("flights", values, keys),
-        "append_arrow": lambda spreader: spreader.append_arrow(plain, "flights"),
-        "append_arrow, keys over 8 partitions": lambda spreader: spreader.append_arrow(keyed, "flights"),
+        "send_many": lambda producer: producer.send_many("flights", values),
+        "send_many, keys over 8 partitions": lambda producer: producer.send_many("flights", values, keys=keys),
+        "append_arrow": lambda producer: producer.append_arrow(plain, topic="flights"),
+        "append_arrow, keys over 8 partitions": lambda producer: producer.append_arrow(keyed, topic="flights"),
     }
     source = b"".join(values)
     measured = [Contender(name, lambda call=call: _append(call)) for name, call in calls.items()]  # type: ignore[misc]

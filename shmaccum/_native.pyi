@@ -111,6 +111,16 @@ class Producer:
     def record_bytes(self) -> int: ...
     @property
     def tracker(self) -> DeliveryTracker | None: ...
+    def append_columns(
+        self,
+        topic: str,
+        values: Iterable[Buffer | None],
+        keys: Iterable[Buffer | None] | None = None,
+        headers: Iterable[_Headers | None] | None = None,
+        timestamps_ms: Iterable[int | None] | None = None,
+        partition: int | Iterable[int | None] | None = None,
+    ) -> Receipt: ...
+    def append_rows(self, batch: object, topic: str | None = None) -> Receipt: ...
     def refuse_sends(self) -> None: ...
     def send(
         self,

@@ -9,31 +9,15 @@ future of its own for a record only when somebody asks for that one.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import Generic, NamedTuple, TypeVar, final, overload
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, final, overload
 
-from shmaccum import _native
+from shmaccum._native import DeliveryFuture, Receipt
 from shmaccum.accumulator import BatchResult
-from shmaccum.arena import Arena
-from shmaccum.exceptions import (
-    DeliveryAbortedError,
-    DeliveryError,
-    DeliveryFailedError,
-    DeliveryTimeoutError,
-    RecordCorruptError,
-    ResultExpiredError,
-)
+from shmaccum.delivery import DeliveryTracker, TopicPartition
+from shmaccum.exceptions import DeliveryError, ResultPendingError
 
-SLICE_NS = 50_000_000
-
-FutureT_co = TypeVar("FutureT_co", covariant=True)
-
-
-class TopicPartition(NamedTuple):
-    """A topic and the number of one of its partitions."""
-
-    topic: str
-    partition: int
+SLICE_NS = 10**9
 
 
 class OffsetRange(NamedTuple):
@@ -60,39 +44,25 @@ class DeliveryCounts(NamedTuple):
     """Their results were overwritten in the completion ring before anybody looked: what became of them is not known."""
 
 
-_ERRORS: dict[int, tuple[type[DeliveryError], str]] = {
-    int(BatchResult.FAILED): (DeliveryFailedError, "the sink refused it (error code {error_code})"),
-    int(BatchResult.EXPIRED): (DeliveryTimeoutError, "it was not delivered within delivery_timeout_ms"),
-    int(BatchResult.ABORTED): (DeliveryAbortedError, "the sender was closed by force before it was sent"),
-    int(BatchResult.CORRUPT): (RecordCorruptError, "its batch was damaged in memory, and kept for inspection"),
-    0: (
-        ResultExpiredError,
-        "its result was overwritten before it was read: wait sooner, or give the arena more results",
-    ),
-}
-
-
 @final
-class Deliveries(Sequence[FutureT_co], Generic[FutureT_co]):
+class Deliveries(Sequence[DeliveryFuture]):
     """The records of one call, in the order they were given; of a call that failed midway, those that were appended.
 
     As a sequence it has a future for each record, made when asked for. All of `wait`, `get`, `counts` and `offsets`
     cost a look per run of records that went into one batch together, and nothing per record.
 
+    A record's future does not know the sizes of its key, value and headers: they were not kept.
+
     Args:
-        arena: where the records are; stays open as long as anybody asks.
         receipt: what the native call answered.
-        make_future: from the name of a record to its future.
+        tracker: knows the arena and the names of its partitions.
     """
 
-    __slots__ = ("_arena", "_make_future", "_receipt")
+    __slots__ = ("_receipt", "_tracker")
 
-    def __init__(
-        self, arena: Arena, receipt: _native.Receipt, make_future: Callable[[_native.Token], FutureT_co]
-    ) -> None:
-        self._arena = arena
+    def __init__(self, receipt: Receipt, tracker: DeliveryTracker) -> None:
         self._receipt = receipt
-        self._make_future = make_future
+        self._tracker = tracker
 
     # --- the sequence of futures
 
@@ -100,23 +70,23 @@ class Deliveries(Sequence[FutureT_co], Generic[FutureT_co]):
         return len(self._receipt)
 
     @overload
-    def __getitem__(self, index: int) -> FutureT_co: ...
+    def __getitem__(self, index: int) -> DeliveryFuture: ...
     @overload
-    def __getitem__(self, index: slice) -> list[FutureT_co]: ...
-    def __getitem__(self, index: int | slice) -> FutureT_co | list[FutureT_co]:
+    def __getitem__(self, index: slice) -> list[DeliveryFuture]: ...
+    def __getitem__(self, index: int | slice) -> DeliveryFuture | list[DeliveryFuture]:
         if isinstance(index, slice):
-            return [self._make_future(self._receipt[i]) for i in range(*index.indices(len(self)))]
-        return self._make_future(self._receipt[index])
+            return [self._receipt[i] for i in range(*index.indices(len(self)))]
+        return self._receipt[index]
 
-    def __iter__(self) -> Iterator[FutureT_co]:
-        return (self._make_future(self._receipt[i]) for i in range(len(self)))
+    def __iter__(self) -> Iterator[DeliveryFuture]:
+        return iter(self._receipt)
 
     @property
     def rows(self) -> Sequence[int]:
         """Which of the records given these are: all of them, unless the call failed.
 
-        A call that fails takes its records in order, but for the last 64 it began with, of which those of one partition
-        may be there and those of another not.
+        Of the last few hundred that a failed call began with, those of one partition may be there and those of another
+        not; before them, all are.
         """
         count = len(self)
         if count == 0 or self._receipt.row(count - 1) == count - 1:
@@ -131,8 +101,8 @@ class Deliveries(Sequence[FutureT_co], Generic[FutureT_co]):
         Args:
             timeout: seconds; None waits as long as it takes.
         """
-        native = self._arena.native
-        deadline = None if timeout is None else time.monotonic_ns() + int(timeout * 1e9)
+        native = self._tracker.arena.native
+        deadline = None if timeout is None else time.monotonic_ns() + int(timeout * 10**9)
         while True:
             tail = native.completion_tail
             if self._receipt.resolve():
@@ -151,12 +121,12 @@ class Deliveries(Sequence[FutureT_co], Generic[FutureT_co]):
         Raises:
             DeliveryError: one of its subclasses, for the first record that was not delivered; the attribute
                 `record_index` is its place among those that were given.
-            TimeoutError: some have no result yet.
+            ResultPendingError: a TimeoutError; some have no result yet, and may be asked for again.
         """
         if not self.wait(timeout):
-            raise TimeoutError(
-                f"{self.counts.pending} of {len(self)} records have no result after {timeout} s: wait again, they are "
-                "not lost"
+            raise ResultPendingError(
+                f"{self.counts.pending} of {len(self)} records have no result after {timeout} s: they are in the arena "
+                "and will be sent; ask again"
             )
         if (error := self.exception) is not None:
             raise error
@@ -187,9 +157,8 @@ class Deliveries(Sequence[FutureT_co], Generic[FutureT_co]):
     @property
     def offsets(self) -> dict[TopicPartition, OffsetRange]:
         """Of the records delivered so far: how many per topic-partition, and the offsets they were given."""
-        names = self._arena.native.partitions()
         return {
-            TopicPartition(*names[partition_index]): OffsetRange(count, first, last)
+            self._tracker.topic_partition(partition_index): OffsetRange(count, first, last)
             for partition_index, result, _, count, first, last in self._receipt.totals()
             if result == BatchResult.SUCCEEDED
         }
@@ -201,18 +170,16 @@ class Deliveries(Sequence[FutureT_co], Generic[FutureT_co]):
         Its attribute `record_index` is the record's place among those that were given.
         """
         self._receipt.totals()  # looks at every run
-        failed = self._receipt.first_failed()
-        if failed is None:
+        index = self._receipt.first_failed()
+        if index is None:
             return None
-        row, partition_index, result, error_code = failed
-        kind, sentence = _ERRORS[result]
-        topic, partition = self._arena.native.partitions()[partition_index]
-        error = kind(f"record {row}, for {topic}-{partition}: {sentence.format(error_code=error_code)}")
-        error.record_index = row  # type: ignore[attr-defined]
+        error = self._tracker.exception_of(self._receipt[index])
+        assert error is not None
+        error.record_index = self._receipt.row(index)  # type: ignore[attr-defined]
         return error
 
     def __repr__(self) -> str:
-        if self._arena.closed:
+        if self._tracker.arena.closed:
             return f"<Deliveries of {len(self)} records, arena closed>"
         counts = ", ".join(f"{count} {name}" for name, count in self.counts._asdict().items() if count)
         return f"<Deliveries of {len(self)} records: {counts or 'none'}>"

@@ -14,19 +14,26 @@ import logging
 import os
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, final
 
 from shmaccum import _native
-from shmaccum._native import DeliveryFuture
+from shmaccum._native import DeliveryFuture, Receipt
 from shmaccum.accumulator import Accumulator
 from shmaccum.arena import Arena
 from shmaccum.config import ProducerOptions
+from shmaccum.deliveries import Deliveries
 from shmaccum.delivery import DeliveryTracker
 from shmaccum.doorbell import DoorbellButton
-from shmaccum.exceptions import FlushTimeoutError, PartitionCountUnknownError, ProducerClosedError
-from shmaccum.producer_pipeline import Pipeline
+from shmaccum.exceptions import (
+    FlushTimeoutError,
+    InvalidArgumentError,
+    PartitionCountUnknownError,
+    ProducerClosedError,
+)
+from shmaccum.producer_pipeline import Pipeline, RecordColumns
+from shmaccum.serializers import Headers
 
 logger = logging.getLogger(__name__)
 
@@ -108,6 +115,96 @@ class Producer(_native.Producer):
             raise ProducerClosedError("the producer is closed: nothing was sent; make another one")
         assert self._pipeline is not None
         return self._pipeline.send(self, (topic, value, key, headers, partition, timestamp_ms))
+
+    # --- send many
+
+    def send_many(
+        self,
+        topic: str,
+        values: Iterable[Any],
+        *,
+        keys: Iterable[Any] | None = None,
+        headers: Iterable[Headers | None] | None = None,
+        timestamps_ms: Iterable[int | None] | None = None,
+        partition: int | Iterable[int | None] | None = None,
+    ) -> Deliveries:
+        """Sends many records to one topic in one call, some ten times as fast as a call for each.
+
+        Each record goes where `send` would put it, those of a partition in the order given. Without a timestamp of its
+        own a record has the time of the call.
+
+        Args:
+            values: each as for `send`, and so are the items of the other columns, which are as long as this one.
+            partition: one for all, or one (or None) for each.
+
+        Returns:
+            Where they are, and what becomes of them: a sequence of futures, made when asked for.
+
+        Raises:
+            ValueError: the columns are not of equal length.
+            Exception: what `send` raises. One that is raised midway has the attribute `appended`, a Deliveries with the
+                records that were appended, nothing of which is lost; and, if a record was wrong, `record_index`: then
+                those before it were appended, and no others.
+        """
+        columns = RecordColumns(values, keys, headers, timestamps_ms, partition)
+        if self._pipeline is not None:
+            columns = self._pipeline.prepare_many(self, topic, columns)
+        return self._deliveries(lambda: self.append_columns(topic, *columns))
+
+    def append_arrow(self, batch: object, *, topic: str | None = None) -> Deliveries:
+        """Sends the rows of Arrow data, read where they lie: nothing is copied but into the arena.
+
+        The columns are those of Spark's Kafka connector, in any order: ``value`` (required; binary or string in any of
+        their forms, a null is a tombstone), and, if they are there, ``key`` (the same), ``topic`` (string),
+        ``partition`` (int32, int64), ``timestamp`` (of any unit, or int64 in milliseconds) and ``headers`` (a list of
+        structs of ``key`` and ``value``). A null is as good as no column.
+
+        Serializers are not applied: these are bytes already.
+
+        Args:
+            batch: a record batch, a table, a struct array, a reader: anything with the Arrow PyCapsule interface
+                (``__arrow_c_array__`` or ``__arrow_c_stream__``), of pyarrow or any other library.
+            topic: of all rows, whatever the column says.
+
+        Raises:
+            InvalidArgumentError: a column is missing, unknown or of a wrong type, a row contradicts itself or has no
+                topic; or the producer has interceptors or a partitioner of the user's, which cannot see rows.
+            TypeError: that is no Arrow data.
+            OSError: the stream failed.
+            Exception: as `send_many`, with `appended` and `record_index`.
+        """
+        if self._pipeline is not None and self._pipeline.sees_records:
+            raise InvalidArgumentError(
+                "append_arrow() reads rows in place, which interceptors and a partitioner of your own cannot see: use "
+                "send_many(), or another producer"
+            )
+        return self._deliveries(lambda: self.append_rows(batch, topic))
+
+    def _deliveries(self, append: Callable[[], Receipt]) -> Deliveries:
+        """What a native call of many appends becomes, also where it raises."""
+        try:
+            deliveries = Deliveries(append(), self.tracker)
+        except Exception as error:
+            self._observe(self._appended(error), error)
+            raise
+        except BaseException as error:
+            self._appended(error)
+            raise
+        self._observe(deliveries, None)
+        return deliveries
+
+    def _appended(self, error: BaseException) -> Sequence[DeliveryFuture]:
+        """The records that are there all the same; the error tells of them from now on."""
+        receipt = getattr(error, "appended", None)
+        if not isinstance(receipt, Receipt):
+            return ()
+        deliveries = Deliveries(receipt, self.tracker)
+        error.appended = deliveries  # type: ignore[attr-defined]
+        return deliveries
+
+    def _observe(self, futures: Iterable[DeliveryFuture], error: Exception | None) -> None:
+        if self._pipeline is not None:
+            self._pipeline.observe_many(futures, error)
 
     def _wait_for_partitions(self, topic: str, max_block_ms: int, deadline_ns: int) -> int:
         """The partition count of a topic, as soon as a sender tells it.

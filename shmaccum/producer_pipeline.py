@@ -13,14 +13,16 @@ untouched then.
 
 from __future__ import annotations
 
+import itertools
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shmaccum import partitioners, serializers
 from shmaccum._native import DeliveryFuture
 from shmaccum.config import ProducerOptions
 from shmaccum.delivery import RecordMetadata
+from shmaccum.exceptions import InvalidArgumentError
 
 if TYPE_CHECKING:
     from shmaccum.producer import Producer
@@ -37,6 +39,36 @@ class ProducerRecord(NamedTuple):
     headers: serializers.Headers | None = None
     partition: int | None = None
     timestamp_ms: int | None = None
+
+
+class RecordColumns(NamedTuple):
+    """Many records for one topic, part by part: sequences as long as `values`, or None; one partition, or many."""
+
+    values: Iterable[Any]
+    keys: Iterable[Any] | None = None
+    headers: Iterable[serializers.Headers | None] | None = None
+    timestamps_ms: Iterable[int | None] | None = None
+    partition: int | Iterable[int | None] | None = None
+
+    def records(self, topic: str) -> Iterator[ProducerRecord]:
+        """Record by record.
+
+        Raises:
+            ValueError: a column is not as long as the values.
+        """
+        values = list(self.values)
+        partitions = [self.partition] * len(values) if isinstance(self.partition, int) else self.partition
+        columns = {"keys": self.keys, "headers": self.headers, "partition": partitions}
+        parts = [_column(name, column, len(values)) for name, column in columns.items()]
+        timestamps_ms = _column("timestamps_ms", self.timestamps_ms, len(values))
+        return map(ProducerRecord, itertools.repeat(topic), values, *parts, timestamps_ms)
+
+
+def _column(name: str, column: Iterable[Any] | None, count: int) -> list[Any]:
+    cells = [None] * count if column is None else list(column)
+    if len(cells) != count:
+        raise ValueError(f"{name} has {len(cells)} items for {count} values")
+    return cells
 
 
 class Pipeline:
@@ -75,9 +107,46 @@ class Pipeline:
             self._acknowledge(None, error)
             raise
         if self._on_acknowledgement:
-            future.add_callback(lambda metadata: self._acknowledge(metadata, None))
-            future.add_errback(lambda error: self._acknowledge(None, error))
+            self._observe(future)
         return future
+
+    @property
+    def sees_records(self) -> bool:
+        """True when somebody of the user's wants to see each record: an interceptor, a partitioner."""
+        return bool(self._interceptors) or self._choose is not None
+
+    def prepare_many(self, producer: Producer, topic: str, columns: RecordColumns) -> RecordColumns:
+        """What becomes of these records before any of them is appended.
+
+        Raises:
+            InvalidArgumentError: an interceptor gave a record another topic.
+            ValueError: a column is not as long as the values.
+        """
+        try:
+            return self._prepared(producer, topic, columns.records(topic))
+        except Exception as error:  # whatever it is, interceptors are told of it
+            self._acknowledge(None, error)
+            raise
+
+    def _prepared(self, producer: Producer, topic: str, records: Iterator[ProducerRecord]) -> RecordColumns:
+        prepared = [self._serialized(producer, self._intercepted(record)) for record in records]
+        topics, values, keys, headers, partitions, timestamps_ms = zip(*prepared, strict=True) if prepared else [()] * 6
+        if any(one != topic for one in topics):
+            raise InvalidArgumentError(
+                f"an interceptor gave a record of {topic!r} another topic: only send() does that"
+            )
+        return RecordColumns(values, keys, headers, timestamps_ms, partitions)
+
+    def observe_many(self, futures: Iterable[DeliveryFuture], error: Exception | None) -> None:
+        """Has interceptors told what becomes of records that were appended, and of the error that ended their call."""
+        if error is not None:
+            self._acknowledge(None, error)
+        for future in futures if self._on_acknowledgement else ():
+            self._observe(future)
+
+    def _observe(self, future: DeliveryFuture) -> None:
+        future.add_callback(lambda metadata: self._acknowledge(metadata, None))
+        future.add_errback(lambda error: self._acknowledge(None, error))
 
     def _intercepted(self, record: ProducerRecord) -> ProducerRecord:
         for on_send in self._on_send:

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Producer.append_arrow: rows from Arrow data, read in place. Whatever gives a struct array or a stream of them through
+ * Producer.append_rows: rows from Arrow data, read in place. Whatever gives a struct array or a stream of them through
  * the Arrow PyCapsule interface will do (__arrow_c_array__, __arrow_c_stream__): no Arrow library is linked or
  * imported.
  *
@@ -338,10 +338,10 @@ static bool source_append(struct arrow_call *call, PyObject *source)
     return false;
 }
 
-PyObject *producer_append_arrow(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)
+PyObject *producer_append_rows(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
     enum { BATCH, TOPIC };
-    static const struct signature signature = {.function = "append_arrow",
+    static const struct signature signature = {.function = "append_rows",
                                                .names = {"batch", "topic"},
                                                .required_count = 1,
                                                .count = 2};

@@ -441,11 +441,11 @@ static PyObject *producer_send(PyObject *object, PyObject *const *args, Py_ssize
 #define FAST(function) ((PyCFunction)(void (*)(void))(function))
 
 static PyMethodDef producer_methods[] = {
-    {"append_arrow", FAST(producer_append_arrow), METH_FASTCALL | METH_KEYWORDS,
-     "append_arrow(batch, topic=None): appends the rows of an Arrow batch, table or stream, answers a Receipt."},
     {"append_columns", FAST(producer_append_columns), METH_FASTCALL | METH_KEYWORDS,
      "append_columns(topic, values, keys=None, headers=None, timestamps_ms=None, partition=None): appends records "
      "given as sequences of their parts, answers a Receipt."},
+    {"append_rows", FAST(producer_append_rows), METH_FASTCALL | METH_KEYWORDS,
+     "append_rows(batch, topic=None): appends the rows of an Arrow batch, table or stream, answers a Receipt."},
     {"refuse_sends", producer_refuse_sends, METH_NOARGS, "From now on send() raises ProducerClosedError."},
     {"send", FAST(producer_send), METH_FASTCALL | METH_KEYWORDS,
      "send(topic, value=None, key=None, headers=None, partition=None, timestamp_ms=None): appends a record, "

@@ -316,7 +316,7 @@ bool producer_topic(struct producer_object *self, PyObject *topic, struct append
                     uint32_t *partition_count);
 
 /* Many records in one call; producer_columns.c, producer_arrow.c. */
-PyObject *producer_append_arrow(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
+PyObject *producer_append_rows(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *producer_append_columns(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 
 /* ---- view_type.c ---- */

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import itertools
-import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -13,10 +12,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shmaccum._native import Receipt, Spreader
 from shmaccum.accumulator import Accumulator
 from shmaccum.arena import Arena
-from shmaccum.exceptions import BufferExhaustedError, InvalidArgumentError, RecordTooLargeError
+from shmaccum.deliveries import Deliveries
+from shmaccum.exceptions import (
+    BufferExhaustedError,
+    InvalidArgumentError,
+    RecordTooLargeError,
+    UnknownPartitionError,
+)
+from shmaccum.producer import Producer
+from tests.support import Drainer
 from tests.unit.many import PARTITION_COUNTS, Sent, check_places, deliver
 
 NOW_MS = 1_600_000_000_000
@@ -39,16 +45,14 @@ TYPES: dict[str, list[pa.DataType]] = {
 UNITS = {"ms": 1, "us": 1000, "ns": 10**6}
 
 
-def nobody_tells(topic: str, max_block_ms: int) -> None:
-    pytest.fail(f"the partition count of {topic} is known")
-
-
 @pytest.fixture
-def spreader(arena: Arena, sender: Accumulator) -> Iterator[Spreader]:
+def producer(arena: Arena, sender: Accumulator) -> Iterator[Producer]:
     for topic, count in PARTITION_COUNTS.items():
         arena.native.set_topic_partition_count(topic, count)
-    yield Spreader(sender.native, nobody_tells)
+    producer = Producer(arena, max_block_ms=0)
+    yield producer
     sender.abort()
+    producer.close(0)
 
 
 def column(name: str, cells: Sequence[Any], kind: pa.DataType) -> pa.Array:
@@ -96,39 +100,39 @@ def batches(draw: st.DrawFn) -> tuple[list[dict[str, Any]], pa.RecordBatch]:
     return kept, batch.slice(start, count)
 
 
-def now_of(receipt: Receipt, rows: Sequence[dict[str, Any]]) -> int:
-    return next((receipt[i].timestamp_ms for i, row in enumerate(rows) if row.get("timestamp") is None), 0)
+def now_of(sent: Deliveries, rows: Sequence[dict[str, Any]]) -> int:
+    return next((sent[i].timestamp_ms for i, row in enumerate(rows) if row.get("timestamp") is None), 0)
 
 
 @given(example=batches())
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=150)
 def test_any_batch_arrives_where_it_belongs(
-    sender: Accumulator, spreader: Spreader, example: tuple[list[dict[str, Any]], pa.RecordBatch]
+    sender: Accumulator, producer: Producer, example: tuple[list[dict[str, Any]], pa.RecordBatch]
 ) -> None:
     rows, batch = example
-    receipt = spreader.append_arrow(batch)
-    assert len(receipt) == len(rows)
-    check_places(deliver(sender), rows, now_of(receipt, rows))
+    sent = producer.append_arrow(batch)
+    assert len(sent) == len(rows)
+    check_places(deliver(sender), rows, now_of(sent, rows))
 
 
 @given(rows=st.lists(ROW, min_size=1, max_size=150), cuts=st.lists(st.integers(0, 150), max_size=5))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=40)
 def test_a_table_of_several_batches_is_one_call(
-    sender: Accumulator, spreader: Spreader, rows: list[dict[str, Any]], cuts: list[int]
+    sender: Accumulator, producer: Producer, rows: list[dict[str, Any]], cuts: list[int]
 ) -> None:
     kinds = {name: kinds[0] for name, kinds in TYPES.items()}
     edges = sorted({0, len(rows), *(min(cut, len(rows)) for cut in cuts)})
     pieces = [batch_of(rows[start:end], kinds) for start, end in itertools.pairwise(edges)]
-    receipt = spreader.append_arrow(pa.Table.from_batches(pieces))
-    assert len(receipt) == len(rows)
-    check_places(deliver(sender), rows, now_of(receipt, rows))
+    sent = producer.append_arrow(pa.Table.from_batches(pieces))
+    assert len(sent) == len(rows)
+    check_places(deliver(sender), rows, now_of(sent, rows))
 
 
-def test_the_order_of_each_key_is_kept(sender: Accumulator, spreader: Spreader) -> None:
+def test_the_order_of_each_key_is_kept(sender: Accumulator, producer: Producer) -> None:
     rows = [{"topic": "flights", "key": f"key-{n % 13}", "value": b"%d" % n, "timestamp": n} for n in range(900)]
     batch = batch_of(rows, {name: TYPES[name][0] for name in ("topic", "key", "value", "timestamp")})
     for start in range(0, 900, 150):
-        spreader.append_arrow(batch.slice(start, 150))
+        producer.append_arrow(batch.slice(start, 150))
     check_places(deliver(sender), rows, 0)
 
 
@@ -147,45 +151,45 @@ def test_the_order_of_each_key_is_kept(sender: Accumulator, spreader: Spreader) 
     ],
     ids=["batch", "struct array", "table", "reader", "reader of a generator", "chunked array"],
 )
-def test_whatever_speaks_arrow_will_do(sender: Accumulator, spreader: Spreader, wrap: Any) -> None:
+def test_whatever_speaks_arrow_will_do(sender: Accumulator, producer: Producer, wrap: Any) -> None:
     source = wrap(pa.record_batch({"value": [b"a", b"b"]}))
-    assert len(spreader.append_arrow(source, "planes")) == 2
+    assert len(producer.append_arrow(source, topic="planes")) == 2
     assert [record.value for record in deliver(sender)["planes", 0]] == [b"a", b"b"]
 
 
-def test_the_argument_topic_overrides_the_column(sender: Accumulator, spreader: Spreader) -> None:
+def test_the_argument_topic_overrides_the_column(sender: Accumulator, producer: Producer) -> None:
     batch = pa.record_batch({"value": [b"a", b"b"], "topic": ["flights", None]})
-    spreader.append_arrow(batch, topic="planes")
+    producer.append_arrow(batch, topic="planes")
     assert set(deliver(sender)) == {("planes", 0)}
 
 
-def test_empty_batches_and_tables(spreader: Spreader) -> None:
+def test_empty_batches_and_tables(producer: Producer) -> None:
     schema = pa.schema([(name, kinds[0]) for name, kinds in TYPES.items()])
-    assert len(spreader.append_arrow(schema.empty_table())) == 0
-    assert len(spreader.append_arrow(pa.RecordBatch.from_pylist([], schema))) == 0
-    assert len(spreader.append_arrow(pa.record_batch({"value": pa.array([], pa.binary())}))) == 0
-    assert len(spreader.append_arrow(pa.table({"value": pa.chunked_array([], pa.binary())}))) == 0
+    assert len(producer.append_arrow(schema.empty_table())) == 0
+    assert len(producer.append_arrow(pa.RecordBatch.from_pylist([], schema))) == 0
+    assert len(producer.append_arrow(pa.record_batch({"value": pa.array([], pa.binary())}))) == 0
+    assert len(producer.append_arrow(pa.table({"value": pa.chunked_array([], pa.binary())}))) == 0
 
 
-def test_strings_are_values_too(sender: Accumulator, spreader: Spreader) -> None:
+def test_strings_are_values_too(sender: Accumulator, producer: Producer) -> None:
     for kind in [*TEXT_TYPES, pa.dictionary(pa.int16(), pa.string())]:
-        spreader.append_arrow(pa.record_batch({"value": column("value", ["ü", None, "x" * 20], kind)}), "planes")
+        producer.append_arrow(pa.record_batch({"value": column("value", ["ü", None, "x" * 20], kind)}), topic="planes")
         assert [record.value for record in deliver(sender)["planes", 0]] == ["ü".encode(), None, b"x" * 20]
 
 
-def test_a_column_of_nulls_is_no_column(sender: Accumulator, spreader: Spreader) -> None:
+def test_a_column_of_nulls_is_no_column(sender: Accumulator, producer: Producer) -> None:
     nulls = pa.nulls(2)
     names = ["key", "partition", "timestamp", "headers", "topic"]
-    receipt = spreader.append_arrow(pa.record_batch({"value": nulls} | dict.fromkeys(names, nulls)), "planes")
-    now_ms = receipt[0].timestamp_ms
+    sent = producer.append_arrow(pa.record_batch({"value": nulls} | dict.fromkeys(names, nulls)), topic="planes")
+    now_ms = sent[0].timestamp_ms
     assert deliver(sender)["planes", 0] == [Sent(now_ms, None, None, ())] * 2
 
 
-def test_seconds(sender: Accumulator, spreader: Spreader) -> None:
+def test_seconds(sender: Accumulator, producer: Producer) -> None:
     stamps = pa.array([1_500_000_000, None], pa.timestamp("s"))
-    receipt = spreader.append_arrow(pa.record_batch({"value": [b"a", b"b"], "timestamp": stamps}), "planes")
-    assert receipt[0].timestamp_ms == 1_500_000_000_000
-    assert receipt[1].timestamp_ms > 1_600_000_000_000
+    sent = producer.append_arrow(pa.record_batch({"value": [b"a", b"b"], "timestamp": stamps}), topic="planes")
+    assert sent[0].timestamp_ms == 1_500_000_000_000
+    assert sent[1].timestamp_ms > 1_600_000_000_000
     deliver(sender)
 
 
@@ -210,7 +214,7 @@ def test_seconds(sender: Accumulator, spreader: Spreader) -> None:
         ({"value": [b"v"], "headers": [{"h": b"x"}]}, "column 'headers' has the Arrow type struct"),
         ({"value": [b"v"], "partition": [-1]}, "column 'partition' is -1 in row 0: it must lie between 0 and"),
         ({"value": [b"v"], "partition": [2**31]}, "column 'partition' is 2147483648 in row 0"),
-        ({"value": [b"v"], "partition": [7]}, "partition is 7, topic 'flights' has 7 of them"),
+        ({"value": [b"v"], "partition": [7]}, "topic 'flights' has 7 partitions, numbered from 0: there is no 7"),
         ({"value": [b"v"], "timestamp": [-1]}, "column 'timestamp' is -1 in row 0"),
         ({"value": [b"v"], "timestamp": [2**62]}, "column 'timestamp' is 4611686018427387904 in row 0"),
         (
@@ -221,50 +225,50 @@ def test_seconds(sender: Accumulator, spreader: Spreader) -> None:
     ],
 )
 @pytest.mark.parametrize("wrap", [pa.record_batch, pa.table], ids=["batch", "table"])
-def test_a_wrong_column(spreader: Spreader, columns: dict[str, Any], sentence: str, wrap: Any) -> None:
+def test_a_wrong_column(producer: Producer, columns: dict[str, Any], sentence: str, wrap: Any) -> None:
     arrays = {
         name: cells if isinstance(cells, pa.Array) else pa.array([["h"]]) if name == "headers" else pa.array(cells)
         for name, cells in columns.items()
     }
     if columns.get("headers") == [{"h": b"x"}]:
         arrays["headers"] = pa.array([{"h": b"x"}])
-    with pytest.raises(InvalidArgumentError, match=sentence) as caught:
-        spreader.append_arrow(wrap(arrays), "flights")
+    with pytest.raises((InvalidArgumentError, UnknownPartitionError), match=sentence) as caught:
+        producer.append_arrow(wrap(arrays), topic="flights")
     assert len(caught.value.appended) == 0  # type: ignore[attr-defined]
 
 
-def test_two_columns_of_one_name(spreader: Spreader) -> None:
+def test_two_columns_of_one_name(producer: Producer) -> None:
     batch = pa.record_batch([pa.array([b"v"]), pa.array([b"w"])], names=["value", "value"])
     with pytest.raises(InvalidArgumentError, match="two columns 'value'"):
-        spreader.append_arrow(batch, "flights")
+        producer.append_arrow(batch, topic="flights")
 
 
 @pytest.mark.parametrize("columns", [{"value": [b"v"]}, {"value": [b"v"], "topic": pa.array([None], pa.string())}])
-def test_a_row_without_a_topic(spreader: Spreader, columns: dict[str, Any]) -> None:
+def test_a_row_without_a_topic(producer: Producer, columns: dict[str, Any]) -> None:
     with pytest.raises(InvalidArgumentError, match="row 0 has no topic: fill the column 'topic'"):
-        spreader.append_arrow(pa.record_batch(columns))
+        producer.append_arrow(pa.record_batch(columns))
 
 
-def test_a_topic_that_is_none(spreader: Spreader) -> None:
+def test_a_topic_that_is_none(producer: Producer) -> None:
     with pytest.raises(InvalidArgumentError, match="'a b' is not a topic name"):
-        spreader.append_arrow(pa.record_batch({"value": [b"v"], "topic": ["a b"]}))
+        producer.append_arrow(pa.record_batch({"value": [b"v"], "topic": ["a b"]}))
 
 
-def test_a_struct_array_with_a_null_row(spreader: Spreader) -> None:
+def test_a_struct_array_with_a_null_row(producer: Producer) -> None:
     rows = pa.array([{"value": b"v"}, None], pa.struct([("value", pa.binary())]))
     with pytest.raises(InvalidArgumentError, match="row 1 of the batch is null as a whole"):
-        spreader.append_arrow(rows, "flights")
+        producer.append_arrow(rows, topic="flights")
 
 
 @pytest.mark.parametrize("source", [5, [b"v"], {"value": [b"v"]}, None])
-def test_what_is_no_arrow_data(spreader: Spreader, source: Any) -> None:
+def test_what_is_no_arrow_data(producer: Producer, source: Any) -> None:
     with pytest.raises(TypeError, match=r"append_arrow\(\) takes a record batch, a table or anything else"):
-        spreader.append_arrow(source, "flights")
+        producer.append_arrow(source, topic="flights")
 
 
-def test_an_array_that_is_no_batch(spreader: Spreader) -> None:
+def test_an_array_that_is_no_batch(producer: Producer) -> None:
     with pytest.raises(InvalidArgumentError, match="the Arrow data is of type int64: it must be a record batch"):
-        spreader.append_arrow(pa.array([1]), "flights")
+        producer.append_arrow(pa.array([1]), topic="flights")
 
 
 class Pretender:
@@ -277,14 +281,14 @@ class Pretender:
         return self.answer
 
 
-def test_capsules_of_something_else(spreader: Spreader) -> None:
+def test_capsules_of_something_else(producer: Producer) -> None:
     schema, array = pa.record_batch({"value": [b"v"]}).__arrow_c_array__()
     for answer, kind in [(5, TypeError), ((schema,), TypeError), ((array, schema), ValueError), ((1, 2), ValueError)]:
         with pytest.raises(kind):
-            spreader.append_arrow(Pretender(answer), "flights")
+            producer.append_arrow(Pretender(answer), topic="flights")
 
 
-def test_a_stream_that_fails_midway(sender: Accumulator, spreader: Spreader) -> None:
+def test_a_stream_that_fails_midway(sender: Accumulator, producer: Producer) -> None:
     batch = pa.record_batch({"value": [b"v"] * 5})
 
     def generate() -> Iterator[pa.RecordBatch]:
@@ -293,23 +297,23 @@ def test_a_stream_that_fails_midway(sender: Accumulator, spreader: Spreader) -> 
 
     reader = pa.RecordBatchReader.from_batches(batch.schema, generate())
     with pytest.raises(OSError, match="the source is gone") as caught:
-        spreader.append_arrow(reader, "planes")
+        producer.append_arrow(reader, topic="planes")
     assert len(caught.value.appended) == 5  # type: ignore[attr-defined]
     assert len(deliver(sender)["planes", 0]) == 5
 
 
-def test_a_record_too_large_in_the_middle(sender: Accumulator, spreader: Spreader) -> None:
+def test_a_record_too_large_in_the_middle(sender: Accumulator, producer: Producer) -> None:
     values = [b"%d" % number for number in range(150)]
     values[100] = b"x" * 40_000
     with pytest.raises(RecordTooLargeError, match="oversized_max_bytes") as caught:
-        spreader.append_arrow(pa.record_batch({"value": values}), "planes")
+        producer.append_arrow(pa.record_batch({"value": values}), topic="planes")
     assert caught.value.record_index == len(caught.value.appended) == 100  # type: ignore[attr-defined]
     assert [record.value for record in deliver(sender)["planes", 0]] == values[:100]
 
 
 BAD_ROWS: list[tuple[dict[str, Any], str]] = [
     ({"partition": -5}, "column 'partition' is -5 in row 400"),
-    ({"partition": 7}, "partition is 7, topic 'flights' has 7 of them"),
+    ({"partition": 7}, "topic 'flights' has 7 partitions, numbered from 0: there is no 7"),
     ({"timestamp": -1}, "column 'timestamp' is -1 in row 400"),
     ({"topic": None}, "row 400 has no topic"),
     ({"topic": "a b"}, "'a b' is not a topic name"),
@@ -321,7 +325,7 @@ BAD_ROWS: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("bad", "sentence"), BAD_ROWS)
 def test_a_bad_row_leaves_those_before_it(
-    sender: Accumulator, spreader: Spreader, bad: dict[str, Any], sentence: str
+    sender: Accumulator, producer: Producer, bad: dict[str, Any], sentence: str
 ) -> None:
     good = {"topic": "flights", "value": b"v", "key": None, "partition": None, "timestamp": NOW_MS, "headers": None}
     rows = [good | {"value": b"%d" % n, "key": f"key-{n % 20}"} for n in range(500)]
@@ -329,39 +333,37 @@ def test_a_bad_row_leaves_those_before_it(
     for later, (other, _) in enumerate(BAD_ROWS, start=401):
         rows[later] |= other
     batch = batch_of(rows, {name: kinds[0] for name, kinds in TYPES.items()} | {"timestamp": pa.int64()})
-    with pytest.raises((InvalidArgumentError, RecordTooLargeError), match=sentence) as caught:
-        spreader.append_arrow(batch)
-    assert caught.value.record_index == len(caught.value.appended) == 400  # type: ignore[union-attr]
+    with pytest.raises((InvalidArgumentError, RecordTooLargeError, UnknownPartitionError), match=sentence) as caught:
+        producer.append_arrow(batch)
+    assert caught.value.record_index == len(caught.value.appended) == 400  # type: ignore[attr-defined]
     check_places(deliver(sender), rows[:400], 0)
 
 
-def test_exhaustion_in_the_middle_tells_what_was_appended(sender: Accumulator, spreader: Spreader) -> None:
+def test_exhaustion_in_the_middle_tells_what_was_appended(sender: Accumulator, producer: Producer) -> None:
     rows = [{"topic": "flights", "key": str(n % 11), "value": b"%5d" % n + b"x" * 400} for n in range(1000)]
     batch = batch_of(rows, {name: TYPES[name][0] for name in ("topic", "key", "value")})
     with pytest.raises(BufferExhaustedError) as caught:
-        spreader.append_arrow(batch, None, 0)
-    receipt: Receipt = caught.value.appended  # type: ignore[attr-defined]
-    present = [receipt.row(i) for i in range(len(receipt))]
-    assert 50 < len(present) < 200
-    check_places(deliver(sender), [rows[row] for row in present], receipt[0].timestamp_ms)
+        producer.append_arrow(batch)
+    sent: Deliveries = caught.value.appended  # type: ignore[attr-defined]
+    assert 50 < len(sent) < 200
+    check_places(deliver(sender), [rows[row] for row in sent.rows], sent[0].timestamp_ms)
 
 
-def test_other_threads_run_during_a_long_call(arena: Arena, sender: Accumulator, spreader: Spreader) -> None:
-    """The draining thread gets its turns only because the call lets go of the GIL."""
+def test_other_threads_run_during_a_long_call(arena: Arena) -> None:
+    """The drainer's thread gets its turns only because the call lets go of the GIL."""
+    arena.native.set_topic_partition_count("flights", 7)
     batch = pa.record_batch({"value": [b"x" * 100] * 20_000})
-    is_over = threading.Event()
-    count = 0
+    with Drainer(arena) as drainer, Producer(arena) as producer:
+        assert len(producer.append_arrow(batch, topic="flights")) == 20_000
+    assert len(drainer.values()) == 20_000
 
-    def deliver_until_over() -> None:
-        nonlocal count
-        while not is_over.is_set():
-            count += sum(map(len, deliver(sender).values()))
 
-    thread = threading.Thread(target=deliver_until_over)
-    thread.start()
-    with Accumulator(arena) as accumulator:
-        receipt = Spreader(accumulator.native, nobody_tells).append_arrow(batch, "flights")
-        is_over.set()
-        thread.join()
-    assert len(receipt) == 20_000
-    assert count + sum(map(len, deliver(sender).values())) == 20_000
+def test_serializers_do_not_apply_and_who_wants_to_see_records_is_refused(arena: Arena, sender: Accumulator) -> None:
+    arena.native.set_topic_partition_count("planes", 1)
+    batch = pa.record_batch({"value": [b"v"]})
+    with Producer(arena, value_serializer="json") as producer:
+        producer.append_arrow(batch, topic="planes")
+        assert [record.value for record in deliver(sender)["planes", 0]] == [b"v"]
+    cannot = "which interceptors and a partitioner of your own cannot see"
+    with Producer(arena, partitioner="round_robin") as producer, pytest.raises(InvalidArgumentError, match=cannot):
+        producer.append_arrow(batch, topic="planes")
