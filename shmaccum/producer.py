@@ -183,7 +183,7 @@ class Producer(_native.Producer):
     def _deliveries(self, append: Callable[[], Receipt]) -> Deliveries:
         """What a native call of many appends becomes, also where it raises."""
         try:
-            deliveries = Deliveries(append(), self.tracker)
+            deliveries = Deliveries(append(), self._tracker)
         except Exception as error:
             self._observe(self._appended(error), error)
             raise
@@ -198,7 +198,7 @@ class Producer(_native.Producer):
         receipt = getattr(error, "appended", None)
         if not isinstance(receipt, Receipt):
             return ()
-        deliveries = Deliveries(receipt, self.tracker)
+        deliveries = Deliveries(receipt, self._tracker)
         error.appended = deliveries  # type: ignore[attr-defined]
         return deliveries
 

@@ -28,8 +28,8 @@ static bool arrow_raise(const struct arrow_call *call, const struct error *error
 
 /* ---- a chunk of rows ---- */
 
-/* Where a chunk begins in its batch. Its columns are filled one after another; a row that is wrong sets an exception and
- * ends the chunk before it, so that the next columns are read only so far, and an earlier one takes its place. */
+/* Where a chunk begins in its batch. Its columns are filled one after another; a row that is wrong sets an exception
+ * and ends the chunk before it, so that the next columns are read only so far, and an earlier one takes its place. */
 struct rows {
     const struct arrow_batch *batch;
     int64_t start;
