@@ -5,7 +5,7 @@
 
 import sys
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from typing import Any, TypeAlias, final
+from typing import Any, TypeAlias, TypeVar, final
 
 from typing_extensions import Self
 
@@ -30,12 +30,21 @@ RESULT_ABORTED: int
 RESULT_CORRUPT: int
 
 _Headers: TypeAlias = Sequence[tuple[str, Buffer | None]]
+_Tuple = TypeVar("_Tuple", bound=tuple[Any, ...])
 _Record: TypeAlias = tuple[int, int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]
 
 def arena_create(map_descriptor: int, lock_descriptor: int, geometry: Mapping[str, int], options: Buffer) -> Arena: ...
 def arena_attach(map_descriptor: int, lock_descriptor: int) -> Arena: ...
 def arena_open_read_only(map_descriptor: int, lock_descriptor: int) -> Arena: ...
 def decode_batch(buffer: Buffer, /) -> list[_Record]: ...
+def decode_records(
+    records: Buffer,
+    record_type: type[_Tuple],
+    base_offset: int,
+    base_timestamp_ms: int,
+    record_count: int,
+    log_append_time_ms: int | None = None,
+) -> list[_Tuple]: ...
 def murmur2(key: Buffer, /) -> int: ...
 
 # Names one appended record for ever.

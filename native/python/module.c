@@ -318,6 +318,8 @@ static PyMethodDef module_methods[] = {
      "Maps an arena without write permission; takes over both descriptors, also when it fails."},
     {"decode_batch", record_decode_buffer, METH_O,
      "List of (offset delta, timestamp_ms, key, value, headers) of an uncompressed record batch."},
+    {"decode_records", FAST(log_decode), METH_FASTCALL | METH_KEYWORDS,
+     "List of record_type(offset, timestamp_ms, key, value, headers) from the records of a batch of a log."},
     {"murmur2", module_murmur2, METH_O, "Kafka's hash of a key, unsigned 32 bits."},
     {NULL, NULL, 0, NULL},
 };

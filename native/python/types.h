@@ -372,4 +372,9 @@ PyObject *flush_ticket_begin(PyObject *accumulator, PyObject *unused);
 PyObject *record_decode_buffer(PyObject *module, PyObject *buffer);
 PyObject *record_decode_bytes(struct module_state *state, const uint8_t *bytes, size_t size);
 
+/* ---- log_decode.c ---- */
+
+/* decode_records(records, record_type, base_offset, ...): the records of a batch of a segment log. */
+PyObject *log_decode(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names);
+
 #endif

@@ -30,6 +30,7 @@ from shmaccum.exceptions import (
 from shmaccum.segment_log.file_names import (
     LOCK_FILE,
     META_FILE,
+    META_VERSION_KEY,
     PRODUCER_IDS_FILE,
     RECOVERY_POINTS_FILE,
     TEMPORARY,
@@ -50,7 +51,6 @@ from shmaccum.segment_log.small_files import (
 )
 
 META_VERSION = "1"
-META_VERSION_KEY = "shmaccum.version"
 META_UUID_KEY = "directory.id"
 OF_A_NEW_DIRECTORY = {LOCK_FILE, META_FILE + TEMPORARY}
 

@@ -39,6 +39,7 @@ OF_A_SEGMENT = (LOG, OFFSET_INDEX, TIME_INDEX)
 
 LOCK_FILE = ".lock"
 META_FILE = "meta.properties"
+META_VERSION_KEY = "shmaccum.version"
 PRODUCER_IDS_FILE = "producer-ids"
 RECOVERY_POINTS_FILE = "recovery-point-offset-checkpoint"
 LEADER_EPOCHS_FILE = "leader-epoch-checkpoint"
@@ -101,3 +102,12 @@ def partitions_of(directory: str) -> list[TopicPartition]:
     with os.scandir(directory) as entries:
         folders = [parse_folder(entry.name) for entry in entries if entry.is_dir()]
     return sorted(folder for folder in folders if folder is not None)
+
+
+def is_ours(directory: str) -> bool:
+    """True when the directory's ``meta.properties`` has the key that a broker's has not."""
+    try:
+        with open(os.path.join(directory, META_FILE), encoding="utf-8", errors="replace") as file:
+            return any(line.startswith(META_VERSION_KEY + "=") for line in file)
+    except FileNotFoundError:
+        return False

@@ -54,30 +54,35 @@ def load_entries(path: str, entry: np.dtype[Any]) -> Entries:
 
 
 def map_entries(path: str, entry: np.dtype[Any]) -> Entries:
-    """A read-only view of a finished segment's index; none when the file is missing or empty."""
+    """A read-only view of a finished segment's index, which is only ever replaced as a whole; none when it is empty."""
     try:
-        if os.path.getsize(path) < entry.itemsize:
-            return np.empty(0, entry)
-        count = os.path.getsize(path) // entry.itemsize
-        return np.memmap(path, dtype=entry, mode="r", shape=(count,))
+        with open(path, "rb") as file:
+            count = os.fstat(file.fileno()).st_size // entry.itemsize
+            return np.memmap(file, dtype=entry, mode="r", shape=(count,)) if count else np.empty(0, entry)
     except FileNotFoundError:
         return np.empty(0, entry)
 
 
+def last_position(index: Entries) -> int:
+    """Where the batch of the last entry begins; 0 without entries."""
+    return int(index["position"][-1]) if len(index) else 0
+
+
+def last_timestamp(index: Entries) -> int:
+    """That of the last entry; NO_TIMESTAMP without entries."""
+    return int(index["timestamp_ms"][-1]) if len(index) else NO_TIMESTAMP
+
+
 def last_position_for(entries: Entries, relative_offset: int) -> int:
     """Where to begin the walk to a relative offset: at the last batch indexed that does not end behind it."""
-    return _before(entries["relative_offset"], relative_offset, entries["position"])
+    slot = int(np.searchsorted(entries["relative_offset"], relative_offset, side="right")) - 1
+    return int(entries["position"][slot]) if slot >= 0 else 0
 
 
 def last_offset_for(entries: Entries, timestamp_ms: int) -> int:
     """The last relative offset up to which everything is older than the timestamp, -1 when none is."""
     slot = int(np.searchsorted(entries["timestamp_ms"], timestamp_ms, side="left")) - 1
     return int(entries["relative_offset"][slot]) if slot >= 0 else -1
-
-
-def _before(keys: Entries, key: int, values: Entries) -> int:
-    slot = int(np.searchsorted(keys, key, side="right")) - 1
-    return int(values[slot]) if slot >= 0 else 0
 
 
 def ascends(column: Entries) -> bool:
@@ -116,16 +121,6 @@ class IndexFile:
             os.ftruncate(self._descriptor, self.size)
             raise
         self.size += len(entries)
-
-    def replace(self, entries: bytes) -> None:
-        """Writes the whole index anew.
-
-        Raises:
-            OSError: the index is empty or has the first of the entries.
-        """
-        os.ftruncate(self._descriptor, 0)
-        self.size = 0
-        self.append(entries)
 
     def sync(self) -> None:
         """Forces the entries to disk."""

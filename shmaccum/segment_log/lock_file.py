@@ -28,6 +28,18 @@ def boot_id() -> str:
         return file.read().strip()
 
 
+def is_locked(path: str) -> bool:
+    """True while somebody holds the lock on this file."""
+    try:
+        with open(path, "rb", buffering=0) as file:
+            asked = FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+            answer = fcntl.fcntl(file.fileno(), fcntl.F_OFD_GETLK, asked)
+    except FileNotFoundError:
+        return False
+    found: int = FLOCK.unpack(answer)[0]
+    return found != fcntl.F_UNLCK
+
+
 class LockFile:
     """A lock that is held.
 

@@ -35,9 +35,9 @@ from shmaccum.segment_log.file_names import (
     offset_file,
     offsets_with,
 )
-from shmaccum.segment_log.index_file import TIME_ENTRY, load_entries
+from shmaccum.segment_log.index_file import TIME_ENTRY, last_timestamp, load_entries
 from shmaccum.segment_log.producer_state import Appendable, BrokerError, Refusal
-from shmaccum.segment_log.recovery import Recovery, last_timestamp
+from shmaccum.segment_log.recovery import Recovery
 from shmaccum.segment_log.segment import IOV_MAX, Segment, Written
 from shmaccum.segment_log.small_files import LEADER_EPOCH, make_partition_files, replace_file, sync_folder
 from shmaccum.segment_log.walk import RELATIVE_OFFSET_MAX

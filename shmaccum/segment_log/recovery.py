@@ -49,14 +49,16 @@ from shmaccum.segment_log.index_file import (
     OFFSET_ENTRY,
     TIME_ENTRY,
     Entries,
-    IndexFile,
     ascends,
+    last_position,
     last_position_for,
+    last_timestamp,
     load_entries,
 )
 from shmaccum.segment_log.producer_state import KnownBatch, ProducerState
 from shmaccum.segment_log.segment import Indexer, Segment, Written
-from shmaccum.segment_log.walk import Damage, Found, batch_problem, map_file, walk
+from shmaccum.segment_log.small_files import replace_file
+from shmaccum.segment_log.walk import Damage, Found, at_least, batch_problem, map_file, walk
 
 INDEXES = ((OFFSET_INDEX, OFFSET_ENTRY), (TIME_INDEX, TIME_ENTRY))
 
@@ -175,7 +177,7 @@ class Recovery:
         indexer = Indexer(base_offset, self.index_interval)
         offset_entries = load_entries(self._path(base_offset, OFFSET_INDEX), OFFSET_ENTRY)
         time_entries = load_entries(self._path(base_offset, TIME_INDEX), TIME_ENTRY)
-        indexer.entry_position = last_indexed_position(offset_entries)
+        indexer.entry_position = last_position(offset_entries)
         if len(time_entries):
             indexer.max_timestamp_ms = indexer.indexed_timestamp_ms = int(time_entries["timestamp_ms"][-1])
             indexer.max_timestamp_offset = base_offset + int(time_entries["relative_offset"][-1])
@@ -218,7 +220,8 @@ class Recovery:
         position = last_position_for(index, max(self.trusted_offset - base_offset, 0))
         if position == 0:
             return 0
-        is_sound = position < len(view) and batch_problem(view, position, base_offset, is_crc_checked=True) is None
+        anywhere = at_least(base_offset, base_offset)
+        is_sound = position < len(view) and batch_problem(view, position, anywhere, is_crc_checked=True) is None
         return position if is_sound else None
 
     def _are_indexes_right(self, base_offset: int, scan: Scan, index: Entries) -> bool:
@@ -243,7 +246,7 @@ class Recovery:
         first, last = scan.batches[0].position, scan.batches[-1].position
         entries = index[index["position"] >= first].tolist()
         is_each_right = all(known.get(position) == relative_offset for relative_offset, position in entries)
-        return is_each_right and last - last_indexed_position(index) <= self.index_interval
+        return is_each_right and last - last_position(index) <= self.index_interval
 
     def _is_time_index_right(self, base_offset: int, scan: Scan, index: Entries) -> bool:
         entries = load_entries(self._path(base_offset, TIME_INDEX), TIME_ENTRY)
@@ -257,7 +260,7 @@ class Recovery:
     def _expected_timestamp(self, base_offset: int, scan: Scan, index: Entries) -> int:
         """The time index knows at least this one: the largest of all when finished, else up to the last index entry."""
         is_finished = base_offset != self.segments[-1]
-        end = scan.end if is_finished else last_indexed_position(index)
+        end = scan.end if is_finished else last_position(index)
         indexed = (batch.max_timestamp_ms for batch in scan.batches if 0 < batch.position <= end or is_finished)
         return max(indexed, default=NO_TIMESTAMP)
 
@@ -270,15 +273,13 @@ class Recovery:
             self._write_index(self._path(base_offset, suffix), entry, entries)
 
     def _write_index(self, path: str, entry: np.dtype[Any], entries: bytes) -> None:
+        """Replaces the file, because readers may have the former one mapped."""
         was_there = os.path.exists(path)
-        index = IndexFile(path, entry)
-        try:
-            if index.size == len(entries) and load_entries(path, entry).tobytes() == entries:
-                return
-            index.replace(entries)
-        finally:
-            index.close()
-        self.findings.append(f"{path} {'was wrong' if was_there else 'was missing'}: written anew from the batches")
+        if was_there and os.path.getsize(path) == len(entries) and load_entries(path, entry).tobytes() == entries:
+            return
+        replace_file(path, entries)
+        if was_there or entries:
+            self.findings.append(f"{path} {'was wrong' if was_there else 'was missing'}: written anew from the batches")
 
     # --- producers
 
@@ -305,15 +306,15 @@ class Recovery:
         view = map_file(self._path(base_offset, LOG))
         index = load_entries(self._path(base_offset, OFFSET_INDEX), OFFSET_ENTRY)
         position = last_position_for(index, max(offset - base_offset - 1, 0))
-        for found in walk(view, position, base_offset, is_crc_checked=False):
+        for found in walk(view, base_offset, position, is_crc_checked=False, is_gapless=True):
             if isinstance(found, Found) and found.header.producer_id >= 0 and found.header.base_offset >= offset:
                 state.replay(found.header.producer_id, known_batch(found.header))
 
 
-def scan_from(view: memoryview, position: int, base_offset: int) -> Scan:
+def scan_from(view: memoryview, position: int, base_offset: int, *, is_gapless: bool = True) -> Scan:
     """Walks a segment to its end, looking at every byte."""
     scan = Scan(position, base_offset)
-    for found in walk(view, position, base_offset, is_crc_checked=True):
+    for found in walk(view, base_offset, position, is_crc_checked=True, is_gapless=is_gapless):
         if isinstance(found, Found):
             position, header = found
             scan.batches.append(Written(position, header.size, header.last_offset, header.max_timestamp_ms))
@@ -323,16 +324,6 @@ def scan_from(view: memoryview, position: int, base_offset: int) -> Scan:
         else:
             scan.damages.append(found)
     return scan
-
-
-def last_indexed_position(index: Entries) -> int:
-    """Where the batch of the last entry begins; 0 without entries."""
-    return int(index["position"][-1]) if len(index) else 0
-
-
-def last_timestamp(index: Entries) -> int:
-    """That of the last entry; NO_TIMESTAMP without entries."""
-    return int(index["timestamp_ms"][-1]) if len(index) else NO_TIMESTAMP
 
 
 def known_batch(header: BatchHeader) -> KnownBatch:

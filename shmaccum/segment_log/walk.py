@@ -43,37 +43,70 @@ class Damage(NamedTuple):
     problem: str
 
 
+def map_descriptor(descriptor: int, size: int) -> memoryview:
+    """The first bytes of an open file, read-only. The map lives as long as a view of it."""
+    return memoryview(mmap.mmap(descriptor, size, prot=mmap.PROT_READ)) if size else memoryview(b"")
+
+
 def map_file(path: str) -> memoryview:
-    """The bytes of a file, read-only. The map lives as long as a view of it."""
+    """The bytes of a file nobody else writes to, read-only."""
     with open(path, "rb", buffering=0) as file:
-        size = os.fstat(file.fileno()).st_size
-        return memoryview(mmap.mmap(file.fileno(), size, prot=mmap.PROT_READ)) if size else memoryview(b"")
+        return map_descriptor(file.fileno(), os.fstat(file.fileno()).st_size)
 
 
-def walk(view: memoryview, position: int, offset: int, *, is_crc_checked: bool) -> Iterator[Found | Damage]:
+class OffsetRange(NamedTuple):
+    """Where the next batch may begin. No CRC covers a base offset, so it is held against its neighbours."""
+
+    first: int
+    last: int
+
+    @property
+    def problem(self) -> str:
+        """The end of a sentence about an offset outside."""
+        return f"expected was {self.first}" if self.first == self.last else f"expected was {self.first} or more"
+
+
+def exactly(offset: int) -> OffsetRange:
+    """Behind a batch of a log without gaps."""
+    return OffsetRange(offset, offset)
+
+
+def at_least(offset: int, base_offset: int) -> OffsetRange:
+    """Behind damage, and in a log that was compacted: anywhere in the rest of the segment with this base offset."""
+    return OffsetRange(offset, max(offset, base_offset + RELATIVE_OFFSET_MAX))
+
+
+def walk(
+    view: memoryview, base_offset: int, position: int = 0, *, is_crc_checked: bool, is_gapless: bool
+) -> Iterator[Found | Damage]:
     """Every batch from a position on, and every damage in between.
 
     Args:
         view: the whole segment.
+        base_offset: of the segment.
         position: where a batch begins.
-        offset: no batch from there on begins below it.
         is_crc_checked: also reads what is behind the headers.
+        is_gapless: every offset is there, as in logs of ours; a broker's compaction leaves gaps.
     """
+    anywhere = at_least(base_offset, base_offset)
+    expected = exactly(base_offset) if position == 0 and is_gapless else anywhere
     while position < len(view):
-        problem = batch_problem(view, position, offset, is_crc_checked=is_crc_checked)
+        problem = batch_problem(view, position, expected, is_crc_checked=is_crc_checked)
         if problem is None:
             header = read_header(view, position)
             yield Found(position, header)
             position += header.size
-            offset = header.next_offset
+            next_offset = header.next_offset
+            expected = exactly(next_offset) if is_gapless else at_least(next_offset, base_offset)
         else:
-            resume = find_batch(view, position + 1, offset + 1)
+            expected = at_least(expected.first + 1, base_offset)
+            resume = find_batch(view, position + 1, expected)
             yield Damage(position, resume, problem)
             position = resume
 
 
-def batch_problem(view: memoryview, position: int, offset: int, *, is_crc_checked: bool) -> str | None:
-    """Why no whole batch with at least this base offset begins here; None when one does."""
+def batch_problem(view: memoryview, position: int, expected: OffsetRange, *, is_crc_checked: bool) -> str | None:
+    """Why no whole batch that may stand here begins here; None when one does."""
     room = len(view) - position
     if room < HEADER_SIZE:
         return f"only {room} bytes are left, less than a batch's header"
@@ -82,17 +115,17 @@ def batch_problem(view: memoryview, position: int, offset: int, *, is_crc_checke
         return problem
     if header.size > room:
         return f"the batch at offset {header.base_offset} has {header.size} bytes, only {room} are left"
-    if not 0 <= header.base_offset - offset <= RELATIVE_OFFSET_MAX:
-        return f"its base offset is {header.base_offset}, expected was {offset}"
+    if not expected.first <= header.base_offset <= expected.last:
+        return f"its base offset is {header.base_offset}, {expected.problem}"
     return crc_problem(header, view[position : position + header.size]) if is_crc_checked else None
 
 
-def find_batch(view: memoryview, position: int, offset: int) -> int:
-    """Where the next sound batch with at least this base offset begins; the end of the view when none does."""
+def find_batch(view: memoryview, position: int, expected: OffsetRange) -> int:
+    """Where the next sound batch that may stand there begins; the end of the view when none does."""
     end = len(view) - HEADER_SIZE + 1
     for start in range(position, end, SEARCH_SIZE):
         for candidate in _candidates(view, start, min(start + SEARCH_SIZE, end)):
-            if batch_problem(view, candidate, offset, is_crc_checked=True) is None:
+            if batch_problem(view, candidate, expected, is_crc_checked=True) is None:
                 return candidate
     return len(view)
 

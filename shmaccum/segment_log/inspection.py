@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checking a log directory that nobody writes at the moment: every byte, every entry. Nothing is changed.
+
+A log is sound when its segments are whole batches with right CRCs and ascending offsets, nothing else, and its indexes
+tell the truth. Recovery leaves every log so, but for damage that whole batches follow: that it reports and keeps.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from shmaccum.segment_log.file_names import (
+    LOG,
+    OFFSET_INDEX,
+    SNAPSHOT,
+    TIME_INDEX,
+    TopicPartition,
+    is_ours,
+    offset_file,
+    offsets_with,
+    partitions_of,
+)
+from shmaccum.segment_log.index_file import OFFSET_ENTRY, TIME_ENTRY, ascends, load_entries
+from shmaccum.segment_log.producer_state import ProducerState
+from shmaccum.segment_log.recovery import Scan, scan_from
+from shmaccum.segment_log.walk import map_file
+
+
+class LogFinding(NamedTuple):
+    """One thing that is wrong."""
+
+    place: TopicPartition
+    path: str
+    """The file."""
+    position: int
+    """Where in it, in bytes."""
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.path} at position {self.position}: {self.text}"
+
+
+def check_log(path: str | os.PathLike[str]) -> list[LogFinding]:
+    """Everything that is wrong with a log directory; an empty list is a sound one."""
+    directory = os.path.abspath(path)
+    return [finding for place in partitions_of(directory) for finding in check_partition(directory, place)]
+
+
+def check_partition(directory: str, place: TopicPartition) -> Iterator[LogFinding]:
+    """Everything that is wrong with one partition."""
+    folder = os.path.join(directory, str(place))
+    segments = offsets_with(folder, LOG)
+    is_gapless = is_ours(directory)
+    end_offset = 0
+    for base_offset in segments:
+        log = offset_file(folder, base_offset, LOG)
+        if base_offset < end_offset:
+            yield LogFinding(place, log, 0, f"it begins at an offset below {end_offset}, where the one before it ends")
+        scan = scan_from(map_file(log), 0, base_offset, is_gapless=is_gapless)
+        for damage in scan.damages if scan.torn is None else [*scan.damages, scan.torn]:
+            yield LogFinding(place, log, damage.position, f"{damage.problem} (up to {damage.resume_position})")
+        yield from _check_offset_index(place, offset_file(folder, base_offset, OFFSET_INDEX), base_offset, scan)
+        yield from _check_time_index(place, offset_file(folder, base_offset, TIME_INDEX), base_offset, scan)
+        end_offset = scan.next_offset
+    yield from _check_snapshots(place, folder)
+
+
+def _check_offset_index(place: TopicPartition, path: str, base_offset: int, scan: Scan) -> Iterator[LogFinding]:
+    entries = load_entries(path, OFFSET_ENTRY)
+    yield from _check_size(place, path, entries.nbytes)
+    if not (ascends(entries["relative_offset"]) and ascends(entries["position"])):
+        yield LogFinding(place, path, 0, "its entries do not ascend")
+    known = {batch.position: batch.last_offset - base_offset for batch in scan.batches}
+    for index, (relative_offset, position) in enumerate(entries.tolist()):
+        if known.get(position) != relative_offset:
+            text = f"no batch that ends at offset {base_offset + relative_offset} begins at position {position}"
+            yield LogFinding(place, path, index * OFFSET_ENTRY.itemsize, text)
+
+
+def _check_time_index(place: TopicPartition, path: str, base_offset: int, scan: Scan) -> Iterator[LogFinding]:
+    entries = load_entries(path, TIME_ENTRY)
+    yield from _check_size(place, path, entries.nbytes)
+    if not ascends(entries["timestamp_ms"]):
+        yield LogFinding(place, path, 0, "its timestamps do not ascend")
+    known = {batch.last_offset - base_offset: batch.max_timestamp_ms for batch in scan.batches}
+    for index, (timestamp_ms, relative_offset) in enumerate(entries.tolist()):
+        if known.get(relative_offset) != timestamp_ms:
+            text = f"no batch with timestamp {timestamp_ms} ends at offset {base_offset + relative_offset}"
+            yield LogFinding(place, path, index * TIME_ENTRY.itemsize, text)
+
+
+def _check_size(place: TopicPartition, path: str, whole: int) -> Iterator[LogFinding]:
+    if not os.path.exists(path):
+        yield LogFinding(place, path, 0, "it is missing")
+    elif os.path.getsize(path) != whole:
+        yield LogFinding(place, path, whole, "its last entry is torn")
+
+
+def _check_snapshots(place: TopicPartition, folder: str) -> Iterator[LogFinding]:
+    for offset in offsets_with(folder, SNAPSHOT):
+        path = offset_file(folder, offset, SNAPSHOT)
+        with open(path, "rb") as file:
+            if ProducerState.from_snapshot(file.read()) is None:
+                yield LogFinding(place, path, 0, "it is damaged")

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a reader hands out: batches, which are views of a segment, and records, which are copies."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, final
+
+from shmaccum import _native
+from shmaccum.exceptions import CorruptArenaError, CorruptLogError
+from shmaccum.segment_log.batch_header import (
+    CODEC_MASK,
+    CONTROL,
+    HEADER_SIZE,
+    LOG_APPEND_TIME,
+    BatchHeader,
+    crc_problem,
+)
+from shmaccum.segment_log.codecs import decompress
+
+
+class LogRecord(NamedTuple):
+    """One record of a partition."""
+
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+@final
+class LogBatch:
+    """One record batch where it lies in its segment; nothing is copied before `records`.
+
+    It can be appended to another log as it is (`PartitionLog.append`), and stays readable while it is referenced, also
+    when its segment is retained away.
+
+    Attributes:
+        header: every field of its header.
+        view: its bytes, read-only, `header.size` of them.
+        segment: path of the ``.log`` file.
+        position: where in it the batch begins.
+    """
+
+    __slots__ = ("header", "position", "segment", "view")
+
+    def __init__(self, header: BatchHeader, view: memoryview, segment: str, position: int) -> None:
+        self.header = header
+        self.view = view
+        self.segment = segment
+        self.position = position
+
+    @property
+    def base_offset(self) -> int:
+        """The offset of the first record (of the first there ever was, in a compacted log)."""
+        return self.header.base_offset
+
+    @property
+    def last_offset(self) -> int:
+        """The offset of the last record."""
+        return self.header.last_offset
+
+    @property
+    def next_offset(self) -> int:
+        """Where to read on."""
+        return self.header.next_offset
+
+    @property
+    def is_control(self) -> bool:
+        """True for a broker's transaction marker; its records are not for users."""
+        return bool(self.header.attributes & CONTROL)
+
+    # --- what can be appended
+
+    @property
+    def buffers(self) -> tuple[memoryview, ...]:
+        """The wire bytes; base offset and leader epoch are those of this log."""
+        return (self.view,)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the batch."""
+        return self.header.size
+
+    @property
+    def record_count(self) -> int:
+        """How many offsets it takes; of a compacted batch fewer records may be left, `header.record_count`."""
+        return self.header.last_offset_delta + 1
+
+    @property
+    def producer_id(self) -> int:
+        """-1: not idempotent."""
+        return self.header.producer_id
+
+    @property
+    def producer_epoch(self) -> int:
+        """Of the producer id."""
+        return self.header.producer_epoch
+
+    @property
+    def base_sequence(self) -> int:
+        """Of the first record."""
+        return self.header.base_sequence
+
+    @property
+    def max_timestamp_ms(self) -> int:
+        """Of the youngest record."""
+        return self.header.max_timestamp_ms
+
+    # --- what is in it
+
+    def crc_problem(self) -> str | None:
+        """Why the bytes are not those that were appended; None when they are."""
+        return crc_problem(self.header, self.view)
+
+    def records(self) -> list[LogRecord]:
+        """The records, decoded by the native core; decompressed first if need be.
+
+        Raises:
+            CodecMissingError: no package for the compression is installed.
+            CorruptLogError: the CRC may be right, but the records cannot be read.
+        """
+        header, codec = self.header, self.header.attributes & CODEC_MASK
+        time_of_all_ms = header.max_timestamp_ms if header.attributes & LOG_APPEND_TIME else None
+        try:
+            found = self.view[HEADER_SIZE:]
+            records = decompress(codec, found) if codec else found
+            return _native.decode_records(
+                records, LogRecord, header.base_offset, header.base_timestamp_ms, header.record_count, time_of_all_ms
+            )
+        except (CorruptArenaError, ValueError) as error:
+            raise CorruptLogError(self.segment, self.position, self.position + self.size, str(error)) from None
+
+    def __repr__(self) -> str:
+        return f"<LogBatch of {self.record_count} records from offset {self.base_offset}, {self.size} bytes>"

@@ -1,0 +1,374 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reading a log directory: ours while it is written, or that of a Kafka broker. Nothing is ever changed, no lock taken.
+
+A reader sees a partition up to its high watermark, which is the end of the last whole batch. Retention may delete what
+it reads; what it has open it reads to the end, and then it is told (`OffsetOutOfRangeError`) instead of skipping.
+"""
+
+from __future__ import annotations
+
+import bisect
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any, Literal, NamedTuple
+
+from shmaccum.exceptions import (
+    CorruptLogError,
+    InvalidArgumentError,
+    LogPartitionNotFoundError,
+    NotALogError,
+    OffsetOutOfRangeError,
+)
+from shmaccum.segment_log.file_names import LOCK_FILE, LOG, TopicPartition, is_ours, offsets_with, partitions_of
+from shmaccum.segment_log.lock_file import is_locked
+from shmaccum.segment_log.log_batch import LogBatch, LogRecord
+from shmaccum.segment_log.segment_view import Missing, SegmentView
+from shmaccum.segment_log.walk import Damage, OffsetRange, at_least, exactly
+
+OnCorrupt = Literal["raise", "skip"]
+
+POLL_INTERVAL_S_MIN = 0.001
+POLL_INTERVAL_S_MAX = 0.1
+OFFSET_MAX = 2**63 - 1
+
+
+class OffsetAndTimestamp(NamedTuple):
+    """Where a look-up by time leads to."""
+
+    offset: int
+    timestamp_ms: int
+
+
+class LogReader:
+    """All partitions of a log directory.
+
+    Attributes:
+        path: absolute.
+        verify_crc, on_corrupt: as given.
+        is_gapless: every offset is there; not so in a broker's log, which may be compacted.
+
+    Args:
+        path: the directory.
+        verify_crc: check each batch's CRC before it is handed out.
+        on_corrupt: "raise" ends reading at damage with a `CorruptLogError`, "skip" goes on behind it and notes it in
+            `PartitionReader.skipped`.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], *, verify_crc: bool = True, on_corrupt: OnCorrupt = "raise"
+    ) -> None:
+        """Looks whether the directory is there.
+
+        Raises:
+            NotALogError: it is not, or is no directory.
+            InvalidArgumentError: on_corrupt is neither of both.
+        """
+        self.path = os.path.abspath(path)
+        self.verify_crc = verify_crc
+        self.on_corrupt = on_corrupt
+        if on_corrupt not in {"raise", "skip"}:
+            raise InvalidArgumentError(f'on_corrupt is "raise" or "skip", not {on_corrupt!r}')
+        if not os.path.isdir(self.path):
+            raise NotALogError(f"{self.path} is no directory: name the log directory that the sender writes")
+        self.is_gapless = is_ours(self.path)
+
+    def topic_partitions(self) -> list[TopicPartition]:
+        """Every partition that has a folder, in order."""
+        return partitions_of(self.path)
+
+    def topics(self) -> list[str]:
+        """Every topic, in order."""
+        return sorted({place.topic for place in self.topic_partitions()})
+
+    def partitions(self, topic: str) -> list[int]:
+        """The partitions of a topic that have a folder.
+
+        Raises:
+            LogPartitionNotFoundError: there is no such topic.
+        """
+        found = [place.partition for place in self.topic_partitions() if place.topic == topic]
+        if not found:
+            known = ", ".join(self.topics()) or "none"
+            raise LogPartitionNotFoundError(f"{self.path} has no topic {topic!r}; it has {known}")
+        return found
+
+    def partition(self, topic: str, partition: int) -> PartitionReader:
+        """The reader of one partition.
+
+        Raises:
+            LogPartitionNotFoundError: there is no such partition.
+        """
+        if partition not in self.partitions(topic):
+            raise LogPartitionNotFoundError(f"{self.path} has no partition {partition} of topic {topic!r}")
+        return PartitionReader(self, TopicPartition(topic, partition))
+
+    def is_written(self) -> bool:
+        """True while a writer has the directory open."""
+        return is_locked(os.path.join(self.path, LOCK_FILE))
+
+
+class PartitionReader:
+    """One partition. Any number of its cursors and iterators may be in use at a time.
+
+    Attributes:
+        place: topic and partition.
+        folder: path of it.
+        skipped: damage that was passed over, with on_corrupt="skip".
+    """
+
+    def __init__(self, reader: LogReader, place: TopicPartition) -> None:
+        self.reader = reader
+        self.place = place
+        self.folder = os.path.join(reader.path, str(place))
+        self.skipped: list[CorruptLogError] = []
+
+    # --- offsets
+
+    def segments(self) -> list[int]:
+        """Base offsets of the segments that are there now."""
+        return offsets_with(self.folder, LOG)
+
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset that was not retained away."""
+        return min(self.segments(), default=0)
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset after the last whole batch: the high watermark.
+
+        Raises:
+            CorruptLogError: damage near the end, unless it is to be skipped.
+        """
+        with closing(Cursor(self, None)) as cursor:
+            for _ in cursor.poll():
+                pass
+            return cursor.offset
+
+    def offset_for_timestamp(self, timestamp_ms: int) -> OffsetAndTimestamp | None:
+        """The first record with this timestamp or a larger one (Kafka's offsetsForTimes); None when there is none.
+
+        Raises:
+            CorruptLogError: damage on the way, unless it is to be skipped.
+        """
+        segments = self.segments()
+        for base_offset in segments:
+            with closing(self.open_segment(base_offset, is_finished=base_offset != segments[-1])) as view:
+                start = None if view.is_older_than(timestamp_ms) else view.offset_older_than(timestamp_ms) + 1
+            if start is not None:
+                return self._first_since(timestamp_ms, start)
+        return None
+
+    def _first_since(self, timestamp_ms: int, offset: int) -> OffsetAndTimestamp | None:
+        for batch in self.batches(offset):
+            if batch.max_timestamp_ms >= timestamp_ms:
+                for record in batch.records():
+                    if record.timestamp_ms >= timestamp_ms:
+                        return OffsetAndTimestamp(record.offset, record.timestamp_ms)
+        return None
+
+    # --- batches and records
+
+    def batches(self, offset: int | None = None) -> Iterator[LogBatch]:
+        """The batches from the one that has this offset to the last whole one there is.
+
+        Args:
+            offset: default: the log start offset. The log end offset gives nothing.
+
+        Raises:
+            OffsetOutOfRangeError: the offset was retained away, or not given out yet.
+            CorruptLogError: damage, unless it is to be skipped.
+        """
+        with closing(self.cursor(offset)) as cursor:
+            yield from cursor.poll()
+
+    def records(self, offset: int | None = None) -> Iterator[LogRecord]:
+        """The records from this offset on, without those of transaction markers.
+
+        Raises:
+            OffsetOutOfRangeError, CorruptLogError: as `batches`.
+            CodecMissingError: a batch is compressed in a way nothing here can read.
+        """
+        yield from self._records_of(self.batches(offset), offset or 0)
+
+    def follow(
+        self,
+        offset: int | None = None,
+        *,
+        is_over: Callable[[], bool] = lambda: False,
+        idle_timeout_s: float = float("inf"),
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> Iterator[LogBatch]:
+        """The batches from this offset on, those to come included.
+
+        Looks for more after a millisecond, and after twice that each time nothing came, up to a tenth of a second.
+
+        Args:
+            is_over: asked whenever nothing new is there; True ends it.
+            idle_timeout_s: ends it when nothing came for so long.
+            sleep: how to wait.
+
+        Raises:
+            OffsetOutOfRangeError, CorruptLogError: as `batches`.
+        """
+        with closing(self.cursor(offset)) as cursor:
+            idle_s, interval_s = 0.0, POLL_INTERVAL_S_MIN
+            while True:
+                for batch in cursor.poll():
+                    idle_s, interval_s = 0.0, POLL_INTERVAL_S_MIN
+                    yield batch
+                if is_over() or idle_s >= idle_timeout_s:
+                    return
+                sleep(interval_s)
+                idle_s += interval_s
+                interval_s = min(2 * interval_s, POLL_INTERVAL_S_MAX)
+
+    def follow_records(self, offset: int | None = None, **options: Any) -> Iterator[LogRecord]:
+        """The records of `follow`, which has the options."""
+        yield from self._records_of(self.follow(offset, **options), offset or 0)
+
+    @staticmethod
+    def _records_of(batches: Iterator[LogBatch], offset: int) -> Iterator[LogRecord]:
+        for batch in batches:
+            if batch.is_control:
+                continue
+            records = batch.records()
+            yield from records if batch.base_offset >= offset else [each for each in records if each.offset >= offset]
+
+    def cursor(self, offset: int | None = None) -> Cursor:
+        """Reads from this offset on, default the log start offset, whenever it is polled."""
+        return Cursor(self, self.log_start_offset if offset is None else offset)
+
+    def open_segment(self, base_offset: int, *, is_finished: bool) -> SegmentView:
+        """Opens a segment.
+
+        Raises:
+            FileNotFoundError: it was retained away.
+        """
+        return SegmentView(self.folder, base_offset, is_finished=is_finished, is_crc_checked=self.reader.verify_crc)
+
+
+class Cursor:
+    """A place in a partition that moves on as it is read.
+
+    Attributes:
+        offset: the next one to read.
+    """
+
+    def __init__(self, partition: PartitionReader, offset: int | None) -> None:
+        """Nothing is opened before `poll`. Without an offset it begins with the last few batches."""
+        self.offset = 0 if offset is None else offset
+        self._partition = partition
+        self._is_from_end = offset is None
+        self._view: SegmentView | None = None
+        self._position = 0
+        self._expected = exactly(0)
+        """Where the batch at the position may begin."""
+
+    def poll(self) -> Iterator[LogBatch]:
+        """The batches that are there and were not read yet.
+
+        Raises:
+            OffsetOutOfRangeError: the offset was retained away, or not given out yet.
+            CorruptLogError: damage, unless it is to be skipped.
+        """
+        while (view := self._view or self._open()) is not None:
+            found = view.batch(self._position, self._expected)
+            if isinstance(found, LogBatch):
+                self._position += found.size
+                self._expected = self._behind(view, found.next_offset)
+                if found.next_offset > self.offset:
+                    self.offset = found.next_offset
+                    yield found
+            elif not self._go_on(view, found):
+                break
+        end_offset = self._expected.first
+        if end_offset < self.offset:
+            raise OffsetOutOfRangeError(
+                f"offset {self.offset} of {self._partition.place} was not given out yet: the log ends at {end_offset}"
+            )
+
+    def close(self) -> None:
+        """Lets go of the segment; polling opens it again."""
+        if self._view is not None:
+            self._view.close()
+            self._view = None
+
+    def _behind(self, view: SegmentView, offset: int) -> OffsetRange:
+        return exactly(offset) if self._partition.reader.is_gapless else at_least(offset, view.base_offset)
+
+    # --- from segment to segment
+
+    def _open(self) -> SegmentView | None:
+        """Enters the segment that has the offset; None while there is no segment at all."""
+        while segments := self._partition.segments():
+            if self._is_from_end:
+                self.offset = segments[-1]
+            if self.offset < segments[0]:
+                raise self._retained(segments[0])
+            base_offset = segments[bisect.bisect_right(segments, self.offset) - 1]
+            if (view := self._enter(base_offset, is_finished=base_offset != segments[-1])) is not None:
+                self._position = view.position_before(OFFSET_MAX if self._is_from_end else self.offset)
+                if self._position:
+                    self._expected = at_least(base_offset, base_offset)
+                self._is_from_end = False
+                return view
+        return None
+
+    def _enter(self, base_offset: int, *, is_finished: bool) -> SegmentView | None:
+        """Goes to the start of a segment; None when it was retained away meanwhile."""
+        try:
+            view = self._partition.open_segment(base_offset, is_finished=is_finished)
+        except FileNotFoundError:
+            return None
+        self.close()
+        self._view, self._position, self._expected = view, 0, self._behind(view, base_offset)
+        return view
+
+    def _go_on(self, view: SegmentView, missing: Missing) -> bool:
+        """There is no batch at the position: moves on to the next one, if there may be one."""
+        if view.refresh():
+            return True
+        successors = self._successors(view)
+        if successors and not view.is_finished:
+            view.finish()  # it was rolled; what was appended before that is there now
+            return True
+        if self._position == view.size:
+            if successors:
+                self._enter(successors[0], is_finished=len(successors) > 1)
+            return bool(successors)
+        if not view.is_finished and missing.is_unfinished and self._partition.reader.is_written():
+            return False
+        behind = at_least(self._expected.first + 1, view.base_offset)
+        return self._pass_over(view, view.damage(self._position, behind, missing.problem))
+
+    def _successors(self, view: SegmentView) -> list[int]:
+        """Base offsets of the segments behind this one.
+
+        Raises:
+            OffsetOutOfRangeError: those that follow at once were retained away.
+        """
+        segments = self._partition.segments()
+        successors = [base_offset for base_offset in segments if base_offset > view.base_offset]
+        if successors and view.base_offset not in segments and successors[0] > self._expected.first:
+            raise self._retained(successors[0])
+        return successors
+
+    def _pass_over(self, view: SegmentView, damage: Damage) -> bool:
+        """Goes on behind damage; False when it is the torn tail of the log."""
+        if not view.is_finished and damage.resume_position == view.size:
+            return False
+        error = CorruptLogError(view.path, damage.position, damage.resume_position, damage.problem)
+        if self._partition.reader.on_corrupt == "raise":
+            raise error
+        self._partition.skipped.append(error)
+        self._position = damage.resume_position
+        self._expected = at_least(self._expected.first, view.base_offset)
+        return True
+
+    def _retained(self, start: int) -> OffsetOutOfRangeError:
+        return OffsetOutOfRangeError(
+            f"offset {self.offset} of {self._partition.place} was retained away: the log starts at {start}"
+        )

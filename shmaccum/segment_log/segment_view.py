@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A segment as a reader has it open, while its writer may append to it, roll it, or delete it.
+
+Rules: what was not seen whole is read by pread and never touched through the map, because the writer may cut a torn
+batch off at any time, and a page of a map behind the end of its file kills who touches it. A whole batch is never cut,
+so what is handed out is a view of the map. A file that was deleted stays readable while it is open or mapped.
+
+The end of the active segment is wherever the last whole batch ends. Bytes behind it are a batch that is being written,
+or was when the writer died: the same to a reader, who waits.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from shmaccum.segment_log.batch_header import HEADER, HEADER_SIZE, BatchHeader, crc_problem, read_header
+from shmaccum.segment_log.file_names import LOG, OFFSET_INDEX, TIME_INDEX, offset_file
+from shmaccum.segment_log.index_file import (
+    OFFSET_ENTRY,
+    TIME_ENTRY,
+    Entries,
+    ascends,
+    last_offset_for,
+    last_position_for,
+    last_timestamp,
+    load_entries,
+    map_entries,
+)
+from shmaccum.segment_log.log_batch import LogBatch
+from shmaccum.segment_log.walk import Damage, OffsetRange, find_batch, map_descriptor
+
+REREADS_MAX = 3
+
+
+class Missing(NamedTuple):
+    """Why no batch can be read at a position."""
+
+    problem: str
+    is_unfinished: bool = False
+    """All there is of it may be right, but there is too little."""
+
+
+class SegmentView:
+    """The bytes of one segment.
+
+    Attributes:
+        base_offset: the offset it is named by.
+        path: of its ``.log``.
+        is_finished: another segment follows, so nothing will be appended.
+        size: bytes of the file when it was last looked at.
+    """
+
+    def __init__(self, folder: str, base_offset: int, *, is_finished: bool, is_crc_checked: bool) -> None:
+        """Opens the segment.
+
+        Raises:
+            FileNotFoundError: it was retained away.
+        """
+        self.folder = folder
+        self.base_offset = base_offset
+        self.is_finished = is_finished
+        self.path = offset_file(folder, base_offset, LOG)
+        self._is_crc_checked = is_crc_checked
+        self._map = memoryview(b"")
+        self._descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        self.size = 0
+        self.refresh()
+
+    def refresh(self) -> bool:
+        """Looks at the file's size again; True when it grew."""
+        former, self.size = self.size, os.fstat(self._descriptor).st_size
+        return self.size > former
+
+    def finish(self) -> None:
+        """Another segment follows by now."""
+        self.is_finished = True
+        self.refresh()
+
+    def close(self) -> None:
+        """Lets go of the file; batches that were handed out stay readable."""
+        self._map = memoryview(b"")
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    # --- batches
+
+    def batch(self, position: int, expected: OffsetRange) -> LogBatch | Missing:
+        """The whole batch that begins here, at an offset that may be expected, or why there is none (yet)."""
+        for _ in range(REREADS_MAX):
+            header = self._header(position)
+            missing = self._what_is_missing(header, position, expected)
+            if header is None or missing is not None:
+                return missing or Missing("", is_unfinished=True)
+            if self.is_finished or not self._is_crc_checked:
+                return self._checked(self._mapped(header, position))
+            wire = os.pread(self._descriptor, header.size, position)
+            if wire[:HEADER_SIZE] == HEADER.pack(*header) and len(wire) == header.size:
+                problem = crc_problem(header, memoryview(wire))
+                return Missing(problem) if problem else self._mapped(header, position)
+            self.refresh()  # a torn batch was cut off, and another is being written in its place
+        return Missing("it changes while it is read", is_unfinished=True)
+
+    def _header(self, position: int) -> BatchHeader | None:
+        content = os.pread(self._descriptor, HEADER_SIZE, position)
+        return read_header(content) if len(content) == HEADER_SIZE else None
+
+    def _what_is_missing(self, header: BatchHeader | None, position: int, expected: OffsetRange) -> Missing | None:
+        if header is None:
+            return Missing("less than a batch's header is left", is_unfinished=True)
+        if problem := header.problem:
+            return Missing(problem)
+        if not expected.first <= header.base_offset <= expected.last:
+            return Missing(f"its base offset is {header.base_offset}, {expected.problem}")
+        if header.size > self.size - position and (not self.refresh() or header.size > self.size - position):
+            text = f"the batch at offset {header.base_offset} has {header.size} bytes, {self.size - position} are left"
+            return Missing(text, is_unfinished=True)
+        return None
+
+    def _mapped(self, header: BatchHeader, position: int) -> LogBatch:
+        end = position + header.size
+        if end > len(self._map):
+            self._map = map_descriptor(self._descriptor, self.size)
+        return LogBatch(header, self._map[position:end], self.path, position)
+
+    def _checked(self, batch: LogBatch) -> LogBatch | Missing:
+        problem = batch.crc_problem() if self._is_crc_checked else None
+        return Missing(problem) if problem else batch
+
+    def damage(self, position: int, expected: OffsetRange, problem: str) -> Damage:
+        """How far it goes that no batch can be read from this position on, and which may be expected behind."""
+        self.refresh()
+        rest = memoryview(os.pread(self._descriptor, self.size - position, position))
+        return Damage(position, position + find_batch(rest, 1, expected), problem)
+
+    # --- look-ups
+
+    def position_before(self, offset: int) -> int:
+        """Where to begin the walk to an offset: at the last indexed batch that does not end behind it."""
+        index = self._entries(OFFSET_INDEX, OFFSET_ENTRY)
+        if not len(index) or offset <= self.base_offset or not ascends(index["relative_offset"]):
+            return 0
+        position = last_position_for(index, min(offset - self.base_offset, 2**31 - 1))
+        header = self._header(position)
+        return 0 if header is None or header.problem or header.last_offset > offset else position
+
+    def offset_older_than(self, timestamp_ms: int) -> int:
+        """The offset up to which no record has this timestamp or a larger one, as far as the index knows."""
+        index = self._entries(TIME_INDEX, TIME_ENTRY)
+        return self.base_offset + (last_offset_for(index, timestamp_ms) if ascends(index["timestamp_ms"]) else -1)
+
+    def is_older_than(self, timestamp_ms: int) -> bool:
+        """True when surely no record of a finished segment has this timestamp or a larger one."""
+        index = self._entries(TIME_INDEX, TIME_ENTRY)
+        return self.is_finished and len(index) > 0 and last_timestamp(index) < timestamp_ms
+
+    def _entries(self, suffix: str, entry: np.dtype[Any]) -> Entries:
+        path = offset_file(self.folder, self.base_offset, suffix)
+        return map_entries(path, entry) if self.is_finished else load_entries(path, entry)
