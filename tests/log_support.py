@@ -97,7 +97,11 @@ def make_batches(count: int, *, record_count: int = 3, value_size: int = 100, fi
 def open_log(path: Path, **options: Any) -> LogDirectory:
     """A log directory with one topic."""
     directory = LogDirectory(path, LogSinkOptions.parse(options))
-    directory.create_topic(TOPIC)
+    try:
+        directory.create_topic(TOPIC)
+    except BaseException:
+        directory.close()
+        raise
     return directory
 
 

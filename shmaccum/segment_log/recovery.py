@@ -102,6 +102,7 @@ class Recovery:
     def __init__(self, folder: str, index_interval: int, recovery_point: int, *, is_same_boot: bool) -> None:
         self.folder = folder
         self.index_interval = index_interval
+        self.is_same_boot = is_same_boot
         self.findings: list[str] = []
         self._remove_leftovers()
         self.segments = offsets_with(folder, LOG)
@@ -292,15 +293,19 @@ class Recovery:
         return state
 
     def _newest_state(self, end_offset: int) -> tuple[ProducerState, int]:
+        newest: tuple[ProducerState, int] | None = None
         for offset in reversed(offsets_with(self.folder, SNAPSHOT)):
             path = self._path(offset, SNAPSHOT)
             with open(path, "rb") as file:
                 state = ProducerState.from_snapshot(file.read()) if offset <= end_offset else None
-            if state is not None:
-                return state, offset
-            os.unlink(path)
-            self.findings.append(f"{path} was damaged or of more than the log has: removed")
-        return ProducerState(), self.segments[0]
+            if state is None:
+                os.unlink(path)
+                self.findings.append(f"{path} was damaged or of more than the log has: removed")
+            elif newest is None:
+                newest = state, offset
+            if newest and self.is_same_boot:
+                break  # what is older was sound when it was written, and its bytes are still in the page cache
+        return newest or (ProducerState(), self.segments[0])
 
     def _replay(self, state: ProducerState, base_offset: int, offset: int) -> None:
         view = map_file(self._path(base_offset, LOG))

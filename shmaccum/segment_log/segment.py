@@ -149,7 +149,7 @@ class Segment:
                     buffers = rest_of(buffers, count)
             self._is_torn = False
         except OSError as error:
-            return done, error
+            return done, error.with_traceback(None)  # whose frames would go on holding the arena's buffers
         return done, None
 
     def note(self, batches: Sequence[Written]) -> OSError | None:

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How close does appending to the segment log come to writing the same bytes with a bare writev? Both on tmpfs."""
+
+from __future__ import annotations
+
+import gc
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from bench.harness import Contender, Figure, Measurement
+from shmaccum.segment_log import LogDirectory
+from shmaccum.segment_log.batch_header import HEADER
+
+TITLE = "Append full 16 KiB batches of one partition to a log on tmpfs, 5 or 50 a call"
+FIGURES = (
+    Figure("bytes_per_s", "GiB/s", 1 / 2**30, "higher"),
+    Figure("ns_per_batch", "us per batch", 1e-3, "lower"),
+)
+PEER = "bare writev, 5 a call"
+REPETITIONS = 7
+
+TMPFS = "/dev/shm"
+BATCH_SIZE = 16384
+BATCH_COUNT = 16384
+"""256 MiB in all, out of 32 MiB of memory: as many buffers as an arena has by default."""
+BUFFER_COUNT = 2048
+RECORD_COUNT = 140
+TIMESTAMP_MS = 1_700_000_000_000
+
+
+@dataclass(slots=True)
+class FullBatch:
+    """What the log asks of a WireBatch."""
+
+    buffers: tuple[memoryview, ...]
+    size: int
+    record_count: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    max_timestamp_ms: int
+
+
+@cache
+def batches() -> list[FullBatch]:
+    """Idempotent batches in sequence, whose bytes lie in as much memory as an arena's."""
+    memory = memoryview(bytearray(os.urandom(BATCH_SIZE)) * BUFFER_COUNT)
+    return [_batch(memory[index % BUFFER_COUNT * BATCH_SIZE :][:BATCH_SIZE], index) for index in range(BATCH_COUNT)]
+
+
+def _batch(view: memoryview, index: int) -> FullBatch:
+    facts = (RECORD_COUNT, 7, 0, index * RECORD_COUNT, TIMESTAMP_MS + index)
+    count, producer_id, epoch, sequence, timestamp_ms = facts
+    HEADER.pack_into(
+        view, 0, 0, BATCH_SIZE - 12, -1, 2, 0, 0, count - 1, timestamp_ms, timestamp_ms, producer_id, epoch, 0, count
+    )
+    return FullBatch((view.toreadonly(),), BATCH_SIZE, count, producer_id, epoch, sequence, timestamp_ms)
+
+
+@contextmanager
+def tmpfs_folder() -> Iterator[Path]:
+    """A folder that is gone afterwards, and no garbage collection in between."""
+    gc.collect()
+    gc.disable()
+    try:
+        with tempfile.TemporaryDirectory(dir=TMPFS, prefix="shmaccum-bench-") as folder:
+            yield Path(folder)
+    finally:
+        gc.enable()
+
+
+def _calls(batch_count: int) -> list[Sequence[FullBatch]]:
+    everything = batches()
+    return [everything[first : first + batch_count] for first in range(0, BATCH_COUNT, batch_count)]
+
+
+def _measurement(started_ns: int) -> Measurement:
+    elapsed_ns = time.perf_counter_ns() - started_ns
+    return {"bytes_per_s": BATCH_COUNT * BATCH_SIZE / elapsed_ns * 1e9, "ns_per_batch": elapsed_ns / BATCH_COUNT}
+
+
+def _bare(batch_count: int) -> Callable[[], Measurement]:
+    def run() -> Measurement:
+        calls = [[batch.buffers[0] for batch in call] for call in _calls(batch_count)]
+        with tmpfs_folder() as folder:
+            descriptor = os.open(folder / "bytes", os.O_WRONLY | os.O_CREAT)
+            started_ns = time.perf_counter_ns()
+            for buffers in calls:
+                os.writev(descriptor, buffers)
+            measurement = _measurement(started_ns)
+            os.close(descriptor)
+        return measurement
+
+    return run
+
+
+def _log(batch_count: int) -> Callable[[], Measurement]:
+    def run() -> Measurement:
+        calls = _calls(batch_count)
+        with tmpfs_folder() as folder, LogDirectory(folder) as directory:
+            directory.create_topic("flights")
+            started_ns = time.perf_counter_ns()
+            for call in calls:
+                directory.partition("flights", 0).append(call)
+            return _measurement(started_ns)
+
+    return run
+
+
+def contenders() -> list[Contender]:
+    """The log and a bare writev, as many batches a call."""
+    return [
+        Contender("segment log, 5 a call", _log(5)),
+        Contender(PEER, _bare(5)),
+        Contender("segment log, 50 a call", _log(50)),
+        Contender("bare writev, 50 a call", _bare(50)),
+    ]

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Other people's readers take our log directories for Kafka's: kafka-python, and Apache Kafka's own DumpLogSegments."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from kafka.record import MemoryRecords
+
+from shmaccum.segment_log import LogDirectory, LogReader
+from tests.kafka.distribution import TOOL_TIMEOUT_S, java_command, require
+from tests.log_support import TOPIC, log_files, make_batch, make_batches, open_log, partition_folder
+
+COMPLAINTS = re.compile(r"mismatch|non-consecutive|corrupt|exception|error|invalid|should be|not found", re.IGNORECASE)
+
+
+def dump(path: Path, *options: str) -> str:
+    """What DumpLogSegments says of every file of partition 0; it has nothing to complain of."""
+    files = [file for suffix in (".log", ".index", ".timeindex", ".snapshot") for file in log_files(path, suffix)]
+    command = java_command("kafka.tools.DumpLogSegments", "--files", ",".join(map(str, files)), *options)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TOOL_TIMEOUT_S)
+    said = done.stdout + done.stderr
+    assert done.returncode == 0, said
+    assert not COMPLAINTS.search(re.sub(r"isvalid: true|payload:.*", "", said)), said
+    assert len(re.findall(r"isvalid: true", said)) == said.count("baseOffset:")
+    return said
+
+
+@pytest.fixture(params=["closed", "open", "killed", "recovered"])
+def path(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    """A log of several segments with two kinds of batches, left in every way a log can be left."""
+    batches = make_batches(40, value_size=900)
+    log = open_log(tmp_path, segment_bytes=20_000)
+    log.partition(TOPIC, 0).append([*batches, make_batch([b"1", None, b"3"], headers=[("h", b"v"), ("n", None)])])
+    if request.param == "closed":
+        log.close()
+    if request.param in {"killed", "recovered"}:
+        log.abandon()
+    if request.param == "recovered":
+        injure_and_recover(tmp_path, batches[0].wire)
+    yield tmp_path
+    log.close()
+
+
+def injure_and_recover(path: Path, wire: bytes) -> None:
+    """A torn batch at the end, an index that is missing and one that is torn; then the next writer."""
+    with open(log_files(path)[-1], "ab") as file:
+        file.write(wire[:-1])
+    log_files(path, ".index")[0].unlink()
+    os.truncate(log_files(path, ".timeindex")[1], 5)
+    with LogDirectory(path) as log:
+        log.partition(TOPIC, 0)
+        assert len(log.findings) == 3
+
+
+def test_kafka_python_reads_every_segment(path: Path) -> None:
+    ours = iter(LogReader(path).partition(TOPIC, 0).records())
+    for file in log_files(path):
+        records = MemoryRecords(file.read_bytes())
+        while (batch := records.next_batch()) is not None:
+            assert batch.validate_crc()
+            for theirs in batch:
+                mine = next(ours)
+                assert (theirs.offset, theirs.timestamp, theirs.key, theirs.value) == mine[:4]
+                assert tuple(theirs.headers) == mine.headers
+    assert next(ours, None) is None
+
+
+@pytest.mark.timeout(900)
+def test_dump_log_segments_accepts_every_segment_index_and_snapshot(path: Path) -> None:
+    require()
+    data = dump(path, "--deep-iteration", "--print-data-log")
+    assert [int(offset) for offset in re.findall(r"^\| offset: (\d+)", data, re.MULTILINE)] == list(range(123))
+    assert len(re.findall(r"^Log starting offset", data, re.MULTILINE)) == len(log_files(path)) > 3
+    sane = dump(path, "--index-sanity-check")
+    indexes = [file for suffix in (".index", ".timeindex") for file in log_files(path, suffix) if file.stat().st_size]
+    assert sane.count("passed sanity check") == len(indexes) > 6
+    assert "Mismatches" not in dump(path, "--verify-index-only")
+    assert len(list(partition_folder(path).glob("*.snapshot"))) == data.count(".snapshot\n")

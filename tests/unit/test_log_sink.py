@@ -1,0 +1,276 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``log:DIR`` under the contract of sinks: real batches of an arena in, acks out, records read back."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shmaccum.accumulator import Accumulator, BatchResult
+from shmaccum.exceptions import InvalidArgumentError, LogBusyError, UnknownTopicError
+from shmaccum.segment_log import LogReader, check_log
+from shmaccum.sinks import Ack, Verdict, WireBatch, open_sink
+from shmaccum.sinks.log import LogSink
+
+PADDING = b"." * 80
+
+
+class Host:
+    """A sender as far as a sink can see; keeps what it is told."""
+
+    arena_name = "none"
+    batch_size_max = 1 << 20
+    options: Mapping[str, Any] = {}
+
+    def __init__(self) -> None:
+        self.sentences: list[str] = []
+
+    def topic_partition(self, partition_index: int) -> tuple[str, int]:
+        return "flights", partition_index
+
+    def report(self, sentence: str) -> None:
+        self.sentences.append(sentence)
+
+    def end_backoff(self, partition_index: int) -> None:
+        """There is no backoff."""
+
+    def wake(self) -> None:
+        """It never sleeps."""
+
+
+@pytest.fixture
+def host() -> Host:
+    return Host()
+
+
+def opened(path: Path, host: Host, **options: Any) -> LogSink:
+    sink = open_sink(f"log:{path}", **options)
+    assert isinstance(sink, LogSink)
+    sink.open(host)
+    return sink
+
+
+@pytest.fixture
+def sink(tmp_path: Path, host: Host) -> Iterator[LogSink]:
+    sink = opened(tmp_path, host)
+    yield sink
+    sink.close(0)
+    assert check_log(tmp_path) == []
+
+
+def wires(sender: Accumulator) -> list[WireBatch]:
+    """What is in the arena, drained as a sender does, up to five batches of a partition."""
+    ready, _ = sender.ready(0, True)
+    batches, _ = sender.drain([partition for partition in ready for _ in range(5)], 2**31)
+    return [
+        WireBatch(
+            batch.topic,
+            batch.partition,
+            batch.partition_index,
+            batch.buffers,
+            batch.size,
+            batch.record_count,
+            batch.producer_id,
+            batch.producer_epoch,
+            batch.base_sequence,
+            batch.max_timestamp_ms,
+            batch.attempt_count,
+            batch,
+        )
+        for batch in batches
+    ]
+
+
+def deliver(sink: LogSink, sender: Accumulator, lent: list[WireBatch]) -> list[Ack]:
+    """Delivers, and ends what was delivered: that raises when the sink has kept a view of the bytes."""
+    bell, _ = os.pipe()
+    sink.deliver(lent)
+    acks = list(sink.poll(0, bell))
+    assert [ack.wire for ack in acks] == lent
+    for ack in acks:
+        for view in ack.wire.buffers:
+            view.release()
+        if ack.verdict is Verdict.DELIVERED:
+            sender.complete(ack.wire.batch, BatchResult.SUCCEEDED, ack.base_offset)
+        else:
+            sender.requeue(ack.wire.batch)
+    os.close(bell)
+    return acks
+
+
+def values(path: Path, topic: str = "flights", partition: int = 0) -> list[bytes | None]:
+    return [record.value for record in LogReader(path).partition(topic, partition).records()]
+
+
+def append(sender: Accumulator, first: int, count: int, partition: int = 0, topic: str = "flights") -> None:
+    for number in range(first, first + count):
+        sender.append(topic, partition, None, b"key", b"%06d" % number + PADDING)
+
+
+def test_what_was_acknowledged_can_be_read_with_its_offset(tmp_path: Path, sink: LogSink, sender: Accumulator) -> None:
+    append(sender, 0, 500)
+    acks: list[Ack] = []
+    while lent := wires(sender):
+        acks += deliver(sink, sender, lent)
+    assert len(acks) > 10
+    assert {ack.verdict for ack in acks} == {Verdict.DELIVERED}
+    assert [ack.base_offset for ack in acks] == [
+        sum(earlier.wire.record_count for earlier in acks[:index]) for index in range(len(acks))
+    ]
+    assert values(tmp_path) == [b"%06d" % number + PADDING for number in range(500)]
+
+
+def test_a_record_larger_than_a_buffer_is_appended_in_its_pieces(
+    tmp_path: Path, sink: LogSink, sender: Accumulator
+) -> None:
+    sender.append("flights", 0, None, None, b"x" * 20_000)
+    (lent,) = wires(sender)
+    assert len(lent.buffers) > 1
+    deliver(sink, sender, [lent])
+    assert values(tmp_path) == [b"x" * 20_000]
+
+
+def test_one_delivery_may_have_many_partitions(tmp_path: Path, host: Host, sender: Accumulator) -> None:
+    sink = opened(tmp_path, host, partitions=3)
+    assert sink.partition_count("flights") == 3
+    for partition in range(3):
+        append(sender, 100 * partition, 100, partition)
+    append(sender, 7, 1, topic="other")
+    deliver(sink, sender, wires(sender))
+    for partition in range(3):
+        assert values(tmp_path, partition=partition) == [
+            b"%06d" % (100 * partition + each) + PADDING for each in range(100)
+        ]
+    assert values(tmp_path, "other") == [b"000007" + PADDING]
+    sink.close(0)
+
+
+def test_a_full_disk_is_retried_and_nothing_is_lost(
+    tmp_path: Path, sink: LogSink, sender: Accumulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(descriptor: int, buffers: object, position: int) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    append(sender, 0, 300)
+    lent = wires(sender)
+    sink.partition_count("flights")
+    sink.directory.partition("flights", 0)
+    with monkeypatch.context() as failing:
+        failing.setattr(os, "pwritev", full)
+        acks = deliver(sink, sender, lent)
+    assert {ack.verdict for ack in acks} == {Verdict.RETRY}
+    assert {ack.error_code for ack in acks} == {56}
+    assert "No space left on device. Nothing is lost, it will be tried again" in acks[0].message
+    while again := wires(sender):
+        assert {ack.verdict for ack in deliver(sink, sender, again)} == {Verdict.DELIVERED}
+    assert values(tmp_path) == [b"%06d" % number + PADDING for number in range(300)]
+
+
+def test_what_a_dead_sender_delivered_is_recognised_by_the_next(
+    tmp_path: Path, host: Host, sender: Accumulator
+) -> None:
+    sink = opened(tmp_path, host)
+    sender.set_producer_id(*sink.new_producer_id())
+    append(sender, 0, 200)
+    lent = wires(sender)
+    first = [ack.base_offset for ack in sink.write(lent)]
+    identity = sink.identity
+    sink.directory.abandon()  # it died before it completed anything
+    sink = opened(tmp_path, host)
+    assert sink.identity == identity
+    assert [ack.base_offset for ack in deliver(sink, sender, lent)] == first
+    assert values(tmp_path) == [b"%06d" % number + PADDING for number in range(200)]
+    assert sink.new_producer_id() == (1, 0)
+    sink.close(0)
+
+
+def test_a_gap_and_a_batch_that_is_too_large_have_verdicts_of_their_own(
+    tmp_path: Path, host: Host, sender: Accumulator
+) -> None:
+    sink = opened(tmp_path, host, segment_bytes=2000)
+    sender.set_producer_id(*sink.new_producer_id())
+    append(sender, 0, 200)
+    large, *_ = lent = wires(sender)
+    assert [ack.verdict for ack in sink.write([large])] == [Verdict.TOO_LARGE]
+    sink.close(0)
+    sink = opened(tmp_path, host)
+    assert [ack.verdict for ack in sink.write([lent[0]])] == [Verdict.DELIVERED]
+    (gap,) = sink.write([lent[2]])
+    assert (gap.verdict, gap.error_code) == (Verdict.OUT_OF_SEQUENCE, 45)
+    assert "batches in between are missing" in gap.message
+    deliver(sink, sender, lent)
+    sink.close(0)
+
+
+def test_a_topic_no_folder_can_have_is_unknown(sink: LogSink, sender: Accumulator) -> None:
+    with pytest.raises(UnknownTopicError, match="cannot be a topic of a segment log"):
+        sink.partition_count("white space")
+    append(sender, 0, 1, partition=5)
+    (lent,) = wires(sender)
+    (refused,) = sink.write([lent])
+    assert (refused.verdict, refused.error_code) == (Verdict.REFUSED, 3)
+    assert "no partition 5 of topic 'flights', which has 1" in refused.message
+    lent.topic = "white space"
+    (refused,) = sink.write([lent])
+    assert (refused.verdict, refused.error_code) == (Verdict.REFUSED, 17)
+    lent.topic, lent.partition = "flights", 0
+    deliver(sink, sender, [lent])
+
+
+def test_what_recovery_finds_is_reported(tmp_path: Path, host: Host, sink: LogSink, sender: Accumulator) -> None:
+    append(sender, 0, 10)
+    deliver(sink, sender, wires(sender))
+    sink.close(0)
+    with open(tmp_path / "flights-0" / f"{0:020d}.log", "ab") as file:
+        file.write(b"torn")
+    again = opened(tmp_path, host)
+    append(sender, 10, 10)
+    deliver(again, sender, wires(sender))
+    assert "ended in a torn batch" in host.sentences[0]
+    assert values(tmp_path) == [b"%06d" % number + PADDING for number in range(20)]
+    again.close(0)
+
+
+def test_a_sync_that_fails_is_reported_and_holds_no_ack_back(
+    tmp_path: Path, host: Host, sender: Accumulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(descriptor: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    sink = opened(tmp_path, host, sync="interval", sync_interval_ms=1)
+    append(sender, 0, 10)
+    with monkeypatch.context() as failing:
+        failing.setattr(os, "fdatasync", fail)
+        deliver(sink, sender, wires(sender))
+        while not host.sentences:
+            assert sink.poll(0, 0) == []
+    assert "Input/output error" in host.sentences[0]
+    while sink.directory.partition("flights", 0).recovery_point < 10:
+        sink.poll(0, 0)
+    sink.close(0)
+
+
+def test_two_sinks_cannot_have_one_directory(tmp_path: Path, sink: LogSink) -> None:
+    with pytest.raises(LogBusyError):
+        opened(tmp_path, Host())
+
+
+def test_options_are_those_of_the_log(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgumentError, match="segment_bytes"):
+        open_sink(f"log:{tmp_path}", segmnt_bytes=1)
+    with pytest.raises(InvalidArgumentError, match="needs a directory"):
+        open_sink("log:")
+    with pytest.raises(InvalidArgumentError, match="is not open"):
+        _ = LogSink(str(tmp_path)).identity
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_metrics_count_what_is_open(sink: LogSink, sender: Accumulator) -> None:
+    append(sender, 0, 10)
+    deliver(sink, sender, wires(sender))
+    assert sink.metrics() == {"partition-count": 1.0, "open-partition-count": 1.0, "segment-count": 1.0}
