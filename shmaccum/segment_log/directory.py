@@ -47,6 +47,7 @@ from shmaccum.segment_log.small_files import (
     read_offsets_checkpoint,
     read_properties,
     replace_file_synced,
+    sync_folder,
     uuid_text,
 )
 
@@ -126,6 +127,7 @@ class LogDirectory:
         if not os.path.exists(path):
             text = uuid_text(uuid.uuid4().bytes)
             replace_file_synced(path, properties({META_VERSION_KEY: META_VERSION, META_UUID_KEY: text}))
+            sync_folder(os.path.dirname(self.path))
         return parse_uuid(read_properties(path).get(META_UUID_KEY, ""))
 
     # --- topics and partitions

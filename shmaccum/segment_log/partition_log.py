@@ -125,6 +125,9 @@ class PartitionLog:
         self._snapshot_size = self._active.size
         self._is_sync_broken = False
         self.closed = False
+        if options.sync != "none":  # a file that is synced needs a name that is
+            sync_folder(folder)
+            sync_folder(os.path.dirname(folder))
 
     # --- append
 
