@@ -52,33 +52,31 @@ RUN_BUFFERS_MAX = IOV_MAX - 2
 TIMESTAMP_MAX = 2**63 - 1
 
 _pack_prefix = PREFIX.pack
+_new_tuple = tuple.__new__
+"""Makes a NamedTuple without its own __new__, which would take several times as long."""
 
 
 class Run:
-    """Batches that go to the file together."""
+    """Batches that go to the file together.
 
-    def __init__(self, size: int, offset: int) -> None:
+    Attributes:
+        start, end: positions in the segment.
+        buffers: what to write there.
+        batches: the batches in it, for the indexes.
+        outcomes: of these, and of those in between that were not to be written.
+    """
+
+    __slots__ = ("batches", "buffers", "end", "outcomes", "start")
+
+    def __init__(self, size: int) -> None:
         self.start = self.end = size
-        self.offset = offset
         self.buffers: list[bytes | memoryview] = []
         self.batches: list[Written] = []
         self.outcomes: list[Outcome] = []
 
-    def add(self, batch: Appendable) -> None:
-        """Gives the batch the next offset and the next position."""
-        size, offset = batch.size, self.offset
-        first, *others = batch.buffers
-        self.buffers.append(_pack_prefix(offset, size - UNCOUNTED_SIZE, LEADER_EPOCH))
-        self.buffers.append(first[PREFIX_SIZE:])
-        self.buffers += others
-        self.offset = offset + batch.record_count
-        self.batches.append(Written(self.end, size, self.offset - 1, batch.max_timestamp_ms))
-        self.outcomes.append(offset)
-        self.end += size
-
     def whole_below(self, position: int) -> list[Written]:
         """Those that are in the file, when it was written up to this position."""
-        return [batch for batch in self.batches if batch.position + batch.size <= position]
+        return [batch for batch in self.batches if batch.end <= position]
 
 
 class PartitionLog:
@@ -149,28 +147,38 @@ class PartitionLog:
         return outcomes
 
     def _plan(self, batches: Sequence[Appendable], first: int) -> Run:
-        """The next run: as many batches from `first` on as fit the active segment and one system call."""
+        """The next run: as many batches from `first` on as fit the active segment and one system call.
+
+        This is what runs per batch, so it keeps to local names and tells each batch's facts once.
+        """
         active = self._active
-        run = Run(active.size, self.log_end_offset)
-        admit = self.producers.admit
+        position, offset = active.size, self.log_end_offset
+        run = Run(position)
+        buffers, written, outcomes, admit = run.buffers, run.batches, run.outcomes, self.producers.admit
         size_max = 0 if active.is_index_full else self._options.segment_bytes
-        offset_max = active.base_offset + RELATIVE_OFFSET_MAX
+        offset_end = active.base_offset + RELATIVE_OFFSET_MAX + 1
         timestamp_max = self._timestamp_max(active.first_timestamp_ms)
-        for batch in itertools.islice(batches, first, None):
-            if (
-                run.end + batch.size > size_max
-                or batch.max_timestamp_ms > timestamp_max
-                or run.offset + batch.record_count - 1 > offset_max
-                or len(run.buffers) > RUN_BUFFERS_MAX
-            ):
+        for batch in batches[first:] if first else batches:
+            size, count, timestamp_ms = batch.size, batch.record_count, batch.max_timestamp_ms
+            end, next_offset = position + size, offset + count
+            is_too_much = end > size_max or timestamp_ms > timestamp_max or next_offset > offset_end
+            if is_too_much or len(buffers) > RUN_BUFFERS_MAX:
                 break
-            known = admit(batch, run.offset)
+            known = admit(batch, offset)
             if known is not None:
-                run.outcomes.append(known)
+                outcomes.append(known)
                 continue
-            if not run.end:
-                timestamp_max = self._timestamp_max(batch.max_timestamp_ms)
-            run.add(batch)
+            pieces = batch.buffers
+            buffers.append(_pack_prefix(offset, size - UNCOUNTED_SIZE, LEADER_EPOCH))
+            buffers.append(pieces[0][PREFIX_SIZE:])
+            if len(pieces) > 1:
+                buffers += pieces[1:]
+            written.append(_new_tuple(Written, (position, end, next_offset - 1, timestamp_ms)))
+            outcomes.append(offset)
+            if not position:
+                timestamp_max = self._timestamp_max(timestamp_ms)
+            position, offset = end, next_offset
+        run.end = position
         return run
 
     def _timestamp_max(self, first_timestamp_ms: int | None) -> int:

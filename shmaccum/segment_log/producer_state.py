@@ -35,6 +35,7 @@ SEQUENCE_MASK = 0x7FFF_FFFF
 SNAPSHOT_VERSION = 1
 _HEAD = struct.Struct(">hIi")
 _CRC_START = 6
+_new_tuple = tuple.__new__
 _ROW = struct.Struct(">qhiqiqiq")
 
 
@@ -125,18 +126,14 @@ class ProducerState:
         known = self._producers.get(producer_id)
         if known is None:
             known = self._producers[producer_id] = []
-        else:
-            last = known[-1]
-            if epoch != last.epoch or first != (last.last_sequence + 1) & SEQUENCE_MASK:
-                answer = _judge(producer_id, known, epoch, first, count)
-                if answer is not None:
-                    return answer
-        self._touched.add(producer_id)
-        known.append(
-            KnownBatch(
-                epoch, first, (first + count - 1) & SEQUENCE_MASK, offset, offset + count - 1, batch.max_timestamp_ms
-            )
-        )
+        elif epoch != known[-1].epoch or first != (known[-1].last_sequence + 1) & SEQUENCE_MASK:
+            answer = _judge(producer_id, known, epoch, first, count)
+            if answer is not None:
+                return answer
+        if producer_id not in self._touched:
+            self._touched.add(producer_id)
+        last = (first + count - 1) & SEQUENCE_MASK
+        known.append(_new_tuple(KnownBatch, (epoch, first, last, offset, offset + count - 1, batch.max_timestamp_ms)))
         return None
 
     def settle(self) -> None:

@@ -322,7 +322,7 @@ def scan_from(view: memoryview, position: int, base_offset: int, *, is_gapless: 
     for found in walk(view, base_offset, position, is_crc_checked=True, is_gapless=is_gapless):
         if isinstance(found, Found):
             position, header = found
-            scan.batches.append(Written(position, header.size, header.last_offset, header.max_timestamp_ms))
+            scan.batches.append(Written(position, position + header.size, header.last_offset, header.max_timestamp_ms))
             scan.end, scan.next_offset = position + header.size, header.next_offset
         elif found.resume_position == len(view):
             scan.torn = found

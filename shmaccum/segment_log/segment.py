@@ -45,7 +45,7 @@ class Written(NamedTuple):
     """A batch as the indexes see it."""
 
     position: int
-    size: int
+    end: int
     last_offset: int
     max_timestamp_ms: int
 
@@ -70,16 +70,18 @@ class Indexer:
 
     def entries(self, batches: Sequence[Written]) -> tuple[bytes, bytes]:
         """The entries of the offset index and of the time index that these batches add."""
+        base_offset, interval, entry_position = self.base_offset, self.interval, self.entry_position
         offset_entries, time_entries = [], []
         for position, _, last_offset, timestamp_ms in batches:
             if timestamp_ms > self.max_timestamp_ms:
                 self.max_timestamp_ms = timestamp_ms
                 self.max_timestamp_offset = last_offset
-            if position - self.entry_position > self.interval:
-                offset_entries.append(pack_offset_entry(last_offset - self.base_offset, position))
+            if position - entry_position > interval:
+                offset_entries.append(pack_offset_entry(last_offset - base_offset, position))
                 if self.max_timestamp_ms > self.indexed_timestamp_ms:
                     time_entries.append(self.time_entry())
-                self.entry_position = position
+                entry_position = position
+        self.entry_position = entry_position
         return b"".join(offset_entries), b"".join(time_entries)
 
     def time_entry(self) -> bytes:
@@ -141,7 +143,9 @@ class Segment:
                 self.cut()
             while done < size:
                 self._is_torn = True
-                count = os.pwritev(self._descriptor, buffers[:IOV_MAX], self.size + done)
+                count = os.pwritev(
+                    self._descriptor, buffers if len(buffers) <= IOV_MAX else buffers[:IOV_MAX], self.size + done
+                )
                 if count == 0:
                     raise OSError(errno.EIO, f"the batches are {size - done} bytes shorter than they say")
                 done += count
@@ -158,8 +162,7 @@ class Segment:
             return None
         if self.first_timestamp_ms is None:
             self.first_timestamp_ms = batches[0].max_timestamp_ms
-        last = batches[-1]
-        self.size = last.position + last.size
+        self.size = batches[-1].end
         offset_entries, time_entries = self.indexer.entries(batches)
         try:
             if offset_entries:
