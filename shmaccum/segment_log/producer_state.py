@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a partition remembers of its producers, to take each batch once (Kafka's ProducerStateManager, KIP-98).
 
-The rules are a broker's. For each producer id the last five batches are known by their first and last sequence:
+The rules are a broker's. For each producer id the last batches are known by their first and last sequence:
 
 * a batch with the sequences of one of them is a duplicate and is answered with the offset it got the first time;
 * an older producer epoch is refused (47), a newer one has to begin with sequence 0;
@@ -29,7 +29,8 @@ from typing import NamedTuple, Protocol
 
 from crc32c import crc32c
 
-KEPT_COUNT = 5
+KEPT_COUNT = 32
+"""A broker remembers 5, because no client has more in flight; the log sink has this many, for fewer system calls."""
 SEQUENCE_MASK = 0x7FFF_FFFF
 
 SNAPSHOT_VERSION = 1
@@ -137,7 +138,7 @@ class ProducerState:
         return None
 
     def settle(self) -> None:
-        """What was admitted is written: forgets what is older than the last five."""
+        """What was admitted is written: forgets what is older than the last of them."""
         for producer_id in self._touched:
             del self._producers[producer_id][:-KEPT_COUNT]
         self._touched.clear()

@@ -14,7 +14,7 @@ from shmaccum.config import LogSinkOptions
 from shmaccum.exceptions import InvalidArgumentError, LogPartitionNotFoundError, UnknownTopicError
 from shmaccum.segment_log.directory import LogDirectory
 from shmaccum.segment_log.partition_log import Outcome, PartitionLog
-from shmaccum.segment_log.producer_state import BrokerError, Refusal
+from shmaccum.segment_log.producer_state import KEPT_COUNT, BrokerError, Refusal
 from shmaccum.sinks.sink import Ack, SinkHost, SynchronousSink, Verdict, WireBatch
 
 REQUEST_SIZE_MAX = 16 << 20
@@ -35,6 +35,7 @@ class LogSink(SynchronousSink):
     """
 
     is_idempotent = True
+    in_flight_max = KEPT_COUNT
     request_size_max = REQUEST_SIZE_MAX
 
     def __init__(self, place: str, **options: Any) -> None:

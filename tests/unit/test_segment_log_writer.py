@@ -23,7 +23,7 @@ from shmaccum.exceptions import (
 )
 from shmaccum.segment_log.batch_header import read_header
 from shmaccum.segment_log.directory import OPEN_PARTITIONS_MAX, LogDirectory
-from shmaccum.segment_log.producer_state import BrokerError, Refusal
+from shmaccum.segment_log.producer_state import KEPT_COUNT, BrokerError, Refusal
 from tests.log_support import (
     PRODUCER_ID,
     START_MS,
@@ -184,16 +184,16 @@ def test_a_time_index_never_goes_back_and_ends_with_the_largest_timestamp(tmp_pa
 # --- idempotence
 
 
-def test_the_last_five_batches_are_recognised_and_answered_with_their_offsets(tmp_path: Path) -> None:
-    batches = make_batches(8)
+def test_the_last_batches_are_recognised_and_answered_with_their_offsets(tmp_path: Path) -> None:
+    batches = make_batches(KEPT_COUNT + 3)
     with open_log(tmp_path) as log:
         partition = log.partition(TOPIC, 0)
         partition.append(batches)
-        assert offsets(partition.append(batches[3:])) == [9, 12, 15, 18, 21]
+        assert offsets(partition.append(batches[3:])) == [3 * index for index in range(3, KEPT_COUNT + 3)]
         (older,) = partition.append([batches[2]])
         assert isinstance(older, Refusal)
         assert older.error_code == BrokerError.OUT_OF_ORDER_SEQUENCE_NUMBER
-        assert partition.log_end_offset == 24
+        assert partition.log_end_offset == 3 * (KEPT_COUNT + 3)
 
 
 def test_a_duplicate_in_the_same_call_is_recognised(tmp_path: Path) -> None:
