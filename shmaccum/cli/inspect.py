@@ -27,13 +27,13 @@ BYTES_SHOWN = 40
 # --- small views
 
 
-def when(milliseconds: int) -> str:
+def when(milliseconds: int, precision: str = "milliseconds") -> str:
     """A wall clock time; a number that is none stays a number."""
     try:
         moment = datetime.fromtimestamp(milliseconds / 1000, tz=timezone.utc)
     except (ValueError, OverflowError, OSError):
         return f"{milliseconds} ms"
-    return moment.isoformat(sep=" ", timespec="milliseconds").replace("+00:00", " UTC")
+    return moment.isoformat(sep=" ", timespec=precision).replace("+00:00", " UTC")
 
 
 def shown(value: bytes | None) -> str:

@@ -1,0 +1,319 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``shmaccum produce``: lines become records, in the manner of ``kcat -P``.
+
+What was read is sent at once, block by block, and looked after until its results are there: the end of the command says
+how many records were delivered, and its exit code whether all were. A record that was sent is in the arena, so it is
+delivered later at the latest; undelivered is not lost.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, final
+
+import click
+from rich.console import Console
+
+from shmaccum.arena import Arena
+from shmaccum.cli.group import (
+    EXIT_BAD,
+    EXIT_INTERRUPTED,
+    Command,
+    arena_argument,
+    assignments,
+    mode_option,
+    sentence_of,
+)
+from shmaccum.cli.lines import LineFormat, LineReader, parse_delimiter
+from shmaccum.deliveries import Deliveries
+from shmaccum.exceptions import FlushTimeoutError, InvalidArgumentError, ShmaccumError
+from shmaccum.producer import Producer
+from shmaccum.units import format_size, parse_duration_ms
+
+PROGRESS_EVERY_S = 0.1
+Header = tuple[str, bytes | None]
+
+
+# --- what is sent and what became of it
+
+
+@dataclass
+class Tally:
+    """How many records were sent, and what became of them."""
+
+    sent: int = 0
+    size: int = 0
+    delivered: int = 0
+    failed: int = 0
+    unknown: int = 0
+    reason: str | None = None
+    """Why the first one failed."""
+    _open: deque[Deliveries] = field(default_factory=deque)
+
+    def add(self, deliveries: Deliveries, size: int) -> None:
+        self.sent += len(deliveries)
+        self.size += size
+        self._open.append(deliveries)
+        self.settle()
+
+    def settle(self) -> None:
+        """Books what has its result, oldest first; results are kept in the arena for a while only."""
+        while self._open and self._open[0].is_done:
+            self._book(self._open.popleft())
+
+    def _book(self, deliveries: Deliveries) -> None:
+        counts = deliveries.counts
+        self.delivered += counts.succeeded
+        self.failed += counts.failed
+        self.unknown += counts.lost
+        if self.reason is None and (error := deliveries.exception) is not None:
+            self.reason = sentence_of(error)
+
+    @property
+    def pending(self) -> int:
+        """Sent, in the arena, and without a result."""
+        return self.sent - self.delivered - self.failed - self.unknown
+
+    @property
+    def is_well(self) -> bool:
+        """All that was sent was delivered."""
+        return self.delivered == self.sent
+
+    def __str__(self) -> str:
+        parts = [f"{self.sent:,} records sent ({format_size(self.size)})", f"{self.delivered:,} delivered"]
+        for count, what in (
+            (self.failed, "failed"),
+            (self.unknown, "with a result that was overwritten before it was read"),
+            (self.pending, "still in the arena: a sender delivers them"),
+        ):
+            if count:
+                parts.append(f"{count:,} {what}")
+        text = ", ".join(parts)
+        return f"{text} ({self.reason})" if self.reason else text
+
+
+@final
+class Progress:
+    """One line on standard error while a terminal looks and the input is not typed there."""
+
+    def __init__(self, tally: Tally, *, is_shown: bool) -> None:
+        self._tally = tally
+        self._console = Console(stderr=True, highlight=False)
+        self._status = self._console.status("") if is_shown else None
+        self._begin = self._shown = time.monotonic()
+
+    def __enter__(self) -> Progress:
+        if self._status:
+            self._status.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._status:
+            self._status.stop()
+
+    def show(self) -> None:
+        """Paints it anew, when the last time was long enough ago."""
+        now = time.monotonic()
+        if self._status and now - self._shown > PROGRESS_EVERY_S:
+            rate = self._tally.sent / (now - self._begin)
+            self._status.update(
+                f"{self._tally.sent:,} sent, {self._tally.delivered:,} delivered, {rate:,.0f} records/s"
+            )
+            self._shown = now
+
+
+@dataclass
+class Job:
+    """One run of the command: where records go and how they look."""
+
+    producer: Producer
+    topic: str
+    partition: int | None
+    headers: list[Header] | None
+    line_format: LineFormat
+    count_max: int | None
+    is_teeing: bool
+    tally: Tally
+    progress: Progress
+
+    @property
+    def is_complete(self) -> bool:
+        """As many records were sent as were asked for."""
+        return self.count_max is not None and self.tally.sent >= self.count_max
+
+    def idle(self) -> None:
+        self.tally.settle()
+        self.progress.show()
+
+    def send(self, lines: Sequence[bytes]) -> None:
+        """Sends lines as records, as many as are still to be sent."""
+        if self.count_max is not None:
+            lines = lines[: self.count_max - self.tally.sent]
+        values, keys = self.line_format.parse(lines)
+        headers = None if self.headers is None else [self.headers] * len(lines)
+        deliveries = self.producer.send_many(self.topic, values, keys=keys, headers=headers, partition=self.partition)
+        self.tally.add(deliveries, sum(map(len, lines)))
+        if self.is_teeing:
+            sys.stdout.buffer.write(b"".join(line + self.line_format.delimiter for line in lines))
+            sys.stdout.buffer.flush()
+        self.progress.show()
+
+
+# --- input
+
+
+@contextlib.contextmanager
+def _opened(path: Path | None) -> Iterator[tuple[int, str]]:
+    """Descriptor and name of a file; standard input without one, or with ``-``."""
+    if path is None or str(path) == "-":
+        yield sys.stdin.fileno(), "stdin"
+        return
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        yield descriptor, str(path)
+    finally:
+        os.close(descriptor)
+
+
+def _send_file(job: Job, path: Path | None, size_max: int) -> None:
+    with _opened(path) as (descriptor, name):
+        reader = LineReader(descriptor, name, job.line_format.delimiter, size_max, job.idle)
+        for lines in reader.blocks():
+            job.send(lines)
+            if job.is_complete:
+                return
+
+
+def parse_header(text: str) -> Header:
+    """A header of ``NAME=VALUE``; of ``NAME`` alone with a null value, as kcat has it."""
+    name, found, value = text.partition("=")
+    if not name:
+        raise InvalidArgumentError(f"{text!r} is no header: write it like source=web")
+    return name, os.fsencode(value) if found else None
+
+
+# --- the end
+
+
+def _wait(job: Job, timeout_s: float) -> None:
+    """For the results, in slices, so that the progress goes on."""
+    deadline = time.monotonic() + timeout_s
+    while (left_s := deadline - time.monotonic()) > 0:
+        with contextlib.suppress(FlushTimeoutError):
+            job.producer.flush(min(left_s, PROGRESS_EVERY_S))
+            break
+        job.idle()
+    job.tally.settle()
+
+
+def _read(job: Job, files: Sequence[Path], size_max: int) -> int:
+    """Sends what the files have; answers the exit code so far. An error before the first record ends the command."""
+    try:
+        for path in files or (None,):
+            if not job.is_complete:
+                _send_file(job, path, size_max)
+    except KeyboardInterrupt:
+        click.echo("shmaccum: interrupted; waiting for what was sent (once more leaves at once)", err=True)
+        return EXIT_INTERRUPTED
+    except (ShmaccumError, OSError) as error:
+        if not job.tally.sent or isinstance(error, BrokenPipeError):
+            raise
+        click.echo(f"shmaccum: {sentence_of(error)}", err=True)
+        return EXIT_BAD
+    return 0
+
+
+def _run(job: Job, files: Sequence[Path], size_max: int, timeout_s: float) -> int:
+    with job.progress:
+        code = _read(job, files, size_max)
+        _wait(job, timeout_s)
+    if not job.tally.is_well or sys.stderr.isatty():
+        click.echo(f"shmaccum: {job.tally}", err=True)
+    return code or (0 if job.tally.is_well else EXIT_BAD)
+
+
+# --- the command
+
+
+@click.command(
+    "produce",
+    cls=Command,
+    epilog="Exit codes: 0 all records were delivered, 1 some were not (yet): what is still in the arena is delivered "
+    "by its sender, 2 nothing was sent. Delimiters take escapes: \\n, \\t, \\0, \\x1e.",
+)
+@arena_argument
+@click.argument("files", metavar="[FILE]...", nargs=-1, type=click.Path(path_type=Path))
+@click.option("-t", "--topic", required=True, metavar="NAME", help="The topic of all records.")
+@click.option("-p", "--partition", type=click.IntRange(min=0), metavar="N", help="The partition of all records.")
+@click.option("-D", "--delimiter", default=r"\n", show_default=True, metavar="TEXT", help="What ends a record.")
+@click.option("-K", "--key-delimiter", metavar="TEXT", help="What stands between key and value.")
+@click.option("-k", "--key", metavar="TEXT", help="The key of records that bring none.")
+@click.option(
+    "-H", "--header", "headers", multiple=True, metavar="NAME=VALUE", help="A header of all records; repeatable."
+)
+@click.option("-Z", "--null", "is_empty_null", is_flag=True, help="Empty keys and values are null.")
+@click.option(
+    "-c", "--count", "count_max", type=click.IntRange(min=1), metavar="N", help="Leave after so many records."
+)
+@click.option("-T", "--tee", "is_teeing", is_flag=True, help="Write what was sent to standard output, too.")
+@click.option(
+    "--timeout", default="60s", show_default=True, metavar="DURATION", help="How long to wait at the end for delivery."
+)
+@click.option(
+    "-X", "options", multiple=True, metavar="OPTION=VALUE", help="An option of the producer (docs/options.rst)."
+)
+@mode_option
+@click.pass_context
+def command(
+    ctx: click.Context,
+    /,
+    arena_name: str,
+    files: tuple[Path, ...],
+    arena_mode: int,
+    options: tuple[str, ...],
+    timeout: str,
+    delimiter: str,
+    key_delimiter: str | None,
+    key: str | None,
+    is_empty_null: bool,
+    headers: tuple[str, ...],
+    **where: Any,
+) -> None:
+    """Send the lines of files, or of standard input, as records.
+
+    Each line is a record. With -K it is a key and a value.
+    """
+    line_format = LineFormat(
+        delimiter=parse_delimiter(delimiter),
+        key_delimiter=None if key_delimiter is None else parse_delimiter(key_delimiter),
+        key=None if key is None else os.fsencode(key),
+        is_empty_null=is_empty_null,
+    )
+    timeout_s = parse_duration_ms(timeout) / 1000
+    record_headers = [parse_header(header) for header in headers] or None
+    tally = Tally()
+    is_shown = sys.stderr.isatty() and not (sys.stdin.isatty() and not files)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with Arena.attach(arena_name, mode=arena_mode) as arena:
+        producer = Producer(arena, **assignments(options))
+        job = Job(
+            producer=producer,
+            headers=record_headers,
+            line_format=line_format,
+            tally=tally,
+            progress=Progress(tally, is_shown=is_shown),
+            **where,
+        )
+        try:
+            code = _run(job, files, arena.geometry["record_size_max"], timeout_s)
+        finally:
+            producer.close(0)
+    ctx.exit(code)
