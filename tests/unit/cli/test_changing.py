@@ -112,8 +112,10 @@ def test_every_command_has_a_help_text_with_its_options(shell: Shell) -> None:
     overview = shell("--help").stdout
     for name in COMMANDS:
         assert name in overview
-        text = shell(name, "--help").stdout
-        assert text.startswith(f"Usage: main {name}")
+    names = [[name] for name in COMMANDS if name != "log"]
+    for command in [*names, *(["log", name] for name in ("cat", "info", "offsets", "verify"))]:
+        text = shell(*command, "--help").stdout
+        assert text.startswith(f"Usage: main {' '.join(command)}")
         assert "--debug" in text
     assert "Exit codes: 0 all is well" in " ".join(overview.split())
 

@@ -260,6 +260,9 @@ def test_exported_batches_are_segments_with_an_index(
         assert len(found) == batch["record_count"]
         keys += [record[2] for record in found if batch["topic"] == "flights"]
     assert sorted(filter(None, keys)) == sorted(b"key-%d" % number for number in range(RECORD_COUNT))
+    lines = shell("log", "cat", str(folder), "-t", "flights", "-f", r"%p %o %k=%s %h\n").stdout.splitlines()
+    assert lines[0] == "0 0 key-0=value h=x"
+    assert len(lines) == RECORD_COUNT
     assert path.read_bytes() == before
 
 

@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``shmaccum log cat``: records as text, in the manner of ``kcat -C``."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from shmaccum.cli.group import EXIT_BAD, Command, sentence_of
+from shmaccum.cli.lines import parse_delimiter
+from shmaccum.cli.log_place import OFFSET_FORMS, Start, directory_argument, partitions, place_options
+from shmaccum.exceptions import CorruptLogError, InvalidArgumentError
+from shmaccum.segment_log import Cursor, LogReader, LogRecord, PartitionReader, TopicPartition
+
+FOLLOW_EVERY_S = 0.05
+Piece = Callable[[TopicPartition, LogRecord], bytes]
+Found = Iterator[tuple[TopicPartition, list[LogRecord]]]
+
+# --- formats
+
+
+def _size(part: bytes | None) -> int:
+    return -1 if part is None else len(part)
+
+
+def _headers(record: LogRecord) -> bytes:
+    return b",".join(name.encode() + b"=" + (b"NULL" if value is None else value) for name, value in record.headers)
+
+
+PIECES: dict[str, Piece] = {
+    "s": lambda _place, record: record.value or b"",
+    "S": lambda _place, record: b"%d" % _size(record.value),
+    "R": lambda _place, record: _size(record.value).to_bytes(4, "big", signed=True),
+    "k": lambda _place, record: record.key or b"",
+    "K": lambda _place, record: b"%d" % _size(record.key),
+    "T": lambda _place, record: b"%d" % record.timestamp_ms,
+    "h": lambda _place, record: _headers(record),
+    "t": lambda place, _record: place.topic.encode(),
+    "p": lambda place, _record: b"%d" % place.partition,
+    "o": lambda _place, record: b"%d" % record.offset,
+    "%": lambda _place, _record: b"%",
+}
+"""What stands behind a % in a format (kcat's letters)."""
+
+
+def _literal(text: str) -> list[Piece]:
+    written = parse_delimiter(text) if text else b""
+    return [lambda _place, _record: written] if text else []
+
+
+def compile_format(text: str) -> Piece:
+    r"""What makes the text of a record from a format such as ``%k: %s\n``.
+
+    Raises:
+        InvalidArgumentError: a letter behind a % that stands for nothing.
+    """
+    pieces: list[Piece] = []
+    while text:
+        literal, _, text = text.partition("%")
+        pieces += _literal(literal)
+        if not _:
+            break
+        letter, text = text[:1], text[1:]
+        if letter not in PIECES:
+            known = " ".join(f"%{each}" for each in PIECES)
+            raise InvalidArgumentError(f"%{letter} stands for nothing in a format: there are {known}")
+        pieces.append(PIECES[letter])
+    return lambda place, record: b"".join([piece(place, record) for piece in pieces])
+
+
+def _text(part: bytes | None) -> str | None:
+    return None if part is None else part.decode("utf-8", "backslashreplace")
+
+
+def as_json(place: TopicPartition, record: LogRecord) -> bytes:
+    """One line with kcat's keys; headers are a flat list of names and values."""
+    document = {
+        "topic": place.topic,
+        "partition": place.partition,
+        "offset": record.offset,
+        "tstype": "create",
+        "ts": record.timestamp_ms,
+        "headers": [part for name, value in record.headers for part in (name, _text(value))],
+        "key": _text(record.key),
+        "payload": _text(record.value),
+    }
+    return json.dumps(document, ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n"
+
+
+@dataclass(frozen=True)
+class Look:
+    """How records are written: as JSON, in a format, or as value and delimiter with the key before it if wanted."""
+
+    is_json: bool
+    format_text: str | None
+    delimiter: str
+    key_delimiter: str | None
+
+    def piece(self) -> Piece:
+        """What writes one record."""
+        if self.is_json:
+            return as_json
+        if self.format_text is not None:
+            return compile_format(self.format_text)
+        key = "" if self.key_delimiter is None else f"%k{self.key_delimiter.replace('%', '%%')}"
+        return compile_format(f"{key}%s{self.delimiter.replace('%', '%%')}")
+
+
+# --- reading
+
+
+def _records(place: TopicPartition, cursor: Cursor) -> Found:
+    """What is there, batch by batch, from the cursor's offset on."""
+    start = cursor.offset
+    for batch in cursor.poll():
+        if not batch.is_control:
+            yield place, [record for record in batch.records() if record.offset >= start]
+
+
+def _follow(cursors: Sequence[tuple[TopicPartition, Cursor]]) -> Found:
+    """All partitions in turn, for ever."""
+    while True:
+        is_news = False
+        for place, cursor in cursors:
+            for found in _records(place, cursor):
+                is_news = True
+                yield found
+        if not is_news:
+            time.sleep(FOLLOW_EVERY_S)
+
+
+def read(chosen: Sequence[PartitionReader], start: Start, *, is_following: bool) -> Found:
+    """The records of the partitions, one after the other; with is_following in turn, those to come, too."""
+    with ExitStack() as stack:
+        cursors = []
+        for partition in chosen:
+            cursor = stack.enter_context(closing(partition.cursor(start.of(partition))))
+            cursors.append((partition.place, cursor))
+        if is_following:
+            yield from _follow(cursors)
+        for place, cursor in cursors:
+            yield from _records(place, cursor)
+
+
+def _write(found: Found, piece: Piece, count: int | None) -> None:
+    """Writes the records, `count` of them at most."""
+    output = sys.stdout.buffer
+    left = count
+    for place, records in found:
+        shown = records if left is None else records[:left]
+        output.write(b"".join([piece(place, record) for record in shown]))
+        output.flush()
+        if left is not None:
+            left -= len(shown)
+            if left <= 0:
+                return
+
+
+def _warn_of_damage(chosen: Sequence[PartitionReader]) -> bool:
+    damages = [damage for partition in chosen for damage in partition.skipped]
+    for damage in damages:
+        click.echo(f"shmaccum: skipped: {sentence_of(damage)}", err=True)
+    return bool(damages)
+
+
+@click.command(
+    "cat",
+    cls=Command,
+    epilog="A format has kcat's letters: %s value, %S its size, %R the same in four bytes, %k key, %K its size, %T "
+    "timestamp, %h headers, %t topic, %p partition, %o offset, %% a percent sign, and escapes such as \\n. Exit codes: "
+    "0 all was read, 1 damage was met (the message names segment and position), 2 it could not be read.",
+)
+@directory_argument
+@place_options
+@click.option(
+    "-o",
+    "--offset",
+    "start_text",
+    default="beginning",
+    show_default=True,
+    metavar="OFFSET",
+    help=f"Where to begin: {OFFSET_FORMS}.",
+)
+@click.option("-c", "--count", type=click.IntRange(min=1), metavar="N", help="Leave after so many records.")
+@click.option("-f", "--format", "format_text", metavar="FORMAT", help="How a record is written.")
+@click.option("-J", "--json", "is_json", is_flag=True, help="A line of JSON for each record, with kcat's keys.")
+@click.option("-D", "--delimiter", default=r"\n", show_default=True, metavar="TEXT", help="What ends a record.")
+@click.option("-K", "--key-delimiter", metavar="TEXT", help="Write the key, and this behind it.")
+@click.option("-F", "--follow", "is_following", is_flag=True, help="Go on with what is appended, until Ctrl-C.")
+@click.option("--skip-corrupt", is_flag=True, help="Go on behind damage, and name it at the end.")
+@click.pass_context
+def cat(
+    ctx: click.Context,
+    /,
+    directory: str,
+    topic: str | None,
+    partition: int | None,
+    start_text: str,
+    count: int | None,
+    is_following: bool,
+    skip_corrupt: bool,
+    **look: Any,
+) -> None:
+    """Write records to standard output, partition by partition in the order of their offsets."""
+    piece = Look(**look).piece()
+    start = Start.parse(start_text)
+    reader = LogReader(directory, on_corrupt="skip" if skip_corrupt else "raise")
+    chosen = partitions(reader, topic, partition)
+    try:
+        _write(read(chosen, start, is_following=is_following), piece, count)
+    except CorruptLogError as error:
+        click.echo(f"shmaccum: {sentence_of(error)}; --skip-corrupt reads on behind it", err=True)
+        ctx.exit(EXIT_BAD)
+    ctx.exit(EXIT_BAD if _warn_of_damage(chosen) else 0)

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``shmaccum log info | offsets | verify``: what a log directory has, and whether it is sound."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+from rich.table import Table
+
+from shmaccum.cli.group import EXIT_BAD, Command, json_option, print_json
+from shmaccum.cli.inspect import when
+from shmaccum.cli.live import make_console
+from shmaccum.cli.log_place import directory_argument, partitions, place_options, segment_sizes
+from shmaccum.exceptions import InvalidArgumentError
+from shmaccum.segment_log import LogFinding, LogReader, PartitionReader, check_log
+from shmaccum.units import format_size
+
+# --- info
+
+
+def partition_facts(partition: PartitionReader) -> dict[str, Any]:
+    """Offsets, sizes and times of a partition."""
+    segments = [{"base_offset": base_offset, "size": size} for base_offset, size in segment_sizes(partition)]
+    start, end = partition.log_start_offset, partition.log_end_offset
+    first = next(partition.batches(start), None) if end > start else None
+    last = next(partition.batches(end - 1), None) if end > start else None
+    return {
+        "topic": partition.place.topic,
+        "partition": partition.place.partition,
+        "log_start_offset": start,
+        "log_end_offset": end,
+        "record_count": end - start,
+        "size": sum(segment["size"] for segment in segments),
+        "first_timestamp_ms": first.header.base_timestamp_ms if first else None,
+        "last_timestamp_ms": last.max_timestamp_ms if last else None,
+        "segments": segments,
+    }
+
+
+def _info_table(facts: Sequence[dict[str, Any]]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("partition", header_style="bright_black", no_wrap=True)
+    for name in ("start", "end", "records", "bytes", "segments"):
+        table.add_column(name, justify="right", header_style="bright_black", no_wrap=True)
+    for name in ("first record", "last record (UTC)"):
+        table.add_column(name, header_style="bright_black")
+    for fact in facts:
+        times = (fact["first_timestamp_ms"], fact["last_timestamp_ms"])
+        table.add_row(
+            f"{fact['topic']}-{fact['partition']}",
+            *(f"{fact[name]:,}" for name in ("log_start_offset", "log_end_offset", "record_count")),
+            format_size(fact["size"]),
+            str(len(fact["segments"])),
+            *("-" if time_ms is None else when(time_ms, "seconds").removesuffix(" UTC") for time_ms in times),
+        )
+    return table
+
+
+@click.command("info", cls=Command)
+@directory_argument
+@place_options
+@json_option
+def info(directory: str, topic: str | None, partition: int | None, is_json: bool) -> None:
+    """Show topics, partitions, offsets, sizes and times."""
+    reader = LogReader(directory, on_corrupt="skip")
+    facts = [partition_facts(each) for each in partitions(reader, topic, partition)]
+    if is_json:
+        print_json({"path": reader.path, "is_written": reader.is_written(), "partitions": facts})
+        return
+    state = "a sender writes it" if reader.is_written() else "nobody writes it"
+    size = sum(fact["size"] for fact in facts)
+    click.echo(f"{reader.path}: {len(facts)} partitions, {format_size(size)}, {state}")
+    make_console().print(_info_table(facts))
+
+
+# --- offsets
+
+
+def _offset_at(partition: PartitionReader, moment: str) -> int:
+    """-1 where no record has this timestamp or a later one, as Kafka's tool has it."""
+    if moment == "earliest":
+        return partition.log_start_offset
+    if moment == "latest":
+        return partition.log_end_offset
+    if not moment.isdecimal():
+        raise InvalidArgumentError(f"{moment!r} is no time: write earliest, latest, or milliseconds since 1970")
+    found = partition.offset_for_timestamp(int(moment))
+    return -1 if found is None else found.offset
+
+
+@click.command("offsets", cls=Command)
+@directory_argument
+@place_options
+@click.option(
+    "--time",
+    "moment",
+    default="latest",
+    show_default=True,
+    metavar="TIME",
+    help="earliest, latest, or milliseconds since 1970.",
+)
+@json_option
+def offsets(directory: str, topic: str | None, partition: int | None, moment: str, is_json: bool) -> None:
+    """Show an offset of each partition: TOPIC:PARTITION:OFFSET, as kafka-get-offsets does.
+
+    latest is the offset the next record gets. Of a timestamp it is that of the first record as late or later; -1 if
+    there is none.
+    """
+    reader = LogReader(directory, on_corrupt="skip")
+    found = [(*each.place, _offset_at(each, moment)) for each in partitions(reader, topic, partition)]
+    if is_json:
+        print_json([{"topic": name, "partition": number, "offset": offset} for name, number, offset in found])
+        return
+    for name, number, offset in found:
+        click.echo(f"{name}:{number}:{offset}")
+
+
+# --- verify
+
+
+def _document(finding: LogFinding) -> dict[str, Any]:
+    place, path, position, text = finding
+    return {"topic": place.topic, "partition": place.partition, "path": path, "position": position, "text": text}
+
+
+@click.command("verify", cls=Command, epilog="Exit codes: 0 sound, 1 something was found, 2 it could not be read.")
+@directory_argument
+@json_option
+@click.pass_context
+def verify(ctx: click.Context, directory: str, is_json: bool) -> None:
+    """Check every byte: batches, CRCs, offsets, indexes, snapshots; what is wrong is named with file and position.
+
+    While a sender writes the log its ends may look torn.
+    """
+    reader = LogReader(directory)
+    findings = check_log(reader.path)
+    is_written = reader.is_written()
+    if is_json:
+        found = [_document(finding) for finding in findings]
+        print_json({"path": reader.path, "is_sound": not findings, "is_written": is_written, "findings": found})
+    else:
+        for finding in findings:
+            click.echo(str(finding))
+        sound = f"is sound ({len(reader.topic_partitions())} partitions)"
+        click.echo(f"{reader.path}: {len(findings)} found" if findings else f"{reader.path} {sound}")
+        if findings and is_written:
+            click.echo("a sender writes it: its ends may only look torn")
+    ctx.exit(EXIT_BAD if findings else 0)
