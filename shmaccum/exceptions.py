@@ -32,6 +32,7 @@
     ├── FlushTimeoutError (TimeoutError)
     ├── UnknownTopicError (LookupError)  the sink has no such topic and makes none
     ├── SenderBusyError                  another living process is the sender
+    ├── SenderNotStartedError            ensure_sender could not start one
     ├── NotSenderError                   this needs the sender role
     ├── BatchInUseError (BufferError)
     ├── BatchCompletedError
@@ -171,6 +172,10 @@ class UnknownTopicError(ShmaccumError, LookupError):
 
 class SenderBusyError(ShmaccumError):
     """Another living process holds the sender role of this arena."""
+
+
+class SenderNotStartedError(ShmaccumError):
+    """A sender was to be started for an arena that had none, and did not begin: the message has its reason."""
 
 
 class NotSenderError(ShmaccumError):

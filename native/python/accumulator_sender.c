@@ -146,9 +146,11 @@ PyObject *accumulator_sender_statistics_dict(PyObject *object, PyObject *unused)
         return NULL;
     }
     accumulator_sender_statistics(self->core, &statistics);
-    PyObject *result = Py_BuildValue("{s:I,s:I,s:I,s:I}", "queued_count", statistics.queued_count, "in_flight_count",
-                                     statistics.in_flight_count, "deferred_count", statistics.deferred_count,
-                                     "active_partition_count", statistics.active_partition_count);
+    PyObject *result = Py_BuildValue("{s:I,s:I,s:I,s:I,s:K}", "queued_count", statistics.queued_count,
+                                     "in_flight_count", statistics.in_flight_count, "deferred_count",
+                                     statistics.deferred_count, "active_partition_count",
+                                     statistics.active_partition_count, "expired_record_count",
+                                     (unsigned long long)statistics.expired_record_count);
     return accumulator_sender_end(self, result);
 }
 

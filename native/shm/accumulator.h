@@ -214,6 +214,7 @@ struct sender_statistics {
     uint32_t in_flight_count;
     uint32_t deferred_count;  /* DONE, waiting for a hazard to go */
     uint32_t active_partition_count;
+    uint64_t expired_record_count; /* since the role was taken */
 };
 void accumulator_sender_statistics(const struct accumulator *accumulator, struct sender_statistics *statistics);
 

@@ -67,6 +67,7 @@ static void result_record_rest(struct accumulator *accumulator, uint32_t slot_in
     acked = acked < count ? acked : 0;
     result_record(accumulator, slot_index, acked, count - acked, outcome);
     result_count(accumulator->arena, outcome->result, count - acked);
+    accumulator->sender->expired_record_count += outcome->result == RESULT_EXPIRED ? count - acked : 0;
     POINT(result_recorded);
 }
 
@@ -85,7 +86,9 @@ enum status accumulator_complete(struct accumulator *accumulator, uint32_t slot_
     if (!batch_is_in_flight(accumulator, slot_index, seq)) {
         return STATUS_STALE;
     }
-    if (!accumulator->sender->notes[slot_index].is_ended) {
+    const struct slot_note *note = &accumulator->sender->notes[slot_index];
+    accumulator->sender->queues[note->partition_index].is_established |= outcome->result == RESULT_SUCCEEDED;
+    if (!note->is_ended) {
         result_record_rest(accumulator, slot_index, outcome);
     }
     batch_become_done(accumulator, slot_index, wakes);
@@ -112,6 +115,7 @@ enum status accumulator_complete_part(struct accumulator *accumulator, uint32_t 
     if (!accumulator->sender->notes[slot_index].is_ended) {
         result_record(accumulator, slot_index, acked, record_count, outcome);
         counter_add(accumulator->arena, COUNTER_RECORDS_COMPLETED, record_count);
+        counter_add(accumulator->arena, COUNTER_BATCHES_SPLIT, acked == 0);
     }
     POINT(part_recorded);
     store_release_u32(&slot->acked_record_count, acked + record_count);

@@ -80,7 +80,10 @@ void sequence_assign(struct arena *arena, struct slot_header *slot, uint32_t par
     if (!partition_is_of_arena(arena, partition_index)) {
         partition_start_over(arena, partition);
     }
-    uint32_t base = load_relaxed_u32(&partition->next_base_sequence) & INT32_MAX;
+    /* The sink has the records with a result: the sequence is that of the first one without, counted back. */
+    uint32_t next = load_relaxed_u32(&partition->next_base_sequence) & INT32_MAX;
+    uint32_t acked = load_relaxed_u32(&slot->acked_record_count);
+    uint32_t base = (uint32_t)sequence_decrement((int32_t)next, (int32_t)(acked & INT32_MAX));
     store_relaxed_u32(&slot->base_sequence, base);
     store_relaxed_u64(&slot->producer_id, load_relaxed_u64(&arena->globals->producer_id));
     POINT(sequence_stored);

@@ -134,6 +134,8 @@ void sender_launch(struct accumulator *accumulator, uint32_t slot_index)
     note->is_in_flight = true;
     note->is_retry = load_relaxed_u32(&accumulator->arena->slots[slot_index].attempt_count) > 0;
     queue->has_retry_in_flight |= note->is_retry;
+    queue->is_established &= !sequence_starts_over(accumulator->arena, &accumulator->arena->slots[slot_index],
+                                                   note->partition_index);
     queue->in_flight_count++;
     accumulator->sender->in_flight_count++;
 }
@@ -160,7 +162,9 @@ bool sender_may_launch(const struct accumulator *accumulator, uint32_t slot_inde
     if (queue->in_flight_count == 0) {
         return true;
     }
-    if (queue->has_retry_in_flight || sequence_starts_over(arena, slot, partition_index)) {
+    bool is_sequenced = load_relaxed_u64(&arena->globals->producer_id) != UINT64_MAX;
+    if (queue->has_retry_in_flight || (is_sequenced && !queue->is_established) ||
+        sequence_starts_over(arena, slot, partition_index)) {
         return false;
     }
     return load_relaxed_u32(&slot->attempt_count) == 0 || queue->first == slot_index + 1;

@@ -47,6 +47,7 @@ struct partition_queue {
     uint32_t in_flight_count;
     uint64_t drained_in; /* number of the drain that took a batch of it last */
     bool has_retry_in_flight;
+    bool is_established; /* the sink has taken a batch of this epoch since the role was taken */
     bool is_muted;
     bool is_unavailable; /* producers are told to choose another one */
 };
@@ -69,7 +70,8 @@ struct sender_half {
     uint64_t pass;        /* number of the newest pass over the hints */
     uint32_t found_count; /* batches that it found */
     uint32_t *repaired_generation; /* process_count: generation + 1 whose death was already repaired */
-    uint64_t drain_count; /* drains ever */
+    uint64_t drain_count;          /* drains ever */
+    uint64_t expired_record_count; /* ever, since the role was taken */
     uint32_t queued_count;
     uint32_t in_flight_count;
 };
@@ -99,7 +101,9 @@ void sender_land(struct accumulator *accumulator, uint32_t slot_index);
 
 /* False while something else of its partition must come back first. As in Kafka, a batch that was sent before goes when
  * it is the oldest, and nothing follows it until it is back: so no two retries change places and nothing overtakes
- * them. And an epoch begins when nothing of the last one is out. */
+ * them. An epoch begins when nothing of the last one is out, and until the sink has taken a batch of it one goes at a
+ * time: of a producer it does not know a broker takes any sequence, so that a second batch might get in before the
+ * first. */
 bool sender_may_launch(const struct accumulator *accumulator, uint32_t slot_index);
 
 /* Takes a batch out of its queue. */

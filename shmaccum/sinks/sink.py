@@ -149,7 +149,7 @@ class SinkHost(Protocol):
 
     @property
     def options(self) -> Mapping[str, Any]:
-        """The sender's options that concern deliveries: acks, request_timeout_ms, enable_idempotence, client_id ..."""
+        """The sender's options (`SenderOptions`): acks, request_timeout_ms, max_request_size, enable_idempotence ..."""
 
     def topic_partition(self, partition_index: int) -> tuple[str, int]:
         """Topic and partition of an index of `Sink.plan`."""

@@ -65,10 +65,12 @@ def test_the_bytes_are_kafkas(batch: Batch, sender: Accumulator) -> None:
 def test_sequences_follow_each_other_and_stay_at_a_resend(sender: Accumulator) -> None:
     sender.set_producer_id(77, 3)
     sender.append_many("t", 0, [b"v"] * 5)
+    deliver_all(sender)
+    sender.append_many("t", 0, [b"v"] * 2)
     (first,) = drain(sender)
     sender.append("t", 0, 1, None, b"v")
     (second,) = drain(sender)
-    assert [(b.producer_id, b.producer_epoch, b.base_sequence) for b in (first, second)] == [(77, 3, 0), (77, 3, 5)]
+    assert [(b.producer_id, b.producer_epoch, b.base_sequence) for b in (first, second)] == [(77, 3, 5), (77, 3, 7)]
     wire = first.tobytes()
     sender.requeue(first)
     (again,) = drain(sender)

@@ -564,7 +564,7 @@ static void survivor_sends_once(void *argument)
     struct accumulator *other = accumulator_opened(survivor);
     EXPECT_STATUS(append_number(other, 0, 1), STATUS_OK);
     struct drained_batch batch = drained_one(ending);
-    EXPECT_EQ_U64((uint64_t)batch.base_sequence, 0);
+    EXPECT_EQ_U64((uint64_t)batch.base_sequence, 1);
     accumulator_close(other);
     arena_detach(survivor);
 }
@@ -576,16 +576,18 @@ TEST(the_next_sender_sends_again_in_the_order_of_the_sequences)
     struct append_result result;
     struct error error;
     accumulator_set_producer_id(ending.sender, 7, 0);
+    struct drained_batch known = appended_and_drained(&ending, 1); /* from now on several are in flight at once */
+    EXPECT_STATUS(complete(&ending, &known), STATUS_OK);
     interrupt_at("chain_seq_taken", 0, survivor_sends_once, &ending);
     append_waiting(ending.producer, 0, record_of(value, sizeof value, 1000), &result);
     EXPECT(interruption_is_over());
-    EXPECT_EQ_U64((uint64_t)drained_one(&ending).base_sequence, 1); /* the chain, with an older number */
+    EXPECT_EQ_U64((uint64_t)drained_one(&ending).base_sequence, 2); /* the chain, with an older number */
     accumulator_resign_sender(ending.sender); /* as good as dead: everything it knew is gone */
     EXPECT_STATUS(accumulator_become_sender(ending.sender, &error), STATUS_OK);
     struct drained_batch first = drained_one(&ending);
-    EXPECT_EQ_U64((uint64_t)first.base_sequence, 0);
+    EXPECT_EQ_U64((uint64_t)first.base_sequence, 1);
     EXPECT_STATUS(complete(&ending, &first), STATUS_OK);
-    EXPECT_EQ_U64((uint64_t)drained_one(&ending).base_sequence, 1);
+    EXPECT_EQ_U64((uint64_t)drained_one(&ending).base_sequence, 2);
     accumulator_resign_sender(ending.sender);
     EXPECT_STATUS(accumulator_become_sender(ending.sender, &error), STATUS_OK);
     ending_ended(&ending);

@@ -632,6 +632,32 @@ TEST(resequenced_batches_start_over_in_their_order)
     sending_ended(&sending);
 }
 
+TEST(one_batch_goes_at_a_time_until_the_sink_has_taken_one_of_the_epoch)
+{
+    struct sending sending = sending_begun();
+    struct drained_batch batches[3];
+    struct error error;
+    accumulator_set_producer_id(sending.sender, 7, 0);
+    for (int i = 0; i < 3; i++) {
+        fill_batch(&sending, 0);
+    }
+    EXPECT(drain_first_partition(&sending, &batches[0]));
+    EXPECT(!drain_first_partition(&sending, &batches[1]));
+    complete(&sending, &batches[0]);
+    EXPECT(drain_first_partition(&sending, &batches[1]));
+    EXPECT(drain_first_partition(&sending, &batches[2]));
+    complete(&sending, &batches[1]);
+    complete(&sending, &batches[2]);
+    accumulator_resign_sender(sending.sender); /* the next sender knows nothing of it */
+    EXPECT_STATUS(accumulator_become_sender(sending.sender, &error), STATUS_OK);
+    fill_batch(&sending, 0);
+    fill_batch(&sending, 0);
+    EXPECT(drain_first_partition(&sending, &batches[0]));
+    EXPECT(!drain_first_partition(&sending, &batches[1]));
+    complete(&sending, &batches[0]);
+    sending_ended(&sending);
+}
+
 TEST(what_waits_for_its_retry_need_not_any_longer)
 {
     struct sending sending = sending_begun();

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``python -m shmaccum.sender ARENA --sink URL``: what `shmaccum.ensure_sender` starts.
+
+For people there is ``shmaccum sender``. The protocol with whoever starts it: nothing on standard output; its end is
+closed when the role is held and the sink is open, or by the death of the process. Why it could not begin is on standard
+error, and the exit code is 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+
+from shmaccum.arena import DEFAULT_MODE
+from shmaccum.exceptions import ShmaccumError
+from shmaccum.sender.service import SenderService
+
+FORMAT = "%(asctime)s %(levelname)s %(message)s"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m shmaccum.sender", description="Delivers the batches of an arena.")
+    parser.add_argument("arena", help="name or path")
+    parser.add_argument("--sink", required=True, help="kind:place, for example log:/var/lib/events")
+    parser.add_argument("--standby", action="store_true", help="wait until the arena has no sender")
+    parser.add_argument("--mode", type=lambda text: int(text, 8), default=DEFAULT_MODE, help="permissions of the arena")
+    parser.add_argument("--no-log", action="store_true", help="close standard error, too, when it has begun")
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="an option of the sender")
+    parser.add_argument("--sink-set", action="append", default=[], metavar="NAME=VALUE", help="an option of the sink")
+    return parser
+
+
+def _pairs(texts: list[str]) -> dict[str, str]:
+    return dict(text.split("=", 1) for text in texts)
+
+
+def tell_that_it_is_open(*, has_log: bool) -> None:
+    """Closes standard output for whoever waits on the other end."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    if not has_log:
+        os.dup2(null, sys.stderr.fileno())
+    os.close(null)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Answers the exit code."""
+    given = _parser().parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format=FORMAT)
+    try:
+        service = SenderService(
+            given.arena,
+            given.sink,
+            sink_options=_pairs(given.sink_set),
+            standby=given.standby,
+            mode=given.mode,
+            on_open=lambda _: tell_that_it_is_open(has_log=not given.no_log),
+            **_pairs(given.set),
+        )
+        service.stop_on_signals()
+        service.run()
+    except (ShmaccumError, OSError) as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The arena's producer id: where it comes from, and the new epochs of partitions that have to start over (KIP-360).
+
+The id belongs to the arena, not to a sender: the next sender goes on with it, so that what a dead one had sent is
+recognised. It is asked for anew when the arena has none, or when the sink is another one than that which gave it; the
+new sink knows none of our sequences, so nothing keeps one.
+
+A batch that is refused as out of sequence, although it was sent as the oldest of its partition, is certainly not in
+the sink. Something before it is missing there (a batch that expired, or was refused for good), and no sequence of this
+epoch will ever be taken. So the partition waits until nothing of it is out, and starts over at 0 in the next epoch.
+"""
+
+from __future__ import annotations
+
+from shmaccum.accumulator import Accumulator
+from shmaccum.sender.lending import Lending
+from shmaccum.sinks.sink import NO_PRODUCER_ID, Sink
+
+EPOCH_MAX = 2**15 - 1
+
+
+class ProducerIdentity:
+    """Gives the arena a producer id, and partitions new epochs."""
+
+    def __init__(self, accumulator: Accumulator, sink: Sink, lending: Lending, *, enable_idempotence: bool) -> None:
+        self._accumulator = accumulator
+        self._native = accumulator.arena.native
+        self._sink = sink
+        self._lending = lending
+        self._is_wanted = enable_idempotence
+        self._is_known = False
+        self._waiting: set[int] = set()
+
+    def acquire(self) -> bool:
+        """True when batches may be drained; False while the sink is asking for an id."""
+        if not self._is_known:
+            self._is_known = self._is_still_good() or self._ask()
+        if self._waiting:
+            self._start_over_where_possible()
+        return self._is_known
+
+    def start_over(self, partition_index: int) -> None:
+        """The partition's sequences came to an end: it is muted until it can begin again in a new epoch."""
+        self._accumulator.mute(partition_index, True)
+        self._waiting.add(partition_index)
+
+    def _is_still_good(self) -> bool:
+        producer_id, _, identity = self._native.producer_identity
+        return self._is_wanted and producer_id >= 0 and identity == self._sink.identity
+
+    def _ask(self) -> bool:
+        answer = self._sink.new_producer_id() if self._is_wanted else NO_PRODUCER_ID
+        if answer is None:
+            return False
+        if self._native.producer_identity[2] != self._sink.identity:
+            self._accumulator.resequence()
+        self._accumulator.set_producer_id(*answer, self._sink.identity)
+        return True
+
+    def _start_over_where_possible(self) -> None:
+        free = {index for index in self._waiting if not self._lending.is_lent(index)}
+        if not free or not self._next_epoch():
+            return
+        for partition_index in free:
+            self._accumulator.resequence(partition_index)
+            self._accumulator.mute(partition_index, False)
+        self._waiting -= free
+
+    def _next_epoch(self) -> bool:
+        """False while the sink is asking for another id, because the epochs of this one are used up."""
+        producer_id, epoch, _ = self._native.producer_identity
+        if producer_id >= 0 and epoch < EPOCH_MAX:
+            self._accumulator.set_producer_id(producer_id, epoch + 1)
+            return True
+        self._is_known = self._ask()
+        return self._is_known

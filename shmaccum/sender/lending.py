@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Drained batches on their way through the sink: lent with their deliverance, taken back with their Ack.
+
+Before a batch is lent, the checksum of its records, which its producers kept while they appended, is held against its
+bytes. A batch that somebody scribbled on is quarantined: it gets its result, its slot stays as BAD to be looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import crc32c
+
+from shmaccum._native import Batch
+from shmaccum.accumulator import Accumulator
+from shmaccum.exceptions import BatchInUseError, CorruptArenaError
+from shmaccum.sender.places import Places
+from shmaccum.sinks.sink import WireBatch
+
+CRC_START = 21
+"""The checksum covers what follows it in the header (RECORD_BATCH_ATTRIBUTES)."""
+
+
+def is_sound(batch: Batch, buffers: tuple[memoryview, ...]) -> bool:
+    """True when the bytes are those that were appended."""
+    checksum = crc32c.crc32c(buffers[0][CRC_START:])
+    for buffer in buffers[1:]:
+        checksum = crc32c.crc32c(buffer, checksum)
+    return checksum == batch.crc
+
+
+def let_go(buffers: Iterable[memoryview]) -> bool:
+    """Releases views; False when something is still made of one of them (a numpy array, say)."""
+    try:
+        for buffer in buffers:
+            buffer.release()
+    except BufferError:
+        return False
+    return True
+
+
+class Lending:
+    """What is lent at the moment.
+
+    Attributes:
+        quarantined_count: batches that were damaged, ever.
+    """
+
+    def __init__(self, accumulator: Accumulator, places: Places) -> None:
+        self._accumulator = accumulator
+        self._places = places
+        self._lent: dict[WireBatch, int] = {}
+        self.quarantined_count = 0
+
+    def __len__(self) -> int:
+        return len(self._lent)
+
+    def __iter__(self) -> Iterator[WireBatch]:
+        return iter(self._lent)
+
+    def lend(self, wires: Iterable[WireBatch], now_ns: int) -> None:
+        """They are delivered from now on."""
+        self._lent.update(dict.fromkeys(wires, now_ns))
+
+    def part(self, batch: Batch, first_record: int, record_count: int) -> WireBatch:
+        """Some records of a batch as a batch of their own, in private memory."""
+        wire_bytes = batch.part(first_record, record_count)
+        topic, partition = self._places[batch.partition_index]
+        return WireBatch(
+            topic,
+            partition,
+            batch.partition_index,
+            (memoryview(wire_bytes),),
+            len(wire_bytes),
+            record_count,
+            batch.producer_id,
+            batch.producer_epoch,
+            int.from_bytes(wire_bytes[53:57], "big", signed=True),
+            int.from_bytes(wire_bytes[35:43], "big", signed=True),
+            batch.attempt_count,
+            batch,
+            first_record,
+        )
+
+    def take_back(self, wire: WireBatch) -> int | None:
+        """With its Ack. Answers when it was lent; None: it was not, or was acked before."""
+        lent_ns = self._lent.pop(wire, None)
+        if lent_ns is not None:
+            let_go(wire.buffers)
+        return lent_ns
+
+    def is_lent(self, partition_index: int) -> bool:
+        """True while a sink has a batch of the partition."""
+        return any(wire.partition_index == partition_index for wire in self._lent)
+
+    def take_all_back(self) -> list[WireBatch]:
+        """When the sink was closed, or never began."""
+        wires, self._lent = list(self._lent), {}
+        for wire in wires:
+            let_go(wire.buffers)
+        return wires
+
+    def whole(self, batch: Batch) -> WireBatch | None:
+        """A batch as a sink gets it; None: it was damaged, and is quarantined now."""
+        try:
+            topic, partition = self._places[batch.partition_index]
+            buffers = batch.buffers
+        except CorruptArenaError:  # there is no such partition, or its chain is shorter than itself
+            self._quarantine(batch, ())
+            return None
+        if not is_sound(batch, buffers):
+            self._quarantine(batch, buffers)
+            return None
+        return WireBatch(
+            topic,
+            partition,
+            batch.partition_index,
+            buffers,
+            batch.size,
+            batch.record_count,
+            batch.producer_id,
+            batch.producer_epoch,
+            batch.base_sequence,
+            batch.max_timestamp_ms,
+            batch.attempt_count,
+            batch,
+        )
+
+    def _quarantine(self, batch: Batch, buffers: tuple[memoryview, ...]) -> None:
+        let_go(buffers)
+        self._accumulator.quarantine(batch)
+        self.quarantined_count += 1
+
+
+def give_back(accumulator: Accumulator, wires: Iterable[WireBatch], retry_at_ns: int) -> list[WireBatch]:
+    """Requeues batches that came to nothing; answers those whose bytes are still in somebody's hands."""
+    return [wire for wire in wires if not wire.batch.is_over and not _requeue(accumulator, wire, retry_at_ns)]
+
+
+def _requeue(accumulator: Accumulator, wire: WireBatch, retry_at_ns: int) -> bool:
+    try:
+        accumulator.requeue(wire.batch, retry_at_ns)
+    except BatchInUseError:
+        return False
+    return True

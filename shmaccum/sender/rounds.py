@@ -1,0 +1,297 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the sender does again and again while it holds the role (Kafka's Sender.runOnce, sendProducerData).
+
+One round::
+
+    tick (every 100 ms)   clear up after dead processes, tell producers of partitions and queues, show a sign of life
+    expire                what is older than delivery_timeout_ms gets that result, and is not sent any more
+    send                  ready → plan → drain → check → deliver
+    rest                  on the sink's I/O and the doorbell, no longer than until something is due
+    settle                each Ack: complete, requeue, split, start over
+
+Rules, and where Kafka's sender differs:
+
+* Expiry comes before drain, so nothing is ever transmitted that its producer was told had failed.
+* A partition that backs off, is muted or has enough in flight is skipped; it holds up nothing else.
+* No user code runs here: callbacks are the business of the producing processes.
+* What is not queued costs nothing: a round looks at partitions that have batches, not at all that ever had.
+* A sink that raises is left alone for a while; what it was lent stays lent, or is delivered again.
+
+REST has two depths. Asleep, the sender is woken by whoever appends, at the price of a system call for the producer. So
+in the middle of traffic it naps instead: a millisecond, in which only those ring who wait for it (for a buffer, for a
+flush), and then it finds many batches at once.
+"""
+
+from __future__ import annotations
+
+import select
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+from shmaccum._native import Batch
+from shmaccum.accumulator import Accumulator
+from shmaccum.config import SenderOptions
+from shmaccum.doorbell import Doorbell
+from shmaccum.sender.backoff import NS_PER_MS, Backoff, Trouble
+from shmaccum.sender.host import Host
+from shmaccum.sender.identity import ProducerIdentity
+from shmaccum.sender.lending import Lending, give_back, let_go
+from shmaccum.sender.metrics import SenderMetrics
+from shmaccum.sender.places import Places
+from shmaccum.sender.settling import Settling
+from shmaccum.sender.splitting import Splitting
+from shmaccum.sender.topics import TopicPublisher
+from shmaccum.sinks.sink import Ack, Sink, Verdict, WireBatch
+
+TICK_NS = 100 * NS_PER_MS
+NAP_NS = NS_PER_MS
+BUSY_NS = 10 * NS_PER_MS
+NEVER_NS = 2**63 - 1
+NS_PER_S = 1_000_000_000
+
+Answer = TypeVar("Answer")
+
+
+class Rounds:
+    """Everything a sender does between taking the role and leaving it.
+
+    Args:
+        accumulator: holds the role.
+        sink: opened already, with `host`.
+    """
+
+    def __init__(
+        self, accumulator: Accumulator, sink: Sink, doorbell: Doorbell, host: Host, options: SenderOptions
+    ) -> None:
+        self._accumulator = accumulator
+        self._native = accumulator.arena.native
+        self._sink = sink
+        self._doorbell = doorbell
+        self._report = host.report
+        self._linger_ns = options.linger_ms * NS_PER_MS
+        self._delivery_timeout_ms = options.delivery_timeout_ms
+        backoff = Backoff(options.retry_backoff_ms, options.retry_backoff_max_ms)
+        now_ns = self._native.now_ns()
+        self._metrics = SenderMetrics(now_ns)
+        self._lending = Lending(accumulator, Places(self._native))
+        self._splitting = Splitting(accumulator, self._lending)
+        self._identity = ProducerIdentity(
+            accumulator, sink, self._lending, enable_idempotence=options.enable_idempotence and sink.is_idempotent
+        )
+        self._settling = Settling(
+            accumulator,
+            self._lending,
+            self._splitting,
+            self._identity,
+            self._metrics,
+            host.report,
+            retries=options.retries,
+            backoff=backoff,
+        )
+        self._topics = TopicPublisher(self._native, sink, host.report)
+        self._trouble = Trouble(backoff)
+        self.is_closing = False
+        """True when nothing lingered in the last round."""
+        self._left_over: dict[int, int] = {}
+        self._last_ready: list[int] = []
+        self._last_sent_ns = 0
+        self._expired_record_count = 0
+        self._tick_at_ns = now_ns
+        self._check_at_ns = now_ns
+        self._expiry_at_ns = NEVER_NS
+
+    # --- what others see
+
+    @property
+    def oldest_created_ns(self) -> int | None:
+        """When the oldest batch was opened that has no result yet, as the last round saw it; None: there is none."""
+        if self._expiry_at_ns == NEVER_NS:
+            return None
+        return self._expiry_at_ns - self._delivery_timeout_ms * NS_PER_MS
+
+    @property
+    def is_idle(self) -> bool:
+        """True when no batch is known, not even one that is filling."""
+        return self.oldest_created_ns is None and not self._lending and not self._settling.kept_count
+
+    def metrics(self) -> dict[str, float]:
+        """Kafka's names -> numbers; the sink's own are among them."""
+        now_ns = self._native.now_ns()
+        return {
+            **self._metrics.read(now_ns),
+            "batches-in-flight": len(self._lending),
+            "batch-quarantine-total": self._lending.quarantined_count,
+            **self._sink.metrics(),
+        }
+
+    # --- a round
+
+    def run(self, *, is_closing: bool = False) -> int:
+        """One round. Answers how many batches it delivered to the sink.
+
+        Args:
+            is_closing: nothing lingers any more.
+        """
+        self.is_closing = is_closing
+        failure_count = self._trouble.failure_count
+        now_ns = self._native.now_ns()
+        if now_ns >= self._tick_at_ns:
+            self._tick(now_ns)
+        self._expire(now_ns)
+        if rest_ns := self._trouble.rest_ns(now_ns):
+            self._leave_alone(rest_ns)
+            return 0
+        sent = self._send(now_ns)
+        acks = self._poll(0) if sent else self._rest()
+        self._settling.settle(acks, self._native.now_ns())
+        if failure_count == self._trouble.failure_count:
+            self._trouble.end()
+        return sent
+
+    def _tick(self, now_ns: int) -> None:
+        self._tick_at_ns = now_ns + TICK_NS
+        self._accumulator.maintain()
+        self._accumulator.publish_queues()
+        self._settling.settle_kept(now_ns)
+
+    def _expire(self, now_ns: int) -> None:
+        expired_count, next_expiry_ns = self._accumulator.expire(self._delivery_timeout_ms * NS_PER_MS, now_ns)
+        self._expiry_at_ns = NEVER_NS if next_expiry_ns is None else now_ns + next_expiry_ns
+        if expired_count:
+            records, self._expired_record_count = self._expired_record_count, self._expired_records()
+            self._metrics.records_failed.add(self._expired_record_count - records, now_ns)
+            self._report(f"batches expired: they could not be delivered within {self._delivery_timeout_ms} ms")
+
+    def _expired_records(self) -> int:
+        return self._accumulator.statistics()["expired_record_count"]
+
+    # --- send
+
+    def _send(self, now_ns: int) -> int:
+        self._ask(lambda: self._topics.publish(now_ns), None)
+        if not self._ask(self._identity.acquire, False):
+            self._last_ready = []
+            self._check_at_ns = now_ns + TICK_NS
+            return 0
+        ready = self._ready(now_ns)
+        if not ready:
+            return 0
+        plan: Sequence[Sequence[int]] = self._ask(lambda: self._sink.plan(ready), [])
+        return sum(self._send_request(request, now_ns) for request in plan)
+
+    def _ready(self, now_ns: int) -> list[int]:
+        """Partitions that have something, those first that the last deliveries had no room for."""
+        ready = self._look(now_ns) + self._splitting.partitions_due()
+        if self._left_over:
+            left_over, self._left_over = self._left_over, {}
+            ready.sort(key=lambda partition_index: left_over.get(partition_index, len(left_over)))
+        return ready
+
+    def _look(self, now_ns: int) -> list[int]:
+        ready, next_check_ns = self._accumulator.ready(
+            self._linger_ns, self.is_closing, now_ns, self._sink.in_flight_max
+        )
+        self._last_ready = ready
+        self._check_at_ns = NEVER_NS if next_check_ns is None else now_ns + next_check_ns
+        return ready
+
+    def _send_request(self, request: Sequence[int], now_ns: int) -> int:
+        sink = self._sink
+        batches, seen_count = self._accumulator.drain(request, sink.request_size_max, sink.in_flight_max, now_ns)
+        if seen_count < len(request):
+            for partition_index in request[seen_count:]:
+                self._left_over.setdefault(partition_index, len(self._left_over))
+        wires = self._wires(batches)
+        if due := self._splitting.partitions_due():
+            wires += [part for index in due if index in request and (part := self._splitting.take_due(index))]
+        if wires:
+            self._deliver(wires, now_ns)
+        return len(wires)
+
+    def _wires(self, batches: Iterable[Batch]) -> list[WireBatch]:
+        """The batches as the sink gets them; of one whose first parts have their results, the next part is due."""
+        wires = []
+        for batch in batches:
+            wire = self._lending.whole(batch)
+            if wire is None:
+                continue
+            if batch.acked_record_count:
+                let_go(wire.buffers)
+                self._splitting.go_on(batch)
+            else:
+                wires.append(wire)
+        return wires
+
+    def _deliver(self, wires: list[WireBatch], now_ns: int) -> None:
+        self._last_sent_ns = now_ns
+        self._lending.lend(wires, now_ns)
+        self._metrics.sent(wires, now_ns)
+        try:
+            self._sink.deliver(wires)
+        except Exception as error:  # noqa: BLE001 - whatever a sink raises, no batch may be lost over it
+            sentence = f"the sink could not begin a delivery: {_sentence(error)}"
+            self._settling.settle([Ack(wire, Verdict.RETRY, message=sentence) for wire in wires], now_ns)
+
+    # --- rest
+
+    def _poll(self, rest_ns: int) -> Sequence[Ack]:
+        return self._ask(lambda: self._sink.poll(rest_ns / NS_PER_S, self._doorbell.fileno()), ())
+
+    def _rest(self) -> Sequence[Ack]:
+        """Waits until something is due; whoever has news in the meantime rings."""
+        now_ns = self._native.now_ns()
+        if now_ns - self._last_sent_ns < BUSY_NS:
+            wake_at_ns = now_ns + NAP_NS
+            self._native.set_sender_napping()
+        else:
+            wake_at_ns = NEVER_NS
+            self._native.set_sender_asleep(True)
+        try:
+            is_news = self._last_ready != self._look(now_ns)  # D2: it came before anybody knew that we sleep
+            due_ns = min(wake_at_ns, self._check_at_ns, self._expiry_at_ns, self._tick_at_ns, self._topics.look_at_ns)
+            return self._poll(0 if is_news else max(due_ns - now_ns, 0))
+        finally:
+            self._native.set_sender_asleep(False)
+            self._doorbell.clear()
+
+    def _leave_alone(self, rest_ns: int) -> None:
+        """The sink has just raised: only a stop ends this rest, for nobody rings who does not see a sleeper."""
+        select.select([self._doorbell], [], [], min(rest_ns, TICK_NS) / NS_PER_S)
+        self._doorbell.clear()
+
+    def _ask(self, question: Callable[[], Answer], otherwise: Answer) -> Answer:
+        """The sink's answer; when it raises, `otherwise`, and it is left alone for a while."""
+        try:
+            return question()
+        except Exception as error:  # noqa: BLE001 - whatever a sink raises, no batch may be lost over it
+            self._report(f"the sink has a problem: {_sentence(error)}")
+            self._trouble.begin(self._native.now_ns())
+            return otherwise
+
+    # --- the end
+
+    def abort(self) -> None:
+        """Fails every batch with ABORTED; the memory of those in flight is freed when the sink is closed."""
+        self._accumulator.abort(True)
+
+    def finish(self, timeout_s: float) -> None:
+        """Waits for what is lent, sends nothing more."""
+        deadline_ns = time.monotonic_ns() + int(timeout_s * NS_PER_S)
+        while self._lending and (left_ns := deadline_ns - time.monotonic_ns()) > 0:
+            failure_count = self._trouble.failure_count
+            self._settling.settle(self._poll(min(left_ns, TICK_NS)), self._native.now_ns())
+            if failure_count != self._trouble.failure_count:
+                return
+
+    def give_back(self) -> None:
+        """The sink was closed: what it had is kept for the next sender."""
+        self._settling.settle_kept(self._native.now_ns())
+        self._splitting.clear()
+        if give_back(self._accumulator, self._lending.take_all_back(), 0):
+            self._report("the sink keeps bytes after it was closed: their batches are delivered by the next sender")
+
+
+def _sentence(error: Exception) -> str:
+    """What an exception says, for people."""
+    return str(error) or type(error).__name__

@@ -1,0 +1,273 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The sender of an arena: takes the role, delivers what all processes append, and leaves in order.
+
+One process at a time has the role: a byte lock that the kernel frees when its holder dies (docs/decisions/0001). A
+standby waits for that. A sender that is stopped or hangs keeps the role, and what it has in flight: bytes that a socket
+may still be reading are nobody else's.
+
+Who dies: everything a sender knows is a cache of the arena. The next one finds what is READY and delivers it again with
+the same bytes, and the sink recognises what it has. What was told to a producer is in the arena and stays as it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from types import TracebackType
+from typing import Any, final
+
+from shmaccum.accumulator import Accumulator
+from shmaccum.arena import DEFAULT_MODE, Arena
+from shmaccum.config import SenderOptions
+from shmaccum.doorbell import Doorbell
+from shmaccum.exceptions import NotSenderError, SenderBusyError
+from shmaccum.sender.backoff import NS_PER_MS
+from shmaccum.sender.host import Host, logger
+from shmaccum.sender.places import Places
+from shmaccum.sender.rounds import NS_PER_S, Rounds
+from shmaccum.sinks import open_sink
+from shmaccum.sinks.sink import Sink
+
+STANDBY_SLICE_S = 0.008
+IDLE_LOOKS = 10
+CLOSE_TIMEOUT_S = 5.0
+
+
+@final
+class Sender:
+    """Delivers the batches of an arena to a sink.
+
+    ::
+
+        with Sender("events", "log:/var/lib/events") as sender:
+            sender.run()
+
+    One thread runs it; `stop` and `abort` may be called from others and from signal handlers.
+
+    Args:
+        arena: a name or path to attach to, or an attached Arena that stays open.
+        sink: a sink nobody has opened, or what `open_sink` takes.
+        standby: wait for the role instead of raising SenderBusyError; it is taken within 10 ms of its holder's death.
+        mode: as `Arena.attach` takes it, for an arena that is given by name.
+        options: those of `SenderOptions`, in either spelling.
+
+    Raises:
+        InvalidArgumentError: an option or the sink is wrong.
+        ArenaError: the arena cannot be attached to.
+    """
+
+    def __init__(
+        self,
+        arena: Arena | str | os.PathLike[str],
+        sink: Sink | str,
+        *,
+        standby: bool = False,
+        mode: int = DEFAULT_MODE,
+        **options: Any,
+    ) -> None:
+        self.options = SenderOptions.parse(options)
+        self.sink = open_sink(sink) if isinstance(sink, str) else sink
+        self._is_standby = standby
+        self._owns_arena = not isinstance(arena, Arena)
+        self.arena = arena if isinstance(arena, Arena) else Arena.attach(arena, mode=mode)
+        self._accumulator = Accumulator(self.arena)
+        self._doorbell: Doorbell | None = None
+        self._rounds: Rounds | None = None
+        self._stop_at_ns: int | None = None
+        self._stop_deadline_ns: int | None = None
+        self._is_aborted = False
+        self._idle_since_ns: int | None = None
+        self._idle_look_at_ns = 0
+        self.has_left_idle = False
+        """True when it left because of `idle_exit_ms`."""
+
+    # --- begin
+
+    def open(self) -> bool:
+        """Takes the role, waiting for it as a standby, and opens the sink. False when it was stopped while it waited.
+
+        Raises:
+            SenderBusyError: another process is the sender, and this is no standby.
+            OSError, ShmaccumError: the sink cannot be opened; the role is left again.
+        """
+        if self._rounds is not None:
+            return True
+        if not self._take_role():
+            return False
+        try:
+            self._doorbell = Doorbell(self.arena)
+            host = Host(self._accumulator, Places(self.arena.native), self._doorbell, self.options)
+            self.sink.open(host)
+            self._rounds = Rounds(self._accumulator, self.sink, self._doorbell, host, self.options)
+        except BaseException:
+            self.close()
+            raise
+        logger.info("sender of %s", self.arena.name)
+        return True
+
+    def _take_role(self) -> bool:
+        while self._stop_at_ns is None:
+            try:
+                self._accumulator.become_sender()
+            except SenderBusyError:
+                if not self._is_standby:
+                    raise
+            else:
+                return True
+            while self.arena.native.sender_is_alive and self._stop_at_ns is None:
+                time.sleep(STANDBY_SLICE_S)
+        return False
+
+    @property
+    def is_open(self) -> bool:
+        """True while it holds the role and its sink is open."""
+        return self._rounds is not None
+
+    # --- work
+
+    def run(self) -> None:
+        """Takes the role and works until it is stopped, or idle for `idle_exit_ms`; then leaves.
+
+        Raises:
+            SenderBusyError, OSError, ShmaccumError: as `open`.
+            ArenaPoisonedError: the arena takes no more work.
+        """
+        try:
+            if self.open():
+                while not self._is_over():
+                    self.run_once()
+        finally:
+            self.close()
+
+    def run_once(self) -> int:
+        """One round of `run`, which rests at most 100 ms. Answers how many batches it delivered to the sink.
+
+        Raises:
+            NotSenderError: it is not open.
+        """
+        if self._rounds is None:
+            raise NotSenderError("the sender has no role: call open() or run()")
+        return self._rounds.run(is_closing=self._stop_at_ns is not None)
+
+    def _is_over(self) -> bool:
+        if self._is_aborted and self._rounds is not None:
+            self._rounds.abort()
+            return True
+        return self._is_drained() if self._stop_at_ns is not None else self._is_idle_for_long()
+
+    def _is_drained(self) -> bool:
+        """What was there when it was stopped has its result, or the time for that is over."""
+        assert self._rounds is not None
+        assert self._stop_at_ns is not None
+        if self._stop_deadline_ns is not None and self.arena.native.now_ns() >= self._stop_deadline_ns:
+            return True
+        oldest_ns = self._rounds.oldest_created_ns
+        return self._rounds.is_closing and (oldest_ns is None or oldest_ns > self._stop_at_ns)
+
+    def _is_idle_for_long(self) -> bool:
+        """No batch and no other process was there for `idle_exit_ms`."""
+        idle_exit_ms = self.options.idle_exit_ms
+        now_ns = self.arena.native.now_ns()
+        if idle_exit_ms is None or now_ns < self._idle_look_at_ns:
+            return False
+        self._idle_look_at_ns = now_ns + min(idle_exit_ms * NS_PER_MS // IDLE_LOOKS, NS_PER_S)
+        if not self._is_idle():
+            self._idle_since_ns = None
+        elif self._idle_since_ns is None:
+            self._idle_since_ns = now_ns
+        elif now_ns - self._idle_since_ns >= idle_exit_ms * NS_PER_MS:
+            self.has_left_idle = True
+        return self.has_left_idle
+
+    def _is_idle(self) -> bool:
+        assert self._rounds is not None
+        return self._rounds.is_idle and not others_are_attached(self.arena)
+
+    # --- end
+
+    def stop(self, timeout_s: float | None = None) -> None:
+        """Asks it to deliver what is there, and to leave. Safe in signal handlers; a second call shortens the time.
+
+        Args:
+            timeout_s: leave after so long in any case; what is not delivered stays in the arena for the next sender.
+        """
+        now_ns = self.arena.native.now_ns()
+        if timeout_s is not None:
+            self._stop_deadline_ns = now_ns + int(timeout_s * NS_PER_S)
+        if self._stop_at_ns is None:
+            self._stop_at_ns = now_ns
+        self._wake()
+
+    def abort(self) -> None:
+        """Asks it to fail every batch (RESULT_ABORTED), and to leave."""
+        self._is_aborted = True
+        self.stop(0)
+
+    def _wake(self) -> None:
+        if self._doorbell is not None:
+            self._doorbell.ring()
+
+    def close(self) -> None:
+        """Waits a little for what is in flight, closes the sink, leaves the role. Doing it twice does nothing.
+
+        What has no result stays in the arena.
+        """
+        rounds, self._rounds = self._rounds, None
+        if self._accumulator.closed:
+            return
+        try:
+            if rounds is not None and not self._is_aborted:
+                rounds.finish(CLOSE_TIMEOUT_S)
+            self._close_sink()
+            if rounds is not None:
+                rounds.give_back()
+        finally:
+            self._accumulator.close()
+            self._close_doorbell()
+            if self._owns_arena:
+                self.arena.close()
+
+    def _close_sink(self) -> None:
+        try:
+            self.sink.close(CLOSE_TIMEOUT_S)
+        except Exception as error:  # noqa: BLE001 - the role is left whatever a sink raises
+            logger.warning("the sink could not be closed: %s", error)
+            with contextlib.suppress(Exception):
+                self.arena.native.record_error(f"the sink could not be closed: {error}")
+
+    def _close_doorbell(self) -> None:
+        doorbell, self._doorbell = self._doorbell, None
+        if doorbell is not None:
+            doorbell.close()
+
+    def __enter__(self) -> Sender:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # --- facts
+
+    def metrics(self) -> dict[str, float]:
+        """The names of Kafka's producer metrics -> numbers of this sender; times in milliseconds, sizes in bytes.
+
+        What concerns the pool is in `Arena.statistics`, for all processes.
+
+        Raises:
+            NotSenderError: it is not open.
+        """
+        if self._rounds is None:
+            raise NotSenderError("the sender has no role: call open() or run()")
+        return self._rounds.metrics()
+
+    def __repr__(self) -> str:
+        return f"<Sender of {self.arena.name!r}, {'open' if self.is_open else 'without the role'}>"
+
+
+def others_are_attached(arena: Arena) -> bool:
+    """True while a living process other than this one is attached."""
+    own_index = arena.native.entry_index
+    return any(process["alive"] and process["entry"] != own_index for process in arena.native.processes())

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A process that is a sender: signals, what it says to whoever started it, and leaving only when nobody needs it.
+
+SIGTERM and SIGINT stop it: what is there is delivered, then it leaves. A second one makes it leave at once; what is not
+delivered stays in the arena.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+from shmaccum.arena import DEFAULT_MODE, Arena
+from shmaccum.exceptions import ArenaNotFoundError
+from shmaccum.sender.sender import Sender, others_are_attached
+from shmaccum.sinks import open_sink
+
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class SenderService:
+    """Runs senders of one arena until one is stopped, or leaves idle and nobody has come meanwhile.
+
+    Args:
+        arena: name or path.
+        url: as `open_sink` takes it; a sink is made of it for each sender.
+        sink_options: those of the sink.
+        standby: wait for the role.
+        mode: as `Arena.attach` takes it.
+        on_open: called when the role is held and the sink is open, the first time.
+        options: those of `SenderOptions`.
+    """
+
+    def __init__(
+        self,
+        arena: str | os.PathLike[str],
+        url: str,
+        *,
+        sink_options: dict[str, Any] | None = None,
+        standby: bool = False,
+        mode: int = DEFAULT_MODE,
+        on_open: Callable[[Sender], object] | None = None,
+        **options: Any,
+    ) -> None:
+        self._arena = arena
+        self._url = url
+        self._sink_options = sink_options or {}
+        self._is_standby = standby
+        self._mode = mode
+        self._on_open = on_open
+        self._options = options
+        self._sender: Sender | None = None
+        self._stop_count = 0
+
+    def run(self) -> None:
+        """Comes back when it was stopped, or is not needed any more.
+
+        Raises:
+            SenderBusyError, OSError, ShmaccumError: as `Sender.run`.
+        """
+        while True:
+            self._sender = self._new_sender()
+            self._run_one(self._sender)
+            if not self._sender.has_left_idle or not self._is_needed():
+                return
+
+    def _new_sender(self) -> Sender:
+        sink = open_sink(self._url, **self._sink_options)
+        return Sender(self._arena, sink, standby=self._is_standby, mode=self._mode, **self._options)
+
+    def _run_one(self, sender: Sender) -> None:
+        with sender:
+            if self._stop_count:
+                sender.stop()
+            if sender.open() and self._on_open is not None:
+                on_open, self._on_open = self._on_open, None
+                on_open(sender)
+            sender.run()
+
+    def _is_needed(self) -> bool:
+        """Somebody attached while an idle sender left, saw that it was there, and started no other."""
+        try:
+            with Arena.attach(self._arena, mode=self._mode) as arena:
+                return others_are_attached(arena) and not arena.native.sender_is_alive
+        except ArenaNotFoundError:
+            return False
+
+    def stop(self) -> None:
+        """The first time: deliver what is there, then leave. Then: leave. Safe in signal handlers."""
+        self._stop_count += 1
+        if self._sender is not None:
+            self._sender.stop(None if self._stop_count == 1 else 0)
+
+    def stop_on_signals(self) -> None:
+        """Makes SIGTERM and SIGINT call `stop`; only in the main thread."""
+
+        def stop(_number: int, _frame: FrameType | None) -> None:
+            self.stop()
+
+        for number in STOP_SIGNALS:
+            signal.signal(number, stop)

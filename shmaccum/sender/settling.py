@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an Ack means for its batch: complete, requeue, split, start over (Kafka's Sender.completeBatch).
+
+::
+
+    verdict           batch of one or more records                  its partition
+    DELIVERED         succeeded                                     goes on
+    RETRY             back to its place, with a pause; after        goes on when it is back; younger ones wait
+                      `retries` it fails
+    REFUSED           failed, all records or those to blame         goes on
+    TOO_LARGE         in parts; a single record fails               muted while there are parts
+    OUT_OF_SEQUENCE   back to its place; if it had been sent as     starts over in the next epoch
+                      the oldest, with another sequence
+
+A batch that expired or was aborted while it was lent has its result already: its Ack only gives its memory back, and it
+is neither sent again nor split.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+
+from shmaccum.accumulator import Accumulator, BatchResult
+from shmaccum.exceptions import BatchInUseError
+from shmaccum.sender.backoff import NS_PER_MS, Backoff
+from shmaccum.sender.identity import ProducerIdentity
+from shmaccum.sender.lending import Lending, let_go
+from shmaccum.sender.metrics import SenderMetrics
+from shmaccum.sender.splitting import Splitting, is_part
+from shmaccum.sinks.sink import Ack, Verdict
+
+MESSAGE_TOO_LARGE = 10
+INNOCENT = -2
+"""Error code of a record that was refused because others of its batch were to blame; Kafka has no number for it."""
+RECORD_ERRORS_MAX = 64
+"""More than so many runs of good and bad records in one batch would push too much out of the ring of results."""
+
+SUCCEEDED = int(BatchResult.SUCCEEDED)
+FAILED = int(BatchResult.FAILED)
+
+
+def blame_runs(record_count: int, record_errors: Iterable[int]) -> Iterator[tuple[int, bool]]:
+    """(length, are they to blame) of the runs of records that share their fate."""
+    blamed = set(record_errors)
+    for is_blamed, run in itertools.groupby(range(record_count), blamed.__contains__):
+        yield sum(1 for _ in run), is_blamed
+
+
+class Settling:
+    """Handles acks; the thread is the sender's.
+
+    Args:
+        report: where sentences for people go.
+        retries: how often a batch is delivered again.
+        backoff: how long it waits in between.
+    """
+
+    def __init__(
+        self,
+        accumulator: Accumulator,
+        lending: Lending,
+        splitting: Splitting,
+        identity: ProducerIdentity,
+        metrics: SenderMetrics,
+        report: Callable[[str], None],
+        *,
+        retries: int,
+        backoff: Backoff,
+    ) -> None:
+        self._accumulator = accumulator
+        self._lending = lending
+        self._splitting = splitting
+        self._identity = identity
+        self._metrics = metrics
+        self._report = report
+        self._retries = retries
+        self._backoff = backoff
+        self._kept: list[Ack] = []
+        self._handlers: dict[Verdict, Callable[[Ack, int], None]] = {
+            Verdict.DELIVERED: self._deliver,
+            Verdict.RETRY: self._retry,
+            Verdict.REFUSED: self._refuse,
+            Verdict.TOO_LARGE: self._too_large,
+            Verdict.OUT_OF_SEQUENCE: self._out_of_sequence,
+        }
+
+    @property
+    def kept_count(self) -> int:
+        """Acks of batches whose bytes are still in somebody's hands."""
+        return len(self._kept)
+
+    def settle(self, acks: Iterable[Ack], now_ns: int) -> None:
+        """Ends what the acks end, in their order."""
+        for ack in acks:
+            lent_ns = self._lending.take_back(ack.wire)
+            if lent_ns is None:
+                self._report(f"the sink acknowledged a batch of {ack.wire.topic} that it does not have: ignored")
+                continue
+            self._metrics.acked(now_ns - lent_ns, now_ns)
+            self._handle(ack, now_ns)
+
+    def settle_kept(self, now_ns: int) -> None:
+        """Tries again what could not be ended because views of its bytes were left."""
+        kept, self._kept = self._kept, []
+        for ack in kept:
+            let_go(ack.wire.buffers)
+            self._handle(ack, now_ns)
+
+    def _handle(self, ack: Ack, now_ns: int) -> None:
+        try:
+            if ack.wire.batch.is_ended:
+                self._free(ack)
+            else:
+                self._handlers[ack.verdict](ack, now_ns)
+        except BatchInUseError:
+            self._report("the sink keeps the bytes of a batch it has acknowledged: its memory cannot be used again")
+            self._kept.append(ack)
+
+    # --- verdicts
+
+    def _deliver(self, ack: Ack, _now_ns: int) -> None:
+        wire = ack.wire
+        if not is_part(wire):
+            self._accumulator.complete(wire.batch, SUCCEEDED, ack.base_offset, ack.log_append_time_ms)
+            return
+        self._accumulator.complete_part(
+            wire.batch, wire.record_count, SUCCEEDED, ack.base_offset, ack.log_append_time_ms
+        )
+        self._splitting.go_on(wire.batch)
+
+    def _retry(self, ack: Ack, now_ns: int) -> None:
+        batch = ack.wire.batch
+        if batch.attempt_count > self._retries:
+            self._fail(ack, f"given up after {batch.attempt_count} attempts: {ack.message}", now_ns)
+            return
+        if ack.message:
+            self._report(f"{self._name(ack)} is tried again: {ack.message}")
+        self._metrics.records_retried.add(ack.wire.record_count, now_ns)
+        self._requeue(ack, now_ns + self._pause_ns(ack))
+
+    def _refuse(self, ack: Ack, now_ns: int) -> None:
+        self._fail(ack, f"refused: {ack.message}", now_ns)
+
+    def _too_large(self, ack: Ack, now_ns: int) -> None:
+        if ack.wire.record_count == 1:
+            ack.error_code = ack.error_code or MESSAGE_TOO_LARGE
+            self._fail(ack, f"a record of {ack.wire.size} bytes is too large for the sink: {ack.message}", now_ns)
+            return
+        self._metrics.batches_split.add(1, now_ns)
+        self._splitting.halve(ack.wire)
+
+    def _out_of_sequence(self, ack: Ack, now_ns: int) -> None:
+        """A first attempt may just have overtaken an older batch that is retried; a later one was the oldest."""
+        was_oldest = ack.wire.batch.attempt_count > 1
+        partition_index = ack.wire.partition_index
+        self._requeue(ack, now_ns)
+        if was_oldest and ack.wire.producer_id >= 0:
+            self._report(f"{self._name(ack)} starts over in a new epoch: {ack.message}")
+            self._identity.start_over(partition_index)
+
+    # --- their parts
+
+    def _name(self, ack: Ack) -> str:
+        return f"{ack.wire.topic}-{ack.wire.partition}"
+
+    def _pause_ns(self, ack: Ack) -> int:
+        if ack.retry_after_ms is not None:
+            return ack.retry_after_ms * NS_PER_MS
+        return self._backoff.pause_ns(ack.wire.batch.attempt_count)
+
+    def _requeue(self, ack: Ack, retry_at_ns: int) -> None:
+        self._accumulator.requeue(ack.wire.batch, retry_at_ns)
+        if is_part(ack.wire):
+            self._splitting.leave(ack.wire.batch)
+
+    def _free(self, ack: Ack) -> None:
+        """Requeueing what has its result gives its memory back."""
+        self._requeue(ack, 0)
+
+    def _fail(self, ack: Ack, sentence: str, now_ns: int) -> None:
+        wire = ack.wire
+        self._complete_failed(ack)
+        self._report(f"{self._name(ack)} {sentence} (error {ack.error_code})")
+        self._metrics.records_failed.add(wire.record_count, now_ns)
+        if is_part(wire):
+            self._splitting.go_on(wire.batch)
+
+    def _complete_failed(self, ack: Ack) -> None:
+        wire = ack.wire
+        runs = list(blame_runs(wire.record_count, ack.record_errors)) if ack.record_errors else []
+        if 1 < len(runs) <= RECORD_ERRORS_MAX:
+            for count, is_blamed in runs:
+                self._accumulator.complete_part(
+                    wire.batch, count, FAILED, None, None, ack.error_code if is_blamed else INNOCENT
+                )
+        elif is_part(wire):
+            self._accumulator.complete_part(wire.batch, wire.record_count, FAILED, None, None, ack.error_code)
+        else:
+            self._accumulator.complete(wire.batch, FAILED, None, None, ack.error_code)

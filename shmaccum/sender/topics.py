@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tells producers how many partitions each topic has: they name a topic in the arena, the sink knows the number."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from shmaccum import _native
+from shmaccum.exceptions import UnknownTopicError
+from shmaccum.sinks.sink import Sink
+
+REFRESH_NS = 5_000_000_000
+ASK_AGAIN_NS = 5_000_000
+
+
+class TopicPublisher:
+    """Asks the sink for the partitions of topics, and publishes them in the arena.
+
+    A new topic is looked at in the round after it was named; one that the sink is still finding out about, every few
+    milliseconds; all of them every few seconds, for a topic may get more partitions.
+    """
+
+    def __init__(self, native: _native.Arena, sink: Sink, report: Callable[[str], None]) -> None:
+        self._native = native
+        self._sink = sink
+        self._report = report
+        self._seen_count = 0
+        self.look_at_ns = 0
+        """When it wants to look again."""
+
+    def publish(self, now_ns: int) -> None:
+        """Looks if it is time to."""
+        if self._native.registered_topic_count != self._seen_count or now_ns >= self.look_at_ns:
+            self._look(now_ns)
+
+    def _look(self, now_ns: int) -> None:
+        topics = self._native.topics()
+        unknown_count = sum(not self._publish_one(topic) for topic in topics)
+        self._seen_count = len(topics)
+        self.look_at_ns = now_ns + (ASK_AGAIN_NS if unknown_count else REFRESH_NS)
+
+    def _publish_one(self, topic: str) -> bool:
+        """False while the sink is finding out."""
+        try:
+            partition_count = self._sink.partition_count(topic)
+        except UnknownTopicError as error:
+            self._report(str(error))
+            return True
+        if partition_count is None:
+            return False
+        if partition_count != self._native.topic_partition_count(topic):
+            self._native.set_topic_partition_count(topic, partition_count)
+        return True

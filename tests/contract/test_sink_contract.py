@@ -1,0 +1,258 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The contract of sinks (shmaccum/sinks/sink.py), held against every sink there is by a sender and an arena.
+
+A sink that is not among `KINDS` is tried by adding a line there.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from shmaccum._native import decode_batch
+from shmaccum.accumulator import Accumulator, BatchResult
+from shmaccum.arena import Arena
+from shmaccum.config import SenderOptions
+from shmaccum.doorbell import Doorbell
+from shmaccum.sender.host import Host
+from shmaccum.sender.lending import Lending
+from shmaccum.sender.places import Places
+from shmaccum.sinks import Ack, Sink, Verdict, WireBatch, open_sink
+from shmaccum.sinks.sink import IDENTITY_SIZE, NO_PRODUCER_ID
+from tests.sending import ScriptedSink
+from tests.support import WATCHDOG_S, drain
+
+TOPIC = "topic"
+PARTITIONS = 3
+
+NewSink = Callable[[], Sink]
+
+
+class LateSink(ScriptedSink):
+    """A sink with a network's manners: acks come in later polls, one at a time, youngest first."""
+
+    def __init__(self, *, partitions: int) -> None:
+        super().__init__(partitions=partitions)
+        self.late: list[Ack] = []
+
+    def deliver(self, batches: Sequence[WireBatch]) -> None:
+        self.late += self.broker.write(batches)
+
+    def poll(self, timeout_s: float, doorbell: int) -> Sequence[Ack]:
+        return [self.late.pop()] if self.late else super().poll(timeout_s, doorbell)
+
+
+def _memory(_folder: Path) -> NewSink:
+    return lambda: open_sink("memory:", partitions=PARTITIONS)
+
+
+def _null(_folder: Path) -> NewSink:
+    return lambda: open_sink("null:", partitions=PARTITIONS)
+
+
+def _log(folder: Path) -> NewSink:
+    return lambda: open_sink(f"log:{folder / 'log'}", partitions=PARTITIONS)
+
+
+def _late(_folder: Path) -> NewSink:
+    return lambda: LateSink(partitions=PARTITIONS)
+
+
+KINDS: dict[str, Callable[[Path], NewSink]] = {"memory": _memory, "null": _null, "log": _log, "late": _late}
+SAME_PLACE = {"null", "log"}
+"""Sinks that lead to the same place when they are made anew."""
+
+
+class Case:
+    """One sink, opened, with the sender's half of an arena before it."""
+
+    def __init__(self, arena: Arena, accumulator: Accumulator, new_sink: NewSink) -> None:
+        self.arena = arena
+        self.accumulator = accumulator
+        self._new_sink = new_sink
+        self.doorbell = Doorbell(arena)
+        self.places = Places(arena.native)
+        self.host = Host(accumulator, self.places, self.doorbell, SenderOptions())
+        self.lending = Lending(accumulator, self.places)
+        self.sink = self.open()
+
+    def open(self) -> Sink:
+        sink = self._new_sink()
+        sink.open(self.host)
+        return sink
+
+    def reopen(self) -> None:
+        """What happens when a sender dies and the next one comes; only this time in order."""
+        self.sink.close(1)
+        self.sink = self.open()
+
+    def lend(self, count: int = 1, *, partition: int = 0) -> list[WireBatch]:
+        """Batches of two records each, all drained."""
+        for _ in range(count):
+            self.accumulator.append_many(TOPIC, partition, [b"first", b"second"])
+            self.accumulator.flush_begin()
+        return self.drain()
+
+    def drain(self) -> list[WireBatch]:
+        wires: list[WireBatch] = []
+        while batches := drain(self.accumulator):
+            wires += [wire for batch in batches if (wire := self.lending.whole(batch)) is not None]
+        self.lending.lend(wires, 0)
+        return wires
+
+    def acks(self, count: int) -> list[Ack]:
+        """So many acks; they may take several polls."""
+        acks: list[Ack] = []
+        deadline = time.monotonic() + WATCHDOG_S
+        while len(acks) < count:
+            assert time.monotonic() < deadline, f"{len(acks)} acks of {count}"
+            acks += self.sink.poll(0.01, self.doorbell.fileno())
+        return acks
+
+    def deliver(self, wires: Sequence[WireBatch]) -> list[Ack]:
+        self.sink.deliver(wires)
+        return self.acks(len(wires))
+
+    def end(self, wires: Sequence[WireBatch]) -> None:
+        for wire in wires:
+            assert self.lending.take_back(wire) is not None
+            self.accumulator.complete(wire.batch, BatchResult.SUCCEEDED)
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+@pytest.fixture
+def case(kind: str, arena: Arena, sender: Accumulator, tmp_path: Path) -> Iterator[Case]:
+    case = Case(arena, sender, KINDS[kind](tmp_path))
+    yield case
+    case.sink.close(1)
+    case.end([*case.lending])
+    case.doorbell.close()
+
+
+def test_its_identity_is_that_of_the_place(case: Case, kind: str) -> None:
+    before = case.sink.identity
+    assert len(before) == IDENTITY_SIZE
+    case.reopen()
+    assert (case.sink.identity == before) == (kind in SAME_PLACE)
+
+
+def test_a_producer_id_is_given_once_or_never(case: Case) -> None:
+    first, second = case.sink.new_producer_id(), case.sink.new_producer_id()
+    if case.sink.is_idempotent:
+        assert first is not None
+        assert second is not None
+        assert first[0] >= 0
+        assert first != second
+    else:
+        assert first == second == NO_PRODUCER_ID
+
+
+def test_a_topic_has_its_partitions(case: Case) -> None:
+    assert case.sink.partition_count(TOPIC) == PARTITIONS
+
+
+def test_each_batch_is_acked_once_by_what_was_delivered(case: Case) -> None:
+    wires = case.lend(3)
+    acks = case.deliver(wires)
+    assert {id(ack.wire) for ack in acks} == {id(wire) for wire in wires}
+    assert {ack.verdict for ack in acks} == {Verdict.DELIVERED}
+    assert list(case.sink.poll(0, case.doorbell.fileno())) == []
+
+
+def test_offsets_count_records(case: Case) -> None:
+    acks = sorted(case.deliver(case.lend(3)), key=lambda ack: ack.base_offset)
+    assert [ack.base_offset for ack in acks] == [0, 2, 4]
+    (ack,) = case.deliver(case.lend(1, partition=1))
+    assert ack.base_offset == 0
+
+
+def test_an_acked_batch_can_be_ended(case: Case) -> None:
+    wires = case.lend(2)
+    case.deliver(wires)
+    case.end(wires)
+    assert case.arena.statistics().slots["FREE"] == case.arena.geometry["slot_count"]
+
+
+def test_a_record_larger_than_a_buffer_is_delivered(case: Case) -> None:
+    case.accumulator.append(TOPIC, 0, 1000, None, bytes(3 * case.arena.geometry["batch_size"]))
+    (wire,) = case.drain()
+    assert len(wire.buffers) > 1
+    (ack,) = case.deliver([wire])
+    assert ack.verdict is Verdict.DELIVERED
+
+
+def test_the_plan_names_ready_partitions_only(case: Case) -> None:
+    indices = [case.accumulator.partition_index(TOPIC, partition) for partition in range(PARTITIONS)]
+    case.sink.partition_count(TOPIC)
+    named = {index for request in case.sink.plan(indices) for index in request}
+    assert named <= set(indices)
+    assert case.sink.plan([]) in ([], [[]])
+
+
+def test_poll_ends_with_a_ring(case: Case) -> None:
+    case.host.wake()
+    begin = time.monotonic()
+    assert list(case.sink.poll(WATCHDOG_S, case.doorbell.fileno())) == []
+    assert time.monotonic() - begin < WATCHDOG_S
+
+
+def test_a_batch_that_comes_again_is_recognised(case: Case, kind: str) -> None:
+    if not case.sink.is_idempotent:
+        pytest.skip("it does not know sequences")
+    producer_id = case.sink.new_producer_id()
+    assert producer_id is not None
+    case.accumulator.set_producer_id(*producer_id, case.sink.identity)
+    first = case.lend()
+    (before,) = case.deliver(first)
+    case.end(first)
+    wires = case.lend(2)
+    offsets = {ack.wire: ack.base_offset for ack in case.deliver(wires)}
+    if kind in SAME_PLACE:
+        case.reopen()
+    again = {ack.wire: (ack.verdict, ack.base_offset) for ack in case.deliver(wires)}
+    assert again == {wire: (Verdict.DELIVERED, offset) for wire, offset in offsets.items()}
+    assert sorted([before.base_offset, *offsets.values()]) == [0, 2, 4]
+
+
+def test_a_gap_is_out_of_sequence(case: Case) -> None:
+    if not case.sink.is_idempotent:
+        pytest.skip("it does not know sequences")
+    producer_id = case.sink.new_producer_id()
+    assert producer_id is not None
+    case.accumulator.set_producer_id(*producer_id, case.sink.identity)
+    first = case.lend()
+    case.deliver(first)
+    case.end(first)
+    missing, later = case.lend(2)
+    (ack,) = case.deliver([later])
+    assert ack.verdict is Verdict.OUT_OF_SEQUENCE
+    (ack,) = case.deliver([missing])
+    assert (ack.verdict, ack.base_offset) == (Verdict.DELIVERED, 2)
+
+
+def test_the_bytes_are_a_broker_s_batch(case: Case) -> None:
+    (wire,) = case.lend()
+    assert [record[3] for record in decode_batch(b"".join(wire.buffers))] == [b"first", b"second"]
+    case.deliver([wire])
+
+
+def test_close_lets_go_of_what_has_no_ack(case: Case) -> None:
+    wires = case.lend(2)
+    case.sink.deliver(wires)
+    case.sink.close(0)
+    case.end(wires)
+    assert case.arena.statistics().slots["READY"] == 0
+    case.sink = case.open()
+
+
+def test_metrics_are_numbers(case: Case) -> None:
+    case.deliver(case.lend())
+    assert all(isinstance(value, (int, float)) for value in case.sink.metrics().values())

@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A sender for tests: on a clock of ours, with a sink that does what it is told."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import select
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from shmaccum._native import Token
+from shmaccum.accumulator import Accumulator, BatchResult, Completion
+from shmaccum.arena import Arena
+from shmaccum.sender import Sender
+from shmaccum.sinks.memory import MemorySink
+from shmaccum.sinks.sink import Ack, Sink, SinkHost, Verdict, WireBatch
+
+MS = 1_000_000
+TOPIC = "topic"
+
+Answer = Callable[[WireBatch], Ack]
+
+
+def retry(wire: WireBatch) -> Ack:
+    return Ack(wire, Verdict.RETRY, message="not now")
+
+
+def refuse(wire: WireBatch) -> Ack:
+    return Ack(wire, Verdict.REFUSED, error_code=87, message="bad record")
+
+
+def too_large(wire: WireBatch) -> Ack:
+    return Ack(wire, Verdict.TOO_LARGE, message="too many bytes")
+
+
+class ScriptedSink(Sink):
+    """Takes what it gets into a MemorySink, like a broker, but for what the script says; answers when it is told to.
+
+    Attributes:
+        script: answers for the next batches that are answered, before the broker is asked; None asks it.
+        deliveries: for each delivery the (partition, base sequence, record count) of its batches.
+        is_held: nothing is answered while it is true.
+        raises: method name -> exception to raise the next time.
+        plan_filter: which of the ready partitions may go.
+    """
+
+    def __init__(self, *, is_idempotent: bool = True, in_flight_max: int = 5, partitions: int = 8) -> None:
+        self.broker = MemorySink(partitions=partitions)
+        self.is_idempotent = is_idempotent
+        self.in_flight_max = in_flight_max
+        self.request_size_max = 1 << 20
+        self.script: list[Answer | None] = []
+        self.deliveries: list[list[tuple[int, int, int]]] = []
+        self.held: list[WireBatch] = []
+        self.is_held = False
+        self.raises: dict[str, Exception] = {}
+        self.plan_filter: Callable[[int], bool] = lambda _: True
+        self.producer_ids: Sequence[tuple[int, int] | None] = ()
+        self.size_max: int | None = None
+        self.close_count = 0
+        self.host: SinkHost | None = None
+
+    def _raise_if_told(self, method: str) -> None:
+        if error := self.raises.pop(method, None):
+            raise error
+
+    @property
+    def identity(self) -> bytes:
+        return self.broker.identity
+
+    def open(self, host: SinkHost) -> None:
+        self._raise_if_told("open")
+        self.host = host
+
+    def new_producer_id(self) -> tuple[int, int] | None:
+        self._raise_if_told("new_producer_id")
+        if self.producer_ids:
+            answer, *self.producer_ids = self.producer_ids
+            return answer
+        return self.broker.new_producer_id()
+
+    def partition_count(self, topic: str) -> int | None:
+        self._raise_if_told("partition_count")
+        return self.broker.partition_count(topic)
+
+    def plan(self, ready: Sequence[int]) -> Sequence[Sequence[int]]:
+        self._raise_if_told("plan")
+        return [[index for index in ready if self.plan_filter(index)]]
+
+    def deliver(self, batches: Sequence[WireBatch]) -> None:
+        self._raise_if_told("deliver")
+        self.deliveries.append([(wire.partition, wire.base_sequence, wire.record_count) for wire in batches])
+        self.held += batches
+
+    def poll(self, timeout_s: float, doorbell: int) -> Sequence[Ack]:
+        self._raise_if_told("poll")
+        if self.is_held or not self.held:
+            select.select([doorbell], [], [], timeout_s)
+            return []
+        wires, self.held = self.held, []
+        return [self._answer(wire) for wire in wires]
+
+    def _answer(self, wire: WireBatch) -> Ack:
+        answer = self.script.pop(0) if self.script else None
+        if answer is not None:
+            return answer(wire)
+        if self.size_max is not None and wire.size > self.size_max:
+            return too_large(wire)
+        return self.broker.write([wire])[0]
+
+    def close(self, timeout_s: float) -> None:
+        self._raise_if_told("close")
+        self.close_count += 1
+        self.held.clear()
+
+
+class Sending:
+    """An arena, a producer and a sender in one process, on a manual clock.
+
+    Attributes:
+        sink: where it goes.
+        producer: appends.
+        sender: open.
+    """
+
+    def __init__(self, arena: Arena, sink: Sink | None = None, **options: Any) -> None:
+        self.arena = arena
+        self.now_ms = 1000
+        self._numbers = itertools.count()
+        arena.native.set_manual_clock(self.now_ms * MS)
+        self.scripted = ScriptedSink()
+        self.sink = sink or self.scripted
+        self.producer = Accumulator(arena)
+        self.sender = Sender(arena, self.sink, **options)
+        self.sender.open()
+
+    def sleep(self, milliseconds: int) -> None:
+        self.now_ms += milliseconds
+        self.arena.native.set_manual_clock(self.now_ms * MS)
+
+    def append(self, partition: int = 0, count: int = 1) -> list[Token]:
+        """Numbered values, in one batch of their own."""
+        tokens = [
+            self.producer.append(TOPIC, partition, self.now_ms, None, b"%d" % next(self._numbers)) for _ in range(count)
+        ]
+        self.producer.flush_begin()
+        return tokens
+
+    def run(self, rounds: int = 1) -> list[int]:
+        """Rounds that do not rest; answers how many batches each delivered."""
+        return [self._run_once() for _ in range(rounds)]
+
+    def _run_once(self) -> int:
+        doorbell = self.sender._doorbell
+        assert doorbell is not None
+        doorbell.ring()
+        return self.sender.run_once()
+
+    def result(self, token: Token) -> BatchResult | None:
+        found = self.producer.find(token)
+        return None if found is None else found.result
+
+    def completion(self, token: Token) -> Completion:
+        found = self.producer.find(token)
+        assert found is not None
+        return found
+
+    def values(self, partition: int = 0) -> list[int]:
+        """What the broker has."""
+        return [int(value or b"-1") for value in self.scripted.broker.values(TOPIC, partition)]
+
+    def errors(self) -> list[str]:
+        return [error["text"] for error in self.arena.native.errors()]
+
+    def partition_index(self, partition: int = 0) -> int:
+        return self.producer.partition_index(TOPIC, partition)
+
+    def close(self) -> None:
+        """Leaves the role, then empties the arena so that the fixture finds it idle."""
+        self.scripted.is_held = False
+        self.sender.close()
+        self.producer.become_sender()
+        self.producer.abort(True)
+        self.producer.maintain()
+        self.producer.close()
+
+
+def process_exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The small parts of the sender: backoff, the tree of parts, runs of errors, windows of numbers."""
+
+from __future__ import annotations
+
+import pytest
+
+from shmaccum.arena import Arena
+from shmaccum.exceptions import CorruptArenaError
+from shmaccum.sender.backoff import NS_PER_MS, Backoff, Trouble
+from shmaccum.sender.metrics import NS_PER_S, WINDOW_NS, Sensor
+from shmaccum.sender.places import Places
+from shmaccum.sender.settling import blame_runs
+from shmaccum.sender.splitting import node_end
+
+
+def test_backoff_doubles_with_a_fifth_of_jitter_up_to_its_limit() -> None:
+    """ExponentialBackoff of Kafka: 80-120, 160-240, 320-480, 640-960, 800-1000 ms."""
+    backoff = Backoff(100, 1000, seed=1)
+    for failure_count, (least, most) in enumerate([(80, 120), (160, 240), (320, 480), (640, 960), (800, 1000)], 1):
+        pauses = [backoff.pause_ns(failure_count) / NS_PER_MS for _ in range(200)]
+        assert least <= min(pauses) < least * 1.05
+        assert most * 0.95 < max(pauses) <= most
+    assert backoff.pause_ns(10**6) <= 1000 * NS_PER_MS
+
+
+def test_no_backoff_is_no_pause() -> None:
+    assert Backoff(0, 0).pause_ns(5) == 0
+
+
+def test_trouble_ends_with_a_good_call() -> None:
+    trouble = Trouble(Backoff(100, 1000))
+    assert trouble.rest_ns(0) == 0
+    trouble.begin(0)
+    first = trouble.rest_ns(0)
+    trouble.begin(0)
+    assert trouble.rest_ns(0) > first > 0
+    assert trouble.rest_ns(10**12) == 0
+    trouble.end()
+    assert trouble.rest_ns(0) == 0
+
+
+@pytest.mark.parametrize("record_count", [1, 2, 3, 12, 1000])
+def test_the_parts_of_a_batch_are_the_same_whoever_makes_them(record_count: int) -> None:
+    """Whatever was accepted so far, the next part is a node that follows it, and all of them cover the batch."""
+    nodes: list[tuple[int, int]] = []
+
+    def leaves(begin: int, end: int) -> None:
+        nodes.append((begin, end))
+        if end - begin > 1:
+            leaves(begin, (begin + end) // 2)
+            leaves((begin + end) // 2, end)
+
+    leaves(0, record_count)
+    largest = {begin: max(end for other, end in nodes if other == begin) for begin, _ in nodes}
+    assert {begin: node_end(begin, record_count) for begin in largest} == largest
+    assert sorted(largest) == list(range(record_count))
+
+
+def test_records_to_blame_come_in_runs() -> None:
+    assert list(blame_runs(5, [0, 3])) == [(1, True), (2, False), (1, True), (1, False)]
+    assert list(blame_runs(3, [0, 1, 2, 7])) == [(3, True)]
+
+
+def test_a_sensor_forgets_after_two_windows() -> None:
+    sensor = Sensor(0)
+    sensor.record(300, 3, 150, NS_PER_S)
+    assert (sensor.average(2 * NS_PER_S), sensor.maximum(2 * NS_PER_S)) == (100, 150)
+    assert sensor.rate(10 * NS_PER_S) == 30
+    sensor.add(10, WINDOW_NS + NS_PER_S)
+    assert sensor.maximum(WINDOW_NS + NS_PER_S) == 150
+    assert sensor.maximum(2 * WINDOW_NS + 2 * NS_PER_S) == 10
+    assert sensor.maximum(9 * WINDOW_NS) == 0
+    assert sensor.average(9 * WINDOW_NS) == 0
+    assert sensor.total == 310
+
+
+def test_a_place_that_does_not_exist(arena: Arena) -> None:
+    with pytest.raises(CorruptArenaError, match="no partition with the index 7"):
+        Places(arena.native)[7]

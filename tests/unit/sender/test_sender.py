@@ -1,0 +1,456 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The sender: its role and its life, what it publishes, what it does when a sink misbehaves."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from shmaccum.accumulator import Accumulator, BatchResult
+from shmaccum.arena import Arena
+from shmaccum.exceptions import (
+    BufferExhaustedError,
+    InvalidArgumentError,
+    NotSenderError,
+    SenderBusyError,
+    UnknownTopicError,
+)
+from shmaccum.sender import Sender
+from shmaccum.sinks.memory import MemorySink
+from shmaccum.sinks.null import NullSink
+from shmaccum.sinks.sink import Ack, Verdict, WireBatch
+from tests.sending import MS, TOPIC, ScriptedSink, Sending, retry
+from tests.support import wait_until
+
+FAST: dict[str, Any] = {"linger_ms": 0, "retry_backoff_ms": 10, "retry_backoff_max_ms": 10}
+PAUSE_MS = 20
+Start = Callable[..., tuple[Sender, threading.Thread]]
+
+
+@pytest.fixture
+def sending(arena: Arena) -> Iterator[Sending]:
+    sending = Sending(arena, **FAST)
+    yield sending
+    sending.close()
+
+
+@pytest.fixture
+def running(arena: Arena) -> Iterator[Start]:
+    """Senders in threads of their own, with handles of their own; stopped at the end."""
+    running: list[tuple[Sender, threading.Thread]] = []
+
+    def start(sink: MemorySink, **options: Any) -> tuple[Sender, threading.Thread]:
+        sender = Sender(arena.name, sink, **{"linger_ms": 1, **options})
+        thread = threading.Thread(target=sender.run)
+        thread.start()
+        running.append((sender, thread))
+        return running[-1]
+
+    yield start
+    for sender, thread in running:
+        if thread.is_alive():
+            sender.stop()
+        thread.join()
+
+
+# --- life
+
+
+def test_a_second_sender_is_refused(sending: Sending) -> None:
+    with Sender(sending.arena.name, MemorySink()) as second, pytest.raises(SenderBusyError):
+        second.run()
+    sending.append()
+    sending.run()
+    assert sending.values() == [0]
+
+
+def test_without_the_role_it_does_nothing(arena: Arena) -> None:
+    with Sender(arena, MemorySink()) as sender:
+        assert not sender.is_open
+        with pytest.raises(NotSenderError):
+            sender.run_once()
+        with pytest.raises(NotSenderError):
+            sender.metrics()
+        assert repr(sender) == f"<Sender of {arena.name!r}, without the role>"
+
+
+def test_wrong_options_are_refused_before_anything_happens(arena: Arena) -> None:
+    with pytest.raises(InvalidArgumentError, match="did you mean linger_ms"):
+        Sender(arena, MemorySink(), linger_mss=5)
+    with pytest.raises(InvalidArgumentError, match="carrier-pigeon"):
+        Sender(arena, "carrier-pigeon:")
+    assert not arena.native.sender_is_alive
+
+
+def test_a_sink_that_cannot_be_opened_ends_it_and_leaves_the_role(arena: Arena) -> None:
+    sink = ScriptedSink()
+    sink.raises["open"] = OSError("no such place")
+    with Sender(arena, sink) as sender, pytest.raises(OSError, match="no such place"):
+        sender.run()
+    assert not arena.native.sender_is_alive
+
+
+def test_stop_delivers_what_is_there_and_leaves(arena: Arena, running: Start) -> None:
+    sink = MemorySink()
+    with Accumulator(arena) as accumulator:
+        sender, thread = running(sink, linger_ms=60_000)
+        wait_until(lambda: arena.native.sender_is_alive, "it has the role")
+        for number in range(100):
+            accumulator.append(TOPIC, 0, 1000, None, b"%d" % number)
+        sender.stop()
+        thread.join()
+        assert len(sink.values(TOPIC)) == 100
+        assert not arena.native.sender_is_alive
+
+
+def test_stop_in_time_keeps_what_could_not_be_delivered(sending: Sending) -> None:
+    sending.scripted.is_held = True
+    (token,) = sending.append()
+    sending.run()
+    sending.append()
+    sending.sender.stop(timeout_s=0)
+    sending.scripted.is_held = False
+    sending.scripted.script = [retry]
+    sending.sender.run()
+    assert sending.result(token) is None
+    assert sending.arena.statistics().slots["READY"] == 2
+
+
+def test_the_next_sender_goes_on_with_the_same_producer_id(sending: Sending) -> None:
+    sending.append()
+    sending.run()
+    (token,) = sending.append()
+    lost: list[WireBatch] = []
+
+    def write_and_die(wire: WireBatch) -> Ack:
+        sending.scripted.broker.write([wire])
+        lost.append(wire)
+        return Ack(wire, Verdict.RETRY, retry_after_ms=0)
+
+    sending.scripted.script = [write_and_die]
+    sending.run()
+    sending.sender.close()
+    sending.sender = Sender(sending.arena, sending.scripted, **FAST)
+    sending.sender.open()
+    sending.run(2)
+    assert sending.values() == [0, 1]
+    assert sending.result(token) is BatchResult.SUCCEEDED
+    assert sending.completion(token).base_offset == 1
+
+
+def test_another_sink_gets_sequences_of_its_own(sending: Sending) -> None:
+    sending.append()
+    sending.run()
+    sending.append()
+    sending.scripted.script = [retry]
+    sending.run()
+    sending.sender.close()
+    sending.scripted = ScriptedSink()
+    sending.sender = Sender(sending.arena, sending.scripted, **FAST)
+    sending.sender.open()
+    sending.run(2)
+    assert sending.scripted.deliveries == [[(0, 0, 1)]]
+    assert sending.arena.native.producer_identity == (0, 0, sending.scripted.identity)
+
+
+def test_a_sink_without_sequences_gets_none(arena: Arena) -> None:
+    sink = ScriptedSink(is_idempotent=False)
+    sending = Sending(arena, sink, **FAST)
+    sending.append()
+    sending.run()
+    assert sink.deliveries == [[(0, -1, 1)]]
+    sending.scripted = sink
+    sending.close()
+
+
+def test_it_leaves_when_it_was_idle_and_alone(arena: Arena) -> None:
+    with Sender(arena, MemorySink(), idle_exit_ms=50) as sender:
+        sender.run()
+        assert sender.has_left_idle
+
+
+def test_it_stays_while_others_are_attached(arena: Arena, running: Start) -> None:
+    sender, thread = running(MemorySink(), idle_exit_ms=20)
+    wait_until(lambda: sender._idle_look_at_ns > 0, "it has looked whether it is alone")
+    first = sender._idle_look_at_ns
+    wait_until(lambda: sender._idle_look_at_ns > first + 40 * MS, "it would have left")
+    assert thread.is_alive()
+
+
+def test_a_standby_waits_and_takes_over(arena: Arena) -> None:
+    first = Sender(arena, MemorySink())
+    first.open()
+    standby = Sender(arena.name, MemorySink(), standby=True)
+    thread = threading.Thread(target=standby.run)
+    thread.start()
+    assert not standby.is_open
+    first.close()
+    wait_until(lambda: standby.is_open, "the standby has the role")
+    standby.stop()
+    thread.join()
+
+
+def test_a_standby_that_is_stopped_while_it_waits_leaves(arena: Arena) -> None:
+    with Sender(arena, MemorySink()) as first:
+        first.open()
+        standby = Sender(arena.name, MemorySink(), standby=True)
+        thread = threading.Thread(target=standby.run)
+        thread.start()
+        standby.stop()
+        thread.join()
+        assert first.is_open
+
+
+# --- what it publishes
+
+
+def test_partition_counts_reach_producers(sending: Sending) -> None:
+    sending.append()
+    sending.run()
+    assert sending.arena.native.topic_partition_count(TOPIC) == 8
+
+
+def test_a_topic_that_the_sink_is_still_finding_out_about(sending: Sending) -> None:
+    answers: list[int | None] = [None, None, 3]
+    sending.scripted.partition_count = lambda _topic: answers.pop(0)  # type: ignore[method-assign, assignment]
+    sending.append()
+    sending.run()
+    assert sending.arena.native.topic_partition_count(TOPIC) == 0
+    sending.sleep(10)
+    sending.run()
+    sending.sleep(10)
+    sending.run()
+    assert sending.arena.native.topic_partition_count(TOPIC) == 3
+
+
+def test_an_unknown_topic_is_said_and_hurts_nobody(sending: Sending) -> None:
+    sending.scripted.raises["partition_count"] = UnknownTopicError("there is no topic 'topic'")
+    sending.append()
+    sending.run()
+    assert "there is no topic 'topic'" in sending.errors()
+    assert sending.values() == [0]
+
+
+def test_queues_are_published(sending: Sending) -> None:
+    sending.scripted.plan_filter = lambda _: False
+    sending.append(3)
+    sending.append(3)
+    sending.run()
+    sending.sleep(100)
+    sending.run()
+    assert sending.arena.partition_table()["queued_batch_count"][sending.partition_index(3)] == 2
+
+
+def test_a_sign_of_life(sending: Sending) -> None:
+    sending.sleep(100)
+    sending.run()
+    assert sending.arena.native.sender()["heartbeat_ns"] == sending.now_ms * MS
+
+
+# --- order and fairness
+
+
+def test_a_blocked_partition_stalls_nobody(sending: Sending) -> None:
+    blocked = sending.partition_index(0)
+    sending.scripted.plan_filter = lambda index: index != blocked
+    for number in range(6):
+        sending.append(number % 2)
+    sending.run(4)
+    assert sending.values(0) == []
+    assert sending.values(1) == [1, 3, 5]
+    sending.scripted.plan_filter = lambda _: True
+    sending.run(4)
+    assert sending.values(0) == [0, 2, 4]
+
+
+def test_what_a_delivery_has_no_room_for_comes_first_the_next_time(sending: Sending) -> None:
+    sending.scripted.request_size_max = 1
+    for partition in range(4):
+        sending.append(partition)
+    served: list[int] = []
+    for _ in range(4):
+        sending.run()
+        served += [partition for partition, _, _ in sending.scripted.deliveries[-1]]
+        sending.append(served[-1])
+    assert sorted(served) == [0, 1, 2, 3]
+
+
+def test_linger(arena: Arena) -> None:
+    sending = Sending(arena, linger_ms=50)
+    sending.producer.append(TOPIC, 0, 1000, None, b"0")
+    assert sending.run(2) == [0, 0]
+    sending.sleep(50)
+    assert sending.run() == [1]
+    sending.close()
+
+
+# --- a sink that misbehaves
+
+
+@pytest.mark.parametrize("method", ["plan", "poll", "deliver", "new_producer_id", "partition_count"])
+def test_a_sink_that_raises_is_left_alone_and_nothing_is_lost(sending: Sending, method: str) -> None:
+    sending.scripted.raises[method] = RuntimeError(f"planted in {method}")
+    (token,) = sending.append()
+    sending.run(2)
+    for _ in range(3):
+        sending.sleep(PAUSE_MS)
+        sending.run(2)
+    assert sending.values() == [0]
+    assert sending.result(token) is BatchResult.SUCCEEDED
+    assert any(f"planted in {method}" in error for error in sending.errors())
+
+
+def test_a_sink_that_keeps_raising_is_asked_less_and_less(arena: Arena) -> None:
+    sending = Sending(arena, linger_ms=0, retry_backoff_ms=100, retry_backoff_max_ms=1000)
+    calls = 0
+
+    def plan(_ready: Sequence[int]) -> Sequence[Sequence[int]]:
+        nonlocal calls
+        calls += 1
+        raise OSError(28, "No space left on device")
+
+    sending.scripted.plan = plan  # type: ignore[method-assign, assignment]
+    sending.append()
+    for _ in range(100):
+        sending.run()
+        sending.sleep(20)
+    assert 3 <= calls <= 8
+    sending.close()
+
+
+def test_a_full_disk_loses_nothing(sending: Sending) -> None:
+    """A sink that answers RETRY for a while, as the log does with ENOSPC."""
+    sending.scripted.script = [lambda wire: Ack(wire, Verdict.RETRY, message="No space left on device")] * 9
+    tokens = [sending.append(partition)[0] for partition in (0, 1, 2)]
+    for _ in range(10):
+        sending.run()
+        sending.sleep(PAUSE_MS)
+    assert [sending.result(token) for token in tokens] == [BatchResult.SUCCEEDED] * 3
+    errors = {error["text"]: error["count"] for error in sending.arena.native.errors()}
+    assert sum(errors.values()) == 9
+    assert len(errors) == 3
+
+
+def test_a_sink_that_keeps_views_is_told_and_its_memory_is_not_reused(sending: Sending) -> None:
+    kept: list[memoryview] = []
+
+    def keep(wire: WireBatch) -> Ack:
+        kept.extend(buffer[61:] for buffer in wire.buffers)
+        return Ack(wire, Verdict.DELIVERED, 0)
+
+    sending.scripted.script = [keep]
+    (token,) = sending.append()
+    sending.run()
+    assert sending.result(token) is None
+    assert "the sink keeps the bytes of a batch it has acknowledged: its memory cannot be used again" in (
+        sending.errors()
+    )
+    kept[0].release()
+    sending.sleep(100)
+    sending.run()
+    assert sending.result(token) is BatchResult.SUCCEEDED
+
+
+def test_an_ack_for_nothing_is_ignored(sending: Sending) -> None:
+    acks: list[Ack] = []
+
+    def twice(wire: WireBatch) -> Ack:
+        acks.append(Ack(wire, Verdict.DELIVERED, 0))
+        return acks[0]
+
+    sending.scripted.script = [twice, lambda _: acks[0]]
+    sending.append()
+    sending.run()
+    sending.append(1)
+    sending.run()
+    assert any("that it does not have: ignored" in error for error in sending.errors())
+    sending.scripted.script = []
+
+
+def test_a_sink_that_cannot_be_closed_does_not_keep_the_role(sending: Sending) -> None:
+    sending.scripted.raises["close"] = RuntimeError("planted in close")
+    sending.sender.close()
+    assert not sending.arena.native.sender_is_alive
+    assert "the sink could not be closed: planted in close" in sending.errors()
+    sending.sender.close()
+
+
+# --- damage
+
+
+def test_a_batch_that_somebody_scribbled_on_is_not_sent(sending: Sending) -> None:
+    (damaged,) = sending.append(0)
+    (sound,) = sending.append(1)
+    layout = sending.arena.native.layout
+    position = layout["slot_data"] + damaged.slot_index * sending.arena.geometry["slot_stride"] + 65
+    with open(f"/dev/shm{sending.arena.name}", "r+b") as file:
+        file.seek(position)
+        byte = file.read(1)[0]
+        file.seek(position)
+        file.write(bytes([byte ^ 1]))
+    sending.run(2)
+    assert sending.result(damaged) is BatchResult.CORRUPT
+    assert sending.result(sound) is BatchResult.SUCCEEDED
+    assert sending.arena.statistics().slots["BAD"] == 1
+    assert sending.sender.metrics()["batch-quarantine-total"] == 1
+
+
+# --- backpressure
+
+
+def test_a_slow_sink_holds_producers_up(arena: Arena) -> None:
+    """16 buffers, and a sink that takes nothing: producers wait, then go on in order when it does."""
+    sending = Sending(arena, linger_ms=0)
+    sending.scripted.plan_filter = lambda _: False
+    arena.native.set_manual_clock(None)
+    filler = bytes(3000)
+    with Accumulator(arena, max_block_ms=20) as accumulator:
+        for _ in range(16):
+            accumulator.append(TOPIC, 0, 1000, None, filler)
+        with pytest.raises(BufferExhaustedError):
+            accumulator.append(TOPIC, 0, 1000, None, filler)
+        sending.scripted.plan_filter = lambda _: True
+        assert sum(sending.run(20)) == 16
+        accumulator.append(TOPIC, 0, 1000, None, filler)
+    assert len(sending.scripted.broker.values(TOPIC)) == 16
+    sending.close()
+
+
+# --- rest
+
+
+def test_a_lost_ring_costs_a_tick(arena: Arena, running: Start) -> None:
+    sink = MemorySink()
+    running(sink, linger_ms=0)
+    wait_until(lambda: arena.native.sender()["is_asleep"], "it sleeps")
+    with Accumulator(arena, ring=lambda: None) as deaf:
+        deaf.append(TOPIC, 0, 1000, None, b"nobody rang")
+        wait_until(lambda: sink.values(TOPIC) == [b"nobody rang"], "it is delivered all the same")
+        deaf.flush()
+
+
+def test_an_append_wakes_a_sleeping_sender(arena: Arena, running: Start) -> None:
+    sink = MemorySink()
+    running(sink, linger_ms=0)
+    wait_until(lambda: arena.native.sender()["is_asleep"], "it sleeps")
+    with Accumulator(arena) as accumulator:
+        accumulator.append(TOPIC, 0, 1000, None, b"value")
+        begin = time.monotonic()
+        assert accumulator.flush(timeout=10)
+        assert time.monotonic() - begin < 10
+    assert sink.values(TOPIC) == [b"value"]
+
+
+def test_null_takes_everything(arena: Arena) -> None:
+    sending = Sending(arena, NullSink(), **FAST)
+    tokens = sending.append(count=5)
+    sending.run()
+    assert [sending.completion(token).offset_of(token) for token in tokens] == [0, 1, 2, 3, 4]
+    metrics = sending.sender.metrics()
+    assert metrics["record-send-total"] == 5
+    assert metrics["records-per-request-avg"] == 5
+    sending.close()
