@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Senders as processes: killed, stopped, replaced, started by many at once, and everything delivered exactly once."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from shmaccum._native import decode_batch
+from shmaccum.accumulator import Accumulator
+from shmaccum.arena import Arena
+from shmaccum.ensure_sender import ensure_sender
+from shmaccum.exceptions import InvalidArgumentError, SenderNotStartedError
+from shmaccum.sender import Sender
+from tests.sending import process_exists
+from tests.support import WATCHDOG_S, Child, wait_until
+
+TOPIC = "topic"
+KILLS = 8
+PRODUCERS = 3
+RECORDS = 4000
+
+
+def log_values(folder: Path, partition: int = 0) -> list[bytes]:
+    """Every value of a partition's log, in the order of the file, its offsets without a gap."""
+    values: list[bytes] = []
+    for segment in sorted((folder / f"{TOPIC}-{partition}").glob("*.log")):
+        content = segment.read_bytes()
+        position = 0
+        while position < len(content):
+            assert int.from_bytes(content[position : position + 8], "big") == len(values)
+            end = position + 12 + int.from_bytes(content[position + 8 : position + 12], "big")
+            values += [record[3] or b"" for record in decode_batch(bytes(8) + content[position + 8 : end])]
+            position = end
+    return values
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "log"
+
+
+@pytest.fixture
+def started() -> Iterator[Callable[..., Child]]:
+    """Forked children, killed at the end if they are still there."""
+    children: list[Child] = []
+
+    def start(function: Callable[..., object], *arguments: object) -> Child:
+        children.append(Child(function, *arguments))
+        return children[-1]
+
+    yield start
+    for child in children:
+        with contextlib.suppress(ProcessLookupError, ChildProcessError):
+            os.kill(child.pid, signal.SIGKILL)
+            os.waitpid(child.pid, 0)
+
+
+def run_sender(arena_name: str, folder: Path, is_standby: bool = False) -> None:
+    with Sender(arena_name, f"log:{folder}", standby=is_standby, linger_ms=1) as sender:
+        signal.signal(signal.SIGTERM, lambda *_: sender.stop())
+        sender.run()
+
+
+def append_numbers(arena_name: str, producer: int, count: int) -> None:
+    with Arena.attach(arena_name) as arena, Accumulator(arena) as accumulator:
+        for number in range(count):
+            accumulator.append(TOPIC, 0, 1000, None, b"%d:%d" % (producer, number))
+
+
+def kill(child: Child) -> None:
+    os.kill(child.pid, signal.SIGKILL)
+    os.waitpid(child.pid, 0)
+
+
+def expect_each_once_in_order(values: list[bytes]) -> None:
+    for producer in range(PRODUCERS):
+        prefix = b"%d:" % producer
+        numbers = [int(value.split(b":")[1]) for value in values if value.startswith(prefix)]
+        assert numbers == list(range(RECORDS)), f"of producer {producer} came {len(numbers)}"
+    assert len(values) == PRODUCERS * RECORDS
+
+
+def test_senders_killed_one_after_the_other_deliver_each_record_once(
+    arena: Arena, folder: Path, started: Callable[..., Child], seeded: Callable[[], random.Random]
+) -> None:
+    chance = seeded()
+    producers = [started(append_numbers, arena.name, producer, RECORDS) for producer in range(PRODUCERS)]
+    for _ in range(KILLS):
+        victim = started(run_sender, arena.name, folder)
+        wait_until(lambda: arena.native.sender_is_alive, "a sender has the role")
+        wait_for_results(arena, arena.native.completion_tail + chance.randrange(30), producers)
+        kill(victim)
+    last = started(run_sender, arena.name, folder)
+    for producer in producers:
+        producer.join()
+    wait_until(lambda: arena.native.sender_is_alive, "the last one has the role")
+    os.kill(last.pid, signal.SIGTERM)
+    last.join()
+    expect_each_once_in_order(log_values(folder))
+
+
+def wait_for_results(arena: Arena, count: int, producers: list[Child]) -> None:
+    wait_until(lambda: arena.native.completion_tail >= count or not any_alive(producers), "it has worked")
+
+
+def any_alive(children: list[Child]) -> bool:
+    """True while one of them runs; leaves them to be waited for."""
+    flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
+    return any(os.waitid(os.P_PID, child.pid, flags) is None for child in children)
+
+
+def test_a_standby_takes_over_from_the_killed_and_not_from_the_stopped(
+    arena: Arena, folder: Path, started: Callable[..., Child]
+) -> None:
+    first = started(run_sender, arena.name, folder)
+    wait_until(lambda: arena.native.sender_is_alive, "the first one has the role")
+    owner = arena.native.sender()["entry"]
+    standby = started(run_sender, arena.name, folder, True)
+    wait_until(lambda: sum(process["alive"] for process in arena.native.processes()) == 3, "the standby is there")
+    os.kill(first.pid, signal.SIGSTOP)
+    with Accumulator(arena) as accumulator:
+        accumulator.append(TOPIC, 0, 1000, None, b"0")
+        assert not accumulator.flush(timeout=0.2)
+        assert arena.native.sender()["entry"] == owner
+        os.kill(first.pid, signal.SIGCONT)
+        assert accumulator.flush(timeout=WATCHDOG_S)
+        kill(first)
+        accumulator.append(TOPIC, 0, 1000, None, b"1")
+        assert accumulator.flush(timeout=WATCHDOG_S)
+    assert arena.native.sender()["entry"] != owner
+    os.kill(standby.pid, signal.SIGTERM)
+    standby.join()
+    assert log_values(folder) == [b"0", b"1"]
+
+
+def test_sigterm_delivers_what_is_there_and_ends_with_nought(arena: Arena, folder: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "shmaccum.sender", arena.name, f"--sink=log:{folder}", "--set=linger_ms=60s"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.read() == b""  # comes back when it has begun
+        with Accumulator(arena) as accumulator:
+            for number in range(100):
+                accumulator.append(TOPIC, 0, 1000, None, b"%d" % number)
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(WATCHDOG_S) == 0, process.stderr.read()
+    assert log_values(folder) == [b"%d" % number for number in range(100)]
+
+
+# --- ensure_sender
+
+
+def ensure(arena_name: str, folder: Path) -> tuple[bool, int]:
+    with Arena.attach(arena_name) as arena:
+        has_started = ensure_sender(arena, f"log:{folder}", idle_exit="100ms", linger_ms=0)
+        with Accumulator(arena) as accumulator:
+            accumulator.append(TOPIC, 0, 1000, None, b"%d" % os.getpid())
+            assert accumulator.flush(timeout=WATCHDOG_S)
+        owner = arena.native.sender()["entry"]
+        return has_started, next(process["pid"] for process in arena.native.processes() if process["entry"] == owner)
+
+
+def test_eight_processes_start_one_sender_which_leaves_after_them(arena_name: str, folder: Path) -> None:
+    Arena.create(arena_name, buffer_memory="64KiB", batch_size="4KiB", process_count=64, waiter_count=64).close()
+    children = [Child(ensure, arena_name, folder) for _ in range(8)]
+    reports = [eval(child.join()) for child in children]
+    assert [has_started for has_started, _ in reports].count(True) == 1
+    (pid,) = {pid for _, pid in reports}
+    wait_until(lambda: not process_exists(pid), "the sender has left")
+    assert len(log_values(folder)) == 8
+
+
+def test_where_there_is_a_sender_none_is_started(arena: Arena) -> None:
+    with Sender(arena.name, "memory:") as sender:
+        sender.open()
+        assert not ensure_sender(arena, "null:")
+
+
+def test_why_a_sender_could_not_begin_is_told(arena: Arena, tmp_path: Path) -> None:
+    place = tmp_path / "file"
+    place.write_bytes(b"not a directory")
+    with pytest.raises(SenderNotStartedError, match=r"could not begin: .*file"):
+        ensure_sender(arena, f"log:{place}")
+    log_path = tmp_path / "sender.log"
+    with pytest.raises(SenderNotStartedError, match="could not begin"):
+        ensure_sender(arena, f"log:{place}", log_path=log_path)
+    assert str(place) in log_path.read_text()
+    with pytest.raises(InvalidArgumentError, match="did you mean linger_ms"):
+        ensure_sender(arena, "null:", linger_mss=3)
+
+
+def test_a_sender_that_takes_too_long_is_told(arena: Arena) -> None:
+    with pytest.raises(SenderNotStartedError, match="in time"):
+        ensure_sender(arena, "null:", timeout_s=0, idle_exit="50ms")
+    wait_until(lambda: arena.native.sender_is_alive, "it begins nevertheless")
+    owner = arena.native.sender()["entry"]
+    pid = next(process["pid"] for process in arena.native.processes() if process["entry"] == owner)
+    os.kill(pid, signal.SIGTERM)
+    wait_until(lambda: not process_exists(pid), "it has left")
