@@ -13,13 +13,12 @@
  */
 #include "format/crc32c.h"
 
-#include <string.h>
+#include "format/crc32c_steps.h"
 
-enum {
-    LANE_WORDS_MAX = 128, /* words of 8 bytes */
-    PASS_SIZE = 3 * 8 * LANE_WORDS_MAX,
-    THREE_LANES_SIZE_MIN = 72, /* below, one lane is faster (measured) */
-};
+#include <string.h>
+#if defined(__aarch64__)
+#include <sys/auxv.h>
+#endif
 
 static const uint32_t polynomial = 0x82f63b78;
 
@@ -29,8 +28,7 @@ static uint32_t table[8][256];
 /* nibble_factor[i][n]: the factor for n * 16^i bytes. */
 static uint32_t nibble_factor[16][16];
 
-/* byte_factor[n]: the factor for n bytes, as many as can follow the first lane. */
-static uint32_t byte_factor[2 * 8 * LANE_WORDS_MAX + 24];
+uint32_t crc32c_byte_factor[BYTE_FACTOR_COUNT];
 
 bool crc32c_hardware_present;
 
@@ -77,47 +75,16 @@ static uint32_t table_advance(uint32_t crc, uint32_t factor)
     return table_extend_word(0, table_product(crc, factor));
 }
 
-/* ---- with instructions: what differs between machines, then what does not ---- */
+/* ---- with instructions (crc32c_steps.h) ---- */
 
 #if defined(__x86_64__)
-
-#include <immintrin.h>
-
-#define HARDWARE __attribute__((target("sse4.2,pclmul")))
 
 static bool hardware_detect(void)
 {
     return __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("pclmul");
 }
 
-HARDWARE static inline uint32_t extend_byte(uint32_t crc, uint8_t byte)
-{
-    return _mm_crc32_u8(crc, byte);
-}
-
-HARDWARE static inline uint32_t extend_half_word(uint32_t crc, uint32_t half_word)
-{
-    return _mm_crc32_u32(crc, half_word);
-}
-
-HARDWARE static inline uint32_t extend_word(uint32_t crc, uint64_t word)
-{
-    return (uint32_t)_mm_crc32_u64(crc, word);
-}
-
-HARDWARE static inline uint64_t carryless_product(uint32_t a, uint32_t b)
-{
-    __m128i product = _mm_clmulepi64_si128(_mm_cvtsi32_si128((int)a), _mm_cvtsi32_si128((int)b), 0);
-    return (uint64_t)_mm_cvtsi128_si64(product);
-}
-
 #elif defined(__aarch64__)
-
-#include <arm_acle.h>
-#include <arm_neon.h>
-#include <sys/auxv.h>
-
-#define HARDWARE __attribute__((target("+crc+crypto")))
 
 static bool hardware_detect(void)
 {
@@ -125,80 +92,16 @@ static bool hardware_detect(void)
     return (getauxval(AT_HWCAP) & needed) == needed;
 }
 
-HARDWARE static inline uint32_t extend_byte(uint32_t crc, uint8_t byte)
-{
-    return __crc32cb(crc, byte);
-}
-
-HARDWARE static inline uint32_t extend_half_word(uint32_t crc, uint32_t half_word)
-{
-    return __crc32cw(crc, half_word);
-}
-
-HARDWARE static inline uint32_t extend_word(uint32_t crc, uint64_t word)
-{
-    return __crc32cd(crc, word);
-}
-
-HARDWARE static inline uint64_t carryless_product(uint32_t a, uint32_t b)
-{
-    return vgetq_lane_u64(vreinterpretq_u64_p128(vmull_p64(a, b)), 0);
-}
-
-#else
-#error "crc32c knows x86-64 and arm64"
 #endif
 
 HARDWARE static uint32_t hardware_advance(uint32_t crc, uint32_t factor)
 {
-    return extend_word(0, carryless_product(crc, factor));
-}
-
-HARDWARE static inline uint32_t extend_one_lane(uint32_t crc, const uint8_t *bytes, size_t size)
-{
-    for (; size >= 8; size -= 8, bytes += 8) {
-        crc = extend_word(crc, load_word(bytes));
-    }
-    if ((size & 4) != 0) {
-        uint32_t half_word;
-        memcpy(&half_word, bytes, sizeof half_word);
-        crc = extend_half_word(crc, half_word);
-        bytes += 4;
-    }
-    for (size &= 3; size > 0; size--) {
-        crc = extend_byte(crc, *bytes++);
-    }
-    return crc;
-}
-
-/* Lanes one and two have lane_words words each, lane three has those and rest_size bytes more. */
-HARDWARE static inline uint32_t extend_three_lanes(uint32_t crc, const uint8_t *bytes, size_t lane_words,
-                                                   size_t rest_size)
-{
-    size_t lane_size = 8 * lane_words;
-    const uint8_t *first_end = bytes + lane_size;
-    uint32_t crc_second = 0, crc_third = 0;
-    for (; bytes < first_end; bytes += 8) {
-        crc = extend_word(crc, load_word(bytes));
-        crc_second = extend_word(crc_second, load_word(bytes + lane_size));
-        crc_third = extend_word(crc_third, load_word(bytes + 2 * lane_size));
-    }
-    uint64_t joined = carryless_product(crc, byte_factor[2 * lane_size + rest_size]) ^
-                      carryless_product(crc_second, byte_factor[lane_size + rest_size]);
-    return extend_word(0, joined) ^ extend_one_lane(crc_third, bytes + 2 * lane_size, rest_size);
+    return step_word(0, carryless_product(crc, factor));
 }
 
 HARDWARE uint32_t crc32c_extend_hardware(uint32_t crc, const void *bytes, size_t size)
 {
-    const uint8_t *next = bytes;
-    crc = ~crc;
-    for (; size >= PASS_SIZE; size -= PASS_SIZE, next += PASS_SIZE) {
-        crc = extend_three_lanes(crc, next, LANE_WORDS_MAX, 0);
-    }
-    if (size >= THREE_LANES_SIZE_MIN) {
-        return ~extend_three_lanes(crc, next, size / 24, size % 24);
-    }
-    return ~extend_one_lane(crc, next, size);
+    return ~step_bytes(~crc, NULL, bytes, size);
 }
 
 /* ---- joining ---- */
@@ -253,15 +156,15 @@ static void fill_byte_factors(void)
     for (unsigned i = 0; i < 33; i++) {
         factor = divided_by_x(factor);
     }
-    for (size_t size = 0; size < sizeof byte_factor / sizeof *byte_factor; size++) {
-        byte_factor[size] = factor;
+    for (size_t size = 0; size < BYTE_FACTOR_COUNT; size++) {
+        crc32c_byte_factor[size] = factor;
         factor = factor >> 8 ^ table[0][factor & 255];
     }
 }
 
 static void fill_nibble_factors(void)
 {
-    uint32_t factor = byte_factor[1];
+    uint32_t factor = crc32c_byte_factor[1];
     for (unsigned i = 0; i < 16; i++) {
         nibble_factor[i][1] = factor;
         for (unsigned n = 2; n < 16; n++) {

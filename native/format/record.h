@@ -86,6 +86,10 @@ static inline uint32_t record_size_upper_bound(const struct record_size *size)
 uint8_t *record_write(uint8_t *target, const struct record *record, const struct record_size *size,
                       int32_t offset_delta, int64_t timestamp_delta);
 
+/* The same bytes; answers the CRC of what `crc` is the CRC of, followed by them. */
+uint32_t record_write_summed(uint8_t *target, const struct record *record, const struct record_size *size,
+                             int32_t offset_delta, int64_t timestamp_delta, uint32_t crc);
+
 /* The same bytes into several pieces. */
 void record_write_scattered(struct scatter *target, const struct record *record, const struct record_size *size,
                             int32_t offset_delta, int64_t timestamp_delta);

@@ -13,6 +13,11 @@
 
 STATIC_CHECK((int)RECORDS_START == (int)RECORD_BATCH_HEADER_SIZE);
 
+/* The lines of a fresh slot lie in the cache of the sender, which scrubbed them, and the commit, a locked instruction,
+ * waits for every store before it. So each line is asked for some records before it is written: the first ones when the
+ * batch is opened, then as many as each record fills. Measured from 128 to 2,048: 256 to 1,024 are alike. */
+enum { PREFETCH_AHEAD = 512 };
+
 /* ---- lock and hazard ---- */
 
 /* The lock was taken at once: its CAS stands between the store of the hazard and every load that follows. */
@@ -136,6 +141,16 @@ static inline struct claim claim_begin(const struct slot_header *slot, uint64_t 
                           .max_timestamp_ms = count == 0 ? INT64_MIN : meta->max_timestamp_ms};
 }
 
+/* Asks for the lines that begin in [from, end). What lies behind the batch is somebody else's and stays where it is. */
+static inline void prefetch_lines(struct arena *arena, uint32_t slot_index, uint32_t from, uint32_t end)
+{
+    uint8_t *bytes = arena_slot_data(arena, slot_index);
+    end = end < arena->geometry.batch_size ? end : arena->geometry.batch_size;
+    for (from = (uint32_t)round_up(from, CACHE_LINE); from < end; from += CACHE_LINE) {
+        prefetch_for_write(bytes + from);
+    }
+}
+
 /* False when the record does not fit. */
 static inline bool claim_add(struct arena *arena, uint32_t slot_index, struct claim *claim,
                              const struct measured_record *measured)
@@ -151,9 +166,10 @@ static inline bool claim_add(struct arena *arena, uint32_t slot_index, struct cl
     if (LIKELY(end > load_relaxed_u32(&slot->written_end))) { /* a run may have written more than it committed */
         store_relaxed_u32(&slot->written_end, end);
     }
-    uint8_t *start = arena_slot_data(arena, slot_index) + claim->size;
-    record_write(start, &measured->record, &measured->size, (int32_t)claim->count, delta);
-    claim->crc = crc32c_extend(claim->crc, start, length);
+    uint8_t *bytes = arena_slot_data(arena, slot_index);
+    prefetch_lines(arena, slot_index, claim->size + PREFETCH_AHEAD, end + PREFETCH_AHEAD);
+    claim->crc = record_write_summed(bytes + claim->size, &measured->record, &measured->size, (int32_t)claim->count,
+                                     delta, claim->crc);
     claim->size = end;
     claim->count++;
     claim->max_timestamp_ms = timestamp_ms > claim->max_timestamp_ms ? timestamp_ms : claim->max_timestamp_ms;
@@ -296,6 +312,7 @@ enum status producer_batch_open(struct arena *arena, struct partition_hold *hold
         return STATUS_TRY_AGAIN;
     }
     POINT(seq_taken);
+    prefetch_lines(arena, slot_index, 0, PREFETCH_AHEAD);
     slot_announce(arena, slot_index); /* before OPEN, so that the sender can never miss it */
     uint64_t owned = load_relaxed_u64(&slot->word);
     uint64_t opened =

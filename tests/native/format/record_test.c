@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "format/record.h"
 
+#include "format/crc32c.h"
 #include "samples.h"
 #include "testing.h"
 
@@ -98,6 +99,54 @@ static void expect_count_is_what_is_encoded(const struct record *record, int32_t
     EXPECT(encoded_size <= record_size_upper_bound(&size));
     EXPECT_EQ_U64(*end, 0xee);
     expect_reads_back(record, offset_delta, timestamp_delta, bytes, encoded_size);
+}
+
+/* Written and summed in one pass, into memory of exactly its size: what record_write and then crc32c_extend give. */
+static void expect_summed(const struct record *record, int32_t offset_delta, int64_t timestamp_delta)
+{
+    struct record_size size = measured(record);
+    uint32_t encoded_size = record_encoded_size(&size, offset_delta, timestamp_delta);
+    uint8_t *expected = malloc(encoded_size);
+    uint8_t *summed = malloc(encoded_size);
+    record_write(expected, record, &size, offset_delta, timestamp_delta);
+    uint32_t crc = record_write_summed(summed, record, &size, offset_delta, timestamp_delta, 0x12345678);
+    EXPECT(memcmp(summed, expected, encoded_size) == 0);
+    EXPECT_EQ_U64(crc, crc32c_extend(0x12345678, expected, encoded_size));
+    free(expected);
+    free(summed);
+}
+
+static void expect_summed_either_way(const struct record *record, int32_t offset_delta, int64_t timestamp_delta)
+{
+    bool had_hardware = crc32c_hardware_present;
+    expect_summed(record, offset_delta, timestamp_delta);
+    crc32c_hardware_present = false;
+    expect_summed(record, offset_delta, timestamp_delta);
+    crc32c_hardware_present = had_hardware;
+}
+
+TEST(writing_and_summing_in_one_pass_gives_the_same)
+{
+    struct randomness randomness = randomness_seeded(__func__);
+    for (int i = 0; i < 500; i++) {
+        struct random_record random;
+        random_record_fill(&random, &randomness);
+        int32_t offset_delta = (int32_t)(random_magnitude(&randomness) & INT32_MAX);
+        expect_summed_either_way(&random.record, offset_delta, (int64_t)random_magnitude(&randomness));
+    }
+}
+
+/* One lane, three lanes, and several passes of three lanes, each with every rest. */
+TEST(values_of_many_sizes_are_summed)
+{
+    uint8_t *value = malloc(10000);
+    for (int i = 0; i < 10000; i++) {
+        value[i] = (uint8_t)(i * 7 + i / 251);
+    }
+    for (int32_t size = -1; size < 10000; size = size < 400 ? size + 1 : size + 61) {
+        expect_summed_either_way(&(struct record){.key_size = -1, .value = value, .value_size = size}, size & 127, 3);
+    }
+    free(value);
 }
 
 TEST(random_records_are_as_long_as_counted_and_read_back)

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * CRC-32C with the machine's instructions, as steps on the register (crc32c.c says what a register and a lane is), for
+ * whoever sums bytes while it does something else with them. To be called only where crc32c_has_hardware(), from
+ * functions that are HARDWARE too.
+ *
+ *   register = ~crc;  register = step_...(register, ...);  crc = ~register
+ *
+ * Every step on bytes may copy them on the way (`target` not NULL). Each byte is read once, so what arrives and what is
+ * summed are the same even while somebody changes the source. Summing behind a copy is slower: a load of 8 bytes that
+ * were stored in pieces waits until all of them have reached the cache, and with them the lines they are for.
+ */
+#ifndef FORMAT_CRC32C_STEPS_H
+#define FORMAT_CRC32C_STEPS_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+enum {
+    LANE_WORDS_MAX = 128, /* words of 8 bytes */
+    PASS_SIZE = 3 * 8 * LANE_WORDS_MAX,
+    THREE_LANES_SIZE_MIN = 72, /* below, one lane is faster (measured) */
+    BYTE_FACTOR_COUNT = 2 * 8 * LANE_WORDS_MAX + 24,
+};
+
+/* crc32c_byte_factor[n]: the factor for n bytes, as many as can follow the first lane. */
+extern uint32_t crc32c_byte_factor[BYTE_FACTOR_COUNT];
+
+/* ---- what differs between machines ---- */
+
+#if defined(__x86_64__)
+
+#include <immintrin.h>
+
+#define HARDWARE __attribute__((target("sse4.2,pclmul")))
+
+HARDWARE static inline uint32_t step_byte(uint32_t crc, uint8_t byte)
+{
+    return _mm_crc32_u8(crc, byte);
+}
+
+HARDWARE static inline uint32_t step_half_word(uint32_t crc, uint32_t half_word)
+{
+    return _mm_crc32_u32(crc, half_word);
+}
+
+HARDWARE static inline uint32_t step_word(uint32_t crc, uint64_t word)
+{
+    return (uint32_t)_mm_crc32_u64(crc, word);
+}
+
+HARDWARE static inline uint64_t carryless_product(uint32_t a, uint32_t b)
+{
+    __m128i product = _mm_clmulepi64_si128(_mm_cvtsi32_si128((int)a), _mm_cvtsi32_si128((int)b), 0);
+    return (uint64_t)_mm_cvtsi128_si64(product);
+}
+
+#elif defined(__aarch64__)
+
+#include <arm_acle.h>
+#include <arm_neon.h>
+
+#define HARDWARE __attribute__((target("+crc+crypto")))
+
+HARDWARE static inline uint32_t step_byte(uint32_t crc, uint8_t byte)
+{
+    return __crc32cb(crc, byte);
+}
+
+HARDWARE static inline uint32_t step_half_word(uint32_t crc, uint32_t half_word)
+{
+    return __crc32cw(crc, half_word);
+}
+
+HARDWARE static inline uint32_t step_word(uint32_t crc, uint64_t word)
+{
+    return __crc32cd(crc, word);
+}
+
+HARDWARE static inline uint64_t carryless_product(uint32_t a, uint32_t b)
+{
+    return vgetq_lane_u64(vreinterpretq_u64_p128(vmull_p64(a, b)), 0);
+}
+
+#else
+#error "crc32c knows x86-64 and arm64"
+#endif
+
+/* ---- reading once, and perhaps copying ---- */
+
+static inline uint64_t take_word(uint8_t *target, const uint8_t *bytes, size_t at)
+{
+    uint64_t word;
+    memcpy(&word, bytes + at, sizeof word);
+    if (target != NULL) {
+        memcpy(target + at, &word, sizeof word);
+    }
+    return word;
+}
+
+static inline uint32_t take_half_word(uint8_t *target, const uint8_t *bytes, size_t at)
+{
+    uint32_t half_word;
+    memcpy(&half_word, bytes + at, sizeof half_word);
+    if (target != NULL) {
+        memcpy(target + at, &half_word, sizeof half_word);
+    }
+    return half_word;
+}
+
+static inline uint8_t take_byte(uint8_t *target, const uint8_t *bytes, size_t at)
+{
+    uint8_t byte = bytes[at];
+    if (target != NULL) {
+        target[at] = byte;
+    }
+    return byte;
+}
+
+/* ---- lanes ---- */
+
+HARDWARE static inline uint32_t step_one_lane(uint32_t crc, uint8_t *target, const uint8_t *bytes, size_t size)
+{
+    size_t at = 0;
+    for (; at + 8 <= size; at += 8) {
+        crc = step_word(crc, take_word(target, bytes, at));
+    }
+    if ((size & 4) != 0) {
+        crc = step_half_word(crc, take_half_word(target, bytes, at));
+        at += 4;
+    }
+    for (; at < size; at++) {
+        crc = step_byte(crc, take_byte(target, bytes, at));
+    }
+    return crc;
+}
+
+/* Lanes one and two have lane_words words each, lane three has those and rest_size bytes more. */
+HARDWARE static inline uint32_t step_three_lanes(uint32_t crc, uint8_t *target, const uint8_t *bytes,
+                                                 size_t lane_words, size_t rest_size)
+{
+    size_t lane_size = 8 * lane_words;
+    uint32_t crc_second = 0, crc_third = 0;
+    for (size_t at = 0; at < lane_size; at += 8) {
+        crc = step_word(crc, take_word(target, bytes, at));
+        crc_second = step_word(crc_second, take_word(target, bytes, lane_size + at));
+        crc_third = step_word(crc_third, take_word(target, bytes, 2 * lane_size + at));
+    }
+    uint64_t joined = carryless_product(crc, crc32c_byte_factor[2 * lane_size + rest_size]) ^
+                      carryless_product(crc_second, crc32c_byte_factor[lane_size + rest_size]);
+    uint8_t *rest_target = target == NULL ? NULL : target + 3 * lane_size;
+    return step_word(0, joined) ^ step_one_lane(crc_third, rest_target, bytes + 3 * lane_size, rest_size);
+}
+
+HARDWARE static inline uint32_t step_bytes(uint32_t crc, uint8_t *target, const uint8_t *bytes, size_t size)
+{
+    for (; size >= PASS_SIZE; size -= PASS_SIZE, bytes += PASS_SIZE) {
+        crc = step_three_lanes(crc, target, bytes, LANE_WORDS_MAX, 0);
+        target = target == NULL ? NULL : target + PASS_SIZE;
+    }
+    if (size >= THREE_LANES_SIZE_MIN) {
+        return step_three_lanes(crc, target, bytes, size / 24, size % 24);
+    }
+    return step_one_lane(crc, target, bytes, size);
+}
+
+#endif
