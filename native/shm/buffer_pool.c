@@ -94,7 +94,7 @@ static void locked_repair(struct arena *arena);
 static uint64_t pool_lock(struct arena *arena)
 {
     uint64_t held;
-    if (lock_acquire(arena, &arena->globals->pool_lock, LOCK_STEAL_ONLY, &held) == LOCK_TAKEN_OVER) {
+    if (lock_acquire(arena, &arena->globals->pool_lock, &held) == LOCK_TAKEN_OVER) {
         locked_repair(arena);
     }
     return held;

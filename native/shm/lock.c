@@ -73,33 +73,21 @@ static bool lock_mark_waiting(atomic_u64 *lock, uint64_t *word)
     return true;
 }
 
-static bool lock_may_take_over(struct arena *arena, uint64_t word, enum lock_policy policy)
-{
-    if (!process_is_alive(arena, lock_word_owner(word))) {
-        counter_add(arena, COUNTER_LOCKS_STOLEN, 1);
-        return true;
-    }
-    if (policy == LOCK_PASS) {
-        counter_add(arena, COUNTER_LOCKS_PASSED, 1);
-        return true;
-    }
-    return false;
-}
-
-/* One acquisition of somebody else, as a sleeper has watched it. */
+/* One acquisition of somebody else, as a waiter has watched it. */
 struct watch {
     uint64_t word;
     uint64_t since_ns;
 };
 
-static bool watch_is_over(struct watch *watch, uint64_t word)
+/* True when one and the same acquisition was watched for so long. The waiters bit does not make it another one. */
+static bool watch_is_over(struct watch *watch, uint64_t word, uint64_t patience_ns)
 {
     uint64_t now_ns = clock_now_ns(&(struct clock){.is_manual = false});
-    if (word != watch->word) {
-        *watch = (struct watch){.word = word, .since_ns = now_ns};
+    if ((word | LOCK_WAITERS) != watch->word) {
+        *watch = (struct watch){.word = word | LOCK_WAITERS, .since_ns = now_ns};
         return false;
     }
-    return now_ns - watch->since_ns >= LOCK_SLICE_NS;
+    return now_ns - watch->since_ns >= patience_ns;
 }
 
 /* The hooks stand around the sleep alone: a lock is never held while the host language may block in them. */
@@ -112,7 +100,7 @@ static void lock_sleep_slice(struct arena *arena, atomic_u64 *lock, uint64_t wor
     }
 }
 
-enum lock_outcome lock_acquire(struct arena *arena, atomic_u64 *lock, enum lock_policy policy, uint64_t *held)
+enum lock_outcome lock_acquire(struct arena *arena, atomic_u64 *lock, uint64_t *held)
 {
     CHECK(arena->owner != 0);
     uint64_t mine = arena->owner;
@@ -126,12 +114,28 @@ enum lock_outcome lock_acquire(struct arena *arena, atomic_u64 *lock, enum lock_
             continue;
         }
         mine = arena->owner | LOCK_WAITERS;
-        if (watch_is_over(&watch, word) && lock_may_take_over(arena, word, policy)) {
-            if (lock_try_word(lock, word, mine, held)) {
-                return LOCK_TAKEN_OVER;
-            }
-            continue;
+        if (!watch_is_over(&watch, word, LOCK_SLICE_NS) || process_is_alive(arena, lock_word_owner(word))) {
+            lock_sleep_slice(arena, lock, word);
+        } else if (lock_try_word(lock, word, mine, held)) {
+            counter_add(arena, COUNTER_LOCKS_STOLEN, 1);
+            return LOCK_TAKEN_OVER;
         }
-        lock_sleep_slice(arena, lock, word);
+    }
+}
+
+enum lock_outcome lock_acquire_or_pass(struct arena *arena, atomic_u64 *lock, uint64_t patience_ns, uint64_t *held)
+{
+    CHECK(arena->owner != 0);
+    struct watch watch = {0};
+    for (;;) {
+        if (lock_spin(lock, arena->owner, held)) {
+            return LOCK_ACQUIRED;
+        }
+        uint64_t word = load_acquire_u64(lock);
+        if (lock_word_owner(word) != 0 && watch_is_over(&watch, word, patience_ns) &&
+            lock_try_word(lock, word, arena->owner, held)) {
+            counter_add(arena, COUNTER_LOCKS_PASSED, 1);
+            return LOCK_TAKEN_OVER;
+        }
     }
 }

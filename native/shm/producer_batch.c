@@ -18,6 +18,9 @@ STATIC_CHECK((int)RECORDS_START == (int)RECORD_BATCH_HEADER_SIZE);
  * batch is opened, then as many as each record fills. Measured from 128 to 2,048: 256 to 1,024 are alike. */
 enum { PREFETCH_AHEAD = 512 };
 
+/* See docs/decisions/0007. */
+enum { PATIENCE_NS = 20000, PATIENCE_BYTES_PER_NS = 2, PATIENCE_DOUBLINGS_MAX = 12 };
+
 /* ---- lock and hazard ---- */
 
 /* The lock was taken at once: its CAS stands between the store of the hazard and every load that follows. */
@@ -33,12 +36,22 @@ static bool partition_try_lock(struct arena *arena, struct partition_hold *hold)
     return true;
 }
 
-/* Nothing is under a hazard while we sleep: it would pin a slot for no reason. */
+/* How long a holder may keep others waiting: what a section takes that fills a whole batch, with a margin. Doubled each
+ * time we were passed ourselves. */
+static uint64_t patience_ns(const struct arena *arena)
+{
+    uint64_t whole_batch_ns = arena->geometry.batch_size / PATIENCE_BYTES_PER_NS;
+    uint32_t doublings = arena->passed_in_a_row < PATIENCE_DOUBLINGS_MAX ? arena->passed_in_a_row
+                                                                         : PATIENCE_DOUBLINGS_MAX;
+    return (PATIENCE_NS + whole_batch_ns) << doublings;
+}
+
+/* Nothing is under a hazard while we wait: it would pin a slot for no reason. */
 static COLD void partition_lock_slow(struct arena *arena, struct partition_hold *hold)
 {
     store_release_u32(&arena->me->writing, 0);
     hold->hazard = 0;
-    if (lock_acquire(arena, &hold->partition->lock, LOCK_PASS, &hold->lock) == LOCK_TAKEN_OVER) {
+    if (lock_acquire_or_pass(arena, &hold->partition->lock, patience_ns(arena), &hold->lock) == LOCK_TAKEN_OVER) {
         POINT(partition_taken_over);
         partition_repair(arena, hold);
     }
@@ -61,6 +74,9 @@ void partition_unlock(struct arena *arena, struct partition_hold *hold)
     store_release_u32(&arena->me->writing, 0);
     if (UNLIKELY(!lock_release(&hold->partition->lock, hold->lock))) {
         add_u64(&arena->me->passed_count, 1);
+        arena->passed_in_a_row++;
+    } else {
+        arena->passed_in_a_row = 0;
     }
 }
 
@@ -86,19 +102,10 @@ bool producer_batch_seal(struct arena *arena, uint32_t slot_index, uint64_t word
     return cas_u64(&arena->slots[slot_index].word, &word, slot_word_with_state(word, sealed));
 }
 
-/* Ends also when we are passed: whoever passed us does the same. */
-static void open_forget(struct partition_hold *hold)
-{
-    uint64_t open = load_acquire_u64(&hold->partition->open);
-    uint64_t none = open_word(lock_word_acquisition(hold->lock), NO_SLOT);
-    while (lock_is_held(&hold->partition->lock, hold->lock) && !cas_u64(&hold->partition->open, &open, none)) {
-    }
-}
-
-static void slot_seal_whatever(struct arena *arena, uint32_t slot_index)
+static void slot_seal_whatever(struct arena *arena, uint32_t slot_index, uint32_t partition_index)
 {
     uint64_t word = load_acquire_u64(&arena->slots[slot_index].word);
-    while (slot_word_state(word) == SLOT_OPEN) {
+    while (slot_word_state(word) == SLOT_OPEN && slot_is_of(&arena->slots[slot_index], partition_index)) {
         if (producer_batch_seal(arena, slot_index, word)) {
             counter_add(arena, COUNTER_BATCHES_SEALED_REPAIR, 1);
             return;
@@ -107,18 +114,20 @@ static void slot_seal_whatever(struct arena *arena, uint32_t slot_index)
     }
 }
 
-/* `open` first, then the slots: a passed holder stores OPEN before `open`, so either its `open` fails or we see its
- * slot. */
+/* First sealed, then forgotten: whoever takes over from us in between finds it still named. The CAS fails when a passed
+ * holder has named another slot meanwhile: that one is sealed in turn. Ends also when we are passed: whoever passed us
+ * does the same. */
 void partition_repair(struct arena *arena, struct partition_hold *hold)
 {
-    open_forget(hold);
-    POINT(partition_open_forgotten);
-    for (uint32_t i = 0; i < arena->geometry.slot_count; i++) {
-        uint64_t word = load_acquire_u64(&arena->slots[i].word);
-        if (slot_word_state(word) == SLOT_OPEN && slot_is_of(&arena->slots[i], hold->partition_index)) {
-            slot_seal_whatever(arena, i);
+    uint64_t none = open_word(lock_word_acquisition(hold->lock), NO_SLOT);
+    uint64_t open = load_acquire_u64(&hold->partition->open);
+    do {
+        uint32_t slot_index = open_word_slot(open);
+        if (slot_index < arena->geometry.slot_count) {
+            slot_seal_whatever(arena, slot_index, hold->partition_index);
         }
-    }
+        POINT(partition_open_sealed);
+    } while (lock_is_held(&hold->partition->lock, hold->lock) && !cas_u64(&hold->partition->open, &open, none));
 }
 
 /* ---- claim and commit ---- */

@@ -253,7 +253,7 @@ static enum status locked_create_partition(struct arena *arena, uint32_t topic_i
 static uint64_t registry_lock(struct arena *arena)
 {
     uint64_t held;
-    (void)lock_acquire(arena, &arena->globals->registry_lock, LOCK_STEAL_ONLY, &held); /* nothing to repair */
+    (void)lock_acquire(arena, &arena->globals->registry_lock, &held); /* nothing to repair */
     return held;
 }
 

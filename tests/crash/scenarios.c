@@ -117,7 +117,7 @@ static void hold_pool(struct world *world)
     REQUIRE(buffer_pool_try_allocate(world->arena, &slot_index) == STATUS_OK);
     append_many(world, PREDECESSOR, (SLOT_COUNT - 2) * RECORDS_PER_BATCH);
     REQUIRE(buffer_pool_enqueue(world->arena, 3, &world->wait, NULL) == STATUS_OK);
-    REQUIRE(lock_acquire(world->arena, &world->arena->globals->pool_lock, LOCK_STEAL_ONLY, &held) == LOCK_ACQUIRED);
+    REQUIRE(lock_acquire(world->arena, &world->arena->globals->pool_lock, &held) == LOCK_ACQUIRED);
 }
 
 static void begin_beside_dead_in_pool(struct world *world)

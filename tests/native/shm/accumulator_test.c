@@ -457,7 +457,7 @@ static void survivor_appends_and_is_passed(void *argument)
 
 TEST(a_passer_that_is_passed_in_turn_harms_nobody)
 {
-    static const char *const points[] = {"partition_taken_over", "partition_open_forgotten", "seq_taken",
+    static const char *const points[] = {"partition_taken_over", "partition_open_sealed", "seq_taken",
                                          "slot_opened", "record_claimed"};
     for (uint32_t i = 0; i < COUNT_OF(points); i++) {
         for (uint32_t j = 0; j < COUNT_OF(append_points); j++) {

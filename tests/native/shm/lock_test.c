@@ -14,6 +14,9 @@ static atomic_u64 *lock_of(struct arena *arena)
     return &arena->partitions[0].lock;
 }
 
+/* The patience of a passer in tests where nobody is ever waited for. */
+#define SHORT_NS (UINT64_C(20000))
+
 /* ---- alone ---- */
 
 TEST(a_free_lock_is_taken_at_once_and_names_its_owner)
@@ -41,10 +44,10 @@ TEST(every_acquisition_has_a_number_of_its_own_also_when_it_wraps)
     uint64_t first = 0;
     uint64_t second = 0;
     store_relaxed_u64(lock, lock_word(UINT32_MAX - 1, 0));
-    EXPECT_EQ_U64(lock_acquire(arena, lock, LOCK_PASS, &first), LOCK_ACQUIRED);
+    EXPECT_EQ_U64(lock_acquire_or_pass(arena, lock, SHORT_NS, &first), LOCK_ACQUIRED);
     EXPECT_EQ_U64(lock_word_acquisition(first), UINT32_MAX);
     EXPECT(lock_release(lock, first));
-    EXPECT_EQ_U64(lock_acquire(arena, lock, LOCK_PASS, &second), LOCK_ACQUIRED);
+    EXPECT_EQ_U64(lock_acquire_or_pass(arena, lock, SHORT_NS, &second), LOCK_ACQUIRED);
     EXPECT_EQ_U64(lock_word_acquisition(second), 0);
     EXPECT(!lock_release(lock, first)); /* an older acquisition of the same owner */
     EXPECT(lock_is_held(lock, second));
@@ -66,7 +69,7 @@ static void *race(void *argument)
     struct racer *racer = argument;
     for (int i = 0; i < ROUNDS; i++) {
         uint64_t held;
-        (void)lock_acquire(racer->arena, lock_of(racer->arena), LOCK_STEAL_ONLY, &held);
+        (void)lock_acquire(racer->arena, lock_of(racer->arena), &held);
         ++*racer->counter;
         EXPECT(lock_release(lock_of(racer->arena), held));
     }
@@ -99,7 +102,7 @@ static void *acquire_and_release(void *argument)
 {
     struct arena *arena = argument;
     uint64_t held;
-    EXPECT_EQ_U64(lock_acquire(arena, lock_of(arena), LOCK_STEAL_ONLY, &held), LOCK_ACQUIRED);
+    EXPECT_EQ_U64(lock_acquire(arena, lock_of(arena), &held), LOCK_ACQUIRED);
     EXPECT(lock_release(lock_of(arena), held));
     return NULL;
 }
@@ -143,21 +146,50 @@ static void hook_end(void *state)
     hook_balance--;
 }
 
+/* The holder lets go while the waiter is about to sleep. */
+static struct arena *hook_holder;
+static uint64_t hook_held;
+
+static void *hook_begin_and_release(void)
+{
+    if (hook_count == 2) {
+        EXPECT(lock_release(lock_of(hook_holder), hook_held));
+    }
+    return hook_begin();
+}
+
 TEST(the_hooks_stand_around_every_sleep_and_never_around_the_acquisition)
+{
+    int file = arena_file_new();
+    struct arena *arena = arena_created(file, geometry_of(8, 512));
+    uint64_t held;
+    hook_holder = arena_attached(file);
+    arena->blocking = (struct blocking_hooks){.begin = hook_begin_and_release, .end = hook_end};
+    EXPECT_EQ_U64(lock_acquire(arena, lock_of(arena), &held), LOCK_ACQUIRED);
+    EXPECT_EQ_U64((uint64_t)hook_count, 0);
+    EXPECT(lock_release(lock_of(arena), held));
+    EXPECT(lock_try_acquire(lock_of(hook_holder), hook_holder->owner, &hook_held));
+    EXPECT_EQ_U64(lock_acquire(arena, lock_of(arena), &held), LOCK_ACQUIRED);
+    EXPECT_EQ_U64((uint64_t)hook_balance, 0);
+    EXPECT_EQ_U64((uint64_t)hook_count, 3);
+    EXPECT(lock_release(lock_of(arena), held));
+    arena_detach(hook_holder);
+    arena_end(arena, file);
+}
+
+TEST(who_may_pass_never_sleeps)
 {
     int file = arena_file_new();
     struct arena *arena = arena_created(file, geometry_of(8, 512));
     struct arena *holder = arena_attached(file);
     uint64_t first = 0;
     uint64_t held;
+    hook_count = 0;
     arena->blocking = (struct blocking_hooks){.begin = hook_begin, .end = hook_end};
-    EXPECT_EQ_U64(lock_acquire(arena, lock_of(arena), LOCK_PASS, &held), LOCK_ACQUIRED);
-    EXPECT_EQ_U64((uint64_t)hook_count, 0);
-    EXPECT(lock_release(lock_of(arena), held));
     EXPECT(lock_try_acquire(lock_of(holder), holder->owner, &first));
-    EXPECT_EQ_U64(lock_acquire(arena, lock_of(arena), LOCK_PASS, &held), LOCK_TAKEN_OVER);
-    EXPECT_EQ_U64((uint64_t)hook_balance, 0);
-    EXPECT(hook_count > 0);
+    EXPECT_EQ_U64(lock_acquire_or_pass(arena, lock_of(arena), SHORT_NS, &held), LOCK_TAKEN_OVER);
+    EXPECT_EQ_U64((uint64_t)hook_count, 0);
+    EXPECT_EQ_U64(load_relaxed_u64(lock_of(arena)) & LOCK_WAITERS, 0);
     EXPECT(lock_release(lock_of(arena), held));
     arena_detach(holder);
     arena_end(arena, file);
@@ -174,7 +206,7 @@ TEST(a_passed_holder_s_release_answers_false_and_changes_nothing)
     uint64_t held = 0;
     uint64_t taken = 0;
     EXPECT(lock_try_acquire(lock, arena->owner, &held));
-    EXPECT_EQ_U64(lock_acquire(passer, lock, LOCK_PASS, &taken), LOCK_TAKEN_OVER);
+    EXPECT_EQ_U64(lock_acquire_or_pass(passer, lock, SHORT_NS, &taken), LOCK_TAKEN_OVER);
     EXPECT_EQ_U64(counter_value(arena, COUNTER_LOCKS_PASSED), 1);
     uint64_t word = load_relaxed_u64(lock);
     EXPECT(!lock_is_held(lock, held));
@@ -188,11 +220,42 @@ TEST(a_passed_holder_s_release_answers_false_and_changes_nothing)
     arena_end(arena, file);
 }
 
+/* Each acquisition is watched anew: a lock that changes hands is waited for, however long that takes. */
+static void *hand_over_and_over(void *argument)
+{
+    struct arena *arena = argument;
+    for (int i = 0; i < ROUNDS; i++) {
+        uint64_t held = 0;
+        while (!lock_try_acquire(lock_of(arena), arena->owner, &held)) {
+            sched_yield();
+        }
+        EXPECT(lock_release(lock_of(arena), held));
+    }
+    return NULL;
+}
+
+TEST(a_lock_that_changes_hands_is_not_passed)
+{
+    int file = arena_file_new();
+    struct arena *arena = arena_created(file, geometry_of(8, 512));
+    struct arena *other = arena_attached_for_thread(file, arena);
+    pthread_t thread;
+    EXPECT(pthread_create(&thread, NULL, hand_over_and_over, other) == 0);
+    for (int i = 0; i < ROUNDS; i++) {
+        uint64_t held;
+        EXPECT_EQ_U64(lock_acquire_or_pass(arena, lock_of(arena), 60 * NS_PER_S, &held), LOCK_ACQUIRED);
+        EXPECT(lock_release(lock_of(arena), held));
+    }
+    pthread_join(thread, NULL);
+    arena_detach(other);
+    arena_end(arena, file);
+}
+
 static void *acquire_by_force(void *argument)
 {
     struct arena *arena = argument;
     uint64_t held;
-    (void)lock_acquire(arena, lock_of(arena), LOCK_PASS, &held);
+    (void)lock_acquire_or_pass(arena, lock_of(arena), SHORT_NS, &held);
     EXPECT(lock_release(lock_of(arena), held));
     return NULL;
 }
@@ -229,7 +292,7 @@ TEST(a_lock_of_somebody_who_cannot_exist_is_stolen)
     for (uint32_t i = 0; i < COUNT_OF(owners); i++) {
         uint64_t held = 0;
         store_relaxed_u64(lock_of(arena), lock_word(5, owners[i]));
-        EXPECT_EQ_U64(lock_acquire(arena, lock_of(arena), LOCK_STEAL_ONLY, &held), LOCK_TAKEN_OVER);
+        EXPECT_EQ_U64(lock_acquire(arena, lock_of(arena), &held), LOCK_TAKEN_OVER);
         EXPECT_EQ_U64(lock_word_acquisition(held), 6);
         EXPECT(lock_release(lock_of(arena), held));
     }
@@ -263,7 +326,7 @@ TEST(the_lock_of_a_killed_process_is_stolen)
     uint64_t held = 0;
     EXPECT(child_was_killed(child_started(file, run_hold_and_raise, &signal, NULL, 0)));
     uint64_t began_ns = now_ns();
-    EXPECT_EQ_U64(lock_acquire(arena, lock_of(arena), LOCK_STEAL_ONLY, &held), LOCK_TAKEN_OVER);
+    EXPECT_EQ_U64(lock_acquire(arena, lock_of(arena), &held), LOCK_TAKEN_OVER);
     EXPECT(now_ns() - began_ns < PATIENCE_MS * NS_PER_MS);
     EXPECT_EQ_U64(counter_value(arena, COUNTER_LOCKS_STOLEN), 1);
     EXPECT(lock_release(lock_of(arena), held));
@@ -278,7 +341,7 @@ TEST(a_stopped_holder_is_passed_and_finds_out)
     uint64_t held = 0;
     pid_t child = child_started(file, run_hold_and_raise, &signal, NULL, 0);
     EXPECT(child_is_stopped(child));
-    EXPECT_EQ_U64(lock_acquire(arena, lock_of(arena), LOCK_PASS, &held), LOCK_TAKEN_OVER);
+    EXPECT_EQ_U64(lock_acquire_or_pass(arena, lock_of(arena), SHORT_NS, &held), LOCK_TAKEN_OVER);
     EXPECT(child_finishes(child));
     EXPECT(lock_is_held(lock_of(arena), held));
     EXPECT(lock_release(lock_of(arena), held));
@@ -319,7 +382,7 @@ TEST(a_lock_that_is_only_stolen_waits_for_a_stopped_holder)
     stopped_child = child_started(file, run_hold_and_stop, NULL, NULL, 0);
     EXPECT(child_is_stopped(stopped_child));
     arena->blocking = (struct blocking_hooks){.begin = count_slice, .end = end_slice};
-    EXPECT_EQ_U64(lock_acquire(arena, lock_of(arena), LOCK_STEAL_ONLY, &held), LOCK_ACQUIRED);
+    EXPECT_EQ_U64(lock_acquire(arena, lock_of(arena), &held), LOCK_ACQUIRED);
     EXPECT(slices >= 4);
     EXPECT_EQ_U64(counter_value(arena, COUNTER_LOCKS_PASSED), 0);
     EXPECT_EQ_U64(counter_value(arena, COUNTER_LOCKS_STOLEN), 0);
@@ -354,7 +417,7 @@ TEST(a_lost_wake_up_costs_a_slice_and_no_more)
     EXPECT(child_is_stopped(stopped_child));
     arena->blocking = (struct blocking_hooks){.begin = continue_child, .end = end_slice};
     uint64_t began_ns = now_ns();
-    EXPECT_EQ_U64(lock_acquire(arena, lock_of(arena), LOCK_STEAL_ONLY, &held), LOCK_ACQUIRED);
+    EXPECT_EQ_U64(lock_acquire(arena, lock_of(arena), &held), LOCK_ACQUIRED);
     EXPECT(now_ns() - began_ns < PATIENCE_MS * NS_PER_MS);
     EXPECT(child_was_killed(stopped_child));
     EXPECT_EQ_U64(counter_value(arena, COUNTER_LOCKS_STOLEN), 0);

@@ -375,12 +375,11 @@ TEST(an_impossible_size_is_corrupt)
 
 /* ---- take-over ---- */
 
-TEST(repair_seals_every_open_batch_of_the_partition_and_no_other)
+TEST(repair_seals_the_batch_that_is_named_and_no_other)
 {
     struct work work = work_begun(BATCH_SIZE);
     uint32_t filled = batch_opened(&work);
     EXPECT_STATUS(append_one(&work, "value", 5, 1000), STATUS_OK);
-    uint32_t empty = batch_opened(&work);
     struct partition_hold other;
     partition_lock(work.arena, 1, &other);
     bool is_spare_kept;
@@ -388,14 +387,62 @@ TEST(repair_seals_every_open_batch_of_the_partition_and_no_other)
     EXPECT_STATUS(producer_batch_open(work.arena, &other, foreign, 1000, &is_spare_kept), STATUS_OK);
     partition_repair(work.arena, &work.hold);
     EXPECT_EQ_U64(slot_state_at(work.arena, filled), SLOT_READY);
-    EXPECT_EQ_U64(slot_state_at(work.arena, empty), SLOT_DONE);
     EXPECT_EQ_U64(slot_state_at(work.arena, foreign), SLOT_OPEN);
     EXPECT_EQ_U64(open_word_slot(load_relaxed_u64(&work.hold.partition->open)), NO_SLOT);
     EXPECT_EQ_U64(open_word_slot(load_relaxed_u64(&other.partition->open)), foreign);
-    EXPECT_EQ_U64(counter_value(work.arena, COUNTER_BATCHES_SEALED_REPAIR), 2);
+    EXPECT_EQ_U64(counter_value(work.arena, COUNTER_BATCHES_SEALED_REPAIR), 1);
     EXPECT_STATUS(append_one(&work, "value", 5, 1000), STATUS_EXHAUSTED);
     partition_unlock(work.arena, &other);
-    buffer_pool_free(work.arena, empty, NULL);
+    work_ended(&work);
+}
+
+TEST(repair_leaves_a_slot_alone_that_was_reused_by_another_partition)
+{
+    struct work work = work_begun(BATCH_SIZE);
+    uint32_t slot_index = batch_opened(&work);
+    uint64_t stale = load_relaxed_u64(&work.hold.partition->open);
+    partition_repair(work.arena, &work.hold); /* it was empty: DONE */
+    EXPECT_EQ_U64(slot_state_at(work.arena, slot_index), SLOT_DONE);
+    buffer_pool_free(work.arena, slot_index, NULL);
+    struct partition_hold other;
+    partition_lock(work.arena, 1, &other);
+    bool is_spare_kept;
+    EXPECT_EQ_U64(slot_owned(work.arena), slot_index);
+    EXPECT_STATUS(producer_batch_open(work.arena, &other, slot_index, 1000, &is_spare_kept), STATUS_OK);
+    store_relaxed_u64(&work.hold.partition->open, stale);
+    partition_repair(work.arena, &work.hold);
+    EXPECT_EQ_U64(slot_state_at(work.arena, slot_index), SLOT_OPEN);
+    EXPECT_EQ_U64(open_word_slot(load_relaxed_u64(&work.hold.partition->open)), NO_SLOT);
+    partition_unlock(work.arena, &other);
+    work_ended(&work);
+}
+
+/* Between the look at `open` and the CAS a passed opener names its slot. */
+static uint32_t late_slot;
+
+static void name_late_slot(void *argument)
+{
+    struct work *work = argument;
+    uint64_t opened = slot_word(SLOT_OPEN, slot_word_generation(slot_word_at(work->arena, late_slot)),
+                                slot_payload_filled(0, RECORDS_START));
+    store_relaxed_u32(&work->arena->slots[late_slot].partition_index, 0);
+    store_relaxed_u64(&work->arena->slots[late_slot].word, opened);
+    store_relaxed_u64(&work->hold.partition->open, open_word(1, late_slot));
+}
+
+TEST(repair_seals_also_what_was_named_meanwhile)
+{
+    struct work work = work_begun(BATCH_SIZE);
+    uint32_t filled = batch_opened(&work);
+    EXPECT_STATUS(append_one(&work, "value", 5, 1000), STATUS_OK);
+    late_slot = slot_owned(work.arena);
+    interrupt_at("partition_open_sealed", 0, name_late_slot, &work);
+    partition_repair(work.arena, &work.hold);
+    EXPECT(interruption_is_over());
+    EXPECT_EQ_U64(slot_state_at(work.arena, filled), SLOT_READY);
+    EXPECT_EQ_U64(slot_state_at(work.arena, late_slot), SLOT_DONE);
+    EXPECT_EQ_U64(open_word_slot(load_relaxed_u64(&work.hold.partition->open)), NO_SLOT);
+    buffer_pool_free(work.arena, late_slot, NULL);
     work_ended(&work);
 }
 
@@ -408,7 +455,7 @@ static void pass_the_holder(void *argument)
     partition_unlock(survivor, &hold);
 }
 
-TEST(a_passed_opener_gets_its_slot_back_or_leaves_it_to_the_sender)
+TEST(a_passed_opener_gets_its_slot_back)
 {
     static const char *const points[] = {"seq_taken", "slot_opened"};
     for (uint32_t i = 0; i < COUNT_OF(points); i++) {
@@ -419,16 +466,12 @@ TEST(a_passed_opener_gets_its_slot_back_or_leaves_it_to_the_sender)
         interrupt_at(points[i], 0, pass_the_holder, survivor);
         EXPECT_STATUS(producer_batch_open(work.arena, &work.hold, slot_index, 1000, &is_spare_kept), STATUS_TRY_AGAIN);
         EXPECT(interruption_is_over());
-        EXPECT_EQ_U64(slot_state_at(work.arena, slot_index), is_spare_kept ? SLOT_OWNED : SLOT_DONE);
-        EXPECT_EQ_U64(is_spare_kept, i == 0); /* an OPEN one was sealed by the passer */
+        EXPECT(is_spare_kept);
+        EXPECT_EQ_U64(slot_state_at(work.arena, slot_index), SLOT_OWNED);
         EXPECT_EQ_U64(open_word_slot(load_relaxed_u64(&work.hold.partition->open)), NO_SLOT);
         partition_unlock(work.arena, &work.hold);
         EXPECT_EQ_U64(load_relaxed_u64(&work.arena->me->passed_count), 1);
-        if (is_spare_kept) {
-            buffer_pool_give_back(work.arena, &slot_index, 1, NULL);
-        } else {
-            buffer_pool_free(work.arena, slot_index, NULL);
-        }
+        buffer_pool_give_back(work.arena, &slot_index, 1, NULL);
         arena_detach(survivor);
         expect_all_free(work.arena);
         arena_end(work.arena, work.file);
@@ -440,7 +483,7 @@ TEST(a_holder_that_was_passed_before_it_looked_writes_nothing)
     struct work work = work_begun(BATCH_SIZE);
     struct arena *survivor = arena_attached(work.file);
     struct accumulator *producer = accumulator_opened(survivor);
-    EXPECT_STATUS(append_number(producer, 0, 7), STATUS_OK); /* waits for two slices, then passes */
+    EXPECT_STATUS(append_number(producer, 0, 7), STATUS_OK); /* waits its patience, then passes */
     uint32_t slot_index = open_word_slot(load_relaxed_u64(&work.hold.partition->open));
     uint64_t word = slot_word_at(work.arena, slot_index);
     EXPECT_STATUS(append_one(&work, "value", 5, 1000), STATUS_TRY_AGAIN);

@@ -166,7 +166,7 @@ static void expect_nothing_lost_when_both_stop(const char *first_point, const ch
 TEST(who_passed_a_stopped_process_may_be_stopped_and_passed_in_turn)
 {
     static const char *const first_points[] = {"record_claimed", "slot_opened", "seq_taken", "chain_seq_taken"};
-    static const char *const second_points[] = {"partition_taken_over", "partition_open_forgotten"};
+    static const char *const second_points[] = {"partition_taken_over", "partition_open_sealed"};
     for (uint32_t i = 0; i < COUNT_OF(first_points); i++) {
         for (uint32_t j = 0; j < COUNT_OF(second_points); j++) {
             expect_nothing_lost_when_both_stop(first_points[i], second_points[j]);
