@@ -27,6 +27,7 @@ def contenders() -> list[Contender]:
         Contender("robust mutex, 2 producers", _run("robust-mutex", "-p", "2")),
         Contender("shmaccum, 2 producers, 2 partitions", _run("shmaccum", "-p", "2")),
         Contender("shmaccum, 1 producer, runs of 63", _run("shmaccum", "-p", "1", "-r", "63")),
+        Contender("hand-over: 1 producer, no lock", _run("hand-over", "-p", "1")),
         Contender("shmaccum, alone: appends and drains in turn", _run("alone", "-p", "1")),
         Contender("floor: the same work, nothing shared", _run("floor", "-p", "1")),
     ]

@@ -6,6 +6,7 @@
  *   alone          the same in one process, which appends and drains in turn: what the work costs when no cache line
  *                  moves from core to core
  *   robust-mutex   the same record format and CRC into shared buffers under a robust pthread mutex
+ *   hand-over      the same buffers, one producer, no lock: what it costs to move the records' lines to another core
  *   floor          the same encoding and CRC into private memory: nothing shared, nobody beside it
  */
 #include <errno.h>
@@ -277,8 +278,8 @@ static bool locked_mutex_append(const struct record *record, const struct record
         mutex_arena->current = (mutex_arena->current + 1) % mutex_arena->buffer_count;
         return false;
     }
-    record_write(buffer->bytes + buffer->size, record, size, (int32_t)buffer->count, 0);
-    buffer->crc = crc32c_extend(buffer->crc, buffer->bytes + buffer->size, length);
+    buffer->crc =
+        record_write_summed(buffer->bytes + buffer->size, record, size, (int32_t)buffer->count, 0, buffer->crc);
     buffer->size += length;
     buffer->count++;
     return true;
@@ -350,6 +351,30 @@ static void mutex_drain(const struct workload *workload, struct scoreboard *boar
     }
 }
 
+/* ---- the same without a lock: one producer, one store per buffer that says it is full ---- */
+
+static void hand_over_produce(const struct workload *workload, struct scoreboard *board, uint32_t producer_index)
+{
+    uint64_t share = workload_share(workload, producer_index);
+    if (workload->producer_count != 1) {
+        workload_fail("hand-over has no lock: one producer");
+    }
+    workload_start(board);
+    for (uint64_t number = 0; number < share; number++) {
+        struct record record;
+        struct record_size size;
+        record_build(&record, workload, number);
+        if (record_measure(&record, &size) != STATUS_OK) {
+            workload_fail("measure");
+        }
+        while (!locked_mutex_append(&record, &size)) {
+            if (mutex_arena->buffers[mutex_arena->current].is_full) {
+                idle();
+            }
+        }
+    }
+}
+
 /* ---- the floor ---- */
 
 static void floor_prepare(const struct workload *workload, struct scoreboard *board)
@@ -375,8 +400,7 @@ static void floor_produce(const struct workload *workload, struct scoreboard *bo
         }
         uint32_t length = record_encoded_size(&size, (int32_t)(number % 150), 0);
         position = position + length > BATCH_SIZE ? 0 : position;
-        record_write(buffer + position, &record, &size, (int32_t)(number % 150), 0);
-        crc = crc32c_extend(crc, buffer + position, length);
+        crc = record_write_summed(buffer + position, &record, &size, (int32_t)(number % 150), 0, crc);
         position += length;
         if (workload->is_timed) {
             histogram_add(workload_now_ns() - begin_ns);
@@ -393,6 +417,7 @@ int main(int argc, char **argv)
         {"shmaccum", shmaccum_prepare, shmaccum_produce, shmaccum_drain},
         {"alone", shmaccum_prepare, alone_produce, NULL},
         {"robust-mutex", mutex_prepare, mutex_produce, mutex_drain},
+        {"hand-over", mutex_prepare, hand_over_produce, mutex_drain},
         {"floor", floor_prepare, floor_produce, NULL},
     };
     memset(value, 'v', sizeof value);

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/point.h"
 #include "shm/counters.h"
 #include "shm/registry.h"
@@ -106,6 +107,7 @@ static COLD enum status locked_open_batch(struct arena *arena, struct partition_
 struct append_call {
     const struct append_order *order;
     uint64_t linger;
+    uint32_t count; /* how many records to try */
     uint32_t spare;
     bool is_reserved; /* a slot was taken out of the reservation */
     bool has_opened;
@@ -125,7 +127,7 @@ static inline enum status locked_append(struct arena *arena, struct partition_ho
     const struct append_order *order = call->order;
     for (;;) {
         enum status status =
-            producer_batch_append(arena, hold, order->records, order->count, &result->appended, &result->first);
+            producer_batch_append(arena, hold, order->records, call->count, &result->appended, &result->first);
         if (LIKELY(status != STATUS_EXHAUSTED)) {
             return status;
         }
@@ -241,16 +243,22 @@ enum status accumulator_append_order(struct accumulator *accumulator, const stru
     if (UNLIKELY(need > 1)) {
         return append_oversized(accumulator, order, need, result);
     }
-    struct append_call call = {
-        .order = order, .linger = accumulator->linger, .spare = reservation_take_one(order->reservation)};
+    struct append_call call = {.order = order,
+                               .linger = accumulator->linger,
+                               .count = order->count,
+                               .spare = reservation_take_one(order->reservation)};
     call.is_reserved = call.spare != NO_SLOT;
     enum status status;
-    do {
+    for (;;) {
         struct partition_hold hold;
         partition_lock(arena, order->partition_index, &hold);
         status = locked_append(arena, &hold, &call, result);
         partition_unlock(arena, &hold);
-    } while (UNLIKELY(status == STATUS_TRY_AGAIN && !call.has_moved_on));
+        if (LIKELY(status != STATUS_TRY_AGAIN) || call.has_moved_on) {
+            break;
+        }
+        call.count = (uint32_t)divide_up(call.count, 2); /* perhaps too long a section for the others' patience */
+    }
     if (LIKELY(status == STATUS_OK)) {
         count_appended(accumulator, order, result);
     }

@@ -24,13 +24,16 @@
  * OVERSIZED RECORD: written into OWNED slots before the lock is taken; pieces OWNED -> CONT(head); lock; seal the
  *   open batch; next_seq by CAS; head OWNED -> READY(1, size): committed and sealed at once.
  *
- * TAKE-OVER: whoever stole the lock from a dead holder, or passed a stopped one, runs partition_repair before all else:
- *   CAS open -> (a', none), then seal every OPEN slot of the partition. It never adopts an open batch.
+ * TAKE-OVER: whoever waited longer than its patience behind one acquisition passes its holder H, dead, stopped or only
+ *   preempted, and runs partition_repair before all else: seal the slot that `open` names, then CAS open -> (a', none);
+ *   once more if the CAS failed. It never adopts an open batch. One slot is enough: `open` leaves a slot only when that
+ *   is sealed, so whatever else is OPEN was never named by it, and is empty: its opener takes it back, or the sender
+ *   makes it DONE.
  *
  * WHY A DEAD HOLDER HARMS NOBODY. Bytes beyond `size` belong to nobody; meta of parity n + 1 is not read at count n; so
  * every store before 5 is invisible, and after 5 the record is there. next_seq may skip a number: harmless.
  *
- * WHY A STOPPED HOLDER H, PASSED BY S, HARMS NOBODY when it goes on (each of its late stores):
+ * WHY A LIVING HOLDER H, PASSED BY S, HARMS NOBODY when it goes on (each of its late stores):
  *   encoded bytes, meta, written_end   H had passed 3, so the slot was the open batch of H's acquisition, and its
  *       hazard was visible before the slot could be freed: the slot is not recycled while H lives. S sealed it before
  *       S appends anything, so the bytes lie beyond the sealed size, in the meta parity that is not read.
@@ -42,7 +45,11 @@
  *   open            CAS from the value H read; S stored its own acquisition there, so it fails.
  *   head -> READY   its own slots; the record was not acknowledged, so any place in the order is right.
  *   unlock          CAS from H's own acquisition: fails.
- * If S is stopped in turn before its repair is done, the next one passes S and repairs all the same.
+ * If S dies or is passed in turn before its repair is done, the next one repairs all the same: what S has sealed is
+ * still named by `open`, or S has forgotten it and it is sealed.
+ *
+ * WHY THIS ENDS. The patience is longer than the section of a running holder (it grows with the size of a batch), so who
+ * runs is not passed. Who was passed has its patience doubled and tries with half as many records.
  * tests/model/lock_model.py explores this exhaustively; tests/crash kills and stops at every instruction.
  *
  *   H1  appender: hazard, full barrier, slot word          pairs with  H2  sender: DONE, full barrier, hazards
