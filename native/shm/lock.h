@@ -50,8 +50,8 @@ static inline bool lock_try_acquire(atomic_u64 *lock, uint32_t owner, uint64_t *
 }
 
 /* Blocks until the lock is ours; the arena's blocking hooks stand around each sleep, never around the acquisition.
- * Somebody waits at most two slices behind an owner that is dead. Both require arena->owner != 0, and for one lock it is
- * always the same of the two. */
+ * Somebody waits at most two slices behind an owner that is dead. Both require arena->owner != 0; a lock is always
+ * acquired by the same of the two. */
 enum lock_outcome lock_acquire(struct arena *arena, atomic_u64 *lock, uint64_t *held);
 enum lock_outcome lock_acquire_or_pass(struct arena *arena, atomic_u64 *lock, uint64_t patience_ns, uint64_t *held);
 

@@ -48,8 +48,8 @@
  * If S dies or is passed in turn before its repair is done, the next one repairs all the same: what S has sealed is
  * still named by `open`, or S has forgotten it and it is sealed.
  *
- * WHY THIS ENDS. The patience is longer than the section of a running holder (it grows with the size of a batch), so who
- * runs is not passed. Who was passed has its patience doubled and tries with half as many records.
+ * WHY THIS ENDS. The patience is longer than the section of a running holder (it grows with the size of a batch), so
+ * nobody is passed who runs. Who was passed has its patience doubled and tries with half as many records.
  * tests/model/lock_model.py explores this exhaustively; tests/crash kills and stops at every instruction.
  *
  *   H1  appender: hazard, full barrier, slot word          pairs with  H2  sender: DONE, full barrier, hazards
