@@ -34,6 +34,7 @@ COMMANDS: Mapping[str, str] = {
     "create": "Make an arena.",
     "remove": "Take an arena away.",
     "produce": "Send lines as records.",
+    "sender": "Deliver what all processes append.",
     "stat": "Show what an arena does, live.",
     "top": "Show the processes of an arena, live.",
     "inspect": "Show what lies in an arena: tables, slots, records, results.",

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``shmaccum sender``: a sender in the foreground, for a terminal, a supervisor or a container."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from shmaccum.arena import Arena
+from shmaccum.cli.group import Command, arena_argument, assignments, mode_option
+from shmaccum.config import SenderOptions
+from shmaccum.ensure_sender import ensure_sender
+from shmaccum.sender.service import SenderService
+
+logger = logging.getLogger(__name__)
+
+PROCESS_NAME = "shmaccum-sender"
+LOG_FORMAT = "%(asctime)s.%(msecs)03d %(levelname)-7s %(message)s"
+LOG_TIME_FORMAT = "%Y-%m-%d %H:%M:%S"
+
+
+def split_options(given: dict[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Those of the sender, and the others, which are the sink's."""
+    spellings = SenderOptions.spellings()
+    of_sender = {name: value for name, value in given.items() if name.replace(".", "_") in spellings}
+    return of_sender, {name: value for name, value in given.items() if name not in of_sender}
+
+
+def name_process() -> None:
+    """What ps, top and ``shmaccum stat`` call this process; 15 bytes are what the kernel keeps."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/comm").write_text(PROCESS_NAME, encoding="utf-8")
+
+
+def _start_logging(level: int) -> None:
+    logging.basicConfig(level=level, stream=sys.stderr, format=LOG_FORMAT, datefmt=LOG_TIME_FORMAT)
+
+
+def _run(service: SenderService) -> None:
+    """In the foreground, until it is stopped or leaves by itself."""
+    service.stop_on_signals()
+    service.run()
+    logger.info("left in order")
+
+
+def _detach(arena_name: str, url: str, mode: int, sink_options: dict[str, str], options: dict[str, Any]) -> None:
+    idle_exit = options.pop("idle_exit_ms", None)
+    with Arena.attach(arena_name, mode=mode) as arena:
+        is_new = ensure_sender(arena, url, idle_exit=idle_exit, sink_options=sink_options, **options)
+    click.echo(f"a sender of {arena_name} was started" if is_new else f"{arena_name} has a sender already")
+
+
+@click.command(
+    "sender",
+    cls=Command,
+    epilog="SIGTERM or Ctrl-C: what is there is delivered, then it leaves with 0. A second one: it leaves at once, and "
+    "what is left stays in the arena for the next sender. Exit codes: 0 it left in order, 2 it could not begin or go "
+    "on.",
+)
+@arena_argument
+@click.option("--sink", "url", required=True, metavar="KIND:PLACE", help="Where to deliver: log:DIR, null:, memory:.")
+@click.option("--standby", is_flag=True, help="Where the arena has a sender, wait and take over when it is gone.")
+@click.option("--idle-exit", metavar="DURATION", help="Leave after so long without work and without anybody attached.")
+@click.option("--detach", is_flag=True, help="Start it in the background unless there is one; come back when it works.")
+@click.option("-X", "options", multiple=True, metavar="OPTION=VALUE", help="Of sender or sink (docs/options.rst).")
+@click.option("-v", "--verbose", is_flag=True, help="Log details, too.")
+@click.option("-q", "--quiet", is_flag=True, help="Log warnings and errors only.")
+@mode_option
+def command(
+    arena_name: str,
+    url: str,
+    standby: bool,
+    idle_exit: str | None,
+    detach: bool,
+    options: tuple[str, ...],
+    verbose: bool,
+    quiet: bool,
+    arena_mode: int,
+) -> None:
+    """Deliver what all processes append to an arena.
+
+    An arena has one sender. It logs to standard error.
+    """
+    of_sender, of_sink = split_options(assignments(options))
+    given: dict[str, Any] = of_sender | ({"idle_exit_ms": idle_exit} if idle_exit else {})
+    SenderOptions.parse(given)
+    if detach:
+        _detach(arena_name, url, arena_mode, of_sink, given)
+        return
+    name_process()
+    _start_logging(logging.DEBUG if verbose else logging.WARNING if quiet else logging.INFO)
+    _run(SenderService(arena_name, url, sink_options=of_sink, standby=standby, mode=arena_mode, **given))

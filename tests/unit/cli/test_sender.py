@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``shmaccum sender``: real processes that deliver to a log, are stopped, killed and replaced."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from shmaccum.accumulator import Accumulator
+from shmaccum.arena import Arena
+from shmaccum.segment_log import LogReader
+from tests.support import wait_until
+from tests.unit.cli.conftest import Shell
+
+TOPIC = "flights"
+WATCHDOG_S = 60
+
+
+def append(arena: Arena, *values: bytes) -> None:
+    with Accumulator(arena) as accumulator:
+        for value in values:
+            accumulator.append(TOPIC, 0, 1_700_000_000_000, None, value)
+
+
+def delivered(log: Path) -> list[bytes | None]:
+    if not (log / f"{TOPIC}-0").is_dir():
+        return []
+    return [record.value for record in LogReader(log).partition(TOPIC, 0).records()]
+
+
+class Senders:
+    """Starts senders of one arena, and ends what is left of them."""
+
+    def __init__(self, arena: Arena, log: Path) -> None:
+        self.arena = arena
+        self.log = log
+        self._started: list[subprocess.Popen[str]] = []
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "shmaccum", "sender", self.arena.name, "--sink", f"log:{self.log}", *arguments]
+        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        self._started.append(process)
+        return process
+
+    def working(self, *arguments: str) -> subprocess.Popen[str]:
+        """A sender that has the role."""
+        process = self.start(*arguments)
+        wait_until(lambda: self.arena.native.sender_is_alive, "the sender has its role")
+        return process
+
+    def end(self) -> None:
+        for process in self._started:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            process.wait(WATCHDOG_S)
+            assert process.stderr is not None
+            process.stderr.close()
+
+
+@pytest.fixture
+def senders(arena: Arena, tmp_path: Path) -> Iterator[Senders]:
+    senders = Senders(arena, tmp_path / "log")
+    yield senders
+    senders.end()
+
+
+def errors_of(process: subprocess.Popen[str]) -> str:
+    assert process.stderr is not None
+    text = process.stderr.read()
+    assert "Traceback" not in text
+    return text
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_stopped_sender_delivers_what_is_there_and_leaves_in_order(senders: Senders, number: signal.Signals) -> None:
+    process = senders.working("-X", "linger.ms=1h", "-X", "delivery.timeout.ms=2h")
+    append(senders.arena, b"one", b"two")
+    process.send_signal(number)
+    assert process.wait(WATCHDOG_S) == 0
+    assert delivered(senders.log) == [b"one", b"two"]
+    log = errors_of(process).splitlines()
+    assert log[0].endswith(f"INFO    sender of {senders.arena.name}")
+    assert log[-1].endswith("INFO    left in order")
+
+
+def test_a_sender_goes_by_its_name(senders: Senders, shell: Shell) -> None:
+    process = senders.working()
+    assert psutil.Process(process.pid).name() == "shmaccum-sender"
+    sender = shell.json("stat", senders.arena.name)["sender"]
+    assert (sender["pid"], sender["name"], sender["is_alive"]) == (process.pid, "shmaccum-sender", True)
+
+
+def test_options_find_the_sender_or_the_sink(senders: Senders) -> None:
+    process = senders.working("-X", "num.partitions=3", "-X", "linger_ms=0")
+    append(senders.arena, b"one")
+    wait_until(lambda: senders.arena.native.topic_partition_count(TOPIC) == 3, "the sink tells its partitions")
+    wait_until(lambda: delivered(senders.log) == [b"one"], "the record is delivered")
+    process.terminate()
+    assert process.wait(WATCHDOG_S) == 0
+
+
+def test_an_arena_has_one_sender(senders: Senders) -> None:
+    senders.working()
+    second = senders.start()
+    assert second.wait(WATCHDOG_S) == 2
+    assert errors_of(second).splitlines()[-1].startswith("shmaccum: ")
+
+
+def test_a_standby_takes_over_from_a_killed_sender(senders: Senders) -> None:
+    first = senders.working()
+    standby = senders.start("--standby")
+    wait_until(
+        lambda: len([each for each in senders.arena.native.processes() if each["alive"]]) == 3, "both are attached"
+    )
+    os.kill(first.pid, signal.SIGSTOP)
+    append(senders.arena, b"left behind")
+    first.kill()
+    wait_until(lambda: delivered(senders.log) == [b"left behind"], "the standby has delivered")
+    standby.terminate()
+    assert standby.wait(WATCHDOG_S) == 0
+
+
+def test_a_second_signal_makes_it_leave_at_once(arena: Arena, tmp_path: Path) -> None:
+    """A folder that cannot take the records: what is there cannot be delivered."""
+    senders = Senders(arena, tmp_path / "log")
+    try:
+        process = senders.working()
+        append(arena, b"one")
+        process.send_signal(signal.SIGTERM)
+        with contextlib.suppress(ProcessLookupError):
+            process.send_signal(signal.SIGTERM)
+        assert process.wait(WATCHDOG_S) == 0
+    finally:
+        senders.end()
+
+
+def test_an_idle_sender_leaves(arena_name: str, tmp_path: Path) -> None:
+    Arena.create(arena_name).close()
+    command = [sys.executable, "-m", "shmaccum", "sender", arena_name, "--sink", f"log:{tmp_path / 'log'}"]
+    result = subprocess.run(
+        [*command, "--idle-exit", "100ms", "-q"], capture_output=True, text=True, timeout=WATCHDOG_S
+    )
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_a_sender_is_started_behind_once(senders: Senders, shell: Shell) -> None:
+    arguments = ("sender", senders.arena.name, "--sink", f"log:{senders.log}", "--detach")
+    assert "was started" in shell(*arguments).stdout
+    pid = shell.json("stat", senders.arena.name)["sender"]["pid"]
+    try:
+        assert "has a sender already" in shell(*arguments).stdout
+        append(senders.arena, b"one")
+        wait_until(lambda: delivered(senders.log) == [b"one"], "it delivers")
+    finally:
+        os.kill(pid, signal.SIGTERM)
+        wait_until(lambda: not senders.arena.native.sender_is_alive, "it leaves")
+        wait_until(lambda: not psutil.pid_exists(pid), "it is gone")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--sink", "nix:x"], "nix: is no kind of sink"),
+        (["--sink", "log"], "write the kind and a colon first, as in log:log"),
+        (["--sink", "log:"], "log: needs a directory"),
+        (["--sink", "null:", "-X", "acks=1"], "enable_idempotence needs acks=all"),
+        (["--sink", "log:x", "-X", "linger.mss=1"], "linger.mss is no option of the log sink: did you mean linger_ms?"),
+        (["--sink", "log:x", "-X", "max_block_ms=1"], "max_block_ms is an option of the producer"),
+        (["--sink", "log:x", "--idle-exit", "soon"], "idle_exit_ms: 'soon' is no duration"),
+        (["--sink", "log:x", "-X", "sync=interval"], "sync=interval needs sync_interval_ms"),
+        ([], "Missing option '--sink'"),
+    ],
+)
+def test_what_cannot_be_is_a_sentence(shell: Shell, arena: Arena, arguments: list[str], sentence: str) -> None:
+    assert sentence in shell("sender", arena.name, *arguments, code=2).stderr
+    assert not arena.native.sender_is_alive
+
+
+def test_a_sink_that_cannot_be_opened_is_a_sentence(shell: Shell, arena: Arena, tmp_path: Path) -> None:
+    (tmp_path / "something").write_text("else")
+    assert "shmaccum: " in shell("sender", arena.name, "--sink", f"log:{tmp_path}", code=2).stderr
+    assert not arena.native.sender_is_alive
