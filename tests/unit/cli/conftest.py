@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,11 +22,25 @@ from tests.support import drain
 RECORD_COUNT = 40
 
 
+@contextlib.contextmanager
+def own_process() -> Iterator[None]:
+    """A command may do to its process what it likes: name it, catch signals. This one gets that back."""
+    comm = Path("/proc/self/comm")
+    name, handlers = comm.read_text(), {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        comm.write_text(name)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
 class Shell:
     """Runs ``shmaccum ...`` and checks how it ended; any way but an exception with code=None."""
 
     def __call__(self, *arguments: str, code: int | None = 0, columns: int = 100) -> Result:
-        result = CliRunner(env={"COLUMNS": str(columns)}).invoke(main, arguments)
+        with own_process():
+            result = CliRunner(env={"COLUMNS": str(columns)}).invoke(main, arguments)
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception
         assert code is None or result.exit_code == code, result.output

@@ -108,6 +108,13 @@ def test_what_is_no_arena_is_a_sentence_and_exit_code_two(
     assert len(result.stderr.splitlines()) == 1
 
 
+@each_command
+def test_looking_needs_no_entry_and_takes_none(shell: Shell, arena_name: str, command: list[str]) -> None:
+    with Arena.create(arena_name, buffer_memory="64KiB", batch_size="4KiB", process_count=1) as arena:
+        shell(*spell(command, arena_name))
+        assert len(arena.native.processes()) == 1
+
+
 # --- stat and top
 
 
