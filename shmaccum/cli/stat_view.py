@@ -163,9 +163,9 @@ def _waiting(seen: Observation, rates: Rates) -> Text:
     counters = seen.counters
     waits = counters.get("allocations that waited for a buffer", 0)
     text = Text(f"{seen.waiting_count:,} for a buffer now", style="yellow" if seen.waiting_count else "")
-    if waits:
-        mean_ns = counters.get("nanoseconds spent waiting for a buffer", 0) / waits
-        text.append(f"   {waits:,} waits so far, {format_duration_ns(mean_ns)} in the mean", style=QUIET)
+    if (ended := waits - seen.waiting_count) > 0:
+        mean_ns = counters.get("nanoseconds spent waiting for a buffer", 0) / ended
+        text.append(f"   {ended:,} waits before, {format_duration_ns(mean_ns)} in the mean", style=QUIET)
         text.append(f"   {number(rates.waits)} waits/s", style=QUIET)
     if gave_up := counters.get("allocations that gave up waiting", 0):
         text.append(f"   {gave_up:,} gave up", style=PROBLEM)
@@ -194,9 +194,9 @@ def _sender(sender: SenderFacts) -> Text:
 
 
 def _stopped(seen: Observation) -> Iterator[tuple[str, RenderableType]]:
-    """Processes that were stopped and keep what they hold."""
+    """Processes that were stopped and keep what they hold; the sender has a line of its own."""
     for process in seen.processes:
-        if process.is_stopped:
+        if process.is_stopped and process.pid != seen.sender.pid:
             since = f"for {format_duration_ns(process.stopped_age_ns)} or longer" if process.stopped_age_ns else "now"
             who = f"{process.name} ({process.pid}), {process.role}, {since}: kill -CONT {process.pid}"
             yield "stopped", Text(who, style=PROBLEM)
