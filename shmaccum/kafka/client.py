@@ -493,12 +493,12 @@ class Client:
         self._rebootstrap_s = config["rebootstrap_trigger_ms"] / 1000
         if config["security_protocol"].startswith("SASL"):
             _silence_requests()
-        self._net = NetworkSelector(client_id=config["client_id"])
         fixed = {
             "max_in_flight_requests_per_connection": LIBRARY_IN_FLIGHT_MAX,
             "receive_message_max_bytes": FRAME_SIZE_MAX,
             "ssl_context": _tls_context(config),
         }
+        self._net = NetworkSelector(client_id=config["client_id"])
         self._manager = _Manager(self._net, self._connection_failed, **{**config, **fixed})
 
     def __repr__(self) -> str:

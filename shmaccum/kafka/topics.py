@@ -86,8 +86,9 @@ class Topics:
             self._give_up(topic, error_code or UNKNOWN_TOPIC_OR_PARTITION, f" for {self._max_block_s:g} s")
 
     def _give_up(self, topic: str, error_code: int, how_long: str) -> None:
-        """Asked again, it is looked for again: somebody may have created it."""
+        """Asked again, it is looked for again, and hoped for as long: somebody may have created it."""
         self._metadata.unwatch_topic(topic)
+        self._missing_since.pop(topic, None)
         raise UnknownTopicError(
             f"the cluster has no topic {topic!r} that we may write to{how_long} ({sentence(error_code)}): "
             "create it, or let the broker do it (auto.create.topics.enable)"

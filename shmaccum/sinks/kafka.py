@@ -35,7 +35,7 @@ from shmaccum.config import KafkaSinkOptions, SenderOptions
 from shmaccum.exceptions import InvalidArgumentError
 from shmaccum.kafka.compression import CODECS, Compressor
 from shmaccum.kafka.delivery import Delivery, InFlight, ack_of, no_answer
-from shmaccum.kafka.errors import NETWORK_EXCEPTION, sentence, treatment
+from shmaccum.kafka.errors import LEADER_NOT_AVAILABLE, NETWORK_EXCEPTION, Action, sentence, treatment
 from shmaccum.kafka.metrics import ProduceMetrics
 from shmaccum.kafka.produce import (
     VERSION_MIN,
@@ -214,7 +214,9 @@ class KafkaSink(Sink):
 
     @property
     def identity(self) -> bytes:
-        """Of the cluster, by its id; of its bootstrap list where the brokers have none."""
+        """Of the cluster, by its id; of its bootstrap list where the brokers have none. All zeros until it is found."""
+        if not self._client.is_bootstrapped:
+            return bytes(IDENTITY_SIZE)
         name = self._client.cluster_id or ",".join(sorted(self._servers))
         return hashlib.blake2b(name.encode(), digest_size=IDENTITY_SIZE).digest()
 
@@ -232,7 +234,7 @@ class KafkaSink(Sink):
         if asked.error_code == 0:
             return asked.producer_id, asked.producer_epoch
         self._ask_again_s = time.monotonic() + self._retry_backoff_ms / 1000
-        if treatment(asked.error_code).action.value == "refuse":
+        if treatment(asked.error_code).action is Action.REFUSE:
             self._host.report(f"the cluster gives no producer id: {sentence(asked.error_code, asked.message or None)}")
         return None
 
@@ -270,6 +272,9 @@ class KafkaSink(Sink):
         if node_id is None:
             self._client.watch_topic(topic)
             self._client.refresh_metadata()
+            error_code = self._client.topic_state(topic).error_code
+            if treatment(error_code).action is Action.REFUSE:
+                self._host.report(f"{topic} cannot be delivered to: {sentence(error_code)}")
         return node_id
 
     def _can_take(self, node_id: int) -> bool:
@@ -299,7 +304,7 @@ class KafkaSink(Sink):
             node_id = self._client.leader(wire.topic, wire.partition)
             batch = self._begin(wire)
             if node_id is None:
-                self._end(batch, no_answer(5, "no leader is known"))
+                self._end(batch, no_answer(LEADER_NOT_AVAILABLE, "no leader is known"))
                 continue
             key = (wire.topic, wire.partition)
             # Behind the last one that has a batch of this partition, or order would be lost.

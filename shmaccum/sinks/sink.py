@@ -182,7 +182,8 @@ class Sink(abc.ABC):
     def identity(self) -> bytes:
         """16 bytes that name what is behind the sink (a log directory, a cluster), the same each time it is opened.
 
-        The arena remembers them with its producer id, and asks for a new id when they change.
+        The arena remembers them with its producer id, and asks for a new id when they change. A sink that finds out
+        later what is behind it answers zeros until then, and has no producer id either.
         """
 
     @abc.abstractmethod

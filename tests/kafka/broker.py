@@ -23,6 +23,7 @@ START_TIMEOUT_S = 90.0
 STOP_TIMEOUT_S = 30.0
 REQUEST_TIMEOUT_S = 10.0
 LOOPBACK = "127.0.0.1"
+LOGIN_MODULES = "org.apache.kafka.common.security"
 CLUSTER_ID = "c2htYWNjdW0gdGVzdHMhIQ"
 
 BROKER_PROPERTIES: Mapping[str, str] = {
@@ -37,8 +38,8 @@ BROKER_PROPERTIES: Mapping[str, str] = {
     "controlled.shutdown.retry.backoff.ms": "200",
     "log.cleaner.enable": "false",
     # A broker that was killed is missed soon, so that it, or another leader, serves soon.
-    "broker.heartbeat.interval.ms": "250",
-    "broker.session.timeout.ms": "1500",
+    "broker.heartbeat.interval.ms": "500",
+    "broker.session.timeout.ms": "5000",
 }
 
 
@@ -50,12 +51,24 @@ def free_port() -> int:
     return port
 
 
+SECURE_PROPERTIES: Mapping[str, str] = {
+    "ssl.keystore.type": "PEM",
+    "sasl.enabled.mechanisms": "SCRAM-SHA-256,SCRAM-SHA-512,PLAIN",
+    "listener.name.sasl_ssl.scram-sha-256.sasl.jaas.config": f"{LOGIN_MODULES}.scram.ScramLoginModule required;",
+    "listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config": f"{LOGIN_MODULES}.scram.ScramLoginModule required;",
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "allow.everyone.if.no.acl.found": "true",
+    "super.users": "User:ANONYMOUS",
+}
+
+
 class Broker:
     """One process of Kafka, broker and controller in one.
 
     Attributes:
         node_id: from 1.
         port: of its PLAINTEXT listener.
+        secure_port: of its SASL_SSL listener, if it has one.
         process: of the running JVM; None while it is stopped.
     """
 
@@ -64,6 +77,7 @@ class Broker:
         self.directory = directory
         self.port = free_port()
         self.controller_port = free_port()
+        self.secure_port = free_port()
         self.process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -75,12 +89,14 @@ class Broker:
         """Writes its configuration and formats its log directory."""
         self.log_directory.mkdir(parents=True)
         listeners = f"PLAINTEXT://{LOOPBACK}:{self.port}"
+        if "ssl.keystore.location" in properties:
+            listeners += f",SASL_SSL://{LOOPBACK}:{self.secure_port}"
         own = {
             "node.id": str(self.node_id),
             "controller.quorum.voters": voters,
             "listeners": f"{listeners},CONTROLLER://{LOOPBACK}:{self.controller_port}",
             "advertised.listeners": listeners,
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL_SSL:SASL_SSL",
             "log.dirs": str(self.log_directory),
         }
         self._write("server.properties", {**BROKER_PROPERTIES, **own, **properties})
@@ -142,6 +158,11 @@ class Cluster:
     def bootstrap(self) -> str:
         """host:port of every broker."""
         return ",".join(f"{LOOPBACK}:{broker.port}" for broker in self.brokers)
+
+    @property
+    def secure_bootstrap(self) -> str:
+        """The same of their SASL_SSL listeners."""
+        return ",".join(f"{LOOPBACK}:{broker.secure_port}" for broker in self.brokers)
 
     def start(self) -> None:
         """Starts what is not running and waits until every broker serves."""

@@ -112,8 +112,12 @@ class Loop:
 
     def run_until_idle(self) -> None:
         """Rounds until nothing that was appended is without a result."""
+        self.run_until(lambda: self.queued_count() == 0, "everything has a result")
+
+    def queued_count(self) -> int:
+        """Batches without a result."""
         self.accumulator.ready(0, True)  # looks at the news
-        self.run_until(lambda: self.accumulator.statistics()["queued_count"] == 0, "everything has a result")
+        return self.accumulator.statistics()["queued_count"]
 
     def close(self) -> None:
         """The sink is closed; what was in flight stays in the arena."""

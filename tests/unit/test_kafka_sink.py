@@ -129,6 +129,9 @@ def test_time_runs_only_while_the_cluster_answers() -> None:
     now[0] = 101.0
     with pytest.raises(UnknownTopicError, match="for 1 s"):
         topics.partition_count("flights")
+    assert topics.partition_count("flights") is None
+    metadata.partition_count = 3
+    assert topics.partition_count("flights") == 3
 
 
 # --- metrics

@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TLS and SASL against Apache Kafka; and what a user is told when they do not fit, without any secret in it."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import trustme
+from cryptography.hazmat.primitives import serialization
+
+from shmaccum.accumulator import Accumulator
+from shmaccum.arena import Arena
+from shmaccum.exceptions import InvalidArgumentError, UnknownTopicError
+from shmaccum.sinks.sink import Verdict
+from tests.kafka.broker import LOGIN_MODULES, LOOPBACK, SECURE_PROPERTIES, Cluster, running_cluster
+from tests.kafka.conftest import OpenLoop
+from tests.kafka.distribution import require
+from tests.kafka.loop import Loop
+from tests.kafka.reading import consume
+
+admin: Any = importlib.import_module("confluent_kafka.admin")  # its names are not those its stubs export
+
+USER = "alice"
+PASSWORD = "correct-horse-battery-staple"
+FORBIDDEN = "forbidden"
+REQUEST_TIMEOUT_S = 20.0
+
+
+class Secure(NamedTuple):
+    """A broker that wants TLS and a login."""
+
+    cluster: Cluster
+    authority: Path
+
+    def options(self, **changed: Any) -> dict[str, Any]:
+        """What a sink needs to get in."""
+        fitting = {
+            "security_protocol": "SASL_SSL",
+            "ssl_cafile": str(self.authority),
+            "sasl_mechanism": "SCRAM-SHA-256",
+            "sasl_plain_username": USER,
+            "sasl_plain_password": PASSWORD,
+        }
+        return {**fitting, **changed}
+
+
+@pytest.fixture(scope="module")
+def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secure]:
+    require()
+    directory = tmp_path_factory.mktemp("secure")
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(directory / "authority.pem")
+    certificate = authority.issue_cert(LOOPBACK, "localhost")
+    _write_broker_pem(certificate, directory / "broker.pem")
+    plain = f'{LOGIN_MODULES}.plain.PlainLoginModule required user_{USER}="{PASSWORD}";'
+    properties = {
+        **SECURE_PROPERTIES,
+        "ssl.keystore.location": str(directory / "broker.pem"),
+        "listener.name.sasl_ssl.plain.sasl.jaas.config": plain,
+    }
+    with running_cluster(directory, properties=properties) as cluster:
+        _add_user(cluster.admin())
+        yield Secure(cluster, directory / "authority.pem")
+
+
+def _write_broker_pem(certificate: trustme.LeafCert, path: Path) -> None:
+    """Key and certificates as Java reads them: the key in PKCS#8."""
+    key = serialization.load_pem_private_key(certificate.private_key_pem.bytes(), None)
+    encoded = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    path.write_bytes(encoded + b"".join(blob.bytes() for blob in certificate.cert_chain_pems))
+
+
+def _add_user(client: Any) -> None:
+    """A user for both SCRAM mechanisms, who may not write to one topic."""
+    mechanisms = (admin.ScramMechanism.SCRAM_SHA_256, admin.ScramMechanism.SCRAM_SHA_512)
+    for mechanism in mechanisms:
+        credential = admin.ScramCredentialInfo(mechanism, 4096)
+        change = admin.UserScramCredentialUpsertion(USER, credential, PASSWORD.encode())
+        for done in client.alter_user_scram_credentials([change]).values():
+            done.result(REQUEST_TIMEOUT_S)
+    rights = [_right(admin.AclOperation.WRITE, admin.AclPermissionType.DENY)]
+    rights += [_right(admin.AclOperation.DESCRIBE, admin.AclPermissionType.ALLOW)]
+    for done in client.create_acls(rights).values():
+        done.result(REQUEST_TIMEOUT_S)
+
+
+def _right(operation: Any, permission: Any) -> Any:
+    kind, pattern = admin.ResourceType.TOPIC, admin.ResourcePatternType.LITERAL
+    return admin.AclBinding(kind, FORBIDDEN, pattern, f"User:{USER}", "*", operation, permission)
+
+
+def append(arena: Arena, topic: str, *values: bytes) -> None:
+    with Accumulator(arena) as accumulator:
+        for value in values:
+            accumulator.append(topic, 0, None, None, value)
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN"])
+def test_records_arrive_over_tls_after_a_login(
+    mechanism: str, secure: Secure, arena: Arena, open_loop: OpenLoop, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    topic = f"tls-{mechanism.lower()}"
+    secure.cluster.create_topic(topic, 1)
+    loop = open_loop(secure.cluster.secure_bootstrap, **secure.options(sasl_mechanism=mechanism))
+    large = bytes(range(256)) * 100
+    append(arena, topic, b"a", large, b"b")
+    loop.run_until_idle()
+    assert consume(secure.cluster.bootstrap, topic, 1, 3) == {0: [b"a", large, b"b"]}
+    assert PASSWORD not in caplog.text
+    assert PASSWORD not in f"{loop.sink!r} {loop.reports} {vars(loop.sink)!r}"
+
+
+def first_report(loop: Loop) -> str:
+    loop.run_until(lambda: bool(loop.reports), "the sink says what is wrong")
+    return loop.reports[0]
+
+
+def test_a_wrong_password_is_told_and_tried_again_slowly(secure: Secure, arena: Arena, open_loop: OpenLoop) -> None:
+    loop = open_loop(secure.cluster.secure_bootstrap, **secure.options(sasl_plain_password="wrong"))
+    append(arena, "tls", b"a")
+    assert "sasl_plain_password" in first_report(loop)
+    assert "wrong" not in str(loop.reports)
+    assert loop.queued_count() == 1
+    assert loop.sink.metrics()["connection-creation-total"] == 0
+
+
+def test_a_mechanism_the_broker_does_not_have_is_told(secure: Secure, open_loop: OpenLoop) -> None:
+    options = secure.options(sasl_mechanism="OAUTHBEARER", sasl_oauth_token_provider=lambda: "token")
+    assert "mechanism" in first_report(open_loop(secure.cluster.secure_bootstrap, **options))
+
+
+def test_a_certificate_of_somebody_else_is_told(secure: Secure, tmp_path: Path, open_loop: OpenLoop) -> None:
+    stranger = tmp_path / "stranger.pem"
+    trustme.CA().cert_pem.write_to_path(stranger)
+    loop = open_loop(secure.cluster.secure_bootstrap, **secure.options(ssl_cafile=str(stranger)))
+    assert "CERTIFICATE_VERIFY_FAILED" in first_report(loop)
+
+
+def test_tls_to_a_plain_listener_is_told(secure: Secure, open_loop: OpenLoop) -> None:
+    report = first_report(open_loop(secure.cluster.bootstrap, **secure.options()))
+    assert "security_protocol" in report
+
+
+def test_plain_to_a_tls_listener_is_told(secure: Secure, open_loop: OpenLoop) -> None:
+    report = first_report(open_loop(secure.cluster.secure_bootstrap))
+    assert "security_protocol" in report
+
+
+def test_a_topic_the_user_may_not_write_to_refuses_the_batch(secure: Secure, arena: Arena, open_loop: OpenLoop) -> None:
+    secure.cluster.create_topic(FORBIDDEN, 1)
+    loop = open_loop(secure.cluster.secure_bootstrap, **secure.options())
+    append(arena, FORBIDDEN, b"a")
+    loop.run_until_idle()
+    (ack,) = loop.acks
+    assert (ack.verdict, ack.error_code) == (Verdict.REFUSED, 29)
+    assert "TOPIC_AUTHORIZATION_FAILED" in ack.message
+
+
+def test_a_certificate_file_that_is_not_there_is_told_at_once(secure: Secure, open_loop: OpenLoop) -> None:
+    with pytest.raises(InvalidArgumentError, match="ssl_cafile"):
+        open_loop(secure.cluster.secure_bootstrap, **secure.options(ssl_cafile="/nonexistent.pem"))
+
+
+def test_a_port_where_nobody_listens_is_told(arena: Arena, open_loop: OpenLoop) -> None:
+    loop = open_loop(f"{LOOPBACK}:1")
+    append(arena, "nowhere", b"a")
+    report = first_report(loop)
+    assert f"{LOOPBACK}:1" in report
+    assert "check the address" in report
+    assert loop.queued_count() == 1
+
+
+def test_a_host_nobody_knows_is_told(open_loop: OpenLoop) -> None:
+    assert "no-such-host.invalid" in first_report(open_loop("no-such-host.invalid:9092"))
+
+
+def test_a_cluster_that_cannot_be_reached_says_nothing_about_topics(open_loop: OpenLoop) -> None:
+    loop = open_loop(f"{LOOPBACK}:1", max_block_ms=0)
+    first_report(loop)
+    try:
+        assert loop.sink.partition_count("flights") is None
+    except UnknownTopicError:
+        pytest.fail("nobody knows whether there is such a topic")
