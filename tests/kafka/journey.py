@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Producing processes, senders and a cluster together: everything there exactly once, each key in its order.
+
+::
+
+    producer ─┐                                 ┌─ consumer
+    producer ─┼─> arena ─> sender (or the next) ─> cluster ──> every record once, and keys in order
+    producer ─┘
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Consumer, TopicPartition
+
+from shmaccum.arena import Arena
+from tests.kafka.journey_producer import COUNTER
+
+ROOT = Path(__file__).resolve().parents[2]
+DELIVERY_TIMEOUT = "10min"
+JOURNEY_TIMEOUT_S = 100.0
+
+
+class Journey:
+    """One arena between producing processes and senders.
+
+    Args:
+        arena: made by the test, which takes it away.
+        bootstrap: of the cluster.
+        directory: for ledgers and what senders say.
+        options: of the sink.
+    """
+
+    def __init__(self, arena: Arena, bootstrap: str, directory: Path, options: Mapping[str, str] | None = None) -> None:
+        self.arena = arena
+        self._bootstrap = bootstrap
+        self._directory = directory
+        self._options = dict(options or {})
+        self._senders: list[subprocess.Popen[bytes]] = []
+        self._producers: list[tuple[subprocess.Popen[bytes], Path]] = []
+        self.timeout_s = JOURNEY_TIMEOUT_S
+
+    # --- processes
+
+    def start_sender(self) -> None:
+        """One more; it waits until there is no other."""
+        command = [sys.executable, "-m", "shmaccum.sender", self.arena.name, "--standby"]
+        command += ["--sink", f"kafka:{self._bootstrap}", "--set", f"delivery_timeout_ms={DELIVERY_TIMEOUT}"]
+        for name, value in self._options.items():
+            command += ["--sink-set", f"{name}={value}"]
+        with open(self._directory / "senders", "ab") as output:
+            self._senders.append(subprocess.Popen(command, stdout=output, stderr=output, cwd=ROOT))
+
+    def start_producer(self, count: int, topics: Sequence[str]) -> None:
+        """Sends so many records; ends by itself."""
+        number = len(self._producers)
+        ledger = self._directory / f"ledger-{number}"
+        ledger.write_bytes(bytes(COUNTER.size))
+        command = [sys.executable, "-m", "tests.kafka.journey_producer", self.arena.name, str(ledger), str(number)]
+        with open(self._directory / "producers", "ab") as output:
+            process = subprocess.Popen([*command, str(count), *topics], stdout=output, stderr=output, cwd=ROOT)
+        self._producers.append((process, ledger))
+
+    def kill_sender(self) -> None:
+        """The oldest that is left, which has the role if anybody has."""
+        sender = self._senders.pop(0)
+        sender.kill()
+        sender.wait()
+
+    def kill_producer(self) -> None:
+        """The first that still runs."""
+        for process, _ in self._producers:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+                return
+
+    def stop(self) -> None:
+        """Ends whatever still runs; the arena can be taken away then."""
+        for process in [*self._senders, *(process for process, _ in self._producers)]:
+            process.kill()
+            process.wait()
+
+    # --- waiting
+
+    def is_producing(self) -> bool:
+        return any(process.poll() is None for process, _ in self._producers)
+
+    def sent_count(self, number: int) -> int:
+        """Records whose send came back."""
+        (count,) = COUNTER.unpack(self._producers[number][1].read_bytes())
+        return int(count)
+
+    def sent_total(self) -> int:
+        return sum(self.sent_count(number) for number in range(len(self._producers)))
+
+    def is_delivered(self) -> bool:
+        """Nobody produces, and no batch is left."""
+        return not self.is_producing() and self.arena.statistics().slots["FREE"] == self.arena.geometry["slot_count"]
+
+    def run_until_delivered(self, disturb: Callable[[], object] | None = None, period_s: float = 0.3) -> None:
+        """Waits for everything to be delivered, and disturbs it now and then."""
+        deadline = time.monotonic() + self.timeout_s
+        disturb_at = time.monotonic() + period_s
+        while not self.is_delivered():
+            assert time.monotonic() < deadline, self.what_was_said()
+            if disturb is not None and time.monotonic() >= disturb_at:
+                disturb()
+                disturb_at = time.monotonic() + period_s
+            time.sleep(0.01)
+
+    def run_until(self, is_over: Callable[[], bool]) -> None:
+        """Waits for something to be true."""
+        deadline = time.monotonic() + self.timeout_s
+        while not is_over():
+            assert time.monotonic() < deadline, self.what_was_said()
+            time.sleep(0.01)
+
+    def what_was_said(self) -> str:
+        """By senders and producers, last."""
+        said = [path.read_text(errors="replace")[-3000:] for path in sorted(self._directory.glob("*ers"))]
+        return "\n".join([*said, str(self.arena.statistics()), str(self.arena.native.errors()[-5:])])
+
+    # --- what arrived
+
+    def check_arrived(self, topics: Sequence[str]) -> int:
+        """Every record whose send came back is there once, keys in order; answers how many there are.
+
+        A process that was killed may have sent one more than its ledger says.
+        """
+        arrived: dict[int, list[int]] = defaultdict(list)
+        last: dict[tuple[str, bytes], int] = {}
+        for topic, key, value in read_topics(self._bootstrap, topics):
+            sent = int(value)
+            assert last.get((topic, key), -1) < sent, (topic, key, last[topic, key], sent)
+            last[topic, key] = sent
+            arrived[int(key.split(b"-")[0])].append(sent)
+        for number in range(len(self._producers)):
+            count = self.sent_count(number)
+            assert sorted(arrived[number]) in (list(range(count)), list(range(count + 1))), number
+        return sum(map(len, arrived.values()))
+
+
+def read_topics(bootstrap: str, topics: Sequence[str]) -> Iterator[tuple[str, bytes, bytes]]:
+    """Topic, key and value of all records, those of a partition in their order."""
+    settings: dict[str, Any] = {"bootstrap.servers": bootstrap, "group.id": "journey", "check.crcs": True}
+    consumer = Consumer({**settings, "log_level": 0, "enable.auto.commit": False})
+    found = consumer.list_topics(timeout=30).topics
+    partitions = [TopicPartition(topic, partition, 0) for topic in topics for partition in found[topic].partitions]
+    missing = sum(consumer.get_watermark_offsets(partition, timeout=30)[1] for partition in partitions)
+    consumer.assign(partitions)
+    while missing > 0:
+        for message in consumer.consume(20_000, timeout=0.2):
+            assert message.error() is None, message.error()
+            topic, key, value = message.topic(), message.key(), message.value()
+            assert topic is not None
+            assert key is not None
+            assert value is not None
+            missing -= 1
+            yield topic, key, value
+    consumer.close()
+
+
+@contextmanager
+def journey(
+    arena_name: str,
+    bootstrap: str,
+    directory: Path,
+    options: Mapping[str, str] | None = None,
+    **geometry: Any,
+) -> Iterator[Journey]:
+    """A journey whose processes end with the context, and whose arena is idle and sound then."""
+    with Arena.create(arena_name, **{"buffer_memory": "4MiB", "batch_size": "16KiB", **geometry}) as arena:
+        one = Journey(arena, bootstrap, directory, options)
+        try:
+            yield one
+        finally:
+            one.stop()

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A proxy for one port that cuts connections in the middle of what they carry."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import threading
+from collections.abc import Iterator
+
+CHUNK_SIZE = 16 * 1024
+LOOPBACK = "127.0.0.1"
+
+
+class Proxy:
+    """Passes bytes on between its own port and another one.
+
+    Attributes:
+        port: where it listens.
+        carried: bytes so far, in both directions.
+    """
+
+    def __init__(self, target_port: int, port: int = 0) -> None:
+        self._target_port = target_port
+        self._listener = socket.create_server((LOOPBACK, port))
+        self.port: int = self._listener.getsockname()[1]
+        self.carried = 0
+        self._pairs: list[tuple[socket.socket, socket.socket]] = []
+        self._threads = [threading.Thread(target=self._accept, daemon=True)]
+        self._threads[0].start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                thread = threading.Thread(target=self._carry, args=(client,), daemon=True)
+                self._threads.append(thread)
+                thread.start()
+
+    def _carry(self, client: socket.socket) -> None:
+        with client, contextlib.suppress(OSError), socket.create_connection((LOOPBACK, self._target_port)) as server:
+            self._pairs.append((client, server))
+            while True:
+                readable, _, _ = select.select([client, server], [], [])
+                for source, target in ((client, server), (server, client)):
+                    if source in readable:
+                        data = source.recv(CHUNK_SIZE)
+                        if not data:
+                            return
+                        self.carried += len(data)
+                        target.sendall(data)
+
+    def cut(self) -> None:
+        """Resets every connection, wherever its requests and answers are."""
+        pairs, self._pairs = self._pairs, []
+        for pair in pairs:
+            for one in pair:
+                with contextlib.suppress(OSError):
+                    one.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self.cut()
+        for thread in self._threads:
+            thread.join(10)
+
+
+@contextlib.contextmanager
+def proxy(target_port: int, port: int = 0) -> Iterator[Proxy]:
+    one = Proxy(target_port, port)
+    try:
+        yield one
+    finally:
+        one.close()

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Many processes, one arena, Apache Kafka, and whatever dies in between: exactly once, and each key in its order."""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from pathlib import Path
+
+import pytest
+
+from tests.kafka.broker import LOOPBACK, Cluster, free_port, running_cluster
+from tests.kafka.distribution import require
+from tests.kafka.journey import Journey, journey
+from tests.kafka.proxy import proxy
+
+SENDER_PERIOD_S = 0.3
+SHORT_COUNT = 12_000
+LONG_COUNT = 250_000
+
+
+@pytest.fixture
+def topics() -> list[str]:
+    """Names of four topics nobody else uses."""
+    run = uuid.uuid4().hex[:8]
+    return [f"journey-{run}-{number}" for number in range(4)]
+
+
+def produce(one: Journey, topics: list[str], producer_count: int, count: int) -> None:
+    for _ in range(producer_count):
+        one.start_producer(count, topics)
+
+
+def replace_sender(one: Journey) -> None:
+    """The next one stands by before the one that has the role is killed."""
+    one.start_sender()
+    one.kill_sender()
+
+
+# --- short forms
+
+
+def test_nothing_disturbs(apache: Cluster, topics: list[str], arena_name: str, tmp_path: Path) -> None:
+    with journey(arena_name, apache.bootstrap, tmp_path) as one:
+        one.start_sender()
+        produce(one, topics, 3, SHORT_COUNT)
+        one.run_until_delivered()
+        assert one.check_arrived(topics) == 3 * SHORT_COUNT
+
+
+def test_senders_are_killed(apache: Cluster, topics: list[str], arena_name: str, tmp_path: Path) -> None:
+    with journey(arena_name, apache.bootstrap, tmp_path, {"compression_type": "lz4"}) as one:
+        one.start_sender()
+        produce(one, topics, 3, SHORT_COUNT)
+        one.run_until_delivered(lambda: replace_sender(one), SENDER_PERIOD_S)
+        assert one.check_arrived(topics) == 3 * SHORT_COUNT
+
+
+def test_producers_are_killed(apache: Cluster, topics: list[str], arena_name: str, tmp_path: Path) -> None:
+    with journey(arena_name, apache.bootstrap, tmp_path) as one:
+        one.start_sender()
+        produce(one, topics, 3, 10**9)
+        one.run_until(lambda: min(one.sent_count(number) for number in range(3)) > 500)
+        for _ in range(3):
+            one.kill_producer()
+        one.run_until_delivered()
+        assert one.check_arrived(topics) >= one.sent_total() > 1_500
+
+
+def test_connections_are_cut(topics: list[str], arena_name: str, tmp_path: Path) -> None:
+    require()
+    port = free_port()
+    properties = {"advertised.listeners": f"PLAINTEXT://{LOOPBACK}:{port}"}
+    with (
+        running_cluster(tmp_path / "cluster", properties=properties) as cluster,
+        proxy(cluster.brokers[0].port, port) as between,
+        journey(arena_name, f"{LOOPBACK}:{port}", tmp_path) as one,
+    ):
+        one.start_sender()
+        produce(one, topics, 2, SHORT_COUNT)
+        one.run_until_delivered(between.cut, SENDER_PERIOD_S)
+        assert one.check_arrived(topics) == 2 * SHORT_COUNT
+
+
+# --- long forms
+
+
+@pytest.mark.kafka
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("disturbance", ["nothing", "senders", "broker"])
+def test_two_million_records_of_eight_processes(
+    disturbance: str, topics: list[str], arena_name: str, tmp_path: Path
+) -> None:
+    require()
+    with (
+        running_cluster(tmp_path / "cluster") as cluster,
+        journey(arena_name, cluster.bootstrap, tmp_path, buffer_memory="32MiB") as one,
+    ):
+        one.timeout_s = 600.0
+        one.start_sender()
+        produce(one, topics, 8, LONG_COUNT)
+        if disturbance == "senders":
+            one.run_until_delivered(lambda: replace_sender(one), SENDER_PERIOD_S)
+        elif disturbance == "broker":
+            one.run_until_delivered(lambda: restart(cluster), 5.0)
+        else:
+            one.run_until_delivered()
+        assert one.check_arrived(topics) == 8 * LONG_COUNT
+
+
+def restart(cluster: Cluster) -> None:
+    cluster.brokers[0].kill()
+    cluster.start()
+
+
+@pytest.mark.kafka
+@pytest.mark.timeout(900)
+def test_leaders_move_among_three_brokers(
+    three_brokers: Cluster, topics: list[str], arena_name: str, tmp_path: Path
+) -> None:
+    """One broker after the other is stopped or killed, and comes back when its partitions have other leaders."""
+    for topic in topics:
+        three_brokers.create_topic(topic, 6, 3, min_insync_replicas="2")
+    turns = itertools.cycle(three_brokers.brokers)
+
+    def disturb() -> None:
+        broker = next(turns)
+        if broker.node_id % 2:
+            broker.stop()
+        else:
+            broker.kill()
+        three_brokers.start()
+
+    with journey(arena_name, three_brokers.bootstrap, tmp_path, buffer_memory="32MiB") as one:
+        one.timeout_s = 600.0
+        one.start_sender()
+        produce(one, topics, 4, LONG_COUNT)
+        one.run_until_delivered(disturb, 1.0)
+        assert one.check_arrived(topics) == 4 * LONG_COUNT
