@@ -36,15 +36,14 @@ from kafka.future import Future
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
 from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
-from kafka.protocol.api_header import RequestHeader
 from kafka.protocol.metadata import MetadataResponse
-from kafka.protocol.producer import InitProducerIdRequest
+from kafka.protocol.producer import InitProducerIdRequest, ProduceResponse
 from kafka.structs import TopicPartition
 from kafka.util import ensure_valid_topic_name
 
 from shmaccum.exceptions import InvalidArgumentError
 from shmaccum.kafka.errors import NETWORK_EXCEPTION, REQUEST_TIMED_OUT, UNSUPPORTED_VERSION
-from shmaccum.kafka.produce import PRODUCE_API_KEY, PartitionAnswer, Piece, ProduceAnswer
+from shmaccum.kafka.produce import PRODUCE_API_KEY, PartitionAnswer, Piece, ProduceAnswer, read_plain_answer
 
 logger = logging.getLogger(__name__)
 
@@ -123,6 +122,36 @@ class _Frame:
         return f"<{sum(map(len, self._pieces))} bytes>"
 
 
+class _ProduceHeader:
+    """What the parser keeps of a request: it asks for the class of the response."""
+
+    def __init__(self, version: int, correlation_id: int, client_id: str) -> None:
+        self.api_key = PRODUCE_API_KEY
+        self.api_version = version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+
+    def get_response_class(self) -> _ProduceReader:
+        return _ProduceReader(self.api_version)
+
+
+class _ProduceReader:
+    """Reads a response: ours where all is well, the library's class where something is not."""
+
+    def __init__(self, version: int) -> None:
+        self._version = version
+        self._library = ProduceResponse[version]
+
+    def parse_header(self, stream: Any) -> Any:
+        return self._library.parse_header(stream)
+
+    def decode(self, stream: Any) -> ProduceAnswer:
+        """The answer; ValueError when it cannot be read."""
+        position = stream.tell()
+        plain = read_plain_answer(self._version, memoryview(stream)[position:])
+        return plain or _read_answer(self._library.decode(stream))
+
+
 class _ProduceRequest:
     """What `KafkaConnection` needs of a request; the parser puts what `encode` answers into `transport.write`."""
 
@@ -139,12 +168,7 @@ class _ProduceRequest:
         return self.on_end is None
 
     def with_header(self, correlation_id: int, client_id: str) -> None:
-        self.header = RequestHeader(
-            request_api_key=self.API_KEY,
-            request_api_version=self.API_VERSION,
-            correlation_id=correlation_id,
-            client_id=client_id,
-        )
+        self.header = _ProduceHeader(self.API_VERSION, correlation_id, client_id)
 
     def encode(self, **how: bool) -> _Frame:
         """The frame; the arena's buffers are the frame's alone from here."""
@@ -490,6 +514,7 @@ class Client:
         self._doorbell = -1
         self._doorbell_task: Any = None
         self._bootstrap_failures = 0
+        self._hint_count = 0
         self._rebootstrap_s = config["rebootstrap_trigger_ms"] / 1000
         if config["security_protocol"].startswith("SASL"):
             _silence_requests()
@@ -592,8 +617,14 @@ class Client:
         return age_s
 
     @property
+    def leadership_count(self) -> int:
+        """Changes when leaders may have changed."""
+        count: int = self._manager.cluster.update_count + self._hint_count
+        return count
+
+    @property
     def metadata_count(self) -> int:
-        """How often metadata came; leaders can be others when it has changed."""
+        """How often metadata came."""
         count: int = self._manager.cluster.update_count
         return count
 
@@ -640,6 +671,7 @@ class Client:
             self._manager.cluster.add_node(node)
         partition = TopicPartition(topic, answer.partition)
         is_news = self._manager.cluster.update_partition_leader(partition, answer.leader_id, answer.leader_epoch)
+        self._hint_count += is_news
         return is_news and self._manager.cluster.broker_metadata(answer.leader_id) is not None
 
     # --- nodes
@@ -694,12 +726,12 @@ class Client:
         future = self._manager.connection(node_id).send_request(request)
         if is_answered:
             counters = self._manager.counters[node_id]
-            future.add_callback(lambda response: self._answered(tag, begun, response, counters))
+            future.add_callback(lambda answer: self._answered(tag, begun, answer, counters))
             future.add_errback(lambda error: self._failed(tag, begun, error))
 
-    def _answered(self, tag: Any, begun: float, response: Any, counters: ConnectionCounters) -> None:
+    def _answered(self, tag: Any, begun: float, answer: ProduceAnswer, counters: ConnectionCounters) -> None:
         counters.responses += 1
-        self._outcomes.append(Outcome(tag, _read_answer(response), 0, "", (time.monotonic() - begun) * 1000))
+        self._outcomes.append(Outcome(tag, answer, 0, "", (time.monotonic() - begun) * 1000))
 
     def _failed(self, tag: Any, begun: float, error: Exception) -> None:
         code = error_code(error)

@@ -11,11 +11,12 @@ among them. This needs no memory of sequences, and so holds for a sender that ha
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from shmaccum.kafka.errors import NETWORK_EXCEPTION, Action, sentence, treatment
-from shmaccum.kafka.produce import PartitionAnswer, PartitionRecords, Piece, TopicRecords
+from shmaccum.kafka.produce import PartitionAnswer, PartitionRecords, TopicRecords
 from shmaccum.sinks.sink import Ack, Verdict, WireBatch
 
 
@@ -29,15 +30,6 @@ class InFlight:
     verdict: Verdict | None = None
     """None while it is in flight."""
     compressed: bytes | None = None
-
-    def pieces(self) -> Sequence[Piece]:
-        """What goes over the wire."""
-        return self.wire.buffers if self.compressed is None else (self.compressed,)
-
-    @property
-    def wire_size(self) -> int:
-        """Bytes of that."""
-        return self.wire.size if self.compressed is None else len(self.compressed)
 
     def end(self, ack: Ack) -> Ack:
         """Notes the verdict for those behind it."""
@@ -64,21 +56,23 @@ class Delivery:
     def record_count(self) -> int:
         return sum(batch.wire.record_count for batch in self.batches.values())
 
-    def topics(self, topic_ids: Mapping[str, uuid.UUID | None]) -> list[TopicRecords]:
-        """Grouped as the request wants it."""
+    def topics(self, topic_id: Callable[[str], uuid.UUID | None]) -> list[TopicRecords]:
+        """Grouped as the request wants it; remembers the ids."""
         grouped: dict[str, list[PartitionRecords]] = {}
         for (topic, partition), batch in self.batches.items():
-            grouped.setdefault(topic, []).append(PartitionRecords(partition, batch.pieces(), batch.wire_size))
-        return [TopicRecords(topic, topic_ids.get(topic), partitions) for topic, partitions in grouped.items()]
+            wire, compressed = batch.wire, batch.compressed
+            whole = (wire.buffers, wire.size) if compressed is None else ((compressed,), len(compressed))
+            grouped.setdefault(topic, []).append(PartitionRecords(partition, *whole))
+        topic_ids = {topic: topic_id(topic) for topic in grouped}
+        self.topic_names = {found: topic for topic, found in topic_ids.items() if found}
+        return [TopicRecords(topic, topic_ids[topic], partitions) for topic, partitions in grouped.items()]
 
     def answers(self, answered: Sequence[PartitionAnswer]) -> Iterator[tuple[InFlight, PartitionAnswer]]:
         """Each batch with its answer; one that the broker left out counts as lost on the way."""
-        found = {(self._topic_name(answer.topic), answer.partition): answer for answer in answered}
+        names: Mapping[Any, str] = self.topic_names
+        found = {(names.get(answer.topic, answer.topic), answer.partition): answer for answer in answered}
         for key, batch in self.batches.items():
             yield batch, found.get(key) or no_answer(NETWORK_EXCEPTION, "the broker did not answer for this partition")
-
-    def _topic_name(self, topic: str | uuid.UUID) -> str | None:
-        return self.topic_names.get(topic) if isinstance(topic, uuid.UUID) else topic
 
 
 def no_answer(error_code: int, message: str) -> PartitionAnswer:
@@ -96,6 +90,8 @@ VERDICTS: Mapping[Action, Verdict] = {
 
 def ack_of(batch: InFlight, answer: PartitionAnswer) -> Ack:
     """The answer in the words of the contract."""
+    if answer.error_code == 0:
+        return Ack(batch.wire, Verdict.DELIVERED, answer.base_offset, answer.log_append_time_ms)
     row = treatment(answer.error_code)
     verdict = batch.sequence_verdict() if row.action is Action.SEQUENCE else VERDICTS[row.action]
     return Ack(
@@ -104,7 +100,7 @@ def ack_of(batch: InFlight, answer: PartitionAnswer) -> Ack:
         base_offset=answer.base_offset if row.action is Action.DELIVER else -1,
         log_append_time_ms=answer.log_append_time_ms,
         error_code=answer.error_code,
-        message="" if answer.error_code == 0 else _explain(batch.wire, answer),
+        message=_explain(batch.wire, answer),
         record_errors=[place for place, _ in answer.record_errors],
     )
 

@@ -26,7 +26,7 @@ import itertools
 import socket
 import threading
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -145,8 +145,10 @@ class KafkaSink(Sink):
         # Partition index -> producer id and epoch that the broker has acked, and when.
         self._acked: dict[int, tuple[int, int, float]] = {}
         self._metadata_count = 0
-        self._delivered: dict[int, int] = {}
+        self._delivered: dict[int, int] = defaultdict(int)
         self._serial = itertools.count(1)
+        self._leaders: dict[int, int] = {}
+        self._leadership_count = 0
         self._metrics = ProduceMetrics()
         self._asked: ProducerIdRequest | None = None
         self._ask_again_s = 0.0
@@ -245,11 +247,13 @@ class KafkaSink(Sink):
 
     def plan(self, ready: Sequence[int]) -> Sequence[Sequence[int]]:
         """One delivery for each leader that can take one; what was delivered longest ago first."""
+        self._forget_old_leaders()
         by_node: dict[int, list[int]] = {}
         can_take: dict[int, bool] = {}
-        for partition_index in sorted(ready, key=lambda index: self._delivered.get(index, 0)):
-            node_id = self._leader(*self._host.topic_partition(partition_index))
-            if node_id is None or self._waits_for_first_ack(partition_index):
+        now_s = time.monotonic()
+        for partition_index in sorted(ready, key=self._delivered.__getitem__):
+            node_id = self._leader(partition_index)
+            if node_id is None or self._waits_for_first_ack(partition_index, now_s):
                 continue
             if node_id not in can_take:
                 can_take[node_id] = self._can_take(node_id)
@@ -257,25 +261,39 @@ class KafkaSink(Sink):
                 by_node.setdefault(node_id, []).append(partition_index)
         return list(by_node.values())
 
-    def _waits_for_first_ack(self, partition_index: int) -> bool:
+    def _waits_for_first_ack(self, partition_index: int, now_s: float) -> bool:
         in_flight = self._in_flight.get(partition_index)
         if not in_flight or not self.is_idempotent:
             return False
         wire = in_flight[-1].wire
         producer_id, producer_epoch, acked_s = self._acked.get(partition_index, (-1, -1, 0.0))
         is_known = (producer_id, producer_epoch) == (wire.producer_id, wire.producer_epoch)
-        return not is_known or time.monotonic() - acked_s > FORGOTTEN_S
+        return not is_known or now_s - acked_s > FORGOTTEN_S
 
-    def _leader(self, topic: str, partition: int) -> int | None:
+    def _forget_old_leaders(self) -> None:
+        if self._client.leadership_count != self._leadership_count:
+            self._leadership_count = self._client.leadership_count
+            self._leaders.clear()
+
+    def _leader(self, partition_index: int) -> int | None:
         """None while nobody leads the partition; then metadata are asked for."""
+        node_id = self._leaders.get(partition_index)
+        if node_id is not None:
+            return node_id
+        topic, partition = self._host.topic_partition(partition_index)
         node_id = self._client.leader(topic, partition)
         if node_id is None:
-            self._client.watch_topic(topic)
-            self._client.refresh_metadata()
-            error_code = self._client.topic_state(topic).error_code
-            if treatment(error_code).action is Action.REFUSE:
-                self._host.report(f"{topic} cannot be delivered to: {sentence(error_code)}")
+            self._look_for_leader(topic)
+        else:
+            self._leaders[partition_index] = node_id
         return node_id
+
+    def _look_for_leader(self, topic: str) -> None:
+        self._client.watch_topic(topic)
+        self._client.refresh_metadata()
+        error_code = self._client.topic_state(topic).error_code
+        if treatment(error_code).action is Action.REFUSE:
+            self._host.report(f"{topic} cannot be delivered to: {sentence(error_code)}")
 
     def _can_take(self, node_id: int) -> bool:
         if self._lane(node_id).count >= self._requests_max or not self._client.is_ready(node_id):
@@ -300,19 +318,20 @@ class KafkaSink(Sink):
     def _deliveries(self, batches: Sequence[WireBatch]) -> list[Delivery]:
         """One request per node, and more only where a partition comes more than once."""
         deliveries: list[Delivery] = []
+        newest: dict[int, Delivery] = {}
+        self._forget_old_leaders()
         for wire in batches:
-            node_id = self._client.leader(wire.topic, wire.partition)
+            node_id = self._leader(wire.partition_index)
             batch = self._begin(wire)
             if node_id is None:
                 self._end(batch, no_answer(LEADER_NOT_AVAILABLE, "no leader is known"))
                 continue
             key = (wire.topic, wire.partition)
-            # Behind the last one that has a batch of this partition, or order would be lost.
-            fitting = [one for one in deliveries if one.node_id == node_id][-1:]
-            if not fitting or key in fitting[0].batches:
-                fitting = [Delivery(node_id)]
-                deliveries += fitting
-            fitting[0].batches[key] = batch
+            delivery = newest.get(node_id)
+            if delivery is None or key in delivery.batches:
+                delivery = newest[node_id] = Delivery(node_id)
+                deliveries.append(delivery)
+            delivery.batches[key] = batch
         return deliveries
 
     def _begin(self, wire: WireBatch) -> InFlight:
@@ -331,20 +350,22 @@ class KafkaSink(Sink):
                 delivery, no_answer(NETWORK_EXCEPTION, f"broker {delivery.node_id} is not connected any more")
             )
             return
-        topic_ids = {topic: self._client.topic_id(topic) for topic, _ in delivery.batches}
-        delivery.topic_names = {topic_id: topic for topic, topic_id in topic_ids.items() if topic_id}
-        topics = delivery.topics(topic_ids)
+        topics = delivery.topics(self._client.topic_id)
         version = version_for(self._client.produce_versions(delivery.node_id), topics)
         if version < VERSION_ZSTD and self._options.compression_type == "zstd":
-            self._host.report(f"broker {delivery.node_id} is too old for zstd (Kafka 2.1): batches go uncompressed")
-            for batch in delivery.batches.values():
-                batch.compressed = None
-            topics = delivery.topics(topic_ids)
-        self._count_sent(delivery)
+            topics = self._uncompressed(delivery)
+        self._count_sent(delivery, topics)
         self._lane(delivery.node_id).sent.add(delivery)
         self._client.produce(
             delivery.node_id, delivery, version, self._encoder(version, topics), is_answered=self._required_acks != 0
         )
+
+    def _uncompressed(self, delivery: Delivery) -> list[TopicRecords]:
+        """For a broker that would not understand."""
+        self._host.report(f"broker {delivery.node_id} is too old for zstd (Kafka 2.1): batches go uncompressed")
+        for batch in delivery.batches.values():
+            batch.compressed = None
+        return delivery.topics(self._client.topic_id)
 
     def _encoder(self, version: int, topics: Sequence[TopicRecords]) -> Any:
         acks, timeout_ms = self._required_acks, self._request_timeout_ms
@@ -354,11 +375,10 @@ class KafkaSink(Sink):
 
         return encode_with
 
-    def _count_sent(self, delivery: Delivery) -> None:
-        size = sum(batch.wire_size for batch in delivery.batches.values())
+    def _count_sent(self, delivery: Delivery, topics: Sequence[TopicRecords]) -> None:
+        size = sum(records.size for topic in topics for records in topic.partitions)
         self._metrics.sent(delivery.node_id, size, delivery.record_count)
-        for batch in delivery.batches.values():
-            self._metrics.compression_rate.record(batch.wire_size / batch.wire.size)
+        self._metrics.compression_rate.record(size / sum(batch.wire.size for batch in delivery.batches.values()))
 
     # --- compress
 
@@ -423,7 +443,11 @@ class KafkaSink(Sink):
             self._end_all(delivery, no_answer(outcome.error_code, outcome.message))
             return
         self._metrics.answered(delivery.node_id, outcome.latency_ms, outcome.answer.throttle_time_ms)
+        now_s = time.monotonic()
         for batch, answer in delivery.answers(outcome.answer.partitions):
+            if answer.error_code == 0:
+                self._end_delivered(batch, answer, now_s)
+                continue
             is_news = self._client.note_leader(batch.wire.topic, answer, outcome.answer.nodes)
             self._end(batch, answer, retries_at_once=is_news)
 
@@ -431,16 +455,23 @@ class KafkaSink(Sink):
         for batch in delivery.batches.values():
             self._end(batch, answer)
 
+    def _end_delivered(self, batch: InFlight, answer: PartitionAnswer, now_s: float) -> None:
+        wire = batch.wire
+        self._in_flight[wire.partition_index].remove(batch)
+        self._acked[wire.partition_index] = (wire.producer_id, wire.producer_epoch, now_s)
+        self._acks.append(batch.end(ack_of(batch, answer)))
+
     def _end(self, batch: InFlight, answer: PartitionAnswer, *, retries_at_once: bool = False) -> None:
         """Acks a batch; `poll` gives the ack out."""
+        if answer.error_code == 0:
+            self._end_delivered(batch, answer, time.monotonic())
+            return
         wire = batch.wire
         self._in_flight[wire.partition_index].remove(batch)
         ack = batch.end(ack_of(batch, answer))
         if treatment(answer.error_code).is_metadata_stale:
             self._client.refresh_metadata()
-        if ack.verdict is Verdict.DELIVERED:
-            self._acked[wire.partition_index] = (wire.producer_id, wire.producer_epoch, time.monotonic())
-        elif ack.verdict is Verdict.RETRY:
+        if ack.verdict is Verdict.RETRY:
             ack.retry_after_ms = 0 if retries_at_once else None
             leader = self._client.leader(wire.topic, wire.partition)
             self._retried[wire.partition_index] = (wire.topic, wire.partition, leader)

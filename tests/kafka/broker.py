@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import os
 import shutil
@@ -102,7 +103,8 @@ class Broker:
         self._write("server.properties", {**BROKER_PROPERTIES, **own, **properties})
         # What StorageTool would write, without a JVM for it.
         identity = {"version": "1", "node.id": str(self.node_id), "cluster.id": CLUSTER_ID}
-        self._write("log/meta.properties", {**identity, "directory.id": CLUSTER_ID[:-4] + f"{self.node_id:04d}"[:4]})
+        directory_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        self._write("log/meta.properties", {**identity, "directory.id": directory_id})
 
     def _write(self, name: str, properties: Mapping[str, str]) -> None:
         lines = [f"{key}={value}\n" for key, value in properties.items()]

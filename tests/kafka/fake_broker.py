@@ -186,6 +186,8 @@ class FakeCluster:
         throttle_time_ms: of every Produce answer.
     """
 
+    broker_type = FakeBroker
+
     def __init__(
         self,
         broker_count: int = 1,
@@ -205,7 +207,7 @@ class FakeCluster:
         self.metadata_count = 0
         self.on_produce: Callable[[Arrived], Reply] = lambda arrived: Reply()  # noqa: ARG005
         self.leader_epoch = 1
-        self.brokers = [FakeBroker(self, node_id, receive_buffer) for node_id in range(broker_count)]
+        self.brokers = [self.broker_type(self, node_id, receive_buffer) for node_id in range(broker_count)]
         self.leaders = {
             (topic, partition): partition % broker_count
             for topic, count in self.topics.items()
@@ -285,7 +287,7 @@ class FakeCluster:
                 arrived.check()
                 self.arrived.append(arrived)
                 reply = self.on_produce(arrived)
-                replies.append(_partition_response(data.index, reply))
+                replies.append(partition_response(data.index, reply))
                 nodes += [] if reply.leader is None else [reply.leader[0]]
             responses.append(
                 ProduceResponse.TopicProduceResponse(name=name, topic_id=topic.topic_id, partition_responses=replies)
@@ -296,12 +298,15 @@ class FakeCluster:
             ProduceResponse.NodeEndpoint(node_id=node, host=LOOPBACK, port=self.brokers[node].port, rack=None)
             for node in nodes
         ]
-        return ProduceResponse(responses=responses, throttle_time_ms=self.throttle_time_ms, node_endpoints=endpoints)
+        return ProduceResponse(
+            responses=responses, throttle_time_ms=self.throttle_time_ms, node_endpoints=endpoints or None
+        )
 
 
-def _partition_response(index: int, reply: Reply) -> Any:
+def partition_response(index: int, reply: Reply) -> Any:
+    """One partition of a Produce response."""
     kind = ProduceResponse.TopicProduceResponse.PartitionProduceResponse
-    leader_id, leader_epoch = reply.leader or (-1, -1)
+    leader = reply.leader and kind.LeaderIdAndEpoch(leader_id=reply.leader[0], leader_epoch=reply.leader[1])
     return kind(
         index=index,
         error_code=reply.error_code,
@@ -313,7 +318,7 @@ def _partition_response(index: int, reply: Reply) -> Any:
             for place, message in reply.record_errors
         ],
         error_message=reply.message,
-        current_leader=kind.LeaderIdAndEpoch(leader_id=leader_id, leader_epoch=leader_epoch),
+        current_leader=leader,
     )
 
 

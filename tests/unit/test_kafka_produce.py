@@ -8,10 +8,18 @@ from typing import Any
 
 import pytest
 from kafka import errors as library_errors
-from kafka.protocol.producer import ProduceRequest
+from kafka.protocol.producer import ProduceRequest, ProduceResponse
 
 from shmaccum.kafka.errors import TREATMENTS, Action, sentence, treatment
-from shmaccum.kafka.produce import PartitionRecords, ProduceHead, TopicRecords, encode, uvarint, version_for
+from shmaccum.kafka.produce import (
+    PartitionRecords,
+    ProduceHead,
+    TopicRecords,
+    encode,
+    read_plain_answer,
+    uvarint,
+    version_for,
+)
 
 FLIGHTS, HOPS = uuid.UUID(int=17), uuid.UUID(int=4)
 CLIENT_ID = "shmaccum-äöü"
@@ -106,3 +114,53 @@ def test_an_unknown_error_is_refused_by_its_number() -> None:
     assert treatment(9_999).action is Action.REFUSE
     assert "ERROR_9999" in sentence(9_999)
     assert sentence(17, "no!").endswith("(broker: no!)")
+
+
+# --- answers
+
+
+def response_of(version: int, **changed: Any) -> bytes:
+    """A response without its header, as the library encodes it: two topics, three partitions."""
+    kind = ProduceResponse.TopicProduceResponse
+    partitions = [
+        kind.PartitionProduceResponse(index=index, base_offset=2**40 + index, log_append_time_ms=-1, log_start_offset=0)
+        for index in range(3)
+    ]
+    for name, value in changed.items():
+        setattr(partitions[1], name, value)
+    topics = [
+        kind(name="flights", topic_id=FLIGHTS, partition_responses=partitions[:2]),
+        kind(name="hops", topic_id=HOPS, partition_responses=partitions[2:]),
+    ]
+    return bytes(ProduceResponse(responses=topics, throttle_time_ms=7).encode(version=version))
+
+
+@pytest.mark.parametrize("version", range(9, 14))
+def test_an_answer_in_which_all_is_well_is_read_without_the_library(version: int) -> None:
+    answer = read_plain_answer(version, response_of(version))
+    assert answer is not None
+    assert answer.throttle_time_ms == 7
+    topics: list[object] = [FLIGHTS, FLIGHTS, HOPS] if version >= 13 else ["flights", "flights", "hops"]
+    assert [partition.topic for partition in answer.partitions] == topics
+    assert [partition.partition for partition in answer.partitions] == [0, 1, 2]
+    assert [partition.base_offset for partition in answer.partitions] == [2**40, 2**40 + 1, 2**40 + 2]
+    assert {partition.error_code for partition in answer.partitions} == {0}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"error_code": 6},
+        {"error_message": "no"},
+        {"current_leader": ProduceResponse.TopicProduceResponse.PartitionProduceResponse.LeaderIdAndEpoch(1, 2)},
+    ],
+)
+def test_any_other_answer_is_left_to_the_library(changed: dict[str, Any]) -> None:
+    assert read_plain_answer(13, response_of(13, **changed)) is None
+
+
+def test_half_an_answer_is_left_to_the_library() -> None:
+    whole = response_of(13)
+    assert all(read_plain_answer(13, whole[:size]) is None for size in range(len(whole)))
+    assert read_plain_answer(13, whole + b"\0") is None
+    assert read_plain_answer(8, whole) is None

@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How many bytes per second does the Kafka sink put into a socket whose other end throws them away?
+
+Requests of 64 batches of 16 KiB, at most five without an answer. The peer sends the same buffers by a bare ``sendmsg``
+and reads the answers without looking at them.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from bench.draining_broker import TOPIC, VERSION, draining_broker
+from bench.harness import Contender, Figure, Measurement
+from shmaccum.accumulator import Accumulator
+from shmaccum.arena import Arena
+from shmaccum.config import SenderOptions
+from shmaccum.kafka.produce import PartitionRecords, Piece, ProduceHead, TopicRecords, encode
+from shmaccum.sinks import open_sink
+from shmaccum.sinks.sink import Sink, WireBatch
+
+TITLE = "bytes to a draining loopback socket, requests of 64 batches of 16 KiB"
+FIGURES = (Figure("bytes_per_s", "GB/s", 1e-9, "higher"), Figure("cpu_ns_per_batch", "ns CPU/batch", 1, "lower"))
+PEER = "bare sendmsg of the same buffers"
+REPETITIONS = 5
+BATCH_COUNT = 64
+REQUEST_COUNT = 1_500
+IN_FLIGHT_MAX = 5
+IOV_MAX = 1024
+ARENA = f"shmaccum-bench-{os.getpid()}"
+
+
+@contextmanager
+def full_batches() -> Iterator[tuple[Arena, list[WireBatch]]]:
+    """A drained batch for each partition, full."""
+    with Arena.create(ARENA, buffer_memory="4MiB", batch_size="16KiB") as arena:
+        try:
+            with Accumulator(arena) as accumulator:
+                for partition in range(BATCH_COUNT):
+                    accumulator.append_many(TOPIC, partition, [b"x" * 100] * 148)
+                accumulator.become_sender()
+                ready, _ = accumulator.ready(0, True)
+                batches, _ = accumulator.drain(ready, 1 << 30)
+                wires = [_wire(batch) for batch in batches]
+                yield arena, wires
+                for wire in wires:
+                    for buffer in wire.buffers:
+                        buffer.release()
+        finally:
+            Arena.remove(ARENA)
+
+
+def _wire(batch: Any) -> WireBatch:
+    numbers = (batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.max_timestamp_ms, 1)
+    place = (batch.topic, batch.partition, batch.partition_index)
+    return WireBatch(*place, batch.buffers, batch.size, batch.record_count, *numbers, batch)
+
+
+def _measure(send_all: Callable[[], object], size: int) -> Measurement:
+    begun_s, begun_cpu_s = time.perf_counter(), time.process_time()
+    send_all()
+    elapsed_s, cpu_s = time.perf_counter() - begun_s, time.process_time() - begun_cpu_s
+    batch_count = REQUEST_COUNT * BATCH_COUNT
+    return {"bytes_per_s": size * REQUEST_COUNT / elapsed_s, "cpu_ns_per_batch": cpu_s * 1e9 / batch_count}
+
+
+# --- the peer
+
+
+def _bare() -> Measurement:
+    with full_batches() as (_, wires), draining_broker(BATCH_COUNT) as (port, topic_id):
+        pieces = _request(wires, topic_id)
+        size = sum(map(len, pieces))
+        with socket.create_connection(("127.0.0.1", port)) as connection:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return _measure(lambda: _send_bare(connection, pieces), size)
+
+
+def _request(wires: Sequence[WireBatch], topic_id: object) -> list[Piece]:
+    assert isinstance(topic_id, uuid.UUID)
+    records = [PartitionRecords(wire.partition, wire.buffers, wire.size) for wire in wires]
+    return encode(ProduceHead(VERSION, 1, "bench", -1, 30_000), [TopicRecords(TOPIC, topic_id, records)])
+
+
+def _send_bare(connection: socket.socket, pieces: list[Piece]) -> None:
+    for number in range(REQUEST_COUNT):
+        left = list(pieces)
+        while left:
+            sent = connection.sendmsg(left[:IOV_MAX])
+            while left and sent >= len(left[0]):
+                sent -= len(left.pop(0))
+            if sent:
+                left[0] = memoryview(left[0])[sent:]
+        if number >= IN_FLIGHT_MAX:
+            _read_answer(connection)
+    for _ in range(IN_FLIGHT_MAX):
+        _read_answer(connection)
+
+
+def _read_answer(connection: socket.socket) -> None:
+    (size,) = struct.unpack(">i", connection.recv(4, socket.MSG_WAITALL))
+    connection.recv(size, socket.MSG_WAITALL)
+
+
+# --- the sink
+
+
+class _Host:
+    """What the sink asks of its sender."""
+
+    def __init__(self, arena: Arena, places: Sequence[tuple[str, int]]) -> None:
+        self.arena_name = arena.name
+        self.batch_size_max = 1 << 20
+        self.options: Mapping[str, Any] = vars(SenderOptions(enable_idempotence=False))
+        self._places = places
+
+    def topic_partition(self, partition_index: int) -> tuple[str, int]:
+        return self._places[partition_index]
+
+    def report(self, sentence: str) -> None:
+        print(sentence)
+
+    def end_backoff(self, partition_index: int) -> None: ...
+
+    def set_available(self, partition_index: int, is_available: bool) -> None: ...
+
+    def wake(self) -> None: ...
+
+
+def _through_the_sink() -> Measurement:
+    bell, rope = os.pipe()
+    with full_batches() as (arena, wires), draining_broker(BATCH_COUNT) as (port, topic_id):
+        sink = open_sink(f"kafka:127.0.0.1:{port}")
+        sink.open(_Host(arena, arena.native.partitions()))
+        by_index = {wire.partition_index: wire for wire in wires}
+        while sink.partition_count(TOPIC) is None or not sink.plan(list(by_index)):
+            sink.poll(0.05, bell)
+        size = sum(map(len, _request(wires, topic_id)))
+        measured = _measure(lambda: _send_through(sink, by_index, bell), size)
+        sink.close(1)
+    os.close(bell)
+    os.close(rope)
+    return measured
+
+
+def _send_through(sink: Sink, by_index: Mapping[int, WireBatch], bell: int) -> None:
+    """A batch may go again as soon as it is delivered: the arena has one for each partition, and they never change."""
+    ready = list(by_index)
+    sent, acked = 0, 0
+    while acked < REQUEST_COUNT * BATCH_COUNT:
+        for planned in sink.plan(ready) if sent < REQUEST_COUNT else ():
+            sink.deliver([by_index[index] for index in planned])
+            sent += 1
+        acked += len(sink.poll(0 if sent < REQUEST_COUNT and sink.plan(ready) else 1, bell))
+
+
+def contenders() -> list[Contender]:
+    """The sink and its peer."""
+    return [Contender("shmaccum", _through_the_sink), Contender(PEER, _bare)]
