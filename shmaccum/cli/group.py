@@ -41,7 +41,7 @@ COMMANDS: Mapping[str, str] = {
     "check": "Check an arena's invariants.",
     "recover": "Recover an arena after a crash, say what that would do, or copy out what it holds.",
     "log": "Read and check a log directory: cat, info, offsets, verify.",
-    "run": "The demonstration of `make run`.",
+    "run": "The example pipeline of `make run`.",
 }
 """Every command in the order of an arena's life: the module of this package with its name has the rest."""
 

