@@ -253,8 +253,8 @@ def test_options_that_are_too_large(arena_name: str) -> None:
 
 
 def test_a_full_file_system_is_an_error_at_creation(arena_name: str) -> None:
-    free = os.statvfs(SHARED_MEMORY)
-    too_much = (free.f_bavail * free.f_frsize // 2**20 + 64) * 2**20
+    whole = os.statvfs(SHARED_MEMORY)  # more than the whole is refused at once: nothing is filled, nobody else starved
+    too_much = (whole.f_blocks * whole.f_frsize // 2**20 + 64) * 2**20
     with pytest.raises(OSError, match="cannot reserve the arena's space") as caught:
         Arena.create(arena_name, buffer_memory=too_much, batch_size="16MiB")
     assert caught.value.errno == errno.ENOSPC
