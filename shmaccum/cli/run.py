@@ -26,4 +26,4 @@ def command(ctx: click.Context, *, is_killing: bool, peer: bool, directory: Path
     """A year of flights through four workers, one arena and one sender, into a log that two readers verify."""
     from shmaccum.example import report  # its data and readers are extras of the package
 
-    ctx.exit(report.run(Console(), directory, is_killing=is_killing, is_measuring_peer=peer))
+    ctx.exit(report.run(Console(), directory, is_killing=is_killing, has_peer=peer))

@@ -1,34 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """The same events through a multiprocessing.Queue: what one would write without shmaccum, for a figure beside ours.
 
-The workers read and pack alike; one process takes the events out and writes their values to a file. No batches, no offsets,
-no checksums, and whoever is killed at the wrong moment leaves the queue locked for ever: the least that could be done.
+One process takes the events out and writes their values to a file. No batches, no offsets, no checksums, and whoever is
+killed at the wrong moment leaves the queue locked for ever: the least that could be done.
 """
 
 from __future__ import annotations
 
-import multiprocessing
 import time
 from multiprocessing.queues import Queue
 from pathlib import Path
 
-from shmaccum.example.flights import Event, events
-from shmaccum.example.worker import WORKER_COUNT
-
-Item = Event | None
-
-
-def _work(queue: Queue[Item], worker: int) -> None:
-    for event in events(worker, WORKER_COUNT):
-        queue.put(event)
-    queue.put(None)
+from shmaccum.example.worker import WORKER_COUNT, Board, Item
 
 
 def _write_all(queue: Queue[Item], path: Path) -> int:
     """Takes events until every worker has said that it is done; how many there were."""
-    count = working = 0
+    count, working = 0, WORKER_COUNT
     with path.open("wb") as stream:
-        working = WORKER_COUNT
         while working:
             event = queue.get()
             if event is None:
@@ -39,22 +28,18 @@ def _write_all(queue: Queue[Item], path: Path) -> int:
     return count
 
 
-def measure(path: Path) -> float:
-    """Events per second from the start of the workers to the last byte written.
+def measure(board: Board, queue: Queue[Item], path: Path) -> float:
+    """Events per second from the moment the workers begin to the last byte written.
 
     Args:
+        board: of workers that wait to be told.
+        queue: theirs.
         path: the file to write; it is removed again.
     """
-    context = multiprocessing.get_context("spawn")
-    queue: Queue[Item] = context.Queue()
-    workers = [context.Process(target=_work, args=(queue, worker)) for worker in range(WORKER_COUNT)]
-    began = time.perf_counter()
-    for worker in workers:
-        worker.start()
+    board.meet()
+    began = time.monotonic()
     try:
         count = _write_all(queue, path)
     finally:
-        for worker in workers:
-            worker.join()
         path.unlink(missing_ok=True)
-    return count / (time.perf_counter() - began)
+    return count / (time.monotonic() - began)

@@ -6,10 +6,10 @@
     worker 2 ─┼──────────> │  arena  │ ───────> │ sender │ ────────>
     worker 3 ─┘            └─────────┘          └────────┘
 
-With `is_killing`, one worker and the sender are killed by SIGKILL half-way. Both get a successor. The new sender sends what it
-finds in the arena; the log drops what the dead one had written already. The new worker asks the log where the dead one
-stopped: every record that was committed is in the arena or in the log, so once the batches of that time have been
-delivered the log knows.
+`Pipeline.kill_and_replace` kills one worker and the sender by SIGKILL in mid-flight. Both get a successor. The new sender
+delivers what it finds in the arena; the log drops what the dead one had written already. The new worker asks the log where
+the dead one stopped: every record that was committed is in the arena or in the log, so once the batches of that time have
+been delivered the log knows.
 """
 
 from __future__ import annotations
@@ -23,49 +23,40 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from multiprocessing.context import SpawnProcess
+from multiprocessing.queues import Queue
 from pathlib import Path
 
 import numpy as np
 
-from shmaccum.arena import Arena, ArenaStatistics, VerifyDepth
+from shmaccum.arena import Arena
 from shmaccum.example.flights import FLIGHT_COUNT, topics, worker_of
 from shmaccum.example.verification import next_row_of
-from shmaccum.example.worker import WORKER_COUNT, Board, work
+from shmaccum.example.worker import WORKER_COUNT, Board, Item, go_on, work
 from shmaccum.exceptions import ShmaccumError
+from shmaccum.segment_log import LogDirectory
 from shmaccum.tables import SLOT_STATES, slot_state
 
 PARTITION_COUNT = 2
 VICTIM = 2
+VICTIM_SENT = FLIGHT_COUNT // WORKER_COUNT // 2
 LOOK_EVERY_S = 0.05
+STALK_EVERY_S = 0.0005
 DRAIN_TIMEOUT_S = 60.0
 
-Watcher = Callable[[str, int, int], None]
-"""Is told now and then: what is going on, events sent, records delivered."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What a run left behind."""
-
-    directory: Path
-    seconds: float
-    """From the start of the workers until the last record was in the log; pauses for a kill included."""
-    statistics: ArenaStatistics
-    findings: list[str]
-    """What `Arena.verify` found at the end; empty for a sound arena."""
-    killed: list[str]
-    """Who was killed, in words."""
+Watcher = Callable[[int, int, int], None]
+"""Is told now and then how many events are prepared, sent, and delivered."""
 
 
 class Sender:
-    """The sender process: the same command that anybody would type."""
+    """The sender process: the same command that anybody would type. Its messages go to a file beside the log."""
 
     def __init__(self, arena_name: str, directory: Path) -> None:
         command = [sys.executable, "-m", "shmaccum", "sender", arena_name, "--sink", f"log:{directory}"]
         command += ["-X", f"partitions={PARTITION_COUNT}"]
-        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        self._messages = directory.with_name("sender.log")
+        with self._messages.open("ab") as messages:
+            self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=messages)
 
     def kill(self) -> str:
         """SIGKILL; answers who it was."""
@@ -73,171 +64,191 @@ class Sender:
         self._process.wait()
         return f"the sender (process {self._process.pid})"
 
+    def check(self) -> None:
+        """Raises ShmaccumError when it has ended by itself."""
+        if (code := self._process.poll()) is not None:
+            raise ShmaccumError(f"the sender ended with exit code {code}: {self._messages} tells why")
+
     def drain_and_leave(self) -> None:
-        """SIGTERM: it sends what is there, then leaves.
+        """SIGTERM: it delivers what is there, then leaves.
 
         Raises:
             ShmaccumError: it did not end well.
         """
         self._process.send_signal(signal.SIGTERM)
-        code = self._process.wait(DRAIN_TIMEOUT_S)
-        if code != 0:
-            raise ShmaccumError(f"the sender ended with exit code {code}")
+        if (code := self._process.wait(DRAIN_TIMEOUT_S)) != 0:
+            raise ShmaccumError(f"the sender ended with exit code {code}: {self._messages} tells why")
 
-    def check_running(self) -> None:
-        """Raises ShmaccumError when it has ended by itself."""
-        if (code := self._process.poll()) is not None:
-            raise ShmaccumError(f"the sender ended with exit code {code}: its message stands above")
-
-    def __enter__(self) -> Sender:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def end(self) -> None:
+        """However it goes."""
         if self._process.poll() is None:
             self.kill()
 
 
 class Crew:
-    """The workers, and what they have chalked up."""
+    """The workers, and what they have chalked up.
 
-    def __init__(self, arena_name: str) -> None:
+    Attributes:
+        board: what they chalk up.
+        queue: through which they send everything once more, if they were asked to.
+    """
+
+    def __init__(self, arena_name: str, *, has_queue: bool) -> None:
         self._arena_name = arena_name
         self._context = multiprocessing.get_context("spawn")
-        self.board = Board()
-        self.workers: list[SpawnProcess] = [self._start(worker, 0) for worker in range(WORKER_COUNT)]
+        self.board = Board(self._context)
+        self.queue: Queue[Item] | None = self._context.Queue() if has_queue else None
+        self._workers = {
+            worker: self._start(work, worker, (arena_name, self.board, worker, self.queue))
+            for worker in range(WORKER_COUNT)
+        }
 
-    def _start(self, worker: int, first_row: int) -> SpawnProcess:
-        process = self._context.Process(
-            target=work, args=(self._arena_name, self.board, worker, first_row), name=f"worker-{worker}", daemon=True
-        )
+    def _start(self, function: Callable[..., None], worker: int, arguments: tuple[object, ...]) -> SpawnProcess:
+        process = self._context.Process(target=function, args=arguments, name=f"worker-{worker}", daemon=True)
         process.start()
         return process
 
     def kill(self, worker: int) -> str:
         """SIGKILL; answers who it was."""
-        process = self.workers[worker]
+        process = self._workers.pop(worker)
         process.kill()
         process.join()
         return f"worker {worker} (process {process.pid})"
 
     def replace(self, worker: int, first_row: int) -> None:
         """A successor that goes on at `first_row`."""
-        self.workers[worker] = self._start(worker, first_row)
+        self._workers[worker] = self._start(go_on, worker, (self._arena_name, self.board, worker, first_row))
 
-    def is_working(self) -> bool:
-        """False when all have ended well.
-
-        Raises:
-            ShmaccumError: one did not.
-        """
-        for process in self.workers:
+    def check(self) -> None:
+        """Raises ShmaccumError when one has ended badly."""
+        for process in self._workers.values():
             if process.exitcode not in {None, 0}:
-                raise ShmaccumError(f"{process.name} ended with exit code {process.exitcode}: its message stands above")
-        return any(process.is_alive() for process in self.workers)
+                raise ShmaccumError(f"{process.name} ended with exit code {process.exitcode}")
 
-    def stop(self) -> None:
-        """Ends whoever still works."""
-        for process in self.workers:
+    def is_prepared(self) -> bool:
+        """True when every event is packed."""
+        return sum(self.board.prepared) == FLIGHT_COUNT
+
+    def is_delivered(self) -> bool:
+        """True when each has seen all its events delivered."""
+        return all(self.board.flushed_ns)
+
+    def end(self) -> None:
+        """However it goes."""
+        for process in self._workers.values():
             process.kill()
             process.join()
 
 
-def _pending_since(arena: Arena, moment_ns: int) -> bool:
-    """True while a batch that was opened before that moment is not delivered."""
-    slots = arena.slot_table()
-    states = slot_state(slots["word"])
-    is_pending = (states == SLOT_STATES.index("OPEN")) | (states == SLOT_STATES.index("READY"))
-    return bool(np.any(is_pending & (slots["created_ns"] <= moment_ns)))
+class Pipeline:
+    """One run, step by step; made by `open_pipeline`.
 
+    Attributes:
+        arena: through which everything goes.
+        crew: the workers.
+        killed: who was killed, in words.
+    """
 
-class _Run:
-    """One run of the pipeline, from the first worker to the last."""
-
-    def __init__(self, arena: Arena, directory: Path, watcher: Watcher) -> None:
-        self._arena = arena
+    def __init__(self, arena: Arena, directory: Path, watcher: Watcher, *, has_queue: bool) -> None:
+        self.arena = arena
+        self.killed: list[str] = []
         self._directory = directory
         self._watcher = watcher
+        self._began_ns = 0
         self._sender = Sender(arena.name, directory)
-        self._crew = Crew(arena.name)
-        self.killed: list[str] = []
+        self.crew = Crew(arena.name, has_queue=has_queue)
 
-    def close(self) -> None:
-        """Nobody is left, however it ended."""
-        self._crew.stop()
-        self._sender.__exit__()
+    def _look_until(self, is_over: Callable[[], bool], every_s: float = LOOK_EVERY_S) -> None:
+        while not is_over():
+            self._sender.check()
+            self.crew.check()
+            self._tell()
+            time.sleep(every_s)
+        self._tell()
 
-    def _look(self, what: str) -> None:
-        self._sender.check_running()
-        delivered = self._arena.native.counters()["records completed"]
-        self._watcher(what, self._crew.board.sent_count(), delivered)
-        time.sleep(LOOK_EVERY_S)
+    def _tell(self) -> None:
+        board = self.crew.board
+        self._watcher(sum(board.prepared), sum(board.sent), self.arena.native.counters()["records completed"])
 
-    def work_until(self, sent_count: int) -> None:
-        """Looks on until the victim has sent that many events, or everybody is done."""
-        while self._crew.is_working() and self._crew.board.sent[VICTIM] < sent_count:
-            self._look("four workers, one sender")
+    def prepare(self) -> None:
+        """Waits until the sender has its role and the workers have packed every event."""
+        self._look_until(lambda: self.arena.native.sender_is_alive)
+        self._look_until(self.crew.is_prepared)
 
-    def kill_two(self) -> None:
-        """Kills a worker and the sender, and puts successors in their places."""
-        self.killed = [self._crew.kill(VICTIM), self._sender.kill()]
-        moment_ns = self._arena.native.now_ns()
-        self._sender = Sender(self._arena.name, self._directory)
-        while _pending_since(self._arena, moment_ns):
-            self._look("both killed; the new sender takes over")
-        first_row = next_row_of(self._directory, _is_victims)
-        self._crew.replace(VICTIM, first_row)
+    def begin(self) -> None:
+        """Opens the gate: the workers begin to send."""
+        self._began_ns = time.monotonic_ns()
+        self.crew.board.meet()
 
-    def finish(self) -> None:
-        """Looks on until all workers are done, then lets the sender leave."""
-        while self._crew.is_working():
-            self._look("four workers, one sender")
+    def kill_and_replace(self) -> None:
+        """Kills the victim half-way, and the sender with it; puts successors in their places."""
+        self._look_until(lambda: self.crew.board.sent[VICTIM] >= VICTIM_SENT, STALK_EVERY_S)
+        self.killed = [self.crew.kill(VICTIM), self._sender.kill()]
+        moment_ns = self.arena.native.now_ns()
+        self._sender = Sender(self.arena.name, self._directory)
+        self._look_until(lambda: not self._is_pending_since(moment_ns))
+        self.crew.replace(VICTIM, next_row_of(self._directory, _is_victims))
+
+    def _is_pending_since(self, moment_ns: int) -> bool:
+        """True while a batch that was opened before that moment is not delivered."""
+        slots = self.arena.slot_table()
+        states = slot_state(slots["word"])
+        is_pending = (states == SLOT_STATES.index("OPEN")) | (states == SLOT_STATES.index("READY"))
+        return bool(np.any(is_pending & (slots["created_ns"] <= moment_ns)))
+
+    def finish(self) -> float:
+        """Waits until every worker has seen its events delivered; the seconds since `begin`."""
+        self._look_until(self.crew.is_delivered)
+        return float(max(self.crew.board.flushed_ns) - self._began_ns) / 1e9
+
+    def leave(self) -> None:
+        """Lets the sender leave in order."""
         self._sender.drain_and_leave()
-        self._watcher("delivered", FLIGHT_COUNT, FLIGHT_COUNT)
+
+    def end(self) -> None:
+        """Nobody is left, however it went."""
+        self.crew.end()
+        self._sender.end()
 
 
 def _is_victims(tail_number: str | None) -> bool:
     return worker_of(tail_number or "NA", WORKER_COUNT) == VICTIM
 
 
+def _replace(directory: Path) -> None:
+    """Takes an older log away, and nothing but a log.
+
+    Raises:
+        NotALogError: something else is there.
+    """
+    if directory.exists():
+        LogDirectory(directory).close()
+        shutil.rmtree(directory)
+    directory.parent.mkdir(parents=True, exist_ok=True)
+
+
 @contextmanager
-def _arena() -> Iterator[Arena]:
-    name = f"shmaccum-flights-{os.getpid()}"
-    arena = Arena.create(name)
-    try:
-        for topic in topics():
-            arena.native.set_topic_partition_count(topic, PARTITION_COUNT)
-        yield arena
-    finally:
-        arena.close()
-        Arena.remove(name)
-
-
-def run(directory: Path, watcher: Watcher, *, is_killing: bool) -> Outcome:
-    """Runs the pipeline once.
+def open_pipeline(directory: Path, watcher: Watcher, *, has_queue: bool = False) -> Iterator[Pipeline]:
+    """The arena, the sender and the workers of one run; at the end none of them is left.
 
     Args:
         directory: for the log; one that is there already is replaced.
         watcher: is told how far it is.
-        is_killing: a worker and the sender are killed half-way.
+        has_queue: the workers will send everything once more, through `Crew.queue`.
 
     Raises:
-        ShmaccumError: a worker or the sender ended by itself.
+        NotALogError: `directory` is something else than a log.
     """
-    shutil.rmtree(directory, ignore_errors=True)
-    with _arena() as arena:
-        began = time.perf_counter()
-        pipeline = _Run(arena, directory, watcher)
+    _replace(directory)
+    name = f"shmaccum-flights-{os.getpid()}"
+    with Arena.create(name) as arena:
         try:
-            if is_killing:
-                pipeline.work_until(FLIGHT_COUNT // WORKER_COUNT // 2)
-                pipeline.kill_two()
-            pipeline.finish()
+            for topic in topics():
+                arena.native.set_topic_partition_count(topic, PARTITION_COUNT)
+            pipeline = Pipeline(arena, directory, watcher, has_queue=has_queue)
+            try:
+                yield pipeline
+            finally:
+                pipeline.end()
         finally:
-            pipeline.close()
-        return Outcome(
-            directory,
-            time.perf_counter() - began,
-            arena.statistics(),
-            [finding.text for finding in arena.verify(VerifyDepth.DEEP, is_idle=True)],
-            pipeline.killed,
-        )
+            Arena.remove(name)

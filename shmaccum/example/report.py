@@ -4,50 +4,70 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from shmaccum.arena import Arena, ArenaStatistics, VerifyDepth
 from shmaccum.example import peer, pipeline, verification
 from shmaccum.example.flights import FLIGHT_COUNT, topics
 from shmaccum.example.worker import WORKER_COUNT
 from shmaccum.units import format_size
 
 
-class _Bars:
-    """Two bars: events sent by the workers, records delivered by the sender."""
+@dataclass(frozen=True)
+class Outcome:
+    """What a run left behind."""
 
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
-        self._sent = progress.add_task("sent", total=FLIGHT_COUNT, what="")
-        self._delivered = progress.add_task("delivered", total=FLIGHT_COUNT, what="")
-
-    def watch(self, what: str, sent: int, delivered: int) -> None:
-        self._progress.update(self._sent, completed=sent)
-        self._progress.update(self._delivered, completed=delivered, what=what)
-
-
-def _progress(console: Console) -> Progress:
-    return Progress(
-        TextColumn("{task.description:<10}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("[dim]{task.fields[what]}"),
-        console=console,
-    )
+    seconds: float
+    """From the first record sent until the last was in the log."""
+    statistics: ArenaStatistics
+    findings: list[str]
+    """What `Arena.verify` found at the end; empty for a sound arena."""
+    killed: list[str]
+    """Who was killed, in words."""
+    peer_rate: float | None
+    """Records a second through a multiprocessing.Queue, if that was measured."""
 
 
-def _say_what(console: Console, directory: Path) -> None:
-    console.print(f"{FLIGHT_COUNT:,} flights, {WORKER_COUNT} worker processes, one arena of 32 MiB, one sender process.")
-    console.print(f"Topics {', '.join(topics())}, {pipeline.PARTITION_COUNT} partitions each, into {directory}\n")
+@contextmanager
+def _bars(console: Console) -> Iterator[pipeline.Watcher]:
+    """Three bars: what the workers have packed, what they have sent, what the sender has delivered."""
+    columns = [TextColumn("{task.description:<10}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()]
+    with Progress(*columns, console=console) as progress:
+        tasks = [progress.add_task(name, total=FLIGHT_COUNT) for name in ("packed", "sent", "delivered")]
+
+        def watch(*counts: int) -> None:
+            for task, count in zip(tasks, counts, strict=True):
+                progress.update(task, completed=count)
+
+        yield watch
 
 
-def _run_pipeline(console: Console, directory: Path, *, is_killing: bool) -> pipeline.Outcome:
-    with _progress(console) as progress:
-        return pipeline.run(directory, _Bars(progress).watch, is_killing=is_killing)
+def _soundness(arena: Arena) -> list[str]:
+    return [f"the arena: {finding.text}" for finding in arena.verify(VerifyDepth.DEEP, is_idle=True)]
+
+
+def _run_pipeline(console: Console, directory: Path, *, is_killing: bool, has_peer: bool) -> Outcome:
+    with (
+        _bars(console) as watch,
+        pipeline.open_pipeline(directory, watch, has_queue=has_peer) as run,
+    ):
+        run.prepare()
+        run.begin()
+        if is_killing:
+            run.kill_and_replace()
+        seconds = run.finish()
+        peer_rate = None
+        if run.crew.queue is not None:
+            peer_rate = peer.measure(run.crew.board, run.crew.queue, directory.with_name(f"peer-{os.getpid()}"))
+        run.leave()
+        return Outcome(seconds, run.arena.statistics(), _soundness(run.arena), run.killed, peer_rate)
 
 
 def _verify(console: Console, directory: Path) -> tuple[verification.Ledger, list[str]]:
@@ -63,66 +83,59 @@ def _verify(console: Console, directory: Path) -> tuple[verification.Ledger, lis
         found = ledgers[name].findings()
         findings += [f"{name}: {finding}" for finding in found]
         if not found:
-            console.print(
-                f"[green]✓[/] {name} finds every flight exactly once, in the order of its key, all checksums right"
-            )
+            console.print(f"[green]✓[/] read back with {name}: every flight once, in order, unharmed")
     return ledgers["shmaccum"], findings
 
 
-def _facts(outcome: pipeline.Outcome, ledger: verification.Ledger, peer_rate: float | None) -> list[tuple[str, str]]:
+def _facts(outcome: Outcome, ledger: verification.Ledger) -> Iterator[tuple[str, str]]:
     """The rows of the closing table."""
     rate = FLIGHT_COUNT / outcome.seconds
-    counters = outcome.statistics.counters
     fill = ledger.byte_count / (ledger.batch_count * outcome.statistics.batch_size)
-    facts = [
-        ("flights read, packed, sent, delivered", f"{FLIGHT_COUNT:,} in {outcome.seconds:.1f} s"),
-        ("records a second, start-up included", f"{rate:,.0f}"),
-        ("batches", f"{ledger.batch_count:,}"),
-        ("mean fill of a batch", f"{fill:.0%}, {FLIGHT_COUNT / ledger.batch_count:.0f} records"),
-        ("bytes", format_size(ledger.byte_count)),
-        ("waits for a buffer", f"{counters['allocations that waited for a buffer']:,}"),
-    ]
+    waits = outcome.statistics.counters["allocations that waited for a buffer"]
+    yield "flights sent and delivered", f"{FLIGHT_COUNT:,} in {outcome.seconds:.2f} s"
     if outcome.killed:
-        facts.append(("killed with SIGKILL, and replaced", " and ".join(outcome.killed)))
-    if peer_rate is not None:
-        facts.append(("the same through a multiprocessing.Queue", f"{peer_rate:,.0f} records a second"))
-        facts.append(("shmaccum is", f"{rate / peer_rate:.1f} times as fast"))
-    return facts
+        yield "killed in mid-flight, and replaced", "\n".join(outcome.killed)
+    else:
+        yield "records a second", f"{rate:,.0f}"
+    if outcome.peer_rate is not None:
+        yield "through a multiprocessing.Queue", f"{outcome.peer_rate:,.0f}"
+        yield "shmaccum is", f"{rate / outcome.peer_rate:.1f} times as fast"
+    yield "batches", f"{ledger.batch_count:,}"
+    yield "mean fill of a batch", f"{fill:.0%}, {FLIGHT_COUNT / ledger.batch_count:.0f} records"
+    yield "bytes in the log", format_size(ledger.byte_count)
+    yield "waits for a buffer", f"{waits:,}"
 
 
-def _print_table(console: Console, facts: list[tuple[str, str]]) -> None:
+def _table(facts: Iterator[tuple[str, str]]) -> Table:
     table = Table(show_header=False)
     table.add_column()
     table.add_column(justify="right")
     for name, value in facts:
         table.add_row(name, value)
-    console.print(table)
+    return table
 
 
-def run(console: Console, directory: Path, *, is_killing: bool, is_measuring_peer: bool) -> int:
+def run(console: Console, directory: Path, *, is_killing: bool, has_peer: bool) -> int:
     """Runs the pipeline, verifies the log and prints what came of it.
 
     Args:
         console: where to print.
         directory: for the log; one that is there already is replaced.
-        is_killing: a worker and the sender are killed half-way.
-        is_measuring_peer: the same work is done once more through a multiprocessing.Queue.
+        is_killing: a worker and the sender are killed in mid-flight.
+        has_peer: the same events go through a multiprocessing.Queue, too, for comparison.
 
     Returns:
         The exit code: 0 when every flight is there exactly once.
 
     Raises:
-        ShmaccumError: a worker or the sender ended by itself.
+        ShmaccumError: a worker or the sender ended by itself, or `directory` is no log.
     """
-    _say_what(console, directory)
-    outcome = _run_pipeline(console, directory, is_killing=is_killing)
+    console.print(f"{FLIGHT_COUNT:,} flights, {WORKER_COUNT} worker processes, one arena of 32 MiB, one sender process;")
+    console.print(f"topics {', '.join(topics())}, {pipeline.PARTITION_COUNT} partitions each, into {directory}\n")
+    outcome = _run_pipeline(console, directory, is_killing=is_killing, has_peer=has_peer and not is_killing)
     ledger, findings = _verify(console, directory)
-    findings += [f"the arena: {finding}" for finding in outcome.findings]
-    peer_rate = None
-    if is_measuring_peer:
-        with console.status("the same work through a multiprocessing.Queue"):
-            peer_rate = peer.measure(directory.parent / f"peer-{os.getpid()}")
-    _print_table(console, _facts(outcome, ledger, peer_rate))
+    findings += outcome.findings
+    console.print(_table(_facts(outcome, ledger)))
     for finding in findings:
         console.print(f"[red]✗[/] {finding}")
     return 1 if findings else 0

@@ -1,41 +1,81 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A worker process: turns its share of the flights into events and sends them.
+"""A worker process: reads and packs its share of the flights, then sends them as fast as it can.
 
-What a worker does per event is what any service does: read, pack, send. It waits for nothing, and it keeps no future but
-the last: `flush` at the end waits until everything this process sent was delivered.
+Reading and packing costs what it costs with anything; so it comes first, and the clock starts when all workers are ready.
+A worker waits for nothing while it sends and keeps no future: `flush` at the end waits until everything this process sent
+was delivered. For the figure beside it, the same events then go through a multiprocessing.Queue.
 """
 
 from __future__ import annotations
 
-import multiprocessing.sharedctypes
+import time
+from collections.abc import Sequence
+from multiprocessing.context import SpawnContext
+from multiprocessing.queues import Queue
 from typing import Any
 
-from shmaccum.example.flights import events
+from shmaccum.example.flights import Event, events
 from shmaccum.producer import Producer
 
 WORKER_COUNT = 4
 FLUSH_TIMEOUT_S = 60.0
+READY_TIMEOUT_S = 120.0
+
+Item = Event | None
+"""What goes through the queue; None says that a worker is done."""
 
 
 class Board:
-    """Numbers that the workers chalk up and everybody can read: how many events each has sent."""
+    """What the workers chalk up for everybody to read, and the gate at which they wait for each other."""
 
-    def __init__(self) -> None:
-        self.sent: Any = multiprocessing.sharedctypes.RawArray("q", WORKER_COUNT)
+    def __init__(self, context: SpawnContext) -> None:
+        self.prepared: Any = context.RawArray("q", WORKER_COUNT)
+        """Events packed, by worker."""
+        self.sent: Any = context.RawArray("q", WORKER_COUNT)
+        """Events sent, by worker."""
+        self.flushed_ns: Any = context.RawArray("q", WORKER_COUNT)
+        """When everything a worker sent was delivered, on the clock of time.monotonic_ns; 0 until then."""
+        self._gate = context.Barrier(WORKER_COUNT + 1)
 
-    def sent_count(self) -> int:
-        """Of all workers together."""
-        return sum(self.sent)
+    def meet(self) -> None:
+        """Waits until all workers, and who started them, are here."""
+        self._gate.wait(READY_TIMEOUT_S)
 
 
-def work(arena_name: str, board: Board, worker: int, first_row: int) -> None:
-    """Sends the events of one worker from `first_row` on, and waits until they are delivered.
+def _prepare(board: Board, worker: int, first_row: int) -> list[Event]:
+    prepared = []
+    for event in events(worker, WORKER_COUNT, first_row):
+        prepared.append(event)
+        board.prepared[worker] = len(prepared)
+    return prepared
 
-    Raises:
-        TimeoutError: they were not, within a minute.
-    """
+
+def _send(arena_name: str, board: Board, worker: int, prepared: Sequence[Event]) -> None:
     with Producer(arena_name) as producer:
-        for event in events(worker, WORKER_COUNT, first_row):
+        for event in prepared:
             producer.send(event.topic, event.value, event.key)
             board.sent[worker] += 1
         producer.flush(FLUSH_TIMEOUT_S)
+    board.flushed_ns[worker] = time.monotonic_ns()
+
+
+def work(arena_name: str, board: Board, worker: int, queue: Queue[Item] | None) -> None:
+    """Sends all events of one worker when everybody is ready; then, if there is a queue, once more through that.
+
+    Raises:
+        FlushTimeoutError: they were not delivered within a minute.
+    """
+    prepared = _prepare(board, worker, 0)
+    board.meet()
+    _send(arena_name, board, worker, prepared)
+    if queue is None:
+        return
+    board.meet()
+    for event in prepared:
+        queue.put(event)
+    queue.put(None)
+
+
+def go_on(arena_name: str, board: Board, worker: int, first_row: int) -> None:
+    """What the successor of a killed worker does: the rest of its events, at once."""
+    _send(arena_name, board, worker, _prepare(board, worker, first_row))
