@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-#   make run      a small pipeline to look at: producers, sender, segment log
+#   make run      the example pipeline: workers, arena, sender, log, readers (ARGS=--kill kills two on the way)
 #   make test     builds, then C tests and Python tests (MARKERS="exhaustive" selects others, ARGS="-k name" narrows)
 #   make check    ruff, mypy, and the tests of style and layering
 #   make kafka    fetches Apache Kafka (through Maven, once) for the tests that run against it
@@ -47,7 +47,7 @@ bench: $(INSTALLED)
 	$(VENV)/bin/python -m bench $(ARGS)
 
 clean:
-	rm -rf $(VENV) build shmaccum.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) build out shmaccum.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find shmaccum -name '*.so' -delete
 	find shmaccum tests -name __pycache__ -prune -exec rm -rf {} +
 

@@ -9,6 +9,7 @@ import click
 from rich.console import Console
 
 from shmaccum.cli.group import Command
+from shmaccum.example.flights import FLIGHT_COUNT
 
 
 @click.command("run", cls=Command)
@@ -21,9 +22,18 @@ from shmaccum.cli.group import Command
     show_default=True,
     help="Where the log is written; an older one there is replaced.",
 )
+@click.option(
+    "--flights",
+    "flight_count",
+    type=click.IntRange(1, FLIGHT_COUNT),
+    default=FLIGHT_COUNT,
+    show_default=True,
+    help="How many flights, from the first of the year on.",
+)
 @click.pass_context
-def command(ctx: click.Context, *, is_killing: bool, peer: bool, directory: Path) -> None:
+def command(ctx: click.Context, *, is_killing: bool, peer: bool, directory: Path, flight_count: int) -> None:
     """A year of flights through four workers, one arena and one sender, into a log that two readers verify."""
-    from shmaccum.example import report  # its data and readers are extras of the package
+    from shmaccum.example import report  # slow to import, and what it reads is an extra of the package
 
-    ctx.exit(report.run(Console(), directory, is_killing=is_killing, has_peer=peer))
+    plan = report.Plan(directory, flight_count=flight_count, is_killing=is_killing, has_peer=peer)
+    ctx.exit(report.run(Console(), plan))

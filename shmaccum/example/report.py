@@ -21,6 +21,20 @@ from shmaccum.units import format_size
 
 
 @dataclass(frozen=True)
+class Plan:
+    """What is to be run."""
+
+    directory: Path
+    """For the log; one that is there already is replaced."""
+    flight_count: int = FLIGHT_COUNT
+    """How many flights, from the first of the file on."""
+    is_killing: bool = False
+    """A worker and the sender are killed in mid-flight."""
+    has_peer: bool = True
+    """The same events go through a multiprocessing.Queue, too; not when somebody is killed."""
+
+
+@dataclass(frozen=True)
 class Outcome:
     """What a run left behind."""
 
@@ -36,11 +50,11 @@ class Outcome:
 
 
 @contextmanager
-def _bars(console: Console) -> Iterator[pipeline.Watcher]:
+def _bars(console: Console, flight_count: int) -> Iterator[pipeline.Watcher]:
     """Three bars: what the workers have packed, what they have sent, what the sender has delivered."""
     columns = [TextColumn("{task.description:<10}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()]
     with Progress(*columns, console=console) as progress:
-        tasks = [progress.add_task(name, total=FLIGHT_COUNT) for name in ("packed", "sent", "delivered")]
+        tasks = [progress.add_task(name, total=flight_count) for name in ("packed", "sent", "delivered")]
 
         def watch(*counts: int) -> None:
             for task, count in zip(tasks, counts, strict=True):
@@ -53,33 +67,34 @@ def _soundness(arena: Arena) -> list[str]:
     return [f"the arena: {finding.text}" for finding in arena.verify(VerifyDepth.DEEP, is_idle=True)]
 
 
-def _run_pipeline(console: Console, directory: Path, *, is_killing: bool, has_peer: bool) -> Outcome:
+def _run_pipeline(console: Console, plan: Plan) -> Outcome:
+    has_queue = plan.has_peer and not plan.is_killing
     with (
-        _bars(console) as watch,
-        pipeline.open_pipeline(directory, watch, has_queue=has_peer) as run,
+        _bars(console, plan.flight_count) as watch,
+        pipeline.open_pipeline(plan.directory, watch, flight_count=plan.flight_count, has_queue=has_queue) as run,
     ):
         run.prepare()
         run.begin()
-        if is_killing:
+        if plan.is_killing:
             run.kill_and_replace()
         seconds = run.finish()
         peer_rate = None
         if run.crew.queue is not None:
-            peer_rate = peer.measure(run.crew.board, run.crew.queue, directory.with_name(f"peer-{os.getpid()}"))
+            peer_rate = peer.measure(run.crew.board, run.crew.queue, plan.directory.with_name(f"peer-{os.getpid()}"))
         run.leave()
         return Outcome(seconds, run.arena.statistics(), _soundness(run.arena), run.killed, peer_rate)
 
 
-def _verify(console: Console, directory: Path) -> tuple[verification.Ledger, list[str]]:
+def _verify(console: Console, plan: Plan) -> tuple[verification.Ledger, list[str]]:
     """Reads the log with every reader; answers the ledger of ours, and what is wrong."""
     with console.status("working out what must be in the log"):
-        expected = verification.expected_checksums()
+        expected = verification.expected_checksums(plan.flight_count)
     findings: list[str] = []
     ledgers: dict[str, verification.Ledger] = {}
     for name, read in verification.readers().items():
         ledgers[name] = verification.Ledger(expected)
         with console.status(f"reading the log back with {name}"):
-            read(directory, ledgers[name])
+            read(plan.directory, ledgers[name])
         found = ledgers[name].findings()
         findings += [f"{name}: {finding}" for finding in found]
         if not found:
@@ -87,12 +102,12 @@ def _verify(console: Console, directory: Path) -> tuple[verification.Ledger, lis
     return ledgers["shmaccum"], findings
 
 
-def _facts(outcome: Outcome, ledger: verification.Ledger) -> Iterator[tuple[str, str]]:
+def _facts(flight_count: int, outcome: Outcome, ledger: verification.Ledger) -> Iterator[tuple[str, str]]:
     """The rows of the closing table."""
-    rate = FLIGHT_COUNT / outcome.seconds
+    rate = flight_count / outcome.seconds
     fill = ledger.byte_count / (ledger.batch_count * outcome.statistics.batch_size)
     waits = outcome.statistics.counters["allocations that waited for a buffer"]
-    yield "flights sent and delivered", f"{FLIGHT_COUNT:,} in {outcome.seconds:.2f} s"
+    yield "flights sent and delivered", f"{flight_count:,} in {outcome.seconds:.2f} s"
     if outcome.killed:
         yield "killed in mid-flight, and replaced", "\n".join(outcome.killed)
     else:
@@ -101,7 +116,7 @@ def _facts(outcome: Outcome, ledger: verification.Ledger) -> Iterator[tuple[str,
         yield "through a multiprocessing.Queue", f"{outcome.peer_rate:,.0f}"
         yield "shmaccum is", f"{rate / outcome.peer_rate:.1f} times as fast"
     yield "batches", f"{ledger.batch_count:,}"
-    yield "mean fill of a batch", f"{fill:.0%}, {FLIGHT_COUNT / ledger.batch_count:.0f} records"
+    yield "mean fill of a batch", f"{fill:.0%}, {flight_count / ledger.batch_count:.0f} records"
     yield "bytes in the log", format_size(ledger.byte_count)
     yield "waits for a buffer", f"{waits:,}"
 
@@ -115,27 +130,25 @@ def _table(facts: Iterator[tuple[str, str]]) -> Table:
     return table
 
 
-def run(console: Console, directory: Path, *, is_killing: bool, has_peer: bool) -> int:
+def run(console: Console, plan: Plan) -> int:
     """Runs the pipeline, verifies the log and prints what came of it.
 
     Args:
         console: where to print.
-        directory: for the log; one that is there already is replaced.
-        is_killing: a worker and the sender are killed in mid-flight.
-        has_peer: the same events go through a multiprocessing.Queue, too, for comparison.
+        plan: what to run.
 
     Returns:
         The exit code: 0 when every flight is there exactly once.
 
     Raises:
-        ShmaccumError: a worker or the sender ended by itself, or `directory` is no log.
+        ShmaccumError: a worker or the sender ended by itself, or the directory is something else than a log.
     """
-    console.print(f"{FLIGHT_COUNT:,} flights, {WORKER_COUNT} worker processes, one arena of 32 MiB, one sender process;")
-    console.print(f"topics {', '.join(topics())}, {pipeline.PARTITION_COUNT} partitions each, into {directory}\n")
-    outcome = _run_pipeline(console, directory, is_killing=is_killing, has_peer=has_peer and not is_killing)
-    ledger, findings = _verify(console, directory)
+    console.print(f"{plan.flight_count:,} flights, {WORKER_COUNT} worker processes, one arena of 32 MiB, one sender;")
+    console.print(f"topics {', '.join(topics())}, {pipeline.PARTITION_COUNT} partitions each; {plan.directory}\n")
+    outcome = _run_pipeline(console, plan)
+    ledger, findings = _verify(console, plan)
     findings += outcome.findings
-    console.print(_table(_facts(outcome, ledger)))
+    console.print(_table(_facts(plan.flight_count, outcome, ledger)))
     for finding in findings:
         console.print(f"[red]✗[/] {finding}")
     return 1 if findings else 0

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Is every flight in the log, once, in order and unharmed? Asked of two readers: ours, and kafka-python's.
 
-The ledger knows what was to be sent: for each row of the file a checksum of its value. A reader enters what it finds; at
-the end every row must have been entered once, with that checksum, and the rows of each key must have come in order.
+The ledger knows what was to be sent: for each row of the file a checksum of its value. A reader enters what it finds;
+at the end every row must have been entered once, with that checksum, and the rows of each key must have come in
+order.
 """
 
 from __future__ import annotations
@@ -18,16 +19,16 @@ import msgpack
 import numpy as np
 import numpy.typing as npt
 
-from shmaccum.example.flights import FLIGHT_COUNT, events
+from shmaccum.example.flights import events
 from shmaccum.segment_log import LogReader
 
 PROBLEMS_MAX = 5
 
 
-def expected_checksums() -> npt.NDArray[np.uint32]:
-    """CRC-32 of each row's value, shape (FLIGHT_COUNT,)."""
-    checksums = np.zeros(FLIGHT_COUNT, dtype=np.uint32)
-    for event in events():
+def expected_checksums(flight_count: int) -> npt.NDArray[np.uint32]:
+    """CRC-32 of each row's value, shape (flight_count,)."""
+    checksums = np.zeros(flight_count, dtype=np.uint32)
+    for event in events(flight_count=flight_count):
         checksums[event.row] = zlib.crc32(event.value)
     return checksums
 
@@ -37,12 +38,15 @@ class Ledger:
     """What one reader found, held against what was sent."""
 
     expected: npt.NDArray[np.uint32]
-    entered: npt.NDArray[np.uint32] = field(default_factory=lambda: np.zeros(FLIGHT_COUNT, dtype=np.uint32))
+    entered: npt.NDArray[np.uint32] = field(init=False)
     """How often each row was found."""
     batch_count: int = 0
     byte_count: int = 0
     problems: list[str] = field(default_factory=list)
     _last_rows: dict[tuple[str, bytes], int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.entered = np.zeros_like(self.expected)
 
     def enter(self, topic: str, key: bytes | None, value: bytes) -> None:
         """One record, in the order of its partition."""

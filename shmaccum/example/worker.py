@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A worker process: reads and packs its share of the flights, then sends them as fast as it can.
 
-Reading and packing costs what it costs with anything; so it comes first, and the clock starts when all workers are ready.
-A worker waits for nothing while it sends and keeps no future: `flush` at the end waits until everything this process sent
-was delivered. For the figure beside it, the same events then go through a multiprocessing.Queue.
+Reading and packing costs what it costs with anything; so it comes first, and the clock starts when all workers are
+ready. A worker waits for nothing while it sends and keeps no future: `flush` at the end waits until everything this
+process sent was delivered. For the figure beside it, the same events then go through a multiprocessing.Queue.
 """
 
 from __future__ import annotations
@@ -26,9 +26,14 @@ Item = Event | None
 
 
 class Board:
-    """What the workers chalk up for everybody to read, and the gate at which they wait for each other."""
+    """What the workers chalk up for everybody to read, and the gate at which they wait for each other.
 
-    def __init__(self, context: SpawnContext) -> None:
+    Attributes:
+        flight_count: how many flights all workers send together.
+    """
+
+    def __init__(self, context: SpawnContext, flight_count: int) -> None:
+        self.flight_count = flight_count
         self.prepared: Any = context.RawArray("q", WORKER_COUNT)
         """Events packed, by worker."""
         self.sent: Any = context.RawArray("q", WORKER_COUNT)
@@ -42,9 +47,9 @@ class Board:
         self._gate.wait(READY_TIMEOUT_S)
 
 
-def _prepare(board: Board, worker: int, first_row: int) -> list[Event]:
+def _prepare(board: Board, worker: int) -> list[Event]:
     prepared = []
-    for event in events(worker, WORKER_COUNT, first_row):
+    for event in events(worker, WORKER_COUNT, flight_count=board.flight_count):
         prepared.append(event)
         board.prepared[worker] = len(prepared)
     return prepared
@@ -65,7 +70,7 @@ def work(arena_name: str, board: Board, worker: int, queue: Queue[Item] | None) 
     Raises:
         FlushTimeoutError: they were not delivered within a minute.
     """
-    prepared = _prepare(board, worker, 0)
+    prepared = _prepare(board, worker)
     board.meet()
     _send(arena_name, board, worker, prepared)
     if queue is None:
@@ -78,4 +83,5 @@ def work(arena_name: str, board: Board, worker: int, queue: Queue[Item] | None) 
 
 def go_on(arena_name: str, board: Board, worker: int, first_row: int) -> None:
     """What the successor of a killed worker does: the rest of its events, at once."""
-    _send(arena_name, board, worker, _prepare(board, worker, first_row))
+    rest = list(events(worker, WORKER_COUNT, first_row=first_row, flight_count=board.flight_count))
+    _send(arena_name, board, worker, rest)

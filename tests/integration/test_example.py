@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``shmaccum run`` with real processes: what a stranger sees, on the first flights of the year."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from shmaccum.segment_log import LogReader
+from tests.support import left_in_shared_memory
+
+FLIGHT_COUNT = 20_000
+
+
+def run(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "shmaccum", "run", "--directory", str(directory), "--flights", str(FLIGHT_COUNT)]
+    return subprocess.run([*command, *arguments], capture_output=True, text=True)
+
+
+def record_count(directory: Path) -> int:
+    log = LogReader(directory)
+    return sum(log.partition(*place).log_end_offset for place in log.topic_partitions())
+
+
+@pytest.mark.parametrize("arguments", [(), ("--kill",)], ids=["undisturbed", "worker and sender killed"])
+def test_every_flight_is_read_back_once_by_two_readers(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    directory = tmp_path / "out" / "log"
+    ended = run(directory, *arguments)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    for reader in ("shmaccum", "kafka-python"):
+        assert f"✓ read back with {reader}: every flight once, in order, unharmed" in ended.stdout
+    assert record_count(directory) == FLIGHT_COUNT
+    assert ("killed in mid-flight, and replaced" in ended.stdout) == bool(arguments)
+    assert left_in_shared_memory("shmaccum-flights-") == []
+
+
+def test_an_older_log_is_replaced(tmp_path: Path) -> None:
+    directory = tmp_path / "log"
+    for _ in range(2):
+        assert run(directory, "--no-peer").returncode == 0
+    assert record_count(directory) == FLIGHT_COUNT
+
+
+def test_what_is_no_log_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("years of work")
+    ended = run(tmp_path)
+    assert ended.returncode == 2
+    assert "shmaccum: " in ended.stderr
+    assert (tmp_path / "thesis.tex").read_text() == "years of work"
