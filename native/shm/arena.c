@@ -279,6 +279,14 @@ static enum status superblock_judge(const struct superblock *superblock, uint64_
     return STATUS_OK;
 }
 
+bool arena_superblock_is_sound(const struct arena *arena)
+{
+    struct superblock copy; /* a size that changes while it is checked could lead anywhere */
+    memcpy(&copy, arena->superblock, sizeof copy);
+    return superblock_judge(&copy, arena->size, NULL) == STATUS_OK &&
+           memcmp(&copy.geometry, &arena->geometry, sizeof copy.geometry) == 0;
+}
+
 /* By pread, not through the mapping: a file shorter than a page must not raise SIGBUS, and what we judged stays as it
  * was. */
 static enum status superblock_read(struct arena *arena, struct error *error)

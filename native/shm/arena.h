@@ -88,6 +88,9 @@ enum status arena_ensure_attached(struct arena *arena, struct error *error) MUST
 void arena_poison(struct arena *arena, enum status status, const char *what);
 bool arena_is_poisoned(const struct arena *arena);
 
+/* Whether the superblock in the mapping is still one that we would attach to, and says what it said then. */
+bool arena_superblock_is_sound(const struct arena *arena);
+
 /* Requires slot_index < slot_count. */
 static inline uint8_t *arena_slot_data(const struct arena *arena, uint32_t slot_index)
 {

@@ -7,6 +7,7 @@
 
 #include "base/bytes.h"
 #include "format/crc32c.h"
+#include "format/record.h"
 #include "format/record_batch.h"
 #include "shm/buffer_pool.h"
 #include "shm/registry.h"
@@ -68,8 +69,13 @@ static const char *pieces_problem(const struct inspection *inspection, uint32_t 
     }
     pieces[0].start += RECORDS_START;
     pieces[0].size -= RECORDS_START;
-    return pieces_crc32c(0, pieces, count) == meta->records_crc ? NULL
-                                                                : "its bytes contradict the running checksum";
+    if (pieces_crc32c(0, pieces, count) != meta->records_crc) {
+        return "its bytes contradict the running checksum";
+    }
+    const uint8_t *records = pieces[0].start;
+    bool is_counted =
+        count > 1 || records_walk(records, records + pieces[0].size, slot_word_count(word)) == STATUS_OK;
+    return is_counted ? NULL : "its records are not those that its word counts";
 }
 
 static const char *bytes_problem(const struct inspection *inspection, uint32_t slot_index, uint64_t word)
@@ -88,6 +94,16 @@ static const char *bytes_problem(const struct inspection *inspection, uint32_t s
 
 /* ---- one slot ---- */
 
+/* Only an open batch may be empty, and what is larger than a slot is one record. */
+static bool count_fits_size(const struct arena *arena, uint64_t word)
+{
+    uint32_t size = slot_word_size(word);
+    if (slot_word_count(word) == 0) {
+        return size == RECORDS_START && slot_word_state(word) == SLOT_OPEN;
+    }
+    return size > RECORDS_START && (size <= arena->geometry.batch_size || slot_word_count(word) == 1);
+}
+
 static const char *filled_problem(const struct inspection *inspection, uint32_t slot_index, uint64_t word)
 {
     const struct arena *arena = inspection->arena;
@@ -98,8 +114,7 @@ static const char *filled_problem(const struct inspection *inspection, uint32_t 
     if (size < RECORDS_START || size > (is_chain ? arena->geometry.record_size_max : arena->geometry.batch_size)) {
         return "its size is impossible";
     }
-    if (slot_word_count(word) == 0 ? size != RECORDS_START || slot_word_state(word) == SLOT_READY
-                                   : size == RECORDS_START) {
+    if (!count_fits_size(inspection->arena, word)) {
         return "its record count contradicts its size";
     }
     if (partition_index >= arena->geometry.partition_count) {
@@ -248,10 +263,20 @@ struct pool_count {
     uint32_t oversized;
 };
 
+static bool grant_counts_as_oversized(const struct arena *arena, uint64_t word)
+{
+    uint32_t waiter_index = slot_word_waiter(word);
+    return waiter_index < arena->geometry.waiter_count &&
+           waiter_word_need(load_relaxed_u64(&arena->waiters[waiter_index].word)) > 1;
+}
+
 static bool slot_counts_as_oversized(const struct arena *arena, uint32_t slot_index)
 {
     uint64_t word = load_relaxed_u64(&arena->slots[slot_index].word);
     enum slot_state state = slot_word_state(word);
+    if (state == SLOT_GRANT) {
+        return grant_counts_as_oversized(arena, word);
+    }
     bool is_head = state == SLOT_READY || state == SLOT_DONE || state == SLOT_BAD;
     return state == SLOT_CONT || (state == SLOT_OWNED && slot_word_is_chain(word)) ||
            (is_head && arena->slots[slot_index].chain_next != 0);
@@ -283,8 +308,7 @@ static void globals_check(struct inspection *inspection)
     const struct arena *arena = inspection->arena;
     const struct globals *globals = arena->globals;
     const struct geometry *geometry = &arena->geometry;
-    if (load_relaxed_u64(&arena->superblock->magic) != ARENA_MAGIC ||
-        arena->superblock->layout_fingerprint != layout_fingerprint()) {
+    if (!arena_superblock_is_sound(arena)) {
         finding_add(inspection, NO_SLOT, "the superblock was overwritten");
     }
     if (arena_is_poisoned(arena)) {

@@ -27,7 +27,7 @@ struct finding {
 
 struct verify_options {
     enum verify_depth depth;
-    bool is_idle; /* nobody else works on the arena: caches must agree with the words, nothing may be GRANT or OWNED */
+    bool is_idle; /* nobody else works on the arena: caches must agree with the words, nothing may be OWNED or DONE */
 };
 
 /* Fills at most `findings_max`; answers how many there are in all. 0 is a sound arena. */

@@ -5,61 +5,11 @@
  */
 #include "shm/recovery.h"
 
-#include "delivery_fixture.h"
+#include "planting.h"
 #include "randomness.h"
 #include "shm/process.h"
 
 enum { SLOT_COUNT = 8, BATCH_SIZE = 512, GARBAGE_ROUNDS = 400 };
-
-/* ---- what is found ---- */
-
-/* The host crashed and started again. */
-static void boot_again(struct arena *arena)
-{
-    arena->globals->boot_id[0] ^= 1;
-}
-
-static void bytes_plant(struct arena *arena, uint32_t slot_index, uint32_t size)
-{
-    memset(arena_slot_data(arena, slot_index), 0xa5, size);
-    store_relaxed_u32(&arena->slots[slot_index].written_end, size);
-}
-
-static void word_plant(struct arena *arena, uint32_t slot_index, enum slot_state state, uint32_t generation,
-                       uint64_t payload)
-{
-    store_release_u64(&arena->slots[slot_index].word, slot_word(state, generation, payload));
-}
-
-/* An open batch of `count` numbered records in partition 0. Answers its slot. */
-static uint32_t batch_plant(struct arena *arena, uint32_t count)
-{
-    struct accumulator *producer = accumulator_opened(arena);
-    for (uint32_t number = 0; number < count; number++) {
-        EXPECT_STATUS(append_number(producer, 0, number), STATUS_OK);
-    }
-    accumulator_close(producer);
-    return open_word_slot(load_acquire_u64(&arena->partitions[0].open));
-}
-
-static uint32_t ready_batch_plant(struct arena *arena, uint32_t count)
-{
-    uint32_t slot_index = batch_plant(arena, count);
-    EXPECT(producer_batch_seal(arena, slot_index, slot_word_at(arena, slot_index)));
-    return slot_index;
-}
-
-/* A record over three slots, the head of which is answered. */
-static uint32_t chain_plant(struct arena *arena)
-{
-    static const uint8_t value[BATCH_SIZE * 5 / 2] = {1, 2, 3};
-    struct append_result result;
-    struct accumulator *producer = accumulator_opened(arena);
-    append_waiting(producer, 0, record_of(value, sizeof value, 1000), &result);
-    accumulator_close(producer);
-    EXPECT_EQ_U64(slots_in_state(arena, SLOT_CONT), 2);
-    return result.first.slot_index;
-}
 
 /* ---- what recovery makes of it ---- */
 
