@@ -1,0 +1,642 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The producer lock as a model: appenders that may be killed, stopped for ever, or passed while they live; one sender.
+
+One step of the model is one access to shared memory, as in ``native/shm/producer_batch.c`` and ``lock.c``. Appender
+``p`` appends ``records[p]`` records to one partition, each of them oversized where ``p`` is in ``oversized`` (its chain
+is one slot here). Anybody may be slow, so a holder of the lock may find at any step that it was passed. It may also be
+
+    killed    the kernel proves it: its lock is stolen, its hazard ignored, what it owned is freed
+    frozen    it never goes on, but it lives: it is passed, its hazard holds, what it owns stays its own
+
+    lock   (acquisition, owner)             open   (acquisition, slot)
+    slot   word (state, generation, count, owner) · seq · the bytes, as records · meta[2], as the records they sum up
+
+The sender drains the batch with the lowest seq, sealing it when it must, and frees it when no living hazard names it.
+How it learns of a batch (the news hints) is not modelled: it sees all words at once.
+
+What is checked in every state: the first ``count`` records of a batch, and the meta cell of that count, are what was
+committed there; no store goes to a slot that is not the one its storer read; no record is delivered twice or without
+being committed; a record that began after another one had returned is delivered after it. In every final state: what
+was committed is delivered, and a slot is free unless a frozen process pins or owns it. From every state an end can be
+reached, whoever is dead or frozen.
+
+``mutation`` breaks a rule; each one must be found (``MUTATIONS``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+FREE, OWNED, OPEN, READY, DONE = "free", "owned", "open", "ready", "done"
+OVER, DEAD, FROZEN = "over", "dead", "frozen"
+NOBODY = -1
+NO_SLOT = -1
+
+Record = tuple[int, int]  # process, number
+Word = tuple[str, int, int, int]
+NO_WORD: Word = (FREE, 0, 0, NOBODY)
+
+
+class Slot(NamedTuple):
+    """A slot header and its data. The first four fields are the word."""
+
+    state: str = FREE
+    generation: int = 0
+    record_count: int = 0
+    owner: int = NOBODY
+    seq: int = -1
+    data: tuple[Record, ...] = ()
+    meta: tuple[tuple[Record, ...], tuple[Record, ...]] = ((), ())
+
+    @property
+    def word(self) -> Word:
+        """What a load of the slot word sees."""
+        return (self.state, self.generation, self.record_count, self.owner)
+
+    def with_word(self, state: str, record_count: int = 0, owner: int = NOBODY) -> Slot:
+        """The same slot with another word of the same generation."""
+        return self._replace(state=state, record_count=record_count, owner=owner)
+
+
+class Appender(NamedTuple):
+    """Where an appender stands, and what it remembers of what it read."""
+
+    place: str = "begin"
+    number: int = 0
+    acquisition: int = 0
+    hazard: int = NO_SLOT
+    open: tuple[int, int] = (0, NO_SLOT)
+    word: Word = NO_WORD
+    seq: int = -1
+    spare: int = NO_SLOT
+    scanned: int = 0  # slots that its repair has looked at
+    behind: tuple[Record, ...] = ()  # what had returned when its append began
+
+    def forget(self) -> Appender:
+        """What is read anew before it is used again."""
+        return Appender(self.place, self.number, spare=self.spare, behind=self.behind)
+
+
+class Sender(NamedTuple):
+    """Where the sender stands."""
+
+    place: str = "idle"
+    slot: int = NO_SLOT
+    word: Word = NO_WORD
+    entry: int = 0  # of the process whose hazard it reads next
+
+
+class State(NamedTuple):
+    """Everything shared, where everybody stands, and what only the checks remember."""
+
+    lock: tuple[int, int]
+    open: tuple[int, int]
+    next_seq: int
+    slots: tuple[Slot, ...]
+    writing: tuple[int, ...]
+    appenders: tuple[Appender, ...]
+    sender: Sender
+    deaths_left: int
+    freezes_left: int
+    passes_left: int  # of holders that are neither dead nor frozen
+    empty_seals_left: int
+    committed: tuple[tuple[Record, tuple[Record, ...]], ...]  # with what must be delivered before it
+    returned: tuple[Record, ...]
+    delivered: tuple[Record, ...]
+    wrong: str | None
+
+
+MUTATIONS = {
+    "no hazard": "an appender does not publish what it may write into",
+    "late hazard": "the hazard is published when word and lock were already read",
+    "hazards ignored": "the sender frees without looking at the hazards",
+    "hazards first": "the sender looks at the hazards before it seals",
+    "no fence": "append does not read the lock again behind its hazard",
+    "no fence to open": "a batch is opened without reading the lock again",
+    "adopt": "whoever took over goes on in the open batch",
+    "plain commit": "a record is committed by a store",
+    "plain open": "`open` is set by a store",
+    "plain seq": "next_seq is raised by a store",
+    "plain unlock": "the lock is released by a store",
+    "plain take back": "an opener that was passed takes its slot back by a store",
+    "plain seal": "the sender seals by a store",
+    "no acquisition": "taking the lock does not raise the acquisition number",
+    "no generation": "freeing a slot does not raise its generation",
+    "one meta": "both meta cells are written",
+    "no theft": "the lock of the dead is not taken over",
+    "no pass": "the lock of the frozen is not taken over",
+    "no seal before a chain": "an oversized record leaves the open batch as it is",
+}
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """How much of everything."""
+
+    records: tuple[int, ...]
+    slot_count: int
+    capacity: int = 2  # records of a batch
+    deaths: int = 0
+    freezes: int = 0
+    passes: int = 0
+    empty_seals: int = 0
+    oversized: tuple[int, ...] = ()
+    is_sender_last: bool = False  # it begins when nobody appends any more: room for more appenders
+
+
+def _replace(items: tuple[Any, ...], index: int, item: object) -> tuple[Any, ...]:
+    return (*items[:index], item, *items[index + 1 :])
+
+
+Step = tuple[str, State]
+
+
+class LockModel:
+    """See the module."""
+
+    def __init__(self, bounds: Bounds, mutation: str = ""):
+        self.bounds = bounds
+        self.mutation = mutation
+
+    def initial(self) -> State:
+        """Every slot is free, nobody has begun."""
+        count = len(self.bounds.records)
+        return State(
+            lock=(0, NOBODY),
+            open=(0, NO_SLOT),
+            next_seq=0,
+            slots=(Slot(),) * self.bounds.slot_count,
+            writing=(NO_SLOT,) * count,
+            appenders=(Appender(),) * count,
+            sender=Sender(),
+            deaths_left=self.bounds.deaths,
+            freezes_left=self.bounds.freezes,
+            passes_left=self.bounds.passes,
+            empty_seals_left=self.bounds.empty_seals,
+            committed=(),
+            returned=(),
+            delivered=(),
+            wrong=None,
+        )
+
+    # ---- what holds ----
+
+    def is_good(self, state: State) -> bool:
+        """Nobody goes on, and the sender has nothing left to do."""
+        at_rest = all(appender.place in (OVER, DEAD, FROZEN) for appender in state.appenders)
+        return at_rest and state.sender.place == "idle" and not any(True for _ in self._sender_idle(state))
+
+    def violation(self, state: State) -> str | None:
+        """See the module."""
+        if state.wrong is not None:
+            return state.wrong
+        for slot in state.slots:
+            if slot.state in (OPEN, READY) and not self._is_true(state, slot):
+                return "the bytes of a batch are not what was committed there"
+        if self.is_good(state):
+            return self._final_violation(state)
+        return None
+
+    @staticmethod
+    def _is_true(state: State, slot: Slot) -> bool:
+        records = slot.data[: slot.record_count]
+        committed = [record for record, _ in state.committed]
+        are_committed = len(records) == slot.record_count and all(record in committed for record in records)
+        return are_committed and (slot.record_count == 0 or slot.meta[slot.record_count & 1] == records)
+
+    def _final_violation(self, state: State) -> str | None:
+        if sorted(record for record, _ in state.committed) != sorted(state.delivered):
+            return "a committed record was lost"
+        for index, slot in enumerate(state.slots):
+            is_owned = slot.state == OWNED and state.appenders[slot.owner].place == FROZEN
+            is_pinned = slot.state == DONE and self._is_pinned(state, index)
+            if slot.state != FREE and not is_owned and not is_pinned:
+                return "a slot leaked"
+        return None
+
+    @staticmethod
+    def _is_pinned(state: State, index: int) -> bool:
+        return any(writing == index and state.appenders[p].place != DEAD for p, writing in enumerate(state.writing))
+
+    # ---- what may happen next ----
+
+    def steps(self, state: State) -> Iterator[Step]:
+        """Everybody takes the next step, or is killed or frozen instead."""
+        for p, appender in enumerate(state.appenders):
+            if appender.place in (OVER, DEAD, FROZEN):
+                continue
+            for label, successor in self._appender_steps(state, p, appender):
+                yield f"appender {p} {label}", successor
+            if state.deaths_left > 0:
+                yield f"appender {p} is killed", self._ended(state, p, DEAD)._replace(deaths_left=state.deaths_left - 1)
+            if state.freezes_left > 0:
+                frozen = self._ended(state, p, FROZEN)
+                yield f"appender {p} is frozen", frozen._replace(freezes_left=state.freezes_left - 1)
+        if not self.bounds.is_sender_last or self._nobody_appends(state):
+            for label, successor in getattr(self, "_sender_" + state.sender.place)(state):
+                yield f"sender {label}", successor
+
+    def _ended(self, state: State, p: int, place: str) -> State:
+        return state._replace(appenders=_replace(state.appenders, p, Appender(place)))
+
+    def _appender_steps(self, state: State, p: int, appender: Appender) -> Iterator[Step]:
+        kind, _, after = appender.place.partition(":")
+        method = getattr(self, "_" + kind.replace(" ", "_"))
+        yield from method(state, p, appender, after) if after else method(state, p, appender)
+
+    @staticmethod
+    def _at(state: State, p: int, place: str, **remembered: Any) -> State:
+        appender = state.appenders[p]._replace(place=place, **remembered)
+        return state._replace(appenders=_replace(state.appenders, p, appender))
+
+    @staticmethod
+    def _with_slot(state: State, index: int, slot: Slot) -> State:
+        return state._replace(slots=_replace(state.slots, index, slot))
+
+    @staticmethod
+    def _with_writing(state: State, p: int, index: int) -> State:
+        return state._replace(writing=_replace(state.writing, p, index))
+
+    def _is_oversized(self, p: int) -> bool:
+        return p in self.bounds.oversized
+
+    # ---- slots: becoming owned, becoming free ----
+
+    @staticmethod
+    def _free_slot(state: State) -> int:
+        return next((index for index, slot in enumerate(state.slots) if slot.state == FREE), NO_SLOT)
+
+    def _taken(self, state: State, p: int, place: str) -> State:
+        index = self._free_slot(state)
+        taken = self._with_slot(state, index, state.slots[index].with_word(OWNED, owner=p))
+        return self._at(taken, p, place, spare=index)
+
+    def _freed(self, state: State, index: int) -> State:
+        generation = state.slots[index].generation + (self.mutation != "no generation")
+        return self._with_slot(state, index, Slot(generation=generation))
+
+    # ---- appender: the hazard and the lock ----
+
+    def _begin(self, state: State, p: int, _appender: Appender) -> Iterator[Step]:
+        place = "take piece" if self._is_oversized(p) else "hint"
+        yield "begins", self._at(state, p, place, behind=state.returned)
+
+    def _hint(self, state: State, p: int, _appender: Appender) -> Iterator[Step]:
+        yield "reads `open` as a hint", self._at(state, p, "hazard", hazard=state.open[1])
+
+    def _hazard(self, state: State, p: int, appender: Appender) -> Iterator[Step]:
+        if self.mutation not in ("no hazard", "late hazard"):
+            state = self._with_writing(state, p, appender.hazard)
+        yield "publishes its hazard", self._at(state, p, "try lock")
+
+    def _locked(self, state: State, p: int, place: str) -> State:
+        acquisition = state.lock[0] + (self.mutation != "no acquisition")
+        return self._at(state._replace(lock=(acquisition, p)), p, place, acquisition=acquisition)
+
+    def _try_lock(self, state: State, p: int, _appender: Appender) -> Iterator[Step]:
+        if state.lock[1] == NOBODY:
+            yield "locks", self._locked(state, p, "look")
+        else:
+            yield "finds the lock held", self._at(state, p, "unhazard", hazard=NO_SLOT)
+
+    def _unhazard(self, state: State, p: int, _appender: Appender) -> Iterator[Step]:
+        yield "withdraws its hazard", self._at(self._with_writing(state, p, NO_SLOT), p, "wait for the lock")
+
+    def _wait_for_the_lock(self, state: State, p: int, _appender: Appender) -> Iterator[Step]:
+        owner = state.lock[1]
+        if owner == NOBODY:
+            yield "locks", self._locked(state, p, "look")
+            return
+        place = state.appenders[owner].place
+        repair = "look" if self.mutation == "adopt" else "forget"
+        if place == DEAD:
+            if self.mutation != "no theft":
+                yield "steals the lock", self._locked(state, p, repair)
+        elif place == FROZEN:
+            if self.mutation != "no pass":
+                yield "passes the frozen holder", self._locked(state, p, repair)
+        elif state.passes_left > 0:
+            passed = state._replace(passes_left=state.passes_left - 1)
+            yield "passes the holder", self._locked(passed, p, repair)
+
+    @staticmethod
+    def _is_held(state: State, p: int, appender: Appender) -> bool:
+        return state.lock == (appender.acquisition, p)
+
+    def _leave(self, state: State, p: int, appender: Appender, outcome: str) -> Iterator[Step]:
+        yield "clears its hazard", self._at(self._with_writing(state, p, NO_SLOT), p, f"unlock:{outcome}")
+
+    def _unlock(self, state: State, p: int, appender: Appender, outcome: str) -> Iterator[Step]:
+        is_held = self._is_held(state, p, appender)
+        if is_held or self.mutation == "plain unlock":
+            state = state._replace(lock=(appender.acquisition, NOBODY))
+        state = state._replace(appenders=_replace(state.appenders, p, appender.forget()))
+        label = "unlocks" if is_held else "finds that it was passed"
+        if outcome == "ok":
+            yield f"{label} and returns", self._returned(state, p, appender)
+        else:
+            yield f"{label} ({outcome})", self._at(state, p, outcome)
+
+    def _returned(self, state: State, p: int, appender: Appender) -> State:
+        number = appender.number + 1
+        is_over = number == self.bounds.records[p]
+        place = "begin" if not is_over else "give back" if appender.spare != NO_SLOT else OVER
+        returned = tuple(sorted((*state.returned, (p, appender.number))))
+        return self._at(state._replace(returned=returned), p, place, number=number, behind=())
+
+    # ---- appender: repair after a take-over ----
+
+    def _forget(self, state: State, p: int, _appender: Appender) -> Iterator[Step]:
+        yield "reads `open` to forget it", self._at(state, p, "still held", open=state.open)
+
+    def _still_held(self, state: State, p: int, appender: Appender) -> Iterator[Step]:
+        place = "forget by cas" if self._is_held(state, p, appender) else "seal scan"
+        yield "looks whether it was passed", self._at(state, p, place, scanned=0)
+
+    def _forget_by_cas(self, state: State, p: int, appender: Appender) -> Iterator[Step]:
+        if state.open == appender.open:
+            state = state._replace(open=(appender.acquisition, NO_SLOT))
+            yield "forgets `open`", self._at(state, p, "seal scan", open=(0, NO_SLOT), scanned=0)
+        else:
+            yield "finds another `open`", self._at(state, p, "still held", open=state.open)
+
+    def _seal_scan(self, state: State, p: int, appender: Appender) -> Iterator[Step]:
+        if appender.scanned == len(state.slots):
+            yield "has repaired", self._at(state, p, "look", scanned=0, open=(0, NO_SLOT))
+            return
+        word = state.slots[appender.scanned].word
+        if word[0] == OPEN:
+            yield f"sees slot {appender.scanned} open", self._at(state, p, "seal it", word=word)
+        else:
+            yield f"sees slot {appender.scanned}", self._at(state, p, "seal scan", scanned=appender.scanned + 1)
+
+    def _seal_it(self, state: State, p: int, appender: Appender) -> Iterator[Step]:
+        state = self._sealed(state, appender.scanned, appender.word)
+        yield f"seals slot {appender.scanned}", self._at(state, p, "seal scan", word=NO_WORD)
+
+    def _sealed(self, state: State, index: int, word: Word) -> State:
+        """By CAS: nothing happens when the word is another one by now."""
+        slot = state.slots[index]
+        if slot.word != word:
+            return state
+        return self._with_slot(state, index, slot.with_word(READY if slot.record_count else DONE, slot.record_count))
+
+    # ---- appender: claim and commit ----
+
+    def _look(self, state: State, p: int, appender: Appender) -> Iterator[Step]:
+        index = state.open[1]
+        nothing = "chain fence" if self._is_oversized(p) else "allocate"
+        place = nothing if index == NO_SLOT else "read word" if index == appender.hazard else "set hazard"
+        yield "reads `open`", self._at(state, p, place, open=state.open)
+
+    def _set_hazard(self, state: State, p: int, appender: Appender) -> Iterator[Step]:
+        index = appender.open[1]
+        if self.mutation not in ("no hazard", "late hazard"):
+            state = self._with_writing(state, p, index)
+        yield "publishes another hazard", self._at(state, p, "read word", hazard=index)
+
+    def _read_word(self, state: State, p: int, appender: Appender) -> Iterator[Step]:
+        place = "chain fence" if self._is_oversized(p) else "fence"
+        yield "reads the word", self._at(state, p, place, word=state.slots[appender.open[1]].word)
+
+    def _fence(self, state: State, p: int, appender: Appender) -> Iterator[Step]:
+        if not self._is_held(state, p, appender) and self.mutation != "no fence":
+            yield "finds that it was passed", self._at(state, p, "leave:hint")
+        elif appender.word[0] != OPEN:
+            yield "finds no open batch", self._at(state, p, "allocate")
+        elif appender.word[2] == self.bounds.capacity:
+            yield "finds no room", self._at(state, p, "seal full")
+        else:
+            place = "publish late" if self.mutation == "late hazard" else "write"
+            yield "may write", self._at(state, p, place)
+
+    def _publish_late(self, state: State, p: int, appender: Appender) -> Iterator[Step]:
+        yield "publishes its hazard", self._at(self._with_writing(state, p, appender.open[1]), p, "write")
+
+    def _seal_full(self, state: State, p: int, appender: Appender) -> Iterator[Step]:
+        yield "seals the full batch", self._at(self._sealed(state, appender.open[1], appender.word), p, "allocate")
+
+    def _write(self, state: State, p: int, appender: Appender) -> Iterator[Step]:
+        index, count = appender.open[1], appender.word[2]
+        slot = state.slots[index]
+        if slot.generation != appender.word[1] or slot.state == FREE:
+            yield "writes into a slot that was freed", state._replace(wrong="bytes were stored into a recycled slot")
+            return
+        data = (*slot.data[:count], (p, appender.number), *slot.data[count + 1 :])
+        yield "writes its record", self._at(self._with_slot(state, index, slot._replace(data=data)), p, "meta")
+
+    def _meta(self, state: State, p: int, appender: Appender) -> Iterator[Step]:
+        index, count = appender.open[1], appender.word[2]
+        slot = state.slots[index]
+        if slot.generation != appender.word[1] or slot.state == FREE:
+            yield "writes into a slot that was freed", state._replace(wrong="meta was stored into a recycled slot")
+            return
+        cell = (*(slot.meta[count & 1] if count else ()), (p, appender.number))
+        both = self.mutation == "one meta"
+        meta = (cell, cell) if both else _replace(slot.meta, (count + 1) & 1, cell)
+        yield "writes meta", self._at(self._with_slot(state, index, slot._replace(meta=meta)), p, "commit")
+
+    def _commit(self, state: State, p: int, appender: Appender) -> Iterator[Step]:
+        index, count = appender.open[1], appender.word[2]
+        slot = state.slots[index]
+        if slot.word == appender.word:
+            yield "commits", self._committed(state, p, index, slot.with_word(OPEN, count + 1))
+        elif self.mutation == "plain commit":
+            stored = Slot(OPEN, appender.word[1], count + 1, NOBODY, slot.seq, slot.data, slot.meta)
+            yield "commits by force", self._committed(state, p, index, stored)
+        else:
+            yield "finds the batch sealed", self._at(state, p, "leave:hint")
+
+    def _committed(self, state: State, p: int, index: int, slot: Slot) -> State:
+        appender = state.appenders[p]
+        before = tuple(record for record in appender.behind if record not in state.delivered)
+        committed = tuple(sorted((*state.committed, ((p, appender.number), before))))
+        return self._at(self._with_slot(state, index, slot)._replace(committed=committed), p, "leave:ok")
+
+    # ---- appender: opening a batch ----
+
+    def _allocate(self, state: State, p: int, appender: Appender) -> Iterator[Step]:
+        if appender.spare != NO_SLOT:
+            yield "has a spare slot", self._at(state, p, "read open")
+        elif self._free_slot(state) != NO_SLOT:
+            yield "takes a free slot", self._taken(state, p, "read open")
+        else:
+            yield "finds no free slot", self._at(state, p, "leave:wait for a slot")
+
+    def _wait_for_a_slot(self, state: State, p: int, _appender: Appender) -> Iterator[Step]:
+        if self._free_slot(state) != NO_SLOT:
+            yield "is granted a slot", self._taken(state, p, "hint")
+
+    def _read_open(self, state: State, p: int, _appender: Appender) -> Iterator[Step]:
+        yield "reads `open` before it opens", self._at(state, p, "read seq", open=state.open)
+
+    def _read_seq(self, state: State, p: int, _appender: Appender) -> Iterator[Step]:
+        yield "reads next_seq", self._at(state, p, "seq fence", seq=state.next_seq)
+
+    def _seq_fence(self, state: State, p: int, appender: Appender) -> Iterator[Step]:
+        if self._is_held(state, p, appender) or self.mutation == "no fence to open":
+            yield "still holds the lock", self._at(state, p, "store seq")
+        else:
+            yield "finds that it was passed", self._at(state, p, "leave:hint")
+
+    def _store_seq(self, state: State, p: int, appender: Appender) -> Iterator[Step]:
+        slot = state.slots[appender.spare]._replace(seq=appender.seq)
+        yield "stores the seq", self._at(self._with_slot(state, appender.spare, slot), p, "take seq")
+
+    def _take_seq(self, state: State, p: int, appender: Appender) -> Iterator[Step]:
+        if state.next_seq != appender.seq and self.mutation == "plain seq":
+            yield "sets the seq back", state._replace(wrong="a number of a batch is given out twice")
+        elif state.next_seq == appender.seq:
+            place = "chain ready" if self._is_oversized(p) else "store open"
+            yield "takes the seq", self._at(state._replace(next_seq=appender.seq + 1), p, place)
+        else:
+            yield "finds the seq taken", self._at(state, p, "leave:hint")
+
+    def _store_open(self, state: State, p: int, appender: Appender) -> Iterator[Step]:
+        slot = state.slots[appender.spare].with_word(OPEN)
+        yield "says OPEN", self._at(self._with_slot(state, appender.spare, slot), p, "set open", word=slot.word)
+
+    def _set_open(self, state: State, p: int, appender: Appender) -> Iterator[Step]:
+        if state.open == appender.open or self.mutation == "plain open":
+            state = state._replace(open=(appender.acquisition, appender.spare))
+            yield "sets `open`", self._at(state, p, "look", spare=NO_SLOT, seq=-1, word=NO_WORD)
+        else:
+            yield "finds `open` changed", self._at(state, p, "take back")
+
+    def _take_back(self, state: State, p: int, appender: Appender) -> Iterator[Step]:
+        index = appender.spare
+        slot = state.slots[index]
+        if slot.word == appender.word and slot.seq != appender.seq:
+            yield "takes another batch", state._replace(wrong="a slot was taken back that was somebody else's by now")
+        elif slot.word == appender.word:
+            owned = self._with_slot(state, index, slot.with_word(OWNED, owner=p))
+            yield "takes its slot back", self._at(owned, p, "leave:hint")
+        elif self.mutation == "plain take back":
+            yield "takes its slot back by force", state._replace(wrong="a slot was taken that somebody had sealed")
+        else:
+            yield "finds its slot sealed", self._at(state, p, "leave:hint", spare=NO_SLOT)
+
+    def _give_back(self, state: State, p: int, appender: Appender) -> Iterator[Step]:
+        yield "gives its spare slot back", self._at(self._freed(state, appender.spare), p, OVER, spare=NO_SLOT)
+
+    # ---- appender: an oversized record ----
+
+    def _take_piece(self, state: State, p: int, _appender: Appender) -> Iterator[Step]:
+        if self._free_slot(state) != NO_SLOT:
+            yield "takes a free slot", self._taken(state, p, "fill piece")
+
+    def _fill_piece(self, state: State, p: int, appender: Appender) -> Iterator[Step]:
+        record = (p, appender.number)
+        slot = state.slots[appender.spare]._replace(data=(record,), meta=((), (record,)))
+        yield "fills its slot", self._at(self._with_slot(state, appender.spare, slot), p, "hint")
+
+    def _chain_fence(self, state: State, p: int, appender: Appender) -> Iterator[Step]:
+        is_open = appender.open[1] != NO_SLOT and appender.word[0] == OPEN
+        if not self._is_held(state, p, appender):
+            yield "finds that it was passed", self._at(state, p, "leave:hint")
+        elif is_open and self.mutation != "no seal before a chain":
+            yield "finds an open batch", self._at(state, p, "chain seal")
+        else:
+            yield "finds no open batch", self._at(state, p, "chain forget")
+
+    def _chain_seal(self, state: State, p: int, appender: Appender) -> Iterator[Step]:
+        state = self._sealed(state, appender.open[1], appender.word)
+        yield "seals what is open", self._at(state, p, "chain forget")
+
+    def _chain_forget(self, state: State, p: int, appender: Appender) -> Iterator[Step]:
+        if state.open != appender.open:
+            yield "finds `open` changed", self._at(state, p, "leave:hint")
+            return
+        if self.mutation != "no seal before a chain":
+            state = state._replace(open=(appender.acquisition, NO_SLOT))
+        yield "forgets `open`", self._at(state, p, "read seq")
+
+    def _chain_ready(self, state: State, p: int, appender: Appender) -> Iterator[Step]:
+        index = appender.spare
+        state = self._committed(state, p, index, state.slots[index].with_word(READY, 1))
+        yield "commits its record", self._at(state, p, "leave:ok", spare=NO_SLOT)
+
+    # ---- sender ----
+
+    @staticmethod
+    def _sender_at(state: State, place: str, slot: int = NO_SLOT, word: Word = NO_WORD, entry: int = 0) -> State:
+        return state._replace(sender=Sender(place, slot, word, entry))
+
+    def _sender_idle(self, state: State) -> Iterator[Step]:
+        index = self._oldest(state)
+        if index != NO_SLOT:
+            place = "hazards" if self.mutation == "hazards first" else "drain"
+            yield f"looks at slot {index}", self._sender_at(state, place, index, state.slots[index].word)
+        for index, slot in enumerate(state.slots):
+            if slot.state == DONE and not self._is_pinned(state, index):
+                yield f"looks at slot {index} again", self._sender_at(state, "hazards", index)
+            if slot.state == OWNED and state.appenders[slot.owner].place == DEAD:
+                yield f"frees slot {index} of the dead", self._freed(state, index)
+
+    def _oldest(self, state: State) -> int:
+        may_seal_empty = state.empty_seals_left > 0 or self._nobody_appends(state)
+        filled = [
+            (slot.seq, index)
+            for index, slot in enumerate(state.slots)
+            if slot.state == READY or (slot.state == OPEN and (slot.record_count or may_seal_empty))
+        ]
+        return min(filled)[1] if filled else NO_SLOT
+
+    @staticmethod
+    def _nobody_appends(state: State) -> bool:
+        waiting = (OVER, DEAD, FROZEN, "wait for a slot", "take piece")
+        return all(appender.place in waiting for appender in state.appenders)
+
+    def _sender_drain(self, state: State) -> Iterator[Step]:
+        sender = state.sender
+        slot = state.slots[sender.slot]
+        if sender.word[0] == READY:
+            yield "finds it sealed", self._sender_at(state, "deliver", sender.slot)
+        elif slot.word == sender.word or self.mutation == "plain seal":
+            yield "seals", self._sender_seals(state, slot)
+        else:
+            yield "finds another word", self._sender_at(state, "idle")
+
+    def _sender_seals(self, state: State, slot: Slot) -> State:
+        count = state.sender.word[2]
+        if count == 0 and state.empty_seals_left > 0:
+            state = state._replace(empty_seals_left=state.empty_seals_left - 1)
+        sealed = slot._replace(state=READY if count else DONE, record_count=count)
+        place = "deliver" if count else self._sender_after_done()
+        return self._sender_at(self._with_slot(state, state.sender.slot, sealed), place, state.sender.slot)
+
+    def _sender_deliver(self, state: State) -> Iterator[Step]:
+        index = state.sender.slot
+        slot = state.slots[index]
+        for record in slot.data[: slot.record_count]:
+            state = self._delivered(state, record)
+        state = self._with_slot(state, index, slot._replace(state=DONE))
+        yield "delivers, and says DONE", self._sender_at(state, self._sender_after_done(), index)
+
+    def _sender_after_done(self) -> str:
+        return "free" if self.mutation == "hazards first" else "hazards"
+
+    @staticmethod
+    def _delivered(state: State, record: Record) -> State:
+        wrong = state.wrong
+        if record in state.delivered:
+            wrong = "a record was delivered twice"
+        elif not set(dict(state.committed)[record]) <= set(state.delivered):
+            wrong = "a record was delivered before one that had returned when it began"
+        return state._replace(delivered=tuple(sorted((*state.delivered, record))), wrong=wrong)
+
+    def _sender_hazards(self, state: State) -> Iterator[Step]:
+        sender = state.sender
+        p = sender.entry
+        if p == len(state.writing) or self.mutation == "hazards ignored":
+            after = "free" if sender.word[0] == FREE else "drain"
+            yield "sees no hazard", self._sender_at(state, after, sender.slot, sender.word)
+        elif state.writing[p] == sender.slot and state.appenders[p].place != DEAD:
+            yield f"sees the hazard of {p}", self._sender_at(state, "idle")
+        else:
+            yield f"looks at the hazard of {p}", self._sender_at(state, "hazards", sender.slot, sender.word, p + 1)
+
+    def _sender_free(self, state: State) -> Iterator[Step]:
+        yield "frees", self._sender_at(self._freed(state, state.sender.slot), "idle")

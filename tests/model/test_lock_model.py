@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The producer lock's protocol, explored exhaustively; every planted mistake is found."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.model.explorer import Report, explore
+from tests.model.lock_model import MUTATIONS, Bounds, LockModel, State
+
+
+def run(bounds: Bounds, mutation: str = "") -> Report[State]:
+    report = explore(LockModel(bounds, mutation))
+    print(f"{bounds} {mutation}: {report}")
+    return report
+
+
+SHORT = [
+    Bounds(records=(2,), slot_count=2, deaths=1),
+    Bounds(records=(1, 1), slot_count=2, deaths=1),
+    Bounds(records=(1, 1), slot_count=3, freezes=1),
+    Bounds(records=(1, 1), slot_count=2, passes=1),
+    Bounds(records=(1, 1), slot_count=3, passes=1, oversized=(1,)),
+    Bounds(records=(2, 1), slot_count=3, passes=1, is_sender_last=True),
+    Bounds(records=(2, 1), slot_count=3, passes=1, oversized=(1,), is_sender_last=True),
+]
+
+LONG = [
+    Bounds(records=(1, 1), slot_count=2, deaths=2),
+    Bounds(records=(2, 1), slot_count=2, deaths=1),
+    Bounds(records=(2, 1), slot_count=3, freezes=1),
+    Bounds(records=(1, 1), slot_count=2, passes=1, deaths=1),
+    Bounds(records=(1, 1), slot_count=3, passes=1, freezes=1),
+    Bounds(records=(1, 1), slot_count=2, passes=1, empty_seals=1),
+    Bounds(records=(2, 1), slot_count=2, passes=1),
+    Bounds(records=(2, 1), slot_count=2, capacity=1, passes=1),
+    Bounds(records=(2, 1), slot_count=3, passes=1, oversized=(1,)),
+    Bounds(records=(1, 1), slot_count=2, passes=2, is_sender_last=True),
+    Bounds(records=(1, 1, 1), slot_count=3, passes=1, is_sender_last=True),
+    Bounds(records=(1, 1, 1), slot_count=3, passes=1, oversized=(2,), is_sender_last=True),
+]
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("bounds", SHORT, ids=str)
+def test_lock_is_sound(bounds: Bounds) -> None:
+    """Nothing committed is lost, doubled or out of order, nobody writes into what is not his, nobody is stuck."""
+    assert run(bounds).problem is None
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("bounds", LONG, ids=str)
+def test_lock_is_sound_with_wider_bounds(bounds: Bounds) -> None:
+    """The same, in minutes."""
+    assert run(bounds).problem is None
+
+
+# Bounds in which each mistake shows.
+ONE_DIES = Bounds(records=(1, 1), slot_count=2, deaths=1)
+ONE_FREEZES = Bounds(records=(1, 1), slot_count=3, freezes=1)
+ONE_IS_PASSED = Bounds(records=(1, 1), slot_count=2, passes=1)
+ONE_IS_PASSED_AND_GOES_ON = Bounds(records=(2, 1), slot_count=3, passes=1, is_sender_last=True)
+A_CHAIN_PASSES = Bounds(records=(2, 1), slot_count=3, passes=1, oversized=(1,), is_sender_last=True)
+BOUNDS = {
+    "no hazard": ONE_DIES,
+    "late hazard": ONE_DIES,
+    "hazards ignored": ONE_DIES,
+    "hazards first": ONE_IS_PASSED,
+    "no fence": ONE_IS_PASSED,
+    "no fence to open": A_CHAIN_PASSES,
+    "adopt": ONE_IS_PASSED,
+    "plain commit": ONE_DIES,
+    "plain open": ONE_IS_PASSED_AND_GOES_ON,
+    "plain seq": ONE_IS_PASSED,
+    "plain unlock": ONE_IS_PASSED,
+    "plain take back": ONE_IS_PASSED,
+    "plain seal": ONE_DIES,
+    "no acquisition": A_CHAIN_PASSES,
+    "no generation": ONE_IS_PASSED,
+    "one meta": ONE_DIES,
+    "no theft": ONE_DIES,
+    "no pass": ONE_FREEZES,
+    "no seal before a chain": A_CHAIN_PASSES,
+}
+
+
+@pytest.mark.parametrize("mutation", sorted(MUTATIONS))
+def test_mistakes_are_found(mutation: str) -> None:
+    """A model that cannot fail proves nothing."""
+    assert run(BOUNDS[mutation], mutation).problem is not None
