@@ -264,6 +264,7 @@ static void sender_pass(struct accumulator *accumulator)
     accumulator->sender->pass++;
     accumulator->sender->found_count = 0;
     for (uint32_t i = 0; i < arena->layout.bitmap_word_count; i++) {
+        POINT(news_word_next);
         if (load_relaxed_u64(&arena->news_hints[i]) == 0) {
             continue;
         }

@@ -18,6 +18,7 @@
 #include "shm/sender_half.h"
 #include "shm/verify.h"
 
+enum { OTHER_SEQ_FIRST = 32 };
 enum { QUEUE_ROUNDS_MAX = 8, FINDINGS_MAX = 4, WIRE_SIZE_MAX = SLOT_COUNT * BATCH_SIZE };
 
 static const struct geometry GEOMETRY = {
@@ -204,6 +205,8 @@ static void world_deliver(struct world *world)
         const struct drained_batch *batch = &world->drained[i];
         int64_t *next_base_sequence = &world->next_base_sequence[batch->partition_index];
         uint32_t size = batch_wire_bytes(world, batch, bytes);
+        WORLD_EXPECT(world, load_acquire_u32(&world->arena->slots[batch->slot_index].result) == RESULT_NONE,
+                     "a batch is sent although its result is decided");
         if (size != batch->size) {
             world_report(world, "a batch of %u bytes has a chain of %u", batch->size, size);
         } else if (!ledger_deliver(&world->shared->ledger, batch->partition_index, batch->seq, bytes, size,
@@ -568,6 +571,8 @@ static void world_create_arena(struct world *world)
         REQUIRE(partition_index == (uint32_t)i);
     }
     registry_close(registry);
+    /* Batches of two partitions never have the same number, so that no place is right by chance. */
+    store_relaxed_u64(&arena->partitions[OTHER_PARTITION].next_seq, OTHER_SEQ_FIRST);
     world_adopt(world, arena);
     accumulator_set_producer_id(world->accumulator, 1000, 3);
 }

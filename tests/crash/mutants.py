@@ -1,20 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Defects that somebody could plausibly write into the core, each of which the harness must notice.
 
-A mutant is an exact replacement of a text that occurs once in one file of native/. It says which runs of the
-single-step harness must fail with it: (mode, scenario). A replacement that fits no longer is an error, not a pass.
+A mutant is an exact replacement of a text that occurs once in one file of native/. It says which runs must fail with
+it: (mode, scenario) of the single-step harness, or ("test", program) and ("tsan", program) for a C test, plain or under
+the thread sanitizer, where dying or stopping cannot tell. A replacement that fits no longer is an error, not a pass.
 """
 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from setup import ROOT
 from tests.crash import single_step
 from tests.native import c_build
-from tests.native.c_build import PLAIN, Variant
+from tests.native.c_build import PLAIN, TSAN
+
+TEST_VARIANTS = {"test": PLAIN, "tsan": TSAN}
 
 
 @dataclass(frozen=True)
@@ -231,12 +234,251 @@ MUTANTS = (
         (("seal", "give-back"),),
     ),
     Mutant(
+        "place-read-after-publishing",
+        "shm/producer_batch.c",
+        "    *place = (struct batch_place){.slot_index = slots[0],\n",
+        "    seq = load_relaxed_u64(&head->seq);\n    *place = (struct batch_place){.slot_index = slots[0],\n",
+        (("seal", "append-chain"),),
+    ),
+    Mutant(
         "recovery-frees-before-scrub",
         "shm/recovery.c",
         "    struct slot_header *slot = &arena->slots[slot_index];\n    uint32_t end = ",
         "    struct slot_header *slot = &arena->slots[slot_index];\n"
         "    store_seq_cst_u64(&slot->word, slot_word_freed(word));\n    uint32_t end = ",
         (("copy", "cold-recovery"),),
+    ),
+    Mutant(
+        "hazard-not-set-again",
+        "shm/producer_batch.c",
+        "        hold->hazard = slot_index + 1;\n        store_relaxed_u32(&arena->me->writing, hold->hazard);\n",
+        "        hold->hazard = slot_index + 1;\n        (void)arena;\n",
+        (("stop", "append-first"),),
+    ),
+    Mutant(
+        "written-end-after-the-bytes",
+        "shm/producer_batch.c",
+        "    if (LIKELY(end > load_relaxed_u32(&slot->written_end))) {"
+        " /* a run may have written more than it committed */\n"
+        "        store_relaxed_u32(&slot->written_end, end);\n    }\n"
+        "    uint8_t *start = arena_slot_data(arena, slot_index) + claim->size;\n"
+        "    record_write(start, &measured->record, &measured->size, (int32_t)claim->count, delta);\n",
+        "    uint8_t *start = arena_slot_data(arena, slot_index) + claim->size;\n"
+        "    record_write(start, &measured->record, &measured->size, (int32_t)claim->count, delta);\n"
+        "    store_release_u32(&slot->written_end, end);\n",
+        (("copy", "append-plain"),),
+        is_quick=True,
+    ),
+    Mutant(
+        "open-by-plain-store",
+        "shm/producer_batch.c",
+        "    if (UNLIKELY(!cas_u64(&hold->partition->open, &open, mine))) {\n",
+        "    store_release_u64(&hold->partition->open, mine);\n    if (open == UINT64_MAX) {\n",
+        (("test", "shm/producer_batch_test"),),
+        is_quick=True,
+    ),
+    Mutant(
+        "taken-back-by-plain-store",
+        "shm/producer_batch.c",
+        "        *is_spare_kept = cas_u64(&slot->word, &opened, owned);\n",
+        "        store_release_u64(&slot->word, owned);\n        *is_spare_kept = true;\n",
+        (("test", "shm/producer_batch_test"),),
+        is_quick=True,
+    ),
+    Mutant(
+        "empty-batch-sealed-as-ready",
+        "shm/producer_batch.c",
+        "    enum slot_state sealed = slot_word_count(word) == 0 ? SLOT_DONE : SLOT_READY;\n",
+        "    enum slot_state sealed = SLOT_READY;\n",
+        (("copy", "append-first"),),
+        is_quick=True,
+    ),
+    Mutant(
+        "acquisition-not-raised",
+        "shm/lock.h",
+        "    *held = lock_word(lock_word_acquisition(word) + 1, owner);",
+        "    *held = lock_word(lock_word_acquisition(word), owner);",
+        (("test", "shm/lock_test"),),
+    ),
+    Mutant(
+        "pool-lock-stolen-without-repair",
+        "shm/buffer_pool.c",
+        "LOCK_STEAL_ONLY, &held) == LOCK_TAKEN_OVER) {\n        locked_repair(arena);\n",
+        "LOCK_STEAL_ONLY, &held) == LOCK_TAKEN_OVER) {\n        (void)locked_repair;\n",
+        (("test", "shm/buffer_pool_test"),),
+        is_quick=True,
+    ),
+    Mutant(
+        "announced-not-watched",
+        "shm/sender_half.c",
+        "            note->is_watched = true;\n            list_add(&half->watched, slot_index);\n",
+        "            note->is_watched = false;\n",
+        (("seal", "append-first"),),
+    ),
+    Mutant(
+        "deferred-forgotten",
+        "shm/sender_half.c",
+        "    counter_add(accumulator->arena, COUNTER_FREES_DEFERRED, 1);\n",
+        "    counter_add(accumulator->arena, COUNTER_FREES_DEFERRED, 1);\n    (void)wakes;\n    return;\n",
+        (("stop", "append-plain"),),
+    ),
+    Mutant(
+        "note-taken-for-true",
+        "shm/sender_half.c",
+        "    return note->seq == load_relaxed_u64(&slot->seq) &&\n"
+        "           note->partition_index == load_relaxed_u32(&slot->partition_index);\n",
+        "    return note != NULL && slot != NULL;\n",
+        (("test", "shm/accumulator_test"),),
+        is_quick=True,
+    ),
+    Mutant(
+        "decided-result-forgotten",
+        "shm/sender_half.c",
+        "            result_repair(accumulator, i);\n",
+        "            (void)result_repair;\n",
+        (("copy", "expire"),),
+        is_quick=True,
+    ),
+    Mutant(
+        "part-acked-before-its-result",
+        "shm/complete.c",
+        "    if (!accumulator->sender->notes[slot_index].is_ended) {\n"
+        "        result_record(accumulator, slot_index, acked, record_count, outcome);\n",
+        "    store_release_u32(&slot->acked_record_count, acked + record_count);\n"
+        "    if (!accumulator->sender->notes[slot_index].is_ended) {\n"
+        "        result_record(accumulator, slot_index, acked, record_count, outcome);\n",
+        (("copy", "complete-parts"),),
+        is_quick=True,
+    ),
+    Mutant(
+        "waiting-not-recounted",
+        "shm/buffer_pool.c",
+        "    store_seq_cst_u32(&arena->globals->waiting_count, waiting);\n",
+        "    (void)waiting;\n",
+        (("copy", "cancel"),),
+        is_quick=True,
+    ),
+    Mutant(
+        "grants-kept-at-cancel",
+        "shm/buffer_pool.c",
+        "        POINT(wait_cancelled);\n        locked_free_grants(arena, wait);\n",
+        "        POINT(wait_cancelled);\n        (void)locked_free_grants;\n",
+        (("test", "shm/buffer_pool_test"),),
+        is_quick=True,
+    ),
+    Mutant(
+        "grant-of-any-ticket",
+        "shm/buffer_pool.c",
+        "    return waiter_word_state(waiting) != WAITER_IDLE &&\n"
+        "           ((waiter_word_ticket(waiting) ^ word) & LOW_BITS(GRANT_TICKET_BITS)) == 0;\n",
+        "    return waiter_word_state(waiting) != WAITER_IDLE;\n",
+        (("test", "shm/buffer_pool_test"),),
+        is_quick=True,
+    ),
+    Mutant(
+        "oversized-not-given-back",
+        "shm/buffer_pool.c",
+        "    add_u32(&arena->globals->oversized_slot_count, -count);\n",
+        "",
+        (("copy", "complete-chain"),),
+        is_quick=True,
+    ),
+    Mutant(
+        "freer-does-not-look",
+        "shm/buffer_pool.c",
+        "    if (load_acquire_u32(&arena->globals->waiting_count) != 0) { /* W2 */\n",
+        "    if (load_acquire_u32(&arena->globals->waiting_count) == UINT32_MAX) { /* W2 */\n",
+        (("stop", "complete-for-a-waiter"),),
+    ),
+    Mutant(
+        "freed-without-a-hint",
+        "shm/buffer_pool.c",
+        "    POINT(slot_freed);\n    free_hint_set(arena, slot_index);\n",
+        "    POINT(slot_freed);\n",
+        (("copy", "complete"),),
+        is_quick=True,
+    ),
+    Mutant(
+        "entry-generation-not-raised",
+        "shm/process.c",
+        "    uint32_t generation = (load_relaxed_u32(&entry->generation) + 1) &",
+        "    uint32_t generation = load_relaxed_u32(&entry->generation) &",
+        (("test", "shm/process_test"),),
+        is_quick=True,
+    ),
+    Mutant(
+        "no-repair-at-attach",
+        "shm/process.c",
+        "    if (!left_in_order) {\n        buffer_pool_repair(arena);\n    }\n",
+        "    (void)left_in_order;\n",
+        (("test", "shm/process_test"),),
+        is_quick=True,
+    ),
+    Mutant(
+        "recovery-lowers-numbers",
+        "shm/recovery.c",
+        "    if (load_relaxed_u64(&arena->partitions[partition_index].next_seq) <= seq) {\n",
+        "    if (seq != UINT64_MAX) {\n",
+        (("test", "shm/recovery_test"),),
+        is_quick=True,
+    ),
+    Mutant(
+        "recovery-keeps-hazards",
+        "shm/recovery.c",
+        "        store_relaxed_u32(&arena->processes[i].writing, 0);\n",
+        "",
+        (("test", "shm/recovery_test"),),
+        is_quick=True,
+    ),
+    Mutant(
+        "barging",
+        "shm/buffer_pool.c",
+        "    if (load_acquire_u32(&arena->globals->waiting_count) != 0) {\n"
+        "        return STATUS_EXHAUSTED; /* no barging past those who wait */\n    }\n",
+        "",
+        (("test", "shm/buffer_pool_test"),),
+        is_quick=True,
+    ),
+    Mutant(
+        "newest-waiter-first",
+        "shm/buffer_pool.c",
+        "        if (waiter_word_need(word) <= 1 && ticket < normal_ticket) {\n",
+        "        if (waiter_word_need(word) <= 1) {\n",
+        (("test", "shm/buffer_pool_test"),),
+        is_quick=True,
+    ),
+    Mutant(
+        "one-pass-is-enough",
+        "shm/sender_half.h",
+        "    return accumulator->sender->notes[slot_index].found_in_pass == accumulator->sender->pass;\n",
+        "    return accumulator == NULL || slot_index == UINT32_MAX;\n",
+        (("test", "shm/drain_test"),),
+    ),
+    Mutant(
+        "open-batch-left-before-a-chain",
+        "shm/producer_batch.c",
+        "    if (slot_word_state(word) == SLOT_OPEN &&"
+        " slot_is_of(&arena->slots[slot_index], hold->partition_index) &&\n"
+        "        producer_batch_seal(arena, slot_index, word)) {\n",
+        "    if (slot_word_state(word) == SLOT_BAD && producer_batch_seal(arena, slot_index, word)) {\n",
+        (("test", "shm/producer_batch_test"),),
+        is_quick=True,
+    ),
+    Mutant(
+        "compare-and-swap-relaxed",
+        "base/atomic.h",
+        "desired, memory_order_seq_cst,           \\\n"
+        "                                                       memory_order_acquire);",
+        "desired, memory_order_relaxed,           \\\n"
+        "                                                       memory_order_relaxed);",
+        (("tsan", "shm/journey_test"),),
+    ),
+    Mutant(
+        "loads-relaxed",
+        "base/atomic.h",
+        "        return atomic_load_explicit(cell, memory_order_acquire); ",
+        "        return atomic_load_explicit(cell, memory_order_relaxed); ",
+        (("tsan", "shm/journey_test"),),
     ),
 )
 
@@ -256,11 +498,18 @@ def plant(mutant: Mutant) -> Path:
     return root
 
 
-def build(mutant: Mutant) -> Path:
-    """The single-step harness with the mutated core."""
+def build(mutant: Mutant, mode: str, scenario: str) -> Path:
+    """What runs this killer, with the mutated core: the single-step harness or a C test."""
     root = plant(mutant)
     original = ROOT / "native" / mutant.path
+    variant = TEST_VARIANTS.get(mode, PLAIN)
+    stand_ins = {}
     if original.suffix == ".c":
-        return single_step.build(stand_ins={original: root / mutant.path})
-    # A header of this name is found here first, by every file; -iquote goes before -I.
-    return single_step.build(Variant("plain", (*PLAIN.flags, f"-iquote{root}")))
+        stand_ins = {original: root / mutant.path}
+    else:
+        # A header of this name is found here first, by every file; -iquote goes before -I.
+        variant = replace(variant, flags=(*variant.flags, f"-iquote{root}"))
+    if mode in single_step.MODES:
+        return single_step.build(variant, stand_ins)
+    test = c_build.TESTS / f"{scenario}.c"
+    return c_build.build_tool(f"{test.stem}-{mutant.name}", [test], variant, stand_ins)

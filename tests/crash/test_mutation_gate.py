@@ -3,20 +3,33 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.crash import mutants, single_step
-from tests.crash.mutants import MUTANTS, Mutant
+from tests.crash.mutants import MUTANTS, TEST_VARIANTS, Mutant
 from tests.crash.single_step import EVERY_POINT, EXIT_UNTRACEABLE
+from tests.native import c_build
 
 QUICK_POINTS = 40
 RUN_SECONDS_MAX = 600
 
 
+def program_fails(program: Path, mode: str) -> bool:
+    prefix = c_build.runner(TEST_VARIANTS[mode])
+    if prefix is None:
+        pytest.skip("this compiler has no working thread sanitizer")
+    result = subprocess.run([*prefix, program], capture_output=True, text=True, timeout=c_build.RUN_SECONDS_MAX)
+    print(result.stderr)
+    return result.returncode != 0
+
+
 def fails(program: Path, mode: str, scenario: str, point_count: int) -> bool:
-    """Whether the harness finds anything wrong. A broken core may also hang, until the harness's own watchdog."""
+    """Whether the run finds anything wrong. A broken core may also hang, until the harness's own watchdog."""
+    if mode in TEST_VARIANTS:
+        return program_fails(program, mode)
     result = single_step.run(program, mode, point_count, 0, [scenario], RUN_SECONDS_MAX)
     if result.returncode == EXIT_UNTRACEABLE:
         pytest.skip("processes may not be traced here (ptrace is forbidden)")
@@ -25,8 +38,8 @@ def fails(program: Path, mode: str, scenario: str, point_count: int) -> bool:
 
 
 def check_is_killed(mutant: Mutant, point_count: int) -> None:
-    program = mutants.build(mutant)
     for mode, scenario in mutant.killers:
+        program = mutants.build(mutant, mode, scenario)
         assert fails(program, mode, scenario, point_count), f"{mutant.name} survives {mode} {scenario}"
 
 
@@ -43,9 +56,10 @@ def test_a_slow_mutant_is_killed(mutant: Mutant) -> None:
 
 
 def test_the_core_itself_passes_the_runs_that_kill_mutants() -> None:
-    """At every point, test_single_step does."""
+    """At every point, test_single_step does; the C tests, test_native."""
     program = single_step.build()
-    runs = sorted({killer for mutant in MUTANTS if mutant.is_quick for killer in mutant.killers})
+    killers = {killer for mutant in MUTANTS if mutant.is_quick for killer in mutant.killers}
+    runs = sorted(killer for killer in killers if killer[0] in single_step.MODES)
     assert [run for run in runs if fails(program, *run, QUICK_POINTS)] == []
 
 

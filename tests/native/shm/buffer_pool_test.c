@@ -296,8 +296,10 @@ TEST(the_cap_on_oversized_slots_blocks_only_the_oversized)
     struct buffer_wait first = wait_begun(arena, 3);
     EXPECT_STATUS(buffer_pool_take(arena, &first, slots), STATUS_OK);
     struct buffer_wait second = wait_begun(arena, 2);
+    uint32_t slot_index;
     EXPECT_STATUS(buffer_pool_poll(arena, &second), STATUS_EXHAUSTED);
     EXPECT_EQ_U64(slots_in_state(arena, SLOT_GRANT), 0);
+    EXPECT_STATUS(buffer_pool_try_allocate(arena, &slot_index), STATUS_EXHAUSTED); /* there are free ones: queue */
     struct buffer_wait third = wait_begun(arena, 2);
     struct buffer_wait normal = wait_begun(arena, 1);
     EXPECT_STATUS(buffer_pool_poll(arena, &normal), STATUS_OK);
@@ -361,6 +363,29 @@ TEST(what_the_dead_owned_or_were_granted_becomes_free)
     EXPECT(child_was_killed(child_started(file, run_wait_for_three, NULL, NULL, 0)));
     buffer_pool_repair(arena);
     EXPECT(counter_value(arena, COUNTER_SLOTS_REPAIRED) >= 5);
+    expect_all_free(arena);
+    arena_end(arena, file);
+}
+
+static void run_wait_for_one(struct arena *arena, void *unused)
+{
+    (void)unused;
+    (void)wait_begun(arena, 1);
+}
+
+/* Its fixer died with the lock, between the grant and the waiter's list: nobody else has to help. */
+TEST(who_steals_the_pool_lock_repairs_before_it_does_anything_else)
+{
+    int file = arena_file_new();
+    struct arena *arena = arena_created(file, geometry_of(SLOTS, 512));
+    uint32_t slots[SLOTS];
+    EXPECT_EQ_U64(slots_allocated(arena, slots, SLOTS - 1), SLOTS - 1);
+    EXPECT(child_was_killed(child_started(file, run_wait_for_one, NULL, "slot_granted", SIGKILL)));
+    EXPECT_EQ_U64(slots_in_state(arena, SLOT_GRANT), 1);
+    struct buffer_wait wait = wait_begun(arena, 1);
+    EXPECT_STATUS(buffer_pool_poll(arena, &wait), STATUS_OK);
+    take_and_give_back(arena, &wait);
+    buffer_pool_give_back(arena, slots, SLOTS - 1, NULL);
     expect_all_free(arena);
     arena_end(arena, file);
 }

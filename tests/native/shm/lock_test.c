@@ -27,6 +27,7 @@ TEST(a_free_lock_is_taken_at_once_and_names_its_owner)
     uint64_t held = 0;
     EXPECT(lock_try_acquire(lock, arena->owner, &held));
     EXPECT_EQ_U64(lock_word_owner(load_relaxed_u64(lock)), arena->owner);
+    EXPECT_EQ_U64(lock_word_acquisition(held), 1);
     EXPECT(lock_is_held(lock, held));
     uint64_t other;
     EXPECT(!lock_try_acquire(lock, arena->owner, &other));
