@@ -161,8 +161,7 @@ static PyObject *arena_get_is_clean(PyObject *object, void *unused)
     return core == NULL ? NULL : PyBool_FromLong(load_acquire_u32(&core->globals->is_clean) != 0);
 }
 
-/* A lock of our own does not stand in our own way: whether we are the sender, we know ourselves. The child of a fork
- * has no descriptor to ask with until it is attached. */
+/* The child of a fork has no descriptor to ask with until it is attached. */
 static PyObject *arena_get_sender_is_alive(PyObject *object, void *unused)
 {
     (void)unused;
@@ -170,9 +169,7 @@ static PyObject *arena_get_sender_is_alive(PyObject *object, void *unused)
     if (arena_core(object) == NULL || (!self->core->is_read_only && !arena_object_attach(self))) {
         return NULL;
     }
-    const struct process_entry *me = self->core->me;
-    bool is_me = me != NULL && load_relaxed_u32(&me->role) == ROLE_SENDER;
-    return PyBool_FromLong(is_me || process_sender_is_alive(self->core));
+    return PyBool_FromLong(process_sender_is_alive(self->core));
 }
 
 static PyObject *arena_get_entry_index(PyObject *object, void *unused)

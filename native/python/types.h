@@ -17,8 +17,8 @@
  *   export_count        buffers (memoryviews, numpy arrays) over the mapping
  *   call_count          calls that may have let go of the GIL: another thread is still inside
  *
- * The GIL is let go of only inside the arena's blocking hooks (a wait for a lock of the arena) and around create and
- * attach. Whoever does so keeps its Python arguments alive itself (arguments.h).
+ * The GIL is let go of only inside the arena's blocking hooks (a wait for a lock of the arena, a copy of a large
+ * record) and around create and attach. Whoever does so keeps its Python arguments alive itself (arguments.h).
  *
  * After fork the child's handle is not attached (owner 0) and none of its parent's calls go on in it: the first use
  * attaches anew and counts calls from the beginning.

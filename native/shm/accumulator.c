@@ -13,6 +13,9 @@
 #include "shm/registry.h"
 #include "shm/sender_half.h"
 
+/* From here on a copy takes longer than letting go of an interpreter lock and taking it again. */
+enum { LONG_COPY_SIZE = 128 * 1024 };
+
 /* ---- open and close ---- */
 
 enum status accumulator_open(struct arena *arena, struct accumulator **result, struct error *error)
@@ -202,6 +205,19 @@ static inline void count_appended(struct accumulator *accumulator, const struct 
     }
 }
 
+/* Its slots are ours alone, no lock is held and no hazard stands: a large record is copied while others run. */
+static enum status chain_fill(struct arena *arena, uint32_t partition_index, const uint32_t *slots, uint32_t count,
+                              const struct measured_record *record)
+{
+    bool is_long = (uint64_t)count * arena->geometry.batch_size >= LONG_COPY_SIZE && arena->blocking.begin != NULL;
+    void *state = is_long ? arena->blocking.begin() : NULL;
+    enum status status = producer_batch_fill_chain(arena, partition_index, slots, count, record);
+    if (is_long) {
+        arena->blocking.end(state);
+    }
+    return status;
+}
+
 static enum status append_oversized(struct accumulator *accumulator, const struct append_order *order, uint32_t need,
                                     struct append_result *result)
 {
@@ -212,7 +228,7 @@ static enum status append_oversized(struct accumulator *accumulator, const struc
         return STATUS_EXHAUSTED;
     }
     const uint32_t *slots = reservation->slots;
-    RETURN_IF_FAILED(producer_batch_fill_chain(arena, order->partition_index, slots, need, order->records));
+    RETURN_IF_FAILED(chain_fill(arena, order->partition_index, slots, need, order->records));
     enum status status;
     do {
         struct partition_hold hold;

@@ -26,7 +26,8 @@
 
 enum process_role { ROLE_NONE = 0, ROLE_PRODUCER = 1, ROLE_SENDER = 2, ROLE_OBSERVER = 3 };
 
-/* Called around a wait that may block, so that a host language can let go of its interpreter lock. */
+/* Called around whatever takes long (a wait that may block, a large copy), while no lock of the arena is held and no
+ * hazard stands, so that a host language can let go of its interpreter lock. */
 struct blocking_hooks {
     void *(*begin)(void);
     void (*end)(void *state);
@@ -61,6 +62,7 @@ struct arena {
     int map_descriptor;
     int lock_descriptor;
     bool is_read_only;
+    bool is_sender;     /* the sender role is held through this handle */
     bool was_recovered; /* this attach found the arena alone and ran cold recovery */
     uint32_t *chain_scratch; /* room for the longest chain, for the one thread that frees or verifies */
     uint32_t chain_slot_count_max;

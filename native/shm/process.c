@@ -164,11 +164,13 @@ enum status process_take_sender_role(struct arena *arena)
     store_relaxed_u32(&arena->globals->sender_owner, arena->owner);
     store_release_u32(&arena->me->role, ROLE_SENDER);
     add_u64(&arena->globals->sender_epoch, 1);
+    arena->is_sender = true;
     return STATUS_OK;
 }
 
 void process_leave_sender_role(struct arena *arena)
 {
+    arena->is_sender = false;
     store_release_u32(&arena->me->role, ROLE_PRODUCER);
     store_relaxed_u32(&arena->globals->sender_owner, 0);
     enum status status = byte_lock_try(arena->lock_descriptor, SENDER_LOCK_BYTE, BYTE_UNLOCKED, NULL);
@@ -178,7 +180,7 @@ void process_leave_sender_role(struct arena *arena)
 
 bool process_sender_is_alive(const struct arena *arena)
 {
-    return byte_is_locked(arena->lock_descriptor, SENDER_LOCK_BYTE);
+    return arena->is_sender || byte_is_locked(arena->lock_descriptor, SENDER_LOCK_BYTE);
 }
 
 /* ---- hazards ---- */
@@ -223,6 +225,7 @@ static void fork_child(void)
         arena->lock_descriptor = -1;
         arena->owner = 0;
         arena->me = NULL;
+        arena->is_sender = false;
     }
     pthread_mutex_unlock(&fork_mutex);
 }

@@ -34,6 +34,9 @@ bool process_is_alive(const struct arena *arena, uint32_t owner);
 /* Tries to take the sender role of the arena: STATUS_BUSY while another process holds it. Freed by process death. */
 enum status process_take_sender_role(struct arena *arena) MUST_USE;
 void process_leave_sender_role(struct arena *arena);
+
+/* True while anybody holds the role, also through this handle: the kernel does not count a lock of our own, so that is
+ * remembered. */
 bool process_sender_is_alive(const struct arena *arena);
 
 /* Which slots living processes may still be writing into (their hazards), collected in one pass.

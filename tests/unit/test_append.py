@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -389,6 +391,50 @@ def test_close_inside_a_call_is_refused(arena: Arena) -> None:
     assert refused == ["the accumulator cannot be closed yet: 1 calls are running; join the threads that use it first"]
     accumulator.abort()
     accumulator.close()
+
+
+@pytest.fixture
+def uninterrupted() -> Iterator[None]:
+    """No thread is made to give up the GIL: another one runs only where it is let go of."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1000)
+    yield
+    sys.setswitchinterval(interval)
+
+
+LARGE = 4 * 1024 * 1024
+TRIES_MAX = 200  # the other thread must also be given a core while the copy lasts
+
+
+def test_other_threads_run_while_a_large_record_is_copied(arena_name: str, uninterrupted: None) -> None:
+    refused: list[ArenaInUseError] = []
+    may_close = threading.Lock()
+    may_close.acquire()
+
+    def close() -> None:
+        with may_close:
+            try:
+                accumulator.close()
+            except ArenaInUseError as error:
+                refused.append(error)
+
+    with (
+        Arena.create(arena_name, buffer_memory="16MiB", max_request_size="5MiB") as arena,
+        Accumulator(arena) as accumulator,
+    ):
+        accumulator.become_sender()
+        thread = threading.Thread(target=close)
+        thread.start()
+        may_close.release()  # from here on it needs nothing but the GIL
+        value = bytearray(b"v" * LARGE)
+        tries = 0
+        while not refused and tries < TRIES_MAX:
+            accumulator.append("t", 0, 1, None, value)
+            assert deliver_all(accumulator) == [bytes(value)]
+            tries += 1
+        assert not accumulator.closed
+        assert "1 calls are running" in str(refused[0])
+        thread.join()
 
 
 def test_a_cycle_through_an_accumulator_is_collected(arena: Arena) -> None:

@@ -270,7 +270,9 @@ TEST(the_sender_role_is_one_s_at_a_time_and_ends_with_the_handle)
     arena_detach(other);
     EXPECT(!process_sender_is_alive(arena));
     EXPECT_STATUS(process_take_sender_role(arena), STATUS_OK);
+    EXPECT(process_sender_is_alive(arena)); /* our own lock is not in our own way, but the sender lives */
     process_leave_sender_role(arena);
+    EXPECT(!process_sender_is_alive(arena));
     EXPECT_EQ_U64(load_relaxed_u32(&arena->me->role), ROLE_PRODUCER);
     EXPECT_EQ_U64(load_relaxed_u64(&arena->globals->sender_epoch), 2);
     arena_end(arena, file);
