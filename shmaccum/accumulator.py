@@ -74,6 +74,8 @@ class Accumulator:
         linger_ms: int | None = None,
         ring: Callable[[], object] | None = None,
     ) -> None:
+        if not isinstance(arena, Arena):
+            raise TypeError(f"arena must be an Arena, not {type(arena).__name__}: attach to it first")
         self.arena = arena
         self._doorbell = DoorbellButton(arena)
         self.buffer_pool = BufferPool(arena, self._doorbell)

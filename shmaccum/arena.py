@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import operator
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -85,8 +86,9 @@ def _oversized_slot_count(oversized_max_bytes: Size | None, slot_count: int, bat
     return min(parse_size(oversized_max_bytes) // batch_size, slot_count)
 
 
-def _power_of_two_above(count: int) -> int:
-    return 1 << max(count - 1, 1).bit_length()
+def _completion_count(wanted: int | None, slot_count: int) -> int:
+    count = max(slot_count * 4, COMPLETION_COUNT_MIN) if wanted is None else operator.index(wanted)
+    return count if count <= 0 else 1 << max(count - 1, 1).bit_length()  # what cannot be is refused by its own name
 
 
 def _checked_sizes(buffer_memory: Size, batch_size: Size) -> tuple[int, int]:
@@ -99,6 +101,11 @@ def _checked_sizes(buffer_memory: Size, batch_size: Size) -> tuple[int, int]:
         raise InvalidArgumentError(
             f"buffer_memory ({format_size(memory)}) is smaller than one batch ({format_size(batch)}): "
             "give it room for many batches"
+        )
+    if memory // batch > _native.SLOT_COUNT_MAX:
+        raise InvalidArgumentError(
+            f"buffer_memory ({format_size(memory)}) is {memory // batch} batches, an arena has room for at most "
+            f"{_native.SLOT_COUNT_MAX}: make batch_size larger"
         )
     return memory, batch
 
@@ -173,7 +180,7 @@ class Arena:
             "topic_count": topic_count,
             "partition_count": partition_count,
             "name_heap_size": max(topic_count * TOPIC_NAME_SIZE_MEAN, TOPIC_NAME_SIZE_MAX),
-            "completion_count": _power_of_two_above(completion_count or max(slot_count * 4, COMPLETION_COUNT_MIN)),
+            "completion_count": _completion_count(completion_count, slot_count),
             "oversized_slot_count_max": _oversized_slot_count(oversized_max_bytes, slot_count, batch),
             "record_size_max": parse_size(max_request_size),
         }

@@ -146,6 +146,33 @@ def test_a_value_that_cannot_be(accumulator: Accumulator, arguments: dict[str, A
     refuse(accumulator, arguments, InvalidArgumentError, sentence)
 
 
+@pytest.mark.parametrize("arena", [None, 5, "events"])
+def test_an_accumulator_of_no_arena(arena: Any) -> None:
+    with pytest.raises(TypeError, match="arena must be an Arena"):
+        Accumulator(arena)
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "sentence"),
+    [
+        ({"max_block_ms": -1}, InvalidArgumentError, "max_block_ms is -1"),
+        ({"max_block_ms": 2**70}, InvalidArgumentError, "max_block_ms is"),
+        ({"max_block_ms": "1s"}, TypeError, "max_block_ms must be an int"),
+        ({"ring": 5}, TypeError, "ring must be callable"),
+    ],
+)
+def test_an_option_that_cannot_be(arena: Arena, options: dict[str, Any], kind: type[Exception], sentence: str) -> None:
+    with pytest.raises(kind, match=sentence):
+        Accumulator(arena, **options)
+
+
+@pytest.mark.parametrize("values", [5, None, b"ab", "text", [b"v", "text"], [5]])
+def test_many_of_a_wrong_type(accumulator: Accumulator, values: Any) -> None:
+    with pytest.raises(TypeError):
+        accumulator.append_many("t", 0, values)
+    assert accumulator.arena.statistics().record_count == 0
+
+
 def test_a_surrogate_is_no_topic(accumulator: Accumulator) -> None:
     refuse(accumulator, {"topic": "\ud800"}, UnicodeEncodeError, "surrogates")
 

@@ -221,6 +221,9 @@ def test_removed_it_is_still_there_for_those_attached(arena_name: str) -> None:
         ({"batch_size": "1GiB", "buffer_memory": "4GiB"}, "batch_size"),
         ({"buffer_memory": "64 mib"}, "is no size"),
         ({"buffer_memory": -1}, "negative"),
+        ({"buffer_memory": 2**70}, r"buffer_memory .* make batch_size larger"),
+        ({"buffer_memory": "64QiB"}, "is no size"),
+        ({"process_count": 2**70}, "process_count is"),
         ({"process_count": 0}, "process_count is 0"),
         ({"process_count": 5000}, "process_count is 5000"),
         ({"waiter_count": 5000}, "waiter_count is 5000"),
@@ -228,6 +231,9 @@ def test_removed_it_is_still_there_for_those_attached(arena_name: str) -> None:
         ({"topic_count": 0}, "topic_count is 0"),
         ({"partition_count": 2**40}, "partition_count is"),
         ({"completion_count": 2**31}, "completion_count is"),
+        ({"completion_count": 0}, "completion_count is 0"),
+        ({"completion_count": -1}, "completion_count is -1"),
+        ({"oversized_max_bytes": -1}, "negative"),
         ({"max_request_size": "1GiB"}, "record_size_max is"),
         ({"max_request_size": 10}, "record_size_max is 10"),
     ],
@@ -239,7 +245,17 @@ def test_a_number_that_cannot_be(arena_name: str, sizes: dict[str, Any], sentenc
     assert not Arena.exists(arena_name)
 
 
-@pytest.mark.parametrize("sizes", [{"buffer_memory": 1.5}, {"process_count": "8"}, {"topic_count": None}])
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        {"buffer_memory": 1.5},
+        {"buffer_memory": None},
+        {"batch_size": True},
+        {"process_count": "8"},
+        {"topic_count": None},
+        {"completion_count": 1.5},
+    ],
+)
 def test_a_number_of_another_type(arena_name: str, sizes: dict[str, Any]) -> None:
     with pytest.raises(TypeError):
         Arena.create(arena_name, **(SMALL | sizes))
@@ -297,6 +313,23 @@ def test_a_superblock_that_contradicts_itself_is_corrupt(path: Path) -> None:
     damage(path, 64, b"\xff" * 8)
     with pytest.raises(CorruptArenaError):
         Arena.attach(path)
+
+
+SUPERBLOCK_SIZE_USED = 121  # its fields, and an empty map of options
+
+
+def test_a_superblock_with_any_byte_changed_is_refused_and_left_as_it_is(path: Path) -> None:
+    Arena.create(path, **SMALL).close()
+    sound = path.read_bytes()
+    for position in range(SUPERBLOCK_SIZE_USED):
+        damage(path, position, bytes([sound[position] ^ 0x81]))
+        damaged = path.read_bytes()
+        for open_it in (Arena.attach, Arena.open_read_only):
+            with pytest.raises((NotAnArenaError, LayoutMismatchError, CorruptArenaError)):
+                open_it(path)
+        assert path.read_bytes() == damaged
+        damage(path, position, sound[position : position + 1])
+    Arena.attach(path).close()
 
 
 @pytest.mark.parametrize("size", [100, 4096, 65536])
