@@ -131,6 +131,14 @@ MUTATIONS = {
 }
 
 
+# What whoever took over does first, and where that begins. All are sound; the core may choose.
+REPAIRS = {
+    "forget, then seal all": "forget",
+    "seal the named, then forget": "read named",
+    "forget": "only forget",
+}
+
+
 @dataclass(frozen=True)
 class Bounds:
     """How much of everything."""
@@ -144,6 +152,7 @@ class Bounds:
     empty_seals: int = 0
     oversized: tuple[int, ...] = ()
     is_sender_last: bool = False  # it begins when nobody appends any more: room for more appenders
+    repair: str = "forget, then seal all"
 
 
 def _replace(items: tuple[Any, ...], index: int, item: object) -> tuple[Any, ...]:
@@ -310,7 +319,7 @@ class LockModel:
             yield "locks", self._locked(state, p, "look")
             return
         place = state.appenders[owner].place
-        repair = "look" if self.mutation == "adopt" else "forget"
+        repair = "look" if self.mutation == "adopt" else REPAIRS[self.bounds.repair]
         if place == DEAD:
             if self.mutation != "no theft":
                 yield "steals the lock", self._locked(state, p, repair)
@@ -347,6 +356,38 @@ class LockModel:
         return self._at(state._replace(returned=returned), p, place, number=number, behind=())
 
     # ---- appender: repair after a take-over ----
+
+    def _only_forget(self, state: State, p: int, _appender: Appender) -> Iterator[Step]:
+        yield "reads `open` to forget it", self._at(state, p, "named still held", open=state.open)
+
+    def _read_named(self, state: State, p: int, _appender: Appender) -> Iterator[Step]:
+        yield "reads `open` to seal it", self._at(state, p, "read named word", open=state.open)
+
+    def _read_named_word(self, state: State, p: int, appender: Appender) -> Iterator[Step]:
+        index = appender.open[1]
+        word = state.slots[index].word if index != NO_SLOT else NO_WORD
+        if word[0] == OPEN:
+            yield f"sees slot {index} open", self._at(state, p, "seal named", word=word)
+        else:
+            yield "sees nothing to seal", self._at(state, p, "named still held")
+
+    def _seal_named(self, state: State, p: int, appender: Appender) -> Iterator[Step]:
+        index = appender.open[1]
+        is_sealed = state.slots[index].word == appender.word
+        place = "named still held" if is_sealed else "read named word"
+        yield f"seals slot {index}", self._at(self._sealed(state, index, appender.word), p, place, word=NO_WORD)
+
+    def _named_still_held(self, state: State, p: int, appender: Appender) -> Iterator[Step]:
+        place = "forget named" if self._is_held(state, p, appender) else "look"
+        yield "looks whether it was passed", self._at(state, p, place)
+
+    def _forget_named(self, state: State, p: int, appender: Appender) -> Iterator[Step]:
+        if state.open == appender.open:
+            forgotten = state._replace(open=(appender.acquisition, NO_SLOT))
+            yield "forgets `open`", self._at(forgotten, p, "look", open=(0, NO_SLOT))
+        else:
+            place = "named still held" if self.bounds.repair == "forget" else "read named word"
+            yield "finds another `open`", self._at(state, p, place, open=state.open)
 
     def _forget(self, state: State, p: int, _appender: Appender) -> Iterator[Step]:
         yield "reads `open` to forget it", self._at(state, p, "still held", open=state.open)

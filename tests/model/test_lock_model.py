@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.model.explorer import Report, explore
-from tests.model.lock_model import MUTATIONS, Bounds, LockModel, State
+from tests.model.lock_model import MUTATIONS, REPAIRS, Bounds, LockModel, State
 
 
 def run(bounds: Bounds, mutation: str = "") -> Report[State]:
@@ -25,6 +27,10 @@ SHORT = [
     Bounds(records=(2, 1), slot_count=3, passes=1, oversized=(1,), is_sender_last=True),
 ]
 
+SHORT += [
+    Bounds(records=(1, 1), slot_count=2, passes=1, repair=repair) for repair in REPAIRS if repair != Bounds.repair
+]
+
 LONG = [
     Bounds(records=(1, 1), slot_count=2, deaths=2),
     Bounds(records=(2, 1), slot_count=2, deaths=1),
@@ -38,6 +44,13 @@ LONG = [
     Bounds(records=(1, 1), slot_count=2, passes=2, is_sender_last=True),
     Bounds(records=(1, 1, 1), slot_count=3, passes=1, is_sender_last=True),
     Bounds(records=(1, 1, 1), slot_count=3, passes=1, oversized=(2,), is_sender_last=True),
+]
+LONG += [
+    replace(bounds, repair=repair)
+    for repair in REPAIRS
+    if repair != Bounds.repair
+    for bounds in LONG
+    if bounds.passes or bounds.freezes
 ]
 
 
