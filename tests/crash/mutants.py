@@ -65,6 +65,29 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
+        "repair-tries-once",
+        "shm/producer_batch.c",
+        "lock_is_held(&hold->partition->lock, hold->lock) && !cas_u64(&hold->partition->open, &open, none));",
+        "!cas_u64(&hold->partition->open, &open, none) && hold == NULL);",
+        (("test", "shm/producer_batch_test"),),
+        is_quick=True,
+    ),
+    Mutant(
+        "holder-never-passed",
+        "shm/lock.c",
+        "watch_is_over(&watch, word, patience_ns) &&\n",
+        "watch_is_over(&watch, word, UINT64_MAX) && patience_ns != 0 &&\n",
+        (("pass", "append-plain"),),
+    ),
+    Mutant(
+        "even-run",
+        "shm/producer_batch.c",
+        "        odd = (i & 1) == 0 ? claim : odd;\n",
+        "        odd = claim;\n",
+        (("test", "shm/producer_batch_test"),),
+        is_quick=True,
+    ),
+    Mutant(
         "commit-before-copy",
         "shm/producer_batch.c",
         "    if (UNLIKELY(!claim_commit(slot, word, &claim))) {\n        return STATUS_TRY_AGAIN;\n    }\n",
@@ -210,11 +233,11 @@ MUTANTS = (
     Mutant(
         "done-before-the-result",
         "shm/complete.c",
-        "    if (!accumulator->sender->notes[slot_index].is_ended) {\n"
+        "    if (!note->is_ended) {\n"
         "        result_record_rest(accumulator, slot_index, outcome);\n    }\n    batch_become_done",
         "    atomic_u64 *early = &accumulator->arena->slots[slot_index].word;\n"
         "    store_seq_cst_u64(early, slot_word_with_state(load_relaxed_u64(early), SLOT_DONE));\n"
-        "    if (!accumulator->sender->notes[slot_index].is_ended) {\n"
+        "    if (!note->is_ended) {\n"
         "        result_record_rest(accumulator, slot_index, outcome);\n    }\n    batch_become_done",
         (("copy", "complete"),),
         is_quick=True,
@@ -222,8 +245,8 @@ MUTANTS = (
     Mutant(
         "sequence-not-repaired",
         "shm/sender_half.c",
-        "            sequence_repair(arena, &arena->slots[i], accumulator->sender->notes[i].partition_index, word);\n",
-        "            (void)sequence_repair;\n            (void)word;\n",
+        "            sequence_raise(arena, &arena->slots[i], accumulator->sender->notes[i].partition_index, word);\n",
+        "",
         (("copy", "drain"),),
     ),
     Mutant(
@@ -261,10 +284,15 @@ MUTANTS = (
         "    if (LIKELY(end > load_relaxed_u32(&slot->written_end))) {"
         " /* a run may have written more than it committed */\n"
         "        store_relaxed_u32(&slot->written_end, end);\n    }\n"
-        "    uint8_t *start = arena_slot_data(arena, slot_index) + claim->size;\n"
-        "    record_write(start, &measured->record, &measured->size, (int32_t)claim->count, delta);\n",
-        "    uint8_t *start = arena_slot_data(arena, slot_index) + claim->size;\n"
-        "    record_write(start, &measured->record, &measured->size, (int32_t)claim->count, delta);\n"
+        "    uint8_t *bytes = arena_slot_data(arena, slot_index);\n"
+        "    prefetch_lines(arena, slot_index, claim->size + PREFETCH_AHEAD, end + PREFETCH_AHEAD);\n"
+        "    claim->crc = record_write_summed(bytes + claim->size, &measured->record, &measured->size,"
+        " (int32_t)claim->count,\n"
+        "                                     delta, claim->crc);\n",
+        "    uint8_t *bytes = arena_slot_data(arena, slot_index);\n"
+        "    claim->crc = record_write_summed(bytes + claim->size, &measured->record, &measured->size,"
+        " (int32_t)claim->count,\n"
+        "                                     delta, claim->crc);\n"
         "    store_release_u32(&slot->written_end, end);\n",
         (("copy", "append-plain"),),
         is_quick=True,
@@ -303,8 +331,8 @@ MUTANTS = (
     Mutant(
         "pool-lock-stolen-without-repair",
         "shm/buffer_pool.c",
-        "LOCK_STEAL_ONLY, &held) == LOCK_TAKEN_OVER) {\n        locked_repair(arena);\n",
-        "LOCK_STEAL_ONLY, &held) == LOCK_TAKEN_OVER) {\n        (void)locked_repair;\n",
+        "pool_lock, &held) == LOCK_TAKEN_OVER) {\n        locked_repair(arena);\n",
+        "pool_lock, &held) == LOCK_TAKEN_OVER) {\n        (void)locked_repair;\n",
         (("test", "shm/buffer_pool_test"),),
         is_quick=True,
     ),

@@ -3,10 +3,11 @@
 
 One step of the model is one access to shared memory, as in ``native/shm/producer_batch.c`` and ``lock.c``. Appender
 ``p`` appends ``records[p]`` records to one partition, each of them oversized where ``p`` is in ``oversized`` (its chain
-is one slot here). Anybody may be slow, so a holder of the lock may find at any step that it was passed. It may also be
+is one slot here). A waiter never sleeps and asks nobody whether the holder lives: it passes the holder. How long its
+patience is does not matter, since anybody may be slow: a holder may find at any step that it was passed. It may also be
 
-    killed    the kernel proves it: its lock is stolen, its hazard ignored, what it owned is freed
-    frozen    it never goes on, but it lives: it is passed, its hazard holds, what it owns stays its own
+    killed    the kernel proves it: its hazard is ignored, what it owned is freed
+    frozen    it never goes on, but it lives: its hazard holds, what it owns stays its own
 
     lock   (acquisition, owner)             open   (acquisition, slot)
     slot   word (state, generation, count, owner) · seq · the bytes, as records · meta[2], as the records they sum up
@@ -125,16 +126,16 @@ MUTATIONS = {
     "no acquisition": "taking the lock does not raise the acquisition number",
     "no generation": "freeing a slot does not raise its generation",
     "one meta": "both meta cells are written",
-    "no theft": "the lock of the dead is not taken over",
-    "no pass": "the lock of the frozen is not taken over",
+    "no pass of the dead": "the lock of the dead is not taken over",
+    "no pass of the frozen": "the lock of the frozen is not taken over",
     "no seal before a chain": "an oversized record leaves the open batch as it is",
 }
 
 
-# What whoever took over does first, and where that begins. All are sound; the core may choose.
+# What whoever took over does first, and where that begins. All are sound; the core does what Bounds.repair says.
 REPAIRS = {
-    "forget, then seal all": "forget",
     "seal the named, then forget": "read named",
+    "forget, then seal all": "forget",
     "forget": "only forget",
 }
 
@@ -152,7 +153,7 @@ class Bounds:
     empty_seals: int = 0
     oversized: tuple[int, ...] = ()
     is_sender_last: bool = False  # it begins when nobody appends any more: room for more appenders
-    repair: str = "forget, then seal all"
+    repair: str = "seal the named, then forget"
 
 
 def _replace(items: tuple[Any, ...], index: int, item: object) -> tuple[Any, ...]:
@@ -320,12 +321,9 @@ class LockModel:
             return
         place = state.appenders[owner].place
         repair = "look" if self.mutation == "adopt" else REPAIRS[self.bounds.repair]
-        if place == DEAD:
-            if self.mutation != "no theft":
-                yield "steals the lock", self._locked(state, p, repair)
-        elif place == FROZEN:
-            if self.mutation != "no pass":
-                yield "passes the frozen holder", self._locked(state, p, repair)
+        if place in (DEAD, FROZEN):
+            if self.mutation != f"no pass of the {place}":
+                yield f"passes the {place} holder", self._locked(state, p, repair)
         elif state.passes_left > 0:
             passed = state._replace(passes_left=state.passes_left - 1)
             yield "passes the holder", self._locked(passed, p, repair)

@@ -73,6 +73,7 @@ def test_lock_is_sound_with_wider_bounds(bounds: Bounds) -> None:
 ONE_DIES = Bounds(records=(1, 1), slot_count=2, deaths=1)
 ONE_FREEZES = Bounds(records=(1, 1), slot_count=3, freezes=1)
 ONE_IS_PASSED = Bounds(records=(1, 1), slot_count=2, passes=1)
+ONE_IS_PASSED_AND_ITS_EMPTY_BATCH_SEALED = Bounds(records=(1, 1), slot_count=2, passes=1, empty_seals=1)
 ONE_IS_PASSED_AND_GOES_ON = Bounds(records=(2, 1), slot_count=3, passes=1, is_sender_last=True)
 A_CHAIN_PASSES = Bounds(records=(2, 1), slot_count=3, passes=1, oversized=(1,), is_sender_last=True)
 BOUNDS = {
@@ -87,13 +88,13 @@ BOUNDS = {
     "plain open": ONE_IS_PASSED_AND_GOES_ON,
     "plain seq": ONE_IS_PASSED,
     "plain unlock": ONE_IS_PASSED,
-    "plain take back": ONE_IS_PASSED,
+    "plain take back": ONE_IS_PASSED_AND_ITS_EMPTY_BATCH_SEALED,
     "plain seal": ONE_DIES,
     "no acquisition": A_CHAIN_PASSES,
-    "no generation": ONE_IS_PASSED,
+    "no generation": ONE_IS_PASSED_AND_ITS_EMPTY_BATCH_SEALED,
     "one meta": ONE_DIES,
-    "no theft": ONE_DIES,
-    "no pass": ONE_FREEZES,
+    "no pass of the dead": ONE_DIES,
+    "no pass of the frozen": ONE_FREEZES,
     "no seal before a chain": A_CHAIN_PASSES,
 }
 

@@ -478,6 +478,35 @@ TEST(a_passed_opener_gets_its_slot_back)
     }
 }
 
+/* Nobody named the slot, so repair leaves it open; a sender that comes by finds it empty, and frees it. */
+static uint32_t opened_slot;
+
+static void pass_the_opener_and_free_its_slot(void *argument)
+{
+    struct arena *survivor = argument;
+    pass_the_holder(survivor);
+    EXPECT_EQ_U64(slot_state_at(survivor, opened_slot), SLOT_OPEN);
+    EXPECT(producer_batch_seal(survivor, opened_slot, slot_word_at(survivor, opened_slot)));
+    buffer_pool_free(survivor, opened_slot, NULL);
+}
+
+TEST(a_passed_opener_does_not_take_back_what_was_sealed_meanwhile)
+{
+    struct work work = work_begun(BATCH_SIZE);
+    struct arena *survivor = arena_attached(work.file);
+    bool is_spare_kept = true;
+    opened_slot = slot_owned(work.arena);
+    interrupt_at("slot_opened", 0, pass_the_opener_and_free_its_slot, survivor);
+    EXPECT_STATUS(producer_batch_open(work.arena, &work.hold, opened_slot, 1000, &is_spare_kept), STATUS_TRY_AGAIN);
+    EXPECT(interruption_is_over());
+    EXPECT(!is_spare_kept);
+    EXPECT_EQ_U64(slot_state_at(work.arena, opened_slot), SLOT_FREE);
+    partition_unlock(work.arena, &work.hold);
+    arena_detach(survivor);
+    expect_all_free(work.arena);
+    arena_end(work.arena, work.file);
+}
+
 TEST(a_holder_that_was_passed_before_it_looked_writes_nothing)
 {
     struct work work = work_begun(BATCH_SIZE);
