@@ -266,9 +266,10 @@ MUTANTS = (
     Mutant(
         "recovery-frees-before-scrub",
         "shm/recovery.c",
-        "    struct slot_header *slot = &arena->slots[slot_index];\n    uint32_t end = ",
-        "    struct slot_header *slot = &arena->slots[slot_index];\n"
-        "    store_seq_cst_u64(&slot->word, slot_word_freed(word));\n    uint32_t end = ",
+        "        slot_scrub(arena, slot_index, is_same_boot);\n"
+        "        store_seq_cst_u64(cell, slot_word_freed(word));\n",
+        "        store_seq_cst_u64(cell, slot_word_freed(word));\n"
+        "        slot_scrub(arena, slot_index, is_same_boot);\n",
         (("copy", "cold-recovery"),),
     ),
     Mutant(
