@@ -200,9 +200,13 @@ def test_what_a_dead_sender_delivered_is_recognised_by_the_next(
 def test_a_gap_and_a_batch_that_is_too_large_have_verdicts_of_their_own(
     tmp_path: Path, host: Host, sender: Accumulator
 ) -> None:
-    sink = opened(tmp_path, host, segment_bytes=2000)
+    sink = opened(tmp_path, host)
     sender.set_producer_id(*sink.new_producer_id())
-    append(sender, 0, 200)
+    append(sender, 0, 1)
+    deliver_all(sink, sender)  # several batches are in flight only behind one that was delivered
+    sink.close(0)
+    sink = opened(tmp_path, host, segment_bytes=2000)
+    append(sender, 1, 200)
     large, *_ = lent = wires(sender)
     assert [ack.verdict for ack in sink.write([large])] == [Verdict.TOO_LARGE]
     sink.close(0)
