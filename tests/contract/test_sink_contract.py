@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,10 @@ from shmaccum.sender.host import Host
 from shmaccum.sender.lending import Lending
 from shmaccum.sender.places import Places
 from shmaccum.sinks import Ack, Sink, Verdict, WireBatch, open_sink
-from shmaccum.sinks.sink import IDENTITY_SIZE, NO_PRODUCER_ID
+from shmaccum.sinks.kafka import KafkaSink
+from shmaccum.sinks.memory import MemorySink
+from shmaccum.sinks.sink import IDENTITY_SIZE, NO_PRODUCER_ID, SinkHost
+from tests.kafka.fake_broker import Arrived, Reply, fake_cluster
 from tests.sending import ScriptedSink
 from tests.support import WATCHDOG_S, drain
 
@@ -45,24 +49,65 @@ class LateSink(ScriptedSink):
         return [self.late.pop()] if self.late else super().poll(timeout_s, doorbell)
 
 
-def _memory(_folder: Path) -> NewSink:
+class PatientKafkaSink(KafkaSink):
+    """Waits itself for what a sender would come back for."""
+
+    def open(self, host: SinkHost) -> None:
+        super().open(host)
+        self._poll_until(lambda: self.partition_count(TOPIC) is not None)
+        self._poll_until(lambda: self._client.is_ready(0))
+
+    def new_producer_id(self) -> tuple[int, int] | None:
+        answer = super().new_producer_id()
+        while answer is None:
+            self._acks += self.poll(0.01, -1)
+            answer = super().new_producer_id()
+        return answer
+
+    def _poll_until(self, is_true: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + WATCHDOG_S
+        while not is_true():
+            assert time.monotonic() < deadline
+            self._acks += self.poll(0.01, -1)
+
+
+def _memory(_stack: ExitStack, _folder: Path) -> NewSink:
     return lambda: open_sink("memory:", partitions=PARTITIONS)
 
 
-def _null(_folder: Path) -> NewSink:
+def _null(_stack: ExitStack, _folder: Path) -> NewSink:
     return lambda: open_sink("null:", partitions=PARTITIONS)
 
 
-def _log(folder: Path) -> NewSink:
+def _log(_stack: ExitStack, folder: Path) -> NewSink:
     return lambda: open_sink(f"log:{folder / 'log'}", partitions=PARTITIONS)
 
 
-def _late(_folder: Path) -> NewSink:
+def _late(_stack: ExitStack, _folder: Path) -> NewSink:
     return lambda: LateSink(partitions=PARTITIONS)
 
 
-KINDS: dict[str, Callable[[Path], NewSink]] = {"memory": _memory, "null": _null, "log": _log, "late": _late}
-SAME_PLACE = {"null", "log"}
+def _kafka(stack: ExitStack, _folder: Path) -> NewSink:
+    """A scripted broker that keeps batches, and their sequences, as the sink ``memory:`` does."""
+    broker = MemorySink(partitions=PARTITIONS)
+
+    def answer(arrived: Arrived) -> Reply:
+        (ack,) = broker.write([arrived.wire_batch()])
+        return Reply(0 if ack.verdict is Verdict.DELIVERED else ack.error_code, ack.base_offset)
+
+    cluster = stack.enter_context(fake_cluster(topics={TOPIC: PARTITIONS}))
+    cluster.on_produce = answer
+    return lambda: PatientKafkaSink(cluster.bootstrap)
+
+
+KINDS: dict[str, Callable[[ExitStack, Path], NewSink]] = {
+    "memory": _memory,
+    "null": _null,
+    "log": _log,
+    "late": _late,
+    "kafka": _kafka,
+}
+SAME_PLACE = {"null", "log", "kafka"}
 """Sinks that lead to the same place when they are made anew."""
 
 
@@ -130,11 +175,12 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def case(kind: str, arena: Arena, sender: Accumulator, tmp_path: Path) -> Iterator[Case]:
-    case = Case(arena, sender, KINDS[kind](tmp_path))
-    yield case
-    case.sink.close(1)
-    case.end([*case.lending])
-    case.doorbell.close()
+    with ExitStack() as stack:
+        case = Case(arena, sender, KINDS[kind](stack, tmp_path))
+        yield case
+        case.sink.close(1)
+        case.end([*case.lending])
+        case.doorbell.close()
 
 
 def test_its_identity_is_that_of_the_place(case: Case, kind: str) -> None:

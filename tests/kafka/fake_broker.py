@@ -22,11 +22,14 @@ from kafka.protocol.api_header import RequestHeader
 from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse, MetadataRequest, MetadataResponse
 from kafka.protocol.producer import InitProducerIdRequest, InitProducerIdResponse, ProduceRequest, ProduceResponse
 
+from shmaccum.sinks.sink import WireBatch
+
 LOOPBACK = "127.0.0.1"
 CLIENT_ID_HEADER = struct.Struct(">hhi")
 CRC_POSITION = 17
 CRC_START = 21
 PRODUCER_ID_POSITION = 43
+RECORD_COUNT_POSITION = 57
 REQUESTS = {kind.API_KEY: kind for kind in (ProduceRequest, MetadataRequest, ApiVersionsRequest, InitProducerIdRequest)}
 RESPONSES: Mapping[Any, Any] = {
     ProduceRequest: ProduceResponse,
@@ -51,6 +54,13 @@ class Arrived:
         """Producer id, epoch and base sequence."""
         found: tuple[int, int, int] = struct.unpack_from(">qhi", self.wire_bytes, PRODUCER_ID_POSITION)
         return found
+
+    def wire_batch(self) -> Any:
+        """As another sink would be given it."""
+        (record_count,) = struct.unpack_from(">i", self.wire_bytes, RECORD_COUNT_POSITION)
+        buffers = (memoryview(self.wire_bytes),)
+        place = (self.topic, self.partition, self.partition)
+        return WireBatch(*place, buffers, len(self.wire_bytes), record_count, *self.sequence, -1, 1, None)  # type: ignore[arg-type]
 
     def check(self) -> None:
         """What a broker checks before it reads on."""
