@@ -424,11 +424,17 @@ def _tls_context(config: Mapping[str, Any]) -> ssl.SSLContext | None:
     return context
 
 
-def _silence_requests() -> None:
-    """The library's most talkative level writes requests as they are, logins too."""
-    for name in ("kafka.net.connection", "kafka.protocol.parser", "kafka.net.sasl"):
-        if logging.getLogger(name).level < logging.INFO:
-            logging.getLogger(name).setLevel(logging.INFO)
+def _quiet_library(*, has_login: bool) -> None:
+    """What matters is reported by us, in sentences; who wants to hear the library sets the level of its logger.
+
+    Its most talkative level writes requests as they are, logins too: it is not to be had with a login.
+    """
+    if logging.getLogger("kafka").level == logging.NOTSET:
+        logging.getLogger("kafka").setLevel(logging.CRITICAL)
+    if has_login:
+        for name in ("kafka.net.connection", "kafka.protocol.parser", "kafka.net.sasl"):
+            library = logging.getLogger(name)
+            library.setLevel(max(logging.INFO, library.getEffectiveLevel()))
 
 
 def _count_close(counters: ConnectionCounters) -> None:
@@ -516,8 +522,7 @@ class Client:
         self._bootstrap_failures = 0
         self._hint_count = 0
         self._rebootstrap_s = config["rebootstrap_trigger_ms"] / 1000
-        if config["security_protocol"].startswith("SASL"):
-            _silence_requests()
+        _quiet_library(has_login=config["security_protocol"].startswith("SASL"))
         fixed = {
             "max_in_flight_requests_per_connection": LIBRARY_IN_FLIGHT_MAX,
             "receive_message_max_bytes": FRAME_SIZE_MAX,
@@ -813,7 +818,7 @@ ADVICE: Sequence[tuple[type[Exception], str]] = (
 
 def describe(error: Exception) -> str:
     """A sentence for people, without anything secret: what happened and what to do."""
-    text = str(error).removesuffix("()") or type(error).__name__
+    text = ", ".join(map(str, error.args)) or type(error).__name__
     for kind, advice in ADVICE:
         if isinstance(error, kind):
             return f"{text}: {advice}"

@@ -49,5 +49,8 @@ class Host:
     def end_backoff(self, partition_index: int) -> None:
         self._accumulator.end_backoff(partition_index)
 
+    def set_available(self, partition_index: int, is_available: bool) -> None:
+        self._accumulator.set_available(partition_index, is_available)
+
     def wake(self) -> None:
         self._doorbell.ring()

@@ -148,6 +148,7 @@ class KafkaSink(Sink):
         self._delivered: dict[int, int] = defaultdict(int)
         self._serial = itertools.count(1)
         self._leaders: dict[int, int] = {}
+        self._leaderless: set[int] = set()
         self._leadership_count = 0
         self._metrics = ProduceMetrics()
         self._asked: ProducerIdRequest | None = None
@@ -283,12 +284,15 @@ class KafkaSink(Sink):
         topic, partition = self._host.topic_partition(partition_index)
         node_id = self._client.leader(topic, partition)
         if node_id is None:
-            self._look_for_leader(topic)
+            self._look_for_leader(partition_index, topic)
         else:
             self._leaders[partition_index] = node_id
         return node_id
 
-    def _look_for_leader(self, topic: str) -> None:
+    def _look_for_leader(self, partition_index: int, topic: str) -> None:
+        if partition_index not in self._leaderless:
+            self._leaderless.add(partition_index)
+            self._host.set_available(partition_index, False)
         self._client.watch_topic(topic)
         self._client.refresh_metadata()
         error_code = self._client.topic_state(topic).error_code
@@ -484,6 +488,10 @@ class KafkaSink(Sink):
             if leader is not None and leader != former:
                 del self._retried[partition_index]
                 self._host.end_backoff(partition_index)
+        for partition_index in list(self._leaderless):
+            if self._client.leader(*self._host.topic_partition(partition_index)) is not None:
+                self._leaderless.discard(partition_index)
+                self._host.set_available(partition_index, True)
 
     # --- metrics
 

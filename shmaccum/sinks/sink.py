@@ -163,6 +163,12 @@ class SinkHost(Protocol):
     def end_backoff(self, partition_index: int) -> None:
         """The reason of a pause is gone (another leader is known now): retried batches of the partition may go."""
 
+    def set_available(self, partition_index: int, is_available: bool) -> None:
+        """Nobody takes the partition's batches at the moment (no leader), or somebody does again (KIP-794).
+
+        Producers choose others meanwhile, where they may choose.
+        """
+
     def wake(self) -> None:
         """Makes `Sink.poll` come back; from any thread."""
 

@@ -46,6 +46,7 @@ class Loop:
         self._has_producer_id = has_producer_id
         self.forgets_acks = False
         self.ended_backoffs: list[int] = []
+        self.unavailable: set[int] = set()
         sink.open(self)
 
     # --- what the sink may ask
@@ -66,6 +67,9 @@ class Loop:
 
     def end_backoff(self, partition_index: int) -> None:
         self.ended_backoffs.append(partition_index)
+
+    def set_available(self, partition_index: int, is_available: bool) -> None:
+        (self.unavailable.discard if is_available else self.unavailable.add)(partition_index)
 
     def wake(self) -> None:
         os.write(self._rope, b"!")

@@ -388,8 +388,10 @@ def test_a_partition_without_a_leader_waits_for_one(arena: Arena, open_fake: Ope
     append(arena, b"b", partition=1)
     loop.run_until(lambda: len(loop.acks) == 1)
     assert values_of(cluster.arrived) == [b"b"]
+    assert loop.unavailable == {loop.accumulator.partition_index(TOPIC, 0)}
     cluster.leaders[TOPIC, 0] = 0
     loop.run_until_idle()
+    assert loop.unavailable == set()
     assert values_of(cluster.arrived) == [b"b", b"a"]
 
 
