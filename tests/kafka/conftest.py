@@ -27,7 +27,8 @@ def open_loop(arena: Arena) -> Iterator[OpenLoop]:
     with contextlib.ExitStack() as stack:
 
         def open_one(bootstrap: str, sender: dict[str, Any] | None = None, **options: Any) -> Loop:
-            return stack.enter_context(Loop(arena, open_sink(f"kafka:{bootstrap}", **options), **(sender or {})))
+            of_sender = {"retry_backoff_ms": 10, **(sender or {})}
+            return stack.enter_context(Loop(arena, open_sink(f"kafka:{bootstrap}", **options), **of_sender))
 
         yield open_one
 

@@ -39,6 +39,9 @@ class Host:
     def end_backoff(self, partition_index: int) -> None:
         """There is no backoff."""
 
+    def set_available(self, partition_index: int, is_available: bool) -> None:
+        raise AssertionError("every partition of a log is available")
+
     def wake(self) -> None:
         """It never sleeps."""
 
