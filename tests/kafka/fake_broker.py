@@ -60,7 +60,8 @@ class Arrived:
         (record_count,) = struct.unpack_from(">i", self.wire_bytes, RECORD_COUNT_POSITION)
         buffers = (memoryview(self.wire_bytes),)
         place = (self.topic, self.partition, self.partition)
-        return WireBatch(*place, buffers, len(self.wire_bytes), record_count, *self.sequence, -1, 1, None)  # type: ignore[arg-type]
+        no_batch: Any = None
+        return WireBatch(*place, buffers, len(self.wire_bytes), record_count, *self.sequence, -1, 1, no_batch)
 
     def check(self) -> None:
         """What a broker checks before it reads on."""
