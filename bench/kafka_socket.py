@@ -154,10 +154,11 @@ def _send_through(sink: Sink, by_index: Mapping[int, WireBatch], bell: int) -> N
     ready = list(by_index)
     sent, acked = 0, 0
     while acked < REQUEST_COUNT * BATCH_COUNT:
-        for planned in sink.plan(ready) if sent < REQUEST_COUNT else ():
+        plan = sink.plan(ready) if sent < REQUEST_COUNT else ()
+        for planned in plan:
             sink.deliver([by_index[index] for index in planned])
             sent += 1
-        acked += len(sink.poll(0 if sent < REQUEST_COUNT and sink.plan(ready) else 1, bell))
+        acked += len(sink.poll(0 if plan else 1, bell))
 
 
 def contenders() -> list[Contender]:

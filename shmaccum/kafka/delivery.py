@@ -21,10 +21,42 @@ from shmaccum.sinks.sink import Ack, Verdict, WireBatch
 
 
 @dataclass(slots=True, eq=False)
+class PartitionState:
+    """What the sink knows of a partition: where its batches go, and which are on their way."""
+
+    partition_index: int
+    topic: str
+    partition: int
+    node_id: int | None = None
+    """Its leader, as long as nothing was heard of another one."""
+    in_flight: list[InFlight] = field(default_factory=list)
+    """In the order in which they were delivered."""
+    delivery_number: int = 0
+    """When it had a batch delivered last; 0 never."""
+    acked: tuple[int, int] = (-1, -1)
+    """Producer id and epoch that the broker has acked."""
+    acked_s: float = 0.0
+
+    def begin(self, wire: WireBatch) -> InFlight:
+        """A batch is delivered, behind those that are in flight."""
+        batch = InFlight(wire, self, tuple(self.in_flight) if self.in_flight else ())
+        self.in_flight.append(batch)
+        return batch
+
+    def waits_for_first_ack(self, now_s: float, forgotten_s: float) -> bool:
+        """True while its next batch might overtake the first that this broker sees of the producer."""
+        if not self.in_flight:
+            return False
+        wire = self.in_flight[-1].wire
+        return self.acked != (wire.producer_id, wire.producer_epoch) or now_s - self.acked_s > forgotten_s
+
+
+@dataclass(slots=True, eq=False)
 class InFlight:
     """A batch between `deliver` and its ack."""
 
     wire: WireBatch
+    state: PartitionState
     predecessors: Sequence[InFlight]
     """The older batches of its partition that were in flight when it was delivered."""
     verdict: Verdict | None = None
@@ -33,9 +65,17 @@ class InFlight:
 
     def end(self, ack: Ack) -> Ack:
         """Notes the verdict for those behind it."""
+        self.state.in_flight.remove(self)
         self.verdict = ack.verdict
         self.predecessors = ()
         return ack
+
+    def end_delivered(self, answer: PartitionAnswer, now_s: float) -> Ack:
+        """It is in the partition: what nearly always happens, and therefore takes the short way."""
+        wire, state = self.wire, self.state
+        state.acked = (wire.producer_id, wire.producer_epoch)
+        state.acked_s = now_s
+        return self.end(Ack(wire, Verdict.DELIVERED, answer.base_offset, answer.log_append_time_ms))
 
     def sequence_verdict(self) -> Verdict:
         """What "out of order" means here."""
@@ -48,31 +88,49 @@ class Delivery:
     """One Produce request: at most one batch of each partition."""
 
     node_id: int
-    batches: dict[tuple[str, int], InFlight] = field(default_factory=dict)
+    topics: dict[str, dict[int, InFlight]] = field(default_factory=dict)
+    """By topic and partition."""
     topic_names: dict[uuid.UUID, str] = field(default_factory=dict)
     """As they were when it was sent: a topic may be deleted and created again meanwhile (KAFKA-19397)."""
 
-    @property
-    def record_count(self) -> int:
-        return sum(batch.wire.record_count for batch in self.batches.values())
+    def add(self, batch: InFlight) -> bool:
+        """False when it has a batch of this partition already."""
+        partitions = self.topics.get(batch.wire.topic)
+        if partitions is None:
+            partitions = self.topics[batch.wire.topic] = {}
+        return partitions.setdefault(batch.wire.partition, batch) is batch
 
-    def topics(self, topic_id: Callable[[str], uuid.UUID | None]) -> list[TopicRecords]:
-        """Grouped as the request wants it; remembers the ids."""
-        grouped: dict[str, list[PartitionRecords]] = {}
-        for (topic, partition), batch in self.batches.items():
-            wire, compressed = batch.wire, batch.compressed
-            whole = (wire.buffers, wire.size) if compressed is None else ((compressed,), len(compressed))
-            grouped.setdefault(topic, []).append(PartitionRecords(partition, *whole))
-        topic_ids = {topic: topic_id(topic) for topic in grouped}
-        self.topic_names = {found: topic for topic, found in topic_ids.items() if found}
-        return [TopicRecords(topic, topic_ids[topic], partitions) for topic, partitions in grouped.items()]
+    def batches(self) -> list[InFlight]:
+        """All of them."""
+        return [batch for partitions in self.topics.values() for batch in partitions.values()]
+
+    def records(self, topic_id: Callable[[str], uuid.UUID | None]) -> list[TopicRecords]:
+        """As the request wants it; remembers the ids."""
+        found = [
+            TopicRecords(topic, topic_id(topic), [_records_of(batch) for batch in partitions.values()])
+            for topic, partitions in self.topics.items()
+        ]
+        self.topic_names = {records.topic_id: records.topic for records in found if records.topic_id is not None}
+        return found
 
     def answers(self, answered: Sequence[PartitionAnswer]) -> Iterator[tuple[InFlight, PartitionAnswer]]:
         """Each batch with its answer; one that the broker left out counts as lost on the way."""
-        names: Mapping[Any, str] = self.topic_names
-        found = {(names.get(answer.topic, answer.topic), answer.partition): answer for answer in answered}
-        for key, batch in self.batches.items():
-            yield batch, found.get(key) or no_answer(NETWORK_EXCEPTION, "the broker did not answer for this partition")
+        names: Mapping[Any, Any] = self.topic_names
+        left = {topic: dict(partitions) for topic, partitions in self.topics.items()}
+        for answer in answered:
+            batch = left.get(names.get(answer.topic, answer.topic), {}).pop(answer.partition, None)
+            if batch is not None:
+                yield batch, answer
+        lost = no_answer(NETWORK_EXCEPTION, "the broker did not answer for this partition")
+        for partitions in left.values():
+            yield from ((batch, lost) for batch in partitions.values())
+
+
+def _records_of(batch: InFlight) -> PartitionRecords:
+    wire, compressed = batch.wire, batch.compressed
+    if compressed is None:
+        return PartitionRecords(wire.partition, wire.buffers, wire.size)
+    return PartitionRecords(wire.partition, (compressed,), len(compressed))
 
 
 def no_answer(error_code: int, message: str) -> PartitionAnswer:
@@ -89,9 +147,7 @@ VERDICTS: Mapping[Action, Verdict] = {
 
 
 def ack_of(batch: InFlight, answer: PartitionAnswer) -> Ack:
-    """The answer in the words of the contract."""
-    if answer.error_code == 0:
-        return Ack(batch.wire, Verdict.DELIVERED, answer.base_offset, answer.log_append_time_ms)
+    """What an error means, in the words of the contract."""
     row = treatment(answer.error_code)
     verdict = batch.sequence_verdict() if row.action is Action.SEQUENCE else VERDICTS[row.action]
     return Ack(

@@ -23,10 +23,11 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import operator
 import socket
 import threading
 import time
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -34,7 +35,7 @@ from typing import Any
 from shmaccum.config import KafkaSinkOptions, SenderOptions
 from shmaccum.exceptions import InvalidArgumentError
 from shmaccum.kafka.compression import CODECS, Compressor
-from shmaccum.kafka.delivery import Delivery, InFlight, ack_of, no_answer
+from shmaccum.kafka.delivery import Delivery, InFlight, PartitionState, ack_of, no_answer
 from shmaccum.kafka.errors import LEADER_NOT_AVAILABLE, NETWORK_EXCEPTION, Action, sentence, treatment
 from shmaccum.kafka.metrics import ProduceMetrics
 from shmaccum.kafka.produce import (
@@ -59,6 +60,7 @@ except ImportError as error:
     ) from error
 
 ACKS: Mapping[str, int] = {"all": -1, "-1": -1, "1": 1, "0": 0}
+BY_DELIVERY = operator.attrgetter("delivery_number")
 PORT_MAX = 65535
 FORGOTTEN_S = 60.0
 """A partition that was quiet for so long begins with one batch again: the broker may have forgotten the producer."""
@@ -140,16 +142,13 @@ class KafkaSink(Sink):
         self.is_idempotent = True
         self._lanes: dict[int, _Lane] = {}
         self._acks: list[Ack] = []
-        self._in_flight: dict[int, list[InFlight]] = {}
-        self._retried: dict[int, tuple[str, int, int | None]] = {}
-        # Partition index -> producer id and epoch that the broker has acked, and when.
-        self._acked: dict[int, tuple[int, int, float]] = {}
+        self._states: dict[int, PartitionState] = {}
+        # Those whose last batch is to be retried, with the leader that did not take it.
+        self._retried: dict[PartitionState, int | None] = {}
+        self._leaderless: set[PartitionState] = set()
         self._metadata_count = 0
-        self._delivered: dict[int, int] = defaultdict(int)
-        self._serial = itertools.count(1)
-        self._leaders: dict[int, int] = {}
-        self._leaderless: set[int] = set()
         self._leadership_count = 0
+        self._delivery_numbers = itertools.count(1)
         self._metrics = ProduceMetrics()
         self._asked: ProducerIdRequest | None = None
         self._ask_again_s = 0.0
@@ -210,7 +209,7 @@ class KafkaSink(Sink):
             self._pool.shutdown(wait=True, cancel_futures=True)
         self._client.close()
         self._lanes.clear()
-        self._in_flight.clear()
+        self._states.clear()
         self._acks.clear()
 
     # --- what the arena must know
@@ -252,52 +251,46 @@ class KafkaSink(Sink):
         by_node: dict[int, list[int]] = {}
         can_take: dict[int, bool] = {}
         now_s = time.monotonic()
-        for partition_index in sorted(ready, key=self._delivered.__getitem__):
-            node_id = self._leader(partition_index)
-            if node_id is None or self._waits_for_first_ack(partition_index, now_s):
+        for state in sorted(map(self._state, ready), key=BY_DELIVERY):
+            node_id = state.node_id if state.node_id is not None else self._look_for_leader(state)
+            if node_id is None or (self.is_idempotent and state.waits_for_first_ack(now_s, FORGOTTEN_S)):
                 continue
             if node_id not in can_take:
                 can_take[node_id] = self._can_take(node_id)
+                by_node[node_id] = []
             if can_take[node_id]:
-                by_node.setdefault(node_id, []).append(partition_index)
-        return list(by_node.values())
+                by_node[node_id].append(state.partition_index)
+        return [planned for planned in by_node.values() if planned]
 
-    def _waits_for_first_ack(self, partition_index: int, now_s: float) -> bool:
-        in_flight = self._in_flight.get(partition_index)
-        if not in_flight or not self.is_idempotent:
-            return False
-        wire = in_flight[-1].wire
-        producer_id, producer_epoch, acked_s = self._acked.get(partition_index, (-1, -1, 0.0))
-        is_known = (producer_id, producer_epoch) == (wire.producer_id, wire.producer_epoch)
-        return not is_known or now_s - acked_s > FORGOTTEN_S
+    def _state(self, partition_index: int) -> PartitionState:
+        state = self._states.get(partition_index)
+        if state is None:
+            topic, partition = self._host.topic_partition(partition_index)
+            state = self._states[partition_index] = PartitionState(partition_index, topic, partition)
+        return state
 
     def _forget_old_leaders(self) -> None:
         if self._client.leadership_count != self._leadership_count:
             self._leadership_count = self._client.leadership_count
-            self._leaders.clear()
+            for state in self._states.values():
+                state.node_id = None
 
-    def _leader(self, partition_index: int) -> int | None:
+    def _look_for_leader(self, state: PartitionState) -> int | None:
         """None while nobody leads the partition; then metadata are asked for."""
-        node_id = self._leaders.get(partition_index)
-        if node_id is not None:
-            return node_id
-        topic, partition = self._host.topic_partition(partition_index)
-        node_id = self._client.leader(topic, partition)
-        if node_id is None:
-            self._look_for_leader(partition_index, topic)
-        else:
-            self._leaders[partition_index] = node_id
-        return node_id
+        state.node_id = self._client.leader(state.topic, state.partition)
+        if state.node_id is None:
+            self._miss_leader(state)
+        return state.node_id
 
-    def _look_for_leader(self, partition_index: int, topic: str) -> None:
-        if partition_index not in self._leaderless:
-            self._leaderless.add(partition_index)
-            self._host.set_available(partition_index, False)
-        self._client.watch_topic(topic)
+    def _miss_leader(self, state: PartitionState) -> None:
+        if state not in self._leaderless:
+            self._leaderless.add(state)
+            self._host.set_available(state.partition_index, False)
+        self._client.watch_topic(state.topic)
         self._client.refresh_metadata()
-        error_code = self._client.topic_state(topic).error_code
+        error_code = self._client.topic_state(state.topic).error_code
         if treatment(error_code).action is Action.REFUSE:
-            self._host.report(f"{topic} cannot be delivered to: {sentence(error_code)}")
+            self._host.report(f"{state.topic} cannot be delivered to: {sentence(error_code)}")
 
     def _can_take(self, node_id: int) -> bool:
         if self._lane(node_id).count >= self._requests_max or not self._client.is_ready(node_id):
@@ -323,29 +316,24 @@ class KafkaSink(Sink):
         """One request per node, and more only where a partition comes more than once."""
         deliveries: list[Delivery] = []
         newest: dict[int, Delivery] = {}
+        number = next(self._delivery_numbers)
         self._forget_old_leaders()
         for wire in batches:
-            node_id = self._leader(wire.partition_index)
-            batch = self._begin(wire)
+            state = self._state(wire.partition_index)
+            state.delivery_number = number
+            if self._retried:
+                self._retried.pop(state, None)
+            batch = state.begin(wire)
+            node_id = state.node_id if state.node_id is not None else self._look_for_leader(state)
             if node_id is None:
                 self._end(batch, no_answer(LEADER_NOT_AVAILABLE, "no leader is known"))
                 continue
-            key = (wire.topic, wire.partition)
             delivery = newest.get(node_id)
-            if delivery is None or key in delivery.batches:
+            if delivery is None or not delivery.add(batch):
                 delivery = newest[node_id] = Delivery(node_id)
+                delivery.add(batch)
                 deliveries.append(delivery)
-            delivery.batches[key] = batch
         return deliveries
-
-    def _begin(self, wire: WireBatch) -> InFlight:
-        """Notes a batch as in flight, behind those of its partition that are."""
-        others = self._in_flight.setdefault(wire.partition_index, [])
-        batch = InFlight(wire, tuple(others))
-        others.append(batch)
-        self._delivered[wire.partition_index] = next(self._serial)
-        self._retried.pop(wire.partition_index, None)
-        return batch
 
     def _send(self, delivery: Delivery) -> None:
         """Hands a request to the client; where the node is gone meanwhile, its batches are acked for a retry."""
@@ -354,7 +342,7 @@ class KafkaSink(Sink):
                 delivery, no_answer(NETWORK_EXCEPTION, f"broker {delivery.node_id} is not connected any more")
             )
             return
-        topics = delivery.topics(self._client.topic_id)
+        topics = delivery.records(self._client.topic_id)
         version = version_for(self._client.produce_versions(delivery.node_id), topics)
         if version < VERSION_ZSTD and self._options.compression_type == "zstd":
             topics = self._uncompressed(delivery)
@@ -367,9 +355,9 @@ class KafkaSink(Sink):
     def _uncompressed(self, delivery: Delivery) -> list[TopicRecords]:
         """For a broker that would not understand."""
         self._host.report(f"broker {delivery.node_id} is too old for zstd (Kafka 2.1): batches go uncompressed")
-        for batch in delivery.batches.values():
+        for batch in delivery.batches():
             batch.compressed = None
-        return delivery.topics(self._client.topic_id)
+        return delivery.records(self._client.topic_id)
 
     def _encoder(self, version: int, topics: Sequence[TopicRecords]) -> Any:
         acks, timeout_ms = self._required_acks, self._request_timeout_ms
@@ -380,9 +368,11 @@ class KafkaSink(Sink):
         return encode_with
 
     def _count_sent(self, delivery: Delivery, topics: Sequence[TopicRecords]) -> None:
+        wires = [batch.wire for batch in delivery.batches()]
         size = sum(records.size for topic in topics for records in topic.partitions)
-        self._metrics.sent(delivery.node_id, size, delivery.record_count)
-        self._metrics.compression_rate.record(size / sum(batch.wire.size for batch in delivery.batches.values()))
+        self._metrics.sent(delivery.node_id, size, sum(wire.record_count for wire in wires))
+        if self._pool is not None:
+            self._metrics.compression_rate.record(size / sum(wire.size for wire in wires))
 
     # --- compress
 
@@ -394,7 +384,7 @@ class KafkaSink(Sink):
     def _compress(self, delivery: Delivery) -> None:
         assert self._pool is not None
         jobs = []
-        for batch in delivery.batches.values():
+        for batch in delivery.batches():
             job = self._pool.submit(self._compress_in_thread, batch)
             job.add_done_callback(lambda _: self._client.wake())
             jobs.append(job)
@@ -415,7 +405,7 @@ class KafkaSink(Sink):
         for lane in list(self._lanes.values()):
             while lane.waiting and all(job.done() for job in lane.waiting[0][1]):
                 delivery, jobs = lane.waiting.popleft()
-                for batch, job in zip(delivery.batches.values(), jobs, strict=True):
+                for batch, job in zip(delivery.batches(), jobs, strict=True):
                     batch.compressed = self._compressed(job)
                 self._send(delivery)
 
@@ -435,7 +425,7 @@ class KafkaSink(Sink):
         self._send_compressed()
         if self._client.metadata_count != self._metadata_count:
             self._metadata_count = self._client.metadata_count
-            self._end_pauses()
+            self._take_news()
         acks, self._acks = self._acks, []
         return acks
 
@@ -450,48 +440,41 @@ class KafkaSink(Sink):
         now_s = time.monotonic()
         for batch, answer in delivery.answers(outcome.answer.partitions):
             if answer.error_code == 0:
-                self._end_delivered(batch, answer, now_s)
-                continue
-            is_news = self._client.note_leader(batch.wire.topic, answer, outcome.answer.nodes)
-            self._end(batch, answer, retries_at_once=is_news)
+                self._acks.append(batch.end_delivered(answer, now_s))
+            else:
+                is_news = self._client.note_leader(batch.wire.topic, answer, outcome.answer.nodes)
+                self._end(batch, answer, retries_at_once=is_news)
 
     def _end_all(self, delivery: Delivery, answer: PartitionAnswer) -> None:
-        for batch in delivery.batches.values():
-            self._end(batch, answer)
-
-    def _end_delivered(self, batch: InFlight, answer: PartitionAnswer, now_s: float) -> None:
-        wire = batch.wire
-        self._in_flight[wire.partition_index].remove(batch)
-        self._acked[wire.partition_index] = (wire.producer_id, wire.producer_epoch, now_s)
-        self._acks.append(batch.end(ack_of(batch, answer)))
+        """All of a request end alike: without acks, or without an answer."""
+        now_s = time.monotonic()
+        for batch in delivery.batches():
+            if answer.error_code == 0:
+                self._acks.append(batch.end_delivered(answer, now_s))
+            else:
+                self._end(batch, answer)
 
     def _end(self, batch: InFlight, answer: PartitionAnswer, *, retries_at_once: bool = False) -> None:
-        """Acks a batch; `poll` gives the ack out."""
-        if answer.error_code == 0:
-            self._end_delivered(batch, answer, time.monotonic())
-            return
-        wire = batch.wire
-        self._in_flight[wire.partition_index].remove(batch)
+        """Acks a batch that was not delivered; `poll` gives the ack out."""
         ack = batch.end(ack_of(batch, answer))
         if treatment(answer.error_code).is_metadata_stale:
             self._client.refresh_metadata()
         if ack.verdict is Verdict.RETRY:
             ack.retry_after_ms = 0 if retries_at_once else None
-            leader = self._client.leader(wire.topic, wire.partition)
-            self._retried[wire.partition_index] = (wire.topic, wire.partition, leader)
+            self._retried[batch.state] = self._client.leader(batch.wire.topic, batch.wire.partition)
         self._acks.append(ack)
 
-    def _end_pauses(self) -> None:
+    def _take_news(self) -> None:
         """New metadata: where another node leads now, there is nothing to wait for (KAFKA-15415)."""
-        for partition_index, (topic, partition, former) in list(self._retried.items()):
-            leader = self._client.leader(topic, partition)
+        for state, former in list(self._retried.items()):
+            leader = self._client.leader(state.topic, state.partition)
             if leader is not None and leader != former:
-                del self._retried[partition_index]
-                self._host.end_backoff(partition_index)
-        for partition_index in list(self._leaderless):
-            if self._client.leader(*self._host.topic_partition(partition_index)) is not None:
-                self._leaderless.discard(partition_index)
-                self._host.set_available(partition_index, True)
+                del self._retried[state]
+                self._host.end_backoff(state.partition_index)
+        for state in list(self._leaderless):
+            if self._client.leader(state.topic, state.partition) is not None:
+                self._leaderless.discard(state)
+                self._host.set_available(state.partition_index, True)
 
     # --- metrics
 
