@@ -31,6 +31,7 @@ from shmaccum.exceptions import (
 
 OPEN_FLAGS = os.O_NOFOLLOW | os.O_CLOEXEC
 OPEN_TO_OTHERS = 0o077
+WRITABLE_BY_ALL = 0o002
 
 # A child forked between our open and the arena's own fork handler would keep the descriptor that carries the locks.
 _opening = threading.RLock()
@@ -101,7 +102,12 @@ class ArenaFile:
 
         Raises:
             ArenaExistsError: the name is taken.
+            InvalidArgumentError: everybody could write into it.
         """
+        if mode & WRITABLE_BY_ALL:
+            raise InvalidArgumentError(
+                f"mode {mode:#o} would let every user of this host write into the arena: share it with a group (0660)"
+            )
         with _opening:
             map_descriptor = self._create_once(mode)
             try:
@@ -117,13 +123,13 @@ class ArenaFile:
 
         Raises:
             ArenaNotFoundError: nothing has this name.
-            ArenaForbiddenError: of another user, or open to more than `mode_max`.
+            ArenaForbiddenError: of another user, open to more than `mode_max`, or (to attach) writable by everybody.
             NotAnArenaError: a folder, a device, a symbolic link.
         """
         with _opening:
             descriptors = self._with_second_open(self._open_once(read_only=read_only), read_only=read_only)
             try:
-                self._check(os.fstat(descriptors.map), mode_max)
+                self._check(os.fstat(descriptors.map), mode_max, read_only=read_only)
             except BaseException:
                 descriptors.close()
                 raise
@@ -143,10 +149,16 @@ class ArenaFile:
             raise ArenaBusyError(f"{self.text} was replaced while it was opened: try again")
         return descriptors
 
-    def _check(self, found: os.stat_result, mode_max: int) -> None:
+    def _check(self, found: os.stat_result, mode_max: int, *, read_only: bool) -> None:
+        """Whoever only looks believes nothing of what it reads, so it may look at what nobody should attach to."""
         mode = stat.S_IMODE(found.st_mode)
         if not stat.S_ISREG(found.st_mode):
             raise NotAnArenaError(f"{self.text} is no regular file")
+        if mode & WRITABLE_BY_ALL and not read_only:
+            raise ArenaForbiddenError(
+                f"{self.text} has mode {mode:#o}: every user of this host can write into it, so nothing in it can be "
+                "trusted. Look at it with shmaccum check, then set its mode to 0600 or 0660"
+            )
         if found.st_uid != os.geteuid() and not mode_max & OPEN_TO_OTHERS:
             raise ArenaForbiddenError(
                 f"{self.text} belongs to user {found.st_uid}, this process runs as {os.geteuid()}: run it as the "

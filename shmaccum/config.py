@@ -664,3 +664,28 @@ def parse_together(given: Mapping[str, Any], *tables: type[Options]) -> tuple[Op
         )
         for table in tables
     )
+
+
+# --- command lines
+
+
+def command_line_value(name: str, value: Any) -> str:
+    """What a command line says of an option; a secret only by its place.
+
+    Raises:
+        InvalidArgumentError: the option is a secret, and the value is the secret itself.
+    """
+    if _spelled(name) not in SECRETS:
+        return str(value)
+    place = (value if isinstance(value, Secret) else Secret(str(value))).place
+    if place is None:
+        raise InvalidArgumentError(
+            f"{name} would stand on a command line, which every user of this host can read: give it as env:NAME or "
+            "file:PATH"
+        )
+    return place
+
+
+SECRETS = frozenset(
+    spelling for scope in SCOPES for spelling, name in scope.spellings().items() if scope.table()[name].kind == "secret"
+)

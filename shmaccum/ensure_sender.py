@@ -25,7 +25,7 @@ from typing import IO, Any
 
 from shmaccum.arena import Arena
 from shmaccum.arena_file import ArenaFile
-from shmaccum.config import SenderOptions
+from shmaccum.config import SenderOptions, command_line_value
 from shmaccum.exceptions import SenderNotStartedError
 
 ELECTION_SLICE_S = 0.005
@@ -59,15 +59,16 @@ def ensure_sender(
 
     Raises:
         SenderNotStartedError: it could not begin, with its reason; or it took too long.
-        InvalidArgumentError: an option is wrong.
+        InvalidArgumentError: an option is wrong, or a password is neither ``env:NAME`` nor ``file:PATH``: the sender's
+            command line would show it.
     """
     given = {**options, **({} if idle_exit is None else {"idle_exit_ms": idle_exit})}
     SenderOptions.parse(given)
+    command = _command(arena, sink, given, sink_options or {}) + ([] if log_path else ["--no-log"])
     deadline_s = time.monotonic() + timeout_s
     with _elected(arena, deadline_s) as is_elected:
         if not is_elected:
             return False
-        command = _command(arena, sink, given, sink_options or {}) + ([] if log_path else ["--no-log"])
         _start(arena, command, log_path, deadline_s)
         return True
 
@@ -124,7 +125,7 @@ def _command(arena: Arena, sink: str, options: Mapping[str, Any], sink_options: 
         f"--sink={sink}",
         f"--mode={arena.mode:o}",
         *(f"--set={name}={value}" for name, value in options.items()),
-        *(f"--sink-set={name}={value}" for name, value in sink_options.items()),
+        *(f"--sink-set={name}={command_line_value(name, value)}" for name, value in sink_options.items()),
     ]
 
 

@@ -2,7 +2,8 @@
 """Passwords that do not show: in no repr, log, error or arena, and in the options of no command line.
 
 What a user writes is a way to the secret: ``env:NAME`` for a variable of the environment, ``file:PATH`` for the first
-line of a file, or the secret itself (for code that has it from elsewhere; on a command line everybody could read it).
+line of a file, or the secret itself (for code that has it from elsewhere). A command line takes only the ways: what
+stands on it can be read by every user of the host, in ``/proc/PID/cmdline`` and in ``ps``.
 """
 
 from __future__ import annotations
@@ -55,6 +56,11 @@ class Secret:
         except (OSError, UnicodeDecodeError) as error:
             raise InvalidArgumentError(f"the secret cannot be read from {path}: {error}") from None
         return lines[0] if lines else ""
+
+    @property
+    def place(self) -> str | None:
+        """``env:NAME`` or ``file:PATH``, which anybody may read; None where the source is the secret itself."""
+        return self._source if self._source.startswith((ENVIRONMENT, FILE)) else None
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Secret) and self._source == other._source

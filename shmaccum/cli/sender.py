@@ -13,7 +13,7 @@ import click
 
 from shmaccum.arena import Arena
 from shmaccum.cli.group import Command, arena_argument, assignments, mode_option
-from shmaccum.config import SenderOptions
+from shmaccum.config import SenderOptions, command_line_value
 from shmaccum.ensure_sender import ensure_sender
 from shmaccum.sender.service import SenderService
 
@@ -25,10 +25,10 @@ LOG_TIME_FORMAT = "%Y-%m-%d %H:%M:%S"
 
 
 def split_options(given: dict[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Those of the sender, and the others, which are the sink's."""
+    """Those of the sender, and the others, which are the sink's; a password only by its place."""
     spellings = SenderOptions.spellings()
     of_sender = {name: value for name, value in given.items() if name.replace(".", "_") in spellings}
-    return of_sender, {name: value for name, value in given.items() if name not in of_sender}
+    return of_sender, {name: command_line_value(name, value) for name, value in given.items() if name not in of_sender}
 
 
 def name_process() -> None:

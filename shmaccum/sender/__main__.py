@@ -14,6 +14,7 @@ import os
 import sys
 
 from shmaccum.arena import DEFAULT_MODE
+from shmaccum.config import command_line_value
 from shmaccum.exceptions import ShmaccumError
 from shmaccum.sender.service import SenderService
 
@@ -33,7 +34,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _pairs(texts: list[str]) -> dict[str, str]:
-    return dict(text.split("=", 1) for text in texts)
+    pairs = dict(text.split("=", 1) for text in texts)
+    return {name: command_line_value(name, value) for name, value in pairs.items()}
 
 
 def tell_that_it_is_open(*, has_log: bool) -> None:

@@ -1,0 +1,273 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SECURITY.rst, sentence by sentence: who gets in, what a neighbour can do, and where no password is."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import posix
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import posix_ipc
+import pytest
+
+from shmaccum.accumulator import Accumulator, BatchResult
+from shmaccum.arena import Arena, semaphore_name
+from shmaccum.arena_file import ArenaFile
+from shmaccum.buffer_pool import BufferPool
+from shmaccum.config import KafkaSinkOptions, command_line_value
+from shmaccum.doorbell import Doorbell, DoorbellButton
+from shmaccum.ensure_sender import ensure_sender
+from shmaccum.exceptions import ArenaBusyError, ArenaForbiddenError, InvalidArgumentError, NotAnArenaError
+from shmaccum.secret import Secret
+from tests.support import SHARED_MEMORY, drain
+from tests.unit.cli.conftest import Shell
+
+SMALL: dict[str, Any] = {"buffer_memory": "64KiB", "batch_size": "4KiB", "process_count": 8, "waiter_count": 8}
+PASSWORD = "correct-horse-battery"
+LOGIN = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN", "sasl_plain_username": "ann"}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "x.arena"
+
+
+@pytest.fixture
+def liberal_umask() -> Any:
+    former = os.umask(0)
+    yield
+    os.umask(former)
+
+
+@pytest.fixture
+def shell() -> Shell:
+    return Shell()
+
+
+def bytes_of(arena: Arena) -> bytes:
+    return (SHARED_MEMORY / arena.name.removeprefix("/")).read_bytes()
+
+
+def mode_of(path: Path) -> int:
+    return stat.S_IMODE(path.lstat().st_mode)
+
+
+# --- the boundary: who may open it
+
+
+@pytest.mark.usefixtures("liberal_umask")
+def test_everything_an_arena_makes_is_its_users_alone(arena_name: str) -> None:
+    with Arena.create(arena_name, **SMALL) as arena:
+        doorbell = Doorbell(arena)
+        pool = BufferPool(arena, DoorbellButton(arena))
+        with pytest.raises(InvalidArgumentError):
+            arena.native.enqueue(0)
+        assert pool._own_semaphore(0) is not None
+        made = [SHARED_MEMORY / arena_name, Path(doorbell.path)]
+        made.append(SHARED_MEMORY / f"sem.{semaphore_name(arena.uuid, 0)[1:]}")
+        assert [mode_of(each) for each in made] == [0o600] * 3
+        assert {each.lstat().st_uid for each in made} == {os.geteuid()}
+        pool.close()
+        doorbell.close()
+
+
+@pytest.mark.usefixtures("liberal_umask")
+def test_sharing_with_a_group_is_asked_for_twice(path: Path) -> None:
+    Arena.create(path, mode=0o660, **SMALL).close()
+    assert mode_of(path) == 0o660
+    with pytest.raises(ArenaForbiddenError, match="if that is meant"):
+        Arena.attach(path)
+    with Arena.attach(path, mode=0o660) as arena:
+        doorbell = Doorbell(arena)
+        assert mode_of(Path(doorbell.path)) == 0o660
+        doorbell.close()
+
+
+@pytest.mark.parametrize("mode", [0o602, 0o606, 0o666, 0o777])
+def test_no_arena_is_writable_by_everybody(path: Path, mode: int) -> None:
+    with pytest.raises(InvalidArgumentError, match="every user of this host"):
+        Arena.create(path, mode=mode, **SMALL)
+    assert not path.exists()
+    Arena.create(path, **SMALL).close()
+    path.chmod(mode)
+    with pytest.raises(ArenaForbiddenError, match="nothing in it can be trusted"):
+        Arena.attach(path, mode=mode)
+    with Arena.open_read_only(path, mode=mode) as looked_at:
+        assert looked_at.verify() == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give a file away")
+def test_another_users_arena_is_entered_only_when_that_is_meant(path: Path) -> None:
+    Arena.create(path, mode=0o660, **SMALL).close()
+    os.chown(path, 12345, -1)
+    with pytest.raises(ArenaForbiddenError, match="belongs to user 12345"):
+        Arena.attach(path)
+    Arena.attach(path, mode=0o660).close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")
+@pytest.mark.parametrize("opener", ["attach", "open_read_only"])
+def test_another_user_cannot_even_look(arena_name: str, opener: str) -> None:
+    script = (
+        "import os, sys; from shmaccum.arena import Arena; from shmaccum.exceptions import ArenaForbiddenError\n"
+        "os.setgroups([]); os.setgid(12345); os.setuid(12345)\n"
+        f"try: Arena.{opener}(sys.argv[1], mode=0o660)\n"
+        "except ArenaForbiddenError as error: print(error)\n"
+    )
+    with Arena.create(arena_name, **SMALL):
+        said = subprocess.run([sys.executable, "-c", script, arena_name], capture_output=True, text=True, check=True)
+    assert "may not be opened by user 12345" in said.stdout
+
+
+def test_links_lead_nowhere(path: Path, tmp_path: Path) -> None:
+    Arena.create(path, **SMALL).close()
+    link = tmp_path / "link.arena"
+    link.symlink_to(path)
+    for opener in (Arena.attach, Arena.open_read_only):
+        with pytest.raises(NotAnArenaError, match="symbolic link"):
+            opener(link)
+
+
+def test_a_link_in_shared_memory_leads_nowhere(arena_name: str, path: Path) -> None:
+    Arena.create(path, **SMALL).close()
+    link = SHARED_MEMORY / arena_name
+    link.symlink_to(path)
+    try:
+        with pytest.raises(NotAnArenaError, match="symbolic link"):
+            Arena.attach(arena_name)
+    finally:
+        link.unlink()
+
+
+def test_a_doorbell_that_is_a_link_is_not_rung(path: Path, tmp_path: Path) -> None:
+    with Arena.create(path, **SMALL) as arena:
+        bell = Path(f"{path}.bell")
+        victim = tmp_path / "victim"
+        os.mkfifo(victim, 0o600)
+        bell.symlink_to(victim)
+        listener = os.open(victim, os.O_RDONLY | os.O_NONBLOCK)
+        DoorbellButton(arena).ring()
+        assert os.read(listener, 1) == b""
+        os.close(listener)
+        bell.unlink()
+
+
+def test_a_file_that_is_exchanged_while_it_is_opened_is_noticed(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = tmp_path / "other.arena"
+    for each in (path, other):
+        Arena.create(each, **SMALL).close()
+    real_open = ArenaFile._open_once
+
+    def open_and_exchange(self: ArenaFile, *, read_only: bool) -> int:
+        descriptor = real_open(self, read_only=read_only)
+        if other.exists():
+            posix.replace(other, path)
+        return descriptor
+
+    monkeypatch.setattr(ArenaFile, "_open_once", open_and_exchange)
+    with pytest.raises(ArenaBusyError, match="was replaced while it was opened"):
+        Arena.attach(path)
+
+
+# --- inside: a scribbling neighbour
+
+
+def scribble(arena: Arena, slot_index: int, at: int) -> None:
+    """One bit of a batch, as a stray pointer of another process would change it."""
+    memory = posix_ipc.SharedMemory(arena.name)
+    geometry = arena.geometry
+    with mmap.mmap(memory.fd, arena.native.size) as mapped:
+        start = arena.native.size - geometry["slot_count"] * geometry["slot_stride"]
+        mapped[start + slot_index * geometry["slot_stride"] + at] ^= 0x10
+    memory.close_fd()
+
+
+def test_what_a_neighbour_scribbled_on_is_found_before_it_is_sent(arena: Arena, sender: Accumulator) -> None:
+    token = sender.append("flights", 0, 1, b"key", b"value" * 50)
+    scribble(arena, token.slot_index, 100)
+    assert [finding.slot_index for finding in arena.verify(depth=2)] == [token.slot_index]  # type: ignore[arg-type]
+    (batch,) = drain(sender)
+    sender.quarantine(batch)
+    found = sender.find(token)
+    assert found is not None
+    assert found.result is BatchResult.CORRUPT
+    assert arena.native.state_counts()["BAD"] == 1
+
+
+def test_nothing_of_a_batch_is_left_in_its_slot(arena: Arena, sender: Accumulator) -> None:
+    sender.append("flights", 0, 1, None, PASSWORD.encode())
+    assert PASSWORD.encode() in bytes_of(arena)
+    for batch in drain(sender):
+        sender.complete(batch, BatchResult.SUCCEEDED)
+    assert PASSWORD.encode() not in bytes_of(arena)
+
+
+# --- credentials
+
+
+@pytest.mark.parametrize("name", ["sasl_plain_password", "sasl.plain.password", "ssl_password"])
+def test_a_command_line_takes_the_place_of_a_password_and_not_the_password(name: str) -> None:
+    assert command_line_value(name, "env:SECRET") == command_line_value(name, Secret("env:SECRET")) == "env:SECRET"
+    assert command_line_value("sasl_plain_username", "ann") == "ann"
+    for given in (PASSWORD, Secret(PASSWORD)):
+        with pytest.raises(InvalidArgumentError, match="env:NAME or file:PATH") as caught:
+            command_line_value(name, given)
+        assert PASSWORD not in str(caught.value)
+
+
+def test_no_sender_is_started_with_a_password_on_its_command_line(arena: Arena) -> None:
+    with pytest.raises(InvalidArgumentError, match="command line"):
+        ensure_sender(arena, "kafka:127.0.0.1:1", sink_options={**LOGIN, "sasl_plain_password": PASSWORD})
+    assert not arena.native.sender_is_alive
+
+
+def test_the_commands_refuse_it_too(arena: Arena, shell: Shell) -> None:
+    given = ("-X", f"sasl_plain_password={PASSWORD}")
+    refused = shell("sender", arena.name, "--sink", "kafka:127.0.0.1:1", *given, code=2)
+    assert "env:NAME or file:PATH" in refused.stderr
+    assert PASSWORD not in refused.output
+    command = [sys.executable, "-m", "shmaccum.sender", arena.name, "--sink=null:"]
+    ended = subprocess.run([*command, f"--sink-set=ssl_password={PASSWORD}"], capture_output=True, text=True)
+    assert ended.returncode == 1
+    assert "env:NAME or file:PATH" in ended.stderr
+    assert PASSWORD not in ended.stderr
+
+
+def test_a_running_sender_shows_its_password_nowhere(
+    arena: Arena, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, shell: Shell
+) -> None:
+    monkeypatch.setenv("SHMACCUM_TEST_PASSWORD", PASSWORD)
+    log = tmp_path / "sender.log"
+    login = {**LOGIN, "sasl_plain_password": "env:SHMACCUM_TEST_PASSWORD"}
+    pytest.importorskip("kafka")
+    ensure_sender(arena, "kafka:127.0.0.1:1", log_path=log, sink_options=login)
+    process = next(each for each in arena.native.processes() if each["role"] == "sender")
+    facts = Path(f"/proc/{process['pid']}")
+    try:
+        shown = (facts / "cmdline").read_bytes() + (facts / "comm").read_bytes() + log.read_bytes()
+        shown += bytes_of(arena)
+        for look in ("stat", "inspect", "check"):
+            shown += shell(look, arena.name, "--json", code=None).output.encode()
+    finally:
+        os.kill(process["pid"], 9)
+    assert PASSWORD.encode() not in shown
+    assert b"env:SHMACCUM_TEST_PASSWORD" in shown, "it does not show what it should"
+
+
+def test_a_password_is_in_no_error() -> None:
+    for wrong in ({"sasl_plain_username": 17}, {"sasl_mechanism": "none such"}, {"reconnect_backoff_ms": "99d"}):
+        with pytest.raises(InvalidArgumentError) as caught:
+            KafkaSinkOptions.parse({**LOGIN, "sasl_plain_password": PASSWORD, **wrong})
+        assert PASSWORD not in str(caught.value)
+
+
+def test_the_page_is_in_the_distribution() -> None:
+    root = Path(__file__).parents[2]
+    assert "SECURITY.rst" in (root / "MANIFEST.in").read_text()
