@@ -99,15 +99,16 @@ class FakeBroker:
         cluster: which it belongs to.
         node_id: from 0.
         receive_buffer: bytes of its sockets; small ones make the sink write in parts.
+        port: 0 is any.
     """
 
-    def __init__(self, cluster: FakeCluster, node_id: int, receive_buffer: int | None) -> None:
+    def __init__(self, cluster: FakeCluster, node_id: int, receive_buffer: int | None, port: int) -> None:
         self.cluster = cluster
         self.node_id = node_id
         self._listener = socket.socket()
         if receive_buffer is not None:
             self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-        self._listener.bind((LOOPBACK, 0))
+        self._listener.bind((LOOPBACK, port))
         self._listener.listen()
         self.port: int = self._listener.getsockname()[1]
         self.connection_count = 0
@@ -205,6 +206,7 @@ class FakeCluster:
         topics: Mapping[str, int] | None = None,
         versions: Mapping[int, tuple[int, int]] | None = None,
         receive_buffer: int | None = None,
+        port: int = 0,
     ) -> None:
         self.topics = dict(topics or {"flights": 1})
         self.versions = {0: (3, 13), 3: (0, 13), 18: (0, 4), 22: (0, 4), **(versions or {})}
@@ -218,7 +220,7 @@ class FakeCluster:
         self.metadata_count = 0
         self.on_produce: Callable[[Arrived], Reply] = lambda arrived: Reply()  # noqa: ARG005
         self.leader_epoch = 1
-        self.brokers = [self.broker_type(self, node_id, receive_buffer) for node_id in range(broker_count)]
+        self.brokers = [self.broker_type(self, node_id, receive_buffer, port) for node_id in range(broker_count)]
         self.leaders = {
             (topic, partition): partition % broker_count
             for topic, count in self.topics.items()

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from shmaccum.accumulator import Accumulator
+from shmaccum.accumulator import Accumulator, BatchResult
 from shmaccum.arena import Arena
+from shmaccum.sender import Sender
 from shmaccum.sinks import open_sink
 from shmaccum.sinks.sink import Verdict
 from tests.kafka.broker import Cluster
@@ -17,6 +18,7 @@ from tests.kafka.conftest import OpenLoop
 from tests.kafka.distribution import run_tool
 from tests.kafka.loop import Loop
 from tests.kafka.reading import consume, consume_records
+from tests.support import wait_until
 
 RECORD_COUNT = 600
 
@@ -113,6 +115,25 @@ def test_a_batch_the_topic_finds_too_large_is_for_the_sender_to_split(
     loop.run_until_idle()
     assert {ack.verdict for ack in loop.acks} == {Verdict.TOO_LARGE}
     assert "max.message.bytes" in loop.acks[0].message
+
+
+def test_after_a_gap_the_partition_starts_over_in_a_new_epoch(apache: Cluster, topic: str, arena: Arena) -> None:
+    """The record in the middle is refused, and its sequence never comes: the broker takes no later one (KIP-360)."""
+    apache.create_topic(topic, 1, max_message_bytes="1000")
+    found: list[tuple[BatchResult, int]] = []
+    with Sender(arena, f"kafka:{apache.bootstrap}") as sender, Accumulator(arena) as accumulator:
+        sender.open()
+        for value in (b"before", bytes(2_000), b"after"):
+            token = accumulator.append(topic, 0, None, None, value)
+            accumulator.flush_begin()
+            wait_until(lambda token=token: sender.run_once() < 0 or accumulator.find(token) is not None, "it ended")  # type: ignore[misc]
+            completion = accumulator.find(token)
+            assert completion is not None
+            found.append((completion.result, completion.error_code))
+        _, epoch, _ = arena.native.producer_identity
+    assert found == [(BatchResult.SUCCEEDED, 0), (BatchResult.FAILED, 10), (BatchResult.SUCCEEDED, 0)]
+    assert epoch == 1
+    assert consume(apache.bootstrap, topic, 1, 2) == {0: [b"before", b"after"]}
 
 
 def test_a_record_the_broker_refuses_names_itself(

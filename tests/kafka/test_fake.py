@@ -14,6 +14,7 @@ from shmaccum.exceptions import UnknownTopicError
 from shmaccum.kafka.errors import TREATMENTS, Action
 from shmaccum.sinks import open_sink
 from shmaccum.sinks.sink import Verdict
+from tests.kafka.broker import LOOPBACK, free_port
 from tests.kafka.conftest import OpenFake, OpenLoop
 from tests.kafka.fake_broker import Arrived, Cut, FakeCluster, Reply, Silence
 from tests.kafka.loop import Loop
@@ -393,6 +394,22 @@ def test_a_partition_without_a_leader_waits_for_one(arena: Arena, open_fake: Ope
     loop.run_until_idle()
     assert loop.unavailable == set()
     assert values_of(cluster.arrived) == [b"b", b"a"]
+
+
+def test_a_cluster_that_has_moved_is_found_through_the_bootstrap_list(
+    arena: Arena, open_fake: OpenFake, open_loop: OpenLoop
+) -> None:
+    """KIP-1102; the topic is another one of the same name then."""
+    former, port = open_fake(), free_port()
+    loop = open_loop(f"{former.bootstrap},{LOOPBACK}:{port}", metadata_recovery_rebootstrap_trigger_ms=0)
+    append(arena, b"a")
+    loop.run_until_idle()
+    former.close()
+    moved = open_fake(port=port)
+    append(arena, b"b")
+    loop.run_until_idle()
+    assert (values_of(former.arrived), values_of(moved.arrived)) == ([b"a"], [b"b"])
+    assert any("looking for the cluster" in report for report in loop.reports)
 
 
 # --- acks=0
