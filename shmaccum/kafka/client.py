@@ -528,7 +528,7 @@ class Client:
             "receive_message_max_bytes": FRAME_SIZE_MAX,
             "ssl_context": _tls_context(config),
         }
-        self._net = NetworkSelector(client_id=config["client_id"])
+        self._net = NetworkSelector(client_id=config["client_id"], slow_task_threshold_secs=0)
         self._manager = _Manager(self._net, self._connection_failed, **{**config, **fixed})
 
     def __repr__(self) -> str:
