@@ -85,11 +85,14 @@ class Doorbell:
         """What to select on: readable while somebody has rung."""
         return self._descriptor
 
-    def clear(self) -> None:
-        """Takes all rings out."""
+    def clear(self) -> bool:
+        """Takes all rings out; True when there were any."""
+        has_rung = False
         with contextlib.suppress(BlockingIOError):
             while len(os.read(self._descriptor, CLEAR_SIZE)) == CLEAR_SIZE:
-                pass
+                has_rung = True
+            return True
+        return has_rung
 
     def ring(self) -> None:
         """Makes a select on it come back; from any thread, and from a signal handler."""

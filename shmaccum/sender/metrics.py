@@ -8,7 +8,7 @@ Of what only the sink knows (request latency on the wire, throttling, compressio
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shmaccum.sinks.sink import WireBatch
@@ -86,8 +86,8 @@ class SenderMetrics:
         self.records_failed = Sensor(now_ns)
         self.batches_split = Sensor(now_ns)
 
-    def sent(self, wires: Iterable[WireBatch], now_ns: int) -> None:
-        """A delivery begins. As in Kafka, a batch that is sent again counts again."""
+    def sent(self, wires: Sequence[WireBatch], now_ns: int) -> None:
+        """A delivery of at least one batch begins. As in Kafka, a batch that is sent again counts again."""
         sizes = [wire.size for wire in wires]
         ages_ms = [(now_ns - wire.batch.created_ns) / NS_PER_MS for wire in wires]
         records = sum(wire.record_count for wire in wires)
@@ -97,9 +97,10 @@ class SenderMetrics:
         self._records_sent.add(records, now_ns)
         self._bytes_sent.add(size, now_ns)
 
-    def acked(self, latency_ns: int, now_ns: int) -> None:
-        """The sink has answered a delivery that was begun so long ago."""
-        self._latency_ms.add(latency_ns / NS_PER_MS, now_ns)
+    def acked(self, latencies_ns: Sequence[int], now_ns: int) -> None:
+        """The sink has answered batches that were delivered to it so long ago; at least one."""
+        total_ms, largest_ms = sum(latencies_ns) / NS_PER_MS, max(latencies_ns) / NS_PER_MS
+        self._latency_ms.record(total_ms, len(latencies_ns), largest_ms, now_ns)
 
     def read(self, now_ns: int) -> dict[str, float]:
         """Kafka's names -> numbers; times in milliseconds, sizes in bytes, rates per second."""

@@ -45,6 +45,7 @@ from shmaccum.sender.topics import TopicPublisher
 from shmaccum.sinks.sink import Ack, Sink, Verdict, WireBatch
 
 TICK_NS = 100 * NS_PER_MS
+IDLE_TICKS = 10
 NAP_NS = NS_PER_MS
 BUSY_NS = 10 * NS_PER_MS
 NEVER_NS = 2**63 - 1
@@ -248,12 +249,27 @@ class Rounds:
             wake_at_ns = NEVER_NS
             self._native.set_sender_asleep(True)
         try:
-            is_news = self._last_ready != self._look(now_ns)  # D2: it came before anybody knew that we sleep
-            due_ns = min(wake_at_ns, self._check_at_ns, self._expiry_at_ns, self._tick_at_ns, self._topics.look_at_ns)
-            return self._poll(0 if is_news else max(due_ns - now_ns, 0))
+            if self._last_ready != self._look(now_ns):  # D2: it came before anybody knew that we sleep
+                return self._poll(0)
+            due_ns = min(wake_at_ns, self._check_at_ns, self._expiry_at_ns, self._topics.look_at_ns)
+            if due_ns > self._tick_at_ns and self.is_idle:
+                return self._sleep()
+            return self._poll(max(min(due_ns, self._tick_at_ns) - now_ns, 0))
         finally:
             self._native.set_sender_asleep(False)
             self._doorbell.clear()
+
+    def _sleep(self) -> Sequence[Ack]:
+        """Nothing is queued: for a second a tick is a sign of life and a look for what nobody rang for, no more."""
+        for _ in range(IDLE_TICKS):
+            acks = self._poll(TICK_NS)
+            if acks or self._doorbell.clear() or not self._is_idle_still():
+                return acks
+        return ()
+
+    def _is_idle_still(self) -> bool:
+        self._accumulator.maintain()
+        return not self._look(self._native.now_ns()) and self._check_at_ns == NEVER_NS and not self._topics.is_news
 
     def _leave_alone(self, rest_ns: int) -> None:
         """The sink has just raised: only a stop ends this rest, for nobody rings who does not see a sleeper."""

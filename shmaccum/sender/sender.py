@@ -29,7 +29,7 @@ from shmaccum.sender.rounds import NS_PER_S, Rounds
 from shmaccum.sinks import open_sink
 from shmaccum.sinks.sink import Sink
 
-STANDBY_SLICE_S = 0.008
+STANDBY_SLICE_S = 0.01
 IDLE_LOOKS = 10
 CLOSE_TIMEOUT_S = 5.0
 
@@ -48,7 +48,7 @@ class Sender:
     Args:
         arena: a name or path to attach to, or an attached Arena that stays open.
         sink: a sink nobody has opened, or what `open_sink` takes.
-        standby: wait for the role instead of raising SenderBusyError; it is taken within 10 ms of its holder's death.
+        standby: wait for the role instead of raising SenderBusyError; it is looked for every 10 ms.
         mode: as `Arena.attach` takes it, for an arena that is given by name.
         options: those of `SenderOptions`, in either spelling.
 
@@ -141,7 +141,7 @@ class Sender:
             self.close()
 
     def run_once(self) -> int:
-        """One round of `run`, which rests at most 100 ms. Answers how many batches it delivered to the sink.
+        """One round of `run`, which rests at most a second. Answers how many batches it delivered to the sink.
 
         Raises:
             NotSenderError: it is not open.

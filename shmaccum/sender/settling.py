@@ -92,13 +92,16 @@ class Settling:
 
     def settle(self, acks: Iterable[Ack], now_ns: int) -> None:
         """Ends what the acks end, in their order."""
+        latencies_ns = []
         for ack in acks:
             lent_ns = self._lending.take_back(ack.wire)
             if lent_ns is None:
                 self._report(f"the sink acknowledged a batch of {ack.wire.topic} that it does not have: ignored")
                 continue
-            self._metrics.acked(now_ns - lent_ns, now_ns)
+            latencies_ns.append(now_ns - lent_ns)
             self._handle(ack, now_ns)
+        if latencies_ns:
+            self._metrics.acked(latencies_ns, now_ns)
 
     def settle_kept(self, now_ns: int) -> None:
         """Tries again what could not be ended because views of its bytes were left."""

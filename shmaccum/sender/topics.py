@@ -30,8 +30,13 @@ class TopicPublisher:
 
     def publish(self, now_ns: int) -> None:
         """Looks if it is time to."""
-        if self._native.registered_topic_count != self._seen_count or now_ns >= self.look_at_ns:
+        if now_ns >= self.look_at_ns or self.is_news:
             self._look(now_ns)
+
+    @property
+    def is_news(self) -> bool:
+        """True when a topic was named since the last look."""
+        return self._native.registered_topic_count != self._seen_count
 
     def _look(self, now_ns: int) -> None:
         topics = self._native.topics()

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How long after the sender was killed does the standby have the role, and has it delivered what was left?"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+
+from bench.harness import Contender, Figure, Measurement
+from shmaccum.accumulator import Accumulator
+from shmaccum.arena import Arena
+from shmaccum.sender import Sender
+
+TITLE = "a standby takes over from a sender that was killed with SIGKILL"
+FIGURES = (Figure("seconds", "ms", 1e3, "lower"),)
+PEER = "until the role is taken"
+REPETITIONS = 20
+LEFT = 500
+TOPIC = "topic"
+
+
+def _start_standby(arena: Arena) -> int:
+    """A forked process; comes back when it is attached."""
+    attached = sum(process["alive"] for process in arena.native.processes())
+    pid = os.fork()
+    if pid == 0:
+        try:
+            with Sender(arena.name, "null:", standby=True, linger_ms=0) as sender:
+                sender.run()
+        finally:
+            os._exit(0)
+    while sum(process["alive"] for process in arena.native.processes()) <= attached:
+        time.sleep(0.001)
+    return pid
+
+
+def _killed(measure: Callable[[Arena, Accumulator, int], None]) -> Measurement:
+    name = f"shmaccum-bench-{os.getpid()}"
+    with Arena.create(name) as arena, Accumulator(arena) as accumulator:
+        try:
+            victim = _start_standby(arena)
+            while not arena.native.sender_is_alive:
+                time.sleep(0.001)
+            standby = _start_standby(arena)
+            for _ in range(LEFT):
+                accumulator.append(TOPIC, 0, None, None, bytes(100))
+            epoch = arena.native.sender()["epoch"]
+            begin = time.perf_counter()
+            os.kill(victim, signal.SIGKILL)
+            measure(arena, accumulator, epoch)
+            seconds = time.perf_counter() - begin
+            accumulator.flush()
+            os.kill(standby, signal.SIGKILL)
+            for pid in (victim, standby):
+                os.waitpid(pid, 0)
+            return {"seconds": seconds}
+        finally:
+            Arena.remove(name)
+
+
+def _until_taken(arena: Arena, _accumulator: Accumulator, epoch: int) -> None:
+    while arena.native.sender()["epoch"] == epoch:
+        time.sleep(0.0002)
+
+
+def _until_delivered(_arena: Arena, accumulator: Accumulator, _epoch: int) -> None:
+    accumulator.append(TOPIC, 0, None, None, bytes(100))
+    accumulator.flush()
+
+
+def contenders() -> list[Contender]:
+    """The same death, watched twice."""
+    return [
+        Contender("until everything is delivered", lambda: _killed(_until_delivered)),
+        Contender(PEER, lambda: _killed(_until_taken)),
+    ]
