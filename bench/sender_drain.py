@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib.util
 import multiprocessing
 import os
+import resource
 import time
 from collections.abc import Callable
 from multiprocessing.process import BaseProcess
@@ -26,6 +27,7 @@ from shmaccum.sinks.null import NullSink
 TITLE = "records of 100 bytes from two producer processes to a third one"
 FIGURES = (
     Figure("records_per_second", "million records/s", 1e-6, "higher"),
+    Figure("cpu_per_record_seconds", "CPU of all three processes per record, ns", 1e9, "lower"),
     Figure("taker_cpu_share", "CPU of the taker, cores", 1, "lower"),
     Figure("taker_cpu_per_batch_seconds", "CPU of the taker per batch or chunk, us", 1e6, "lower"),
 )
@@ -74,18 +76,27 @@ def _drain(arena: Arena, producers: list[BaseProcess], total: int) -> Measuremen
         for producer in producers:
             producer.start()
         batches = 0
-        while sender.metrics()["record-send-total"] < total:
-            for _ in range(100):
-                batches += sender.run_once()
+        while (sent := sender.run_once()) or sender.metrics()["record-send-total"] < total:
+            batches += sent
         seconds, cpu_seconds = time.perf_counter() - begin, time.process_time() - cpu
+    return _measurement(total, seconds, cpu_seconds, batches, _joined_cpu(producers))
+
+
+def _joined_cpu(producers: list[BaseProcess]) -> float:
+    """Seconds of CPU that they used, start and end included."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     for producer in producers:
         producer.join()
-    return _measurement(total, seconds, cpu_seconds, batches)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def _measurement(total: int, seconds: float, cpu_seconds: float, pieces: int) -> Measurement:
+def _measurement(
+    total: int, seconds: float, cpu_seconds: float, pieces: int, producers_cpu_seconds: float
+) -> Measurement:
     return {
         "records_per_second": total / seconds,
+        "cpu_per_record_seconds": (cpu_seconds + producers_cpu_seconds) / total,
         "taker_cpu_share": cpu_seconds / seconds,
         "taker_cpu_per_batch_seconds": cpu_seconds / pieces,
     }
@@ -113,9 +124,7 @@ def _take(producers: list[BaseProcess], take: Callable[[], int], total: int) -> 
         taken += take()
         pieces += 1
     seconds, cpu_seconds = time.perf_counter() - begin, time.process_time() - cpu
-    for producer in producers:
-        producer.join()
-    return _measurement(total, seconds, cpu_seconds, pieces)
+    return _measurement(total, seconds, cpu_seconds, pieces, _joined_cpu(producers))
 
 
 def _through_queue(count: int) -> Measurement:
