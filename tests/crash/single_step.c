@@ -14,15 +14,16 @@
  *
  * The dead leave nothing but the arena, so copy and kill look at the instructions that change it (or what has returned)
  * and there is no other point of death. Who is stopped also remembers what it has read: every point of stop, pass and
- * seal is every instruction (of operations longer than STOPS_MAX every n-th, and every change). A limited run takes
- * every n-th change, beginning with the PHASE-th, and stops behind it or just before it; long operations get fewer
- * points than POINT_COUNT, because each point costs the way there. Prints one line per scenario: how many points, at
- * how many of them the victim's record was there, the longest delay of the survivor and in which operation. Ends
- * with 1 if anything was wrong, with 77 where processes may not be traced.
+ * seal is every instruction (and once more every change). A limited run takes every n-th change, beginning with the
+ * PHASE-th, and stops behind it or just before it; long operations get fewer points than POINT_COUNT, because each
+ * point costs the way there. Prints one line per scenario: how many points, at how many of them the victim's record was
+ * there, the longest delay of the survivor and in which operation. Ends with 1 if anything was wrong, with 77 where
+ * processes may not be traced.
  */
 #include "harness.h"
 
 #include "base/point.h"
+#include "path.h"
 
 #include <sched.h>
 #include <signal.h>
@@ -39,7 +40,7 @@ enum {
     EXIT_UNTRACEABLE = 77,
     PROBLEMS_MAX = 20,
     INSTRUCTIONS_PER_POINT = 2000,
-    STOPS_MAX = 3000,
+    STRAYED_MAX = 64,
 };
 
 enum { RIVAL_INSTRUCTIONS_MAX = 1500, RIVAL_STOPS = 24 };
@@ -149,6 +150,34 @@ static enum step victim_step_many(struct world *world, pid_t pid, uint64_t count
         step = victim_step(world, pid);
     }
     return step;
+}
+
+static enum step victim_run_to_anchor(struct world *world, pid_t pid, const struct path_point *anchor)
+{
+    enum step step = STEP_MADE;
+    REQUIRE(breakpoint_set(pid, anchor->address));
+    for (uint32_t i = 0; i < anchor->visits && step == STEP_MADE; i++) {
+        REQUIRE(ptrace(PTRACE_CONT, pid, NULL, NULL) == 0);
+        step = victim_wait(world, pid);
+    }
+    REQUIRE(step != STEP_MADE || breakpoint_set(pid, 0));
+    return step;
+}
+
+/* Two victims may differ by some rounds of a loop (a copy whose bytes lie elsewhere, a wait that goes by the clock):
+ * then the victim is stepped on to where it should be. */
+static void victim_run_to(struct world *world, pid_t pid, const struct path *path, uint32_t index)
+{
+    uint32_t anchor = path->points[index].anchor;
+    uint64_t wanted = path->points[index].address;
+    enum step step = anchor == 0 ? STEP_MADE : victim_run_to_anchor(world, pid, &path->points[anchor]);
+    world->instruction = anchor;
+    if (step == STEP_MADE) {
+        step = victim_step_many(world, pid, index - anchor);
+    }
+    for (int i = 0; i < STRAYED_MAX && step == STEP_MADE && instruction_address(pid) != wanted; i++) {
+        step = victim_step(world, pid);
+    }
 }
 
 static void victim_kill(pid_t pid)
@@ -404,10 +433,12 @@ static void point_duel(struct world *world, const struct scenario *scenario, uin
                  (unsigned long long)rival_instruction);
 }
 
-/* A place of a run: where the victim stops, and in a duel where the rival does. It is told from the last change before
- * it, because two victims may take another number of instructions to the same change: how a copy goes depends on where
- * its bytes happen to lie. */
+/* A place of a run: where the victim stops, and in a duel where the rival does. Either a point of its path, or behind a
+ * change or just before it. A change is counted, because two victims may take another number of instructions to it: how
+ * a copy goes depends on where its bytes happen to lie. */
 struct place {
+    const struct path *path; /* NULL: a change */
+    uint32_t index;
     uint32_t change_index;
     uint64_t offset; /* instructions behind that change */
     uint64_t rival_instruction;
@@ -470,7 +501,11 @@ static void point_check_own(const struct scenario *scenario, enum mode mode, con
         alarm(WATCHDOG_S);
         world_begin(&world, scenario, mode);
         pid_t pid = victim_start(&world, scenario);
-        victim_step_to(&world, pid, place);
+        if (place->path != NULL) {
+            victim_run_to(&world, pid, place->path, place->index);
+        } else {
+            victim_step_to(&world, pid, place);
+        }
         point_check(&world, scenario, mode, place, pid);
         if (!is_too_slow(&world) || tries == TRIES_MAX) {
             break;
@@ -493,14 +528,29 @@ static struct chosen chosen_within_budget(const struct chosen *chosen, uint64_t 
     return fewer;
 }
 
-static void run_instructions(const struct scenario *scenario, enum mode mode, const struct changes *changes,
-                             uint64_t instruction_count, struct summary *summary)
+static void path_find(const struct scenario *scenario, struct path *path)
 {
-    uint64_t stride = 1 + instruction_count / STOPS_MAX;
-    for (uint64_t i = 0; i <= instruction_count && summary->problem_count < PROBLEMS_MAX; i += stride) {
-        struct place place = place_at(changes, i);
+    struct world world;
+    world_begin(&world, scenario, MODE_STOP);
+    pid_t pid = victim_start(&world, scenario);
+    alarm(WATCHDOG_S);
+    do {
+        path_add(path, pid);
+    } while (victim_step(&world, pid) == STEP_MADE);
+    path_plan(path, pid);
+    victim_kill(pid);
+    world_free(&world);
+}
+
+static void run_instructions(const struct scenario *scenario, enum mode mode, struct summary *summary)
+{
+    struct path path = {0};
+    path_find(scenario, &path);
+    for (uint32_t i = 0; i < path.count && summary->problem_count < PROBLEMS_MAX; i++) {
+        struct place place = {.path = &path, .index = i};
         point_check_own(scenario, mode, &place, summary);
     }
+    path_free(&path);
 }
 
 /* Stopped behind a change, or just before it. */
@@ -543,7 +593,7 @@ static void run_own(const struct scenario *scenario, enum mode mode, const struc
     }
     run_changes(scenario, mode, &fewer, changes, summary);
     if (mode != MODE_KILL && chosen->point_count == 0) {
-        run_instructions(scenario, mode, changes, instruction_count, summary);
+        run_instructions(scenario, mode, summary);
     }
 }
 

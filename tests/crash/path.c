@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "path.h"
+
+#include "ledger.h"
+
+#include <stddef.h>
+#include <stdlib.h>
+#include <sys/ptrace.h>
+#include <sys/user.h>
+
+/* ---- what the processor offers ---- */
+
+#if defined(__x86_64__)
+
+enum { ENABLE_FIRST = 1 }; /* DR7: the breakpoint in DR0 is on, and is one of execution */
+
+uint64_t instruction_address(pid_t pid)
+{
+    return (uint64_t)ptrace(PTRACE_PEEKUSER, pid, offsetof(struct user, regs.rip), NULL);
+}
+
+/* Off while the address changes: the kernel checks both together. */
+bool breakpoint_set(pid_t pid, uint64_t address)
+{
+    uint64_t enable = address == 0 ? 0 : ENABLE_FIRST;
+    return ptrace(PTRACE_POKEUSER, pid, offsetof(struct user, u_debugreg[7]), 0) == 0 &&
+           ptrace(PTRACE_POKEUSER, pid, offsetof(struct user, u_debugreg[0]), address) == 0 &&
+           ptrace(PTRACE_POKEUSER, pid, offsetof(struct user, u_debugreg[7]), enable) == 0;
+}
+
+#else
+
+uint64_t instruction_address(pid_t pid)
+{
+    (void)pid;
+    return 0;
+}
+
+bool breakpoint_set(pid_t pid, uint64_t address)
+{
+    (void)pid;
+    (void)address;
+    return false;
+}
+
+#endif
+
+/* ---- the path ---- */
+
+void path_add(struct path *path, pid_t pid)
+{
+    if (path->count == path->room) {
+        path->room = path->room == 0 ? 1024 : path->room * 2;
+        path->points = realloc(path->points, path->room * sizeof *path->points);
+        REQUIRE(path->points != NULL);
+    }
+    path->points[path->count++] = (struct path_point){.address = instruction_address(pid)};
+}
+
+/* A repeated instruction (rep movsb) is stepped round by round, and come to once. The first point is where the process
+ * stands already. */
+static bool is_come_to(const struct path *path, uint32_t index)
+{
+    return index > 0 && path->points[index].address != path->points[index - 1].address;
+}
+
+static uint32_t visits_count(const struct path *path, uint32_t index)
+{
+    uint32_t visits = 0;
+    for (uint32_t i = 1; i <= index; i++) {
+        visits += path->points[i].address == path->points[index].address && is_come_to(path, i);
+    }
+    return visits;
+}
+
+/* Coming to a breakpoint and making a step cost about the same. */
+static uint32_t cost_of(const struct path *path, uint32_t anchor, uint32_t index)
+{
+    return path->points[anchor].visits + (index - anchor);
+}
+
+void path_plan(struct path *path, pid_t pid)
+{
+    if (!breakpoint_set(pid, path->points[0].address) || !breakpoint_set(pid, 0)) {
+        return;
+    }
+    for (uint32_t i = 1; i < path->count; i++) {
+        uint32_t anchor = path->points[i - 1].anchor;
+        path->points[i].visits = visits_count(path, i);
+        path->points[i].anchor = is_come_to(path, i) && cost_of(path, i, i) < cost_of(path, anchor, i) ? i : anchor;
+    }
+}
+
+void path_free(struct path *path)
+{
+    free(path->points);
+}

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The path of a victim through its operation, and the short cuts on it.
+ *
+ * Every stop has a victim of its own, which has to get to its instruction first. Stepped, that is as many switches
+ * between two processes as there are instructions before it. But all victims take the same path: so it runs freely to a
+ * hardware breakpoint at an *anchor*, an instruction not far before the wanted one that is seldom come to, and is
+ * stepped from there. Where breakpoints cannot be had (another processor, a container that forbids them) it is stepped
+ * all the way.
+ */
+#ifndef CRASH_PATH_H
+#define CRASH_PATH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+struct path_point {
+    uint64_t address; /* of the next instruction */
+    uint32_t visits;  /* how often the path has come to this address, this time included */
+    uint32_t anchor;  /* the point to run to; 0: there is none, step from the beginning */
+};
+
+struct path {
+    struct path_point *points; /* point i: after i instructions */
+    uint32_t count;
+    uint32_t room;
+};
+
+/* Remembers where the traced process stands. */
+void path_add(struct path *path, pid_t pid);
+/* Once the path is whole: finds the anchors. */
+void path_plan(struct path *path, pid_t pid);
+void path_free(struct path *path);
+
+/* The address of the instruction that a stopped process makes next; 0 where that is not known. */
+uint64_t instruction_address(pid_t pid);
+
+/* From now on the process stops (SIGTRAP) when it comes to `address`; 0: nowhere. False where it cannot. */
+bool breakpoint_set(pid_t pid, uint64_t address);
+
+#endif
