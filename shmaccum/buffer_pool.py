@@ -17,7 +17,7 @@ import posix_ipc
 from shmaccum import _native
 from shmaccum.arena import Arena, semaphore_name
 from shmaccum.doorbell import DoorbellButton
-from shmaccum.exceptions import BufferExhaustedError
+from shmaccum.exceptions import BufferExhaustedError, ProducerClosedError
 
 SLICE_NS = 20_000_000
 
@@ -30,6 +30,7 @@ class BufferPool:
         self._doorbell = doorbell
         self._uuid = arena.uuid
         self._semaphores: dict[int, posix_ipc.Semaphore] = {}
+        self._is_refused = False
 
     # --- wait
 
@@ -45,6 +46,7 @@ class BufferPool:
             BufferExhaustedError: the deadline passed.
             RecordTooLargeError: that many can never be had.
             NoWaiterEntryError: too many wait already.
+            ProducerClosedError: `refuse` was called.
 
         Any other exception (Ctrl-C) leaves the queue, too; nothing is lost.
         """
@@ -73,9 +75,15 @@ class BufferPool:
             self._sleep_slice(semaphore, min(left_ns, SLICE_NS))
             if place.poll():
                 return True
+            if self._is_refused:
+                raise ProducerClosedError("the producer was closed while this waited for memory: nothing was appended")
             self.wake(place.help())
         self.wake(place.help())
         return place.poll()
+
+    def refuse(self) -> None:
+        """Ends waits of all threads, within a slice (Kafka's BufferPool.close)."""
+        self._is_refused = True
 
     def _sleep_slice(self, semaphore: posix_ipc.Semaphore | None, slice_ns: int) -> None:
         if semaphore is None:

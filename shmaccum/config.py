@@ -341,7 +341,7 @@ class ArenaOptions(Options):
     def contradictions(self) -> Iterator[str]:
         if self.buffer_memory < self.batch_size:
             yield (
-                f"buffer_memory ({self.buffer_memory}) is smaller than one batch ({self.batch_size}): give it room for "
+                f"buffer_memory ({self.buffer_memory}) is smaller than batch_size ({self.batch_size}): give it room for "
                 "many batches"
             )
 
@@ -445,6 +445,16 @@ class SenderOptions(Options):
                 f"max_in_flight_requests_per_connection, not {self.max_in_flight_requests_per_connection}: lower it, "
                 f"{otherwise}"
             )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlacelessSinkOptions(Options):
+    """What sinks take that keep nothing on disk and speak to nobody (``memory:``, ``null:``)."""
+
+    scope = "memory and null sinks"
+    place = "open_sink or ``shmaccum sender --sink memory: -X``"
+
+    partitions: int = count(1, "Partitions of each topic.", kafka="num.partitions")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -595,7 +605,14 @@ class KafkaSinkOptions(Options):
             yield "sasl_mechanism=OAUTHBEARER needs sasl_oauth_token_provider"
 
 
-SCOPES: tuple[type[Options], ...] = (ArenaOptions, ProducerOptions, SenderOptions, LogSinkOptions, KafkaSinkOptions)
+SCOPES: tuple[type[Options], ...] = (
+    ArenaOptions,
+    ProducerOptions,
+    SenderOptions,
+    LogSinkOptions,
+    KafkaSinkOptions,
+    PlacelessSinkOptions,
+)
 
 ABSENT: Mapping[str, str] = {
     "bootstrap_servers": "brokers are named by the sender's sink: shmaccum sender ARENA --sink kafka:HOST:PORT",

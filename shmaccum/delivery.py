@@ -36,6 +36,7 @@ from shmaccum.exceptions import (
     ResultExpiredError,
     ResultPendingError,
 )
+from shmaccum.refusals import find_refusal
 
 logger = logging.getLogger(__name__)
 
@@ -291,10 +292,9 @@ class DeliveryTracker:
         )
 
     def _failure(self, where: str, error_code: int) -> str:
-        """What the sink said of it, as far as the arena's error log still knows (`failure_text`)."""
-        prefix = failure_text(error_code, "")
-        said = [error["text"] for error in self.arena.native.errors() if error["text"].startswith(prefix)]
-        return f"the sink refused the record for {where}: {said[-1] if said else f'error {error_code}'}"
+        """What the sink said of it, as far as the arena's error log still knows."""
+        said = find_refusal((error["text"] for error in self.arena.native.errors()), where, error_code)
+        return f"the sink did not take the record: {said}"
 
     # --- tell
 
@@ -394,11 +394,6 @@ def _notify_one(future: DeliveryFuture, observer: Observer) -> None:
         observer(future)
     except Exception:  # user code: whatever it raises
         logger.exception("a callback of %r failed", future)
-
-
-def failure_text(error_code: int, message: str) -> str:
-    """How the sender notes in the arena's error log what a sink said of records it refused; futures find it there."""
-    return f"error {error_code}: {message}"
 
 
 # --- trackers of this process

@@ -27,6 +27,7 @@ from shmaccum.deliveries import Deliveries
 from shmaccum.delivery import DeliveryTracker
 from shmaccum.doorbell import DoorbellButton
 from shmaccum.exceptions import (
+    ArenaInUseError,
     FlushTimeoutError,
     InvalidArgumentError,
     PartitionCountUnknownError,
@@ -38,6 +39,8 @@ from shmaccum.serializers import Headers
 logger = logging.getLogger(__name__)
 
 PARTITIONS_SLICE_S = 0.002
+CLOSE_SLICE_S = 0.001
+CALLS_END_S = 5.0
 
 
 @final
@@ -218,6 +221,8 @@ class Producer(_native.Producer):
         self._doorbell.ring_if_asleep()  # the topic is new: the sender is to see it
         try:
             while (count := native.topic_partition_count(topic)) == 0:
+                if not self.is_open:
+                    raise ProducerClosedError("the producer was closed while this waited: nothing was appended")
                 if time.monotonic_ns() >= deadline_ns:
                     raise PartitionCountUnknownError(self._partitions_unknown(topic, max_block_ms))
                 time.sleep(PARTITIONS_SLICE_S)
@@ -289,7 +294,8 @@ class Producer(_native.Producer):
         """No more sends; waits until everything is delivered or has failed. Closing again does nothing.
 
         What is not delivered in time stays in the arena and will be sent; that is logged as a warning. Futures can be
-        asked on; callbacks that were not called by then will not be.
+        asked on; callbacks that were not called by then will not be. Threads that wait in a send for memory or for a
+        partition count get ProducerClosedError at once, as in Kafka; their records were not appended.
 
         Args:
             timeout: seconds; None waits as long as it takes.
@@ -297,6 +303,7 @@ class Producer(_native.Producer):
         if not self.is_open:
             return
         self.refuse_sends()
+        self._accumulator.buffer_pool.refuse()
         _producers.discard(self)
         left = 0
         try:
@@ -313,7 +320,18 @@ class Producer(_native.Producer):
         if self._pipeline is not None:
             self._pipeline.close()
         self._doorbell.close()
-        self._accumulator.close()
+        self._close_accumulator()
+
+    def _close_accumulator(self) -> None:
+        """Threads that were in a call when it was refused are on their way out; one that stays is ours, or stopped."""
+        deadline_s = time.monotonic() + CALLS_END_S
+        while True:
+            try:
+                return self._accumulator.close()
+            except ArenaInUseError:
+                if time.monotonic() >= deadline_s:
+                    raise
+            time.sleep(CLOSE_SLICE_S)
 
     @property
     def closed(self) -> bool:

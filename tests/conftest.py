@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import itertools
 import os
 import random
+import re
 import signal
 from collections.abc import Callable, Iterator
 
@@ -14,8 +16,11 @@ import pytest
 
 from shmaccum.accumulator import Accumulator
 from shmaccum.arena import Arena
+from shmaccum.exceptions import ArenaNotFoundError
+from tests.sending import process_exists
 from tests.support import check_idle, each_semaphore, left_in_shared_memory
 
+NAME_PATTERN = re.compile(r"shmaccum-test-(\d+)-\d+")
 NAME_PREFIX = f"shmaccum-test-{os.getpid()}-"
 _numbers = itertools.count()
 
@@ -28,10 +33,12 @@ def arena_name() -> Iterator[str]:
     if not Arena.exists(name):
         return
     gc.collect()
-    with Arena.attach(name, mode=0o777) as arena:
-        uuid = arena.uuid
-        check_idle(arena)
-    Arena.remove(name)
+    try:
+        with Arena.attach(name, mode=0o777) as arena:
+            uuid = arena.uuid
+            check_idle(arena)
+    finally:
+        Arena.remove(name)
     assert list(each_semaphore(uuid)) == []
 
 
@@ -70,9 +77,19 @@ def seeded() -> Callable[[], random.Random]:
     return make
 
 
+def remove_arenas_of_the_dead() -> None:
+    """What test processes that were killed could not take away."""
+    for name in left_in_shared_memory("shmaccum-test-"):
+        found = NAME_PATTERN.fullmatch(name)
+        if found and not process_exists(int(found[1])):
+            with contextlib.suppress(ArenaNotFoundError):  # another session does the same
+                Arena.remove(name)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def nothing_is_left() -> Iterator[None]:
     """At the end of the session no arena of this process is left in shared memory."""
+    remove_arenas_of_the_dead()
     yield
     assert left_in_shared_memory(NAME_PREFIX) == []
 

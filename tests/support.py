@@ -141,6 +141,11 @@ class Child:
         finally:
             os._exit(code)
 
+    def has_ended(self) -> bool:
+        """True when it runs no more; `join` has its report."""
+        flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        return os.waitid(os.P_PID, self.pid, flags) is not None
+
     def join(self) -> str:
         """The repr of what the function returned; AssertionError with its traceback when it raised."""
         with open(self._reader) as stream:

@@ -13,9 +13,10 @@ import click
 
 from shmaccum.arena import Arena
 from shmaccum.cli.group import Command, arena_argument, assignments, mode_option
-from shmaccum.config import SenderOptions, command_line_value
+from shmaccum.config import SenderOptions, command_line_value, parse_together
 from shmaccum.ensure_sender import ensure_sender
 from shmaccum.sender.service import SenderService
+from shmaccum.sinks import sink_type, split_url
 
 logger = logging.getLogger(__name__)
 
@@ -24,11 +25,21 @@ LOG_FORMAT = "%(asctime)s.%(msecs)03d %(levelname)-7s %(message)s"
 LOG_TIME_FORMAT = "%Y-%m-%d %H:%M:%S"
 
 
-def split_options(given: dict[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Those of the sender, and the others, which are the sink's; a password only by its place."""
+def split_options(given: dict[str, Any], url: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Those of the sender, and the others, which are the sink's; a password only by its place.
+
+    Raises:
+        InvalidArgumentError: one of them is neither's, or one is wrong; the sink is none.
+    """
     spellings = SenderOptions.spellings()
+    given = {name: command_line_value(name, value) for name, value in given.items()}
     of_sender = {name: value for name, value in given.items() if name.replace(".", "_") in spellings}
-    return of_sender, {name: command_line_value(name, value) for name, value in given.items() if name not in of_sender}
+    of_sink_type = sink_type(split_url(url)[0]).options_type
+    if of_sink_type is None:  # only its constructor knows them
+        SenderOptions.parse(of_sender)
+    else:
+        parse_together(given, SenderOptions, of_sink_type)
+    return of_sender, {name: value for name, value in given.items() if name not in of_sender}
 
 
 def name_process() -> None:
@@ -86,12 +97,11 @@ def command(
 
     An arena has one sender. It logs to standard error.
     """
-    of_sender, of_sink = split_options(assignments(options))
-    given: dict[str, Any] = of_sender | ({"idle_exit_ms": idle_exit} if idle_exit else {})
-    SenderOptions.parse(given)
+    given = assignments(options) | ({"idle_exit_ms": idle_exit} if idle_exit else {})
+    of_sender, of_sink = split_options(given, url)
     if detach:
-        _detach(arena_name, url, arena_mode, of_sink, given)
+        _detach(arena_name, url, arena_mode, of_sink, of_sender)
         return
     name_process()
     _start_logging(logging.DEBUG if verbose else logging.WARNING if quiet else logging.INFO)
-    _run(SenderService(arena_name, url, sink_options=of_sink, standby=standby, mode=arena_mode, **given))
+    _run(SenderService(arena_name, url, sink_options=of_sink, standby=standby, mode=arena_mode, **of_sender))

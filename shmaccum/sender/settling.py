@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from shmaccum.accumulator import Accumulator, BatchResult
 from shmaccum.exceptions import BatchInUseError
+from shmaccum.refusals import INNOCENT, refusal_text
 from shmaccum.sender.backoff import NS_PER_MS, Backoff
 from shmaccum.sender.identity import ProducerIdentity
 from shmaccum.sender.lending import Lending, let_go
@@ -31,8 +32,6 @@ from shmaccum.sender.splitting import Splitting, is_part
 from shmaccum.sinks.sink import Ack, Verdict
 
 MESSAGE_TOO_LARGE = 10
-INNOCENT = -2
-"""Error code of a record that was refused because others of its batch were to blame; Kafka has no number for it."""
 RECORD_ERRORS_MAX = 64
 """More than so many runs of good and bad records in one batch would push too much out of the ring of results."""
 
@@ -143,7 +142,7 @@ class Settling:
         self._requeue(ack, now_ns + self._pause_ns(ack))
 
     def _refuse(self, ack: Ack, now_ns: int) -> None:
-        self._fail(ack, f"refused: {ack.message}", now_ns)
+        self._fail(ack, ack.message or "refused", now_ns)
 
     def _too_large(self, ack: Ack, now_ns: int) -> None:
         if ack.wire.record_count == 1:
@@ -183,8 +182,8 @@ class Settling:
 
     def _fail(self, ack: Ack, sentence: str, now_ns: int) -> None:
         wire = ack.wire
+        self._report(refusal_text(self._name(ack), ack.error_code, sentence))  # first, for futures look for it
         self._complete_failed(ack)
-        self._report(f"{self._name(ack)} {sentence} (error {ack.error_code})")
         self._metrics.records_failed.add(wire.record_count, now_ns)
         if is_part(wire):
             self._splitting.go_on(wire.batch)

@@ -21,6 +21,8 @@ __all__ = [
     "open_sink",
     "register_sink",
     "sink_kinds",
+    "sink_type",
+    "split_url",
 ]
 
 _sinks: dict[str, type[Sink] | str] = {
@@ -71,6 +73,18 @@ def sink_type(kind: str) -> type[Sink]:
     return found
 
 
+def split_url(url: str) -> tuple[str, str]:
+    """Kind and place.
+
+    Raises:
+        InvalidArgumentError: there is no colon between the two.
+    """
+    kind, colon, place = url.partition(":")
+    if not colon:
+        raise InvalidArgumentError(f"{url!r} names no sink: write the kind and a colon first, as in log:{url}")
+    return kind, place
+
+
 def open_sink(url: str, **options: Any) -> Sink:
     """A sink from ``kind:place``: ``log:DIR``, ``kafka:HOST:PORT``, ``memory:``, ``null:``.
 
@@ -83,9 +97,7 @@ def open_sink(url: str, **options: Any) -> Sink:
     Raises:
         InvalidArgumentError: an unknown kind or option, or a place the kind cannot have.
     """
-    kind, colon, place = url.partition(":")
-    if not colon:
-        raise InvalidArgumentError(f"{url!r} names no sink: write the kind and a colon first, as in log:{url}")
+    kind, place = split_url(url)
     return _construct(sink_type(kind), kind, place, options)
 
 

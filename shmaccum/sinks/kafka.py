@@ -132,6 +132,8 @@ class KafkaSink(Sink):
         InvalidArgumentError: a server or an option that cannot be, or a library that is missing.
     """
 
+    options_type = KafkaSinkOptions
+
     def __init__(self, place: str, **options: Any) -> None:
         self._servers = parse_servers(place)
         self._options = KafkaSinkOptions.parse(options)

@@ -34,6 +34,7 @@ class LogSink(SynchronousSink):
         options: those of `LogSinkOptions`.
     """
 
+    options_type = LogSinkOptions
     is_idempotent = True
     in_flight_max = KEPT_COUNT
     request_size_max = REQUEST_SIZE_MAX

@@ -11,11 +11,11 @@ import os
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from shmaccum import _native
-from shmaccum.exceptions import InvalidArgumentError
-from shmaccum.sinks.sink import IDENTITY_SIZE, IN_FLIGHT_MAX, Ack, SinkHost, SynchronousSink, Verdict, WireBatch
+from shmaccum.sinks.placeless import PlacelessSink
+from shmaccum.sinks.sink import IDENTITY_SIZE, IN_FLIGHT_MAX, Ack, Verdict, WireBatch
 
 SEQUENCE_COUNT = 2**31
 DUPLICATE_SEQUENCE_NUMBER = 46
@@ -57,23 +57,14 @@ class _Partition:
     producers: dict[int, _ProducerState] = field(default_factory=dict)
 
 
-class MemorySink(SynchronousSink):
-    """Keeps wire bytes per topic and partition.
+class MemorySink(PlacelessSink):
+    """Keeps wire bytes per topic and partition."""
 
-    Args:
-        place: empty.
-        partitions: how many partitions each topic has (Kafka's num.partitions).
-    """
-
+    kind = "memory"
     is_idempotent = True
 
-    def __init__(self, place: str = "", *, partitions: int = 1) -> None:
-        super().__init__()
-        if place:
-            raise InvalidArgumentError(f"memory: has no place, so {place!r} means nothing: leave it out")
-        if partitions < 1:
-            raise InvalidArgumentError(f"partitions is {partitions}, it must be at least 1")
-        self._partition_count = partitions
+    def __init__(self, place: str = "", **options: Any) -> None:
+        super().__init__(place, **options)
         self._partitions: dict[tuple[str, int], _Partition] = {}
         self._identity = os.urandom(IDENTITY_SIZE)
         self._producer_ids = itertools.count()
@@ -109,14 +100,8 @@ class MemorySink(SynchronousSink):
     def identity(self) -> bytes:
         return self._identity
 
-    def open(self, host: SinkHost) -> None:
-        """Nothing to open."""
-
     def new_producer_id(self) -> tuple[int, int]:
         return next(self._producer_ids), 0
-
-    def partition_count(self, topic: str) -> int:  # noqa: ARG002 - the same for each
-        return self._partition_count
 
     def write(self, batches: Sequence[WireBatch]) -> Sequence[Ack]:
         return [self._append(wire) for wire in batches]

@@ -59,9 +59,10 @@ import enum
 import select
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from shmaccum._native import Batch
+from shmaccum.config import Options
 
 NO_PRODUCER_ID = (-1, -1)
 """What `Sink.new_producer_id` answers for a sink that does not know sequences."""
@@ -180,6 +181,8 @@ class Sink(abc.ABC):
     """Batches of one partition in flight at once."""
     request_size_max: int = REQUEST_SIZE_MAX
     """Bytes of one delivery; a larger batch goes alone."""
+    options_type: ClassVar[type[Options] | None] = None
+    """The table of its options, so that what no table has is refused with advice; None: its constructor knows them."""
     is_idempotent: bool = False
     """It recognises a batch that is delivered again, and takes sequences only in order."""
 

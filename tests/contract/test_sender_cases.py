@@ -20,7 +20,8 @@ import pytest
 
 from shmaccum.accumulator import BatchResult
 from shmaccum.arena import Arena
-from shmaccum.sender.settling import INNOCENT, MESSAGE_TOO_LARGE
+from shmaccum.refusals import INNOCENT
+from shmaccum.sender.settling import MESSAGE_TOO_LARGE
 from shmaccum.sinks.sink import Ack, Verdict, WireBatch
 from tests.sending import ScriptedSink, Sending, refuse, retry, too_large
 
@@ -439,7 +440,7 @@ def test_record_errors_reach_the_records(new_sending: NewSending) -> None:
     assert {sending.result(token) for token in tokens} == {BatchResult.FAILED}
     codes = [sending.completion(token).error_code for token in tokens]
     assert codes == [87, INNOCENT, INNOCENT, 87, INNOCENT]
-    assert "topic-0 refused: a key is missing (error 87)" in sending.errors()
+    assert "topic-0 failed with error 87: a key is missing" in sending.errors()
 
 
 def test_custom_error_message(new_sending: NewSending) -> None:
@@ -448,7 +449,7 @@ def test_custom_error_message(new_sending: NewSending) -> None:
     sending.append()
     sending.scripted.script = [refuse]
     sending.run()
-    assert sending.errors() == ["topic-0 refused: bad record (error 87)"]
+    assert sending.errors() == ["topic-0 failed with error 87: bad record"]
 
 
 def test_retry_with_backoff(new_sending: NewSending) -> None:

@@ -109,13 +109,10 @@ def test_senders_killed_one_after_the_other_deliver_each_record_once(
 
 
 def wait_for_results(arena: Arena, count: int, producers: list[Child]) -> None:
-    wait_until(lambda: arena.native.completion_tail >= count or not any_alive(producers), "it has worked")
-
-
-def any_alive(children: list[Child]) -> bool:
-    """True while one of them runs; leaves them to be waited for."""
-    flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
-    return any(os.waitid(os.P_PID, child.pid, flags) is None for child in children)
+    wait_until(
+        lambda: arena.native.completion_tail >= count or all(producer.has_ended() for producer in producers),
+        "it has worked",
+    )
 
 
 def test_a_standby_takes_over_from_the_killed_and_not_from_the_stopped(

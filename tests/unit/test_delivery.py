@@ -16,7 +16,6 @@ import pytest
 from shmaccum import DeliveryFuture, Producer
 from shmaccum.accumulator import Accumulator, BatchResult
 from shmaccum.arena import Arena
-from shmaccum.delivery import failure_text
 from shmaccum.exceptions import (
     ArenaNotFoundError,
     DeliveryAbortedError,
@@ -28,6 +27,7 @@ from shmaccum.exceptions import (
     ResultExpiredError,
     ResultPendingError,
 )
+from shmaccum.refusals import refusal_text
 from tests.support import Child, Drainer, deliver_all, drain, run_in_child, run_in_process, wait_until
 
 TOPIC = "flights"
@@ -107,11 +107,15 @@ def test_a_record_that_was_not_delivered_says_why(
 
 
 def test_what_the_sink_said_of_a_refusal_is_found_again(producer: Producer, sender: Accumulator) -> None:
-    producer.arena.native.record_error(failure_text(87, "the record has no key"))
-    producer.arena.native.record_error(failure_text(8, "something else"))
-    future = producer.send(TOPIC, b"v")
+    for place, error_code, sentence in [
+        (f"{TOPIC}-0", 87, "the record has no key"),
+        (f"{TOPIC}-0", 8, "something else"),
+        (f"{TOPIC}-1", 87, "of another partition"),
+    ]:
+        producer.arena.native.record_error(refusal_text(place, error_code, sentence))
+    future = producer.send(TOPIC, b"v", partition=0)
     complete_all(sender, BatchResult.FAILED, error_code=87)
-    with pytest.raises(DeliveryFailedError, match="error 87: the record has no key"):
+    with pytest.raises(DeliveryFailedError, match="flights-0 failed with error 87: the record has no key"):
         future.get(60)
 
 

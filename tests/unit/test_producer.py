@@ -11,8 +11,8 @@ import pickle
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -20,6 +20,7 @@ import pytest
 from shmaccum import Producer
 from shmaccum.accumulator import Accumulator
 from shmaccum.arena import Arena
+from shmaccum.doorbell import DoorbellButton
 from shmaccum.exceptions import (
     BufferExhaustedError,
     FlushTimeoutError,
@@ -190,15 +191,15 @@ def test_its_linger_is_that_of_the_batches_it_opens(arena: Arena, topic: str, se
 # --- the partition count
 
 
-def test_a_new_topic_waits_until_its_partition_count_is_told(arena: Arena) -> None:
-    with Drainer(arena) as drainer, Producer(arena) as producer:
-        futures = []
-        sends = threading.Thread(target=lambda: futures.append(producer.send("new", b"v")))
-        sends.start()
-        wait_until(lambda: arena.native.topics() == ["new"], "the topic is there")
+def test_a_new_topic_waits_until_its_partition_count_is_told(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
+    is_waiting = threading.Event()
+    monkeypatch.setattr(DoorbellButton, "ring_if_asleep", lambda _: is_waiting.set())
+    with Drainer(arena) as drainer, Producer(arena) as producer, ThreadPoolExecutor(1) as sends:
+        sent = sends.submit(producer.send, "new", b"v")
+        assert is_waiting.wait(60)
+        assert arena.native.topics() == ["new"]
         arena.native.set_topic_partition_count("new", 2)
-        sends.join()
-        assert futures[0].get(60).topic == "new"
+        assert sent.result(60).get(60).topic == "new"
         assert producer.metrics()["producer-metrics"]["metadata-wait-time-ns-total"] > 0
     assert len(drainer.values()) == 1
 
@@ -455,28 +456,35 @@ def tiny(arena_name: str) -> Iterator[Arena]:
         yield arena
 
 
-def deliver_slowly(sender: Accumulator, is_over: Callable[[], bool], values: list[bytes | None]) -> None:
-    """One batch at a time, and only when nobody has room any more."""
+def deliver_slowly(sender: Accumulator, is_over: Callable[[], bool]) -> list[bytes | None]:
+    """One batch at a time, each only when somebody waits for memory; what is left at the end."""
+    values: list[bytes | None] = []
+
+    def somebody_waits() -> bool:
+        return sender.arena.statistics().waiting_count > 0 or is_over()
+
     while not is_over():
+        wait_until(somebody_waits, "somebody waits, or all was sent")
         partitions, _ = sender.ready(0)
         for batch in sender.drain(partitions[:1], 2**31)[0]:
             values += [record[3] for record in batch.decode()]
             sender.complete(batch, 1)
-        time.sleep(0)
+    return values + deliver_all(sender)
 
 
 def test_back_pressure_slows_down_and_loses_nothing(tiny: Arena) -> None:
-    count, values = 400, list[bytes | None]()
+    count = 400
 
     def send_all() -> None:
-        with Producer(tiny.name, linger_ms=0) as producer:
-            for number in range(count):
-                producer.send(TOPIC, b"%0500d" % number)
+        producer = Producer(tiny.name, linger_ms=0)
+        for number in range(count):
+            producer.send(TOPIC, b"%0500d" % number)
+        producer.close(0)
 
     with Accumulator(tiny) as sender:
         sender.become_sender()
         child = Child(send_all)
-        deliver_slowly(sender, lambda: len(values) == count, values)
+        values = deliver_slowly(sender, child.has_ended)
         assert child.join() == "None"
         assert sorted(int(value or b"") for value in values) == list(range(count))
         assert tiny.native.counters()["allocations that waited for a buffer"] > 0
@@ -496,6 +504,30 @@ def test_without_memory_send_gives_up_after_max_block_ms(tiny: Arena) -> None:
         assert producer.metrics()["producer-metrics"]["buffer-exhausted-total"] == 1
         delivered = deliver_all(sender)
         assert sorted(int(value or b"") for value in delivered) == list(range(producer.record_count))
+
+
+def test_close_ends_the_waits_of_other_threads(tiny: Arena) -> None:
+    with Accumulator(tiny) as sender, ThreadPoolExecutor(3) as threads:
+        sender.become_sender()
+        producer = Producer(tiny)
+        sending = [threads.submit(send_for_ever, producer) for _ in range(3)]
+        wait_until(lambda: tiny.statistics().waiting_count == len(sending), "all wait for memory")
+        producer.close(0)
+        for sent in sending:
+            with pytest.raises(ProducerClosedError, match="waited for memory"):
+                sent.result(60)
+        assert len(deliver_all(sender)) == producer.record_count
+
+
+def test_close_ends_the_wait_for_a_partition_count(arena: Arena) -> None:
+    producer = Producer(arena)
+    sends = ThreadPoolExecutor(1)
+    sent = sends.submit(producer.send, "unknown", b"v")
+    wait_until(lambda: arena.native.topics() == ["unknown"], "it asks for the topic")
+    producer.close(0)
+    with pytest.raises(ProducerClosedError):
+        sent.result(60)
+    sends.shutdown()
 
 
 def test_oversized_records_among_small_ones_keep_their_place(tiny: Arena) -> None:

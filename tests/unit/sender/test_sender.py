@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -10,10 +11,12 @@ from typing import Any
 
 import pytest
 
+from shmaccum import Producer
 from shmaccum.accumulator import Accumulator, BatchResult
 from shmaccum.arena import Arena
 from shmaccum.exceptions import (
     BufferExhaustedError,
+    DeliveryFailedError,
     InvalidArgumentError,
     NotSenderError,
     SenderBusyError,
@@ -23,7 +26,7 @@ from shmaccum.sender import Sender
 from shmaccum.sinks.memory import MemorySink
 from shmaccum.sinks.null import NullSink
 from shmaccum.sinks.sink import Ack, Verdict, WireBatch
-from tests.sending import MS, TOPIC, ScriptedSink, Sending, retry
+from tests.sending import MS, TOPIC, ScriptedSink, Sending, refuse, retry
 from tests.support import wait_until
 
 FAST: dict[str, Any] = {"linger_ms": 0, "retry_backoff_ms": 10, "retry_backoff_max_ms": 10}
@@ -454,3 +457,32 @@ def test_null_takes_everything(arena: Arena) -> None:
     assert metrics["record-send-total"] == 5
     assert metrics["records-per-request-avg"] == 5
     sending.close()
+
+
+# --- what producers are told
+
+
+@pytest.mark.parametrize(
+    ("answer", "sentence"),
+    [
+        (refuse, "the sink did not take the record: topic-0 failed with error 87: bad record"),
+        (
+            lambda wire: Ack(wire, Verdict.REFUSED, error_code=87, message="no key", record_errors=[1]),
+            "topic-0: other records of its batch are to blame, send it again",
+        ),
+    ],
+)
+def test_what_the_sink_said_of_a_refusal_reaches_the_future(
+    sending: Sending, answer: Callable[[WireBatch], Ack], sentence: str
+) -> None:
+    sending.run()
+    sending.arena.native.set_topic_partition_count(TOPIC, 1)
+    sending.scripted.script = [answer]
+    producer = Producer(sending.arena)
+    first, _ = (producer.send(TOPIC, b"v") for _ in range(2))
+    sending.producer.flush_begin()
+    sending.sleep(1000)
+    sending.run(2)
+    with pytest.raises(DeliveryFailedError, match=re.escape(sentence)):
+        first.get(0)
+    producer.close(0)

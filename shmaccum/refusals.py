@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How the sender notes in the arena's error log what a sink said of records it refused, and how futures find it there.
+
+A result in the completion ring has room for Kafka's number of an error, not for a sentence. The error log has, but it
+keeps only the youngest sentences, and cuts what is too long: a sentence that is not found is no error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+INNOCENT = -2
+"""Error code of a record that was refused because others of its batch were to blame; Kafka has no number for it."""
+
+
+def refusal_text(place: str, error_code: int, sentence: str) -> str:
+    """A line of the error log.
+
+    Args:
+        place: topic and partition, as in ``flights-3``.
+        error_code: Kafka's number (org.apache.kafka.common.protocol.Errors).
+        sentence: what the sink said.
+    """
+    return f"{place} failed with error {error_code}: {sentence}"
+
+
+def find_refusal(texts: Iterable[str], place: str, error_code: int) -> str:
+    """The last of the lines about that error in that place; without one, the number alone."""
+    if error_code == INNOCENT:
+        return f"{place}: other records of its batch are to blame, send it again (KIP-467)"
+    begin = refusal_text(place, error_code, "")
+    found = [text for text in texts if text.startswith(begin)]
+    return found[-1] if found else begin.removesuffix(": ")
