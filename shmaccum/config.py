@@ -341,8 +341,8 @@ class ArenaOptions(Options):
     def contradictions(self) -> Iterator[str]:
         if self.buffer_memory < self.batch_size:
             yield (
-                f"buffer_memory ({self.buffer_memory}) is smaller than batch_size ({self.batch_size}): give it room for "
-                "many batches"
+                f"buffer_memory ({self.buffer_memory}) is smaller than batch_size ({self.batch_size}): give it room "
+                "for many batches"
             )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import threading
 import time
 import traceback
@@ -127,6 +128,7 @@ class Child:
             self._run(function, arguments, writer)
         os.close(writer)
         self._reader = reader
+        self._is_waited_for = False
 
     @staticmethod
     def _run(function: Callable[..., Any], arguments: tuple[Any, ...], writer: int) -> None:
@@ -150,9 +152,20 @@ class Child:
         """The repr of what the function returned; AssertionError with its traceback when it raised."""
         with open(self._reader) as stream:
             report = stream.read()
-        _, status = os.waitpid(self.pid, 0)
+        status = self._wait()
         assert status == 0, report
         return report
+
+    def kill(self) -> None:
+        """SIGKILL, and waits for it; nothing when it was waited for before: its number may be somebody else's now."""
+        if not self._is_waited_for:
+            os.kill(self.pid, signal.SIGKILL)
+            self._wait()
+
+    def _wait(self) -> int:
+        _, status = os.waitpid(self.pid, 0)
+        self._is_waited_for = True
+        return status
 
 
 def run_in_child(function: Callable[..., Any], *arguments: Any) -> str:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
 import signal
@@ -59,9 +58,7 @@ def started() -> Iterator[Callable[..., Child]]:
 
     yield start
     for child in children:
-        with contextlib.suppress(ProcessLookupError, ChildProcessError):
-            os.kill(child.pid, signal.SIGKILL)
-            os.waitpid(child.pid, 0)
+        child.kill()
 
 
 def run_sender(arena_name: str, folder: Path, is_standby: bool = False) -> None:
@@ -74,11 +71,6 @@ def append_numbers(arena_name: str, producer: int, count: int) -> None:
     with Arena.attach(arena_name) as arena, Accumulator(arena) as accumulator:
         for number in range(count):
             accumulator.append(TOPIC, 0, 1000, None, b"%d:%d" % (producer, number))
-
-
-def kill(child: Child) -> None:
-    os.kill(child.pid, signal.SIGKILL)
-    os.waitpid(child.pid, 0)
 
 
 def expect_each_once_in_order(values: list[bytes]) -> None:
@@ -98,7 +90,7 @@ def test_senders_killed_one_after_the_other_deliver_each_record_once(
         victim = started(run_sender, arena.name, folder)
         wait_until(lambda: arena.native.sender_is_alive, "a sender has the role")
         wait_for_results(arena, arena.native.completion_tail + chance.randrange(30), producers)
-        kill(victim)
+        victim.kill()
     last = started(run_sender, arena.name, folder)
     for producer in producers:
         producer.join()
@@ -130,7 +122,7 @@ def test_a_standby_takes_over_from_the_killed_and_not_from_the_stopped(
         assert arena.native.sender()["entry"] == owner
         os.kill(first.pid, signal.SIGCONT)
         assert accumulator.flush(timeout=WATCHDOG_S)
-        kill(first)
+        first.kill()
         accumulator.append(TOPIC, 0, 1000, None, b"1")
         assert accumulator.flush(timeout=WATCHDOG_S)
     assert arena.native.sender()["entry"] != owner

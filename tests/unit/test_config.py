@@ -139,7 +139,7 @@ def test_a_wrong_name_is_refused_with_advice(table: type[Options], options: dict
         (SenderOptions, {"retry_backoff_ms": "2s"}, "longer than retry_backoff_max_ms"),
         (LogSinkOptions, {"sync": "interval"}, "needs sync_interval_ms"),
         (LogSinkOptions, {"sync_interval_ms": 5}, "no effect with sync=none"),
-        (ArenaOptions, {"buffer_memory": "1KiB"}, "smaller than one batch"),
+        (ArenaOptions, {"buffer_memory": "1KiB"}, "smaller than batch_size"),
     ],
 )
 def test_contradictions_are_refused(table: type[Options], options: dict[str, Any], sentence: str) -> None:

@@ -45,7 +45,7 @@ def test_create_knows_topics(shell: Shell, arena_name: str) -> None:
     [
         (["--buffer-memory", "1 banana"], "buffer_memory: '1 banana' is no size: write it like 32MiB"),
         (["--batch-size", "1"], "batch_size is 1, it must be at least 62"),
-        (["--buffer-memory", "1KiB"], "smaller than one batch"),
+        (["--buffer-memory", "1KiB"], "smaller than batch_size"),
         (["--topic", "flights"], "'flights' is no topic with its partitions: write it like flights:12"),
         (["--topic", "good:1", "--topic", "a/b:1"], "'a/b' is not a topic name"),
         (["--topic", "flights:0"], "write it like flights:12"),
