@@ -23,7 +23,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from shmaccum.arena import Arena
+from shmaccum.arena import DEFAULT_MODE, Arena
 from shmaccum.arena_file import ArenaFile
 from shmaccum.config import SenderOptions, command_line_value
 from shmaccum.exceptions import SenderNotStartedError
@@ -35,9 +35,10 @@ DAEMON = '"$@" &'
 
 
 def ensure_sender(
-    arena: Arena,
+    arena: Arena | str | os.PathLike[str],
     sink: str,
     *,
+    mode: int = DEFAULT_MODE,
     idle_exit: str | int | None = "60s",
     log_path: str | os.PathLike[str] | None = None,
     timeout_s: float = START_TIMEOUT_S,
@@ -49,8 +50,9 @@ def ensure_sender(
     An arena has one sender, whatever sink it was started with: the one that runs is not compared with `sink`.
 
     Args:
-        arena: attached; stay attached as long as the sender is needed.
+        arena: attached, or a name or path to attach to for the time of this call.
         sink: as `open_sink` takes it; a relative path is relative to this process's folder.
+        mode: as `Arena.attach` takes it, for an arena that is given by name.
         idle_exit: the sender leaves when for so long there was nothing to send and nobody attached; None: never.
         log_path: the sender's log is appended here; None: only the arena's error log has what it reports.
         timeout_s: how long to wait.
@@ -61,16 +63,27 @@ def ensure_sender(
         SenderNotStartedError: it could not begin, with its reason; or it took too long.
         InvalidArgumentError: an option is wrong, or a password is neither ``env:NAME`` nor ``file:PATH``: the sender's
             command line would show it.
+        ArenaError: the arena cannot be attached to.
     """
     given = {**options, **({} if idle_exit is None else {"idle_exit_ms": idle_exit})}
     SenderOptions.parse(given)
-    command = _command(arena, sink, given, sink_options or {}) + ([] if log_path else ["--no-log"])
     deadline_s = time.monotonic() + timeout_s
-    with _elected(arena, deadline_s) as is_elected:
-        if not is_elected:
-            return False
-        _start(arena, command, log_path, deadline_s)
-        return True
+    with _attached(arena, mode) as attached:
+        command = _command(attached, sink, given, sink_options or {}) + ([] if log_path else ["--no-log"])
+        with _elected(attached, deadline_s) as is_elected:
+            if is_elected:
+                _start(attached, command, log_path, deadline_s)
+            return is_elected
+
+
+@contextlib.contextmanager
+def _attached(arena: Arena | str | os.PathLike[str], mode: int) -> Iterator[Arena]:
+    """Somebody's arena stays open; one that is given by name is let go of at the end."""
+    if isinstance(arena, Arena):
+        yield arena
+        return
+    with Arena.attach(arena, mode=mode) as attached:
+        yield attached
 
 
 # --- election

@@ -175,6 +175,7 @@ def test_where_there_is_a_sender_none_is_started(arena: Arena) -> None:
     with Sender(arena.name, "memory:") as sender:
         sender.open()
         assert not ensure_sender(arena, "null:")
+        assert not ensure_sender(arena.name, "null:")
 
 
 def test_why_a_sender_could_not_begin_is_told(arena: Arena, tmp_path: Path) -> None:
