@@ -145,20 +145,22 @@ class LogDirectory:
 
         Args:
             topic: its name.
-            partition_count: default: the option `partitions`. An existing topic keeps its own number.
+            partition_count: at least so many; an existing topic gets more of them, never fewer. Default: the option
+                `partitions` for a new topic, and what it has for an existing one.
 
         Raises:
             InvalidArgumentError: a name that cannot be a folder's, or no partition at all.
             OSError: the folders could not be made.
         """
-        if topic in self._counts:
-            return self._counts[topic]
+        known_count = self._counts.get(topic, 0)
+        if known_count and (partition_count is None or partition_count <= known_count):
+            return known_count
         check_topic(topic)
         count = self.options.partitions if partition_count is None else partition_count
         if count < 1:
             raise InvalidArgumentError(f"a topic needs at least one partition, not {count}")
         with _refusals(self.path):
-            for partition in reversed(range(count)):
+            for partition in reversed(range(known_count, count)):
                 os.makedirs(self._file(str(TopicPartition(topic, partition))), exist_ok=True)
         self._counts[topic] = count
         return count

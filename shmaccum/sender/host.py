@@ -42,6 +42,9 @@ class Host:
     def topic_partition(self, partition_index: int) -> tuple[str, int]:
         return self._places[partition_index]
 
+    def partition_count(self, topic: str) -> int:
+        return self._arena.native.topic_partition_count(topic)
+
     def report(self, sentence: str) -> None:
         self._arena.native.record_error(sentence)
         logger.warning("%s", sentence)

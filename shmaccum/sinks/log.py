@@ -69,9 +69,14 @@ class LogSink(SynchronousSink):
 
     def partition_count(self, topic: str) -> int:
         try:
-            return self.directory.create_topic(topic)
+            return self.directory.create_topic(topic, self._wanted_count(topic))
         except InvalidArgumentError as error:
             raise UnknownTopicError(str(error)) from None
+
+    def _wanted_count(self, topic: str) -> int | None:
+        """What the arena was told of the topic, by its creator or by a former sink: batches may wait for all of them."""
+        told = 0 if self._host is None else self._host.partition_count(topic)
+        return max(told, self._options.partitions) if told else None
 
     def write(self, batches: Sequence[WireBatch]) -> Sequence[Ack]:
         acks: list[Ack] = []

@@ -155,6 +155,9 @@ class SinkHost(Protocol):
     def topic_partition(self, partition_index: int) -> tuple[str, int]:
         """Topic and partition of an index of `Sink.plan`."""
 
+    def partition_count(self, topic: str) -> int:
+        """How many partitions the arena says a topic has: told by who created it, or by the last sink; 0 unknown."""
+
     def report(self, sentence: str) -> None:
         """Puts a sentence where people look: the arena's error log and the sender's own log.
 

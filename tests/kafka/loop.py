@@ -65,6 +65,9 @@ class Loop:
     def report(self, sentence: str) -> None:
         self.reports.append(sentence)
 
+    def partition_count(self, topic: str) -> int:
+        return 0
+
     def end_backoff(self, partition_index: int) -> None:
         self.ended_backoffs.append(partition_index)
 
