@@ -29,12 +29,16 @@ class Host:
 
     def __init__(self) -> None:
         self.sentences: list[str] = []
+        self.partition_counts: dict[str, int] = {}
 
     def topic_partition(self, partition_index: int) -> tuple[str, int]:
         return "flights", partition_index
 
     def report(self, sentence: str) -> None:
         self.sentences.append(sentence)
+
+    def partition_count(self, topic: str) -> int:
+        return self.partition_counts.get(topic, 0)
 
     def end_backoff(self, partition_index: int) -> None:
         """There is no backoff."""
@@ -142,6 +146,17 @@ def test_a_record_larger_than_a_buffer_is_appended_in_its_pieces(
     assert len(lent.buffers) > 1
     deliver(sink, sender, [lent])
     assert values(tmp_path) == [b"x" * 20_000]
+
+
+def test_a_topic_has_the_partitions_the_arena_was_told_of_and_at_least_those_of_the_option(
+    tmp_path: Path, host: Host
+) -> None:
+    host.partition_counts = {"told": 6, "few": 2}
+    sink = opened(tmp_path, host, partitions=3)
+    assert [sink.partition_count(topic) for topic in ("told", "few", "untold")] == [6, 3, 3]
+    host.partition_counts["untold"] = 4  # a former sink had more: batches may wait for all of them
+    assert sink.partition_count("untold") == 4
+    sink.close(0)
 
 
 def test_one_delivery_may_have_many_partitions(tmp_path: Path, host: Host, sender: Accumulator) -> None:

@@ -562,6 +562,8 @@ def test_partitions_are_those_of_the_option_and_then_those_that_exist(tmp_path: 
     with LogDirectory(tmp_path, LogSinkOptions.parse({"partitions": 9})) as log:
         assert log.topics() == ["new", "with-dash-7"]
         assert log.create_topic("new") == 3
+        assert log.create_topic("with-dash-7", 1) == 2
+        assert log.create_topic("with-dash-7", 4) == 4
         with pytest.raises(LogPartitionNotFoundError, match="no partition 3 of topic 'new', which has 3"):
             log.partition("new", 3)
         with pytest.raises(InvalidArgumentError, match="cannot be a topic"):
