@@ -74,7 +74,7 @@ class LogSink(SynchronousSink):
             raise UnknownTopicError(str(error)) from None
 
     def _wanted_count(self, topic: str) -> int | None:
-        """What the arena was told of the topic, by its creator or by a former sink: batches may wait for all of them."""
+        """What the arena was told of the topic, by its creator or a former sink: batches may wait for all of them."""
         told = 0 if self._host is None else self._host.partition_count(topic)
         return max(told, self._options.partitions) if told else None
 
