@@ -126,6 +126,9 @@ class _Host:
     def topic_partition(self, partition_index: int) -> tuple[str, int]:
         return self._places[partition_index]
 
+    def partition_count(self, topic: str) -> int:
+        return sum(place[0] == topic for place in self._places)
+
     def report(self, sentence: str) -> None:
         print(sentence)
 
