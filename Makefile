@@ -4,6 +4,7 @@
 #   make test     builds, then C tests and Python tests (MARKERS="exhaustive" selects others, ARGS="-k name" narrows)
 #   make check    ruff, mypy, and the tests of style and layering
 #   make kafka    fetches Apache Kafka (through Maven, once) for the tests that run against it
+#   make spark    installs pyspark and Java, and runs the tests with Spark
 #   make bench    the benchmarks (ARGS goes to python -m bench)
 #   make clean    back to a fresh clone
 #
@@ -22,7 +23,7 @@ CHECKED := $(wildcard setup.py shmaccum tests bench)
 
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: run test native-test check kafka bench clean FORCE
+.PHONY: run test native-test check kafka spark bench clean FORCE
 .DELETE_ON_ERROR:
 
 run: $(INSTALLED)
@@ -42,6 +43,11 @@ check: $(INSTALLED)
 
 kafka: $(INSTALLED)
 	$(VENV)/bin/python -m tests.kafka.distribution
+
+spark: $(INSTALLED)
+	$(call need,command -v java,openjdk-17-jre-headless)
+	$(VENV)/bin/python -m pip install --quiet --no-build-isolation --editable '.[spark]'
+	$(VENV)/bin/python -m pytest tests/spark tests/unit/spark $(ARGS)
 
 bench: $(INSTALLED)
 	$(VENV)/bin/python -m bench $(ARGS)

@@ -21,7 +21,7 @@ import sysconfig
 from collections.abc import Mapping
 from pathlib import Path
 
-from setuptools import Extension, setup
+from setuptools import Extension, find_packages, setup
 from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).resolve().parent
@@ -105,5 +105,14 @@ def native_extension() -> Extension:
     )
 
 
+# Spark finds data sources in top-level packages called pyspark_*; this one lies with the rest of what is Spark's.
+SPARK_DISCOVERY = {"pyspark_shmaccum": "shmaccum/spark/discovery"}
+
+
 if __name__ == "__main__":
-    setup(ext_modules=[native_extension()], cmdclass={"build_ext": BuildNative})
+    setup(
+        packages=[*find_packages(include=["shmaccum*"]), *SPARK_DISCOVERY],
+        package_dir=SPARK_DISCOVERY,
+        ext_modules=[native_extension()],
+        cmdclass={"build_ext": BuildNative},
+    )

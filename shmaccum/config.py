@@ -605,6 +605,72 @@ class KafkaSinkOptions(Options):
             yield "sasl_mechanism=OAUTHBEARER needs sasl_oauth_token_provider"
 
 
+@dataclass(frozen=True, kw_only=True)
+class SparkSinkOptions(Options):
+    """What the sink of the Spark data source takes, beside the options of everything it starts."""
+
+    scope = "Spark sink"
+    place = 'df.write.format("shmaccum").option'
+
+    arena: str | None = text(
+        None, "Name or path of the arena on each node; one that is not there is created.", unset="required"
+    )
+    topic: str | None = text(None, "The topic of all rows, whatever the column topic says.", unset="column")
+    sink: str | None = text(
+        None, "Where a sender that is started delivers: kafka:HOST:PORT or log:DIR.", unset="required"
+    )
+    sender: str = choice(
+        "auto",
+        ("auto", "external"),
+        "auto: a node without a sender gets one when a task begins; external: somebody else runs it.",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SparkSourceOptions(Options):
+    """What the source of the Spark data source takes: names and defaults are those of Spark's Kafka connector."""
+
+    scope = "Spark source"
+    place = 'spark.read.format("shmaccum").option'
+
+    path: str | None = text(None, "The log directory, as every node sees it.", unset="required")
+    assign: str | None = text(None, 'Partitions, as JSON: {"flights": [0, 1]}.', unset="none")
+    subscribe: str | None = text(None, "Topics, separated by commas.", unset="none")
+    subscribe_pattern: str | None = text(None, "A regular expression that matches whole topics.", unset="none")
+    starting_timestamp: int | None = count(
+        None, "Start at the first record of this time or later, in milliseconds.", maximum=LONG_MAX, unset="none"
+    )
+    starting_offsets_by_timestamp: str | None = text(
+        None, 'The same for each partition, as JSON: {"flights": {"0": 1700000000000}}.', unset="none"
+    )
+    starting_offsets: str | None = text(
+        None,
+        'earliest, latest (streams only), or JSON: {"flights": {"0": 4711, "1": -2}}, -2 for earliest, -1 for latest. '
+        "auto: earliest for a batch, latest for a stream.",
+        unset="auto",
+    )
+    ending_timestamp: int | None = count(
+        None, "End before the first record of this time or later (batches only).", maximum=LONG_MAX, unset="none"
+    )
+    ending_offsets_by_timestamp: str | None = text(
+        None, "The same for each partition, as JSON (batches only).", unset="none"
+    )
+    ending_offsets: str | None = text(None, "latest, or JSON as above (batches only).", unset="latest")
+    starting_offsets_by_timestamp_strategy: str = choice(
+        "error", ("error", "latest"), "What a partition does that has no record of the starting time or later."
+    )
+    max_offsets_per_trigger: int | None = count(
+        None, "How many records a micro-batch may have.", maximum=LONG_MAX, unset="none"
+    )
+    min_partitions: int | None = count(
+        None, "Into how many tasks at least a read is cut, as far as its records allow.", unset="none"
+    )
+    include_headers: bool = boolean(False, "Adds the column headers.")
+    fail_on_data_loss: bool = boolean(
+        True, "Fail when records were retained away or are damaged, instead of reading what is there."
+    )
+
+
 SCOPES: tuple[type[Options], ...] = (
     ArenaOptions,
     ProducerOptions,
@@ -612,6 +678,8 @@ SCOPES: tuple[type[Options], ...] = (
     LogSinkOptions,
     KafkaSinkOptions,
     PlacelessSinkOptions,
+    SparkSinkOptions,
+    SparkSourceOptions,
 )
 
 ABSENT: Mapping[str, str] = {

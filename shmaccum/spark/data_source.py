@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``format("shmaccum")``: what Spark asks for schemas, readers and writers. Runs on the driver's host."""
+
+from __future__ import annotations
+
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
+
+from shmaccum.exceptions import InvalidArgumentError
+from shmaccum.spark.settings import sink_settings
+from shmaccum.spark.writers import BatchWriter, SinkPlan, StreamWriter
+
+
+class ShmaccumDataSource(DataSource):
+    """Sink into the arena of each node, and source over segment logs."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What stands in ``format(...)``."""
+        return "shmaccum"
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        """Of a batch job.
+
+        Raises:
+            InvalidArgumentError: options or columns are wrong, or the mode is "overwrite".
+        """
+        if overwrite:
+            raise InvalidArgumentError(
+                'records that were sent cannot be overwritten: say .mode("append"), or send to another topic'
+            )
+        return BatchWriter(SinkPlan.of(sink_settings(dict(self.options)), schema))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802, ARG002 - Spark's name
+        """Of one micro-batch. In the output mode "complete" each appends the whole result, as Spark's sink for Kafka.
+
+        Raises:
+            InvalidArgumentError: options or columns are wrong.
+        """
+        return StreamWriter(SinkPlan.of(sink_settings(dict(self.options)), schema))

@@ -1,0 +1,11 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Installed as the top-level package ``pyspark_shmaccum``: Spark imports every ``pyspark_*`` and looks for this class.
+
+One such package that raises on import hides all of them from Spark, so this one never does: whatever is missing, the
+class is not there, and `shmaccum.spark.register` will tell why.
+"""
+
+import contextlib
+
+with contextlib.suppress(Exception):
+    from shmaccum.spark.data_source import ShmaccumDataSource as DefaultSource  # noqa: F401

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the Python workers of a node share, as one of them has it: the arena, and this process's producer for it.
+
+Spark keeps a worker for many tasks, of many queries, and ends it with ``os._exit`` or a kill, never with an exit
+handler: nothing may be left to do at the end. So the producer is made once per process and kept, and each task waits
+for its own records before it returns.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+from collections.abc import Mapping
+from typing import Any
+
+from shmaccum.arena import Arena
+from shmaccum.config import ArenaOptions
+from shmaccum.exceptions import ArenaExistsError, ArenaNotFoundError
+from shmaccum.producer import Producer
+from shmaccum.units import format_size
+
+_producers: dict[tuple[int, str, str], Producer] = {}
+"""By process, arena and options. The process is part of it because a worker is a fork of who may have had one."""
+
+
+def node_producer(
+    arena: str, producer_options: Mapping[str, Any], arena_options: Mapping[str, Any] | None = None
+) -> Producer:
+    """The producer of this process for an arena; made, and the arena created, when there is none yet.
+
+    An arena that was removed and created again is another one: it gets a producer of its own.
+
+    Args:
+        arena: name or path.
+        producer_options: those of `ProducerOptions`.
+        arena_options: those of `ArenaOptions`, for an arena that is created.
+
+    Raises:
+        ArenaError: as `Arena.attach`.
+        InvalidArgumentError: an option is wrong.
+        MemoryError: the arena does not fit into what this process may map.
+    """
+    place = (os.getpid(), arena, repr(sorted(producer_options.items())))
+    producer = _producers.get(place)
+    if producer is not None and (producer.closed or not producer.arena.is_linked()):
+        del _producers[place]
+        producer.close(0)
+        producer = None
+    if producer is None:
+        producer = Producer(_open(arena, ArenaOptions.parse(arena_options or {})), **producer_options)
+        _producers[place] = producer
+    return producer
+
+
+def forget_producers() -> None:
+    """Closes every producer of this process without waiting; for tests, and for whoever embeds a worker."""
+    for place in [place for place in _producers if place[0] == os.getpid()]:
+        producer = _producers.pop(place)
+        producer.close(0)
+        producer.arena.close()
+
+
+def _open(name: str, options: ArenaOptions) -> Arena:
+    try:
+        return _attach_or_create(name, options)
+    except OSError as error:
+        if error.errno != errno.ENOMEM:
+            raise
+        raise MemoryError(_too_small(name, options)) from None
+
+
+def _attach_or_create(name: str, options: ArenaOptions) -> Arena:
+    """Several workers of a new node come here at once: one creates."""
+    try:
+        return Arena.attach(name, mode=options.mode)
+    except ArenaNotFoundError:
+        pass
+    try:
+        return Arena.create(name, **{option: getattr(options, option) for option in ArenaOptions.table()})
+    except ArenaExistsError:
+        return Arena.attach(name, mode=options.mode)
+
+
+def _too_small(name: str, options: ArenaOptions) -> str:
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit == resource.RLIM_INFINITY:
+        return f"there is no memory for the arena {name!r} of {format_size(options.buffer_memory)}: make it smaller"
+    return (
+        f"the arena {name!r} does not fit beside everything else into the {format_size(limit)} that this Python worker "
+        "may map: raise spark.executor.pyspark.memory, which is divided among the cores of an executor, or make the "
+        "arena smaller (bufferMemory)"
+    )

@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a user said by ``.option(...)``, checked once, on the driver, and then sent to every task.
+
+Spark folds the case of names, and its users write ``bufferMemory``: here case, dots and underscores do not count. The
+prefix ``kafka.`` of Spark's Kafka connector may stand before the options of Kafka's producer; each of them goes to
+whoever has it here: the arena, the producer, the sender, or the sink.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, TypeVar
+
+from shmaccum.config import (
+    ArenaOptions,
+    KafkaSinkOptions,
+    LogSinkOptions,
+    Options,
+    ProducerOptions,
+    SenderOptions,
+    SparkSinkOptions,
+    SparkSourceOptions,
+    parse_together,
+)
+from shmaccum.exceptions import InvalidArgumentError
+from shmaccum.sinks import sink_type
+
+OF_SPARK = {"checkpointlocation", "queryname"}
+"""Options that Spark itself adds."""
+KAFKA_PREFIX = "kafka."
+BOOTSTRAP_SERVERS = "kafka.bootstrap.servers"
+BYTES_ALREADY = "keys and values are the bytes of the columns: cast or encode them there"
+REFUSED: Mapping[str, str] = {
+    "keyserializer": BYTES_ALREADY,
+    "valueserializer": BYTES_ALREADY,
+    "keydeserializer": "a sink reads nothing",
+    "valuedeserializer": "a sink reads nothing",
+    "interceptors": "rows are appended without an object for each that an interceptor could see",
+    "interceptorclasses": "rows are appended without an object for each that an interceptor could see",
+    "groupid": "a sink has no consumer group",
+    "autooffsetreset": "a sink reads nothing",
+    "enableautocommit": "a sink reads nothing",
+    "path": "the sink is named by .option('sink', 'log:DIR') or .option('sink', 'kafka:HOST:PORT')",
+}
+SINK_TABLES: Mapping[str, tuple[type[Options], ...]] = {"log": (LogSinkOptions,), "kafka": (KafkaSinkOptions,)}
+IDLE_EXIT_DEFAULT = "60s"
+OF_THEIR_OWN = "and tasks run in folders of their own: write the whole path"
+
+OptionsType = TypeVar("OptionsType", bound=Options)
+
+
+def folded(name: str) -> str:
+    """A name as it is compared."""
+    return name.lower().replace("_", "").replace(".", "")
+
+
+def spelled(given: Mapping[str, Any], tables: Iterable[type[Options]]) -> dict[str, Any]:
+    """The same options by names that the tables know; a name nobody knows stays, for the error message."""
+    known = {folded(spelling): name for table in tables for spelling, name in table.spellings().items()}
+    return {known.get(folded(name), name): value for name, value in given.items()}
+
+
+# --- the sink
+
+
+@dataclass(frozen=True)
+class SinkSettings:
+    """What a task needs to know to write; plain data, because Spark pickles it.
+
+    Attributes:
+        arena: name or path.
+        topic: of all rows; None: the column says.
+        sink: where a sender that is started delivers; None: none is started.
+        arena_options, producer_options, sender_options, sink_options: what the user gave, by our names.
+    """
+
+    arena: str
+    topic: str | None = None
+    sink: str | None = None
+    arena_options: Mapping[str, Any] = field(default_factory=dict)
+    producer_options: Mapping[str, Any] = field(default_factory=dict)
+    sender_options: Mapping[str, Any] = field(default_factory=dict)
+    sink_options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def max_block_ms(self) -> int:
+        """How long a task waits for what should be there."""
+        return ProducerOptions.parse(self.producer_options).max_block_ms
+
+
+def sink_settings(given: Mapping[str, Any]) -> SinkSettings:
+    """What the options of a write mean.
+
+    Args:
+        given: as Spark hands them over; the case of names does not count.
+
+    Raises:
+        InvalidArgumentError: an option is missing, unknown, out of bounds, contradicts another, or has no meaning here.
+    """
+    options = _without_prefix(given)
+    own, rest = _taken(SparkSinkOptions, options)
+    if own.arena is None:
+        raise InvalidArgumentError("no arena is named: say .option('arena', NAME); a new one is created on each node")
+    if "/" in own.arena.lstrip("/") and not os.path.isabs(own.arena):
+        raise InvalidArgumentError(f"the arena {own.arena} is a relative path, {OF_THEIR_OWN}")
+    if own.sender == "external":
+        return _external(own, rest)
+    if own.sink is None:
+        raise InvalidArgumentError(
+            "no sink is named: say .option('sink', 'kafka:HOST:PORT') or .option('sink', 'log:DIR'), or "
+            ".option('sender', 'external') where somebody else runs the sender"
+        )
+    return _auto(own, rest, _checked_sink(own.sink))
+
+
+def _without_prefix(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a write without Spark's own, and those of the Kafka connector by the names they have here."""
+    options: dict[str, Any] = {}
+    for name, value in given.items():
+        lowered = name.lower()
+        if lowered in OF_SPARK:
+            continue
+        if lowered == BOOTSTRAP_SERVERS:
+            name, value = "sink", f"kafka:{value}"
+        elif lowered.startswith(KAFKA_PREFIX):
+            name = name[len(KAFKA_PREFIX) :]
+        if (reason := REFUSED.get(folded(name))) is not None:
+            raise InvalidArgumentError(f"{name} cannot be given to the Spark sink: {reason}")
+        if name in options:
+            raise InvalidArgumentError(f"{given_twice(name)}: give one of them")
+        options[name] = value
+    return options
+
+
+def given_twice(name: str) -> str:
+    """What a user sees who named two sinks, or the same option with and without the prefix."""
+    return f"{name} and {BOOTSTRAP_SERVERS if name == 'sink' else KAFKA_PREFIX + name} say the same"
+
+
+def _taken(table: type[OptionsType], given: Mapping[str, Any]) -> tuple[OptionsType, dict[str, Any]]:
+    """The options of one table, parsed, and those it does not have."""
+    known = {folded(spelling) for spelling in table.spellings()}
+    own = {name: value for name, value in given.items() if folded(name) in known}
+    rest = {name: value for name, value in given.items() if name not in own}
+    return table.parse(spelled(own, [table])), rest
+
+
+def _checked_sink(sink: str) -> str:
+    """The sink, if tasks anywhere understand it as it is."""
+    kind, _, place = sink.partition(":")
+    sink_type(kind)
+    if kind == "log" and not os.path.isabs(place):
+        raise InvalidArgumentError(f"{sink} is a relative path, {OF_THEIR_OWN}")
+    return sink
+
+
+def _external(own: SparkSinkOptions, rest: Mapping[str, Any]) -> SinkSettings:
+    if own.sink is not None:
+        raise InvalidArgumentError(
+            "sender=external and a sink contradict each other: whoever runs the sender gives it the sink"
+        )
+    arena, producer = _split(rest, (ArenaOptions, ProducerOptions))
+    return SinkSettings(own.arena or "", own.topic, None, arena, producer)
+
+
+def _auto(own: SparkSinkOptions, rest: Mapping[str, Any], sink: str) -> SinkSettings:
+    of_sink = SINK_TABLES.get(sink.partition(":")[0], ())
+    arena, producer, sender, *others = _split(rest, (ArenaOptions, ProducerOptions, SenderOptions, *of_sink))
+    sender.setdefault("idle_exit_ms", IDLE_EXIT_DEFAULT)
+    return SinkSettings(own.arena or "", own.topic, sink, arena, producer, sender, *others)
+
+
+def _split(given: Mapping[str, Any], tables: tuple[type[Options], ...]) -> list[dict[str, Any]]:
+    """What was given, checked, for each of the tables; an option that several have goes to all of them."""
+    options = spelled(given, tables)
+    parse_together(options, *tables)
+    return [{name: value for name, value in options.items() if name in table.table()} for table in tables]
+
+
+# --- the source
+
+
+def source_options(given: Mapping[str, Any]) -> SparkSourceOptions:
+    """What the options of a read mean.
+
+    Raises:
+        InvalidArgumentError: an option is unknown, out of bounds or contradicts another; not exactly one of ``assign``,
+            ``subscribe`` and ``subscribePattern`` is given; there is no path.
+    """
+    kept = {name: value for name, value in given.items() if name.lower() not in OF_SPARK}
+    options = SparkSourceOptions.parse(spelled(kept, [SparkSourceOptions]))
+    if options.path is None:
+        raise InvalidArgumentError("no log directory is named: say .option('path', DIR) or .load(DIR)")
+    chosen = [name for name in ("assign", "subscribe", "subscribe_pattern") if asdict(options)[name] is not None]
+    if len(chosen) != 1:
+        raise InvalidArgumentError(
+            "say what to read by exactly one of assign, subscribe and subscribePattern; given are "
+            + (" and ".join(chosen) or "none")
+        )
+    return options

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One task's part of a write: appends rows to the node's arena, and waits until all of them are delivered.
+
+Results stand in a ring and are overwritten in time, so they are collected while the task appends: large batches of rows
+are cut, so that no call appends more than a fraction of the arena, and after each call every receipt is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from typing import Any, NamedTuple, final
+
+from shmaccum.deliveries import Deliveries, OffsetRange
+from shmaccum.delivery import TopicPartition
+from shmaccum.exceptions import FlushTimeoutError
+from shmaccum.spark.node import node_producer
+from shmaccum.spark.sender_keeper import SenderKeeper
+from shmaccum.spark.settings import SinkSettings, sink_settings
+
+PIECE_FRACTION = 16
+"""Of the arena's buffers: at most so much of them is appended in one call."""
+FLUSH_SLICE_S = 0.1
+
+
+class Delivered(NamedTuple):
+    """What a task has delivered."""
+
+    record_count: int
+    offsets: Mapping[TopicPartition, OffsetRange]
+
+
+@final
+class TaskWriter:
+    """Appends record batches of Arrow; a context manager that keeps the node's sender alive.
+
+    Args:
+        settings: of the write.
+        columns: which columns become records; None: all there are.
+
+    Raises:
+        ShmaccumError: the arena or the sender are not to be had, see `node_producer` and `SenderKeeper`.
+    """
+
+    def __init__(self, settings: SinkSettings, columns: Iterable[str] | None = None) -> None:
+        self._settings = settings
+        self._columns = None if columns is None else list(columns)
+        self._producer = node_producer(settings.arena, settings.producer_options, settings.arena_options)
+        self._keeper = SenderKeeper(self._producer.arena, settings)
+        self._piece_size = max(self._producer.arena.geometry["buffer_memory"] // PIECE_FRACTION, 1)
+        self._pending: list[Deliveries] = []
+        self._record_count = 0
+        self._offsets: dict[TopicPartition, OffsetRange] = {}
+        self._exits = ExitStack()
+
+    def __enter__(self) -> TaskWriter:
+        self._exits.enter_context(self._keeper)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._exits.close()
+
+    def append(self, batch: Any) -> None:
+        """Appends the rows of a `pyarrow.RecordBatch`, read where they lie.
+
+        Raises:
+            DeliveryError: a record appended earlier was not delivered.
+            Exception: what `Producer.append_arrow` raises.
+        """
+        self._keeper.check()
+        rows = batch if self._columns is None else batch.select(self._columns)
+        for piece in self._pieces(rows):
+            self._pending.append(self._producer.append_arrow(piece, topic=self._settings.topic))
+            self._collect()
+
+    def finish(self) -> Delivered:
+        """Hurries what was appended, and waits until all of it is delivered.
+
+        Raises:
+            DeliveryError: a record was not delivered, or nobody knows.
+            SenderNotStartedError: there is nobody to deliver it.
+        """
+        while not self._is_flushed():
+            self._keeper.check()
+            self._collect()
+        self._collect()
+        return Delivered(self._record_count, self._offsets)
+
+    def _pieces(self, rows: Any) -> Iterator[Any]:
+        row_count: int = rows.num_rows
+        step = max(row_count * self._piece_size // max(rows.nbytes, 1), 1)
+        for start in range(0, row_count, step):
+            yield rows.slice(start, step)
+
+    def _is_flushed(self) -> bool:
+        try:
+            self._producer.flush(FLUSH_SLICE_S)
+        except FlushTimeoutError:
+            return False
+        return all(deliveries.is_done for deliveries in self._pending)
+
+    def _collect(self) -> None:
+        """Takes the results there are, of all calls: a result not taken may be overwritten."""
+        pending = []
+        for deliveries in self._pending:
+            if deliveries.is_done:
+                self._take(deliveries)
+            else:
+                pending.append(deliveries)
+        self._pending = pending
+
+    def _take(self, deliveries: Deliveries) -> None:
+        for place, found in deliveries.get(0).items():
+            known = self._offsets.get(place)
+            self._offsets[place] = found if known is None else _joined(known, found)
+        self._record_count += len(deliveries)
+
+
+def _joined(left: OffsetRange, right: OffsetRange) -> OffsetRange:
+    return OffsetRange(left.record_count + right.record_count, min(left.first, right.first), max(left.last, right.last))
+
+
+def arrow_appender(arena: str, **options: Any) -> Callable[[Iterable[Any]], Iterator[Any]]:
+    """A function for ``DataFrame.mapInArrow``: appends every row, and gives back one row with their number.
+
+    ::
+
+        append = shmaccum.spark.arrow_appender("events", sink="log:/data/log", topic="flights")
+        frame.mapInArrow(append, "record_count bigint").collect()
+
+    Nothing here knows of attempts: a task that is tried again appends again, and each attempt waits for its own.
+
+    Args:
+        arena: name or path of the arena on each node.
+        options: as ``.option(...)`` of the sink takes them.
+
+    Raises:
+        InvalidArgumentError: an option is wrong.
+    """
+    settings = sink_settings({"arena": arena, **options})
+
+    def append(batches: Iterable[Any]) -> Iterator[Any]:
+        import pyarrow as pa
+
+        with TaskWriter(settings) as task:
+            for batch in batches:
+                task.append(batch)
+            yield pa.record_batch({"record_count": pa.array([task.finish().record_count], pa.int64())})
+
+    return append

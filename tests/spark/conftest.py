@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A Spark session for the tests of this folder: two threads, one retry and more, no user interface."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shmaccum.arena import Arena
+from tests.support import wait_until
+
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.driver.memory": "512m",
+    "spark.sql.session.timeZone": "UTC",
+}
+"""What every session of these tests has."""
+
+
+def reason_to_skip() -> str | None:
+    """Why there can be no session here."""
+    if importlib.util.find_spec("pyspark") is None:
+        return "pyspark is not installed: make spark, or pip install 'shmaccum[spark]'"
+    if shutil.which("java") is None:
+        return "java is not installed: make spark as root, or apt-get install openjdk-17-jre-headless"
+    return None
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """``local[2,4]``: two tasks at a time, four attempts each."""
+    if (reason := reason_to_skip()) is not None:
+        pytest.skip(reason)
+    from pyspark.sql import SparkSession
+
+    import shmaccum.spark
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    builder = SparkSession.builder.master("local[2,4]").appName("shmaccum-tests")
+    folder = tmp_path_factory.mktemp("spark")
+    for name, value in {**SETTINGS, "spark.sql.warehouse.dir": str(folder)}.items():
+        builder = builder.config(name, value)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        session = builder.getOrCreate()
+        session.sparkContext.setLogLevel("OFF")
+        shmaccum.spark.register(session)
+        yield session
+        session.stop()
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "log"
+
+
+@pytest.fixture
+def node_arena(arena_name: str) -> Iterator[str]:
+    """An arena for Spark's workers; at the end nobody is left in it but them, and they hold nothing."""
+    with Arena.create(arena_name, buffer_memory="4MiB", process_count=64, waiter_count=64):
+        pass
+    yield arena_name
+    with Arena.open_read_only(arena_name) as arena:
+        pid = next(
+            (row["pid"] for row in arena.native.processes() if row["entry"] == arena.native.sender()["entry"]), None
+        )
+        if pid is not None and arena.native.sender_is_alive:
+            os.kill(pid, 15)
+            wait_until(lambda: not arena.native.sender_is_alive, "the sender has left")

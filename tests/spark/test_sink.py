@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Spark writes: batches and streams, through the arena and a sender the tasks start, into a segment log."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shmaccum.segment_log import LogReader
+
+pytestmark = pytest.mark.spark
+
+
+def written(frame: Any, arena: str, log: Path, **options: str) -> Any:
+    writer = frame.write.format("shmaccum").mode("append").option("arena", arena).option("sink", f"log:{log}")
+    return writer.options(**options)
+
+
+def values(log: Path, topic: str = "flights") -> list[bytes]:
+    reader = LogReader(log)
+    partitions = [reader.partition(topic, number) for number in reader.partitions(topic)]
+    found = [record.value for partition in partitions for record in partition.records()]
+    return sorted(value or b"" for value in found)
+
+
+def test_a_batch(spark: Any, node_arena: str, log: Path) -> None:
+    frame = spark.range(20_000, numPartitions=4).selectExpr("cast(id % 7 as string) key", "cast(id as string) value")
+    written(frame, node_arena, log, topic="flights", partitions="3").save()
+    assert values(log) == sorted(b"%d" % number for number in range(20_000))
+    assert LogReader(log).partitions("flights") == [0, 1, 2]
+
+
+def test_topics_headers_partitions_and_times_of_rows(spark: Any, node_arena: str, log: Path) -> None:
+    frame = spark.range(10).selectExpr(
+        "if(id < 4, 'low', 'high') topic",
+        "cast(cast(id as string) as binary) value",
+        "cast(id % 2 as int) partition",
+        "timestamp_millis(1700000000000 + id) timestamp",
+        "array(named_struct('key', 'source', 'value', cast('web' as binary))) headers",
+        "id",
+    )
+    written(frame, node_arena, log, partitions="2").save()
+    records = list(LogReader(log).partition("low", 1).records())
+    assert [record.timestamp_ms for record in records] == [1700000000001, 1700000000003]
+    assert records[0].headers == (("source", b"web"),)
+    assert len(values(log, "high")) == 6
+
+
+def test_a_stream(spark: Any, node_arena: str, log: Path, tmp_path: Path) -> None:
+    source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 500).option("numPartitions", 2).load()
+    query = (
+        source.selectExpr("cast(value as string) value")
+        .writeStream.format("shmaccum")
+        .options(arena=node_arena, sink=f"log:{log}", topic="flights", checkpointLocation=str(tmp_path / "checkpoint"))
+        .start()
+    )
+    try:
+        while query.isActive and (query.lastProgress or {"batchId": 0})["batchId"] < 2:
+            query.awaitTermination(1)
+    finally:
+        query.stop()
+    assert query.exception() is None
+    found = values(log)
+    assert len(found) >= 1000
+    assert len(set(found)) == len(found)
+
+
+def test_mistakes_are_told_by_spark(spark: Any, node_arena: str, log: Path) -> None:
+    frame = spark.range(1).selectExpr("id value")
+    with pytest.raises(Exception, match="the column 'value' is bigint, it must be string or binary"):
+        written(frame, node_arena, log, topic="flights").save()
+    with pytest.raises(Exception, match="no arena is named"):
+        frame.write.format("shmaccum").mode("append").save()
+    with pytest.raises(Exception, match=r'say .mode\("append"\)'):
+        written(frame.selectExpr("cast(value as string) value"), node_arena, log, topic="x").mode("overwrite").save()
+    with pytest.raises(Exception, match='cannot be written in the "ErrorIfExists" mode'):
+        frame.write.format("shmaccum").option("arena", node_arena).save()
+
+
+def test_map_in_arrow(spark: Any, node_arena: str, log: Path) -> None:
+    from shmaccum.spark import arrow_appender
+
+    append = arrow_appender(node_arena, sink=f"log:{log}", topic="flights")
+    frame = spark.range(1000, numPartitions=2).selectExpr("cast(id as string) value")
+    answers = frame.mapInArrow(append, "record_count bigint").collect()
+    assert [row.record_count for row in answers] == [500, 500]
+    assert len(values(log)) == 1000

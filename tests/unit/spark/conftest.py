@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writers and readers of the Spark data source without Spark: a task's context, and senders in a thread."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from shmaccum.arena import Arena
+from shmaccum.sender import Sender
+from shmaccum.sinks import Sink
+from shmaccum.spark.node import forget_producers
+from tests.support import WATCHDOG_S, wait_until
+
+
+@pytest.fixture(autouse=True)
+def no_producer_is_left() -> Iterator[None]:
+    yield
+    forget_producers()
+
+
+@pytest.fixture(autouse=True)
+def task(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Makes this process look like a worker in task 3, its second attempt, of a stage."""
+    from pyspark import TaskContext
+
+    context = TaskContext()
+    for name, value in {"_partitionId": 3, "_attemptNumber": 1, "_taskAttemptId": 7, "_stageId": 0}.items():
+        monkeypatch.setattr(context, name, value, raising=False)
+    monkeypatch.setattr(TaskContext, "_taskContext", context)
+    return context
+
+
+Running = Callable[..., contextlib.AbstractContextManager[Sender]]
+
+
+@pytest.fixture
+def running() -> Running:
+    """``with running(arena, sink):`` has a sender in a thread, which delivers all before it leaves."""
+
+    @contextlib.contextmanager
+    def run(arena: Arena, sink: Sink | str) -> Iterator[Sender]:
+        sender = Sender(arena, sink, linger_ms=1)
+        thread = threading.Thread(target=sender.run)
+        thread.start()
+        try:
+            wait_until(lambda: arena.native.sender_is_alive, "the sender has its role")
+            yield sender
+        finally:
+            sender.stop()
+            thread.join(WATCHDOG_S)
+            sender.close()
+
+    return run

@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What users say by options and columns, and what is refused with which advice."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="pyspark is not installed: make spark, or pip install 'shmaccum[spark]'")
+
+from pyspark.sql.types import (
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from shmaccum.exceptions import InvalidArgumentError
+from shmaccum.spark.columns import HEADERS_TYPE, sink_columns, source_schema
+from shmaccum.spark.data_source import ShmaccumDataSource
+from shmaccum.spark.settings import sink_settings, source_options
+
+LOG = {"arena": "events", "sink": "log:/data/log"}
+
+
+KINDS = {
+    "binary": BinaryType(),
+    "headers": HEADERS_TYPE,
+    "integer": IntegerType(),
+    "long": LongType(),
+    "string": StringType(),
+    "timestamp": TimestampType(),
+}
+
+
+def schema(text: str) -> StructType:
+    """From names and kinds: ``key:string;value:binary``."""
+    columns = [part.split(":") for part in text.split(";")]
+    return StructType([StructField(name, KINDS[kind]) for name, kind in columns])
+
+
+# --- options of the sink
+
+
+def test_each_option_goes_to_whoever_has_it() -> None:
+    settings = sink_settings(
+        LOG
+        | {
+            "topic": "flights",
+            "bufferMemory": "64MiB",
+            "linger.ms": "1",
+            "deliverytimeoutms": "3min",
+            "num.partitions": "4",
+            "kafka.max.block.ms": "500",
+            "checkpointLocation": "/c",
+            "queryName": "q",
+        }
+    )
+    assert settings.arena == "events"
+    assert settings.topic == "flights"
+    assert settings.arena_options == {"buffer_memory": "64MiB"}
+    assert settings.producer_options == {"linger_ms": "1", "max_block_ms": "500"}
+    assert settings.sender_options == {"linger_ms": "1", "delivery_timeout_ms": "3min", "idle_exit_ms": "60s"}
+    assert settings.sink_options == {"partitions": "4"}
+    assert settings.max_block_ms == 500
+
+
+def test_bootstrap_servers_name_the_sink() -> None:
+    given = {"arena": "events", "kafka.bootstrap.servers": "a:1,b:2", "kafka.compression.type": "gzip"}
+    settings = sink_settings(given)
+    assert settings.sink == "kafka:a:1,b:2"
+    assert settings.sink_options == {"compression_type": "gzip"}
+
+
+def test_an_external_sender_needs_no_sink() -> None:
+    settings = sink_settings({"arena": "/dev/shm/events", "sender": "external", "kafka.linger.ms": "7"})
+    assert settings.sink is None
+    assert settings.producer_options == {"linger_ms": "7"}
+
+
+def test_settings_are_plain_data() -> None:
+    settings = sink_settings(LOG)
+    assert pickle.loads(pickle.dumps(settings)) == settings
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({}, "no arena is named: say .option"),
+        ({"arena": "events"}, "no sink is named"),
+        (LOG | {"sink": "logg:/x"}, "logg: is no kind of sink, did you mean log:?"),
+        (LOG | {"sink": "log:x"}, "log:x is a relative path"),
+        (LOG | {"arena": "./events"}, "the arena ./events is a relative path"),
+        (LOG | {"sender": "external"}, "sender=external and a sink contradict each other"),
+        (LOG | {"sender": "none"}, "'none' is none of auto, external"),
+        (LOG | {"kafka.key.serializer": "x"}, "key.serializer cannot be given to the Spark sink: keys and values"),
+        (LOG | {"kafka.group.id": "x"}, "group.id cannot be given to the Spark sink"),
+        (LOG | {"interceptors": "x"}, "interceptors cannot be given to the Spark sink"),
+        (LOG | {"path": "/x"}, "path cannot be given to the Spark sink: the sink is named by"),
+        (LOG | {"kafka.bootstrap.servers": "a:1"}, "sink and kafka.bootstrap.servers say the same"),
+        (LOG | {"linger.ms": "1", "kafka.linger.ms": "2"}, "linger.ms and kafka.linger.ms say the same"),
+        (LOG | {"kafka.acks": "1"}, "enable_idempotence needs acks=all"),
+        (LOG | {"compression_type": "gzip"}, "compression_type is an option of the kafka sink"),
+        (LOG | {"bufferMemmory": "1MiB"}, "did you mean buffer_memory?"),
+        (LOG | {"bufferMemory": "lots"}, "buffer_memory: "),
+        (LOG | {"transactional.id": "x"}, "has no transactions"),
+    ],
+)
+def test_what_a_sink_refuses(given: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InvalidArgumentError) as caught:
+        sink_settings(given)
+    assert sentence in str(caught.value)
+
+
+# --- columns of the sink
+
+
+def test_the_sink_takes_the_connector_s_columns_and_leaves_others_out() -> None:
+    found = sink_columns(
+        schema(
+            "offset:long;key:string;value:binary;topic:string;partition:integer;timestamp:timestamp;headers:headers"
+        ),
+        None,
+    )
+    assert found == ("key", "value", "topic", "partition", "timestamp", "headers")
+
+
+def test_the_option_topic_makes_the_column_needless() -> None:
+    assert sink_columns(schema("value:string;topic:integer"), "flights") == ("value",)
+
+
+@pytest.mark.parametrize(
+    ("columns", "topic", "sentence"),
+    [
+        ("key:string", "t", "the frame has no column 'value', which a record needs; its columns are key"),
+        ("Value:string", "t", "its columns are Value"),
+        ("value:string", None, "no topic is named: say .option('topic', NAME), or add a column 'topic'"),
+        ("value:long", "t", "the column 'value' is bigint, it must be string or binary: cast it"),
+        ("value:string;key:integer", "t", "the column 'key' is int, it must be string or binary"),
+        ("value:string;topic:binary", None, "the column 'topic' is binary, it must be string"),
+        ("value:string;partition:string", "t", "the column 'partition' is string, it must be int or bigint"),
+        ("value:string;headers:string", "t", "it must be array<struct<key: string, value: binary>>"),
+        ("value:string;timestamp:string", "t", "the column 'timestamp' is string, it must be timestamp"),
+    ],
+)
+def test_which_columns_a_sink_refuses(columns: str, topic: str | None, sentence: str) -> None:
+    with pytest.raises(InvalidArgumentError) as caught:
+        sink_columns(schema(columns), topic)
+    assert sentence in str(caught.value)
+
+
+def test_overwrite_is_refused_with_advice() -> None:
+    source = ShmaccumDataSource(LOG | {"topic": "flights"})
+    with pytest.raises(InvalidArgumentError, match=r'say \.mode\("append"\)'):
+        source.writer(schema("value:string"), overwrite=True)
+
+
+# --- options of the source
+
+
+def test_options_of_the_source_are_the_connector_s() -> None:
+    options = source_options(
+        {"path": "/log", "subscribePattern": "a.*", "maxoffsetspertrigger": "10", "includeHeaders": "TRUE"}
+    )
+    assert options.subscribe_pattern == "a.*"
+    assert options.max_offsets_per_trigger == 10
+    assert options.include_headers
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"subscribe": "a"}, "no log directory is named"),
+        ({"path": "/log"}, "given are none"),
+        ({"path": "/log", "subscribe": "a", "assign": "{}"}, "given are assign and subscribe"),
+        ({"path": "/log", "subscribe": "a", "startingOffset": "earliest"}, "did you mean starting_offsets?"),
+        ({"path": "/log", "subscribe": "a", "maxOffsetsPerTrigger": "0"}, "it must be at least 1"),
+    ],
+)
+def test_what_a_source_refuses(given: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InvalidArgumentError) as caught:
+        source_options(given)
+    assert sentence in str(caught.value)
+
+
+def test_the_schema_of_the_source_is_the_connector_s() -> None:
+    plain = (
+        "struct<key:binary,value:binary,topic:string,partition:int,offset:bigint,timestamp:timestamp,timestampType:int"
+    )
+    assert source_schema(has_headers=False).simpleString() == plain + ">"
+    headers = ",headers:array<struct<key:string,value:binary>>>"
+    assert source_schema(has_headers=True).simpleString() == plain + headers

@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writers as Spark would call them: everything is delivered when a task returns, and who sees to the sender."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("pyspark", reason="pyspark is not installed: make spark, or pip install 'shmaccum[spark]'")
+
+from pyspark.sql import Row
+
+from shmaccum.arena import Arena
+from shmaccum.deliveries import OffsetRange
+from shmaccum.delivery import TopicPartition
+from shmaccum.exceptions import DeliveryFailedError, InvalidArgumentError, SenderNotStartedError
+from shmaccum.segment_log import LogReader
+from shmaccum.sinks import open_sink
+from shmaccum.spark import arrow_appender
+from shmaccum.spark.columns import sink_columns
+from shmaccum.spark.node import forget_producers, node_producer
+from shmaccum.spark.settings import SinkSettings, sink_settings
+from shmaccum.spark.task_writer import TaskWriter
+from shmaccum.spark.writers import BatchWriter, SinkPlan, StreamWriter
+from tests.sending import ScriptedSink, refuse
+from tests.support import wait_until
+from tests.unit.spark.conftest import Running
+from tests.unit.spark.test_settings import schema
+
+EXTERNAL = {"sender": "external", "linger_ms": 0, "max_block_ms": 2000}
+VALUES = schema("value:binary")
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "log"
+
+
+def batches(*counts: int, size: int = 20) -> Iterator[pa.RecordBatch]:
+    """Numbered values, in batches of so many rows; with a column a sink has no use for."""
+    first = 0
+    for count in counts:
+        values = [b"%d" % number + b"." * size for number in range(first, first + count)]
+        yield pa.record_batch({"noise": list(range(count)), "value": pa.array(values, pa.binary())})
+        first += count
+
+
+def plan(arena: str, **options: Any) -> SinkPlan:
+    return SinkPlan.of(sink_settings({"arena": arena, "topic": "flights", **EXTERNAL, **options}), VALUES)
+
+
+def numbers(log: Path, topic: str = "flights") -> list[int]:
+    """The numbers of all values in a log, sorted."""
+    reader = LogReader(log)
+    partitions = [reader.partition(topic, number) for number in reader.partitions(topic)]
+    values = [record.value for partition in partitions for record in partition.records()]
+    return sorted(int((value or b"").partition(b".")[0]) for value in values)
+
+
+def sender_pid(arena: Arena) -> int:
+    entry = arena.native.sender()["entry"]
+    return next(int(process["pid"]) for process in arena.native.processes() if process["entry"] == entry)
+
+
+# --- a task
+
+
+def test_a_task_returns_when_its_records_are_delivered(arena: Arena, log: Path, running: Running) -> None:
+    with running(arena, f"log:{log}"):
+        commit = BatchWriter(plan(arena.name)).write(batches(100, 1, 0, 400))
+        assert numbers(log) == list(range(501))
+    assert commit.record_count == 501
+    assert commit.offsets == {TopicPartition("flights", 0): OffsetRange(501, 0, 500)}
+    assert (commit.partition_id, commit.attempt_number, commit.task_attempt_id) == (3, 1, 7)
+
+
+def test_what_spark_pickles_can_be_pickled(arena: Arena, log: Path, running: Running) -> None:
+    writer = pickle.loads(pickle.dumps(BatchWriter(plan(arena.name))))
+    with running(arena, f"log:{log}"):
+        commit = writer.write(batches(3))
+    assert pickle.loads(pickle.dumps(commit)) == commit
+    writer = pickle.loads(pickle.dumps(writer))
+    writer.commit([commit])
+    writer.abort([commit, None])
+    assert numbers(log) == [0, 1, 2]
+
+
+def test_batches_larger_than_the_arena_pass_through_it(arena: Arena, log: Path, running: Running) -> None:
+    with running(arena, f"log:{log}"):
+        commit = BatchWriter(plan(arena.name)).write(batches(20_000, size=100))
+    assert commit.record_count == 20_000
+    assert numbers(log) == list(range(20_000))
+
+
+def test_results_are_taken_before_they_are_overwritten(arena_name: str, log: Path, running: Running) -> None:
+    with Arena.create(arena_name, buffer_memory="64KiB", batch_size=256, completion_count=512) as arena:
+        with running(arena, f"log:{log}"):
+            commit = BatchWriter(plan(arena.name)).write(batches(3000, size=100))
+        assert arena.statistics().completion_count > 2 * arena.geometry["completion_count"]
+        assert commit.record_count == 3000
+        forget_producers()
+
+
+def test_offsets_are_told_for_each_partition(arena: Arena, log: Path, running: Running) -> None:
+    frame = pa.record_batch(
+        {"value": [b"a", b"b", b"c"], "partition": pa.array([0, 1, 1], pa.int32()), "topic": ["x", "x", "x"]}
+    )
+    settings = sink_settings({"arena": arena.name, **EXTERNAL})
+    columns = sink_columns(schema("value:binary;partition:integer;topic:string"), None)
+    with running(arena, open_sink(f"log:{log}", partitions=2)), TaskWriter(settings, columns) as task:
+        task.append(frame)
+        delivered = task.finish()
+    assert delivered.offsets == {
+        TopicPartition("x", 0): OffsetRange(1, 0, 0),
+        TopicPartition("x", 1): OffsetRange(2, 0, 1),
+    }
+
+
+def test_a_task_without_rows_delivers_nothing(arena: Arena, log: Path, running: Running) -> None:
+    with running(arena, f"log:{log}"):
+        assert BatchWriter(plan(arena.name)).write(iter([])).record_count == 0
+
+
+def test_a_stream_s_task_writes_arrow_batches(arena: Arena, log: Path, running: Running) -> None:
+    with running(arena, f"log:{log}"):
+        writer = StreamWriter(plan(arena.name))
+        commit = writer.write(batches(5))
+        writer.commit([commit], batchId=1)
+    assert numbers(log) == [0, 1, 2, 3, 4]
+
+
+def test_rows_do_where_spark_has_no_arrow_streams(arena: Arena, log: Path, running: Running) -> None:
+    frame = schema("key:string;value:binary;headers:headers")
+    rows = [Row(key=f"k{n}", value=bytearray(b"%d" % n), headers=[Row(key="h", value=None)]) for n in range(2500)]
+    settings = sink_settings({"arena": arena.name, "topic": "flights", **EXTERNAL})
+    with running(arena, f"log:{log}"):
+        commit = SinkPlan.of(settings, frame).write_rows(iter(rows))
+    assert commit.record_count == 2500
+    record = next(LogReader(log).partition("flights", 0).records())
+    assert record[2:] == (b"k0", b"0", (("h", None),))
+    assert numbers(log) == list(range(2500))
+
+
+# --- what goes wrong
+
+
+def test_a_refused_record_fails_the_task(arena: Arena, running: Running) -> None:
+    sink = ScriptedSink()
+    sink.script = [refuse]
+    with running(arena, sink), pytest.raises(DeliveryFailedError, match="error 87"):
+        BatchWriter(plan(arena.name)).write(batches(3))
+
+
+def test_a_row_without_a_topic_fails_the_task(arena: Arena, log: Path, running: Running) -> None:
+    settings = sink_settings({"arena": arena.name, **EXTERNAL})
+    with running(arena, f"log:{log}"), TaskWriter(settings) as task:
+        with pytest.raises(InvalidArgumentError, match="row 1 has no topic"):
+            task.append(pa.record_batch({"value": [b"a", b"b"], "topic": ["x", None]}))
+        assert task.finish().record_count == 0
+
+
+def test_without_an_external_sender_a_task_fails_and_says_what_to_run(arena: Arena) -> None:
+    arena.native.set_topic_partition_count("flights", 1)
+    with pytest.raises(SenderNotStartedError, match=f"run shmaccum sender {arena.name} --sink"):
+        BatchWriter(plan(arena.name, max_block_ms=300)).write(batches(3))
+    forget_producers()
+    from shmaccum.accumulator import Accumulator
+
+    with Accumulator(arena) as sender:
+        sender.become_sender()
+        sender.abort(True)
+        sender.maintain()
+
+
+def test_a_sink_that_cannot_be_opened_fails_the_task_with_its_reason(arena: Arena, tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("a file")
+    settings = SinkSettings(arena.name, "flights", f"log:{tmp_path / 'log'}")
+    with pytest.raises(SenderNotStartedError, match="is no directory"), TaskWriter(settings):
+        pass
+
+
+# --- the node
+
+
+def test_a_process_has_one_producer_for_an_arena(arena: Arena) -> None:
+    first = node_producer(arena.name, {"linger_ms": 0})
+    assert node_producer(arena.name, {"linger_ms": 0}) is first
+    assert node_producer(arena.name, {"linger_ms": 1}) is not first
+
+
+def test_an_arena_is_created_on_first_use(arena_name: str) -> None:
+    producer = node_producer(arena_name, {}, {"buffer_memory": "128KiB", "batch_size": "4KiB"})
+    assert producer.arena.geometry["buffer_memory"] == 128 << 10
+    forget_producers()
+
+
+def test_an_arena_that_was_made_anew_gets_a_new_producer(arena_name: str) -> None:
+    first = node_producer(arena_name, {}, {"buffer_memory": "64KiB", "batch_size": "4KiB"})
+    first_arena = first.arena
+    Arena.remove(arena_name)
+    second = node_producer(arena_name, {}, {"buffer_memory": "64KiB", "batch_size": "4KiB"})
+    assert second is not first
+    assert first.closed
+    first_arena.close()
+    forget_producers()
+
+
+def test_a_task_starts_a_sender_and_another_one_when_that_is_killed(arena_name: str, log: Path) -> None:
+    given = {
+        "arena": arena_name,
+        "topic": "flights",
+        "sink": f"log:{log}",
+        "bufferMemory": "64KiB",
+        "batchSize": "4KiB",
+    }
+    plan = SinkPlan.of(sink_settings(given | {"idle.exit.ms": "100ms"}), VALUES)
+
+    def with_a_kill() -> Iterator[pa.RecordBatch]:
+        parts = list(batches(300, 300))
+        yield parts[0]
+        arena = node_producer(arena_name, plan.settings.producer_options).arena
+        os.kill(sender_pid(arena), signal.SIGKILL)
+        yield parts[1]
+
+    commit = plan.write(with_a_kill())
+    assert commit.record_count == 600
+    assert numbers(log) == list(range(600))
+    forget_producers()
+    with Arena.open_read_only(arena_name) as arena:  # whoever attached would keep it
+        wait_until(lambda: not arena.native.sender_is_alive, "the sender has left")
+
+
+def test_a_function_for_map_in_arrow(arena: Arena, log: Path, running: Running) -> None:
+    append = arrow_appender(arena.name, topic="flights", **EXTERNAL)
+    with running(arena, f"log:{log}"):
+        (answer,) = append(pa.record_batch({"value": [b"0", b"1"]}) for _ in range(1))
+    assert answer.to_pylist() == [{"record_count": 2}]
+    assert numbers(log) == [0, 1]
