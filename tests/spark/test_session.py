@@ -6,7 +6,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from shmaccum.segment_log import LogReader
+
+pytestmark = pytest.mark.timeout(600)
+"""Java starts slowly on a busy machine."""
 
 
 def test_rows_go_through_the_arena_into_a_log(spark: Any, node_arena: str, log: Path) -> None:

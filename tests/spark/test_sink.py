@@ -10,7 +10,7 @@ import pytest
 
 from shmaccum.segment_log import LogReader
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 
 def written(frame: Any, arena: str, log: Path, **options: str) -> Any:
