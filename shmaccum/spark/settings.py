@@ -15,8 +15,6 @@ from typing import Any, TypeVar
 
 from shmaccum.config import (
     ArenaOptions,
-    KafkaSinkOptions,
-    LogSinkOptions,
     Options,
     ProducerOptions,
     SenderOptions,
@@ -25,7 +23,7 @@ from shmaccum.config import (
     parse_together,
 )
 from shmaccum.exceptions import InvalidArgumentError
-from shmaccum.sinks import sink_type
+from shmaccum.sinks import sink_type, split_url
 
 OF_SPARK = {"checkpointlocation", "queryname"}
 """Options that Spark itself adds."""
@@ -44,7 +42,6 @@ REFUSED: Mapping[str, str] = {
     "enableautocommit": "a sink reads nothing",
     "path": "the sink is named by .option('sink', 'log:DIR') or .option('sink', 'kafka:HOST:PORT')",
 }
-SINK_TABLES: Mapping[str, tuple[type[Options], ...]] = {"log": (LogSinkOptions,), "kafka": (KafkaSinkOptions,)}
 IDLE_EXIT_DEFAULT = "60s"
 OF_THEIR_OWN = "and tasks run in folders of their own: write the whole path"
 
@@ -149,7 +146,7 @@ def _taken(table: type[OptionsType], given: Mapping[str, Any]) -> tuple[OptionsT
 
 def _checked_sink(sink: str) -> str:
     """The sink, if tasks anywhere understand it as it is."""
-    kind, _, place = sink.partition(":")
+    kind, place = split_url(sink)
     sink_type(kind)
     if kind == "log" and not os.path.isabs(place):
         raise InvalidArgumentError(f"{sink} is a relative path, {OF_THEIR_OWN}")
@@ -166,7 +163,8 @@ def _external(own: SparkSinkOptions, rest: Mapping[str, Any]) -> SinkSettings:
 
 
 def _auto(own: SparkSinkOptions, rest: Mapping[str, Any], sink: str) -> SinkSettings:
-    of_sink = SINK_TABLES.get(sink.partition(":")[0], ())
+    of_sink_type = sink_type(split_url(sink)[0]).options_type
+    of_sink = () if of_sink_type is None else (of_sink_type,)
     arena, producer, sender, *others = _split(rest, (ArenaOptions, ProducerOptions, SenderOptions, *of_sink))
     sender.setdefault("idle_exit_ms", IDLE_EXIT_DEFAULT)
     return SinkSettings(own.arena or "", own.topic, sink, arena, producer, sender, *others)
