@@ -19,7 +19,7 @@ from shmaccum import _native
 from shmaccum.arena_file import ArenaFile
 from shmaccum.doorbell import doorbell_path
 from shmaccum.exceptions import ArenaError, ArenaNotFoundError, InvalidArgumentError
-from shmaccum.units import Size, format_size, parse_size
+from shmaccum.units import Size, format_size, parse_percent, parse_size
 
 if TYPE_CHECKING:
     from shmaccum.tables import Table
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 Name = str | os.PathLike[str]
 
 DEFAULT_MODE = 0o600
+WHOLE = 100
 TOPIC_NAME_SIZE_MEAN = 64
 TOPIC_NAME_SIZE_MAX = 249
 COMPLETION_COUNT_MIN = 4096
@@ -77,6 +78,12 @@ class ArenaStatistics:
 def semaphore_name(uuid: bytes, waiter_index: int) -> str:
     """The POSIX semaphore on which the waiter with this entry sleeps."""
     return f"/shmaccum-{uuid.hex()[:12]}.w{waiter_index}"
+
+
+def _process_slot_count(max_process_share: int | str, slot_count: int) -> int:
+    """How many slots one process may hold, at least one; 0: all of them."""
+    percent = parse_percent(max_process_share)
+    return 0 if percent == WHOLE else max(slot_count * percent // 100, 1)
 
 
 def _oversized_slot_count(oversized_max_bytes: Size | None, slot_count: int, batch_size: int) -> int:
@@ -143,6 +150,7 @@ class Arena:
         partition_count: int = 4096,
         completion_count: int | None = None,
         oversized_max_bytes: Size | None = None,
+        max_process_share: int | str = WHOLE,
         max_request_size: Size = "1MiB",
         mode: int = DEFAULT_MODE,
         options: Mapping[str, Any] | None = None,
@@ -161,6 +169,8 @@ class Arena:
             completion_count: how many batches' results are kept to be read; rounded up to a power of two. Default: four
                 for each buffer, at least 4096.
             oversized_max_bytes: buffers that records larger than a batch may hold together; default half of them.
+            max_process_share: percent of the buffers that one process may hold (``25`` or ``"25%"``); a batch counts
+                for the process that opened it, until it is delivered.
             max_request_size: the largest record, with the header of its batch (Kafka's max.request.size).
             mode: permissions of the file; others are refused at attach unless they say they mean it.
             options: kept in the arena for everybody who attaches: what msgpack can write in 2048 bytes.
@@ -183,6 +193,7 @@ class Arena:
             "completion_count": _completion_count(completion_count, slot_count),
             "oversized_slot_count_max": _oversized_slot_count(oversized_max_bytes, slot_count, batch),
             "record_size_max": parse_size(max_request_size),
+            "process_slot_count_max": _process_slot_count(max_process_share, slot_count),
         }
         packed = msgpack.packb(dict(options or {}))
         file = ArenaFile.parse(name)

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Waiting for a buffer: the part of the buffer pool that sleeps (native/shm/buffer_pool.h has the rest).
 
+A process that holds its share of the arena (max_process_share) waits for a result, which is what gives it a buffer
+back, before it joins the queue: in the queue it would only stand in the way.
+
 A waiter sleeps on a POSIX semaphore of its waiter entry. The semaphore is a hint, the waiter word in the arena is the
 truth: every sleep ends after a slice, looks at the word, and helps the pool, which repairs whatever the dead left. So a
 semaphore that is missing, was posted too often, or whose poster was killed costs at most one slice.
@@ -17,9 +20,11 @@ import posix_ipc
 from shmaccum import _native
 from shmaccum.arena import Arena, semaphore_name
 from shmaccum.doorbell import DoorbellButton
-from shmaccum.exceptions import BufferExhaustedError, ProducerClosedError
+from shmaccum.exceptions import BufferExhaustedError, ProcessShareUsedError, ProducerClosedError
 
 SLICE_NS = 20_000_000
+SHARE_SLICE_NS = 5_000_000
+"""A buffer is free shortly after its result was recorded, so the wake-up may come just too early."""
 
 
 class BufferPool:
@@ -43,7 +48,7 @@ class BufferPool:
             deadline_ns: on the clock of time.monotonic_ns().
 
         Raises:
-            BufferExhaustedError: the deadline passed.
+            BufferExhaustedError: the deadline passed; ProcessShareUsedError: with this process holding its share.
             RecordTooLargeError: that many can never be had.
             NoWaiterEntryError: too many wait already.
             ProducerClosedError: `refuse` was called.
@@ -51,7 +56,7 @@ class BufferPool:
         Any other exception (Ctrl-C) leaves the queue, too; nothing is lost.
         """
         started_ns = time.monotonic_ns()
-        place, served = self._arena.native.enqueue(need)
+        place, served = self._join(need, deadline_ns, started_ns)
         is_taken = False
         try:
             self.wake(served)
@@ -66,6 +71,22 @@ class BufferPool:
             self._arena.native.count_wait(time.monotonic_ns() - started_ns, not is_taken)
         raise BufferExhaustedError(self._exhausted(need, max_block_ms))
 
+    def _join(self, need: int, deadline_ns: int, started_ns: int) -> tuple[_native.BufferWait, tuple[int, ...]]:
+        """A place in the queue, as soon as the share of this process has room for it."""
+        native = self._arena.native
+        tail = native.completion_tail
+        while True:
+            try:
+                return native.enqueue(need)
+            except ProcessShareUsedError:
+                self._doorbell.ring_if_asleep()
+            self._check_not_refused()
+            left_ns = deadline_ns - time.monotonic_ns()
+            if left_ns <= 0:
+                native.count_wait(time.monotonic_ns() - started_ns, True)
+                raise ProcessShareUsedError(self._share_used())
+            tail = native.wait_completion(tail, min(left_ns, SHARE_SLICE_NS))
+
     def _sleep(self, place: _native.BufferWait, deadline_ns: int) -> bool:
         """True when granted. At the deadline memory is looked at once more: the grant may have come meanwhile."""
         if place.poll():
@@ -75,8 +96,7 @@ class BufferPool:
             self._sleep_slice(semaphore, min(left_ns, SLICE_NS))
             if place.poll():
                 return True
-            if self._is_refused:
-                raise ProducerClosedError("the producer was closed while this waited for memory: nothing was appended")
+            self._check_not_refused()
             self.wake(place.help())
         self.wake(place.help())
         return place.poll()
@@ -84,6 +104,10 @@ class BufferPool:
     def refuse(self) -> None:
         """Ends waits of all threads, within a slice (Kafka's BufferPool.close)."""
         self._is_refused = True
+
+    def _check_not_refused(self) -> None:
+        if self._is_refused:
+            raise ProducerClosedError("the producer was closed while this waited for memory: nothing was appended")
 
     def _sleep_slice(self, semaphore: posix_ipc.Semaphore | None, slice_ns: int) -> None:
         if semaphore is None:
@@ -112,14 +136,24 @@ class BufferPool:
         """Kafka's facts (BufferPool.allocate), and what to do."""
         geometry = self._arena.geometry
         free = self._arena.native.state_counts()["FREE"]
-        sender = "is running" if self._arena.native.sender_is_alive else "is not running: start one"
         return (
             f"Failed to allocate {need * geometry['batch_size']} bytes within the configured max blocking time "
             f"{max_block_ms} ms. Total memory: {geometry['buffer_memory']} bytes. "
             f"Available memory: {free * geometry['batch_size']} bytes. Poolable size: {geometry['batch_size']} bytes. "
-            f"The sender {sender}. If it cannot keep up, give the arena a larger buffer_memory or wait longer "
+            f"{self._sender_state()} If it cannot keep up, give the arena a larger buffer_memory or wait longer "
             "(max_block_ms)."
         )
+
+    def _share_used(self) -> str:
+        geometry = self._arena.geometry
+        return (
+            f"this process holds its share (max_process_share) of the arena: {geometry['process_slot_count_max']} of "
+            f"the {geometry['slot_count']} buffers. {self._sender_state()} If the share is too small, create the arena "
+            "with a larger one; other processes go on meanwhile."
+        )
+
+    def _sender_state(self) -> str:
+        return f"The sender {'is running.' if self._arena.native.sender_is_alive else 'is not running: start one.'}"
 
     # --- wake
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from shmaccum import _native
 from shmaccum.exceptions import InvalidArgumentError
 from shmaccum.secret import Secret
-from shmaccum.units import parse_duration_ms, parse_size
+from shmaccum.units import parse_duration_ms, parse_percent, parse_size
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -44,7 +44,7 @@ class Option:
     """One row of a table.
 
     Attributes:
-        kind: "size", "duration", "count", "boolean", "choice", "text", "mode", "function", "list".
+        kind: "size", "duration", "count", "percent", "boolean", "choice", "text", "mode", "function", "list".
         parse: from what a user writes to the attribute; InvalidArgumentError or TypeError when it cannot be.
         default: what holds when the user says nothing; None is what `unset` calls it.
         sentence: what it is for.
@@ -216,6 +216,11 @@ def mode(default: int, sentence: str) -> Any:
     return _row(Option("mode", _parse_mode, default, sentence, None, 0o600, 0o777))
 
 
+def percent(default: int, sentence: str) -> Any:
+    """A row with a share of a whole."""
+    return _row(Option("percent", parse_percent, default, sentence, None, 1, 100))
+
+
 def boolean(default: bool, sentence: str, *, kafka: str | None = None) -> Any:
     """A row that is true or false."""
     return _row(Option("boolean", _parse_boolean, default, sentence, kafka))
@@ -323,6 +328,9 @@ class ArenaOptions(Options):
     max_request_size: int = size("1MiB", "The largest record, with the header of its batch.", maximum=INT_MAX)
     oversized_max_bytes: int | None = size(
         None, "Buffers that records larger than a batch may hold together; auto: half of them.", minimum=0, unset="auto"
+    )
+    max_process_share: int = percent(
+        100, "How many of the buffers one process may hold, so that one that runs away cannot starve the others."
     )
     process_count: int = count(1024, "How many processes may be attached at a time.", maximum=_native.PROCESS_COUNT_MAX)
     waiter_count: int = count(

@@ -142,6 +142,13 @@ class BufferExhaustedError(ShmaccumError, TimeoutError):
     """No buffer became free within ``max_block_ms`` (Kafka: ``BufferExhaustedException``). Nothing was appended."""
 
 
+class ProcessShareUsedError(BufferExhaustedError):
+    """This process held its share of the arena (``max_process_share``) for ``max_block_ms``. Nothing was appended.
+
+    Others may still append.
+    """
+
+
 class RecordTooLargeError(ShmaccumError, ValueError):
     """The record is larger than ``max_request_size`` or the arena can hold (Kafka: ``RecordTooLargeException``)."""
 

@@ -44,6 +44,8 @@ def spell(option: Option, value: Any) -> str:
         return spell_duration_ms(value)
     if option.kind == "mode":
         return f"{value:04o}"
+    if option.kind == "percent":
+        return f"{value}%"
     if option.kind == "boolean":
         return str(value).lower()
     return str(value) if value != () else "none"

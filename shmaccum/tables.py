@@ -80,7 +80,8 @@ SLOT = np.dtype(
         ("acked_record_count", "<u4"),
         ("last_completion", "<u8"),
         ("linger", "<u8"),
-        ("padding", "V8"),
+        ("opener", "<u4"),
+        ("padding", "V4"),
     ]
 )
 

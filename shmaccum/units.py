@@ -98,6 +98,21 @@ def parse_duration_ms(duration: Duration) -> int:
     return -int(-duration // 1)
 
 
+def parse_percent(share: int | str) -> int:
+    """Percent of a whole: an int from 1 to 100, or a text such as ``"25%"``.
+
+    Raises:
+        InvalidArgumentError: no such share.
+        TypeError: neither int nor str.
+    """
+    if isinstance(share, bool) or not isinstance(share, (int, str)):
+        raise TypeError(f"a share is an int or a str such as '25%', not {type(share).__name__}")
+    number = share.strip().removesuffix("%").strip() if isinstance(share, str) else str(share)
+    if not number.isdecimal() or not 1 <= int(number) <= 100:
+        raise InvalidArgumentError(f"{share!r} is no share: write it like 25%, from 1% to 100%")
+    return int(number)
+
+
 def format_size(size: int) -> str:
     """A size as people read it: ``32 MiB``, ``1.5 KiB``, ``17 B``."""
     for unit in ("TiB", "GiB", "MiB", "KiB"):

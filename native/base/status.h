@@ -30,7 +30,8 @@
     X(STALE, "the batch was completed already")                                                            \
     X(PENDING, "not completed yet")                                                                        \
     X(RESULT_EXPIRED, "the result was overwritten before it was read")                                     \
-    X(TRY_AGAIN, "the state changed meanwhile")
+    X(TRY_AGAIN, "the state changed meanwhile")                                                            \
+    X(SHARE_USED, "this process holds all of the buffers that one process may have")
 
 enum status {
 #define STATUS_ENUM(name, sentence) STATUS_##name,

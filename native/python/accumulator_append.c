@@ -9,6 +9,7 @@
 #include "python/append.h"
 #include "python/columns.h"
 #include "python/errors.h"
+#include "shm/process_share.h"
 
 #include <time.h>
 
@@ -87,10 +88,10 @@ COLD bool raise_measure(const struct accumulator_object *self, const struct meas
     if (status == STATUS_RECORD_TOO_LARGE) {
         raise_format(self->state, status,
                      "the record, %lld bytes of key and value, does not fit: with its headers a record takes at most "
-                     "%u bytes (max_request_size) and %u buffers of %u bytes (oversized_max_bytes); send a smaller "
-                     "one or create the arena with larger limits",
+                     "%u bytes (max_request_size) and %u buffers of %u bytes (oversized_max_bytes, max_process_share); "
+                     "send a smaller one or create the arena with larger limits",
                      (long long)measured->record.key_size + measured->record.value_size, geometry->record_size_max,
-                     geometry->oversized_slot_count_max, geometry->batch_size);
+                     oversized_slot_count_max(self->arena->core), geometry->batch_size);
     } else {
         raise_status(self->state, status);
     }

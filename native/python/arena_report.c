@@ -57,6 +57,7 @@ PyObject *arena_report_geometry(PyObject *self, void *unused)
         {"completion_count", geometry->completion_count},
         {"oversized_slot_count_max", geometry->oversized_slot_count_max},
         {"record_size_max", geometry->record_size_max},
+        {"process_slot_count_max", geometry->process_slot_count_max},
     };
     return numbers_to_dict(numbers, sizeof numbers / sizeof numbers[0]);
 }

@@ -8,6 +8,7 @@
  */
 #include "python/arguments.h"
 #include "python/errors.h"
+#include "shm/process_share.h"
 
 #include <stddef.h>
 #include <structmember.h>
@@ -70,8 +71,9 @@ static PyObject *raise_enqueue(const struct arena_object *arena, enum status sta
     if (status == STATUS_RECORD_TOO_LARGE) {
         return raise_format(arena->state, status,
                             "the record needs %lld buffers, the arena gives at most %u to one record: send a smaller "
-                            "record, or create the arena with a larger buffer_memory or oversized_max_bytes",
-                            (long long)need, geometry->oversized_slot_count_max);
+                            "record, or create the arena with a larger buffer_memory, oversized_max_bytes or "
+                            "max_process_share",
+                            (long long)need, oversized_slot_count_max(arena->core));
     }
     if (status == STATUS_NO_WAITER) {
         return raise_format(arena->state, status,

@@ -76,6 +76,7 @@ static bool geometry_parse(const struct module_state *state, PyObject *mapping, 
         {"completion_count", &geometry->completion_count},
         {"oversized_slot_count_max", &geometry->oversized_slot_count_max},
         {"record_size_max", &geometry->record_size_max},
+        {"process_slot_count_max", &geometry->process_slot_count_max},
     };
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
         if (!small_number_get(state, mapping, fields[i].name, fields[i].target)) {

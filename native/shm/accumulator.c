@@ -10,6 +10,7 @@
 #include "base/bytes.h"
 #include "base/point.h"
 #include "shm/counters.h"
+#include "shm/process_share.h"
 #include "shm/registry.h"
 #include "shm/sender_half.h"
 
@@ -84,7 +85,8 @@ enum status accumulator_measure(const struct accumulator *accumulator, const str
         return STATUS_OK;
     }
     uint32_t need = record_slots_needed(accumulator->arena, size);
-    bool fits = bound <= geometry->record_size_max && (need == 1 || need <= geometry->oversized_slot_count_max);
+    bool fits = bound <= geometry->record_size_max &&
+                (need == 1 || need <= oversized_slot_count_max(accumulator->arena));
     return fits ? STATUS_OK : STATUS_RECORD_TOO_LARGE;
 }
 

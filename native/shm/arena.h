@@ -58,6 +58,8 @@ struct arena {
     uint32_t owner; /* 0: not registered (detached, forked, or read-only) */
     uint32_t entry_index;
     struct process_entry *me; /* NULL when owner is 0 */
+    uint32_t held_count_bound;   /* our share of the slots: process_share.h */
+    uint32_t awaited_slot_count; /* likewise */
     uint32_t passed_in_a_row; /* how often we were passed since we last held a producer lock to its end */
     int map_descriptor;
     int lock_descriptor;

@@ -7,6 +7,7 @@
 #include "shm/counters.h"
 #include "shm/lock.h"
 #include "shm/process.h"
+#include "shm/process_share.h"
 
 /* ---- hints of free slots ---- */
 
@@ -330,7 +331,12 @@ enum status buffer_pool_try_allocate(struct arena *arena, uint32_t *slot_index)
         return STATUS_EXHAUSTED; /* no barging past those who wait */
     }
     uint64_t payload = slot_payload_owned(arena->owner, false);
-    return slot_take_free(arena, SLOT_OWNED, payload, slot_index) ? STATUS_OK : STATUS_EXHAUSTED;
+    if (!process_share_allows_one(arena) || !slot_take_free(arena, SLOT_OWNED, payload, slot_index)) {
+        return STATUS_EXHAUSTED;
+    }
+    store_relaxed_u32(&arena->slots[*slot_index].opener, arena->owner); /* P3 */
+    process_share_add(arena, 1);
+    return STATUS_OK;
 }
 
 static bool locked_find_idle_waiter(const struct arena *arena, uint32_t *waiter_index)
@@ -378,13 +384,15 @@ enum status buffer_pool_enqueue(struct arena *arena, uint32_t need, struct buffe
     if (need == 0) {
         return STATUS_INVALID;
     }
-    if (need > arena->geometry.slot_count || (need > 1 && need > arena->geometry.oversized_slot_count_max)) {
+    if (need > process_share_max(arena) || (need > 1 && need > oversized_slot_count_max(arena))) {
         return STATUS_RECORD_TOO_LARGE;
     }
+    RETURN_IF_FAILED(process_share_await(arena, need));
     uint64_t held = pool_lock(arena);
     wait->need = need;
     if (!locked_claim_waiter(arena, &wait->waiter_index)) {
         pool_unlock(arena, held);
+        process_share_given_up(arena, need);
         return STATUS_NO_WAITER;
     }
     locked_join_queue(arena, wait);
@@ -435,6 +443,7 @@ static enum status locked_take(struct arena *arena, const struct buffer_wait *wa
         next = slot->chain_next;
         slot->chain_next = 0;
         slots[i] = slot_index;
+        store_relaxed_u32(&slot->opener, arena->owner); /* P3 */
         store_release_u64(&slot->word, slot_word(SLOT_OWNED, slot_word_generation(word),
                                                  slot_payload_owned(arena->owner, wait->need > 1)));
         POINT(grant_taken);
@@ -448,6 +457,7 @@ enum status buffer_pool_take(struct arena *arena, const struct buffer_wait *wait
     enum status status = buffer_pool_poll(arena, wait);
     if (status == STATUS_OK) {
         status = locked_take(arena, wait, slots);
+        process_share_granted(arena, wait->need);
         store_release_u64(&arena->waiters[wait->waiter_index].word, 0);
     }
     pool_unlock(arena, held);
@@ -484,6 +494,7 @@ enum status buffer_pool_cancel(struct arena *arena, const struct buffer_wait *wa
     if (status == STATUS_EXHAUSTED) {
         store_release_u64(&arena->waiters[wait->waiter_index].word, 0);
         POINT(wait_cancelled);
+        process_share_given_up(arena, wait->need);
         locked_free_grants(arena, wait);
         locked_fix(arena, wakes);
     }
@@ -520,6 +531,7 @@ void buffer_pool_give_back(struct arena *arena, const uint32_t *slots, uint32_t 
     if (count == 0) {
         return;
     }
+    process_share_subtract(arena, count);
     if (slot_word_is_chain(load_relaxed_u64(&arena->slots[slots[0]].word))) {
         uint64_t held = pool_lock(arena);
         locked_chain_become_free(arena, slots, count);

@@ -27,6 +27,9 @@
  *     dead -> scrubbed, FREE; CONT whose head is gone -> scrubbed, FREE; waiter words of the dead -> IDLE; then
  *     recount what is cached (hints, grants, oversized slots).
  *
+ * SHARES: a process holds at most its share of the slots (process_share.h). One that has used it up is not in the
+ *     queue, so it is in nobody's way there.
+ *
  * A slot is scrubbed before it becomes FREE: a free slot is all zeros, so nothing of one topic is readable in another.
  *
  * Who may die: every store above leaves a word that names its owner or its ticket, and repair undoes it. A semaphore
@@ -55,11 +58,12 @@ struct buffer_wait {
     uint64_t ticket;
 };
 
-/* STATUS_EXHAUSTED when no slot is free or somebody waits already. Lock-free. */
+/* STATUS_EXHAUSTED when no slot is free, somebody waits already, or our share may be used up. Lock-free. */
 enum status buffer_pool_try_allocate(struct arena *arena, uint32_t *slot_index) MUST_USE;
 
 /* Joins the queue for `need` slots. STATUS_RECORD_TOO_LARGE when that many can never be had, STATUS_NO_WAITER when too
- * many wait. May be granted at once: poll before sleeping. */
+ * many wait, STATUS_SHARE_USED while this process holds its share of the slots: sleep until a result is recorded
+ * (completion.h), then try again. May be granted at once: poll before sleeping. */
 enum status buffer_pool_enqueue(struct arena *arena, uint32_t need, struct buffer_wait *wait,
                                 struct wake_set *wakes) MUST_USE;
 

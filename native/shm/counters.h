@@ -30,7 +30,8 @@
     X(BATCHES_SPLIT, "batches split")                               \
     X(BATCHES_QUARANTINED, "batches quarantined")                   \
     X(ARENA_RECOVERIES, "cold recoveries of the arena")             \
-    X(FREES_DEFERRED, "frees deferred by a hazard")
+    X(FREES_DEFERRED, "frees deferred by a hazard")                 \
+    X(SHARES_USED, "allocations that found their share used up")
 
 enum counter {
 #define COUNTER_ENUM(name, label) COUNTER_##name,

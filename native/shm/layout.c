@@ -57,6 +57,7 @@ static uint64_t fingerprint_structs(uint64_t fingerprint)
     MIX_FIELD(slot_header, chain_next);
     MIX_FIELD(slot_header, last_completion);
     MIX_FIELD(slot_header, linger);
+    MIX_FIELD(slot_header, opener);
     MIX_SIZE(completion_entry);
     MIX_FIELD(completion_entry, result);
     MIX_SIZE(counter_entry);
@@ -106,6 +107,7 @@ enum status geometry_validate(const struct geometry *geometry, struct error *err
         {"completion_count", geometry->completion_count, 2, 1 << 28},
         {"oversized_slot_count_max", geometry->oversized_slot_count_max, 0, geometry->slot_count},
         {"record_size_max", geometry->record_size_max, RECORDS_START + 1, BATCH_SIZE_MAX},
+        {"process_slot_count_max", geometry->process_slot_count_max, 0, geometry->slot_count},
     };
     RETURN_IF_FAILED(bounds_check(bounds, sizeof bounds / sizeof bounds[0], error));
     if (geometry->slot_stride != round_up(geometry->batch_size, PAGE_SIZE_BYTES) ||

@@ -92,7 +92,7 @@ struct geometry {
     uint32_t completion_count;      /* a power of two */
     uint32_t oversized_slot_count_max; /* slots that records larger than a slot may hold together */
     uint32_t record_size_max;       /* max.request.size: the largest batch of one record, header included */
-    uint32_t reserved;
+    uint32_t process_slot_count_max; /* slots that one process may hold (process_share.h); 0: all of them */
 };
 
 struct superblock {
@@ -218,6 +218,7 @@ struct slot_header {
     atomic_u32 acked_record_count;    /* sender: records of a split batch whose results are recorded */
     atomic_u64 last_completion;       /* sender: number + 1 of the newest result recorded for this slot */
     atomic_u64 linger;                /* appender, before OPEN or READY: its linger in ns + 1; 0 says nothing */
+    atomic_u32 opener;                /* owner, while OWNED: itself; who holds the slot until it is free */
 };
 
 /* One result. `number` is stored last (release) as its place in history + 1, and zeroed first when a cell is reused. */

@@ -12,6 +12,7 @@
 
 #include "base/point.h"
 #include "shm/buffer_pool.h"
+#include "shm/process_share.h"
 
 enum { BYTE_LOCK_SLICE_NS = 2000000, BYTE_LOCK_SLICE_COUNT = 500 };
 
@@ -124,6 +125,7 @@ static void process_take_entry(struct arena *arena, uint32_t index, enum process
     arena->entry_index = index;
     arena->me = entry;
     arena->owner = owner_of(index, generation);
+    process_share_begin(arena);
     process_describe(entry, role, arena_now_ns(arena));
     if (!left_in_order) {
         buffer_pool_repair(arena);

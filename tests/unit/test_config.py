@@ -31,7 +31,7 @@ from shmaccum.units import parse_duration_ms, parse_size, spell_duration_ms, spe
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "options.rst"
 
 ROWS = [(table, name, option) for table in SCOPES for name, option in table.table().items()]
-NUMERIC_ROWS = [row for row in ROWS if row[2].kind in {"size", "duration", "count", "mode"}]
+NUMERIC_ROWS = [row for row in ROWS if row[2].kind in {"size", "duration", "count", "mode", "percent"}]
 
 
 def identify(value: object) -> str | None:
