@@ -4,9 +4,21 @@
 #include "ledger.h"
 
 #include <stddef.h>
-#include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/ptrace.h>
 #include <sys/user.h>
+
+void *memory_new(size_t size)
+{
+    void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    REQUIRE(memory != MAP_FAILED);
+    return memory;
+}
+
+void memory_free(void *memory, size_t size)
+{
+    REQUIRE(munmap(memory, size) == 0);
+}
 
 /* ---- what the processor offers ---- */
 
@@ -47,13 +59,14 @@ bool breakpoint_set(pid_t pid, uint64_t address)
 
 /* ---- the path ---- */
 
+enum { POINTS_MAX = 1 << 18 };
+
 void path_add(struct path *path, pid_t pid)
 {
-    if (path->count == path->room) {
-        path->room = path->room == 0 ? 1024 : path->room * 2;
-        path->points = realloc(path->points, path->room * sizeof *path->points);
-        REQUIRE(path->points != NULL);
+    if (path->points == NULL) {
+        path->points = memory_new(POINTS_MAX * sizeof *path->points);
     }
+    REQUIRE(path->count < POINTS_MAX);
     path->points[path->count++] = (struct path_point){.address = instruction_address(pid)};
 }
 
@@ -93,5 +106,5 @@ void path_plan(struct path *path, pid_t pid)
 
 void path_free(struct path *path)
 {
-    free(path->points);
+    memory_free(path->points, POINTS_MAX * sizeof *path->points);
 }

@@ -12,6 +12,7 @@
 #define CRASH_PATH_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -24,8 +25,12 @@ struct path_point {
 struct path {
     struct path_point *points; /* point i: after i instructions */
     uint32_t count;
-    uint32_t room;
 };
+
+/* Pages beside the heap. Victims inherit the heap, and how many instructions their own malloc takes depends on what is
+ * free in it: what the harness keeps meanwhile stays out of it. */
+void *memory_new(size_t size);
+void memory_free(void *memory, size_t size);
 
 /* Remembers where the traced process stands. */
 void path_add(struct path *path, pid_t pid);

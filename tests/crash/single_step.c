@@ -39,6 +39,7 @@ enum {
     TRIES_MAX = 4,
     EXIT_UNTRACEABLE = 77,
     PROBLEMS_MAX = 20,
+    CHANGES_MAX = 4096,
     INSTRUCTIONS_PER_POINT = 2000,
     STRAYED_MAX = 64,
 };
@@ -267,8 +268,7 @@ static void point_check_copy(struct twin *twin, const struct scenario *scenario,
 
 static uint8_t *bytes_copy(const void *bytes, uint64_t size)
 {
-    uint8_t *copy = malloc(size);
-    REQUIRE(copy != NULL);
+    uint8_t *copy = memory_new(size);
     memcpy(copy, bytes, size);
     return copy;
 }
@@ -285,7 +285,7 @@ static bool remembers_change(uint8_t *remembered, const void *bytes, uint64_t si
 /* Calls `visit` before the first instruction and after each one that changed something. */
 typedef void visit_change(struct world *world, void *context);
 
-static void walk_changes(struct world *world, pid_t pid, visit_change *visit, void *context)
+static void walk_changes(struct world *world, pid_t pid, struct path *path, visit_change *visit, void *context)
 {
     uint8_t *arena = bytes_copy(world->bytes, world->size);
     uint8_t *shared = bytes_copy(world->shared, sizeof *world->shared);
@@ -294,6 +294,7 @@ static void walk_changes(struct world *world, pid_t pid, visit_change *visit, vo
     visit(world, context);
     while (step == STEP_MADE && world->problem_count == 0) {
         alarm(WATCHDOG_S);
+        path_add(path, pid);
         step = victim_step(world, pid);
         bool arena_changed = remembers_change(arena, world->bytes, world->size);
         bool shared_changed = remembers_change(shared, world->shared, sizeof *world->shared);
@@ -301,25 +302,20 @@ static void walk_changes(struct world *world, pid_t pid, visit_change *visit, vo
             visit(world, context);
         }
     }
-    free(arena);
-    free(shared);
+    memory_free(arena, world->size);
+    memory_free(shared, sizeof *world->shared);
 }
 
 struct changes {
-    uint64_t *instructions;
+    uint32_t instructions[CHANGES_MAX];
     uint32_t count;
-    uint32_t room;
 };
 
 static void change_remember(struct world *world, void *context)
 {
     struct changes *changes = context;
-    if (changes->count == changes->room) {
-        changes->room = changes->room == 0 ? 1024 : changes->room * 2;
-        changes->instructions = realloc(changes->instructions, changes->room * sizeof *changes->instructions);
-        REQUIRE(changes->instructions != NULL);
-    }
-    changes->instructions[changes->count++] = world->instruction;
+    REQUIRE(changes->count < CHANGES_MAX);
+    changes->instructions[changes->count++] = (uint32_t)world->instruction;
 }
 
 static void world_begin(struct world *world, const struct scenario *scenario, enum mode mode)
@@ -329,14 +325,15 @@ static void world_begin(struct world *world, const struct scenario *scenario, en
     world_new(world, scenario);
 }
 
-/* Which instructions change something, and how many there are in all. */
-static uint64_t changes_find(const struct scenario *scenario, struct changes *changes)
+/* The path, which instructions of it change something, and how many there are in all. */
+static uint64_t changes_find(const struct scenario *scenario, struct path *path, struct changes *changes)
 {
     struct world world;
     world_begin(&world, scenario, MODE_COPY);
     pid_t pid = victim_start(&world, scenario);
-    walk_changes(&world, pid, change_remember, changes);
+    walk_changes(&world, pid, path, change_remember, changes);
     REQUIRE(world.problem_count == 0);
+    path_plan(path, pid);
     victim_kill(pid);
     world_free(&world);
     return world.instruction;
@@ -367,17 +364,19 @@ static void run_copy(const struct scenario *scenario, const struct chosen *chose
     struct world world;
     world_begin(&world, scenario, MODE_COPY);
     pid_t pid = victim_start(&world, scenario);
+    struct path path = {0};
     struct copy_run run = {.scenario = scenario,
                            .chosen = chosen,
                            .twin = twin_new(&world),
                            .before = bytes_copy(world.bytes, world.size),
                            .summary = summary,
                            .change_count = change_count};
-    walk_changes(&world, pid, change_check, &run);
+    walk_changes(&world, pid, &path, change_check, &run);
     summary->problem_count += world.problem_count;
     victim_kill(pid);
     twin_free(run.twin);
-    free(run.before);
+    path_free(&path);
+    memory_free(run.before, world.size);
     world_free(&world);
 }
 
@@ -467,8 +466,8 @@ static void victim_step_to(struct world *world, pid_t pid, const struct place *p
     if (step == STEP_MADE) {
         (void)victim_step_many(world, pid, place->offset);
     }
-    free(arena);
-    free(shared);
+    memory_free(arena, world->size);
+    memory_free(shared, sizeof *world->shared);
 }
 
 static void point_check(struct world *world, const struct scenario *scenario, enum mode mode,
@@ -528,29 +527,13 @@ static struct chosen chosen_within_budget(const struct chosen *chosen, uint64_t 
     return fewer;
 }
 
-static void path_find(const struct scenario *scenario, struct path *path)
+static void run_instructions(const struct scenario *scenario, enum mode mode, const struct path *path,
+                             struct summary *summary)
 {
-    struct world world;
-    world_begin(&world, scenario, MODE_STOP);
-    pid_t pid = victim_start(&world, scenario);
-    alarm(WATCHDOG_S);
-    do {
-        path_add(path, pid);
-    } while (victim_step(&world, pid) == STEP_MADE);
-    path_plan(path, pid);
-    victim_kill(pid);
-    world_free(&world);
-}
-
-static void run_instructions(const struct scenario *scenario, enum mode mode, struct summary *summary)
-{
-    struct path path = {0};
-    path_find(scenario, &path);
-    for (uint32_t i = 0; i < path.count && summary->problem_count < PROBLEMS_MAX; i++) {
-        struct place place = {.path = &path, .index = i};
+    for (uint32_t i = 0; i < path->count && summary->problem_count < PROBLEMS_MAX; i++) {
+        struct place place = {.path = path, .index = i};
         point_check_own(scenario, mode, &place, summary);
     }
-    path_free(&path);
 }
 
 /* Stopped behind a change, or just before it. */
@@ -570,30 +553,31 @@ static void run_changes(const struct scenario *scenario, enum mode mode, const s
 
 /* Victim behind each chosen change, rival at places spread over its way, shifted from one change to the next. */
 static void run_duels(const struct scenario *scenario, const struct chosen *chosen, const struct changes *changes,
-                      struct summary *summary)
+                      const struct path *path, struct summary *summary)
 {
     uint32_t stops = chosen->point_count == 0 ? RIVAL_STOPS : 2;
     for (uint32_t i = 0; i < changes->count * stops && summary->problem_count < PROBLEMS_MAX; i++) {
         uint32_t stop = (i % stops * (RIVAL_INSTRUCTIONS_MAX / stops) + i * 37 + chosen->phase * 61) %
                         RIVAL_INSTRUCTIONS_MAX;
         if (point_is_chosen(chosen, i / stops, changes->count)) {
-            struct place place = {.change_index = i / stops, .rival_instruction = stop};
+            struct place place = {
+                .path = path, .index = changes->instructions[i / stops], .rival_instruction = stop};
             point_check_own(scenario, MODE_DUEL, &place, summary);
         }
     }
 }
 
 static void run_own(const struct scenario *scenario, enum mode mode, const struct chosen *chosen,
-                    const struct changes *changes, uint64_t instruction_count, struct summary *summary)
+                    const struct changes *changes, const struct path *path, struct summary *summary)
 {
-    struct chosen fewer = chosen_within_budget(chosen, instruction_count);
+    struct chosen fewer = chosen_within_budget(chosen, path->count);
     if (mode == MODE_DUEL) {
-        run_duels(scenario, &fewer, changes, summary);
+        run_duels(scenario, &fewer, changes, path, summary);
         return;
     }
     run_changes(scenario, mode, &fewer, changes, summary);
     if (mode != MODE_KILL && chosen->point_count == 0) {
-        run_instructions(scenario, mode, summary);
+        run_instructions(scenario, mode, path, summary);
     }
 }
 
@@ -610,16 +594,18 @@ static void warm_up(const struct scenario *scenario)
 
 static uint32_t run_scenario(const struct scenario *scenario, enum mode mode, const struct chosen *chosen)
 {
-    struct changes changes = {0};
+    static struct changes changes;
+    struct path path = {0};
     struct summary summary = {0};
     warm_up(scenario);
-    uint64_t instruction_count = changes_find(scenario, &changes);
+    changes.count = 0;
+    uint64_t instruction_count = changes_find(scenario, &path, &changes);
     if (mode == MODE_COPY) {
         run_copy(scenario, chosen, changes.count, &summary);
     } else {
-        run_own(scenario, mode, chosen, &changes, instruction_count, &summary);
+        run_own(scenario, mode, chosen, &changes, &path, &summary);
     }
-    free(changes.instructions);
+    path_free(&path);
     summary_print(scenario, mode, instruction_count, &summary);
     return summary.problem_count;
 }
