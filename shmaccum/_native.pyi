@@ -31,6 +31,8 @@ RESULT_CORRUPT: int
 
 _Headers: TypeAlias = Sequence[tuple[str, Buffer | None]]
 _Tuple = TypeVar("_Tuple", bound=tuple[Any, ...])
+_BytesColumn: TypeAlias = tuple[int, int, bytes, bytes, bytes]
+_HeaderColumn: TypeAlias = tuple[int, bytes, bytes, _BytesColumn, _BytesColumn]
 _Record: TypeAlias = tuple[int, int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]
 
 def arena_create(map_descriptor: int, lock_descriptor: int, geometry: Mapping[str, int], options: Buffer) -> Arena: ...
@@ -45,6 +47,12 @@ def decode_records(
     record_count: int,
     log_append_time_ms: int | None = None,
 ) -> list[_Tuple]: ...
+def decode_columns(
+    batches: Sequence[tuple[Buffer, int, int, int, int | None]],
+    first_offset: int,
+    end_offset: int,
+    has_headers: bool = False,
+) -> tuple[int, bytes, bytes, bytes, _BytesColumn, _BytesColumn, _HeaderColumn | None]: ...
 def murmur2(key: Buffer, /) -> int: ...
 
 # Names one appended record for ever.

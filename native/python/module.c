@@ -321,6 +321,8 @@ static PyMethodDef module_methods[] = {
      "List of (offset delta, timestamp_ms, key, value, headers) of an uncompressed record batch."},
     {"decode_records", FAST(log_decode), METH_FASTCALL | METH_KEYWORDS,
      "List of record_type(offset, timestamp_ms, key, value, headers) from the records of a batch of a log."},
+    {"decode_columns", FAST(log_columns), METH_FASTCALL | METH_KEYWORDS,
+     "The buffers of Arrow columns from the records of many batches of a log; segment_log/columns.py names them."},
     {"murmur2", module_murmur2, METH_O, "Kafka's hash of a key, unsigned 32 bits."},
     {NULL, NULL, 0, NULL},
 };

@@ -377,4 +377,9 @@ PyObject *record_decode_bytes(struct module_state *state, const uint8_t *bytes, 
 /* decode_records(records, record_type, base_offset, ...): the records of a batch of a segment log. */
 PyObject *log_decode(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names);
 
+/* ---- log_columns.c ---- */
+
+/* decode_columns(batches, first_offset, end_offset, has_headers): the records of many such batches as Arrow columns. */
+PyObject *log_columns(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names);
+
 #endif

@@ -28,6 +28,17 @@ class LogRecord(NamedTuple):
     headers: tuple[tuple[str, bytes | None], ...]
 
 
+class Decodable(NamedTuple):
+    """A batch's records, decompressed, and what of its header they need."""
+
+    records: memoryview | bytes
+    base_offset: int
+    base_timestamp_ms: int
+    record_count: int
+    log_append_time_ms: int | None
+    """None: each record has a time of its own."""
+
+
 @final
 class LogBatch:
     """One record batch where it lies in its segment; nothing is copied before `records`.
@@ -120,16 +131,30 @@ class LogBatch:
             CodecMissingError: no package for the compression is installed.
             CorruptLogError: the CRC may be right, but the records cannot be read.
         """
+        found = self.decodable()
+        try:
+            return _native.decode_records(found.records, LogRecord, *found[1:])
+        except (CorruptArenaError, ValueError) as error:
+            raise self._corrupt(error) from None
+
+    def decodable(self) -> Decodable:
+        """What the native core decodes records from.
+
+        Raises:
+            CodecMissingError: no package for the compression is installed.
+            CorruptLogError: they cannot be decompressed.
+        """
         header, codec = self.header, self.header.attributes & CODEC_MASK
         time_of_all_ms = header.max_timestamp_ms if header.attributes & LOG_APPEND_TIME else None
+        records: memoryview | bytes = self.view[HEADER_SIZE:]
         try:
-            found = self.view[HEADER_SIZE:]
-            records = decompress(codec, found) if codec else found
-            return _native.decode_records(
-                records, LogRecord, header.base_offset, header.base_timestamp_ms, header.record_count, time_of_all_ms
-            )
-        except (CorruptArenaError, ValueError) as error:
-            raise CorruptLogError(self.segment, self.position, self.position + self.size, str(error)) from None
+            records = decompress(codec, self.view[HEADER_SIZE:]) if codec else records
+        except ValueError as error:
+            raise self._corrupt(error) from None
+        return Decodable(records, header.base_offset, header.base_timestamp_ms, header.record_count, time_of_all_ms)
+
+    def _corrupt(self, error: Exception) -> CorruptLogError:
+        return CorruptLogError(self.segment, self.position, self.position + self.size, str(error))
 
     def __repr__(self) -> str:
         return f"<LogBatch of {self.record_count} records from offset {self.base_offset}, {self.size} bytes>"

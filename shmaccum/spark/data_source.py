@@ -7,7 +7,9 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from shmaccum.exceptions import InvalidArgumentError
-from shmaccum.spark.settings import sink_settings
+from shmaccum.spark.columns import source_schema
+from shmaccum.spark.readers import BatchReader, StreamReader
+from shmaccum.spark.settings import sink_settings, source_options
 from shmaccum.spark.writers import BatchWriter, SinkPlan, StreamWriter
 
 
@@ -18,6 +20,41 @@ class ShmaccumDataSource(DataSource):
     def name(cls) -> str:
         """What stands in ``format(...)``."""
         return "shmaccum"
+
+    # --- source
+
+    def schema(self) -> StructType:
+        """Of the source; headers are a column only when they are asked for.
+
+        Raises:
+            InvalidArgumentError: options are wrong.
+        """
+        return source_schema(has_headers=source_options(dict(self.options)).include_headers)
+
+    def reader(self, schema: StructType) -> BatchReader:
+        """Of a batch.
+
+        Raises:
+            InvalidArgumentError: options are wrong, or the user gave a schema.
+        """
+        self._check_schema(schema)
+        return BatchReader(source_options(dict(self.options)))
+
+    def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 - Spark's name
+        """Of a query.
+
+        Raises:
+            InvalidArgumentError: as `reader`.
+        """
+        self._check_schema(schema)
+        return StreamReader(source_options(dict(self.options)))
+
+    def _check_schema(self, schema: StructType) -> None:
+        own = self.schema()
+        if schema != own:
+            raise InvalidArgumentError(f"the source has a schema of its own, {own.simpleString()}: leave .schema() out")
+
+    # --- sink
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         """Of a batch job.

@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "format/record_columns.h"
+
+#include <string.h>
+
+enum { US_PER_MS = 1000, TYPE_CREATE_TIME = 0, TYPE_LOG_APPEND_TIME = 1 };
+
+/* ---- reading ---- */
+
+/* A walk over the records of a batch that are wanted. */
+struct walk {
+    const struct log_records *records;
+    const struct log_range *range;
+    const uint8_t *cursor;
+    int64_t left; /* records not read yet */
+    int64_t offset;
+    struct record_view view;
+};
+
+static struct walk walk_begin(const struct log_records *records, const struct log_range *range)
+{
+    return (struct walk){.records = records,
+                         .range = range,
+                         .cursor = records->start,
+                         .left = records->record_count,
+                         .offset = records->base_offset - 1};
+}
+
+static enum status walk_read(struct walk *walk)
+{
+    int64_t offset;
+    RETURN_IF_FAILED(record_read(&walk->cursor, walk->records->end, &walk->view));
+    if (__builtin_add_overflow(walk->records->base_offset, walk->view.offset_delta, &offset) ||
+        offset <= walk->offset) {
+        return STATUS_CORRUPT;
+    }
+    walk->offset = offset;
+    walk->left--;
+    return STATUS_OK;
+}
+
+/* Moves to the next record that is wanted. PENDING: there is none. */
+static enum status walk_next(struct walk *walk)
+{
+    while (walk->left > 0) {
+        RETURN_IF_FAILED(walk_read(walk));
+        if (walk->offset >= walk->range->first && walk->offset < walk->range->end) {
+            return STATUS_OK;
+        }
+    }
+    return walk->cursor == walk->records->end ? STATUS_PENDING : STATUS_CORRUPT;
+}
+
+static enum status walk_end(enum status status)
+{
+    return status == STATUS_PENDING ? STATUS_OK : status;
+}
+
+static int64_t timestamp_us(const struct walk *walk)
+{
+    int64_t time_ms = walk->records->log_append_time_ms;
+    int64_t time_us;
+    if (time_ms == NO_TIMESTAMP &&
+        __builtin_add_overflow(walk->records->base_timestamp_ms, walk->view.timestamp_delta, &time_ms)) {
+        time_ms = NO_TIMESTAMP;
+    }
+    return __builtin_mul_overflow(time_ms, (int64_t)US_PER_MS, &time_us) ? NO_TIMESTAMP * US_PER_MS : time_us;
+}
+
+/* ---- counting ---- */
+
+static void room_add(struct bytes_room *room, int32_t size)
+{
+    room->cell_count++;
+    room->data_size += size > 0 ? size : 0;
+}
+
+static enum status headers_measure(const struct record_view *view, struct record_columns_room *room)
+{
+    const uint8_t *cursor = view->headers;
+    for (int32_t i = 0; i < view->header_count; i++) {
+        struct record_header_view header;
+        RETURN_IF_FAILED(record_header_read(&cursor, view->headers_end, &header));
+        room_add(&room->header_key, header.key_size);
+        room_add(&room->header_value, header.value_size);
+    }
+    return STATUS_OK;
+}
+
+static bool is_above_int32(const struct bytes_room *room)
+{
+    return room->data_size > INT32_MAX || room->cell_count >= INT32_MAX;
+}
+
+enum status record_columns_measure(const struct log_records *records, const struct log_range *range,
+                                   struct record_columns_room *room)
+{
+    struct walk walk = walk_begin(records, range);
+    enum status status;
+    while ((status = walk_next(&walk)) == STATUS_OK) {
+        room->row_count++;
+        room_add(&room->key, walk.view.key_size);
+        room_add(&room->value, walk.view.value_size);
+        RETURN_IF_FAILED(headers_measure(&walk.view, room));
+    }
+    bool is_too_large = is_above_int32(&room->key) || is_above_int32(&room->value) ||
+                        is_above_int32(&room->header_key) || is_above_int32(&room->header_value);
+    return is_too_large ? STATUS_RECORD_TOO_LARGE : walk_end(status);
+}
+
+/* ---- writing ---- */
+
+static void bit_set(uint8_t *bits, int64_t index)
+{
+    bits[index / 8] = (uint8_t)(bits[index / 8] | 1 << index % 8);
+}
+
+static enum status bytes_append(struct bytes_column *column, const uint8_t *start, int32_t size)
+{
+    int64_t cell = column->used.cell_count;
+    if (cell == column->room.cell_count || size > column->room.data_size - column->used.data_size) {
+        return STATUS_CORRUPT;
+    }
+    if (size < 0) {
+        column->null_count++;
+    } else {
+        bit_set(column->validity, cell);
+        memcpy(column->data + column->used.data_size, start, (size_t)size);
+    }
+    room_add(&column->used, size);
+    column->offsets[cell + 1] = (int32_t)column->used.data_size;
+    return STATUS_OK;
+}
+
+static enum status headers_append(const struct record_view *view, int64_t row, struct record_columns *columns)
+{
+    const uint8_t *cursor = view->headers;
+    for (int32_t i = 0; i < view->header_count; i++) {
+        struct record_header_view header;
+        RETURN_IF_FAILED(record_header_read(&cursor, view->headers_end, &header));
+        RETURN_IF_FAILED(bytes_append(&columns->header_key, header.key, header.key_size));
+        RETURN_IF_FAILED(bytes_append(&columns->header_value, header.value, header.value_size));
+    }
+    if (view->header_count > 0) {
+        bit_set(columns->header_validity, row);
+    } else {
+        columns->header_null_count++;
+    }
+    columns->header_offsets[row + 1] = (int32_t)columns->header_key.used.cell_count;
+    return STATUS_OK;
+}
+
+static enum status row_append(const struct walk *walk, struct record_columns *columns)
+{
+    int64_t row = columns->row_count;
+    if (row == columns->row_capacity) {
+        return STATUS_CORRUPT;
+    }
+    bool is_log_time = walk->records->log_append_time_ms != NO_TIMESTAMP;
+    columns->offsets[row] = walk->offset;
+    columns->timestamps_us[row] = timestamp_us(walk);
+    columns->timestamp_types[row] = is_log_time ? TYPE_LOG_APPEND_TIME : TYPE_CREATE_TIME;
+    columns->row_count++;
+    RETURN_IF_FAILED(bytes_append(&columns->key, walk->view.key, walk->view.key_size));
+    RETURN_IF_FAILED(bytes_append(&columns->value, walk->view.value, walk->view.value_size));
+    return columns->has_headers ? headers_append(&walk->view, row, columns) : STATUS_OK;
+}
+
+enum status record_columns_append(const struct log_records *records, const struct log_range *range,
+                                  struct record_columns *columns)
+{
+    struct walk walk = walk_begin(records, range);
+    enum status status;
+    while ((status = walk_next(&walk)) == STATUS_OK) {
+        RETURN_IF_FAILED(row_append(&walk, columns));
+    }
+    return walk_end(status);
+}

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Records of batches of a log -> columns, as Apache Arrow lays them out: what is in the rows comes to lie in a few long
+ * buffers, and nothing runs per record but this.
+ *
+ *   offsets, timestamps, types   a number per row
+ *   key, value                   cell c is data[offsets[c] .. offsets[c + 1]); bit c of validity is 0 where it is null
+ *   headers                      row r has the headers [offsets[r], offsets[r + 1]), each with a key and a value;
+ *                                a row without any is null, as Spark's Kafka source has it
+ *
+ * Count, then write: measure all batches, make room, append all batches. Bytes are input, both times: what was counted
+ * is room that appending never leaves, whatever has become of the bytes meanwhile.
+ */
+#ifndef FORMAT_RECORD_COLUMNS_H
+#define FORMAT_RECORD_COLUMNS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "format/record.h"
+
+/* The records of a batch, decompressed, and what its header says of them. */
+struct log_records {
+    const uint8_t *start;
+    const uint8_t *end;
+    int64_t base_offset;
+    int64_t base_timestamp_ms;
+    int64_t log_append_time_ms; /* NO_TIMESTAMP: each record has its own */
+    int64_t record_count;
+};
+
+/* Which of them: [first, end). */
+struct log_range {
+    int64_t first;
+    int64_t end;
+};
+
+struct bytes_room {
+    int64_t cell_count;
+    int64_t data_size;
+};
+
+struct record_columns_room {
+    int64_t row_count;
+    struct bytes_room key;
+    struct bytes_room value;
+    struct bytes_room header_key;
+    struct bytes_room header_value;
+};
+
+/* A column being filled. `validity` is all zeros before; `offsets` has one number more than there are cells, the first
+ * of them 0. */
+struct bytes_column {
+    struct bytes_room room;
+    struct bytes_room used;
+    int64_t null_count;
+    uint8_t *validity;
+    int32_t *offsets;
+    uint8_t *data;
+};
+
+struct record_columns {
+    int64_t row_capacity;
+    int64_t row_count;
+    int64_t *offsets;
+    int64_t *timestamps_us;
+    int32_t *timestamp_types; /* 0: the producer's time, 1: the log's */
+    struct bytes_column key;
+    struct bytes_column value;
+    bool has_headers; /* false: the rest is not filled */
+    uint8_t *header_validity;
+    int32_t *header_offsets;
+    int64_t header_null_count;
+    struct bytes_column header_key;
+    struct bytes_column header_value;
+};
+
+/* Adds the room that these records need. CORRUPT: they cannot be read, are not as many as the header says, or are not
+ * in the order of their offsets. RECORD_TOO_LARGE: a column would have more than 2 GiB. */
+MUST_USE enum status record_columns_measure(const struct log_records *records, const struct log_range *range,
+                                            struct record_columns_room *room);
+
+/* Appends these records. CORRUPT: as above, or there is no room for them. */
+MUST_USE enum status record_columns_append(const struct log_records *records, const struct log_range *range,
+                                           struct record_columns *columns);
+
+#endif

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From the batches of a log to record batches of Arrow with Spark's schema; nothing in Python runs per record."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from shmaccum.exceptions import CorruptLogError, OffsetOutOfRangeError
+from shmaccum.segment_log import LogBatch, LogReader, PartitionReader
+from shmaccum.segment_log.columns import BytesColumn, HeaderColumn, RecordColumns, decode_columns
+from shmaccum.spark.columns import source_schema
+from shmaccum.spark.planning import LogRange
+
+logger = logging.getLogger(__name__)
+
+ROWS_PER_RECORD_BATCH = 10_000
+"""Spark's own spark.sql.execution.arrow.maxRecordsPerBatch."""
+SIZE_PER_RECORD_BATCH = 16 << 20
+
+
+def record_batches(reader: LogReader, wanted: LogRange, *, has_headers: bool, is_strict: bool) -> Iterator[Any]:
+    """The records of a range as `pyarrow.RecordBatch`, in the order of their offsets.
+
+    Args:
+        reader: of the log directory.
+        wanted: which records.
+        has_headers: with the column ``headers``.
+        is_strict: what is not there (any more) or damaged is an error; else it is passed over, and logged.
+
+    Raises:
+        OffsetOutOfRangeError, CorruptLogError: see `is_strict`.
+        CodecMissingError: a batch is compressed in a way nothing here can read.
+    """
+    builder = _Builder(wanted, has_headers)
+    for run in _runs(_batches(reader.partition(*wanted.place), wanted, is_strict)):
+        yield from _built(builder, run, is_strict)
+
+
+def _built(builder: _Builder, run: list[LogBatch], is_strict: bool) -> list[Any]:
+    """A run as a record batch; where one of its batches cannot be read, the others, each as its own."""
+    try:
+        return [builder.build(run)]
+    except CorruptLogError as error:
+        if is_strict:
+            raise
+        if len(run) == 1:
+            logger.warning("passed over: %s", error)
+            return []
+    return [built for batch in run for built in _built(builder, [batch], is_strict)]
+
+
+def _runs(batches: Iterator[LogBatch]) -> Iterator[list[LogBatch]]:
+    """As many batches as a record batch of Arrow shall have."""
+    run: list[LogBatch] = []
+    row_count = size = 0
+    for batch in batches:
+        if run and (row_count >= ROWS_PER_RECORD_BATCH or size + batch.size > SIZE_PER_RECORD_BATCH):
+            yield run
+            run, row_count, size = [], 0, 0
+        run.append(batch)
+        row_count += batch.record_count
+        size += batch.size
+    if run:
+        yield run
+
+
+def _batches(partition: PartitionReader, wanted: LogRange, is_strict: bool) -> Iterator[LogBatch]:
+    """The batches that have records of the range."""
+    offset = wanted.start if is_strict else max(wanted.start, partition.log_start_offset)
+    if offset >= wanted.end:
+        return
+    for batch in partition.batches(offset):
+        if batch.base_offset >= wanted.end:
+            return
+        yield batch
+        offset = batch.next_offset
+        if offset >= wanted.end:
+            return
+    if is_strict:
+        raise OffsetOutOfRangeError(
+            f"{partition.place} ends at offset {offset}, and {wanted.end} was there when the read was planned; say "
+            "failOnDataLoss=false to read what is there"
+        )
+
+
+class _Builder:
+    """Puts columns together."""
+
+    def __init__(self, wanted: LogRange, has_headers: bool) -> None:
+        self._wanted = wanted
+        self._has_headers = has_headers
+        self._schema = to_arrow_schema(source_schema(has_headers=has_headers), timezone="UTC")
+
+    def build(self, run: list[LogBatch]) -> Any:
+        columns = decode_columns(run, self._wanted.start, self._wanted.end, has_headers=self._has_headers)
+        return pa.RecordBatch.from_arrays(list(self._arrays(columns)), schema=self._schema)
+
+    def _arrays(self, columns: RecordColumns) -> Iterator[Any]:
+        """In the order of the schema."""
+        topic, partition = self._wanted.place
+        count = columns.row_count
+        yield _bytes_array(pa.binary(), columns.key)
+        yield _bytes_array(pa.binary(), columns.value)
+        yield pa.repeat(pa.scalar(topic, pa.string()), count)
+        yield pa.repeat(pa.scalar(partition, pa.int32()), count)
+        yield _number_array(pa.int64(), count, columns.offsets)
+        yield _number_array(self._schema.field("timestamp").type, count, columns.timestamps_us)
+        yield _number_array(pa.int32(), count, columns.timestamp_types)
+        if columns.headers is not None:
+            yield self._headers_array(count, columns.headers)
+
+    def _headers_array(self, count: int, headers: HeaderColumn) -> Any:
+        kind = self._schema.field("headers").type
+        entries = pa.StructArray.from_arrays(
+            [_text_array(headers.key), _bytes_array(pa.binary(), headers.value)], fields=list(kind.value_type)
+        )
+        validity = pa.py_buffer(headers.validity) if headers.null_count else None
+        buffers = [validity, pa.py_buffer(headers.offsets)]
+        return pa.Array.from_buffers(kind, count, buffers, headers.null_count, children=[entries])
+
+
+def _number_array(kind: Any, count: int, numbers: bytes) -> Any:
+    return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(numbers)])
+
+
+def _bytes_array(kind: Any, column: BytesColumn) -> Any:
+    validity = pa.py_buffer(column.validity) if column.null_count else None
+    buffers = [validity, pa.py_buffer(column.offsets), pa.py_buffer(column.data)]
+    return pa.Array.from_buffers(kind, column.cell_count, buffers, column.null_count)
+
+
+def _text_array(column: BytesColumn) -> Any:
+    """As text; keys of headers that are no UTF-8, which other producers may have written, are replaced as Java does."""
+    array = _bytes_array(pa.string(), column)
+    try:
+        array.validate(full=True)
+    except pa.ArrowInvalid:
+        cells = _bytes_array(pa.binary(), column).to_pylist()
+        return pa.array([cell.decode(errors="replace") for cell in cells], pa.string())
+    return array

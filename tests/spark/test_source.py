@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Spark reads a segment log: batches with Spark's Kafka schema, streams with limits and checkpoints."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shmaccum.config import LogSinkOptions
+from shmaccum.segment_log import LogDirectory
+from tests.log_support import START_MS, make_batch
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+
+RECORDS_PER_BATCH = 100
+
+
+def append(log: Path, batch_count: int, *, first: int = 0) -> None:
+    """Batches of numbered values, half to each partition of the topic."""
+    with LogDirectory(log, LogSinkOptions(partitions=2)) as directory:
+        directory.create_topic("flights")
+        for index in range(first, first + batch_count):
+            values = [b"%d" % (index * RECORDS_PER_BATCH + n) for n in range(RECORDS_PER_BATCH)]
+            batch = make_batch(values, timestamp_ms=START_MS + 1000 * index, headers=[("h", None)])
+            directory.partition("flights", index % 2).append([batch])
+
+
+def source(reader: Any, log: Path, **options: str) -> Any:
+    return reader.format("shmaccum").options(path=str(log), subscribe="flights", **options).load()
+
+
+def test_a_batch_with_headers_times_and_pruned_offsets(spark: Any, log: Path) -> None:
+    append(log, 20)
+    frame = source(spark.read, log, includeHeaders="true", startingTimestamp=str(START_MS + 2000), minPartitions="4")
+    assert frame.count() == 18 * RECORDS_PER_BATCH
+    (row,) = frame.where("offset = 100 and partition = 0").collect()
+    assert (row.value, row.topic, row.timestampType) == (b"200", "flights", 0)
+    assert row.timestamp.timestamp() * 1000 == START_MS + 2000
+    assert [(header.key, header.value) for header in row.headers] == [("h", None)]
+    assert frame.selectExpr("cast(string(value) as int) n").agg({"n": "sum"}).collect()[0][0] == sum(range(200, 2000))
+
+
+def test_a_read_without_records(spark: Any, log: Path) -> None:
+    append(log, 2)
+    assert source(spark.read, log, startingOffsets='{"flights": {"0": -1, "1": 100}}'.replace("-1", "100")).count() == 0
+
+
+def run_available(spark: Any, log: Path, folder: Path, **options: str) -> list[int]:
+    """Runs a query until it has taken what is there; answers how many rows each of its micro-batches had."""
+    counts: list[int] = []
+    stream = source(spark.readStream, log, startingOffsets="earliest", **options)
+    stream = stream.selectExpr("string(value) value")
+    query = (
+        stream.writeStream.format("parquet")
+        .options(path=str(folder / "rows"), checkpointLocation=str(folder / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    assert query.exception() is None
+    counts += [progress["numInputRows"] for progress in query.recentProgress]
+    return counts
+
+
+def test_a_stream_goes_on_from_its_checkpoint(spark: Any, log: Path, tmp_path: Path) -> None:
+    append(log, 10)
+    assert run_available(spark, log, tmp_path, maxOffsetsPerTrigger="400") == [400, 400, 200]
+    append(log, 4, first=10)
+    assert sum(run_available(spark, log, tmp_path)) == 400
+    rows = spark.read.parquet(str(tmp_path / "rows")).collect()
+    assert sorted(int(row.value) for row in rows) == list(range(1400))
+
+
+def test_what_is_read_can_be_written(spark: Any, log: Path, node_arena: str, tmp_path: Path) -> None:
+    append(log, 4)
+    copy = tmp_path / "copy"
+    frame = source(spark.read, log, includeHeaders="true")
+    writer = frame.write.format("shmaccum").mode("append").options(arena=node_arena, sink=f"log:{copy}", partitions="2")
+    writer.save()
+    same = ["key", "value", "topic", "partition", "timestamp", "headers"]
+    found = source(spark.read, copy, includeHeaders="true").select(same).collect()
+    assert sorted(map(str, found)) == sorted(map(str, frame.select(same).collect()))
+
+
+def test_mistakes_are_told_by_spark(spark: Any, log: Path) -> None:
+    append(log, 1)
+    with pytest.raises(Exception, match="has no weather; its topics are flights"):
+        spark.read.format("shmaccum").options(path=str(log), subscribe="weather").load().count()
+    with pytest.raises(Exception, match="given are none"):
+        spark.read.format("shmaccum").load(str(log))
+    with pytest.raises(Exception, match="the source has a schema of its own"):
+        source(spark.read.schema("value string"), log).count()

@@ -1,0 +1,297 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Readers as Spark would call them: which offsets, which ranges, which rows."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("pyspark", reason="pyspark is not installed: make spark, or pip install 'shmaccum[spark]'")
+
+from pyspark.sql.datasource import InputPartition
+
+from shmaccum.config import LogSinkOptions
+from shmaccum.exceptions import (
+    CorruptLogError,
+    InvalidArgumentError,
+    LogError,
+    LogPartitionNotFoundError,
+    NotALogError,
+    OffsetOutOfRangeError,
+)
+from shmaccum.segment_log import LogDirectory, TopicPartition
+from shmaccum.spark.planning import LogRange, limit_positions, plan_ranges
+from shmaccum.spark.readers import HAS_READ_LIMITS, BatchReader, StreamReader
+from shmaccum.spark.settings import source_options
+from tests.log_support import START_MS, make_batch
+
+FLIGHTS_0, FLIGHTS_1, PLANES_0 = TopicPartition("flights", 0), TopicPartition("flights", 1), TopicPartition("planes", 0)
+
+
+def append(path: Path, place: TopicPartition, count: int, *, record_count: int = 3, first: int = 0) -> None:
+    """Batches of numbered values, a second apart, to a partition of two."""
+    with LogDirectory(path, LogSinkOptions(partitions=2)) as directory:
+        directory.create_topic(place.topic)
+        directory.partition(*place).append(
+            [
+                make_batch(
+                    [b"%d" % (index * record_count + n) for n in range(record_count)],
+                    timestamp_ms=START_MS + 1000 * index,
+                    headers=[("h", b"x")],
+                )
+                for index in range(first, first + count)
+            ]
+        )
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """30 records in flights-0, 6 in flights-1, 3 in planes-0."""
+    path = tmp_path / "log"
+    append(path, FLIGHTS_0, 10)
+    append(path, FLIGHTS_1, 2)
+    append(path, PLANES_0, 1)
+    return path
+
+
+def options(log: Path, **given: Any) -> Any:
+    chosen = {} if {"assign", "subscribePattern"} & set(given) else {"subscribe": "flights"}
+    return source_options({"path": str(log), **chosen, **given})
+
+
+def ranges(log: Path, **given: Any) -> list[tuple[str, int, int]]:
+    planned = BatchReader(options(log, **given)).partitions()
+    return [(str(each.place), each.start, each.end) for each in planned if isinstance(each, LogRange)]
+
+
+def rows(log: Path, **given: Any) -> list[dict[str, Any]]:
+    """What a batch gives, read as Spark does: planned here, pickled, read there."""
+    reader = BatchReader(options(log, **given))
+    planned = reader.partitions()
+    reader, planned = pickle.loads(pickle.dumps((reader, planned)))
+    found = [batch for part in planned for batch in reader.read(part)]
+    for batch in found:
+        batch.validate(full=True)
+    return [row for batch in found for row in batch.to_pylist()]
+
+
+# --- what is read
+
+
+def test_a_batch_has_every_record_in_spark_s_columns(log: Path) -> None:
+    found = rows(log, subscribe="planes")
+    assert [row["value"] for row in found] == [b"0", b"1", b"2"]
+    first = found[0]
+    assert (first["key"], first["topic"], first["partition"], first["offset"]) == (None, "planes", 0, 0)
+    assert first["timestamp"].timestamp() * 1000 == START_MS
+    assert first["timestampType"] == 0
+    assert "headers" not in first
+
+
+def test_headers_come_when_they_are_asked_for(log: Path) -> None:
+    (first, *_) = rows(log, subscribe="planes", includeHeaders="true")
+    assert first["headers"] == [{"key": "h", "value": b"x"}]
+
+
+def test_keys_of_headers_that_are_no_text_are_replaced(tmp_path: Path) -> None:
+    from shmaccum.segment_log.columns import BytesColumn
+    from shmaccum.spark.record_batches import _text_array
+
+    ends = pa.array([0, 1, 2], pa.int32()).buffers()[1].to_pybytes()
+    assert _text_array(BytesColumn(2, 0, b"\x03", ends, b"a\xff")).to_pylist() == ["a", "�"]
+
+
+def test_a_partition_of_spark_s_own_making_has_nothing(log: Path) -> None:
+    assert list(BatchReader(options(log)).read(InputPartition(None))) == []
+
+
+def test_large_ranges_come_in_record_batches_of_spark_s_size(tmp_path: Path) -> None:
+    append(tmp_path / "log", FLIGHTS_0, 50, record_count=500)
+    reader = BatchReader(options(tmp_path / "log", assign='{"flights": [0]}'))
+    (part,) = reader.partitions()
+    assert [batch.num_rows for batch in reader.read(part)] == [10_000, 10_000, 5_000]
+
+
+# --- which partitions
+
+
+def test_subscribe_assign_and_pattern(log: Path) -> None:
+    both = [("flights-0", 0, 30), ("flights-1", 0, 6)]
+    assert ranges(log, subscribe="flights") == both
+    assert ranges(log, subscribe=" flights, planes ") == [*both, ("planes-0", 0, 3)]
+    assert ranges(log, subscribePattern="pl.*") == [("planes-0", 0, 3)]
+    assert ranges(log, subscribePattern="lane") == []
+    assert ranges(log, assign='{"flights": [1], "planes": [0]}') == [("flights-1", 0, 6), ("planes-0", 0, 3)]
+
+
+# --- which offsets
+
+
+def test_starting_and_ending_offsets(log: Path) -> None:
+    start, end = json.dumps({"flights": {"0": 7, "1": -2}}), json.dumps({"flights": {"0": -1, "1": 4}})
+    assert ranges(log, startingOffsets=start, endingOffsets=end) == [("flights-0", 7, 30), ("flights-1", 0, 4)]
+    assert [row["offset"] for row in rows(log, startingOffsets=start, endingOffsets=end)] == [*range(7, 30), 0, 1, 2, 3]
+    assert ranges(log, startingOffsets="earliest", endingOffsets="latest") == [
+        ("flights-0", 0, 30),
+        ("flights-1", 0, 6),
+    ]
+
+
+def test_starting_and_ending_times(log: Path) -> None:
+    given = {"startingTimestamp": str(START_MS + 1000), "endingTimestamp": str(START_MS + 4001)}
+    assert ranges(log, **given) == [("flights-0", 3, 13), ("flights-1", 3, 6)]
+    times = json.dumps({"flights": {"0": START_MS + 9000, "1": START_MS + 9000}})
+    late = {"startingOffsetsByTimestamp": times, "startingOffsetsByTimestampStrategy": "latest"}
+    assert ranges(log, **late) == [("flights-0", 27, 30)]
+    with pytest.raises(OffsetOutOfRangeError, match="no record of flights-1 has the time"):
+        ranges(log, startingOffsetsByTimestamp=times)
+
+
+def test_min_partitions_cuts_what_is_large(log: Path) -> None:
+    assert ranges(log, minPartitions="6") == [
+        ("flights-0", 0, 6),
+        ("flights-0", 6, 12),
+        ("flights-0", 12, 18),
+        ("flights-0", 18, 24),
+        ("flights-0", 24, 30),
+        ("flights-1", 0, 6),
+    ]
+    assert [row["offset"] for row in rows(log, assign='{"flights": [0]}', minPartitions="4")] == list(range(30))
+    assert plan_ranges({FLIGHTS_0: 5}, {FLIGHTS_0: 5}, 3) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "sentence"),
+    [
+        ({"subscribe": "fligths"}, LogPartitionNotFoundError, "has no fligths; its topics are flights, planes"),
+        ({"assign": '{"flights": [7]}'}, LogPartitionNotFoundError, "has no flights-7"),
+        ({"assign": "flights"}, InvalidArgumentError, "assign is no JSON"),
+        ({"assign": '["flights"]'}, InvalidArgumentError, "it must be a JSON object"),
+        ({"assign": '{"flights": 3}'}, InvalidArgumentError, "it must look like"),
+        ({"subscribePattern": "("}, InvalidArgumentError, "is no regular expression"),
+        ({"startingOffsets": "latest"}, InvalidArgumentError, "startingOffsets cannot be latest"),
+        ({"startingOffsets": '{"flights": {"0": 1}}'}, InvalidArgumentError, "it lacks flights-1"),
+        ({"startingOffsets": '{"flights": {"0": 1, "1": 1, "2": 1}}'}, InvalidArgumentError, "names flights-2"),
+        ({"startingOffsets": '{"flights": 1}'}, InvalidArgumentError, "it must look like"),
+        ({"endingOffsets": "earliest"}, InvalidArgumentError, "endingOffsets cannot be earliest"),
+        ({"startingOffsets": '{"flights": {"0": 31, "1": 0}}'}, OffsetOutOfRangeError, "the log has 0 to 30"),
+        ({"maxOffsetsPerTrigger": "5"}, InvalidArgumentError, "has no meaning for a batch"),
+    ],
+)
+def test_what_a_batch_refuses(log: Path, given: dict[str, Any], error: type[LogError], sentence: str) -> None:
+    with pytest.raises(error) as caught:
+        ranges(log, **given)
+    assert sentence in str(caught.value)
+
+
+def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(NotALogError, match="is no directory"):
+        ranges(tmp_path / "nowhere")
+
+
+# --- losses
+
+
+def test_an_offset_that_is_not_there_can_be_put_up_with(log: Path) -> None:
+    start = '{"flights": {"0": 31, "1": 0}}'
+    assert ranges(log, startingOffsets=start, failOnDataLoss="false") == [("flights-1", 0, 6)]
+
+
+def test_records_that_are_gone_when_a_task_reads(log: Path) -> None:
+    part = LogRange(FLIGHTS_0, 0, 33)
+    with pytest.raises(OffsetOutOfRangeError, match="flights-0 ends at offset 30, and 33 was there"):
+        list(BatchReader(options(log)).read(part))
+    lenient = BatchReader(options(log, failOnDataLoss="false"))
+    assert sum(batch.num_rows for batch in lenient.read(part)) == 30
+
+
+def test_damage_fails_or_is_passed_over(log: Path) -> None:
+    (segment,) = (log / "flights-0").glob("*.log")
+    content = bytearray(segment.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    segment.write_bytes(content)
+    with pytest.raises(CorruptLogError, match="is damaged"):
+        rows(log)
+    found = [row["offset"] for row in rows(log, failOnDataLoss="false") if row["partition"] == 0]
+    assert len(found) == 27
+
+
+# --- streams
+
+
+def stream(log: Path, **given: Any) -> StreamReader:
+    return StreamReader(options(log, **given))
+
+
+def test_a_stream_begins_at_the_end_or_where_it_is_told(log: Path) -> None:
+    assert stream(log).initialOffset() == {"flights": {"0": 30, "1": 6}}
+    assert stream(log, startingOffsets="earliest").initialOffset() == {"flights": {"0": 0, "1": 0}}
+
+
+def test_a_micro_batch_has_what_came_since(log: Path) -> None:
+    reader = stream(log)
+    start = reader.initialOffset()
+    assert reader.latestOffset(start) == start
+    append(log, FLIGHTS_0, 1, first=10)
+    end = reader.latestOffset(start)
+    assert end == {"flights": {"0": 33, "1": 6}}
+    (part,) = reader.partitions(start, end)
+    assert part == LogRange(FLIGHTS_0, 30, 33)
+    (batch,) = reader.read(part)
+    assert batch.column("value").to_pylist() == [b"30", b"31", b"32"]
+
+
+@pytest.mark.skipif(not HAS_READ_LIMITS, reason="read limits came with Spark 4.2")
+def test_max_offsets_per_trigger_is_shared_among_partitions(log: Path) -> None:
+    reader = stream(log, startingOffsets="earliest", maxOffsetsPerTrigger="12")
+    limit = reader.getDefaultReadLimit()
+    start, ends = reader.initialOffset(), []
+    for _ in range(4):
+        start = reader.latestOffset(start, limit)
+        ends.append((start["flights"]["0"], start["flights"]["1"]))
+    assert ends == [(10, 2), (20, 4), (30, 6), (30, 6)]
+
+
+def test_available_now_ends_where_the_log_ended_when_it_began(log: Path) -> None:
+    reader = stream(log, startingOffsets="earliest")
+    start = reader.initialOffset()
+    reader.prepareForTriggerAvailableNow()
+    append(log, FLIGHTS_0, 1, first=10)
+    assert reader.latestOffset(start) == {"flights": {"0": 30, "1": 6}}
+
+
+def test_a_topic_may_come_later_and_is_read_from_its_start(log: Path) -> None:
+    reader = stream(log, subscribe="weather")
+    start = reader.initialOffset()
+    assert start == {}
+    append(log, TopicPartition("weather", 1), 2)
+    end = reader.latestOffset(start)
+    assert end == {"weather": {"0": 0, "1": 6}}
+    assert reader.partitions(start, end) == [LogRange(TopicPartition("weather", 1), 0, 6)]
+
+
+def test_a_partition_that_lost_records_fails_the_query(log: Path) -> None:
+    start = {"flights": {"0": 31, "1": 0}}
+    with pytest.raises(OffsetOutOfRangeError, match="was read up to offset 31 and ends at 30 now"):
+        stream(log).latestOffset(start)
+    assert stream(log, failOnDataLoss="false").latestOffset(start) == {"flights": {"0": 31, "1": 6}}
+    with pytest.raises(LogPartitionNotFoundError, match="gone-0 was read up to offset 3 and is gone"):
+        stream(log).latestOffset({"gone": {"0": 3}, "flights": {"0": 0, "1": 0}})
+
+
+def test_options_of_batches_are_refused(log: Path) -> None:
+    with pytest.raises(InvalidArgumentError, match="ending_offsets has no meaning for a stream"):
+        stream(log, endingOffsets='{"flights": {"0": 3, "1": 3}}')
+
+
+def test_a_limit_is_used_up_to_the_last_record() -> None:
+    starts = {FLIGHTS_0: 0, FLIGHTS_1: 5, PLANES_0: 0}
+    ends = {FLIGHTS_0: 1, FLIGHTS_1: 1005, PLANES_0: 1}
+    limited = limit_positions(starts, ends, 10)
+    assert sum(limited[place] - starts[place] for place in starts) == 10
+    assert limit_positions(starts, ends, 5000) == ends
