@@ -165,8 +165,9 @@ static enum step victim_run_to_anchor(struct world *world, pid_t pid, const stru
     return step;
 }
 
-/* Two victims may differ by some rounds of a loop (a copy whose bytes lie elsewhere, a wait that goes by the clock):
- * then the victim is stepped on to where it should be. */
+/* Two victims may differ: by rounds of a loop (a copy whose bytes lie elsewhere, a wait that goes by the clock), or
+ * inside a free of what was inherited, in another heap. Then the victim is stepped on to where it should be, and where
+ * it never comes by, it stops at its end. Our own instructions outside of such a loop are found exactly. */
 static void victim_run_to(struct world *world, pid_t pid, const struct path *path, uint32_t index)
 {
     uint32_t anchor = path->points[index].anchor;
