@@ -11,7 +11,7 @@ from pathlib import Path
 import bench
 from bench import harness
 
-NOT_QUESTIONS = {"__main__", "harness", "draining_broker"}
+NOT_QUESTIONS = {"__main__", "harness", "spark_session", "draining_broker"}
 
 
 def question_names() -> list[str]:
@@ -29,6 +29,14 @@ def answer(name: str, repetitions: int | None, lines: Path | None) -> str:
     return harness.table(question.TITLE, results, question.FIGURES, question.PEER)
 
 
+def ask(name: str, repetitions: int | None, lines: Path | None) -> None:
+    """Prints the answer, unless a package is missing that the question needs."""
+    try:
+        print(f"\n{answer(name, repetitions, lines)}", flush=True)
+    except ModuleNotFoundError as error:
+        harness.note(f"{name} is not asked: {error}")
+
+
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
@@ -38,7 +46,7 @@ def main() -> None:
     arguments = parser.parse_args()
     print("\n".join(f"{key}: {value}" for key, value in harness.machine().items()))
     for name in arguments.questions or question_names():
-        print(f"\n{answer(name, arguments.repetitions, arguments.lines)}", flush=True)
+        ask(name, arguments.repetitions, arguments.lines)
 
 
 if __name__ == "__main__":

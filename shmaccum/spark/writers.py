@@ -95,11 +95,11 @@ class BatchWriter(DataSourceArrowWriter):
     """Of a batch job (``frame.write``)."""
 
     def __init__(self, plan: SinkPlan) -> None:
-        self._plan = plan
+        self.plan = plan
 
     def write(self, iterator: Iterator[Any]) -> TaskCommit:
         """Delivers the rows of a task."""
-        return self._plan.write(iterator)
+        return self.plan.write(iterator)
 
     def commit(self, messages: Sequence[TaskCommit | None]) -> None:
         """Every task has delivered."""
@@ -112,11 +112,11 @@ class StreamWriter(StreamWriterBase):
     """Of a query (``frame.writeStream``); Spark makes one for each micro-batch, and another one to commit it."""
 
     def __init__(self, plan: SinkPlan) -> None:
-        self._plan = plan
+        self.plan = plan
 
     def write(self, iterator: Iterator[Any]) -> TaskCommit:
         """Delivers the rows of a task: Arrow's record batches, or, before Spark 4.1, rows."""
-        return self._plan.write(iterator) if HAS_ARROW_STREAMS else self._plan.write_rows(iterator)
+        return self.plan.write(iterator) if HAS_ARROW_STREAMS else self.plan.write_rows(iterator)
 
     def commit(self, messages: Sequence[TaskCommit | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Every task has delivered."""

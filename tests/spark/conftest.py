@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from setup import ROOT
 from shmaccum.arena import Arena
 from tests.support import wait_until
 
@@ -47,6 +48,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    os.environ["PYTHONPATH"] = str(ROOT)  # of the workers, which import what tests.spark.wounds has
     builder = SparkSession.builder.master("local[2,4]").appName("shmaccum-tests")
     folder = tmp_path_factory.mktemp("spark")
     for name, value in {**SETTINGS, "spark.sql.warehouse.dir": str(folder)}.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import resource
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,7 +31,7 @@ from shmaccum.spark.settings import SinkSettings, sink_settings
 from shmaccum.spark.task_writer import TaskWriter
 from shmaccum.spark.writers import BatchWriter, SinkPlan, StreamWriter
 from tests.sending import ScriptedSink, refuse
-from tests.support import wait_until
+from tests.support import run_in_child, wait_until
 from tests.unit.spark.conftest import Running
 from tests.unit.spark.test_settings import schema
 
@@ -210,6 +211,22 @@ def test_an_arena_that_was_made_anew_gets_a_new_producer(arena_name: str) -> Non
     assert first.closed
     first_arena.close()
     forget_producers()
+
+
+def attach_with_little_room(arena_name: str) -> str:
+    """What a worker sees whose address space is almost used up."""
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    limit = pages * resource.getpagesize() + (16 << 20)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    with pytest.raises(MemoryError) as caught:
+        node_producer(arena_name, {}, {"buffer_memory": "64MiB"})
+    return str(caught.value)
+
+
+def test_an_arena_that_does_not_fit_into_a_worker_says_what_to_raise(arena_name: str) -> None:
+    sentence = run_in_child(attach_with_little_room, arena_name)
+    assert "raise spark.executor.pyspark.memory" in sentence
+    assert not Arena.exists(arena_name)
 
 
 def test_a_task_starts_a_sender_and_another_one_when_that_is_killed(arena_name: str, log: Path) -> None:

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What questions about Spark share: a session, and peers that do nothing but what Spark makes everybody do."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    InputPartition,
+    WriterCommitMessage,
+)
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from setup import ROOT
+from shmaccum.spark.columns import source_schema
+
+ROW_COUNT = 2_000_000
+TASK_COUNT = 2
+ROWS_PER_RECORD_BATCH = 10_000
+VALUE_SIZE = 100
+
+
+class Dropping(DataSourceArrowWriter):
+    """Takes Arrow batches and drops them."""
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        """One task."""
+        for _ in iterator:
+            pass
+        return WriterCommitMessage()
+
+
+class Prebuilt(DataSourceReader):
+    """Gives one record batch again and again."""
+
+    def partitions(self) -> list[InputPartition]:
+        """As many as the log has."""
+        return [InputPartition(number) for number in range(TASK_COUNT)]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """One task."""
+        count = ROWS_PER_RECORD_BATCH
+        numbers = list(range(count))
+        columns = [
+            [b"key-%d" % (number % 1000) for number in numbers],
+            [b"x" * VALUE_SIZE] * count,
+            ["flights"] * count,
+            [partition.value] * count,
+            numbers,
+            numbers,
+            [0] * count,
+        ]
+        schema = to_arrow_schema(source_schema(has_headers=False), timezone="UTC")
+        arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+        batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
+        for _ in range(ROW_COUNT // TASK_COUNT // count):
+            yield batch
+
+
+class PeerSource(DataSource):
+    """Both of them, as ``format("peer")``."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What stands in ``format(...)``."""
+        return "peer"
+
+    def schema(self) -> Any:
+        """That of the Kafka connector."""
+        return source_schema(has_headers=False)
+
+    def reader(self, schema: Any) -> Prebuilt:  # noqa: ARG002 - Spark's interface
+        """Of the source."""
+        return Prebuilt()
+
+    def writer(self, schema: Any, overwrite: bool) -> Dropping:  # noqa: ARG002 - Spark's interface
+        """Of the sink."""
+        return Dropping()
+
+
+@cache
+def session() -> Any:
+    """``local[2]``, ours and the peers registered."""
+    import shmaccum.spark
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    builder = SparkSession.builder.master(f"local[{TASK_COUNT}]").config("spark.ui.enabled", "false")
+    found = builder.config("spark.ui.showConsoleProgress", "false").config("spark.driver.memory", "2g").getOrCreate()
+    found.sparkContext.setLogLevel("ERROR")
+    found.dataSource.register(PeerSource)
+    shmaccum.spark.register(found)
+    return found

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How many rows per second does Spark write through the arena, beside a writer that takes batches and drops them?"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import time
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from bench.harness import Contender, Figure, Measurement
+from bench.log_append import TMPFS
+from bench.spark_session import ROW_COUNT, TASK_COUNT, VALUE_SIZE, session
+from shmaccum.arena import Arena
+
+TITLE = f"Spark writes {ROW_COUNT:,} rows of a key and {VALUE_SIZE} B, local[{TASK_COUNT}]"
+FIGURES = (Figure("rows_per_s", "M rows/s", 1e-6, "higher"),)
+PEER = "a writer that drops the batches"
+REPETITIONS = 5
+
+NAME = f"shmaccum-bench-spark-{os.getpid()}"
+THROUGH = {"topic": "flights", "bufferMemory": "64MiB", "batchSize": "64KiB", "idleExitMs": "2s"}
+
+
+@cache
+def _frame() -> Any:
+    """Rows that lie in Spark's memory."""
+    columns = ("concat('key-', id % 1000) key", f"cast(repeat('x', {VALUE_SIZE}) as binary) value")
+    frame = session().range(ROW_COUNT, numPartitions=TASK_COUNT).selectExpr(*columns).cache()
+    frame.count()
+    return frame
+
+
+def _clean() -> None:
+    for kind in ("null", "log"):
+        Arena.remove(f"{NAME}-{kind}", missing_ok=True)
+    shutil.rmtree(f"{TMPFS}/{NAME}", ignore_errors=True)
+
+
+def _write(format_: str, **options: str) -> Callable[[], Measurement]:
+    def run() -> Measurement:
+        frame = _frame()
+        started_s = time.perf_counter()
+        frame.write.format(format_).mode("append").options(**options).save()
+        return {"rows_per_s": ROW_COUNT / (time.perf_counter() - started_s)}
+
+    return run
+
+
+def contenders() -> list[Contender]:
+    """The sink in front of nothing and of a log, and the peer."""
+    atexit.register(_clean)
+    log = f"log:{TMPFS}/{NAME}"
+    return [
+        Contender("sink, null:", _write("shmaccum", arena=f"{NAME}-null", sink="null:", **THROUGH)),
+        Contender("sink, log: on tmpfs", _write("shmaccum", arena=f"{NAME}-log", sink=log, **THROUGH)),
+        Contender(PEER, _write("peer")),
+    ]
