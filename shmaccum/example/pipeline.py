@@ -33,8 +33,8 @@ from shmaccum.arena import Arena
 from shmaccum.example.flights import FLIGHT_COUNT, topics, worker_of
 from shmaccum.example.verification import next_row_of
 from shmaccum.example.worker import WORKER_COUNT, Board, Item, go_on, work
-from shmaccum.exceptions import ShmaccumError
-from shmaccum.segment_log import LogDirectory
+from shmaccum.exceptions import NotALogError, ShmaccumError
+from shmaccum.segment_log import LogDirectory, LogReader
 from shmaccum.tables import SLOT_STATES, slot_state
 
 PARTITION_COUNT = 2
@@ -219,13 +219,19 @@ def _is_victims(tail_number: str | None) -> bool:
 
 
 def _replace(directory: Path) -> None:
-    """Takes an older log away, and nothing but a log.
+    """Takes the log of an older run away, and nothing else.
 
     Raises:
         NotALogError: something else is there.
+        LogBusyError: somebody writes it.
     """
     if directory.exists():
-        LogDirectory(directory).close()
+        with LogDirectory(directory):
+            if strangers := set(LogReader(directory).topics()) - set(topics()):
+                raise NotALogError(
+                    f"{directory} has topics that are not of this example ({', '.join(sorted(strangers)[:3])}), and "
+                    "would be replaced: name a new directory"
+                )
         shutil.rmtree(directory)
     directory.parent.mkdir(parents=True, exist_ok=True)
 
@@ -243,7 +249,7 @@ def open_pipeline(
         has_queue: the workers will send everything once more, through `Crew.queue`.
 
     Raises:
-        NotALogError: `directory` is something else than a log.
+        NotALogError: `directory` is something else than the log of an older run.
     """
     _replace(directory)
     name = f"shmaccum-flights-{os.getpid()}"

@@ -103,7 +103,7 @@ class Lending:
     def whole(self, batch: Batch) -> WireBatch | None:
         """A batch as a sink gets it; None: it was damaged, and is quarantined now."""
         try:
-            topic, partition = self._places[batch.partition_index]
+            place = self._places[batch.partition_index]
             buffers = batch.buffers
         except CorruptArenaError:  # there is no such partition, or its chain is shorter than itself
             self._quarantine(batch, ())
@@ -111,20 +111,7 @@ class Lending:
         if not is_sound(batch, buffers):
             self._quarantine(batch, buffers)
             return None
-        return WireBatch(
-            topic,
-            partition,
-            batch.partition_index,
-            buffers,
-            batch.size,
-            batch.record_count,
-            batch.producer_id,
-            batch.producer_epoch,
-            batch.base_sequence,
-            batch.max_timestamp_ms,
-            batch.attempt_count,
-            batch,
-        )
+        return WireBatch.of(batch, place, buffers)
 
     def _quarantine(self, batch: Batch, buffers: tuple[memoryview, ...]) -> None:
         let_go(buffers)

@@ -59,10 +59,13 @@ import enum
 import select
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from shmaccum._native import Batch
 from shmaccum.config import Options
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 NO_PRODUCER_ID = (-1, -1)
 """What `Sink.new_producer_id` answers for a sink that does not know sequences."""
@@ -100,6 +103,30 @@ class WireBatch:
     """The arena's batch behind it; for the sender."""
     first_record: int = 0
     """Place of the first record in that batch; above 0 for later parts of a split one."""
+
+    @classmethod
+    def of(cls, batch: Batch, place: tuple[str, int], buffers: tuple[memoryview, ...]) -> Self:
+        """A whole batch.
+
+        Args:
+            place: its topic and partition.
+            buffers: what `Batch.buffers` gave; whoever has them lets go of them.
+        """
+        topic, partition = place
+        return cls(
+            topic,
+            partition,
+            batch.partition_index,
+            buffers,
+            batch.size,
+            batch.record_count,
+            batch.producer_id,
+            batch.producer_epoch,
+            batch.base_sequence,
+            batch.max_timestamp_ms,
+            batch.attempt_count,
+            batch,
+        )
 
 
 class Verdict(enum.Enum):

@@ -3,13 +3,16 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from shmaccum.segment_log import LogReader
+from shmaccum.segment_log import LogDirectory, LogReader
+from tests.kafka.distribution import require
+from tests.kafka.dumping import dump
 from tests.support import left_in_shared_memory
 
 FLIGHT_COUNT = 20_000
@@ -54,3 +57,26 @@ def test_what_is_no_log_is_left_alone(tmp_path: Path) -> None:
     assert ended.returncode == 2
     assert "shmaccum: " in ended.stderr
     assert (tmp_path / "thesis.tex").read_text() == "years of work"
+
+
+def test_a_log_that_is_not_of_the_example_is_left_alone(tmp_path: Path) -> None:
+    with LogDirectory(tmp_path / "log") as log:
+        log.create_topic("payments")
+    ended = run(tmp_path / "log")
+    assert ended.returncode == 2
+    assert "topics that are not of this example (payments)" in ended.stderr
+    assert LogReader(tmp_path / "log").topics() == ["payments"]
+
+
+@pytest.mark.timeout(900)
+def test_dump_log_segments_accepts_what_it_wrote(tmp_path: Path) -> None:
+    require()
+    directory = tmp_path / "log"
+    assert run(directory, "--no-peer", "--kill").returncode == 0
+    count = 0
+    for folder in sorted(place for place in directory.iterdir() if place.is_dir()):
+        data = dump(folder, "--deep-iteration", "--print-data-log")
+        count += len(re.findall(r"^\| offset: ", data, re.MULTILINE))
+        dump(folder, "--index-sanity-check")
+        assert "Mismatches" not in dump(folder, "--verify-index-only")
+    assert count == FLIGHT_COUNT

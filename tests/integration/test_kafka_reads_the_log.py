@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,22 +12,9 @@ import pytest
 from kafka.record import MemoryRecords
 
 from shmaccum.segment_log import LogDirectory, LogReader
-from tests.kafka.distribution import TOOL_TIMEOUT_S, java_command, require
+from tests.kafka.distribution import require
+from tests.kafka.dumping import dump
 from tests.log_support import TOPIC, log_files, make_batch, make_batches, open_log, partition_folder
-
-COMPLAINTS = re.compile(r"mismatch|non-consecutive|corrupt|exception|error|invalid|should be|not found", re.IGNORECASE)
-
-
-def dump(path: Path, *options: str) -> str:
-    """What DumpLogSegments says of every file of partition 0; it has nothing to complain of."""
-    files = [file for suffix in (".log", ".index", ".timeindex", ".snapshot") for file in log_files(path, suffix)]
-    command = java_command("kafka.tools.DumpLogSegments", "--files", ",".join(map(str, files)), *options)
-    done = subprocess.run(command, capture_output=True, text=True, timeout=TOOL_TIMEOUT_S)
-    said = done.stdout + done.stderr
-    assert done.returncode == 0, said
-    assert not COMPLAINTS.search(re.sub(r"isvalid: true|payload:.*", "", said)), said
-    assert len(re.findall(r"isvalid: true", said)) == said.count("baseOffset:")
-    return said
 
 
 @pytest.fixture(params=["closed", "open", "killed", "recovered"])
@@ -74,11 +60,11 @@ def test_kafka_python_reads_every_segment(path: Path) -> None:
 @pytest.mark.timeout(900)
 def test_dump_log_segments_accepts_every_segment_index_and_snapshot(path: Path) -> None:
     require()
-    data = dump(path, "--deep-iteration", "--print-data-log")
+    data = dump(partition_folder(path), "--deep-iteration", "--print-data-log")
     assert [int(offset) for offset in re.findall(r"^\| offset: (\d+)", data, re.MULTILINE)] == list(range(123))
     assert len(re.findall(r"^Log starting offset", data, re.MULTILINE)) == len(log_files(path)) > 3
-    sane = dump(path, "--index-sanity-check")
+    sane = dump(partition_folder(path), "--index-sanity-check")
     indexes = [file for suffix in (".index", ".timeindex") for file in log_files(path, suffix) if file.stat().st_size]
     assert sane.count("passed sanity check") == len(indexes) > 6
-    assert "Mismatches" not in dump(path, "--verify-index-only")
+    assert "Mismatches" not in dump(partition_folder(path), "--verify-index-only")
     assert len(list(partition_folder(path).glob("*.snapshot"))) == data.count(".snapshot\n")

@@ -144,17 +144,4 @@ class Loop:
 
 def wire_of(batch: Any) -> WireBatch:
     """A drained batch as a sink gets it."""
-    return WireBatch(
-        batch.topic,
-        batch.partition,
-        batch.partition_index,
-        batch.buffers,
-        batch.size,
-        batch.record_count,
-        batch.producer_id,
-        batch.producer_epoch,
-        batch.base_sequence,
-        batch.max_timestamp_ms,
-        batch.attempt_count,
-        batch,
-    )
+    return WireBatch.of(batch, (batch.topic, batch.partition), batch.buffers)

@@ -74,23 +74,7 @@ def wires(sender: Accumulator) -> list[WireBatch]:
     """What is in the arena, drained as a sender does, up to five batches of a partition."""
     ready, _ = sender.ready(0, True)
     batches, _ = sender.drain([partition for partition in ready for _ in range(5)], 2**31)
-    return [
-        WireBatch(
-            batch.topic,
-            batch.partition,
-            batch.partition_index,
-            batch.buffers,
-            batch.size,
-            batch.record_count,
-            batch.producer_id,
-            batch.producer_epoch,
-            batch.base_sequence,
-            batch.max_timestamp_ms,
-            batch.attempt_count,
-            batch,
-        )
-        for batch in batches
-    ]
+    return [WireBatch.of(batch, (batch.topic, batch.partition), batch.buffers) for batch in batches]
 
 
 def deliver(sink: LogSink, sender: Accumulator, lent: list[WireBatch]) -> list[Ack]:

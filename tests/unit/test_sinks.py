@@ -18,20 +18,7 @@ from tests.support import drain
 def wire_of(accumulator: Accumulator) -> Iterator[WireBatch]:
     """Everything drained, as a sender would hand it on; completed when the next one is asked for."""
     for batch in drain(accumulator):
-        wire = WireBatch(
-            batch.topic,
-            batch.partition,
-            batch.partition_index,
-            batch.buffers,
-            batch.size,
-            batch.record_count,
-            batch.producer_id,
-            batch.producer_epoch,
-            batch.base_sequence,
-            batch.max_timestamp_ms,
-            batch.attempt_count,
-            batch,
-        )
+        wire = WireBatch.of(batch, (batch.topic, batch.partition), batch.buffers)
         yield wire
         for view in wire.buffers:
             view.release()

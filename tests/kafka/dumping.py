@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Apache Kafka's own DumpLogSegments says of a partition's folder."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+from tests.kafka.distribution import TOOL_TIMEOUT_S, java_command
+
+SUFFIXES = (".log", ".index", ".timeindex", ".snapshot")
+COMPLAINTS = re.compile(r"mismatch|non-consecutive|corrupt|exception|error|invalid|should be|not found", re.IGNORECASE)
+
+
+def dump(folder: Path, *options: str) -> str:
+    """What it says of every file; it has nothing to complain of."""
+    files = [file for suffix in SUFFIXES for file in sorted(folder.glob(f"*{suffix}"))]
+    command = java_command("kafka.tools.DumpLogSegments", "--files", ",".join(map(str, files)), *options)
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=TOOL_TIMEOUT_S)
+    said = done.stdout + done.stderr
+    assert done.returncode == 0, said
+    assert not COMPLAINTS.search(re.sub(r"isvalid: true|payload:.*", "", said)), said
+    assert len(re.findall(r"isvalid: true", said)) == said.count("baseOffset:")
+    return said
