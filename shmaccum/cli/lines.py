@@ -110,7 +110,11 @@ class LineReader:
     def _read(self) -> bytes:
         while not select.select([self._descriptor], [], [], IDLE_S)[0]:
             self._on_idle()
-        return os.read(self._descriptor, BLOCK_SIZE)
+        try:
+            return os.read(self._descriptor, BLOCK_SIZE)
+        except OSError as error:
+            error.filename = self._name
+            raise
 
     def _check(self, size: int) -> None:
         if size > self._size_max:

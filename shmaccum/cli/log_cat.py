@@ -216,6 +216,7 @@ def cat(
     try:
         _write(read(chosen, start, is_following=is_following), piece, count)
     except CorruptLogError as error:
-        click.echo(f"shmaccum: {sentence_of(error)}; --skip-corrupt reads on behind it", err=True)
+        sentence = sentence_of(error).replace('on_corrupt="skip"', "--skip-corrupt")
+        click.echo(f"shmaccum: {sentence}", err=True)
         ctx.exit(EXIT_BAD)
     ctx.exit(EXIT_BAD if _warn_of_damage(chosen) else 0)

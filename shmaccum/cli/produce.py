@@ -159,8 +159,16 @@ class Job:
             lines = lines[: self.count_max - self.tally.sent]
         values, keys = self.line_format.parse(lines)
         headers = None if self.headers is None else [self.headers] * len(lines)
-        deliveries = self.producer.send_many(self.topic, values, keys=keys, headers=headers, partition=self.partition)
-        self.tally.add(deliveries, sum(map(len, lines)))
+        size = sum(map(len, lines))
+        try:
+            deliveries = self.producer.send_many(
+                self.topic, values, keys=keys, headers=headers, partition=self.partition
+            )
+        except BaseException as error:  # also Ctrl-C: what was appended by then was sent
+            if appended := getattr(error, "appended", None):
+                self.tally.add(appended, size * len(appended) // len(lines))
+            raise
+        self.tally.add(deliveries, size)
         if self.is_teeing:
             sys.stdout.buffer.write(b"".join(line + self.line_format.delimiter for line in lines))
             sys.stdout.buffer.flush()

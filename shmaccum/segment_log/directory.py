@@ -33,10 +33,10 @@ from shmaccum.segment_log.file_names import (
     META_VERSION_KEY,
     PRODUCER_IDS_FILE,
     RECOVERY_POINTS_FILE,
-    TEMPORARY,
     TopicPartition,
     check_topic,
     partitions_of,
+    strangers_in,
 )
 from shmaccum.segment_log.lock_file import LockFile
 from shmaccum.segment_log.partition_log import PartitionLog
@@ -53,7 +53,6 @@ from shmaccum.segment_log.small_files import (
 
 META_VERSION = "1"
 META_UUID_KEY = "directory.id"
-OF_A_NEW_DIRECTORY = {LOCK_FILE, META_FILE + TEMPORARY}
 
 OPEN_PARTITIONS_MAX = 256
 """Three descriptors each; whichever was not used for longest is closed for another."""
@@ -350,8 +349,9 @@ def _refusals(path: str) -> Iterator[None]:
 
 def _check_content(path: str) -> None:
     """Refuses a directory that was not made by us and is not empty."""
-    names = set(os.listdir(path))
-    if META_FILE in names:
+    if strangers := strangers_in(path):
+        raise NotALogError(f"{path} holds other files ({', '.join(strangers[:3])}): name a new or an empty directory")
+    if os.path.exists(os.path.join(path, META_FILE)):
         meta = read_properties(os.path.join(path, META_FILE))
         if META_VERSION_KEY not in meta:
             raise NotALogError(f"{path} is the log directory of a Kafka broker: it can be read, not written")
@@ -360,5 +360,3 @@ def _check_content(path: str) -> None:
                 f"{path} was made by another version ({META_VERSION_KEY}={meta[META_VERSION_KEY]}, this one writes "
                 f"{META_VERSION}): name another directory, or go on with that version"
             )
-    elif strangers := sorted(names - OF_A_NEW_DIRECTORY):
-        raise NotALogError(f"{path} holds other files ({', '.join(strangers[:3])}): name a new or an empty directory")

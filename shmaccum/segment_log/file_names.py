@@ -45,6 +45,8 @@ RECOVERY_POINTS_FILE = "recovery-point-offset-checkpoint"
 LEADER_EPOCHS_FILE = "leader-epoch-checkpoint"
 PARTITION_METADATA_FILE = "partition.metadata"
 
+OF_A_NEW_DIRECTORY = {LOCK_FILE, META_FILE + TEMPORARY}
+
 OFFSET_DIGITS = 20
 TOPIC_SIZE_MAX = 249
 TOPIC = re.compile(r"[a-zA-Z0-9._-]+")
@@ -102,6 +104,12 @@ def partitions_of(directory: str) -> list[TopicPartition]:
     with os.scandir(directory) as entries:
         folders = [parse_folder(entry.name) for entry in entries if entry.is_dir()]
     return sorted(folder for folder in folders if folder is not None)
+
+
+def strangers_in(directory: str) -> list[str]:
+    """What lies in a directory that no log was made of."""
+    names = set(os.listdir(directory))
+    return [] if META_FILE in names else sorted(names - OF_A_NEW_DIRECTORY)
 
 
 def is_ours(directory: str) -> bool:

@@ -21,7 +21,15 @@ from shmaccum.exceptions import (
     NotALogError,
     OffsetOutOfRangeError,
 )
-from shmaccum.segment_log.file_names import LOCK_FILE, LOG, TopicPartition, is_ours, offsets_with, partitions_of
+from shmaccum.segment_log.file_names import (
+    LOCK_FILE,
+    LOG,
+    TopicPartition,
+    is_ours,
+    offsets_with,
+    partitions_of,
+    strangers_in,
+)
 from shmaccum.segment_log.lock_file import is_locked
 from shmaccum.segment_log.log_batch import LogBatch, LogRecord
 from shmaccum.segment_log.segment_view import Missing, SegmentView
@@ -62,7 +70,7 @@ class LogReader:
         """Looks whether the directory is there.
 
         Raises:
-            NotALogError: it is not, or is no directory.
+            NotALogError: it is not, or is no directory, or has no partition but something else.
             InvalidArgumentError: on_corrupt is neither of both.
         """
         self.path = os.path.abspath(path)
@@ -73,6 +81,11 @@ class LogReader:
         if not os.path.isdir(self.path):
             raise NotALogError(f"{self.path} is no directory: name the log directory that the sender writes")
         self.is_gapless = is_ours(self.path)
+        if (strangers := strangers_in(self.path)) and not self.topic_partitions():
+            raise NotALogError(
+                f"{self.path} holds other files ({', '.join(strangers[:3])}) and no partition: name the log directory "
+                "that the sender writes"
+            )
 
     def topic_partitions(self) -> list[TopicPartition]:
         """Every partition that has a folder, in order."""

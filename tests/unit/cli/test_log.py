@@ -131,7 +131,7 @@ def test_damage_is_named_with_segment_and_position_and_can_be_skipped(shell: She
     assert values(failed.stdout) == list(range(6))
     assert str(log_files(log)[0]) in failed.stderr
     assert str(2 * batch_size) in failed.stderr
-    assert "--skip-corrupt reads on behind it" in failed.stderr
+    assert "Read it with --skip-corrupt to go on behind the damage." in failed.stderr
     skipped = shell("log", "cat", str(log), "-t", TOPIC, "--skip-corrupt", code=1)
     assert values(skipped.stdout) == [*range(6), *range(9, 15)]
     assert skipped.stderr.startswith("shmaccum: skipped: ")
@@ -168,6 +168,9 @@ def test_what_cannot_be_read_is_a_sentence(shell: Shell, log: Path, arguments: l
 def test_a_directory_that_is_none_is_a_sentence(shell: Shell, tmp_path: Path) -> None:
     for command in ("cat", "info", "offsets", "verify"):
         assert "is no directory" in shell("log", command, str(tmp_path / "nix"), code=2).stderr
+    (tmp_path / "thesis.tex").write_text("years of work")
+    for command in ("cat", "info", "offsets", "verify"):
+        assert "holds other files (thesis.tex) and no partition" in shell("log", command, str(tmp_path), code=2).stderr
 
 
 # --- info, offsets, verify

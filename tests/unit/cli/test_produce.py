@@ -17,7 +17,7 @@ import pytest
 
 from shmaccum.accumulator import Accumulator, BatchResult
 from shmaccum.arena import Arena
-from tests.support import drain, wait_until
+from tests.support import deliver_all, drain, wait_until
 
 TOPIC = "lines"
 Header = tuple[str, bytes | None]
@@ -207,6 +207,17 @@ def test_the_exit_code_tells_that_records_are_still_in_the_arena(kitchen: Kitche
     assert kitchen.values() == [b"one"]
 
 
+def test_what_was_sent_before_memory_ran_out_is_told(kitchen: Kitchen) -> None:
+    process = kitchen.start("--timeout", "50ms", "-X", "max.block.ms=50ms")
+    feed(process, b"line of text\n" * 20_000)
+    assert process.wait(60) == 1
+    with process:
+        assert process.stderr is not None
+        errors = process.stderr.read().decode()
+    assert "Failed to allocate" in errors
+    assert f"{len(deliver_all(kitchen.sender)):,} still in the arena: a sender delivers them" in errors
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -216,6 +227,7 @@ def test_the_exit_code_tells_that_records_are_still_in_the_arena(kitchen: Kitche
         (["-X", "linger.ms=1", "-X", "linger.ms=2"], "linger.ms is given twice"),
         (["-H", "=x"], "'=x' is no header: write it like source=web"),
         (["-D", ""], "a delimiter cannot be empty"),
+        (["/"], "/: Is a directory"),
         (["no-such-file"], "no-such-file: No such file or directory"),
         (["-p", "9"], "partition"),
         (["--timeout", "soon"], "'soon' is no duration"),
