@@ -11,12 +11,15 @@ import enum
 import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import NamedTuple, final
+from typing import NamedTuple, ParamSpec, TypeVar, final
 
 from shmaccum import _native
 from shmaccum.arena import Arena
 from shmaccum.buffer_pool import BufferPool
 from shmaccum.doorbell import DoorbellButton
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 DEFAULT_MAX_BLOCK_MS = 60_000
 FLUSH_SLICE_NS = 5_000_000
@@ -88,8 +91,8 @@ class Accumulator:
             None if linger_ms is None else linger_ms * 10**6,
         )
         self.native = native
-        self.append = native.append
-        self.append_many = native.append_many
+        self.append = self._durably(native.append)
+        self.append_many = self._durably(native.append_many)
         self.partition_index = native.partition_index
         self.flush_begin = native.flush_begin
         self.become_sender = native.become_sender
@@ -110,6 +113,18 @@ class Accumulator:
         self.set_producer_id = native.set_producer_id
         self.resequence = native.resequence
         self.statistics = native.statistics
+
+    def _durably(self, append: Callable[_P, _R]) -> Callable[_P, _R]:
+        """The same; with durability=sync one that comes back when it is on disk."""
+        if self.arena.durability != "sync":
+            return append
+
+        def append_and_sync(*arguments: _P.args, **named: _P.kwargs) -> _R:
+            result = append(*arguments, **named)
+            self.arena.sync()
+            return result
+
+        return append_and_sync
 
     def find(self, token: _native.Token) -> Completion | None:
         """What became of an appended record; None while it is pending.

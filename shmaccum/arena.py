@@ -7,6 +7,7 @@ import contextlib
 import enum
 import operator
 import os
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
@@ -18,8 +19,9 @@ import posix_ipc
 from shmaccum import _native
 from shmaccum.arena_file import ArenaFile
 from shmaccum.doorbell import doorbell_path
-from shmaccum.exceptions import ArenaError, ArenaNotFoundError, InvalidArgumentError
-from shmaccum.units import Size, format_size, parse_percent, parse_size
+from shmaccum.exceptions import ArenaError, ArenaNotFoundError, InvalidArgumentError, SyncTimeoutError
+from shmaccum.flusher import Flusher
+from shmaccum.units import Duration, Size, format_size, parse_duration_ms, parse_percent, parse_size
 
 if TYPE_CHECKING:
     from shmaccum.tables import Table
@@ -28,6 +30,8 @@ Name = str | os.PathLike[str]
 
 DEFAULT_MODE = 0o600
 WHOLE = 100
+DURABILITIES = ("process", "interval", "sync")
+SYNC_TIMEOUT_S = 60.0
 TOPIC_NAME_SIZE_MEAN = 64
 TOPIC_NAME_SIZE_MAX = 249
 COMPLETION_COUNT_MIN = 4096
@@ -78,6 +82,16 @@ class ArenaStatistics:
 def semaphore_name(uuid: bytes, waiter_index: int) -> str:
     """The POSIX semaphore on which the waiter with this entry sleeps."""
     return f"/shmaccum-{uuid.hex()[:12]}.w{waiter_index}"
+
+
+def _durability(level: str, sync_interval_ms: Duration | None) -> dict[str, int]:
+    """The numbers of the geometry."""
+    if level not in DURABILITIES:
+        raise InvalidArgumentError(f"durability {level!r} is none of {', '.join(DURABILITIES)}")
+    if (level == "interval") != (sync_interval_ms is not None):
+        raise InvalidArgumentError("durability=interval and sync_interval_ms belong together: give both, or neither")
+    interval_ms = 0 if sync_interval_ms is None else max(parse_duration_ms(sync_interval_ms), 1)
+    return {"durability": DURABILITIES.index(level), "sync_interval_ms": interval_ms}
 
 
 def _process_slot_count(max_process_share: int | str, slot_count: int) -> int:
@@ -134,6 +148,9 @@ class Arena:
         self._mode = mode
         self.native = native
         self.name = file.text
+        self._flusher = Flusher.of(native)
+        if self._flusher is not None:
+            weakref.finalize(self, self._flusher.stop)
 
     # --- open
 
@@ -151,6 +168,8 @@ class Arena:
         completion_count: int | None = None,
         oversized_max_bytes: Size | None = None,
         max_process_share: int | str = WHOLE,
+        durability: str = "process",
+        sync_interval_ms: Duration | None = None,
         max_request_size: Size = "1MiB",
         mode: int = DEFAULT_MODE,
         options: Mapping[str, Any] | None = None,
@@ -171,6 +190,10 @@ class Arena:
             oversized_max_bytes: buffers that records larger than a batch may hold together; default half of them.
             max_process_share: percent of the buffers that one process may hold (``25`` or ``"25%"``); a batch counts
                 for the process that opened it, until it is delivered.
+            durability: what survives the death of the host. ``process``: what the kernel wrote by itself (every death
+                of processes is survived at all levels). ``interval``: all but the last sync_interval_ms. ``sync``:
+                whatever an append came back for. Above ``process`` the arena must be a file on a disk.
+            sync_interval_ms: how much time a crash of the host may cost, with ``interval``.
             max_request_size: the largest record, with the header of its batch (Kafka's max.request.size).
             mode: permissions of the file; others are refused at attach unless they say they mean it.
             options: kept in the arena for everybody who attaches: what msgpack can write in 2048 bytes.
@@ -194,6 +217,7 @@ class Arena:
             "oversized_slot_count_max": _oversized_slot_count(oversized_max_bytes, slot_count, batch),
             "record_size_max": parse_size(max_request_size),
             "process_slot_count_max": _process_slot_count(max_process_share, slot_count),
+            **_durability(durability, sync_interval_ms),
         }
         packed = msgpack.packb(dict(options or {}))
         file = ArenaFile.parse(name)
@@ -281,7 +305,34 @@ class Arena:
         Raises:
             ArenaInUseError: accumulators are open, numpy views or memoryviews exist, or another thread is in a call.
         """
-        self.native.close()
+        if self._flusher is None:
+            self.native.close()
+        else:
+            self._flusher.close()
+
+    def sync(self, timeout: float = SYNC_TIMEOUT_S) -> None:
+        """Waits until everything this process has appended so far is on disk.
+
+        All who wait at a time share one fdatasync. With durability=sync every append does this by itself.
+
+        Args:
+            timeout: seconds.
+
+        Raises:
+            SyncTimeoutError: not in time; probably the process that was about it is stopped.
+            ArenaPoisonedError: the disk failed.
+            InvalidArgumentError: the arena has durability=process.
+        """
+        if not self.native.sync(int(timeout * 1e9)):
+            raise SyncTimeoutError(
+                f"what was appended is not known to be on disk after {timeout} s, but will be delivered: is the disk "
+                "too slow, or the process stopped that forces it there (shmaccum stat)?"
+            )
+
+    @property
+    def durability(self) -> str:
+        """``process``, ``interval`` or ``sync``: what survives the death of the host."""
+        return DURABILITIES[self.geometry["durability"]]
 
     def __enter__(self) -> Arena:
         return self

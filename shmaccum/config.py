@@ -332,6 +332,15 @@ class ArenaOptions(Options):
     max_process_share: int = percent(
         100, "How many of the buffers one process may hold, so that one that runs away cannot starve the others."
     )
+    durability: str = choice(
+        "process",
+        ("process", "interval", "sync"),
+        "What survives the death of the host: process, what the kernel wrote by itself; interval, all but the last "
+        "sync_interval_ms; sync, whatever an append came back for. The latter two need a file on a disk.",
+    )
+    sync_interval_ms: int | None = duration_ms(
+        None, "How much time a crash of the host may cost with durability=interval.", minimum=1, maximum=INT_MAX
+    )
     process_count: int = count(1024, "How many processes may be attached at a time.", maximum=_native.PROCESS_COUNT_MAX)
     waiter_count: int = count(
         1024, "How many threads may wait for a buffer at a time.", maximum=_native.WAITER_COUNT_MAX
@@ -352,6 +361,8 @@ class ArenaOptions(Options):
                 f"buffer_memory ({self.buffer_memory}) is smaller than batch_size ({self.batch_size}): give it room "
                 "for many batches"
             )
+        if (self.durability == "interval") != (self.sync_interval_ms is not None):
+            yield "durability=interval and sync_interval_ms belong together: give both, or neither"
 
 
 @dataclass(frozen=True, kw_only=True)

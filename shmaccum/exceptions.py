@@ -142,6 +142,10 @@ class BufferExhaustedError(ShmaccumError, TimeoutError):
     """No buffer became free within ``max_block_ms`` (Kafka: ``BufferExhaustedException``). Nothing was appended."""
 
 
+class SyncTimeoutError(ShmaccumError, TimeoutError):
+    """Records were appended and will be delivered, but it is not known in time that they are on disk."""
+
+
 class ProcessShareUsedError(BufferExhaustedError):
     """This process held its share of the arena (``max_process_share``) for ``max_block_ms``. Nothing was appended.
 

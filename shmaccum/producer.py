@@ -68,6 +68,7 @@ class Producer(_native.Producer):
         RecordTooLargeError: the record is larger than the arena takes.
         InvalidArgumentError, TypeError: the topic's name, the timestamp, the type of key, value or headers.
         ProducerClosedError: after `close`.
+        SyncTimeoutError, ArenaPoisonedError: with durability=sync; it was appended, but is not known to be on disk.
 
     Args:
         arena: the name or path of an arena, which this producer then attaches to, or an Arena, which stays its owner's.
@@ -78,7 +79,17 @@ class Producer(_native.Producer):
         InvalidArgumentError: an option is unknown or out of bounds.
     """
 
-    __slots__ = ("__weakref__", "_accumulator", "_doorbell", "_metrics", "_options", "_pipeline", "_tracker", "arena")
+    __slots__ = (
+        "__weakref__",
+        "_accumulator",
+        "_doorbell",
+        "_is_synchronous",
+        "_metrics",
+        "_options",
+        "_pipeline",
+        "_tracker",
+        "arena",
+    )
 
     def __init__(self, arena: str | os.PathLike[str] | Arena, **options: Any) -> None:
         if self.tracker is not None:
@@ -92,11 +103,12 @@ class Producer(_native.Producer):
         self._doorbell = DoorbellButton(self.arena)
         self._metrics = _Times()
         self._pipeline = Pipeline.of(self._options)
+        self._is_synchronous = self.arena.durability == "sync"
         super().__init__(
             self._accumulator.native,
             self._tracker,
             self._wait_for_partitions,
-            None if self._pipeline is None else self._send_through,
+            None if self._pipeline is None and not self._is_synchronous else self._send_through,
             is_adaptive=self._options.partitioner_adaptive_partitioning_enable,
             ignores_keys=self._options.partitioner_ignore_keys,
         )
@@ -113,11 +125,20 @@ class Producer(_native.Producer):
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> DeliveryFuture:
-        """What `send` is when there is a pipeline."""
+        """What `send` is when there is a pipeline, or when it has to wait for the disk."""
         if not self.is_open:
             raise ProducerClosedError("the producer is closed: nothing was sent; make another one")
-        assert self._pipeline is not None
-        return self._pipeline.send(self, (topic, value, key, headers, partition, timestamp_ms))
+        if self._pipeline is None:
+            future = self.send_serialized(topic, value, key, headers, partition, timestamp_ms)
+        else:
+            future = self._pipeline.send(self, (topic, value, key, headers, partition, timestamp_ms))
+        self._sync()
+        return future
+
+    def _sync(self) -> None:
+        """With durability=sync nothing comes back that is not on disk."""
+        if self._is_synchronous:
+            self.arena.sync()
 
     # --- send many
 
@@ -193,6 +214,7 @@ class Producer(_native.Producer):
         except BaseException as error:
             self._appended(error)
             raise
+        self._sync()
         self._observe(deliveries, None)
         return deliveries
 

@@ -58,6 +58,8 @@ PyObject *arena_report_geometry(PyObject *self, void *unused)
         {"oversized_slot_count_max", geometry->oversized_slot_count_max},
         {"record_size_max", geometry->record_size_max},
         {"process_slot_count_max", geometry->process_slot_count_max},
+        {"durability", geometry->durability},
+        {"sync_interval_ms", geometry->sync_interval_ms},
     };
     return numbers_to_dict(numbers, sizeof numbers / sizeof numbers[0]);
 }
@@ -142,6 +144,7 @@ PyObject *arena_report_recovery_plan(PyObject *self, PyObject *unused)
     const struct number numbers[] = {
         {"freed_count", report.freed_count},
         {"sealed_count", report.sealed_count},
+        {"cut_count", report.cut_count},
         {"ready_count", report.ready_count},
         {"quarantined_count", report.quarantined_count},
         {"record_count", report.record_count},

@@ -545,6 +545,8 @@ static PyMethodDef arena_methods[] = {
     {"take_doorbell", arena_take_doorbell, METH_NOARGS, "True for the one caller who is to ring the doorbell."},
     {"topic_partition_count", arena_topic_partition_count, METH_O, "As the sink reported; 0 when unknown."},
     {"topics", arena_report_topics, METH_NOARGS, "The names of the topics, by topic index."},
+    {"sync", arena_sync, METH_O, "Waits until what this process appended is on disk. False: timeout_ns was over."},
+    {"force_if_due", arena_force_if_due, METH_O, "Forces the arena to disk if that was last done interval_ns ago."},
     {"wait_completion", FAST(arena_completion_wait), METH_FASTCALL | METH_KEYWORDS,
      "Waits until completion_tail is another; answers it."},
     {"verify", FAST(arena_report_verify), METH_FASTCALL | METH_KEYWORDS,

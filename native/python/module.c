@@ -9,6 +9,7 @@
 #include "python/arguments.h"
 #include "python/errors.h"
 #include "python/producer_many.h"
+#include "shm/durability.h"
 
 /* ---- descriptors ---- */
 
@@ -77,6 +78,8 @@ static bool geometry_parse(const struct module_state *state, PyObject *mapping, 
         {"oversized_slot_count_max", &geometry->oversized_slot_count_max},
         {"record_size_max", &geometry->record_size_max},
         {"process_slot_count_max", &geometry->process_slot_count_max},
+        {"durability", &geometry->durability},
+        {"sync_interval_ms", &geometry->sync_interval_ms},
     };
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
         if (!small_number_get(state, mapping, fields[i].name, fields[i].target)) {
@@ -101,6 +104,19 @@ static PyObject *arena_answer(struct module_state *state, enum status status, co
     return status == STATUS_OK ? arena_object_new(state, core) : raise_error(state, error);
 }
 
+/* The core makes an arena on any file: whether its durability means anything there is asked here. */
+static enum status arena_create_there(const struct descriptors *descriptors, const struct geometry *geometry,
+                                      const Py_buffer *options, struct arena **core, struct error *error)
+{
+    uint32_t options_size = options->len > UINT32_MAX ? UINT32_MAX : (uint32_t)options->len;
+    enum status status = durability_check_place(descriptors->map, geometry->durability, error);
+    if (status != STATUS_OK) {
+        descriptors_close(descriptors);
+        return status;
+    }
+    return arena_create(descriptors->map, descriptors->lock, geometry, options->buf, options_size, core, error);
+}
+
 static PyObject *arena_create_on(struct module_state *state, const struct descriptors *descriptors,
                                  PyObject *mapping, const Py_buffer *options)
 {
@@ -112,9 +128,8 @@ static PyObject *arena_create_on(struct module_state *state, const struct descri
         descriptors_close(descriptors);
         return NULL;
     }
-    uint32_t options_size = options->len > UINT32_MAX ? UINT32_MAX : (uint32_t)options->len;
     Py_BEGIN_ALLOW_THREADS
-    status = arena_create(descriptors->map, descriptors->lock, &geometry, options->buf, options_size, &core, &error);
+    status = arena_create_there(descriptors, &geometry, options, &core, &error);
     Py_END_ALLOW_THREADS
     return arena_answer(state, status, &error, core);
 }

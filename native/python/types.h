@@ -89,6 +89,8 @@ bool arena_object_topic(struct arena_object *self, PyObject *topic, uint32_t *to
 /* What became of records; arena_completion.c. */
 PyObject *arena_completion_find(PyObject *self, PyObject *token);
 PyObject *arena_completion_list(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
+PyObject *arena_sync(PyObject *self, PyObject *timeout_ns);
+PyObject *arena_force_if_due(PyObject *self, PyObject *interval_ns);
 PyObject *arena_completion_wait(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 
 /* Methods that only read and show; arena_report.c. */

@@ -36,6 +36,7 @@ static struct arena *arena_new(int map_descriptor, int lock_descriptor, struct e
     }
     arena->map_descriptor = map_descriptor;
     arena->lock_descriptor = lock_descriptor;
+    arena->force = fdatasync;
     return arena;
 }
 
@@ -92,6 +93,8 @@ static void arena_set_regions(struct arena *arena)
     arena->completions = (struct completion_entry *)(void *)(base + layout->completions);
     arena->counters = (struct counter_entry *)(void *)(base + layout->counters);
     arena->error_log = (struct error_entry *)(void *)(base + layout->error_log);
+    arena->sync_records =
+        layout->sync_records == 0 ? NULL : (struct sync_record *)(void *)(base + layout->sync_records);
     arena->slot_data = base + layout->slot_data;
 }
 

@@ -53,6 +53,7 @@ struct arena {
     struct completion_entry *completions;
     struct counter_entry *counters;
     struct error_entry *error_log;
+    struct sync_record *sync_records; /* NULL: none */
     uint8_t *slot_data;
 
     uint32_t owner; /* 0: not registered (detached, forked, or read-only) */
@@ -60,6 +61,8 @@ struct arena {
     struct process_entry *me; /* NULL when owner is 0 */
     uint32_t held_count_bound;   /* our share of the slots: process_share.h */
     uint32_t awaited_slot_count; /* likewise */
+    bool is_leading;             /* a thread of ours forces the arena to disk: durability.h */
+    int (*force)(int descriptor); /* fdatasync; tests have their own */
     uint32_t passed_in_a_row; /* how often we were passed since we last held a producer lock to its end */
     int map_descriptor;
     int lock_descriptor;

@@ -31,7 +31,8 @@
     X(BATCHES_QUARANTINED, "batches quarantined")                   \
     X(ARENA_RECOVERIES, "cold recoveries of the arena")             \
     X(FREES_DEFERRED, "frees deferred by a hazard")                 \
-    X(SHARES_USED, "allocations that found their share used up")
+    X(SHARES_USED, "allocations that found their share used up") \
+    X(SYNCS, "times the arena was forced to disk")
 
 enum counter {
 #define COUNTER_ENUM(name, label) COUNTER_##name,

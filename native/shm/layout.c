@@ -42,6 +42,7 @@ static uint64_t fingerprint_structs(uint64_t fingerprint)
     MIX_FIELD(globals, completion_tail);
     MIX_FIELD(globals, completion_is_awaited);
     MIX_FIELD(globals, arena_epoch);
+    MIX_FIELD(globals, sync_done);
     MIX_SIZE(process_entry);
     MIX_FIELD(process_entry, writing);
     MIX_SIZE(waiter_entry);
@@ -62,6 +63,8 @@ static uint64_t fingerprint_structs(uint64_t fingerprint)
     MIX_FIELD(completion_entry, result);
     MIX_SIZE(counter_entry);
     MIX_SIZE(error_entry);
+    MIX_SIZE(sync_record);
+    MIX_FIELD(sync_record, end);
     return fingerprint;
 }
 
@@ -108,6 +111,7 @@ enum status geometry_validate(const struct geometry *geometry, struct error *err
         {"oversized_slot_count_max", geometry->oversized_slot_count_max, 0, geometry->slot_count},
         {"record_size_max", geometry->record_size_max, RECORDS_START + 1, BATCH_SIZE_MAX},
         {"process_slot_count_max", geometry->process_slot_count_max, 0, geometry->slot_count},
+        {"durability", geometry->durability, DURABILITY_PROCESS, DURABILITY_SYNC},
     };
     RETURN_IF_FAILED(bounds_check(bounds, sizeof bounds / sizeof bounds[0], error));
     if (geometry->slot_stride != round_up(geometry->batch_size, PAGE_SIZE_BYTES) ||
@@ -125,6 +129,15 @@ static uint64_t region_take(uint64_t *end, uint64_t size)
     return start;
 }
 
+static uint64_t sync_records_take(uint64_t *end, const struct geometry *geometry)
+{
+    if (geometry->durability == DURABILITY_PROCESS) {
+        return 0;
+    }
+    *end = round_up(*end, SECTOR_SIZE);
+    return region_take(end, 2 * sizeof(struct sync_record) * (uint64_t)geometry->slot_count);
+}
+
 void layout_compute(const struct geometry *geometry, struct layout *layout)
 {
     uint64_t end = PROCESSES_REF;
@@ -140,6 +153,7 @@ void layout_compute(const struct geometry *geometry, struct layout *layout)
     layout->completions = region_take(&end, sizeof(struct completion_entry) * (uint64_t)geometry->completion_count);
     layout->counters = region_take(&end, sizeof(struct counter_entry) * COUNTER_COUNT);
     layout->error_log = region_take(&end, sizeof(struct error_entry) * ERROR_LOG_COUNT);
+    layout->sync_records = sync_records_take(&end, geometry);
     end = round_up(end, PAGE_SIZE_BYTES);
     layout->slot_data = region_take(&end, (uint64_t)geometry->slot_stride * geometry->slot_count);
     layout->arena_size = end;

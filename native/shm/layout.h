@@ -19,6 +19,7 @@
  *   | completions       64 x completion_count   ring of results                                      |
  *   | counters          64 x COUNTER_COUNT      named counters of rare events                        |
  *   | error log        256 x ERROR_LOG_COUNT    distinct errors: first, last, how often              |
+ *   | sync records    1024 x slot_count         two sectors per slot; only above DURABILITY_PROCESS   |
  *   | (padding to a page)                                                                            |
  *   | slot data  slot_stride x slot_count       page-aligned; byte 0..60 of a batch is its header,   |
  *   |                                           records start at 61: the sealed bytes are wire bytes |
@@ -57,6 +58,7 @@ enum {
     LAYOUT_VERSION = 1,
     PAGE_SIZE_BYTES = 4096,
     CACHE_LINE = 64,
+    SECTOR_SIZE = 512, /* what a disk writes whole or not at all */
     OPTIONS_SIZE_MAX = 2048,
     RECORDS_START = 61, /* RECORD_BATCH_HEADER_SIZE: records follow the header */
     TOPIC_NAME_SIZE_MAX = 249,
@@ -76,6 +78,9 @@ enum sender_sleep {
     SENDER_NAPPING = 2, /* only who waits for it: it comes back within a millisecond or so by itself */
 };
 
+/* What survives the death of the host (durability.h). */
+enum durability { DURABILITY_PROCESS = 0, DURABILITY_INTERVAL = 1, DURABILITY_SYNC = 2 };
+
 #define ARENA_MAGIC UINT64_C(0x31616e6572616d73) /* "smarena1" read as little-endian bytes */
 
 /* What the creator chose. All regions follow from these numbers. */
@@ -93,6 +98,8 @@ struct geometry {
     uint32_t oversized_slot_count_max; /* slots that records larger than a slot may hold together */
     uint32_t record_size_max;       /* max.request.size: the largest batch of one record, header included */
     uint32_t process_slot_count_max; /* slots that one process may hold (process_share.h); 0: all of them */
+    uint32_t durability;       /* enum durability */
+    uint32_t sync_interval_ms; /* of DURABILITY_INTERVAL */
 };
 
 struct superblock {
@@ -139,6 +146,10 @@ struct globals {
 
     ALIGNED atomic_u64 completion_tail; /* sender, release: number of results ever recorded; its low half is a futex */
     atomic_u32 completion_is_awaited;   /* waiter: 1 before each sleep; the sender clears it and wakes them all */
+
+    ALIGNED atomic_u64 sync_wanted; /* anyone, add: tickets of those who want their appends on disk */
+    ALIGNED atomic_u64 sync_done;   /* sync leader, release: tickets up to here are on disk; its low half is a futex */
+    atomic_u64 sync_done_ns;        /* sync leader: when; CLOCK_BOOTTIME */
 
     ALIGNED atomic_u64 arena_epoch; /* cold recovery: how often the arena was recovered */
     uint8_t boot_id[16];            /* creator, cold recovery: the boot whose page cache holds the arena */
@@ -251,6 +262,21 @@ struct error_entry {
     char text[ERROR_LOG_TEXT_SIZE];
 };
 
+/* The first `count` records of an open batch, as they were forced to disk (durability.h). Sync leader writes it. */
+struct sync_record {
+    _Alignas(SECTOR_SIZE) uint32_t own_crc; /* CRC-32C of what follows, up to `end` */
+    uint32_t partition_index;
+    uint64_t number; /* of the force it was written for; 0: never used */
+    uint64_t seq;
+    uint32_t generation;
+    uint32_t count;
+    uint32_t size;
+    uint32_t records_crc;
+    int64_t max_timestamp_ms;
+    int64_t base_timestamp_ms;
+    uint32_t end; /* nothing */
+};
+
 /* Where each region starts; computed from the geometry alone. */
 struct layout {
     uint64_t processes;
@@ -264,6 +290,7 @@ struct layout {
     uint64_t completions;
     uint64_t counters;
     uint64_t error_log;
+    uint64_t sync_records; /* 0: none */
     uint64_t slot_data;
     uint64_t arena_size;
     uint32_t bitmap_word_count;
@@ -277,10 +304,11 @@ struct layout {
 enum {
     ATTACH_LOCK_BYTE = 0,    /* shared by everybody attached; exclusive for creation and cold recovery */
     SENDER_LOCK_BYTE = 1,    /* exclusive: the sender role */
+    SYNC_LOCK_BYTE = 2,      /* exclusive: who forces the arena to disk for all */
     PROCESS_LOCK_START = 64, /* + entry index, exclusive for the life of the entry */
 };
 
-STATIC_CHECK(sizeof(struct geometry) == 56);
+STATIC_CHECK(sizeof(struct geometry) == 64);
 STATIC_CHECK(offsetof(struct superblock, options) + OPTIONS_SIZE_MAX <= PAGE_SIZE_BYTES);
 STATIC_CHECK(sizeof(struct globals) <= PAGE_SIZE_BYTES);
 STATIC_CHECK(sizeof(struct process_entry) == 128);
@@ -293,6 +321,7 @@ STATIC_CHECK(offsetof(struct slot_header, created_ns) == 64);
 STATIC_CHECK(sizeof(struct completion_entry) == 64);
 STATIC_CHECK(sizeof(struct counter_entry) == 64);
 STATIC_CHECK(sizeof(struct error_entry) == 256);
+STATIC_CHECK(sizeof(struct sync_record) == SECTOR_SIZE);
 STATIC_CHECK(SLOT_GENERATION_BITS + SLOT_COUNT_BITS + SLOT_SIZE_BITS == 61);
 STATIC_CHECK(SLOT_INDEX_BITS + SLOT_GENERATION_BITS <= 43);
 STATIC_CHECK(WAITER_INDEX_BITS + GRANT_TICKET_BITS == 43);

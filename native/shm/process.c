@@ -126,6 +126,7 @@ static void process_take_entry(struct arena *arena, uint32_t index, enum process
     arena->me = entry;
     arena->owner = owner_of(index, generation);
     process_share_begin(arena);
+    arena->is_leading = false;
     process_describe(entry, role, arena_now_ns(arena));
     if (!left_in_order) {
         buffer_pool_repair(arena);

@@ -12,6 +12,7 @@
 #include "shm/buffer_pool.h"
 #include "shm/completion.h"
 #include "shm/counters.h"
+#include "shm/durability.h"
 #include "shm/producer_id.h"
 
 /* ---- boot id ---- */
@@ -56,7 +57,15 @@ static bool boot_is_same(const struct arena *arena)
 
 /* ---- the verdict on one slot: pure ---- */
 
-enum verdict { VERDICT_KEEP_FREE, VERDICT_FREE, VERDICT_KEEP, VERDICT_SEAL, VERDICT_QUARANTINE, VERDICT_KEEP_BAD };
+enum verdict {
+    VERDICT_KEEP_FREE,
+    VERDICT_FREE,
+    VERDICT_KEEP,
+    VERDICT_SEAL,
+    VERDICT_CUT, /* back to what was forced to disk */
+    VERDICT_QUARANTINE,
+    VERDICT_KEEP_BAD
+};
 
 static uint32_t batch_size_max(const struct arena *arena, uint32_t slot_index)
 {
@@ -112,7 +121,11 @@ static enum verdict batch_verdict(const struct arena *arena, uint32_t slot_index
     if (!batch_is_possible(arena, slot_index, word)) {
         return VERDICT_QUARANTINE;
     }
-    return is_same_boot || batch_is_intact(arena, slot_index, word) ? sound : VERDICT_QUARANTINE;
+    if (is_same_boot || batch_is_intact(arena, slot_index, word)) {
+        return sound;
+    }
+    struct sync_record forced;
+    return sync_record_find(arena, slot_index, word, &forced) ? VERDICT_CUT : VERDICT_QUARANTINE;
 }
 
 /* A piece stays with a head that stays, also with one that was quarantined just now: it belongs to the evidence. */
@@ -155,6 +168,18 @@ static enum verdict slot_verdict(const struct arena *arena, uint32_t slot_index,
     }
 }
 
+/* Of a batch that was cut only the records that were forced to disk are left. */
+static void report_count_cut(const struct arena *arena, struct recovery_report *report, uint32_t slot_index,
+                             uint64_t word)
+{
+    struct sync_record forced;
+    if (sync_record_find(arena, slot_index, word, &forced)) {
+        report->cut_count++;
+        report->ready_count++;
+        report->record_count += forced.count;
+    }
+}
+
 static void report_count(struct recovery_report *report, enum verdict verdict, uint64_t word)
 {
     report->freed_count += verdict == VERDICT_FREE;
@@ -193,6 +218,29 @@ static void slot_cover(struct arena *arena, uint32_t slot_index, bool is_same_bo
     }
 }
 
+/* What was sent of it before may be sent again: with the sequence it had, and fewer records, a broker would take it for
+ * something else. So it is as if it had never been drained. */
+static void batch_cut(struct arena *arena, uint32_t slot_index, uint64_t word)
+{
+    struct slot_header *slot = &arena->slots[slot_index];
+    struct sync_record forced;
+    if (!sync_record_find(arena, slot_index, word, &forced)) {
+        return;
+    }
+    slot->meta[forced.count & 1] =
+        (struct batch_meta){.max_timestamp_ms = forced.max_timestamp_ms, .records_crc = forced.records_crc};
+    slot->base_timestamp_ms = forced.base_timestamp_ms;
+    memset(arena_slot_data(arena, slot_index), 0, RECORDS_START);
+    store_relaxed_u64(&slot->producer_id, UINT64_MAX);
+    store_relaxed_u32(&slot->base_sequence, UINT32_MAX);
+    store_relaxed_u32(&slot->producer_epoch, 0);
+    store_relaxed_u32(&slot->written_end, arena->geometry.slot_stride);
+    POINT(recovery_cut);
+    uint64_t filled = slot_payload_filled(forced.count, forced.size);
+    store_seq_cst_u64(&slot->word, slot_word(SLOT_READY, slot_word_generation(word), filled));
+    error_log_record(arena, STATUS_CORRUPT, "recovery: a batch was cut back to what had been forced to disk");
+}
+
 static void slot_act(struct arena *arena, uint32_t slot_index, enum verdict verdict, bool is_same_boot)
 {
     atomic_u64 *cell = &arena->slots[slot_index].word;
@@ -213,6 +261,9 @@ static void slot_act(struct arena *arena, uint32_t slot_index, enum verdict verd
         break;
     case VERDICT_KEEP:
         slot_cover(arena, slot_index, is_same_boot);
+        break;
+    case VERDICT_CUT:
+        batch_cut(arena, slot_index, word);
         break;
     case VERDICT_QUARANTINE:
         store_seq_cst_u64(cell, slot_word_with_state(word, SLOT_BAD));
@@ -251,6 +302,9 @@ static void slots_recover(struct arena *arena, struct recovery_report *report)
             }
             enum verdict verdict = slot_verdict(arena, i, report->is_same_boot);
             report_count(report, verdict, word);
+            if (verdict == VERDICT_CUT) {
+                report_count_cut(arena, report, i, word);
+            }
             next_seq_raise(arena, i, word);
             slot_act(arena, i, verdict, report->is_same_boot);
             POINT(recovery_slot_done);
@@ -340,7 +394,11 @@ enum status recovery_plan(struct arena *arena, struct recovery_report *report, s
     RETURN_IF_FAILED(tables_check(arena, error));
     for (uint32_t i = 0; i < arena->geometry.slot_count; i++) {
         uint64_t word = load_acquire_u64(&arena->slots[i].word);
-        report_count(report, slot_verdict(arena, i, report->is_same_boot), word);
+        enum verdict verdict = slot_verdict(arena, i, report->is_same_boot);
+        report_count(report, verdict, word);
+        if (verdict == VERDICT_CUT) {
+            report_count_cut(arena, report, i, word);
+        }
     }
     return STATUS_OK;
 }
@@ -355,6 +413,9 @@ enum status recovery_run(struct arena *arena, struct recovery_report *report, st
     slots_recover(arena, report);
     caches_rebuild(arena);
     completion_repair(arena);
+    if (!report->is_same_boot) {
+        durability_recover(arena);
+    }
     POINT(recovery_rebuilt);
     add_u64(&arena->globals->arena_epoch, 1);
     boot_id_read(arena->globals->boot_id);

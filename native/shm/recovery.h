@@ -7,7 +7,8 @@
  *                               OPEN n = 0 -> FREE · OPEN n > 0 -> READY (sealed at its committed length)
  *                               READY, BAD: kept
  *   3. same boot id: the page cache survived, so the words are true and what they say is kept.
- *      other boot id: the host crashed; only content whose running CRC-32C verifies is trusted, the rest becomes BAD
+ *      other boot id: the host crashed; only content whose running CRC-32C verifies is trusted. A batch that does not
+ *      is cut back to the records that had been forced to disk (durability.h); where there are none it becomes BAD,
  *      with an entry in the error log. Nothing is silently dropped, and nothing damaged stops the start-up.
  *   4. partitions: open = none, next_seq = highest seq in a slot + 1 (never lowered), next_base_sequence likewise
  *   5. caches (hints, counts) rebuilt, arena_epoch raised, boot id stored last
@@ -23,6 +24,7 @@
 struct recovery_report {
     uint32_t freed_count;       /* slots taken back */
     uint32_t sealed_count;      /* OPEN batches sealed at their committed length */
+    uint32_t cut_count;         /* batches cut back to what had been forced to disk, of another boot */
     uint32_t ready_count;       /* batches that will be delivered by the next sender */
     uint32_t quarantined_count; /* slots that became BAD in this recovery */
     uint64_t record_count;      /* records in the ready batches */

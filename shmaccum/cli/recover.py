@@ -34,6 +34,7 @@ def _sentences(plan: dict[str, Any]) -> list[str]:
         f"last used in {boot}",
         f"{_plural(plan['freed_count'], 'buffer', 'buffers')} to take back from the dead",
         f"{_plural(plan['sealed_count'], 'open batch', 'open batches')} to seal at the last committed record",
+        f"{_plural(plan['cut_count'], 'batch', 'batches')} to cut back to what had been forced to disk",
         f"{_plural(plan['ready_count'], 'batch', 'batches')} with {records} to be delivered by the next sender",
         f"{_plural(plan['quarantined_count'], 'damaged batch', 'damaged batches')} to be kept for inspection",
     ]
