@@ -52,6 +52,8 @@ TOPIC_SIZE_MAX = 249
 TOPIC = re.compile(r"[a-zA-Z0-9._-]+")
 PARTITION_FOLDER = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>0|[1-9][0-9]{0,9})")
 OFFSET_FILE = re.compile(r"[0-9]{20}")
+OFFSET_MAX = 2**62
+"""No log comes so far: a file whose name says so is no segment, and offsets behind all others fit into 64 bits."""
 
 
 class TopicPartition(NamedTuple):
@@ -95,7 +97,7 @@ def offsets_with(folder: str, suffix: str) -> list[int]:
 def _offsets_with(folder: str, suffix: str) -> Iterator[int]:
     for name in os.listdir(folder):
         stem, dot, found = name.partition(".")
-        if dot + found == suffix and OFFSET_FILE.fullmatch(stem):
+        if dot + found == suffix and OFFSET_FILE.fullmatch(stem) and int(stem) <= OFFSET_MAX:
             yield int(stem)
 
 

@@ -74,9 +74,12 @@ def last_timestamp(index: Entries) -> int:
 
 
 def last_position_for(entries: Entries, relative_offset: int) -> int:
-    """Where to begin the walk to a relative offset: at the last batch indexed that does not end behind it."""
+    """Where to begin the walk to a relative offset: at the last batch indexed that does not end behind it.
+
+    An index is input: a position below 0 is as good as none.
+    """
     slot = int(np.searchsorted(entries["relative_offset"], relative_offset, side="right")) - 1
-    return int(entries["position"][slot]) if slot >= 0 else 0
+    return max(int(entries["position"][slot]), 0) if slot >= 0 else 0
 
 
 def last_offset_for(entries: Entries, timestamp_ms: int) -> int:

@@ -21,7 +21,8 @@ struct test {
     struct test *next;
 };
 
-static struct test *testing_first, **testing_tail = &testing_first;
+static struct test *testing_first;
+__attribute__((unused)) static struct test **testing_tail = &testing_first;
 static atomic_u32 testing_failure_count;
 
 /* Constructors run in the order of the file, so tests do too. */

@@ -471,3 +471,29 @@ def test_opening_creates_nothing_before_the_lock_is_held(tmp_path: Path) -> None
         with pytest.raises(Exception, match="written by another process"):
             LogDirectory(tmp_path)
         assert sorted(path for path in tmp_path.rglob("*")) == before
+
+
+# --- what fuzzing found (tests/fuzz/test_segment_log_fuzz.py)
+
+
+def test_an_index_that_points_before_the_file_is_as_good_as_none(tmp_path: Path) -> None:
+    with open_log(tmp_path / "log", index_interval_bytes=200) as directory:
+        directory.partition(TOPIC, 0).append(make_batches(10))
+    (index,) = log_files(tmp_path / "log", ".index")
+    entries = bytearray(index.read_bytes())
+    entries[-4:] = (-(2**31)).to_bytes(4, "big", signed=True)
+    index.write_bytes(entries)
+    records = LogReader(tmp_path / "log").partition(TOPIC, 0).records(25)
+    assert next(records).offset == 25
+    with open_log(tmp_path / "log") as directory:
+        assert directory.partition(TOPIC, 0).log_end_offset == 30
+
+
+def test_a_file_named_by_an_offset_no_log_comes_to_is_no_segment(tmp_path: Path) -> None:
+    with open_log(tmp_path / "log") as directory:
+        directory.partition(TOPIC, 0).append(make_batches(1))
+    (segment,) = log_files(tmp_path / "log")
+    segment.with_name(f"{10**19:020}.log").write_bytes(segment.read_bytes())
+    with open_log(tmp_path / "log") as directory:
+        assert offsets(directory.partition(TOPIC, 0).append(make_batches(1, first=1))) == [3]
+    assert len(list(LogReader(tmp_path / "log").partition(TOPIC, 0).records())) == 6
