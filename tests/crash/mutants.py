@@ -390,8 +390,10 @@ MUTANTS = (
     Mutant(
         "grants-kept-at-cancel",
         "shm/buffer_pool.c",
-        "        POINT(wait_cancelled);\n        locked_free_grants(arena, wait);\n",
-        "        POINT(wait_cancelled);\n        (void)locked_free_grants;\n",
+        "        locked_free_grants(arena, wait);\n        locked_fix(arena, wakes);\n    }\n    pool_unlock(arena, held);\n"
+        "    return status;\n",
+        "        (void)locked_free_grants;\n        locked_fix(arena, wakes);\n    }\n    pool_unlock(arena, held);\n"
+        "    return status;\n",
         (("test", "shm/buffer_pool_test"),),
         is_quick=True,
     ),
