@@ -229,7 +229,7 @@ def test_get_tells_of_the_first_failure(arena: Arena, sender: Accumulator, produ
         for batch in batches:
             result = BatchResult.SUCCEEDED if batch.partition == 4 else BatchResult.FAILED
             sender.complete(batch, result, base_offset=9, error_code=10 + batch.partition)
-    with pytest.raises(DeliveryFailedError, match="the sink did not take the record: flights-2 failed with error 12") as caught:
+    with pytest.raises(DeliveryFailedError, match="not take the record: flights-2 failed with error 12") as caught:
         sent.get(0)
     assert caught.value.error_code == 12
     assert caught.value.record_index == 5  # type: ignore[attr-defined]
