@@ -390,10 +390,10 @@ MUTANTS = (
     Mutant(
         "grants-kept-at-cancel",
         "shm/buffer_pool.c",
-        "        locked_free_grants(arena, wait);\n        locked_fix(arena, wakes);\n    }\n    pool_unlock(arena, held);\n"
-        "    return status;\n",
-        "        (void)locked_free_grants;\n        locked_fix(arena, wakes);\n    }\n    pool_unlock(arena, held);\n"
-        "    return status;\n",
+        "        locked_free_grants(arena, wait);\n        locked_fix(arena, wakes);\n    }\n"
+        "    pool_unlock(arena, held);\n    return status;\n",
+        "        (void)locked_free_grants;\n        locked_fix(arena, wakes);\n    }\n"
+        "    pool_unlock(arena, held);\n    return status;\n",
         (("test", "shm/buffer_pool_test"),),
         is_quick=True,
     ),
