@@ -493,8 +493,8 @@ enum status buffer_pool_cancel(struct arena *arena, const struct buffer_wait *wa
     enum status status = buffer_pool_poll(arena, wait);
     if (status == STATUS_EXHAUSTED) {
         store_release_u64(&arena->waiters[wait->waiter_index].word, 0);
-        POINT(wait_cancelled);
         process_share_given_up(arena, wait->need);
+        POINT(wait_cancelled);
         locked_free_grants(arena, wait);
         locked_fix(arena, wakes);
     }
