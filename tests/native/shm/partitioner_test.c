@@ -344,6 +344,7 @@ static void deliver_everything(struct accumulator *accumulator)
     struct wake_set wakes = {0};
     EXPECT_STATUS(accumulator_become_sender(accumulator, NULL), STATUS_OK);
     accumulator_abort(accumulator, true, &wakes);
+    accumulator_maintain(accumulator, &wakes); /* what an opener that was passed left empty is freed here */
     accumulator_resign_sender(accumulator);
 }
 
