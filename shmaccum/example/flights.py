@@ -69,9 +69,9 @@ def _cell(column: str, text: str) -> int | str | None:
     return text if column in TEXT_COLUMNS else int(text)
 
 
-def worker_of(tail_number: str, worker_count: int) -> int:
-    """All flights of an aircraft are one worker's: so their order is the order of its key."""
-    return zlib.crc32(tail_number.encode()) % worker_count
+def worker_of(tail_number: str | None, worker_count: int) -> int:
+    """All flights of an aircraft are one worker's: so their order is the order of its key. None: the data has none."""
+    return zlib.crc32((tail_number or MISSING).encode()) % worker_count
 
 
 def events(

@@ -215,7 +215,7 @@ class Pipeline:
 
 
 def _is_victims(tail_number: str | None) -> bool:
-    return worker_of(tail_number or "NA", WORKER_COUNT) == VICTIM
+    return worker_of(tail_number, WORKER_COUNT) == VICTIM
 
 
 def _replace(directory: Path) -> None:

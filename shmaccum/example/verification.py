@@ -92,7 +92,6 @@ def read_with_kafka_python(directory: Path, ledger: Ledger) -> None:
         topic = segment.parent.name.rpartition("-")[0]
         records: Any = MemoryRecords(segment.read_bytes())
         while (batch := records.next_batch()) is not None:
-            ledger.batch_count += 1
             if not batch.validate_crc():
                 ledger.problems.append(f"{segment.name}: kafka-python finds a wrong checksum")
             for record in batch:

@@ -76,7 +76,8 @@ class LogSink(SynchronousSink):
     def _wanted_count(self, topic: str) -> int | None:
         """What the arena was told of the topic, by its creator or a former sink: batches may wait for all of them."""
         told = 0 if self._host is None else self._host.partition_count(topic)
-        return max(told, self._options.partitions) if told else None
+        is_new = self.directory.partition_count(topic) == 0
+        return max(told, self._options.partitions) if told and is_new else told or None
 
     def write(self, batches: Sequence[WireBatch]) -> Sequence[Ack]:
         acks: list[Ack] = []
