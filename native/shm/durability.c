@@ -96,6 +96,7 @@ static bool state_read(const struct slot_header *slot, struct sync_record *state
             return false;
         }
         state_fill(slot, word, state);
+        POINT(sync_state_read);
         barrier_store_load(); /* what was read is read before the word is read again */
         if (load_acquire_u64(&slot->word) == word) {
             return true;
@@ -211,6 +212,7 @@ enum status durability_step(struct arena *arena, uint64_t ticket)
     if (arena_is_poisoned(arena)) {
         return STATUS_POISONED;
     }
+    POINT(sync_needed);
     enum status status = lead(arena, ticket);
     if (status == STATUS_BUSY) {
         follow(arena, done);

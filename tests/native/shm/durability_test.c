@@ -66,6 +66,26 @@ TEST(one_force_is_for_all_tickets_drawn_before_it)
     arena_end(arena, file);
 }
 
+static void sync_at_once(void *other)
+{
+    EXPECT_STATUS(synced(other), STATUS_OK);
+}
+
+TEST(who_comes_to_lead_when_it_is_done_forces_nothing)
+{
+    int file = arena_file_new();
+    struct arena *arena = arena_created(file, durable_geometry(DURABILITY_SYNC));
+    struct arena *other = arena_attached(file);
+    arena->force = other->force = force_counted;
+    force_count = 0;
+    interrupt_at("sync_needed", 0, sync_at_once, other);
+    EXPECT_STATUS(synced(arena), STATUS_OK);
+    EXPECT(interruption_is_over());
+    EXPECT_EQ_U64(force_count, 1);
+    arena_detach(other);
+    arena_end(arena, file);
+}
+
 static void step_once(void *follower)
 {
     struct arena *arena = follower;
@@ -289,6 +309,57 @@ TEST(a_sync_record_that_contradicts_the_bytes_is_not_believed)
     accumulator_close(producer);
     arena_detach(arena);
     close(file);
+}
+
+static void append_twice(void *producer)
+{
+    EXPECT_STATUS(append_number(producer, 0, 2), STATUS_OK);
+    EXPECT_STATUS(append_number(producer, 0, 3), STATUS_OK); /* into the meta cell that the leader has read */
+}
+
+TEST(a_sync_record_is_of_one_moment_also_while_others_append)
+{
+    int file = arena_file_new();
+    struct arena *arena = arena_created(file, durable_geometry(DURABILITY_SYNC));
+    struct arena *other = arena_attached(file);
+    struct accumulator *producer = accumulator_opened(arena);
+    struct accumulator *appender = accumulator_opened(other);
+    EXPECT_STATUS(append_number(producer, 0, 1), STATUS_OK);
+    interrupt_at("sync_state_read", 0, append_twice, appender);
+    EXPECT_STATUS(synced(arena), STATUS_OK);
+    EXPECT(interruption_is_over());
+    uint32_t slot_index = open_word_slot(load_acquire_u64(&arena->partitions[0].open));
+    struct sync_record found = {0};
+    EXPECT(sync_record_find(arena, slot_index, slot_word_at(arena, slot_index), &found));
+    EXPECT_EQ_U64(found.count, 3);
+    accumulator_close(appender);
+    accumulator_close(producer);
+    arena_detach(other);
+    arena_end(arena, file);
+}
+
+/* Of the globals an older version came to the disk than of the sync records. */
+TEST(after_a_crash_no_ticket_is_below_a_number_that_was_used)
+{
+    int file = arena_file_new();
+    struct arena *arena = arena_created(file, durable_geometry(DURABILITY_SYNC));
+    struct accumulator *producer = accumulator_opened(arena);
+    for (uint64_t number = 0; number < 3; number++) {
+        EXPECT_STATUS(append_number(producer, 0, number), STATUS_OK);
+        EXPECT_STATUS(synced(arena), STATUS_OK);
+    }
+    accumulator_close(producer);
+    store_relaxed_u64(&arena->globals->sync_wanted, 1);
+    store_relaxed_u64(&arena->globals->sync_done, 1);
+    boot_again(arena);
+    arena_detach(arena);
+    arena = arena_attached(file);
+    EXPECT_EQ_U64(done_of(arena), 3);
+    arena->force = force_counted;
+    force_count = 0;
+    EXPECT_STATUS(synced(arena), STATUS_OK);
+    EXPECT_EQ_U64(force_count, 1); /* it was acknowledged by a force, not by a number */
+    arena_end(arena, file);
 }
 
 /* ---- crash images ---- */

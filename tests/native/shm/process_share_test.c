@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "shm/process_share.h"
 
-#include "arena_fixture.h"
+#include "planting.h"
 
 #include "shm/accumulator.h"
 #include "shm/producer_batch.h"
@@ -211,6 +211,63 @@ TEST(more_than_the_share_can_never_be_had)
     EXPECT_EQ_U64(process_share_held(arena), SHARE);
     buffer_pool_give_back(arena, slots, SHARE, NULL);
     EXPECT_EQ_U64(process_share_held(arena), 0);
+    arena_end(arena, file);
+}
+
+TEST(every_slot_of_an_oversized_record_counts_until_it_is_freed)
+{
+    int file = arena_file_new();
+    struct arena *arena = shared_arena(file);
+    struct arena *sender = arena_attached(file);
+    uint32_t head = chain_plant(arena);
+    uint32_t slot_index;
+    EXPECT_EQ_U64(slots_in_state(arena, SLOT_CONT), SHARE - 1);
+    EXPECT_EQ_U64(process_share_held(arena), SHARE);
+    EXPECT_STATUS(slot_waited_for(arena, &slot_index), STATUS_SHARE_USED);
+    batch_ended(sender, head);
+    EXPECT_EQ_U64(process_share_held(arena), 0);
+    EXPECT_STATUS(slot_waited_for(arena, &slot_index), STATUS_OK);
+    buffer_pool_give_back(arena, &slot_index, 1, NULL);
+    arena_detach(sender);
+    expect_all_free(arena);
+    arena_end(arena, file);
+}
+
+TEST(what_was_granted_and_taken_is_no_more_waited_for)
+{
+    int file = arena_file_new();
+    struct arena *arena = shared_arena(file);
+    uint32_t mine[SHARE];
+    for (int round = 0; round < SHARE; round++) { /* each look must count every slot once */
+        for (uint32_t i = 0; i < SHARE; i++) {
+            EXPECT_STATUS(slot_waited_for(arena, &mine[i]), STATUS_OK);
+        }
+        buffer_pool_give_back(arena, mine, SHARE, NULL);
+    }
+    EXPECT_EQ_U64(arena->awaited_slot_count, 0);
+    expect_all_free(arena);
+    arena_end(arena, file);
+}
+
+TEST(who_gives_up_waiting_need_not_look_before_it_allocates)
+{
+    int file = arena_file_new();
+    struct arena *arena = shared_arena(file);
+    struct arena *others[2] = {arena_attached(file), arena_attached(file)};
+    uint32_t theirs[2][SHARE];
+    uint32_t mine[SHARE];
+    struct buffer_wait wait;
+    EXPECT_EQ_U64(slots_allocated(others[0], theirs[0], SHARE), SHARE);
+    EXPECT_EQ_U64(slots_allocated(others[1], theirs[1], SHARE), SHARE);
+    EXPECT_STATUS(buffer_pool_enqueue(arena, SHARE, &wait, NULL), STATUS_OK);
+    EXPECT_STATUS(buffer_pool_cancel(arena, &wait, NULL), STATUS_EXHAUSTED);
+    buffer_pool_give_back(others[0], theirs[0], SHARE, NULL);
+    EXPECT_EQ_U64(slots_allocated(arena, mine, SHARE), SHARE);
+    buffer_pool_give_back(arena, mine, SHARE, NULL);
+    buffer_pool_give_back(others[1], theirs[1], SHARE, NULL);
+    arena_detach(others[0]);
+    arena_detach(others[1]);
+    expect_all_free(arena);
     arena_end(arena, file);
 }
 
