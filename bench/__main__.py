@@ -1,52 +1,85 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``python -m bench [QUESTION ...]``: answers all questions, or those named."""
+"""``python -m bench [QUESTION ...]``: answers the local questions, or those named."""
 
 from __future__ import annotations
 
 import argparse
-import importlib
-import pkgutil
+import sys
+import time
 from pathlib import Path
 
-import bench
-from bench import harness
+from rich.console import Console
 
-NOT_QUESTIONS = {"__main__", "harness", "spark_session", "draining_broker"}
+from bench.harness.asking import answer_apart, find_question, question_names
+from bench.harness.machine import machine
+from bench.harness.measuring import note
+from bench.harness.results import Answer, lines
+from bench.harness.table import render
+from setup import ROOT
 
-
-def question_names() -> list[str]:
-    """Every module of this package that asks something."""
-    return sorted(module.name for module in pkgutil.iter_modules(bench.__path__) if module.name not in NOT_QUESTIONS)
-
-
-def answer(name: str, repetitions: int | None, lines: Path | None) -> str:
-    """Measures one question and renders its table."""
-    question = importlib.import_module(f"bench.{name}")
-    harness.note(f"{name} ...")
-    results = harness.measure(question.contenders(), repetitions or question.REPETITIONS)
-    if lines is not None:
-        harness.write_lines(lines, name, results)
-    return harness.table(question.TITLE, results, question.FIGURES, question.PEER)
+FOLDER = ROOT / "build" / "bench" / "results"
+SECONDS = 20.0
+LIMIT = 110.0
 
 
-def ask(name: str, repetitions: int | None, lines: Path | None) -> None:
-    """Prints the answer, unless a package is missing that the question needs."""
+def chosen(arguments: argparse.Namespace) -> list[str]:
+    """Those named, or all of the scope."""
+    names: list[str] = arguments.questions or question_names()
+    is_everything = arguments.full or arguments.questions
+    return [name for name in names if is_everything or find_question(name).scope == "local"]
+
+
+def ask(name: str, arguments: argparse.Namespace) -> Answer | None:
+    """None, and a sentence: it could not be answered."""
+    begin = time.monotonic()
     try:
-        print(f"\n{answer(name, repetitions, lines)}", flush=True)
-    except ModuleNotFoundError as error:
-        harness.note(f"{name} is not asked: {error}")
+        found = answer_apart(name, arguments.seconds, arguments.limit, arguments.repetitions, arguments.results)
+    except RuntimeError as error:
+        note(str(error))
+        return None
+    note(f"  {name}: {time.monotonic() - begin:.0f} s")
+    return found
+
+
+def show(answer: Answer, console: Console, json_lines: Path | None) -> None:
+    """On the terminal, and as lines of JSON where they are wanted."""
+    console.print(render(answer))
+    if json_lines is not None:
+        with json_lines.open("a", encoding="utf-8") as file:
+            file.writelines(f"{line}\n" for line in lines(answer))
+
+
+def parse(words: list[str] | None = None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument(
+        "questions", nargs="*", choices=[*question_names(), []], help="all local ones, if none is named"
+    )
+    parser.add_argument("--full", action="store_true", help="all: also those that need Spark, Kafka or long")
+    parser.add_argument("--repetitions", type=int, help="rounds of each question (default: what the question says)")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="for the rounds of a question (default: 20)")
+    parser.add_argument("--limit", type=float, default=LIMIT, help="after which a question is given up (default: 110)")
+    parser.add_argument("--json", type=Path, help="append every measurement to this file as a line of JSON")
+    parser.add_argument("--results", type=Path, default=FOLDER, help="where QUESTION.json goes")
+    return parser.parse_args(words)
 
 
 def main() -> None:
-    """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("questions", nargs="*", choices=[*question_names(), []], help="all, if none is named")
-    parser.add_argument("--repetitions", type=int, help="rounds of each question (default: what the question says)")
-    parser.add_argument("--lines", type=Path, help="append every measurement to this file as a line of JSON")
-    arguments = parser.parse_args()
-    print("\n".join(f"{key}: {value}" for key, value in harness.machine().items()))
-    for name in arguments.questions or question_names():
-        ask(name, arguments.repetitions, arguments.lines)
+    """Asks one question after the other; one that fails does not stop the others, but the end is not a success."""
+    arguments = parse()
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    console.print("\n".join(f"{key}: {value}" for key, value in machine().items()), highlight=False)
+    names = chosen(arguments)
+    failed = []
+    for number, name in enumerate(names, start=1):
+        note(f"[{number}/{len(names)}] {name} ...")
+        answer = ask(name, arguments)
+        if answer is None:
+            failed.append(name)
+        else:
+            show(answer, console, arguments.json)
+    if failed:
+        sys.exit(f"not answered: {', '.join(failed)}")
 
 
 if __name__ == "__main__":

@@ -20,13 +20,9 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from bench.rows import ROW_COUNT, ROWS_PER_RECORD_BATCH, TASK_COUNT, VALUE_SIZE
 from setup import ROOT
 from shmaccum.spark.columns import source_schema
-
-ROW_COUNT = 2_000_000
-TASK_COUNT = 2
-ROWS_PER_RECORD_BATCH = 10_000
-VALUE_SIZE = 100
 
 
 class Dropping(DataSourceArrowWriter):

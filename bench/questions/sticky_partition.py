@@ -12,17 +12,12 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from bench.harness import Contender, Figure, Measurement
-from bench.producer_send import PARTITION_COUNT, VALUE, drained_arena
+from bench.arenas import PARTITION_COUNT, TOPIC, drained_arena
+from bench.harness.question import Contender, Figure, Measurement, Question
+from bench.sending import VALUE
 from shmaccum import Producer
 
-TITLE = "one sticky partition per host or per process; 100 B, linger 5 ms, 6 partitions"
-FIGURES = (
-    Figure("records_per_batch", "records", 1.0, "higher"),
-    Figure("cpu_ns_per_record", "ns of processor time", 1.0, "lower"),
-)
-PEER = "own, 4 processes paced"
-REPETITIONS = 3
+PEER, PEER_FLAT_OUT = "own, 4 processes paced", "own, 2 processes flat out"
 
 TICK_S = 0.005
 BATCH_SIZE = 16384
@@ -30,11 +25,11 @@ RECORD_SIZE = 110
 
 
 def _send_shared(producer: Producer, _worker: int, _number: int) -> None:
-    producer.send("flights", VALUE)
+    producer.send(TOPIC, VALUE)
 
 
 def _send_own(producer: Producer, worker: int, number: int) -> None:
-    producer.send("flights", VALUE, partition=(worker + number * RECORD_SIZE // BATCH_SIZE) % PARTITION_COUNT)
+    producer.send(TOPIC, VALUE, partition=(worker + number * RECORD_SIZE // BATCH_SIZE) % PARTITION_COUNT)
 
 
 def _work(
@@ -70,6 +65,18 @@ def contenders() -> list[Contender]:
     return [
         Contender("shared, 4 processes paced", _run(_send_shared, 4, 200, 20)),
         Contender(PEER, _run(_send_own, 4, 200, 20)),
-        Contender("shared, 2 processes flat out", _run(_send_shared, 2, 1, 300_000)),
-        Contender("own, 2 processes flat out", _run(_send_own, 2, 1, 300_000)),
+        Contender("shared, 2 processes flat out", _run(_send_shared, 2, 1, 300_000), peer=PEER_FLAT_OUT),
+        Contender(PEER_FLAT_OUT, _run(_send_own, 2, 1, 300_000)),
     ]
+
+
+QUESTION = Question(
+    title="one sticky partition per host or per process; 100 B, linger 5 ms, 6 partitions",
+    figures=(
+        Figure("records_per_batch", "records", 1.0, "higher"),
+        Figure("cpu_ns_per_record", "ns of processor time", 1.0, "lower"),
+    ),
+    contenders=contenders,
+    peer=PEER,
+    repetitions=5,
+)

@@ -3,48 +3,25 @@
 
 from __future__ import annotations
 
-import gc
 import os
-import tempfile
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import cache
-from pathlib import Path
 
-from bench.harness import Contender, Figure, Measurement
+from bench.harness.question import Contender, Figure, Goal, Measurement, Question
+from bench.segments import FullBatch, tmpfs_folder
+from bench.stopwatch import Elapsed, Stopwatch
 from shmaccum.segment_log import LogDirectory
 from shmaccum.segment_log.batch_header import HEADER
 
-TITLE = "Append full 16 KiB batches of one partition to a log on tmpfs, 32 a call (as the sink does) and 5"
-FIGURES = (
-    Figure("bytes_per_s", "GiB/s", 1 / 2**30, "higher"),
-    Figure("cpu_ns_per_batch", "us of CPU time per batch", 1e-3, "lower"),
-)
-PEER = "bare writev, 32 a call"
-REPETITIONS = 7
+OURS, PEER = "segment log, 32 a call", "bare writev, 32 a call"
+PEER_OF_FIVE = "bare writev, 5 a call"
 
-TMPFS = "/dev/shm"
 BATCH_SIZE = 16384
 BATCH_COUNT = 16384
 """256 MiB in all, out of 32 MiB of memory: as many buffers as an arena has by default."""
 BUFFER_COUNT = 2048
 RECORD_COUNT = 140
 TIMESTAMP_MS = 1_700_000_000_000
-
-
-@dataclass(slots=True)
-class FullBatch:
-    """What the log asks of a WireBatch."""
-
-    buffers: tuple[memoryview, ...]
-    size: int
-    record_count: int
-    producer_id: int
-    producer_epoch: int
-    base_sequence: int
-    max_timestamp_ms: int
 
 
 @cache
@@ -63,35 +40,16 @@ def _batch(view: memoryview, index: int) -> FullBatch:
     return FullBatch((view.toreadonly(),), BATCH_SIZE, count, producer_id, epoch, sequence, timestamp_ms)
 
 
-@contextmanager
-def tmpfs_folder() -> Iterator[Path]:
-    """A folder that is gone afterwards, and no garbage collection in between."""
-    gc.collect()
-    gc.disable()
-    try:
-        with tempfile.TemporaryDirectory(dir=TMPFS, prefix="shmaccum-bench-") as folder:
-            yield Path(folder)
-    finally:
-        gc.enable()
-
-
 def _calls(batch_count: int) -> list[Sequence[FullBatch]]:
     everything = batches()
     return [everything[first : first + batch_count] for first in range(0, BATCH_COUNT, batch_count)]
 
 
-class Stopwatch:
-    """Wall time, and the CPU time that a busy machine does not change as much."""
-
-    def __init__(self) -> None:
-        self._wall_ns = time.perf_counter_ns()
-        self._cpu_ns = time.process_time_ns()
-
-    def measurement(self) -> Measurement:
-        """Of all batches since it was made."""
-        cpu_ns = time.process_time_ns() - self._cpu_ns
-        wall_ns = time.perf_counter_ns() - self._wall_ns
-        return {"bytes_per_s": BATCH_COUNT * BATCH_SIZE / wall_ns * 1e9, "cpu_ns_per_batch": cpu_ns / BATCH_COUNT}
+def _measurement(elapsed: Elapsed) -> Measurement:
+    return {
+        "bytes_per_s": BATCH_COUNT * BATCH_SIZE / elapsed.wall_s,
+        "cpu_ns_per_batch": elapsed.cpu_s * 1e9 / BATCH_COUNT,
+    }
 
 
 def _bare(batch_count: int) -> Callable[[], Measurement]:
@@ -102,7 +60,7 @@ def _bare(batch_count: int) -> Callable[[], Measurement]:
             stopwatch = Stopwatch()
             for buffers in calls:
                 os.writev(descriptor, buffers)
-            measurement = stopwatch.measurement()
+            measurement = _measurement(stopwatch.elapsed())
             os.close(descriptor)
         return measurement
 
@@ -117,7 +75,7 @@ def _log(batch_count: int) -> Callable[[], Measurement]:
             stopwatch = Stopwatch()
             for call in calls:
                 directory.partition("flights", 0).append(call)
-            return stopwatch.measurement()
+            return _measurement(stopwatch.elapsed())
 
     return run
 
@@ -125,8 +83,20 @@ def _log(batch_count: int) -> Callable[[], Measurement]:
 def contenders() -> list[Contender]:
     """The log and a bare writev, as many batches a call."""
     return [
-        Contender("segment log, 32 a call", _log(32)),
+        Contender(OURS, _log(32)),
         Contender(PEER, _bare(32)),
-        Contender("segment log, 5 a call", _log(5)),
-        Contender("bare writev, 5 a call", _bare(5)),
+        Contender("segment log, 5 a call", _log(5), peer=PEER_OF_FIVE),
+        Contender(PEER_OF_FIVE, _bare(5)),
     ]
+
+
+QUESTION = Question(
+    title="Append full 16 KiB batches of one partition to a log on tmpfs, 32 a call (as the sink does) and 5",
+    figures=(
+        Figure("bytes_per_s", "GiB/s", 1 / 2**30, "higher"),
+        Figure("cpu_ns_per_batch", "us of CPU time per batch", 1e-3, "lower"),
+    ),
+    contenders=contenders,
+    peer=PEER,
+    goals=(Goal("drain to a segment log on tmpfs, of a bare ``writev``", OURS, "bytes_per_s", 0.7, is_ratio=True),),
+)

@@ -11,14 +11,15 @@ from __future__ import annotations
 import os
 import socket
 import struct
-import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from bench.arenas import temporary_arena
 from bench.draining_broker import TOPIC, VERSION, draining_broker
-from bench.harness import Contender, Figure, Measurement
+from bench.harness.question import Contender, Figure, Goal, Measurement, Question
+from bench.stopwatch import Stopwatch
 from shmaccum.accumulator import Accumulator
 from shmaccum.arena import Arena
 from shmaccum.config import SenderOptions
@@ -26,10 +27,8 @@ from shmaccum.kafka.produce import PartitionRecords, Piece, ProduceHead, TopicRe
 from shmaccum.sinks import open_sink
 from shmaccum.sinks.sink import Sink, WireBatch
 
-TITLE = "bytes to a draining loopback socket, requests of 1 MiB"
-FIGURES = (Figure("bytes_per_s", "GB/s", 1e-9, "higher"), Figure("cpu_us_per_request", "us CPU/request", 1, "lower"))
-PEER = "bare sendmsg, batches of 16 KiB"
-REPETITIONS = 5
+OURS, PEER = "shmaccum, batches of 16 KiB", "bare sendmsg, batches of 16 KiB"
+PEER_OF_LARGE = "bare sendmsg, batches of 128 KiB"
 SMALL, LARGE = 16 << 10, 128 << 10
 REQUEST_SIZE = 1 << 20
 VALUE_SIZE = 100
@@ -37,27 +36,23 @@ RECORD_SIZE = 110
 REQUEST_COUNT = 1_500
 IN_FLIGHT_MAX = 5
 IOV_MAX = 1024
-ARENA = f"shmaccum-bench-{os.getpid()}"
 
 
 @contextmanager
 def full_batches(batch_size: int) -> Iterator[tuple[Arena, list[WireBatch]]]:
     """A drained batch for each partition, nearly full; together they are a request."""
-    with Arena.create(ARENA, buffer_memory=4 * REQUEST_SIZE, batch_size=batch_size) as arena:
-        try:
-            with Accumulator(arena) as accumulator:
-                for partition in range(REQUEST_SIZE // batch_size):
-                    accumulator.append_many(TOPIC, partition, [b"x" * VALUE_SIZE] * (batch_size // RECORD_SIZE - 1))
-                accumulator.become_sender()
-                ready, _ = accumulator.ready(0, True)
-                batches, _ = accumulator.drain(ready, 1 << 30)
-                wires = [_wire(batch) for batch in batches]
-                yield arena, wires
-                for wire in wires:
-                    for buffer in wire.buffers:
-                        buffer.release()
-        finally:
-            Arena.remove(ARENA)
+    options = {"buffer_memory": 4 * REQUEST_SIZE, "batch_size": batch_size}
+    with temporary_arena(**options) as arena, Accumulator(arena) as accumulator:
+        for partition in range(REQUEST_SIZE // batch_size):
+            accumulator.append_many(TOPIC, partition, [b"x" * VALUE_SIZE] * (batch_size // RECORD_SIZE - 1))
+        accumulator.become_sender()
+        ready, _ = accumulator.ready(0, True)
+        batches, _ = accumulator.drain(ready, 1 << 30)
+        wires = [_wire(batch) for batch in batches]
+        yield arena, wires
+        for wire in wires:
+            for buffer in wire.buffers:
+                buffer.release()
 
 
 def _wire(batch: Any) -> WireBatch:
@@ -67,10 +62,13 @@ def _wire(batch: Any) -> WireBatch:
 
 
 def _measure(send_all: Callable[[], object], size: int) -> Measurement:
-    begun_s, begun_cpu_s = time.perf_counter(), time.process_time()
+    stopwatch = Stopwatch()
     send_all()
-    elapsed_s, cpu_s = time.perf_counter() - begun_s, time.process_time() - begun_cpu_s
-    return {"bytes_per_s": size * REQUEST_COUNT / elapsed_s, "cpu_us_per_request": cpu_s * 1e6 / REQUEST_COUNT}
+    elapsed = stopwatch.elapsed()
+    return {
+        "bytes_per_s": size * REQUEST_COUNT / elapsed.wall_s,
+        "cpu_us_per_request": elapsed.cpu_s * 1e6 / REQUEST_COUNT,
+    }
 
 
 # --- the peer
@@ -170,8 +168,20 @@ def _send_through(sink: Sink, by_index: Mapping[int, WireBatch], bell: int) -> N
 def contenders() -> list[Contender]:
     """The sink and its peer."""
     return [
-        Contender("shmaccum, batches of 16 KiB", lambda: _through_the_sink(SMALL)),
+        Contender(OURS, lambda: _through_the_sink(SMALL)),
         Contender(PEER, lambda: _bare(SMALL)),
-        Contender("shmaccum, batches of 128 KiB", lambda: _through_the_sink(LARGE)),
-        Contender("bare sendmsg, batches of 128 KiB", lambda: _bare(LARGE)),
+        Contender("shmaccum, batches of 128 KiB", lambda: _through_the_sink(LARGE), peer=PEER_OF_LARGE),
+        Contender(PEER_OF_LARGE, lambda: _bare(LARGE)),
     ]
+
+
+QUESTION = Question(
+    title="bytes to a draining loopback socket, requests of 1 MiB",
+    figures=(
+        Figure("bytes_per_s", "GB/s", 1e-9, "higher"),
+        Figure("cpu_us_per_request", "µs of the sender's processor time per request", 1, "lower"),
+    ),
+    contenders=contenders,
+    peer=PEER,
+    goals=(Goal("drain to a loopback socket, of a bare ``sendmsg``", OURS, "bytes_per_s", 0.8, is_ratio=True),),
+)

@@ -12,14 +12,11 @@ from pathlib import Path
 from kafka.record import MemoryRecords
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
-from bench.harness import Contender, Figure, Measurement
-from bench.log_append import TMPFS, FullBatch
+from bench.harness.question import Contender, Figure, Measurement, Question
+from bench.segments import FullBatch, lasting_folder
 from shmaccum.segment_log import LogDirectory, LogReader
 
-TITLE = "Read a log of 100 B records in 16 KiB batches, CRCs verified"
-FIGURES = (Figure("records_per_s", "M records/s", 1e-6, "higher"),)
 PEER = "kafka-python MemoryRecords"
-REPETITIONS = 5
 
 BATCH_COUNT = 1000
 BATCH_SIZE = 16384
@@ -29,7 +26,7 @@ VALUE = b"x" * 100
 @cache
 def _folder() -> tempfile.TemporaryDirectory[str]:
     """A log that is gone with the process."""
-    folder = tempfile.TemporaryDirectory(dir=TMPFS, prefix="shmaccum-bench-")
+    folder = lasting_folder()
     wire, count = _wire()
     with LogDirectory(folder.name) as directory:
         directory.create_topic("flights")
@@ -81,3 +78,12 @@ def contenders() -> list[Contender]:
         Contender("LogReader batches, not decoded", _timed(_batches_only)),
         Contender(PEER, _timed(_kafka_python)),
     ]
+
+
+QUESTION = Question(
+    title="Read a log of 100 B records in 16 KiB batches, CRCs verified",
+    figures=(Figure("records_per_s", "M records/s", 1e-6, "higher"),),
+    contenders=contenders,
+    peer=PEER,
+    repetitions=5,
+)

@@ -11,16 +11,13 @@ from typing import Any
 
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
-from bench.harness import Contender, Figure, Measurement
-from bench.log_append import TMPFS, FullBatch
-from bench.spark_session import ROW_COUNT, TASK_COUNT, VALUE_SIZE, session
+from bench.harness.question import Contender, Figure, Measurement, Question
+from bench.rows import ROW_COUNT, TASK_COUNT, VALUE_SIZE
+from bench.segments import FullBatch, lasting_folder
 from shmaccum.config import LogSinkOptions
 from shmaccum.segment_log import LogDirectory
 
-TITLE = f"Spark reads {ROW_COUNT:,} records of a key and {VALUE_SIZE} B, local[{TASK_COUNT}], from a log on tmpfs"
-FIGURES = (Figure("rows_per_s", "M rows/s", 1e-6, "higher"),)
 PEER = "a source that gives prebuilt batches"
-REPETITIONS = 5
 
 RECORDS_PER_BATCH = 125
 TIMESTAMP_MS = 1_700_000_000_000
@@ -37,7 +34,7 @@ def _batch() -> FullBatch:
 @cache
 def _folder() -> tempfile.TemporaryDirectory[str]:
     """A log that is gone with the process."""
-    folder = tempfile.TemporaryDirectory(dir=TMPFS, prefix="shmaccum-bench-")
+    folder = lasting_folder()
     with LogDirectory(folder.name, LogSinkOptions(partitions=TASK_COUNT)) as directory:
         directory.create_topic("flights")
         for partition in range(TASK_COUNT):
@@ -58,12 +55,30 @@ def _read(reader: Callable[[], Any]) -> Callable[[], Measurement]:
 
 
 def _source() -> Any:
+    from bench.spark_session import session
+
     return session().read.format("shmaccum").options(path=_folder().name, subscribe="flights").load()
+
+
+def _prebuilt() -> Any:
+    from bench.spark_session import session
+
+    return session().read.format("peer").load()
 
 
 def contenders() -> list[Contender]:
     """The source, and the peer."""
     return [
         Contender("source", _read(_source)),
-        Contender(PEER, _read(lambda: session().read.format("peer").load())),
+        Contender(PEER, _read(_prebuilt)),
     ]
+
+
+QUESTION = Question(
+    title=f"Spark reads {ROW_COUNT:,} records of a key and {VALUE_SIZE} B, local[{TASK_COUNT}], from a log on tmpfs",
+    figures=(Figure("rows_per_s", "M rows/s", 1e-6, "higher"),),
+    contenders=contenders,
+    peer=PEER,
+    repetitions=5,
+    scope="full",
+)

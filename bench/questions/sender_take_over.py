@@ -8,17 +8,15 @@ import signal
 import time
 from collections.abc import Callable
 
-from bench.harness import Contender, Figure, Measurement
+from bench.arenas import TOPIC, temporary_arena
+from bench.harness.question import Contender, Figure, Goal, Measurement, Question
+from bench.stopwatch import Stopwatch
 from shmaccum.accumulator import Accumulator
 from shmaccum.arena import Arena
 from shmaccum.sender import Sender
 
-TITLE = "a standby takes over from a sender that was killed with SIGKILL"
-FIGURES = (Figure("seconds", "ms", 1e3, "lower"),)
-PEER = "until the role is taken"
-REPETITIONS = 20
+OURS, PEER = "until everything is delivered", "until the role is taken"
 LEFT = 500
-TOPIC = "topic"
 
 
 def _start_standby(arena: Arena) -> int:
@@ -37,27 +35,23 @@ def _start_standby(arena: Arena) -> int:
 
 
 def _killed(measure: Callable[[Arena, Accumulator, int], None]) -> Measurement:
-    name = f"shmaccum-bench-{os.getpid()}"
-    with Arena.create(name) as arena, Accumulator(arena) as accumulator:
-        try:
-            victim = _start_standby(arena)
-            while not arena.native.sender_is_alive:
-                time.sleep(0.001)
-            standby = _start_standby(arena)
-            for _ in range(LEFT):
-                accumulator.append(TOPIC, 0, None, None, bytes(100))
-            epoch = arena.native.sender()["epoch"]
-            begin = time.perf_counter()
-            os.kill(victim, signal.SIGKILL)
-            measure(arena, accumulator, epoch)
-            seconds = time.perf_counter() - begin
-            accumulator.flush()
-            os.kill(standby, signal.SIGKILL)
-            for pid in (victim, standby):
-                os.waitpid(pid, 0)
-            return {"seconds": seconds}
-        finally:
-            Arena.remove(name)
+    with temporary_arena() as arena, Accumulator(arena) as accumulator:
+        victim = _start_standby(arena)
+        while not arena.native.sender_is_alive:
+            time.sleep(0.001)
+        standby = _start_standby(arena)
+        for _ in range(LEFT):
+            accumulator.append(TOPIC, 0, None, None, bytes(100))
+        epoch = arena.native.sender()["epoch"]
+        stopwatch = Stopwatch()
+        os.kill(victim, signal.SIGKILL)
+        measure(arena, accumulator, epoch)
+        elapsed = stopwatch.elapsed()
+        accumulator.flush()
+        os.kill(standby, signal.SIGKILL)
+        for pid in (victim, standby):
+            os.waitpid(pid, 0)
+    return {"seconds": elapsed.wall_s}
 
 
 def _until_taken(arena: Arena, _accumulator: Accumulator, epoch: int) -> None:
@@ -73,6 +67,16 @@ def _until_delivered(_arena: Arena, accumulator: Accumulator, _epoch: int) -> No
 def contenders() -> list[Contender]:
     """The same death, watched twice."""
     return [
-        Contender("until everything is delivered", lambda: _killed(_until_delivered)),
+        Contender(OURS, lambda: _killed(_until_delivered)),
         Contender(PEER, lambda: _killed(_until_taken)),
     ]
+
+
+QUESTION = Question(
+    title="a standby takes over from a sender that was killed with SIGKILL",
+    figures=(Figure("seconds", "ms", 1e3, "lower"),),
+    contenders=contenders,
+    peer=PEER,
+    repetitions=15,
+    goals=(Goal("a survivor's delay after kill -9 of the sender", OURS, "seconds", 50),),
+)

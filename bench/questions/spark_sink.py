@@ -11,15 +11,12 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from bench.harness import Contender, Figure, Measurement
-from bench.log_append import TMPFS
-from bench.spark_session import ROW_COUNT, TASK_COUNT, VALUE_SIZE, session
+from bench.harness.question import Contender, Figure, Goal, Measurement, Question
+from bench.rows import ROW_COUNT, TASK_COUNT, VALUE_SIZE
+from bench.segments import TMPFS
 from shmaccum.arena import Arena
 
-TITLE = f"Spark writes {ROW_COUNT:,} rows of a key and {VALUE_SIZE} B, local[{TASK_COUNT}]"
-FIGURES = (Figure("rows_per_s", "M rows/s", 1e-6, "higher"),)
-PEER = "a writer that drops the batches"
-REPETITIONS = 5
+OURS, PEER = "sink, null:", "a writer that drops the batches"
 
 NAME = f"shmaccum-bench-spark-{os.getpid()}"
 THROUGH = {"topic": "flights", "bufferMemory": "64MiB", "batchSize": "64KiB", "idleExitMs": "2s"}
@@ -28,6 +25,8 @@ THROUGH = {"topic": "flights", "bufferMemory": "64MiB", "batchSize": "64KiB", "i
 @cache
 def _frame() -> Any:
     """Rows that lie in Spark's memory."""
+    from bench.spark_session import session
+
     columns = ("concat('key-', id % 1000) key", f"cast(repeat('x', {VALUE_SIZE}) as binary) value")
     frame = session().range(ROW_COUNT, numPartitions=TASK_COUNT).selectExpr(*columns).cache()
     frame.count()
@@ -55,7 +54,18 @@ def contenders() -> list[Contender]:
     atexit.register(_clean)
     log = f"log:{TMPFS}/{NAME}"
     return [
-        Contender("sink, null:", _write("shmaccum", arena=f"{NAME}-null", sink="null:", **THROUGH)),
+        Contender(OURS, _write("shmaccum", arena=f"{NAME}-null", sink="null:", **THROUGH)),
         Contender("sink, log: on tmpfs", _write("shmaccum", arena=f"{NAME}-log", sink=log, **THROUGH)),
         Contender(PEER, _write("peer")),
     ]
+
+
+QUESTION = Question(
+    title=f"Spark writes {ROW_COUNT:,} rows of a key and {VALUE_SIZE} B, local[{TASK_COUNT}]",
+    figures=(Figure("rows_per_s", "M rows/s", 1e-6, "higher"),),
+    contenders=contenders,
+    peer=PEER,
+    repetitions=5,
+    scope="full",
+    goals=(Goal("Spark Arrow sink, of a no-op Arrow writer's rows/s", OURS, "rows_per_s", 0.9, is_ratio=True),),
+)

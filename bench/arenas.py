@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arenas for measurements: gone afterwards, and with a process beside them that takes what is appended."""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from typing import Any
+
+from shmaccum.accumulator import Accumulator, BatchResult
+from shmaccum.arena import Arena
+
+TOPIC = "flights"
+PARTITION_COUNT = 6
+LINGER_NS = 5_000_000
+DRAIN_SIZE_MAX = 1 << 20
+NAP_S = 0.0001
+
+_numbers = itertools.count()
+
+
+@contextmanager
+def temporary_arena(**options: Any) -> Iterator[Arena]:
+    """A new arena with `options`, under a name of its own; removed at the end."""
+    name = f"shmaccum-bench-{os.getpid()}-{next(_numbers)}"
+    with Arena.create(name, **options) as arena:
+        try:
+            yield arena
+        finally:
+            Arena.remove(name)
+
+
+def drain(arena_name: str, ready: Connection) -> None:
+    """A process's work: takes the role, says so, completes every batch unchecked until the other end hangs up."""
+    with Arena.attach(arena_name) as arena, Accumulator(arena) as accumulator:
+        accumulator.become_sender()
+        ready.send(True)
+        while not ready.poll():
+            partitions, _ = accumulator.ready(LINGER_NS)
+            batches, _ = accumulator.drain(partitions, DRAIN_SIZE_MAX)
+            for batch in batches:
+                accumulator.complete(batch, BatchResult.SUCCEEDED, base_offset=0)
+            if not batches:
+                accumulator.maintain()
+                time.sleep(NAP_S)
+        accumulator.abort()
+
+
+@contextmanager
+def drained_arena(partition_count: int = PARTITION_COUNT, **options: Any) -> Iterator[Arena]:
+    """An arena with a topic of some partitions, and a process that drains it."""
+    mine, theirs = multiprocessing.Pipe()
+    with temporary_arena(**options) as arena:
+        arena.native.set_topic_partition_count(TOPIC, partition_count)
+        drainer = multiprocessing.get_context("spawn").Process(target=drain, args=(arena.name, theirs))
+        drainer.start()
+        theirs.close()
+        try:
+            mine.recv()
+            yield arena
+        finally:
+            mine.send(None)
+            drainer.join()

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A question is answered in a process of its own, which is gone with all its children before the next one is asked."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import pkgutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import bench.questions
+from bench.harness.machine import machine
+from bench.harness.measuring import measure
+from bench.harness.question import Question
+from bench.harness.results import Answer, answer, from_json, save
+from setup import ROOT
+
+
+def question_names() -> list[str]:
+    """Every module of ``bench.questions``."""
+    return sorted(module.name for module in pkgutil.iter_modules(bench.questions.__path__))
+
+
+def find_question(name: str) -> Question:
+    """By its name. Packages that not everybody has are imported by its contenders only."""
+    question = importlib.import_module(f"bench.questions.{name}").QUESTION
+    assert isinstance(question, Question), f"bench.questions.{name} has no QUESTION"
+    return question
+
+
+def answer_here(name: str, seconds: float, repetitions: int | None) -> Answer:
+    """Measures in this process."""
+    question = find_question(name)
+    before = machine()
+    measured = measure(question.contenders(), question.peer, repetitions or question.repetitions, seconds)
+    return answer(name, question, before, measured)
+
+
+def answer_apart(name: str, seconds: float, limit: float, repetitions: int | None, folder: Path) -> Answer:
+    """Measures in a new process, which has `limit` seconds altogether; raises RuntimeError if it fails."""
+    command = [sys.executable, "-m", "bench.harness.asking", name, str(seconds), str(repetitions or 0), str(folder)]
+    process = subprocess.Popen(command, cwd=ROOT, start_new_session=True)
+    try:
+        code = process.wait(limit)
+    except subprocess.TimeoutExpired:
+        raise RuntimeError(f"{name} was not answered within {limit:.0f} s") from None
+    finally:
+        _end_group(process)
+    if code != 0:
+        raise RuntimeError(f"{name} ended with {code}")
+    return from_json((folder / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def _end_group(process: subprocess.Popen[bytes]) -> None:
+    """Kills what is left of the process and of all that it started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def main() -> None:
+    """What `answer_apart` starts: NAME SECONDS REPETITIONS FOLDER."""
+    name, seconds, repetitions, folder = sys.argv[1:]
+    save(answer_here(name, float(seconds), int(repetitions) or None), Path(folder))
+
+
+if __name__ == "__main__":
+    main()

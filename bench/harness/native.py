@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Contenders in C: building them with the whole core, and reading what they report."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from bench.harness.question import Measurement
+from setup import LANGUAGE_FLAGS, ROOT
+
+SOURCES = ROOT / "bench" / "native"
+BUILD = ROOT / "build" / "bench"
+RUN_SECONDS_MAX = 300
+
+
+def native_program(name: str, extra: Sequence[str] = ()) -> Path:
+    """Builds ``bench/native/NAME.c`` (and EXTRA beside it) with the whole core, if anything changed since."""
+    sources = [SOURCES / f"{stem}.c" for stem in (name, *extra)]
+    core = [path for layer in ("base", "format", "shm") for path in sorted((ROOT / "native" / layer).glob("*.c"))]
+    headers = [*SOURCES.glob("*.h"), *(ROOT / "native").rglob("*.h")]
+    target = BUILD / name
+    newest = max(path.stat().st_mtime for path in (*sources, *core, *headers))
+    if not target.exists() or target.stat().st_mtime < newest:
+        BUILD.mkdir(parents=True, exist_ok=True)
+        command = ["gcc", *LANGUAGE_FLAGS, "-O2", f"-I{ROOT / 'native'}", f"-I{SOURCES}", "-o", str(target)]
+        subprocess.run([*command, *map(str, sources), *map(str, core)], check=True)
+    return target
+
+
+def run_program(program: Path, *arguments: str) -> Measurement:
+    """Runs a C benchmark and reads its line of JSON."""
+    command = [str(program), *arguments]
+    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=RUN_SECONDS_MAX)
+    if result.returncode != 0:
+        raise RuntimeError(f"{program.name} {' '.join(arguments)}: {result.stderr.strip()}")
+    report = json.loads(result.stdout)
+    return {name: float(value) for name, value in report.items() if isinstance(value, (int, float))}

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a question is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+Measurement = dict[str, float]
+"""Figures by name, in base units (seconds, bytes, records per second, ...), or in those that the name says."""
+
+Better = Literal["higher", "lower"]
+
+
+class UnavailableError(Exception):
+    """A contender cannot run here. The message is a sentence that says what is missing and how to get it."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A column of a question's answer: `scale` brings what was measured to `unit`."""
+
+    name: str
+    unit: str
+    scale: float
+    better: Better
+
+
+@dataclass(frozen=True)
+class Contender:
+    """Something that can be measured.
+
+    `run` does the work once, in 0.2 to 3 seconds, and answers named figures; one that it leaves out is shown as a dash.
+    `peer` names whom it is compared with, where that is not the question's own peer. `version` is asked after the
+    warm-up, so that it may start what it has to ask.
+    """
+
+    name: str
+    run: Callable[[], Measurement]
+    peer: str = ""
+    version: Callable[[], str] | None = None
+
+
+@dataclass(frozen=True)
+class Goal:
+    """A number to reach: the median of `figure` of `contender`, in the figure's unit, or its ratio to its peer."""
+
+    what: str
+    contender: str
+    figure: str
+    bound: float
+    is_ratio: bool = False
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked, of whom, and what is to be reached.
+
+    Ratios are to `peer`, or to what a contender names itself. `repetitions` are the rounds that are wanted, if the time
+    suffices. A question of scope "full" needs a broker, Spark or more than a minute: ``make bench`` leaves it out.
+    """
+
+    title: str
+    figures: Sequence[Figure]
+    contenders: Callable[[], list[Contender]]
+    peer: str
+    repetitions: int = 7
+    scope: Literal["local", "full"] = "local"
+    goals: Sequence[Goal] = ()

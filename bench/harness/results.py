@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The answer to a question as a file: everything that was measured, where, and how; small enough to be committed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.harness.measuring import Measured, Series
+from bench.harness.question import Figure, Goal, Question
+from bench.harness.verdict import Interval, Spread, Verdict, interval, judge, ratios, spread
+from setup import ROOT
+
+RESULTS = ROOT / "bench" / "results"
+SIGNIFICANT_DIGITS = 5
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A contender beside its peer in one figure: median of the ratios round by round, how sure, and what it says."""
+
+    peer: str
+    ratio: float
+    interval: Interval
+    verdict: Verdict
+
+
+@dataclass
+class Answer:
+    """A question, the machine it was asked on, and what came out."""
+
+    question: str
+    title: str
+    figures: list[Figure]
+    goals: list[Goal]
+    machine: dict[str, str]
+    series: list[Series]
+    missing: dict[str, str]
+
+    @property
+    def command(self) -> str:
+        """What answers it again."""
+        return f"python -m bench {self.question}"
+
+    def figure(self, name: str) -> Figure:
+        """By its name."""
+        return next(figure for figure in self.figures if figure.name == name)
+
+    def find(self, contender: str) -> Series | None:
+        """None: it could not run, or is not asked any more."""
+        return next((series for series in self.series if series.contender == contender), None)
+
+    def spread(self, contender: str, figure: Figure) -> Spread | None:
+        """In the figure's unit; None where it was not measured."""
+        series = self.find(contender)
+        values = series.values(figure.name) if series else []
+        return spread([value * figure.scale for value in values]) if values else None
+
+    def compared(self, contender: str, figure: Figure) -> Comparison | None:
+        """With its peer; None where one of the two has no such figure, and for the peer itself."""
+        mine = self.find(contender)
+        theirs = self.find(mine.peer) if mine else None
+        if mine is None or theirs is None or mine is theirs:
+            return None
+        pair = mine.values(figure.name), theirs.values(figure.name)
+        if not all(pair) or not all(pair[1]):
+            return None
+        found = ratios(*pair)
+        return Comparison(mine.peer, spread(found).median, interval(found), judge(found, figure.better))
+
+
+def answer(name: str, question: Question, machine: dict[str, str], measured: Measured) -> Answer:
+    """Puts together what is kept."""
+    figures, goals = list(question.figures), list(question.goals)
+    return Answer(name, question.title, figures, goals, machine, measured.series, measured.missing)
+
+
+# --- as JSON
+
+
+def to_json(answered: Answer) -> str:
+    """One line for each contender's series, so that a change of the file can be read."""
+    parts: dict[str, Any] = asdict(answered)
+    series = [_series_row(each) for each in answered.series]
+    lines = [f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in parts.items() if key != "series"]
+    rows = ",\n".join(f"    {json.dumps(row)}" for row in series)
+    return "{\n" + ",\n".join([*lines, f'  "series": [\n{rows}\n  ]']) + "\n}\n"
+
+
+def _series_row(series: Series) -> dict[str, Any]:
+    names = list(dict.fromkeys(name for measurement in series.measurements for name in measurement))
+    values = {name: [_rounded(value) for value in series.values(name)] for name in names}
+    return {"contender": series.contender, "peer": series.peer, "version": series.version, "values": values}
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.{SIGNIFICANT_DIGITS}g}")
+
+
+def from_json(text: str) -> Answer:
+    """The opposite of `to_json`; values come back with five digits."""
+    parts = json.loads(text)
+    parts["figures"] = [Figure(**figure) for figure in parts["figures"]]
+    parts["goals"] = [Goal(**goal) for goal in parts["goals"]]
+    parts["series"] = [_series(row) for row in parts["series"]]
+    return Answer(**parts)
+
+
+def _series(row: dict[str, Any]) -> Series:
+    values: dict[str, list[float]] = row.pop("values")
+    round_count = max((len(column) for column in values.values()), default=0)
+    measurements = [
+        {name: column[number] for name, column in values.items() if number < len(column)}
+        for number in range(round_count)
+    ]
+    return Series(**row, measurements=measurements)
+
+
+def lines(answered: Answer) -> Iterator[str]:
+    """Every single measurement as a line of JSON, with the machine it was made on."""
+    for series in answered.series:
+        for number, measurement in enumerate(series.measurements):
+            facts = {"question": answered.question, "contender": series.contender, "round": number}
+            yield json.dumps({**facts, **measurement, "machine": answered.machine})
+
+
+# --- as files
+
+
+def save(answered: Answer, folder: Path) -> Path:
+    """As ``FOLDER/QUESTION.json``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{answered.question}.json"
+    path.write_text(to_json(answered), encoding="utf-8")
+    return path
+
+
+def load(folder: Path = RESULTS) -> dict[str, Answer]:
+    """All answers of a folder by the question's name."""
+    paths = sorted(folder.glob("*.json"))
+    return {path.stem: from_json(path.read_text(encoding="utf-8")) for path in paths}

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An answer as a table for the terminal."""
+
+from __future__ import annotations
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from bench.harness.question import Figure
+from bench.harness.results import Answer, Comparison
+from bench.harness.verdict import Verdict
+
+STYLES = {Verdict.BETTER: "green", Verdict.WORSE: "yellow", Verdict.ALIKE: "", Verdict.OPEN: "dim"}
+
+
+def spell(value: float) -> str:
+    """Three significant digits, or all that stand before the point."""
+    size = abs(value)
+    digits = 0 if size >= 100 or size == 0 else 1 if size >= 10 else 2 if size >= 1 else 3
+    return f"{value:,.{digits}f}"
+
+
+def render(answer: Answer) -> RenderableType:
+    """A table for each figure, and who is missing."""
+    parts: list[RenderableType] = [Text(f"\n{answer.title}", style="bold")]
+    parts += [_table(answer, figure) for figure in answer.figures]
+    parts += [Text(f"missing: {name}: {reason}", style="dim") for name, reason in answer.missing.items()]
+    return Group(*parts)
+
+
+def _table(answer: Answer, figure: Figure) -> Table:
+    table = Table(title=f"{figure.unit}; {figure.better} is better", title_justify="left", title_style="dim")
+    for name in ("", "median", "±", "lowest", "highest", "ratio", "interval", "peer"):
+        table.add_column(name, justify="left" if name in ("", "peer") else "right")
+    for series in answer.series:
+        spread = answer.spread(series.contender, figure)
+        cells = (spread.median, spread.deviation, spread.lowest, spread.highest) if spread else ()
+        spelled = [spell(cell) for cell in cells] or ["-"] * 4
+        table.add_row(series.contender, *spelled, *_comparison_cells(answer.compared(series.contender, figure)))
+    return table
+
+
+def _comparison_cells(comparison: Comparison | None) -> list[str | Text]:
+    if comparison is None:
+        return []
+    style = STYLES[comparison.verdict]
+    between = f"{spell(comparison.interval.low)} to {spell(comparison.interval.high)}"
+    return [
+        Text(spell(comparison.ratio), style),
+        between,
+        f"{comparison.verdict.value} than {comparison.peer}"
+        if comparison.verdict in (Verdict.BETTER, Verdict.WORSE)
+        else f"{comparison.verdict.value}: {comparison.peer}",
+    ]

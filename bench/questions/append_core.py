@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How many records per second does the C core append, with a process beside it that drains and checks every batch?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from bench import peers
+from bench.harness.native import native_program, run_program
+from bench.harness.question import Contender, Figure, Goal, Measurement, Question
+
+ONE, TWO = "shmaccum, 1 producer", "shmaccum, 2 producers, 1 partition"
+PEER, PEER_OF_TWO = "robust mutex, 1 producer", "robust mutex, 2 producers"
+
+
+def _run(contender: str, *arguments: str) -> Callable[[], Measurement]:
+    program = native_program("append", ["workload"])
+    return lambda: run_program(program, "-c", contender, "-n", "4000000", *arguments)
+
+
+def contenders() -> list[Contender]:
+    """The accumulator and its peers."""
+    return [
+        Contender(ONE, _run("shmaccum", "-p", "1")),
+        Contender(PEER, _run("robust-mutex", "-p", "1")),
+        Contender(TWO, _run("shmaccum", "-p", "2", "-o"), peer=PEER_OF_TWO),
+        Contender("shmaccum, 2 producers, 2 partitions", _run("shmaccum", "-p", "2"), peer=PEER_OF_TWO),
+        Contender(PEER_OF_TWO, _run("robust-mutex", "-p", "2")),
+        Contender("shmaccum, 1 producer, runs of 63", _run("shmaccum", "-p", "1", "-r", "63")),
+        Contender("hand-over: 1 producer, no lock", _run("hand-over", "-p", "1")),
+        Contender("shmaccum, alone: appends and drains in turn", _run("alone", "-p", "1")),
+        Contender("floor: the same work, nothing shared", _run("floor", "-p", "1")),
+        *peers.of("append"),
+    ]
+
+
+QUESTION = Question(
+    title="C core append, 100 B, encode and running CRC, a process beside it verifies and frees",
+    figures=(Figure("records_per_s", "M records/s", 1e-6, "higher"),),
+    contenders=contenders,
+    peer=PEER,
+    goals=(
+        Goal("C core append, 100 B, 1 process", ONE, "records_per_s", 20),
+        Goal("C core append, 100 B, 2 processes", TWO, "records_per_s", 15),
+    ),
+)

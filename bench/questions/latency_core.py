@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How long does a single append take at worst, with eight processes on one partition?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from bench.harness.native import native_program, run_program
+from bench.harness.question import Contender, Figure, Goal, Measurement, Question
+
+OURS, PEER = "shmaccum", "robust mutex"
+
+
+def _run(contender: str) -> Callable[[], Measurement]:
+    program = native_program("append", ["workload"])
+    return lambda: run_program(program, "-c", contender, "-p", "8", "-o", "-t", "-n", "8000000")
+
+
+def contenders() -> list[Contender]:
+    """The accumulator, a robust mutex, and the floor: the same work with nothing shared, preempted alike."""
+    return [
+        Contender(OURS, _run("shmaccum")),
+        Contender(PEER, _run("robust-mutex")),
+        Contender("floor", _run("floor")),
+    ]
+
+
+QUESTION = Question(
+    title="latency of one append, 100 B, 8 producer processes on one partition",
+    figures=(
+        Figure("p50_ns", "µs, half of them at most", 1e-3, "lower"),
+        Figure("p99_ns", "µs, 99 %", 1e-3, "lower"),
+        Figure("p999_ns", "µs, 99.9 %", 1e-3, "lower"),
+        Figure("p9999_ns", "µs, 99.99 %", 1e-3, "lower"),
+    ),
+    contenders=contenders,
+    peer=PEER,
+    goals=(Goal("p99.99 of append, 8 processes", OURS, "p9999_ns", 50),),
+)

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How many records per second does one process append in calls of many, while another process drains them?"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from bench import peers
+from bench.arenas import TOPIC, drained_arena
+from bench.harness.question import Contender, Figure, Goal, Measurement, Question
+from bench.stopwatch import Stopwatch
+from shmaccum.deliveries import Deliveries
+from shmaccum.producer import Producer
+
+CALL_COUNT = 200
+RECORD_COUNT = 10_000
+VALUE_SIZE = 100
+PARTITION_COUNT = 8
+KEY_COUNT = 1000
+ARENA = {"buffer_memory": "64MiB", "batch_size": "64KiB"}
+COPY_COUNT = 32
+"""A copy goes to one of so many places in turn: as little of it as of an arena stays in the caches."""
+
+SEND_MANY, ARROW, FLOOR = "send_many", "append_arrow", "memcpy of the values"
+
+Call = Callable[[Producer], Deliveries]
+
+
+def _measured(work: Callable[[], object]) -> Measurement:
+    stopwatch = Stopwatch()
+    for _ in range(CALL_COUNT):
+        work()
+    elapsed = stopwatch.elapsed()
+    count = CALL_COUNT * RECORD_COUNT
+    return {"records_per_s": count / elapsed.wall_s, "cpu_ns": elapsed.cpu_s * 1e9 / count}
+
+
+def _append(call: Call) -> Callable[[], Measurement]:
+    def run() -> Measurement:
+        with drained_arena(PARTITION_COUNT, **ARENA) as arena, Producer(arena) as producer:
+            return _measured(lambda: call(producer))
+
+    return run
+
+
+def _copy(source: bytes) -> Measurement:
+    target = memoryview(bytearray(COPY_COUNT * len(source)))
+    places = iter([number * len(source) for number in range(COPY_COUNT)] * (CALL_COUNT // COPY_COUNT + 1))
+
+    def copy() -> None:
+        start = next(places)
+        target[start : start + len(source)] = source
+
+    return _measured(copy)
+
+
+def contenders() -> list[Contender]:
+    """The ways to send many records, and the least that moving their bytes costs."""
+    import pyarrow as pa
+
+    values = [os.urandom(VALUE_SIZE) for _ in range(RECORD_COUNT)]
+    keys = [b"key-%d" % (number * 7919 % KEY_COUNT) for number in range(RECORD_COUNT)]
+    plain = pa.record_batch({"value": values})
+    keyed = pa.record_batch({"key": keys, "value": values})
+    source = b"".join(values)
+    return [
+        Contender(SEND_MANY, _append(lambda producer: producer.send_many(TOPIC, values))),
+        Contender(f"{SEND_MANY}, keys", _append(lambda producer: producer.send_many(TOPIC, values, keys=keys))),
+        Contender(ARROW, _append(lambda producer: producer.append_arrow(plain, topic=TOPIC))),
+        Contender(f"{ARROW}, keys", _append(lambda producer: producer.append_arrow(keyed, topic=TOPIC))),
+        Contender(FLOOR, lambda: _copy(source)),
+        *peers.of("send_many"),
+    ]
+
+
+QUESTION = Question(
+    title="records of 100 B in calls of 10,000, one producer, a process beside it drains",
+    figures=(
+        Figure("records_per_s", "M records/s", 1e-6, "higher"),
+        Figure("cpu_ns", "ns of the producer's processor time per record", 1, "lower"),
+    ),
+    contenders=contenders,
+    peer=FLOOR,
+    goals=(
+        Goal("``send_many``, 100 B", SEND_MANY, "records_per_s", 15),
+        Goal("``append_arrow``, 100 B", ARROW, "records_per_s", 15),
+    ),
+)

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How long does a send of 100 bytes take from Python, with a process beside it that drains?
+
+The loop around the call is part of it, for everybody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from bench import peers
+from bench.arenas import TOPIC, drained_arena
+from bench.harness.question import Contender, Figure, Goal, Measurement, Question
+from bench.sending import KEYS, RECORD_COUNT, VALUE, per_record, send_keyed, send_plain
+from bench.stopwatch import Stopwatch
+from shmaccum.producer import Producer
+
+OURS, KEYED = "Producer.send, no key", "Producer.send, key"
+
+
+def _send(work: Callable[[Callable[..., object]], Measurement]) -> Callable[[], Measurement]:
+    def run() -> Measurement:
+        with drained_arena() as arena, Producer(arena) as producer:
+            measured = work(producer.send)
+            producer.flush()
+        return measured
+
+    return run
+
+
+def _send_by_name(send: Callable[..., object]) -> Measurement:
+    stopwatch = Stopwatch()
+    for _ in range(RECORD_COUNT):
+        send(TOPIC, value=VALUE, key=KEYS[0])
+    return per_record(stopwatch.elapsed())
+
+
+def contenders() -> list[Contender]:
+    """Ours, and everybody's who has a call for one record."""
+    return [
+        Contender(OURS, _send(send_plain)),
+        Contender(KEYED, _send(send_keyed), peer="confluent-kafka produce, key"),
+        Contender("Producer.send, key and value by name", _send(_send_by_name), peer="confluent-kafka produce, key"),
+        *peers.of("send"),
+    ]
+
+
+QUESTION = Question(
+    title="send of 100 B from Python, a process beside it drains",
+    figures=(
+        Figure("ns_per_record", "ns", 1.0, "lower"),
+        Figure("cpu_ns_per_record", "ns of this process's processor time", 1.0, "lower"),
+    ),
+    contenders=contenders,
+    peer="confluent-kafka produce, no key",
+    goals=(Goal("``Producer.send``, 100 B, from Python", OURS, "ns_per_record", 200),),
+)

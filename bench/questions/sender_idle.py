@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What does a sender cost when nothing happens, and what a standby?
+
+Processor time of this process, user and system, over some seconds; the peer sleeps as often as an idle sender looks.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from bench.arenas import temporary_arena
+from bench.harness.question import Contender, Figure, Goal, Measurement, Question
+from bench.stopwatch import Stopwatch
+from shmaccum.sender import Sender
+
+OURS, STANDBY, PEER = "idle sender", "standby", "sleeping 100 ms again and again"
+SECONDS = 2.0
+TICK_S = 0.1
+
+
+def _share(work: Callable[[], object]) -> Measurement:
+    """Repeats `work`, which takes its time, and measures what it costs."""
+    stopwatch = Stopwatch()
+    while (elapsed := stopwatch.elapsed()).wall_s < SECONDS:
+        work()
+    return {"cpu_share": elapsed.cpu_s / elapsed.wall_s}
+
+
+def _sender() -> Measurement:
+    with temporary_arena() as arena, Sender(arena, "null:") as sender:
+        sender.open()
+        return _share(sender.run_once)
+
+
+def _standby() -> Measurement:
+    with (
+        temporary_arena() as arena,
+        Sender(arena, "null:") as sender,
+        Sender(arena.name, "null:", standby=True) as standby,
+    ):
+        sender.open()
+        thread = threading.Thread(target=standby.run)
+        thread.start()
+        measurement = _share(lambda: time.sleep(SECONDS))
+        standby.stop()
+        thread.join()
+    return measurement
+
+
+def contenders() -> list[Contender]:
+    """Each alone in this process, but for the thread that waits."""
+    return [
+        Contender(OURS, _sender),
+        Contender(STANDBY, _standby),
+        Contender(PEER, lambda: _share(lambda: time.sleep(TICK_S))),
+    ]
+
+
+QUESTION = Question(
+    title="processor time of a sender and of a standby that have nothing to do",
+    figures=(Figure("cpu_share", "percent of a core", 100.0, "lower"),),
+    contenders=contenders,
+    peer=PEER,
+    repetitions=5,
+    goals=(Goal("idle sender, percent of a core", OURS, "cpu_share", 0.1),),
+)

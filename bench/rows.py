@@ -1,0 +1,9 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The work of questions about Spark; apart from the session, so that a question can be looked at without Spark."""
+
+from __future__ import annotations
+
+ROW_COUNT = 2_000_000
+TASK_COUNT = 2
+ROWS_PER_RECORD_BATCH = 10_000
+VALUE_SIZE = 100
