@@ -16,6 +16,7 @@
 
 #include "format/crc32c.h"
 #include "shm/accumulator.h"
+#include "shm/attach.h"
 #include "shm/recovery.h"
 
 enum { BATCH_SIZE = 16384, VALUE_SIZE = 1000, RUN = 15 };

@@ -5,6 +5,7 @@
 #include "python/arguments.h"
 #include "python/blocking.h"
 #include "python/errors.h"
+#include "shm/attach.h"
 #include "shm/counters.h"
 #include "shm/process.h"
 #include "shm/producer_id.h"

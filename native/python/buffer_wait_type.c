@@ -9,6 +9,7 @@
 #include "python/arguments.h"
 #include "python/errors.h"
 #include "shm/process_share.h"
+#include "shm/producer_batch.h"
 
 #include <stddef.h>
 #include <structmember.h>
@@ -98,6 +99,9 @@ PyObject *buffer_wait_enqueue(PyObject *object, PyObject *count)
     }
     arena->call_count++;
     enum status status = buffer_pool_enqueue(arena->core, (uint32_t)need, &self->wait, &wakes);
+    if (status == STATUS_SHARE_USED) {
+        producer_batch_seal_own(arena->core);
+    }
     arena->call_count--;
     if (status != STATUS_OK) {
         Py_DECREF(self);

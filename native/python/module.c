@@ -9,6 +9,7 @@
 #include "python/arguments.h"
 #include "python/errors.h"
 #include "python/producer_many.h"
+#include "shm/attach.h"
 #include "shm/durability.h"
 
 /* ---- descriptors ---- */

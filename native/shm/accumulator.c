@@ -10,6 +10,7 @@
 #include "base/bytes.h"
 #include "base/point.h"
 #include "shm/counters.h"
+#include "shm/poison.h"
 #include "shm/process_share.h"
 #include "shm/registry.h"
 #include "shm/sender_half.h"

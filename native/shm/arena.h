@@ -2,18 +2,9 @@
  *
  * The arena as one process sees it: the mapping, its private copy of the geometry, and its own process entry.
  *
- *   create   exclusive byte lock 0 → reserve space → map and populate → regions → superblock → magic (release) →
- *            downgrade to shared → register
- *   attach   check owner, mode and size → superblock by pread → byte lock 0: exclusive if nobody else is there (then
- *            cold recovery), else shared → map → register
- *   detach   give back what is ours → mark the entry clean → close the lock descriptor (this frees the byte locks)
- *   fork     the child handler closes the lock descriptor and forgets the entry; the first use registers anew
- *
- * Who may die: a creator before the magic leaves a file that says UNFINISHED. An attacher at any place leaves at most
- * an entry whose byte the kernel frees. Nothing here waits for a time-out to decide that somebody is dead.
- *
- * The caller opens the file twice: `map_descriptor` is mapped, `lock_descriptor` carries the byte locks and is never
- * mapped, because a mapping would keep the open file description, and with it the locks, alive in a forked child.
+ * It is reached through two opens of one file: `map_descriptor` is mapped, `lock_descriptor` carries the byte locks and
+ * is never mapped, because a mapping would keep the open file description, and with it the locks, alive in a forked
+ * child.
  */
 #ifndef SHM_ARENA_H
 #define SHM_ARENA_H
@@ -76,27 +67,14 @@ struct arena {
     struct arena *next_attached; /* list for the fork handler */
 };
 
-/* Both take ownership of the descriptors, also when they fail. */
-enum status arena_create(int map_descriptor, int lock_descriptor, const struct geometry *geometry, const void *options,
-                         uint32_t options_size, struct arena **arena, struct error *error) MUST_USE;
-enum status arena_attach(int map_descriptor, int lock_descriptor, struct arena **arena, struct error *error) MUST_USE;
+/* Takes ownership of the descriptors, also when it fails; NULL without memory. */
+struct arena *arena_new(int map_descriptor, int lock_descriptor, struct error *error) MUST_USE;
 
-/* Maps without write permission, takes no lock and no entry: for stat, inspect and check. */
-enum status arena_open_read_only(int map_descriptor, int lock_descriptor, struct arena **arena,
-                                 struct error *error) MUST_USE;
+/* Unmaps, and closes the descriptors. Closing the lock descriptor is what frees every byte lock of ours. */
+void arena_free(struct arena *arena);
 
-/* Requires that nobody of this process uses the arena any more. Never fails: the kernel frees what we cannot. */
-void arena_detach(struct arena *arena);
-
-/* After fork: opens the same inode anew through /proc/self/fd and takes an entry. STATUS_OK at once when attached. */
-enum status arena_ensure_attached(struct arena *arena, struct error *error) MUST_USE;
-
-/* The first failure wins; later work answers STATUS_POISONED. */
-void arena_poison(struct arena *arena, enum status status, const char *what);
-bool arena_is_poisoned(const struct arena *arena);
-
-/* Whether the superblock in the mapping is still one that we would attach to, and says what it said then. */
-bool arena_superblock_is_sound(const struct arena *arena);
+/* Maps what the geometry describes. Requires a geometry that was validated, and a file of that size. */
+enum status arena_map(struct arena *arena, int protection, struct error *error) MUST_USE;
 
 /* Requires slot_index < slot_count. */
 static inline uint8_t *arena_slot_data(const struct arena *arena, uint32_t slot_index)

@@ -6,6 +6,7 @@
 #include "base/point.h"
 #include "shm/counters.h"
 #include "shm/lock.h"
+#include "shm/poison.h"
 #include "shm/process.h"
 #include "shm/process_share.h"
 

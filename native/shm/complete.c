@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The sender's half, second part: how a batch ends, and who clears up after the dead.
+ * The sender's half, second part: how a batch ends.
  *
  *   state        in flight   what ends it                      result recorded   memory freed
  *   READY        yes         complete (ack or final error)     then              then, unless a hazard defers it
@@ -17,7 +17,6 @@
 #include "base/point.h"
 #include "shm/accumulator.h"
 #include "shm/counters.h"
-#include "shm/process.h"
 #include "shm/sender_half.h"
 
 /* ---- the end of one batch ---- */
@@ -278,38 +277,4 @@ uint32_t accumulator_abort(struct accumulator *accumulator, bool is_in_flight_in
     }
     completion_wake(accumulator->arena);
     return aborted;
-}
-
-/* ---- clearing up after the dead ---- */
-
-/* True when an entry's process died without leaving in order, and nobody has repaired after it yet. */
-static bool entry_needs_repair(struct accumulator *accumulator, uint32_t entry_index)
-{
-    struct arena *arena = accumulator->arena;
-    const struct process_entry *entry = &arena->processes[entry_index];
-    uint32_t generation = load_acquire_u32(&entry->generation);
-    if (load_acquire_u32(&entry->role) == ROLE_NONE ||
-        accumulator->sender->repaired_generation[entry_index] == generation + 1 ||
-        process_is_alive(arena, owner_of(entry_index, generation))) {
-        return false;
-    }
-    accumulator->sender->repaired_generation[entry_index] = generation + 1;
-    return true;
-}
-
-void accumulator_maintain(struct accumulator *accumulator, struct wake_set *wakes)
-{
-    struct arena *arena = accumulator->arena;
-    uint32_t used = load_acquire_u32(&arena->globals->process_count_used);
-    used = used < arena->geometry.process_count ? used : arena->geometry.process_count;
-    bool somebody_died = false;
-    for (uint32_t i = 0; i < used; i++) {
-        somebody_died |= entry_needs_repair(accumulator, i);
-    }
-    if (somebody_died) {
-        buffer_pool_help(arena, wakes);
-    }
-    sender_collect_news(accumulator);
-    sender_free_deferred(accumulator, wakes);
-    store_relaxed_u64(&arena->globals->sender_heartbeat_ns, arena_now_ns(arena));
 }

@@ -14,7 +14,9 @@
 #include "base/point.h"
 #include "format/crc32c.h"
 #include "format/record.h"
+#include "shm/byte_lock.h"
 #include "shm/counters.h"
+#include "shm/poison.h"
 #include "shm/process.h"
 
 enum { SYNC_SLICE_NS = 20000000 };

@@ -1,65 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "shm/process.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/point.h"
-#include "shm/buffer_pool.h"
-#include "shm/process_share.h"
-
-enum { BYTE_LOCK_SLICE_NS = 2000000, BYTE_LOCK_SLICE_COUNT = 500 };
-
-/* ---- byte locks ---- */
-
-static int ofd_lock(int descriptor, int command, short type, int64_t byte, struct flock *answer)
-{
-    struct flock request = {.l_type = type, .l_whence = SEEK_SET, .l_start = byte, .l_len = 1};
-    int result;
-    do {
-        *answer = request;
-        result = fcntl(descriptor, command, answer);
-    } while (result < 0 && errno == EINTR);
-    return result;
-}
-
-enum status byte_lock_try(int descriptor, int64_t byte, enum byte_lock mode, struct error *error)
-{
-    static const short types[] = {[BYTE_UNLOCKED] = F_UNLCK, [BYTE_SHARED] = F_RDLCK, [BYTE_EXCLUSIVE] = F_WRLCK};
-    struct flock answer;
-    if (ofd_lock(descriptor, F_OFD_SETLK, types[mode], byte, &answer) == 0) {
-        return STATUS_OK;
-    }
-    if (errno == EAGAIN || errno == EACCES) {
-        return STATUS_BUSY;
-    }
-    return error_set_os(error, "this file system does not give open-file-description locks");
-}
-
-enum status byte_lock_wait(int descriptor, int64_t byte, enum byte_lock mode, struct error *error)
-{
-    enum status status = byte_lock_try(descriptor, byte, mode, error);
-    for (int i = 0; i < BYTE_LOCK_SLICE_COUNT && status == STATUS_BUSY; i++) {
-        nanosleep(&(struct timespec){.tv_nsec = BYTE_LOCK_SLICE_NS}, NULL);
-        status = byte_lock_try(descriptor, byte, mode, error);
-    }
-    return status;
-}
-
-bool byte_is_locked(int descriptor, int64_t byte)
-{
-    struct flock answer;
-    if (ofd_lock(descriptor, F_OFD_GETLK, F_RDLCK, byte, &answer) < 0) {
-        return true; /* no proof of death: whoever is asked about counts as alive */
-    }
-    return answer.l_type != F_UNLCK;
-}
+#include "shm/byte_lock.h"
 
 /* ---- liveness ---- */
 
@@ -113,7 +62,8 @@ static void process_count_used_raise(struct arena *arena, uint32_t used)
     }
 }
 
-static void process_take_entry(struct arena *arena, uint32_t index, enum process_role role)
+/* Answers whether the last holder left in order. */
+static bool process_take_entry(struct arena *arena, uint32_t index, enum process_role role)
 {
     struct process_entry *entry = &arena->processes[index];
     uint32_t generation = (load_relaxed_u32(&entry->generation) + 1) & (uint32_t)LOW_BITS(OWNER_GENERATION_BITS);
@@ -121,26 +71,23 @@ static void process_take_entry(struct arena *arena, uint32_t index, enum process
     POINT(process_generation_raised);
     process_count_used_raise(arena, index + 1);
     store_seq_cst_u32(&entry->writing, 0);
-    bool left_in_order = load_relaxed_u32(&entry->role) == ROLE_NONE;
+    bool was_left_in_order = load_relaxed_u32(&entry->role) == ROLE_NONE;
     arena->entry_index = index;
     arena->me = entry;
     arena->owner = owner_of(index, generation);
-    process_share_begin(arena);
-    arena->is_leading = false;
     process_describe(entry, role, arena_now_ns(arena));
-    if (!left_in_order) {
-        buffer_pool_repair(arena);
-    }
+    return was_left_in_order;
 }
 
-enum status process_register(struct arena *arena, enum process_role role, struct error *error)
+enum status process_register(struct arena *arena, enum process_role role, bool *was_left_in_order,
+                             struct error *error)
 {
     for (uint32_t index = 0; index < arena->geometry.process_count; index++) {
         enum status status =
             byte_lock_try(arena->lock_descriptor, PROCESS_LOCK_START + (int64_t)index, BYTE_EXCLUSIVE, error);
         if (status == STATUS_OK) {
             POINT(process_byte_locked);
-            process_take_entry(arena, index, role);
+            *was_left_in_order = process_take_entry(arena, index, role);
             return STATUS_OK;
         }
         if (status != STATUS_BUSY) {

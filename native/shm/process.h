@@ -11,7 +11,7 @@
  *
  * register    try the byte locks from 0 up; the first that is granted is ours. Raise the generation: from here on every
  *             word that names (i, old generation) names somebody proven dead. Clear the old hazard. If the last holder
- *             did not leave in order, repair what it left (buffer_pool_repair).
+ *             did not leave in order, the caller repairs what it left (attach.c).
  * who dies    before the generation is raised: the kernel frees the byte, the next one starts over.
  *             after it: the same, the entry just looks like one more dead owner.
  * stopped     a process stopped between taking the byte and raising the generation makes the dead holder before it look
@@ -22,8 +22,10 @@
 
 #include "shm/arena.h"
 
-/* Fills arena->owner, entry_index and me. STATUS_NO_ENTRY when all entries are taken. */
-enum status process_register(struct arena *arena, enum process_role role, struct error *error) MUST_USE;
+/* Fills arena->owner, entry_index and me. When the entry was not left in order, the caller repairs what its last holder
+ * left. STATUS_NO_ENTRY when all entries are taken. */
+enum status process_register(struct arena *arena, enum process_role role, bool *was_left_in_order,
+                             struct error *error) MUST_USE;
 
 /* Marks the entry clean. The byte lock goes with the descriptor. */
 void process_unregister(struct arena *arena);
@@ -46,20 +48,6 @@ bool process_sender_is_alive(const struct arena *arena);
  *   Either the appender sees DONE and keeps its hands off, or the sender sees the hazard and keeps the slot.
  */
 bool process_anyone_writes(const struct arena *arena, uint32_t slot_index);
-
-/* ---- byte locks ---- */
-
-enum byte_lock { BYTE_UNLOCKED, BYTE_SHARED, BYTE_EXCLUSIVE };
-
-/* STATUS_BUSY when somebody else's lock is in the way, STATUS_OS when the file system has no OFD locks. */
-enum status byte_lock_try(int descriptor, int64_t byte, enum byte_lock mode, struct error *error) MUST_USE;
-
-/* Like byte_lock_try, but tries for a second before it answers STATUS_BUSY. The kernel frees what the dead held, so
- * who is still in the way then is alive, and probably stopped. */
-enum status byte_lock_wait(int descriptor, int64_t byte, enum byte_lock mode, struct error *error) MUST_USE;
-
-/* True when another open file description holds the byte exclusively. */
-bool byte_is_locked(int descriptor, int64_t byte);
 
 /* ---- fork ---- */
 

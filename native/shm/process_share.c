@@ -2,7 +2,6 @@
 #include "shm/process_share.h"
 
 #include "shm/counters.h"
-#include "shm/producer_batch.h"
 
 /* 0: nobody. */
 static uint32_t slot_holder(const struct arena *arena, uint32_t slot_index, uint64_t word)
@@ -29,20 +28,6 @@ uint32_t process_share_held(const struct arena *arena)
     return count;
 }
 
-/* Whoever waits for its own batches to be delivered lets none of them linger. D1: sealed, full barrier, then the caller
- * looks whether the sender sleeps. */
-static void own_batches_seal(struct arena *arena)
-{
-    for (uint32_t i = 0; i < arena->geometry.slot_count; i++) {
-        uint64_t word = load_acquire_u64(&arena->slots[i].word);
-        if (slot_word_state(word) == SLOT_OPEN && slot_holder(arena, i, word) == arena->owner &&
-            producer_batch_seal(arena, i, word)) {
-            counter_add(arena, COUNTER_BATCHES_SEALED_FLUSH, 1);
-        }
-    }
-    barrier_store_load(); /* D1 */
-}
-
 static bool share_exceeds(const struct arena *arena, uint32_t need)
 {
     return (uint64_t)arena->held_count_bound + need > process_share_max(arena);
@@ -53,7 +38,6 @@ enum status process_share_await(struct arena *arena, uint32_t need)
     if (process_share_is_limited(arena) && share_exceeds(arena, need)) {
         arena->held_count_bound = process_share_held(arena) + arena->awaited_slot_count;
         if (share_exceeds(arena, need)) {
-            own_batches_seal(arena);
             counter_add(arena, COUNTER_SHARES_USED, 1);
             return STATUS_SHARE_USED;
         }

@@ -21,9 +21,10 @@
  *   allocate   (fast path, under a producer lock) held_count_bound below the limit: take one, bound + 1. Else
  *              STATUS_EXHAUSTED, without a look.
  *   enqueue    (slow path, no lock held) the bound and the need exceed the limit: look at every slot once, the bound is
- *              what is held + what is awaited. Still too much: seal the batches this process has open, so that they
- *              linger no more, and answer STATUS_SHARE_USED. The caller sleeps until a result is recorded, and tries
- *              again. It is not in the queue meanwhile: nobody waits behind it, and it passes nobody when it joins.
+ *              what is held + what is awaited. Still too much: STATUS_SHARE_USED. The caller seals the batches this
+ *              process has open, so that they linger no more (producer_batch_seal_own), sleeps until a result is
+ *              recorded, and tries again. It is not in the queue meanwhile: nobody waits behind it, and it passes
+ *              nobody when it joins.
  *
  * WHY THE BOUND IS NEVER TOO SMALL. Only this process makes it hold more, and it counts that; others (the sender, a
  *   repair) only make it hold less, which the next look finds. During a look a slot may be freed after it was counted:
@@ -80,8 +81,8 @@ static inline void process_share_subtract(struct arena *arena, uint32_t count)
 /* Slots this process holds, from the words alone. */
 uint32_t process_share_held(const struct arena *arena);
 
-/* Counts `need` slots as awaited. STATUS_SHARE_USED: they would exceed the share; this process's open batches were
- * sealed. Requires need <= process_share_max and that no lock is held. */
+/* Counts `need` slots as awaited. STATUS_SHARE_USED: they would exceed the share. Requires
+ * need <= process_share_max and that no lock is held. */
 enum status process_share_await(struct arena *arena, uint32_t need) MUST_USE;
 
 /* The wait is over: the slots are this process's now, or were not granted. */

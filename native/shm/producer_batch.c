@@ -102,6 +102,18 @@ bool producer_batch_seal(struct arena *arena, uint32_t slot_index, uint64_t word
     return cas_u64(&arena->slots[slot_index].word, &word, slot_word_with_state(word, sealed));
 }
 
+void producer_batch_seal_own(struct arena *arena)
+{
+    for (uint32_t i = 0; i < arena->geometry.slot_count; i++) {
+        uint64_t word = load_acquire_u64(&arena->slots[i].word);
+        if (slot_word_state(word) == SLOT_OPEN && load_relaxed_u32(&arena->slots[i].opener) == arena->owner && /* P3 */
+            producer_batch_seal(arena, i, word)) {
+            counter_add(arena, COUNTER_BATCHES_SEALED_FLUSH, 1);
+        }
+    }
+    barrier_store_load(); /* D1 */
+}
+
 static void slot_seal_whatever(struct arena *arena, uint32_t slot_index, uint32_t partition_index)
 {
     uint64_t word = load_acquire_u64(&arena->slots[slot_index].word);

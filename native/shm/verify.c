@@ -10,7 +10,9 @@
 #include "format/record.h"
 #include "format/record_batch.h"
 #include "shm/buffer_pool.h"
+#include "shm/poison.h"
 #include "shm/registry.h"
+#include "shm/superblock.h"
 
 /* ---- findings ---- */
 
@@ -308,7 +310,7 @@ static void globals_check(struct inspection *inspection)
     const struct arena *arena = inspection->arena;
     const struct globals *globals = arena->globals;
     const struct geometry *geometry = &arena->geometry;
-    if (!arena_superblock_is_sound(arena)) {
+    if (!superblock_is_sound(arena)) {
         finding_add(inspection, NO_SLOT, "the superblock was overwritten");
     }
     if (arena_is_poisoned(arena)) {

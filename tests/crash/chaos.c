@@ -28,6 +28,7 @@
 
 #include "format/record_batch.h"
 #include "shm/accumulator.h"
+#include "shm/attach.h"
 #include "shm/process.h"
 #include "shm/verify.h"
 

@@ -12,7 +12,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "shm/attach.h"
+#include "shm/byte_lock.h"
 #include "shm/lock.h"
+#include "shm/poison.h"
 #include "shm/process.h"
 #include "shm/registry.h"
 #include "shm/sender_half.h"

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/point.h"
+#include "shm/attach.h"
 #include "shm/lock.h"
 #include "shm/registry.h"
 

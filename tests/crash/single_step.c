@@ -24,6 +24,7 @@
 
 #include "base/point.h"
 #include "path.h"
+#include "shm/attach.h"
 
 #include <sched.h>
 #include <signal.h>

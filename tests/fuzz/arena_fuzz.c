@@ -23,6 +23,7 @@
 
 #include "shm/planting.h"
 #include "randomness.h"
+#include "shm/attach.h"
 #include "shm/completion.h"
 #include "shm/counters.h"
 #include "shm/durability.h"

@@ -3,7 +3,9 @@
 
 #include "delivery_fixture.h"
 
+#include "shm/attach.h"
 #include "shm/lock.h"
+#include "shm/poison.h"
 
 enum { BATCH_SIZE = 512, ROOM = BATCH_SIZE - RECORDS_START };
 

@@ -33,6 +33,7 @@
 #include "base/bytes.h"
 #include "base/point.h"
 #include "shm/arena.h"
+#include "shm/attach.h"
 #include "shm/counters.h"
 #include "shm/verify.h"
 

@@ -10,6 +10,9 @@
 #include <sys/stat.h>
 
 #include "format/crc32c.h"
+#include "shm/attach.h"
+#include "shm/byte_lock.h"
+#include "shm/poison.h"
 #include "shm/process.h"
 
 static enum status attach_status(int file, struct error *error)

@@ -3,6 +3,7 @@
 
 #include "arena_fixture.h"
 
+#include "shm/attach.h"
 #include "shm/producer_batch.h"
 
 enum { SLOTS = 8 };

@@ -6,6 +6,7 @@
 
 #include "delivery_fixture.h"
 
+#include "shm/attach.h"
 #include "shm/process.h"
 
 enum { BATCH_SIZE = 512, NEVER = 0 };

@@ -5,6 +5,7 @@
 #include <pthread.h>
 
 #include "arena_fixture.h"
+#include "shm/attach.h"
 
 TEST(every_counter_has_a_label_of_its_own_and_starts_at_nought)
 {

@@ -4,6 +4,7 @@
  */
 #include "delivery_fixture.h"
 
+#include "shm/attach.h"
 #include "shm/process.h"
 
 /* The sanitizer makes a fork a hundred times as long. */

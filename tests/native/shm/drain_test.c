@@ -2,6 +2,7 @@
 #include "shm/accumulator.h"
 
 #include "delivery_fixture.h"
+#include "shm/attach.h"
 
 enum { BATCH_SIZE = 512 };
 

@@ -11,6 +11,8 @@
 
 #include "planting.h"
 #include "randomness.h"
+#include "shm/attach.h"
+#include "shm/poison.h"
 #include "shm/process.h"
 
 enum { SLOTS = 8, BATCH_SIZE = 2048, PARTITIONS = 3, VERSIONS_MAX = 6, STEPS = 400, NUMBERS_MAX = 4096 };

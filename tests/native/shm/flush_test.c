@@ -5,6 +5,7 @@
 #include "shm/accumulator.h"
 
 #include "delivery_fixture.h"
+#include "shm/attach.h"
 
 struct flushing {
     struct arena *arena;

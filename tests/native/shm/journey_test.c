@@ -10,6 +10,7 @@
 #include <sched.h>
 
 #include "delivery_fixture.h"
+#include "shm/attach.h"
 
 enum { PRODUCERS = 3, RECORDS = 2000, SLOTS = 6, BATCH_SIZE = 256, OVERSIZED_EVERY = 40, FLUSH_EVERY = 100 };
 

@@ -7,6 +7,7 @@
 
 #include "arena_fixture.h"
 
+#include "shm/attach.h"
 #include "shm/process.h"
 
 static atomic_u64 *lock_of(struct arena *arena)

@@ -10,6 +10,7 @@
 
 #include "arena_fixture.h"
 #include "shm/accumulator.h"
+#include "shm/attach.h"
 #include "shm/sender_half.h"
 
 enum { PARTITION_COUNT = 5, BATCH_SIZE = 512, RECORD_VALUE_SIZE = 50 };

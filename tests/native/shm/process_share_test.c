@@ -4,6 +4,7 @@
 #include "planting.h"
 
 #include "shm/accumulator.h"
+#include "shm/attach.h"
 #include "shm/producer_batch.h"
 #include "shm/registry.h"
 
@@ -126,6 +127,7 @@ TEST(who_has_used_up_its_share_lets_its_own_batches_linger_no_more)
     batch_opened(arena, mine[0], 0);
     batch_opened(other, others, 1);
     EXPECT_STATUS(slot_waited_for(arena, &more), STATUS_SHARE_USED);
+    producer_batch_seal_own(arena);
     EXPECT_EQ_U64(slot_state_at(arena, mine[0]), SLOT_DONE); /* sealed empty */
     EXPECT_EQ_U64(slot_state_at(arena, others), SLOT_OPEN);
     batch_ended(arena, mine[0]);

@@ -3,7 +3,9 @@
 
 #include "arena_fixture.h"
 
+#include "shm/attach.h"
 #include "shm/buffer_pool.h"
+#include "shm/byte_lock.h"
 
 /* ---- entries ---- */
 

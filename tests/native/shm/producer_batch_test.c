@@ -3,6 +3,7 @@
 
 #include "delivery_fixture.h"
 
+#include "shm/attach.h"
 #include "shm/lock.h"
 
 enum { BATCH_SIZE = 512, ROOM = BATCH_SIZE - RECORDS_START };

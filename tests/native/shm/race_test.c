@@ -10,6 +10,7 @@
 #include <pthread.h>
 #include <sched.h>
 
+#include "shm/attach.h"
 #include "shm/producer_batch.h"
 
 enum { BATCH_SIZE = 512, MEMBER_COUNT = 4, ROUND_COUNT = 400 };

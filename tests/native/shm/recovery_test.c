@@ -7,6 +7,7 @@
 
 #include "planting.h"
 #include "randomness.h"
+#include "shm/attach.h"
 #include "shm/process.h"
 
 enum { SLOT_COUNT = 8, BATCH_SIZE = 512, GARBAGE_ROUNDS = 400 };

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "arena_fixture.h"
+#include "shm/attach.h"
 
 static struct registry *registry_opened(struct arena *arena)
 {

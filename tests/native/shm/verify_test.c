@@ -9,6 +9,8 @@
 
 #include "planting.h"
 #include "randomness.h"
+#include "shm/attach.h"
+#include "shm/poison.h"
 #include "shm/process.h"
 #include "shm/registry.h"
 
