@@ -437,6 +437,7 @@ class SenderOptions(Options):
     )
     enable_idempotence: bool = boolean(True, "A batch that is sent twice is kept once, and order survives retries.")
     idle_exit_ms: int | None = duration_ms(None, "Leave when there was nothing to send for so long.", minimum=1)
+    metrics_listen: str | None = text(None, "HOST:PORT where Prometheus finds arena and sender, at /metrics.")
 
     def contradictions(self) -> Iterator[str]:
         if self.delivery_timeout_ms < self.linger_ms + self.request_timeout_ms:

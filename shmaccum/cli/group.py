@@ -37,6 +37,7 @@ COMMANDS: Mapping[str, str] = {
     "sender": "Deliver what all processes append.",
     "stat": "Show what an arena does, live.",
     "top": "Show the processes of an arena, live.",
+    "metrics": "Tell Prometheus what an arena does.",
     "inspect": "Show what lies in an arena: tables, slots, records, results.",
     "check": "Check an arena's invariants.",
     "recover": "Recover an arena after a crash, say what that would do, or copy out what it holds.",

@@ -78,6 +78,7 @@ def _detach(arena_name: str, url: str, mode: int, sink_options: dict[str, str], 
 @click.option("--standby", is_flag=True, help="Where the arena has a sender, wait and take over when it is gone.")
 @click.option("--idle-exit", metavar="DURATION", help="Leave after so long without work and without anybody attached.")
 @click.option("--detach", is_flag=True, help="Start it in the background unless there is one; come back when it works.")
+@click.option("--metrics", metavar="HOST:PORT", help="Serve Prometheus at http://HOST:PORT/metrics.")
 @click.option("-X", "options", multiple=True, metavar="OPTION=VALUE", help="Of sender or sink (docs/options.rst).")
 @click.option("-v", "--verbose", is_flag=True, help="Log details, too.")
 @click.option("-q", "--quiet", is_flag=True, help="Log warnings and errors only.")
@@ -88,6 +89,7 @@ def command(
     standby: bool,
     idle_exit: str | None,
     detach: bool,
+    metrics: str | None,
     options: tuple[str, ...],
     verbose: bool,
     quiet: bool,
@@ -97,7 +99,8 @@ def command(
 
     An arena has one sender. It logs to standard error.
     """
-    given = assignments(options) | ({"idle_exit_ms": idle_exit} if idle_exit else {})
+    flags = {"idle_exit_ms": idle_exit, "metrics_listen": metrics}
+    given = assignments(options) | {name: value for name, value in flags.items() if value}
     of_sender, of_sink = split_options(given, url)
     if detach:
         _detach(arena_name, url, arena_mode, of_sink, of_sender)

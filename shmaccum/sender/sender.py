@@ -14,6 +14,8 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from concurrent import futures
+from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, final
 
@@ -22,6 +24,7 @@ from shmaccum.arena import DEFAULT_MODE, Arena
 from shmaccum.config import SenderOptions
 from shmaccum.doorbell import Doorbell
 from shmaccum.exceptions import NotSenderError, SenderBusyError
+from shmaccum.prometheus import SENDER_ANSWER_S, ArenaCollector, MetricsServer, SenderCollector
 from shmaccum.sender.backoff import NS_PER_MS
 from shmaccum.sender.host import Host, logger
 from shmaccum.sender.places import Places
@@ -79,6 +82,8 @@ class Sender:
         self._is_aborted = False
         self._idle_since_ns: int | None = None
         self._idle_look_at_ns = 0
+        self._metrics_server: MetricsServer | None = None
+        self._questions: SimpleQueue[futures.Future[dict[str, float]]] = SimpleQueue()
         self.has_left_idle = False
         """True when it left because of `idle_exit_ms`."""
 
@@ -100,11 +105,19 @@ class Sender:
             host = Host(self._accumulator, Places(self.arena.native), self._doorbell, self.options)
             self.sink.open(host)
             self._rounds = Rounds(self._accumulator, self.sink, self._doorbell, host, self.options)
+            self._serve_metrics()
         except BaseException:
             self.close()
             raise
         logger.info("sender of %s", self.arena.name)
         return True
+
+    def _serve_metrics(self) -> None:
+        address = self.options.metrics_listen
+        if address is not None:
+            collectors = ArenaCollector(self.arena), SenderCollector(self.arena.name, self._ask_metrics)
+            self._metrics_server = MetricsServer(address, *collectors)
+            logger.info("metrics on port %d", self._metrics_server.port)
 
     def _take_role(self) -> bool:
         while self._stop_at_ns is None:
@@ -123,6 +136,11 @@ class Sender:
     def is_open(self) -> bool:
         """True while it holds the role and its sink is open."""
         return self._rounds is not None
+
+    @property
+    def metrics_port(self) -> int | None:
+        """Where Prometheus finds it; None while it does not listen."""
+        return None if self._metrics_server is None else self._metrics_server.port
 
     # --- work
 
@@ -148,7 +166,9 @@ class Sender:
         """
         if self._rounds is None:
             raise NotSenderError("the sender has no role: call open() or run()")
-        return self._rounds.run(is_closing=self._stop_at_ns is not None)
+        sent = self._rounds.run(is_closing=self._stop_at_ns is not None)
+        self._answer()
+        return sent
 
     def _is_over(self) -> bool:
         if self._is_aborted and self._rounds is not None:
@@ -216,6 +236,7 @@ class Sender:
         rounds, self._rounds = self._rounds, None
         if self._accumulator.closed:
             return
+        self._close_metrics()
         try:
             if rounds is not None and not self._is_aborted:
                 rounds.finish(CLOSE_TIMEOUT_S)
@@ -227,6 +248,13 @@ class Sender:
             self._close_doorbell()
             if self._owns_arena:
                 self.arena.close()
+
+    def _close_metrics(self) -> None:
+        """A scrape that asked meanwhile is told that there is no role any more."""
+        server, self._metrics_server = self._metrics_server, None
+        if server is not None:
+            server.close()
+        self._answer()
 
     def _close_sink(self) -> None:
         try:
@@ -262,6 +290,29 @@ class Sender:
         if self._rounds is None:
             raise NotSenderError("the sender has no role: call open() or run()")
         return self._rounds.metrics()
+
+    def _ask_metrics(self) -> dict[str, float]:
+        """The same for the thread of a scrape: the sender answers between two rounds.
+
+        Raises:
+            NotSenderError: it has no role any more.
+            TimeoutError: it did not answer in time.
+        """
+        question: futures.Future[dict[str, float]] = futures.Future()
+        self._questions.put(question)
+        self._wake()
+        try:
+            return question.result(SENDER_ANSWER_S)
+        except futures.TimeoutError:  # another one than Python's own before 3.11
+            raise TimeoutError(f"the sender did not answer within {SENDER_ANSWER_S:g} s") from None
+
+    def _answer(self) -> None:
+        while not self._questions.empty():
+            question = self._questions.get()
+            if self._rounds is None:
+                question.set_exception(NotSenderError("the sender has left its role"))
+            else:
+                question.set_result(self.metrics())
 
     def __repr__(self) -> str:
         return f"<Sender of {self.arena.name!r}, {'open' if self.is_open else 'without the role'}>"

@@ -288,3 +288,9 @@ def test_an_export_never_writes_into_something_that_is_there(
     shell: Shell, make_file: Callable[[], Path], tmp_path: Path
 ) -> None:
     assert "File exists" in shell("recover", str(make_file()), "--export", str(tmp_path), code=2).stderr
+
+
+def test_metrics_are_told_in_prometheus_own_format(shell: Shell, arena: Arena) -> None:
+    text = shell("metrics", arena.name).stdout
+    assert f'shmaccum_buffer_bytes{{arena="{arena.name}"}}' in text
+    assert text.endswith("\n")

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``shmaccum metrics``: an arena's facts for Prometheus."""
+
+from __future__ import annotations
+
+import threading
+
+import click
+
+from shmaccum.cli.group import Command, arena_argument, looking_at
+from shmaccum.prometheus import ArenaCollector, MetricsServer, exposition
+
+
+@click.command(
+    "metrics",
+    cls=Command,
+    epilog="Kafka's producer metrics are known to the sender alone: shmaccum sender ARENA --metrics HOST:PORT serves "
+    "both. Needs the package prometheus_client (pip install 'shmaccum[metrics]').",
+)
+@arena_argument
+@click.option("--listen", "address", metavar="HOST:PORT", help="Serve them at http://HOST:PORT/metrics until Ctrl-C.")
+def command(arena_name: str, address: str | None) -> None:
+    """Print what lies in an arena in Prometheus' text format, or serve it.
+
+    Reads the arena only and asks no process.
+    """
+    with looking_at(arena_name) as arena:
+        collector = ArenaCollector(arena)
+        if address is None:
+            click.echo(exposition(collector), nl=False)
+            return
+        server = MetricsServer(address, collector)
+        click.echo(f"serving http://{address}/metrics", err=True)
+        try:
+            threading.Event().wait()
+        finally:
+            server.close()

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Prometheus is told: parsed back with its own parser, and held against the arena."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from shmaccum.accumulator import Accumulator
+from shmaccum.arena import Arena
+from shmaccum.exceptions import InvalidArgumentError, NotSenderError
+from shmaccum.prometheus import ArenaCollector, MetricsServer, SenderCollector, exposition, split_address
+from shmaccum.sender import Sender
+from tests.support import deliver_all, wait_until
+
+WATCHDOG_S = 30
+
+
+def samples(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    """(name, labels without the arena's) -> value."""
+    found = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            labels = tuple(sorted((name, value) for name, value in sample.labels.items() if name != "arena"))
+            found[sample.name, labels] = sample.value
+    return found
+
+
+def arenas_named(text: str) -> set[str]:
+    return {sample.labels["arena"] for family in text_string_to_metric_families(text) for sample in family.samples}
+
+
+@pytest.fixture
+def arena(arena_name: str) -> Iterator[Arena]:
+    with Arena.create(arena_name, buffer_memory="64KiB", batch_size="4KiB", process_count=16, waiter_count=16) as arena:
+        yield arena
+
+
+def test_an_arena_tells_what_lies_in_it(arena: Arena) -> None:
+    collector = ArenaCollector(arena)
+    with Accumulator(arena) as accumulator:
+        for number in range(3):
+            accumulator.append("flights", 2, 1, None, b"%d" % number)
+        told = samples(exposition(collector))
+        assert told["shmaccum_queued_records", ()] == 3
+        assert told["shmaccum_appended_records_total", ()] == 3
+        assert told["shmaccum_slots", (("state", "OPEN"),)] == 1
+        assert told["shmaccum_slots", (("state", "FREE"),)] == 15
+        assert told["shmaccum_fill_ratio", ()] == pytest.approx(1 / 16)
+        assert told["shmaccum_partition_queued_bytes", (("partition", "2"), ("topic", "flights"))] > 0
+        assert told["shmaccum_processes", (("role", "producer"), ("state", "alive"))] == 1
+        assert told["shmaccum_sender_alive", ()] == 0
+        assert told["shmaccum_oldest_batch_age_seconds", ()] > 0
+        assert told["shmaccum_events_total", (("event", "batches_opened"),)] == 1
+        accumulator.become_sender()
+        deliver_all(accumulator)
+        told = samples(exposition(collector))
+        assert told["shmaccum_queued_records", ()] == 0
+        assert told["shmaccum_oldest_batch_age_seconds", ()] == 0
+        assert told["shmaccum_sender_alive", ()] == 1
+        assert told["shmaccum_events_total", (("event", "records_completed"),)] == 3
+    assert arenas_named(exposition(collector)) == {arena.name}
+
+
+def test_the_senders_numbers_keep_kafkas_names() -> None:
+    numbers = {"record-send-total": 7, "batch-size-avg": 1.5, "request-total": 3, "request-total.node-1": 3}
+    text = exposition(SenderCollector("events", lambda: numbers))
+    told = samples(text)
+    assert told["kafka_producer_record_send_total", ()] == 7
+    assert told["kafka_producer_batch_size_avg", ()] == 1.5
+    assert told["kafka_producer_request_total", ()] == 3
+    assert told["kafka_producer_node_request_total", (("node_id", "1"),)] == 3
+    assert "# TYPE kafka_producer_record_send_total counter" in text
+    assert "# TYPE kafka_producer_batch_size_avg gauge" in text
+
+
+@pytest.mark.parametrize("error", [NotSenderError("no role"), TimeoutError("too busy")])
+def test_a_scrape_goes_without_a_sender_that_does_not_answer(error: Exception) -> None:
+    def read() -> dict[str, float]:
+        raise error
+
+    assert exposition(SenderCollector("events", read)) == ""
+
+
+def scraped(port: int) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=WATCHDOG_S) as answer:
+        return samples(answer.read().decode())
+
+
+def test_a_running_sender_answers_scrapes_between_its_rounds(arena: Arena) -> None:
+    sender = Sender(arena, "null:", metrics_listen="127.0.0.1:0")
+    thread = threading.Thread(target=sender.run)
+    thread.start()
+    try:
+        wait_until(lambda: sender.is_open, "the sender works")
+        with Accumulator(arena) as accumulator:
+            accumulator.append("flights", 0, 1, None, b"one")
+            assert accumulator.flush(WATCHDOG_S)
+        assert sender.metrics_port is not None
+        told = scraped(sender.metrics_port)
+        assert told["kafka_producer_record_send_total", ()] == 1
+        assert told["shmaccum_sender_alive", ()] == 1
+    finally:
+        sender.stop()
+        thread.join(WATCHDOG_S)
+    assert sender.metrics_port is None
+
+
+def test_a_sender_that_cannot_serve_its_metrics_leaves_the_role(arena: Arena) -> None:
+    server = MetricsServer("127.0.0.1:0", ArenaCollector(arena))
+    try:
+        with Sender(arena, "null:", metrics_listen=f"127.0.0.1:{server.port}") as sender:
+            with pytest.raises(InvalidArgumentError, match="metrics cannot be served at"):
+                sender.open()
+            assert not arena.native.sender_is_alive
+    finally:
+        server.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [("127.0.0.1:9308", ("127.0.0.1", 9308)), (":9308", ("127.0.0.1", 9308)), ("[::1]:80", ("::1", 80))],
+)
+def test_an_address(text: str, address: tuple[str, int]) -> None:
+    assert split_address(text) == address
+
+
+@pytest.mark.parametrize("text", ["", "9308", "host:", "host:port", "host:65536"])
+def test_what_is_no_address(text: str) -> None:
+    with pytest.raises(InvalidArgumentError, match="no address to listen on"):
+        split_address(text)
+
+
+def test_without_the_package_a_sentence_says_what_to_install(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    with pytest.raises(InvalidArgumentError, match=r"pip install 'shmaccum\[metrics\]'"):
+        ArenaCollector(arena)
