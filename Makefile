@@ -5,7 +5,9 @@
 #   make check    ruff, mypy, and the tests of style and layering
 #   make kafka    fetches Apache Kafka (through Maven, once) for the tests that run against it
 #   make spark    installs pyspark and Java, and runs the tests with Spark
-#   make bench    the benchmarks (ARGS goes to python -m bench)
+#   make bench    the benchmarks that need no broker and no Spark, in 12 minutes (ARGS="send_core --seconds 60" narrows)
+#   make bench-full   all of them (make kafka and make spark first), five minutes for each
+#   make figures  takes over what was measured into bench/results, docs/benchmarks.rst and README.rst
 #   make clean    back to a fresh clone
 #
 # Each makes .venv when it is missing and rebuilds the extension when one of its sources changed. The switches of
@@ -23,7 +25,7 @@ CHECKED := $(wildcard setup.py shmaccum tests bench)
 
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: run test native-test check kafka spark bench clean FORCE
+.PHONY: run test native-test check kafka spark bench bench-full figures clean FORCE
 .DELETE_ON_ERROR:
 
 run: $(INSTALLED)
@@ -50,7 +52,15 @@ spark: $(INSTALLED)
 	$(VENV)/bin/python -m pytest tests/spark tests/unit/spark $(ARGS)
 
 bench: $(INSTALLED)
+	$(call need,command -v valgrind,valgrind)
 	$(VENV)/bin/python -m bench $(ARGS)
+
+bench-full: $(INSTALLED)
+	$(call need,command -v valgrind,valgrind)
+	$(VENV)/bin/python -m bench --full --seconds 60 --limit 600 $(ARGS)
+
+figures: $(INSTALLED)
+	$(VENV)/bin/python -m bench.page --adopt build/bench/results
 
 clean:
 	rm -rf $(VENV) build out shmaccum.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

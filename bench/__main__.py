@@ -11,9 +11,10 @@ from pathlib import Path
 from rich.console import Console
 
 from bench.harness.asking import answer_apart, find_question, question_names
+from bench.harness.drift import drift
 from bench.harness.machine import machine
 from bench.harness.measuring import note
-from bench.harness.results import Answer, lines
+from bench.harness.results import Answer, lines, load
 from bench.harness.table import render
 from setup import ROOT
 
@@ -49,6 +50,13 @@ def show(answer: Answer, console: Console, json_lines: Path | None) -> None:
             file.writelines(f"{line}\n" for line in lines(answer))
 
 
+def compare(answer: Answer) -> None:
+    """Says what is not as it was committed."""
+    kept = load().get(answer.question)
+    sentences = list(drift(kept, answer)) if kept else [f"{answer.question} has no results in bench/results"]
+    print("\n".join(sentences) or "every ratio is as it was stated", flush=True)
+
+
 def parse(words: list[str] | None = None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
@@ -60,6 +68,7 @@ def parse(words: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=SECONDS, help="for the rounds of a question (default: 20)")
     parser.add_argument("--limit", type=float, default=LIMIT, help="after which a question is given up (default: 110)")
     parser.add_argument("--json", type=Path, help="append every measurement to this file as a line of JSON")
+    parser.add_argument("--again", action="store_true", help="say which ratios are not those of bench/results")
     parser.add_argument("--results", type=Path, default=FOLDER, help="where QUESTION.json goes")
     return parser.parse_args(words)
 
@@ -78,6 +87,8 @@ def main() -> None:
             failed.append(name)
         else:
             show(answer, console, arguments.json)
+            if arguments.again:
+                compare(answer)
     if failed:
         sys.exit(f"not answered: {', '.join(failed)}")
 

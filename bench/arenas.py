@@ -18,8 +18,8 @@ from shmaccum.arena import Arena
 TOPIC = "flights"
 PARTITION_COUNT = 6
 LINGER_NS = 5_000_000
-DRAIN_SIZE_MAX = 1 << 20
-NAP_S = 0.0001
+DRAIN_SIZE_MAX = 1 << 30
+NAP_S = 0.00005
 
 _numbers = itertools.count()
 

@@ -16,10 +16,10 @@ PRODUCER_COUNT = 2
 VALUE = bytes(100)
 
 FIGURES = (
-    Figure("records_per_s", "million records/s", 1e-6, "higher"),
-    Figure("cpu_per_record_s", "ns of all three processes' processor time per record", 1e9, "lower"),
-    Figure("taker_cpu_share", "cores that the taker uses", 1, "lower"),
-    Figure("taker_cpu_per_piece_s", "µs of the taker's processor time per batch or chunk", 1e6, "lower"),
+    Figure("records_per_s", "M records/s", 1e-6, "higher"),
+    Figure("cpu_per_record_s", "ns", 1e9, "lower", "processor time of all three processes, per record"),
+    Figure("taker_cpu_share", "cores", 1, "lower", "that the taker keeps busy"),
+    Figure("taker_cpu_per_piece_s", "µs", 1e6, "lower", "processor time of the taker, per batch or chunk"),
 )
 
 

@@ -40,10 +40,15 @@ def answer_here(name: str, seconds: float, repetitions: int | None) -> Answer:
     return answer(name, question, before, measured)
 
 
+def command(*words: str) -> list[str]:
+    """What runs `main` in a new process."""
+    return [sys.executable, "-m", "bench.harness.asking", *words]
+
+
 def answer_apart(name: str, seconds: float, limit: float, repetitions: int | None, folder: Path) -> Answer:
     """Measures in a new process, which has `limit` seconds altogether; raises RuntimeError if it fails."""
-    command = [sys.executable, "-m", "bench.harness.asking", name, str(seconds), str(repetitions or 0), str(folder)]
-    process = subprocess.Popen(command, cwd=ROOT, start_new_session=True)
+    words = command(name, str(seconds), str(repetitions or 0), str(folder))
+    process = subprocess.Popen(words, cwd=ROOT, start_new_session=True)
     try:
         code = process.wait(limit)
     except subprocess.TimeoutExpired:

@@ -7,6 +7,7 @@ import os
 import platform
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 from setup import ROOT
@@ -16,7 +17,7 @@ GIBIBYTE = 1 << 30
 
 
 def machine() -> dict[str, str]:
-    """Processor, cores, memory, kernel, governor, Python, compiler, revision, and the load before the first round."""
+    """What shapes the figures, the revision that was measured, the day, and the load before the first round."""
     return {
         "cpu": _cpu(),
         "cores": str(os.cpu_count()),
@@ -26,6 +27,7 @@ def machine() -> dict[str, str]:
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "compiler": _first_line("gcc", "--version"),
         "revision": _first_line("git", "-C", str(ROOT), "rev-parse", "--short=12", "HEAD"),
+        "day": time.strftime("%Y-%m-%d", time.gmtime()),
         "load before": f"{os.getloadavg()[0]:.1f}",
     }
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 
 from bench.harness.question import Contender, Measurement, UnavailableError
 
-ROUND_COUNT_MIN = 3
+ROUND_COUNT_MIN = 5
+"""Fewer prove nothing (`bench.harness.verdict`)."""
 
 Clock = Callable[[], float]
 
@@ -45,7 +46,7 @@ def note(text: str) -> None:
 def measure(
     contenders: Sequence[Contender], peer: str, repetitions: int, seconds: float, clock: Clock = time.monotonic
 ) -> Measured:
-    """A warm-up each, then `repetitions` rounds, or as many as fit into `seconds` altogether, but at least three."""
+    """A warm-up each, then `repetitions` rounds, or as many as fit into `seconds` altogether, but at least five."""
     deadline = clock() + seconds
     missing: dict[str, str] = {}
     able = [contender for contender in contenders if _warm_up(contender, missing)]

@@ -19,12 +19,13 @@ class UnavailableError(Exception):
 
 @dataclass(frozen=True)
 class Figure:
-    """A column of a question's answer: `scale` brings what was measured to `unit`."""
+    """A column of a question's answer: `scale` brings what was measured to `unit`, `what` says what that is."""
 
     name: str
     unit: str
     scale: float
     better: Better
+    what: str = ""
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,8 @@ class Question:
     """What is asked, of whom, and what is to be reached.
 
     Ratios are to `peer`, or to what a contender names itself. `repetitions` are the rounds that are wanted, if the time
-    suffices. A question of scope "full" needs a broker, Spark or more than a minute: ``make bench`` leaves it out.
+    suffices for more than five. ``make bench`` leaves out a question of scope "full": it needs a broker or Spark, or
+    takes long.
     """
 
     title: str

@@ -28,6 +28,17 @@ class Comparison:
     verdict: Verdict
 
 
+@dataclass(frozen=True)
+class Reached:
+    """A goal, and what there is of it."""
+
+    goal: Goal
+    figure: Figure
+    value: float
+    is_reached: bool
+    compared: Comparison | None
+
+
 @dataclass
 class Answer:
     """A question, the machine it was asked on, and what came out."""
@@ -48,6 +59,16 @@ class Answer:
     def figure(self, name: str) -> Figure:
         """By its name."""
         return next(figure for figure in self.figures if figure.name == name)
+
+    def found(self, goal: Goal) -> Reached | None:
+        """What there is of a goal; None where it was not measured."""
+        figure = self.figure(goal.figure)
+        measured, compared = self.spread(goal.contender, figure), self.compared(goal.contender, figure)
+        if measured is None or (goal.is_ratio and compared is None):
+            return None
+        value = compared.ratio if goal.is_ratio and compared else measured.median
+        is_reached = value >= goal.bound if figure.better == "higher" else value <= goal.bound
+        return Reached(goal, figure, value, is_reached, compared)
 
     def find(self, contender: str) -> Series | None:
         """None: it could not run, or is not asked any more."""

@@ -21,6 +21,11 @@ def spell(value: float) -> str:
     return f"{value:,.{digits}f}"
 
 
+def caption(figure: Figure) -> str:
+    """What it is, in which unit, and which way is better."""
+    return f"{figure.what + ', ' if figure.what else ''}{figure.unit}; {figure.better} is better"
+
+
 def render(answer: Answer) -> RenderableType:
     """A table for each figure, and who is missing."""
     parts: list[RenderableType] = [Text(f"\n{answer.title}", style="bold")]
@@ -30,7 +35,7 @@ def render(answer: Answer) -> RenderableType:
 
 
 def _table(answer: Answer, figure: Figure) -> Table:
-    table = Table(title=f"{figure.unit}; {figure.better} is better", title_justify="left", title_style="dim")
+    table = Table(title=caption(figure), title_justify="left", title_style="dim")
     for name in ("", "median", "±", "lowest", "highest", "ratio", "interval", "peer"):
         table.add_column(name, justify="left" if name in ("", "peer") else "right")
     for series in answer.series:

@@ -28,10 +28,10 @@ def contenders() -> list[Contender]:
 QUESTION = Question(
     title="latency of one append, 100 B, 8 producer processes on one partition",
     figures=(
-        Figure("p50_ns", "µs, half of them at most", 1e-3, "lower"),
-        Figure("p99_ns", "µs, 99 %", 1e-3, "lower"),
-        Figure("p999_ns", "µs, 99.9 %", 1e-3, "lower"),
-        Figure("p9999_ns", "µs, 99.99 %", 1e-3, "lower"),
+        Figure("p50_ns", "µs", 1e-3, "lower", "half of them within"),
+        Figure("p99_ns", "µs", 1e-3, "lower", "99 % within"),
+        Figure("p999_ns", "µs", 1e-3, "lower", "99.9 % within"),
+        Figure("p9999_ns", "µs", 1e-3, "lower", "99.99 % within"),
     ),
     contenders=contenders,
     peer=PEER,

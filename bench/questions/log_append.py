@@ -94,7 +94,7 @@ QUESTION = Question(
     title="Append full 16 KiB batches of one partition to a log on tmpfs, 32 a call (as the sink does) and 5",
     figures=(
         Figure("bytes_per_s", "GiB/s", 1 / 2**30, "higher"),
-        Figure("cpu_ns_per_batch", "us of CPU time per batch", 1e-3, "lower"),
+        Figure("cpu_ns_per_batch", "µs", 1e-3, "lower", "processor time per batch"),
     ),
     contenders=contenders,
     peer=PEER,

@@ -78,7 +78,7 @@ QUESTION = Question(
     title="records of 100 B in calls of 10,000, one producer, a process beside it drains",
     figures=(
         Figure("records_per_s", "M records/s", 1e-6, "higher"),
-        Figure("cpu_ns", "ns of the producer's processor time per record", 1, "lower"),
+        Figure("cpu_ns", "ns", 1, "lower", "processor time of the producer, per record"),
     ),
     contenders=contenders,
     peer=FLOOR,

@@ -49,7 +49,7 @@ QUESTION = Question(
     title="send of 100 B from Python, a process beside it drains",
     figures=(
         Figure("ns_per_record", "ns", 1.0, "lower"),
-        Figure("cpu_ns_per_record", "ns of this process's processor time", 1.0, "lower"),
+        Figure("cpu_ns_per_record", "ns", 1.0, "lower", "processor time of this process"),
     ),
     contenders=contenders,
     peer="confluent-kafka produce, no key",

@@ -60,7 +60,7 @@ def contenders() -> list[Contender]:
 
 QUESTION = Question(
     title="processor time of a sender and of a standby that have nothing to do",
-    figures=(Figure("cpu_share", "percent of a core", 100.0, "lower"),),
+    figures=(Figure("cpu_share", "% of a core", 100.0, "lower"),),
     contenders=contenders,
     peer=PEER,
     repetitions=5,

@@ -73,8 +73,8 @@ def contenders() -> list[Contender]:
 QUESTION = Question(
     title="one sticky partition per host or per process; 100 B, linger 5 ms, 6 partitions",
     figures=(
-        Figure("records_per_batch", "records", 1.0, "higher"),
-        Figure("cpu_ns_per_record", "ns of processor time", 1.0, "lower"),
+        Figure("records_per_batch", "records", 1.0, "higher", "in a batch"),
+        Figure("cpu_ns_per_record", "ns", 1.0, "lower", "processor time of a producer, per record"),
     ),
     contenders=contenders,
     peer=PEER,

@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Does a question that is asked again say what was committed? Ratios are compared, since machines differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bench.harness.question import Figure
+from bench.harness.results import Answer
+from bench.harness.verdict import MARGIN, ratios
+
+
+def drift(before: Answer, now: Answer) -> Iterator[str]:
+    """A sentence for each ratio to a peer that lies beyond what all rounds of `before` said, and a margin."""
+    for series in before.series:
+        for figure in before.figures:
+            yield from _drift(before, now, series.contender, figure)
+
+
+def _drift(before: Answer, now: Answer, contender: str, figure: Figure) -> Iterator[str]:
+    mine, compared = before.find(contender), now.compared(contender, figure)
+    if mine is None or compared is None or before.compared(contender, figure) is None:
+        return
+    peer = before.find(mine.peer)
+    assert peer is not None, "it was compared with it"
+    stated = ratios(mine.values(figure.name), peer.values(figure.name))
+    low, high = min(stated) / (1 + MARGIN), max(stated) * (1 + MARGIN)
+    if not low <= compared.ratio <= high:
+        yield (
+            f"{contender}, {figure.name}: {compared.ratio:.3g} times {compared.peer},"
+            f" but {min(stated):.3g} to {max(stated):.3g} was stated"
+        )

@@ -1,0 +1,377 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The harness finds a slowdown that was planted, and is silent about what is none."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import os
+import random
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from bench.harness import asking
+from bench.harness.drift import drift
+from bench.harness.machine import machine
+from bench.harness.measuring import Measured, Series, measure
+from bench.harness.question import Contender, Figure, Goal, Measurement, Question, UnavailableError
+from bench.harness.results import Answer, answer, from_json, lines, load, save, to_json
+from bench.harness.table import render, spell
+from bench.harness.verdict import Interval, Verdict, interval, judge, ratios, spread
+from tests.sending import process_exists
+
+NS = Figure("ns", "µs", 1e-3, "lower")
+RATE = Figure("rate", "M/s", 1e-6, "higher", "records")
+ROUND_COUNT = 9
+
+
+def constant(**figures: float) -> Callable[[], Measurement]:
+    return lambda: dict(figures)
+
+
+def asked(contenders: list[Contender], *figures: Figure, goals: tuple[Goal, ...] = (), repetitions: int = 5) -> Answer:
+    question = Question("what is asked", figures or (NS,), lambda: contenders, "peer", repetitions, goals=goals)
+    measured = measure(question.contenders(), question.peer, question.repetitions, seconds=1e9)
+    return answer("planted", question, {"cpu": "a model"}, measured)
+
+
+def shown(answered: Answer) -> str:
+    console = Console(file=io.StringIO(), width=160)
+    console.print(render(answered))
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+# --- slowdowns
+
+
+class NoisyMachine:
+    """Slows down and recovers all the time: what it does to a round it does to everybody, but for a little."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.speed = 1.0
+
+    def run(self, cost_ns: float) -> Measurement:
+        self.speed = min(4.0, max(1.0, self.speed * self.random.lognormvariate(0, 0.03)))
+        preempted_ns = 2.0 * cost_ns if self.random.random() < 0.02 else 0.0
+        return {"ns": cost_ns * self.speed * self.random.lognormvariate(0, 0.01) + preempted_ns}
+
+
+def planted(slowdown: float, seed: int) -> Verdict:
+    """What the harness says of a contender that costs `slowdown` times its peer."""
+    noisy = NoisyMachine(seed)
+    contenders = [Contender("ours", lambda: noisy.run(100 * slowdown)), Contender("peer", lambda: noisy.run(100))]
+    compared = asked(contenders, repetitions=ROUND_COUNT).compared("ours", NS)
+    assert compared is not None
+    return compared.verdict
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_twice_as_slow_is_found_on_a_machine_that_slows_down_by_four(seed: int) -> None:
+    assert planted(2.0, seed) is Verdict.WORSE
+    assert planted(0.5, seed) is Verdict.BETTER
+
+
+def test_two_percent_are_not_called_a_difference() -> None:
+    verdicts = [planted(slowdown, seed) for slowdown in (1.02, 1 / 1.02) for seed in range(500)]
+    wrong = sum(verdict in (Verdict.BETTER, Verdict.WORSE) for verdict in verdicts)
+    assert wrong <= 10, f"{wrong} of {len(verdicts)} were called different"
+
+
+def test_nothing_planted_is_mostly_called_not_different() -> None:
+    verdicts = [planted(1.0, seed) for seed in range(200)]
+    assert verdicts.count(Verdict.ALIKE) > 150
+
+
+def test_twice_the_work_is_found_in_real_time() -> None:
+    def loop(count: int) -> Callable[[], Measurement]:
+        def run() -> Measurement:
+            begin = time.thread_time_ns()
+            for _ in itertools.repeat(None, count):
+                pass
+            return {"ns": float(time.thread_time_ns() - begin)}
+
+        return run
+
+    contenders = [Contender("ours", loop(2_000_000)), Contender("peer", loop(1_000_000))]
+    compared = asked(contenders, repetitions=ROUND_COUNT).compared("ours", NS)
+    assert compared is not None
+    assert compared.verdict is Verdict.WORSE
+    assert 1.5 < compared.ratio < 3
+
+
+# --- intervals
+
+
+@pytest.mark.parametrize(
+    ("count", "low", "high", "confidence"),
+    # Gibbons, table of confidence intervals for the median.
+    [(3, 1, 3, 0.75), (5, 1, 5, 0.9375), (6, 1, 6, 0.96875), (8, 1, 8, 0.9921875), (9, 2, 8, 0.9609375)],
+)
+def test_the_interval_of_a_median_is_that_of_order_statistics(
+    count: int, low: int, high: int, confidence: float
+) -> None:
+    assert interval([float(count - number) for number in range(count)]) == Interval(low, high, confidence)
+
+
+def test_the_interval_holds_the_median_as_often_as_it_says() -> None:
+    generator = random.Random(7)
+    found = [interval([generator.gauss(0, 1) for _ in range(ROUND_COUNT)]) for _ in range(2000)]
+    share = sum(each.low <= 0 <= each.high for each in found) / len(found)
+    assert 0.94 < share < 0.98
+
+
+def test_few_rounds_prove_nothing() -> None:
+    assert judge([2.0, 2.0, 2.0, 2.0], "lower") is Verdict.OPEN
+    assert judge([2.0, 2.0, 2.0, 2.0, 2.0], "lower") is Verdict.WORSE
+
+
+@pytest.mark.parametrize(
+    ("values", "verdict"),
+    [
+        ([1.06, 1.2, 1.3, 1.2, 1.2], Verdict.BETTER),
+        ([0.94, 0.9, 0.9, 0.5, 0.9], Verdict.WORSE),
+        ([1.04, 0.96, 1.0, 1.0, 1.0], Verdict.ALIKE),
+        ([1.04, 1.2, 1.2, 1.2, 1.2], Verdict.OPEN),
+        ([0.5, 2.0, 1.0, 1.0, 1.0], Verdict.OPEN),
+    ],
+)
+def test_a_difference_counts_only_beyond_the_margin(values: list[float], verdict: Verdict) -> None:
+    assert judge(values, "higher") is verdict
+
+
+def test_a_spread_is_not_moved_by_one_far_value() -> None:
+    found = spread([10.0, 11.0, 9.0, 10.0, 1000.0])
+    assert (found.median, found.deviation, found.lowest, found.highest) == (10.0, 1.0, 9.0, 1000.0)
+
+
+def test_ratios_are_of_the_same_round() -> None:
+    assert ratios([2.0, 6.0], [1.0, 2.0]) == [2.0, 3.0]
+
+
+# --- rounds
+
+
+def test_contenders_run_in_turn_after_a_warm_up_and_take_turns_in_beginning() -> None:
+    runs: list[str] = []
+
+    def contender(name: str) -> Contender:
+        def run() -> Measurement:
+            runs.append(name)
+            return {"ns": float(len(runs))}
+
+        return Contender(name, run)
+
+    measured = measure([contender("a"), contender("b"), contender("c")], "a", 2, seconds=1e9)
+    assert "".join(runs) == "abcabcbca"
+    assert [series.values("ns") for series in measured.series] == [[4.0, 9.0], [5.0, 7.0], [6.0, 8.0]]
+
+
+def test_rounds_end_when_the_next_would_not_fit_but_there_are_five() -> None:
+    now = 0.0
+
+    def run() -> Measurement:
+        nonlocal now
+        now += 10
+        return {"ns": 1.0}
+
+    def count(seconds: float) -> int:
+        return len(measure([Contender("a", run)], "a", 9, seconds, clock=lambda: now).series[0].measurements)
+
+    assert [count(seconds) for seconds in (1, 60, 71, 1e9)] == [5, 5, 6, 9]
+
+
+def test_who_cannot_run_is_named_and_the_others_are_measured() -> None:
+    def unavailable() -> Measurement:
+        raise UnavailableError("java is missing: apt-get install openjdk-17-jre-headless")
+
+    def not_installed() -> Measurement:
+        raise ModuleNotFoundError("No module named 'fifo'")
+
+    contenders = [
+        Contender("java", unavailable),
+        Contender("peer", constant(ns=1)),
+        Contender("fifo", not_installed),
+    ]
+    answered = asked(contenders)
+    assert [series.contender for series in answered.series] == ["peer"]
+    assert answered.missing == {
+        "java": "java is missing: apt-get install openjdk-17-jre-headless",
+        "fifo": "No module named 'fifo'",
+    }
+    assert "missing: java: java is missing: apt-get" in shown(answered)
+
+
+def test_a_contender_that_fails_is_an_error() -> None:
+    def fail() -> Measurement:
+        raise RuntimeError("wrong checksum")
+
+    with pytest.raises(RuntimeError, match="wrong checksum"):
+        measure([Contender("a", fail)], "a", 1, 1)
+
+
+# --- results
+
+
+def two_contenders() -> Answer:
+    goals = (Goal("fast", "ours", "ns", 0.5), Goal("near the peer", "ours", "rate", 0.9, is_ratio=True))
+    numbers = itertools.count(1)
+    contenders = [
+        Contender("ours", lambda: {"ns": 123.456789 * next(numbers), "rate": 2e6}, version=lambda: "1.2.3"),
+        Contender("peer", constant(ns=1000, rate=1e6)),
+        Contender("half", constant(rate=3e6)),
+    ]
+    return asked(contenders, NS, RATE, goals=goals)
+
+
+def test_an_answer_comes_back_from_json_with_five_digits(tmp_path: Path) -> None:
+    before = two_contenders()
+    save(before, tmp_path)
+    after = load(tmp_path)["planted"]
+    assert to_json(after) == to_json(before)
+    assert after.series[0].values("ns") == [246.91, 370.37, 493.83, 617.28, 740.74]
+    assert after.series[0].version == "1.2.3"
+    assert after.series[2].values("ns") == []
+    assert (after.title, after.figures, after.goals) == (before.title, before.figures, before.goals)
+
+
+def test_a_line_of_json_is_a_measurement() -> None:
+    found = list(lines(two_contenders()))
+    assert len(found) == 15
+    assert '"question": "planted", "contender": "ours", "round": 0' in found[0]
+    assert '"machine": {"cpu": "a model"}' in found[0]
+
+
+def test_a_figure_is_compared_with_the_peer_of_its_contender() -> None:
+    contenders = [
+        Contender("ours", constant(ns=2), peer="other"),
+        Contender("peer", constant(ns=4)),
+        Contender("other", constant(ns=1)),
+    ]
+    compared = asked(contenders).compared("ours", NS)
+    assert compared is not None
+    assert (compared.peer, compared.ratio, compared.verdict) == ("other", 2.0, Verdict.WORSE)
+
+
+def test_nothing_is_compared_with_itself_or_with_who_has_no_such_figure() -> None:
+    answered = two_contenders()
+    assert answered.compared("peer", NS) is None
+    assert answered.compared("half", NS) is None
+    assert answered.compared("nobody", NS) is None
+
+
+def test_a_goal_is_held_against_the_median_or_the_ratio() -> None:
+    answered = two_contenders()
+    fast, near = (answered.found(goal) for goal in answered.goals)
+    assert fast is not None
+    assert near is not None
+    assert (round(fast.value, 4), fast.is_reached) == (0.4938, True)
+    assert (near.value, near.is_reached) == (2.0, True)
+    strict = answered.found(Goal("faster", "ours", "ns", 0.4))
+    assert strict is not None
+    assert not strict.is_reached
+    assert answered.found(Goal("nobody", "nobody", "ns", 1)) is None
+
+
+def test_the_machine_is_described() -> None:
+    found = machine()
+    assert {"cpu", "cores", "kernel", "governor", "python", "compiler", "load before"} <= set(found)
+    assert all(found.values())
+
+
+# --- what is shown
+
+
+def test_a_table_has_medians_spread_ratios_and_verdicts() -> None:
+    text = shown(two_contenders())
+    assert "records, M/s; higher is better" in text
+    row = next(line for line in text.splitlines() if "ours" in line)
+    assert [cell.strip() for cell in row.strip("│").split("│")][:7] == [
+        "ours", "0.494", "0.123", "0.247", "0.741", "0.494", "0.247 to 0.741",
+    ]  # fmt: skip
+    assert "better than peer" in text
+    assert next(line for line in text.splitlines() if "half" in line).count("-") == 4
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(1234567.0, "1,234,567"), (123.4, "123"), (12.34, "12.3"), (1.234, "1.23"), (0.1234, "0.123"), (0.0, "0")],
+)
+def test_a_number_has_three_digits_that_count(value: float, text: str) -> None:
+    assert spell(value) == text
+
+
+# --- asked again
+
+
+def test_the_same_again_is_no_drift_and_twice_the_ratio_is() -> None:
+    def measured_again(ns: float) -> Answer:
+        return asked([Contender("ours", constant(ns=ns)), Contender("peer", constant(ns=100))])
+
+    before = measured_again(50)
+    assert list(drift(before, measured_again(52))) == []
+    assert list(drift(before, measured_again(100))) == ["ours, ns: 1 times peer, but 0.5 to 0.5 was stated"]
+
+
+# --- in a process of its own
+
+
+@pytest.fixture
+def questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder whose modules are questions, for this process and for those it starts."""
+    folder = tmp_path / "questions"
+    folder.mkdir()
+    monkeypatch.setattr("bench.questions.__path__", [str(folder)])
+    yield folder
+    for name in [name for name in sys.modules if name.startswith("bench.questions.planted")]:
+        del sys.modules[name]
+
+
+PLANTED = """
+from bench.harness.question import Contender, Figure, Question
+
+def run():
+    {work}
+    return {{"ns": 1.0}}
+
+QUESTION = Question("t", (Figure("ns", "ns", 1.0, "lower"),), lambda: [Contender("peer", run)], "peer", 3)
+"""
+
+
+def test_a_question_is_found_and_answered(questions: Path) -> None:
+    (questions / "planted_one.py").write_text(PLANTED.format(work="pass"))
+    assert asking.question_names() == ["planted_one"]
+    assert asking.answer_here("planted_one", 1.0, None).series[0].values("ns") == [1.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [("import time; time.sleep(1000)", "was not answered within"), ("raise SystemExit(3)", "ended with 3")],
+)
+def test_a_question_that_hangs_or_fails_is_given_up_with_all_its_children(
+    code: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    children = tmp_path / "child"
+    start = "import subprocess as s; child = s.Popen(['sleep', '1000'])"
+    note = f"open({str(children)!r}, 'w').write(str(child.pid))"
+    monkeypatch.setattr(asking, "command", lambda *_: [sys.executable, "-c", f"{start}; {note}; {code}"])
+    with pytest.raises(RuntimeError, match=message):
+        asking.answer_apart("planted", 1.0, 2.0, None, tmp_path)
+    child = int(children.read_text())
+    while process_exists(child):
+        os.sched_yield()
+
+
+def test_measured_without_contenders_is_an_empty_table() -> None:
+    question = Question("t", (NS,), list, "peer")
+    assert to_json(answer("planted", question, {}, Measured([], {}))).count("contender") == 0
+    assert (
+        from_json(to_json(answer("planted", question, {}, Measured([Series("a", "a")], {})))).series[0].values("ns")
+        == []
+    )
