@@ -7,6 +7,8 @@
  *                  moves from core to core
  *   robust-mutex   the same record format and CRC into shared buffers under a robust pthread mutex
  *   hand-over      the same buffers, one producer, no lock: what it costs to move the records' lines to another core
+ *   fill           appends to many partitions in turn (-x), into memory that nobody drains
+ *   fill-floor     the same encoding and CRC into as many private buffers in turn
  *   floor          the same encoding and CRC into private memory: nothing shared, nobody beside it
  */
 #include <errno.h>
@@ -42,6 +44,19 @@ static void record_build(struct record *record, const struct workload *workload,
     record->timestamp_ms = INT64_C(1700000000000) + (int64_t)(number / 1000);
 }
 
+static uint32_t spread_of(const struct workload *workload)
+{
+    return workload->spread > 0 ? workload->spread : 1;
+}
+
+/* Touches it all, so that no page fault is measured. */
+static void memory_populate(void *memory, size_t size)
+{
+    if (madvise(memory, size, MADV_POPULATE_WRITE) != 0) {
+        workload_fail("madvise");
+    }
+}
+
 static void idle(void)
 {
     for (int i = 0; i < IDLE_SPINS; i++) {
@@ -54,9 +69,18 @@ static void idle(void)
 /* A latency is that of an append, not of waiting for memory: there is room for every record. */
 static uint32_t slot_count_of(const struct workload *workload)
 {
+    if (workload->mebibytes != 0) {
+        return workload->mebibytes * ((1u << 20) / BATCH_SIZE);
+    }
     uint64_t records_size = workload->record_count * (workload->value_size + 16u);
     bool is_larger = workload->is_timed && records_size > BUFFER_MEMORY;
     return (uint32_t)((is_larger ? records_size + records_size / 8 : BUFFER_MEMORY) / BATCH_SIZE);
+}
+
+static uint32_t partition_count_of(const struct workload *workload)
+{
+    uint32_t wanted = workload->spread > workload->partition_count ? workload->spread : workload->partition_count;
+    return wanted > workload->producer_count ? wanted : workload->producer_count + 1;
 }
 
 static int arena_file;
@@ -79,7 +103,7 @@ static void shmaccum_prepare(const struct workload *workload, struct scoreboard 
                                       .process_count = 128,
                                       .waiter_count = 128,
                                       .topic_count = 16,
-                                      .partition_count = workload->producer_count + 1,
+                                      .partition_count = partition_count_of(workload),
                                       .name_heap_size = 4096,
                                       .completion_count = 8192,
                                       .oversized_slot_count_max = BUFFER_MEMORY / BATCH_SIZE / 2,
@@ -210,6 +234,35 @@ static void shmaccum_drain(const struct workload *workload, struct scoreboard *b
     }
 }
 
+/* ---- a private buffer ---- */
+
+struct floor_buffer {
+    uint8_t *bytes;
+    uint32_t size;
+    uint32_t count;
+    uint32_t crc;
+};
+
+/* False: it is full. */
+static bool floor_append(struct floor_buffer *buffer, const struct workload *workload, uint64_t number)
+{
+    struct record record;
+    struct record_size size;
+    record_build(&record, workload, number);
+    if (record_measure(&record, &size) != STATUS_OK) {
+        workload_fail("measure");
+    }
+    uint32_t length = record_encoded_size(&size, (int32_t)buffer->count, 0);
+    if (buffer->size + length > BATCH_SIZE) {
+        return false;
+    }
+    buffer->crc =
+        record_write_summed(buffer->bytes + buffer->size, &record, &size, (int32_t)buffer->count, 0, buffer->crc);
+    buffer->size += length;
+    buffer->count++;
+    return true;
+}
+
 /* One process does both in turn: no line moves between cores, nobody competes. */
 static void alone_produce(const struct workload *workload, struct scoreboard *board, uint32_t producer_index)
 {
@@ -221,6 +274,48 @@ static void alone_produce(const struct workload *workload, struct scoreboard *bo
         if (number % ALONE_TURN == 0) {
             while (sender_turn(accumulator, false) > 0) {
             }
+        }
+    }
+}
+
+/* Appends into memory that was touched before and that nobody drains: what an append costs where many partitions have
+ * an open batch. */
+static void fill_produce(const struct workload *workload, struct scoreboard *board, uint32_t producer_index)
+{
+    struct accumulator *accumulator = accumulator_attach();
+    const struct arena *arena = accumulator->arena;
+    uint64_t share = workload_share(workload, producer_index);
+    uint32_t spread = spread_of(workload);
+    memory_populate(arena->slot_data, (size_t)arena->geometry.slot_stride * arena->geometry.slot_count);
+    workload_start(board);
+    for (uint64_t number = 0; number < share; number += workload->run_size) {
+        uint32_t partition_index = (uint32_t)(number / workload->run_size % spread);
+        run_append(accumulator, workload, partition_index, number, workload->run_size);
+    }
+}
+
+/* The same records and checksums into as many private buffers in turn: the memory is what it is. */
+static void fill_floor_produce(const struct workload *workload, struct scoreboard *board, uint32_t producer_index)
+{
+    uint64_t share = workload_share(workload, producer_index);
+    uint32_t spread = spread_of(workload);
+    uint32_t buffer_count = slot_count_of(workload);
+    struct floor_buffer *buffers = calloc(spread, sizeof *buffers);
+    uint8_t *memory = mmap(NULL, (size_t)buffer_count * BATCH_SIZE, PROT_READ | PROT_WRITE,
+                           MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    if (buffers == NULL || memory == MAP_FAILED) {
+        workload_fail("no memory");
+    }
+    uint32_t next = 0;
+    for (uint32_t i = 0; i < spread; i++) {
+        buffers[i].bytes = memory + (size_t)(next++) * BATCH_SIZE;
+    }
+    workload_start(board);
+    for (uint64_t number = 0; number < share; number++) {
+        struct floor_buffer *buffer = &buffers[number / workload->run_size % spread];
+        if (!floor_append(buffer, workload, number)) {
+            *buffer = (struct floor_buffer){.bytes = memory + (size_t)(next++ % buffer_count) * BATCH_SIZE};
+            (void)floor_append(buffer, workload, number);
         }
     }
 }
@@ -417,6 +512,8 @@ int main(int argc, char **argv)
     static const struct contender contenders[] = {
         {"shmaccum", shmaccum_prepare, shmaccum_produce, shmaccum_drain},
         {"alone", shmaccum_prepare, alone_produce, NULL},
+        {"fill", shmaccum_prepare, fill_produce, NULL},
+        {"fill-floor", floor_prepare, fill_floor_produce, NULL},
         {"robust-mutex", mutex_prepare, mutex_produce, mutex_drain},
         {"hand-over", mutex_prepare, hand_over_produce, mutex_drain},
         {"floor", floor_prepare, floor_produce, NULL},

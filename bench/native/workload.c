@@ -29,12 +29,22 @@ uint64_t workload_share(const struct workload *workload, uint32_t producer_index
     return producer_index == 0 ? workload->record_count - share * (workload->producer_count - 1) : share;
 }
 
+static uint64_t cpu_started_ns;
+
+static uint64_t cpu_ns(void)
+{
+    struct timespec used;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+    return (uint64_t)used.tv_sec * 1000000000u + (uint64_t)used.tv_nsec;
+}
+
 void workload_start(struct scoreboard *board)
 {
     atomic_fetch_add(&board->ready_count, 1);
     while (!atomic_load(&board->is_started)) {
         usleep(50);
     }
+    cpu_started_ns = cpu_ns();
 }
 
 /* ---- histogram ---- */
@@ -118,6 +128,12 @@ static void process_join(pid_t child)
 
 static const struct contender *running;
 
+static void produce_body(const struct workload *workload, struct scoreboard *board, uint32_t index)
+{
+    running->produce(workload, board, index);
+    atomic_fetch_add(&board->producer_cpu_ns, cpu_ns() - cpu_started_ns);
+}
+
 static void drain_body(const struct workload *workload, struct scoreboard *board, uint32_t index)
 {
     (void)index;
@@ -130,7 +146,7 @@ static double seconds_run(const struct workload *workload, struct scoreboard *bo
     uint32_t waiting_for = workload->producer_count + (running->drain != NULL);
     pid_t drainer = running->drain != NULL ? process_start(drain_body, workload, board, 0) : 0;
     for (uint32_t i = 0; i < workload->producer_count; i++) {
-        producers[i] = process_start(running->produce, workload, board, i);
+        producers[i] = process_start(produce_body, workload, board, i);
     }
     while (atomic_load(&board->ready_count) < waiting_for) {
         usleep(100);
@@ -163,9 +179,10 @@ static struct scoreboard *scoreboard_new(void)
 static void report(const struct workload *workload, struct scoreboard *board, double seconds)
 {
     printf("{\"peer\": \"%s\", \"producers\": %u, \"value_size\": %u, \"records\": %llu, \"run_size\": %u, "
-           "\"seconds\": %.6f, \"records_per_s\": %.1f",
+           "\"seconds\": %.6f, \"records_per_s\": %.1f, \"cpu_ns_per_record\": %.3f",
            workload->peer, workload->producer_count, workload->value_size, (unsigned long long)workload->record_count,
-           workload->run_size, seconds, (double)workload->record_count / seconds);
+           workload->run_size, seconds, (double)workload->record_count / seconds,
+           (double)board->producer_cpu_ns / (double)workload->record_count);
     if (workload->is_timed) {
         printf(", \"p50_ns\": %llu, \"p99_ns\": %llu, \"p999_ns\": %llu, \"p9999_ns\": %llu",
                (unsigned long long)histogram_percentile(board, 0.5),
@@ -179,16 +196,21 @@ static void report(const struct workload *workload, struct scoreboard *board, do
 static void options_read(int argc, char **argv, struct workload *workload)
 {
     int option;
-    while ((option = getopt(argc, argv, "c:p:s:n:r:ot")) != -1) {
+    while ((option = getopt(argc, argv, "c:p:s:n:r:x:e:b:ot")) != -1) {
         switch (option) {
         case 'c': workload->peer = optarg; break;
         case 'p': workload->producer_count = (uint32_t)atoi(optarg); break;
         case 's': workload->value_size = (uint32_t)atoi(optarg); break;
         case 'n': workload->record_count = (uint64_t)atoll(optarg); break;
         case 'r': workload->run_size = (uint32_t)atoi(optarg); break;
+        case 'x': workload->spread = (uint32_t)atoi(optarg); break;
+        case 'e': workload->partition_count = (uint32_t)atoi(optarg); break;
+        case 'b': workload->mebibytes = (uint32_t)atoi(optarg); break;
         case 'o': workload->is_one_partition = true; break;
         case 't': workload->is_timed = true; break;
-        default: workload_fail("usage: -c CONTENDER -p PRODUCERS -s VALUE_SIZE -n RECORDS [-r RUN] [-o] [-t]");
+        default:
+            workload_fail("usage: -c CONTENDER -p PRODUCERS -s VALUE_SIZE -n RECORDS [-r RUN] [-x SPREAD] "
+                          "[-e PARTITIONS] [-b MEBIBYTES] [-o] [-t]");
         }
     }
     if (workload->producer_count == 0 || workload->producer_count > PRODUCERS_MAX || workload->run_size == 0) {

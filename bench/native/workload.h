@@ -19,6 +19,9 @@ struct workload {
     uint64_t record_count; /* of all producers together */
     uint32_t run_size;     /* records per call */
     bool is_one_partition; /* else each producer has its own */
+    uint32_t spread;       /* runs go to so many partitions in turn; 0: to one for each producer */
+    uint32_t partition_count; /* that the arena has, at least; most of them may be unused */
+    uint32_t mebibytes;    /* of buffers; 0: as the contender likes */
     bool is_timed;         /* a latency per append; costs two clock reads each */
 };
 
@@ -28,6 +31,7 @@ struct scoreboard {
     atomic_bool is_started;
     atomic_bool is_finished; /* the producers are done: drain what is left, then leave */
     atomic_ullong drained_count;
+    atomic_ullong producer_cpu_ns; /* of all producers together, from the start to their ends */
     atomic_ullong histogram[HISTOGRAM_CELLS]; /* log-linear, 16 cells per power of two of nanoseconds */
 };
 

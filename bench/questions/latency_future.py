@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How long does it take from a send until its future says that it was delivered?
+
+``send(...).get()`` again and again, ``linger_ms=0``: there and back between two processes, so the floor is a byte there
+and a byte back through two pipes. confluent-kafka sends to librdkafka's own mock broker, over the loopback: that is its
+shortest way to an answer.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+
+from bench.arenas import TOPIC, temporary_arena
+from bench.harness.question import Contender, Measurement, Question
+from bench.percentiles import FIGURES, percentiles
+from bench.sending import VALUE
+from bench.taking import forked
+from shmaccum.producer import Producer
+from shmaccum.sender import Sender
+
+COUNT = 500
+CONFLUENT_COUNT = 300
+PEER = "confluent-kafka, mock broker"
+
+
+def _timed(work: Callable[[], object], count: int) -> Measurement:
+    latencies_ns = []
+    for _ in range(count):
+        begin_ns = time.perf_counter_ns()
+        work()
+        latencies_ns.append(time.perf_counter_ns() - begin_ns)
+    return percentiles(latencies_ns)
+
+
+def _serve(arena_name: str) -> None:
+    with Sender(arena_name, "null:", linger_ms=0) as sender:
+        sender.run()
+
+
+def _future() -> Measurement:
+    with temporary_arena() as arena:
+        (sender,) = forked(_serve, [(arena.name,)])
+        sender.start()
+        try:
+            with Producer(arena, linger_ms=0) as producer:
+                producer.send(TOPIC, VALUE).get(30)
+                return _timed(lambda: producer.send(TOPIC, VALUE).get(30), COUNT)
+        finally:
+            sender.kill()
+            sender.join()
+
+
+def _echo(there: int, back: int) -> None:
+    while os.read(there, 1):
+        os.write(back, b"!")
+
+
+def _pipes() -> Measurement:
+    there_read, there_write = os.pipe()
+    back_read, back_write = os.pipe()
+    (echo,) = forked(_echo, [(there_read, back_write)])
+    echo.start()
+    try:
+        return _timed(lambda: os.write(there_write, b"!") and os.read(back_read, 1), COUNT)
+    finally:
+        echo.kill()
+        echo.join()
+        for descriptor in (there_read, there_write, back_read, back_write):
+            os.close(descriptor)
+
+
+def _confluent() -> Measurement:
+    from confluent_kafka import Producer as ConfluentProducer
+
+    producer = ConfluentProducer({"test.mock.num.brokers": 1, "linger.ms": 0, "log_level": 0})
+
+    def send() -> None:
+        producer.produce(TOPIC, VALUE)
+        if producer.flush(30):
+            raise RuntimeError("confluent-kafka did not deliver within 30 s")
+
+    send()
+    return _timed(send, CONFLUENT_COUNT)
+
+
+def contenders() -> list[Contender]:
+    """Ours, confluent-kafka, and the floor."""
+    return [
+        Contender("Producer.send(...).get()", _future),
+        Contender(PEER, _confluent),
+        Contender("floor: a byte there and back through pipes", _pipes),
+    ]
+
+
+QUESTION = Question(
+    title="from a send to its delivered future, 100 B, linger 0, one at a time",
+    figures=FIGURES,
+    contenders=contenders,
+    peer=PEER,
+)

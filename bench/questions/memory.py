@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How much memory does a process need that is attached, beyond the arena that all share?
+
+A new interpreter imports the package, and says how much memory is its own (private pages, clean and dirty, of all its
+maps but the arena's, and the page tables). Then it attaches, sends 200,000 records and flushes, and says it again:
+the difference is what being attached costs. The import alone is shown too: it is paid once per process, or once per
+host by who forks.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from bench.arenas import TOPIC, drained_arena
+from bench.harness.question import Contender, Figure, Goal, Measurement, Question, UnavailableError
+from bench.sending import VALUE
+from setup import ROOT
+
+OURS, PEER = "Producer.send, arena of 32 MiB", "confluent-kafka produce"
+RECORD_COUNT = 200_000
+SECONDS_MAX = 60
+
+PROBE = """
+import json, re, sys
+
+def private_size():
+    sizes, name = 0, ""
+    with open("/proc/self/smaps") as smaps:
+        for line in smaps:
+            if re.match("[0-9a-f]+-", line):
+                name = line.split(None, 5)[5] if len(line.split(None, 5)) > 5 else ""
+            elif line.startswith(("Private_Clean:", "Private_Dirty:")) and "/dev/shm/" not in name:
+                sizes += int(line.split()[1]) * 1024
+    return sizes
+
+def page_table_size():
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmPTE:"))
+
+bare = private_size()
+{imports}
+before, tables_before = private_size(), page_table_size()
+{work}
+after, tables_after = private_size(), page_table_size()
+print(json.dumps({{"private_size": after - before + tables_after - tables_before,
+                     "page_table_size": tables_after - tables_before, "import_size": before - bare}}))
+"""
+
+OUR_WORK = f"""
+producer = Producer(sys.argv[1])
+for _ in range({RECORD_COUNT}):
+    producer.send({TOPIC!r}, {VALUE!r})
+producer.flush()
+"""
+
+CONFLUENT_WORK = f"""
+producer = Producer({{"bootstrap.servers": "127.0.0.1:1", "queue.buffering.max.messages": {RECORD_COUNT + 1},
+                        "log_level": 0}})
+for _ in range({RECORD_COUNT}):
+    producer.produce({TOPIC!r}, {VALUE!r})
+"""
+
+
+def _probe(imports: str, work: str, *arguments: str) -> Measurement:
+    code = PROBE.format(imports=imports, work=work)
+    command = [sys.executable, "-c", code, *arguments]
+    output = subprocess.run(command, check=True, capture_output=True, text=True, timeout=SECONDS_MAX, cwd=ROOT).stdout
+    sizes: dict[str, float] = json.loads(output)
+    return sizes
+
+
+def _ours(**options: Any) -> Callable[[], Measurement]:
+    def run() -> Measurement:
+        with drained_arena(**options) as arena:
+            return _probe("from shmaccum import Producer", OUR_WORK, arena.name)
+
+    return run
+
+
+def _confluent() -> Measurement:
+    if importlib.util.find_spec("confluent_kafka") is None:
+        raise UnavailableError("confluent-kafka is not installed: pip install confluent-kafka")
+    return _probe("from confluent_kafka import Producer", CONFLUENT_WORK)
+
+
+def contenders() -> list[Contender]:
+    """Arenas of two sizes, and confluent-kafka with all records in its queue: nobody takes them."""
+    return [
+        Contender(OURS, _ours()),
+        Contender("Producer.send, arena of 1 GiB", _ours(buffer_memory="1GiB")),
+        Contender(PEER, _confluent),
+    ]
+
+
+QUESTION = Question(
+    title="memory of a process's own, after 200,000 sends of 100 B",
+    figures=(
+        Figure("private_size", "MiB", 1 / 2**20, "lower", "beyond what the import cost, page tables included"),
+        Figure("page_table_size", "MiB", 1 / 2**20, "lower", "page tables"),
+        Figure("import_size", "MiB", 1 / 2**20, "lower", "of the import"),
+    ),
+    contenders=contenders,
+    peer=PEER,
+    repetitions=5,
+    goals=(Goal("memory of an attached process beyond the arena", OURS, "private_size", 2),),
+)

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Does an append cost more when there are ten thousand partitions?
+
+Three ways to have them: they exist and one is used; all have an open batch, and runs of fifty records go to one after
+the other (as `send_many` groups them); the same record by record. The peers write the same records and checksums into
+as many private buffers in the same order: the caches are what they are for everybody, so that what a ratio loses
+between few partitions and many is ours. Processor time, in memory that was touched before and that nobody drains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from bench.harness.native import native_program, run_program
+from bench.harness.question import Contender, Figure, Goal, Measurement, Question
+
+MEBIBYTES = "512"
+RECORD_COUNT = "1000000"
+ONE = "1 partition"
+EXIST = "10,000 exist, 1 is used"
+RUNS, SINGLES = "runs of 50 to {count:,}", "record by record to {count:,}"
+COUNTS = (100, 10_000)
+
+
+def _run(contender: str, *arguments: str) -> Callable[[], Measurement]:
+    program = native_program("append", ["workload"])
+    return lambda: run_program(program, "-c", contender, "-n", RECORD_COUNT, "-b", MEBIBYTES, *arguments)
+
+
+def _pair(name: str, *arguments: str) -> list[Contender]:
+    floor = f"private buffers: {name}"
+    return [Contender(name, _run("fill", *arguments), peer=floor), Contender(floor, _run("fill-floor", *arguments))]
+
+
+def contenders() -> list[Contender]:
+    """What is spread over how many, each beside private buffers; the first two also beside each other."""
+    found = [Contender(ONE, _run("fill")), Contender(EXIST, _run("fill", "-e", "10000"), peer=ONE)]
+    for count in COUNTS:
+        found += _pair(RUNS.format(count=count), "-x", str(count), "-r", "50")
+        found += _pair(SINGLES.format(count=count), "-x", str(count))
+    return found
+
+
+QUESTION = Question(
+    title="one append of 100 B, 1 to 10,000 partitions",
+    figures=(Figure("cpu_ns_per_record", "ns", 1.0, "lower", "processor time per record"),),
+    contenders=contenders,
+    peer=ONE,
+    goals=(
+        Goal("append where 10,000 partitions exist, of where 1 does", EXIST, "cpu_ns_per_record", 1.1, is_ratio=True),
+    ),
+)

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every figure of README.rst and docs/benchmarks.rst was measured, is in bench/results, and names its command."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from bench import page
+from bench.__main__ import chosen, parse
+from bench.harness.asking import find_question, question_names
+from bench.harness.measuring import measure
+from bench.harness.question import Contender, Figure, Goal, Question
+from bench.harness.results import RESULTS, Answer, answer, load, save
+
+ADVICE = "python -m bench.page"
+SMALL = 20_000
+MACHINE = {
+    "cpu": "a model",
+    "cores": "2",
+    "kernel": "6.1.0-1",
+    "python": "CPython 3.11",
+    "load before": "0.1",
+    "revision": "abc",
+    "day": "2026-01-01",
+}
+
+
+def measured(name: str, *, missing: dict[str, str] | None = None) -> Answer:
+    figure = Figure("ns_per_record", "ns", 1.0, "lower")
+    contenders = [
+        Contender("Producer.send, no key", lambda: {"ns_per_record": 120.0}, version=lambda: "1.0"),
+        Contender("peer", lambda: {"ns_per_record": 600.0}),
+    ]
+    goals = [
+        Goal("a send", "Producer.send, no key", "ns_per_record", 200),
+        Goal("a send, dreamt of", "Producer.send, no key", "ns_per_record", 1),
+        Goal("a send, of the peer's", "Producer.send, no key", "ns_per_record", 0.5, is_ratio=True),
+    ]
+    question = Question("what is asked", (figure,), lambda: contenders, "peer", goals=goals)
+    found = measure(contenders, "peer", 5, 1e9)
+    found.missing.update(missing or {})
+    return answer(name, question, MACHINE, found)
+
+
+def test_the_readme_is_what_the_generator_gives() -> None:
+    text = page.README.read_text(encoding="utf-8")
+    assert text == page.readme(text, load()), ADVICE
+
+
+def test_the_page_is_what_the_generator_gives() -> None:
+    assert page.PAGE.read_text(encoding="utf-8") == page.page(load()), ADVICE
+
+
+def test_results_are_answers_to_questions_that_are_still_asked() -> None:
+    answers = load()
+    assert answers
+    assert set(answers) <= set(question_names())
+    for name, found in answers.items():
+        assert found.question == name
+        assert found.figures == list(find_question(name).figures), f"{name} was changed since: ask it again"
+
+
+def test_results_are_small() -> None:
+    for path in RESULTS.glob("*.json"):
+        assert path.stat().st_size < SMALL, path.name
+
+
+def test_rows_of_the_readme_are_figures_of_questions() -> None:
+    for row in page.ROWS:
+        assert row.figure in {figure.name for figure in find_question(row.question).figures}, row.what
+
+
+@pytest.mark.parametrize("name", question_names())
+def test_a_question_can_be_looked_at_without_what_its_contenders_need(name: str) -> None:
+    question = find_question(name)
+    assert question.title
+    assert question.repetitions >= 5, "fewer rounds prove nothing"
+    for goal in question.goals:
+        assert goal.figure in {figure.name for figure in question.figures}
+
+
+def test_the_table_has_figures_peers_ratios_and_commands(tmp_path: Path) -> None:
+    save(measured("producer_send"), tmp_path)
+    table = page.readme_table(load(tmp_path))
+    assert "     - 120 ns\n     - 600 ns, peer\n     - 0.200\n     - ``producer_send``\n" in table
+    assert "Measured on 2 cores of a model, Linux 6.1.0, CPython 3.11." in table
+
+
+def test_the_page_says_what_is_reached_and_who_is_missing() -> None:
+    text = page.page({"producer_send": measured("producer_send", missing={"faster-fifo": "it is not installed"})})
+    assert "   * - a send\n     - ≤ 200 ns\n     - 120\n     - 0.200 of peer\n     - ``producer_send``\n" in text
+    assert "   * - a send, dreamt of\n     - ≤ 1 ns\n     - 120, **not reached**\n" in text
+    assert "   * - a send, of the peer's\n     - ≤ 0.5 of the peer\n     - 0.200\n" in text
+    assert "Missing: faster-fifo (it is not installed)." in text
+    assert "0.200 (0.200 to 0.200), better" in text
+    assert "``python -m bench producer_send``" in text
+    assert "5 rounds at revision abc, 2026-01-01, load 0.1 before. Versions: 1.0." in text
+
+
+def test_a_readme_without_the_marks_is_refused() -> None:
+    with pytest.raises(ValueError, match=re.escape("must have the lines")):
+        page.readme("no marks", {})
+
+
+def test_what_was_measured_anew_is_taken_over(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    save(measured("producer_send"), source)
+    save(measured("producer_many"), target)
+    page.adopt(source, target)
+    assert set(load(target)) == {"producer_send", "producer_many"}
+
+
+def test_the_command_line_asks_local_questions_unless_told_otherwise() -> None:
+    local = chosen(parse([]))
+    assert "producer_send" in local
+    assert "spark_sink" not in local
+    assert set(chosen(parse(["--full"]))) == set(question_names())
+    assert chosen(parse(["spark_sink"])) == ["spark_sink"]
+    seconds = parse(shlex.split("producer_send --seconds 3 --limit 9"))
+    assert (seconds.questions, seconds.seconds, seconds.limit) == (["producer_send"], 3.0, 9.0)
