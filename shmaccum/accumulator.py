@@ -102,6 +102,9 @@ class Accumulator:
         self.complete = native.complete
         self.complete_part = native.complete_part
         self.requeue = native.requeue
+        self.decide = native.decide
+        self.want_dead_letters = native.want_dead_letters
+        self.dead_letters = native.dead_letters
         self.quarantine = native.quarantine
         self.expire = native.expire
         self.abort = native.abort

@@ -34,6 +34,7 @@ IN_FLIGHT_MAX_IDEMPOTENT = 5
 
 SERIALIZERS = ("bytes", "str", "json", "msgpack")
 PARTITIONERS = ("builtin", "round_robin")
+DEAD_LETTER_KIND = "log:"
 
 
 # --- a row
@@ -438,6 +439,11 @@ class SenderOptions(Options):
     enable_idempotence: bool = boolean(True, "A batch that is sent twice is kept once, and order survives retries.")
     idle_exit_ms: int | None = duration_ms(None, "Leave when there was nothing to send for so long.", minimum=1)
     metrics_listen: str | None = text(None, "HOST:PORT where Prometheus finds arena and sender, at /metrics.")
+    dead_letter: str | None = text(
+        None,
+        "log:DIR: a log of their own for batches that expire or that the sink refuses, written before their memory is "
+        "free again; their records get headers that say what happened.",
+    )
 
     def contradictions(self) -> Iterator[str]:
         if self.delivery_timeout_ms < self.linger_ms + self.request_timeout_ms:
@@ -452,6 +458,10 @@ class SenderOptions(Options):
             )
         if self.enable_idempotence:
             yield from self._contradictions_of_idempotence()
+        if self.dead_letter is not None and not self.dead_letter.removeprefix(DEAD_LETTER_KIND):
+            yield "dead_letter=log: needs a directory: write it behind the colon, as in log:/var/lib/events-failed"
+        elif not (self.dead_letter or DEAD_LETTER_KIND).startswith(DEAD_LETTER_KIND):
+            yield f"dead_letter={self.dead_letter} is no log: write the kind first, as in log:{self.dead_letter}"
 
     def _contradictions_of_idempotence(self) -> Iterator[str]:
         otherwise = "or say enable_idempotence=false and put up with duplicates"

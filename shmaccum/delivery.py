@@ -36,7 +36,7 @@ from shmaccum.exceptions import (
     ResultExpiredError,
     ResultPendingError,
 )
-from shmaccum.refusals import find_refusal
+from shmaccum.refusals import find_expiry, find_refusal
 
 logger = logging.getLogger(__name__)
 
@@ -279,7 +279,7 @@ class DeliveryTracker:
             return None
         where = "{}-{}".format(*self.topic_partition(future.partition_index))
         if result == _native.RESULT_EXPIRED:
-            return DeliveryTimeoutError(f"the record for {where} was not delivered within delivery_timeout_ms")
+            return DeliveryTimeoutError(self._expiry(where))
         if result == _native.RESULT_FAILED:
             return DeliveryFailedError(self._failure(where, error_code), error_code)
         if result == _native.RESULT_ABORTED:
@@ -290,6 +290,12 @@ class DeliveryTracker:
             f"the result of the record for {where} was overwritten before it was read: ask sooner, or create the arena "
             "with a larger completion_count"
         )
+
+    def _expiry(self, where: str) -> str:
+        """That it expired, and what kept it, as far as the arena's error log still knows."""
+        reason = find_expiry((error["text"] for error in self.arena.native.errors()), where)
+        sentence = f"the record for {where} was not delivered within delivery_timeout_ms"
+        return f"{sentence}: {reason}" if reason else sentence
 
     def _failure(self, where: str, error_code: int) -> str:
         """What the sink said of it, as far as the arena's error log still knows."""

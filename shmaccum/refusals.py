@@ -13,6 +13,10 @@ INNOCENT = -2
 """Error code of a record that was refused because others of its batch were to blame; Kafka has no number for it."""
 
 
+EXPIRED = "batches expired:"
+LATELY = " (lately: "
+
+
 def refusal_text(place: str, error_code: int, sentence: str) -> str:
     """A line of the error log.
 
@@ -22,6 +26,32 @@ def refusal_text(place: str, error_code: int, sentence: str) -> str:
         sentence: what the sink said.
     """
     return f"{place} failed with error {error_code}: {sentence}"
+
+
+def retry_text(place: str, sentence: str) -> str:
+    """A line of the error log: why a batch has to be delivered again."""
+    return f"{place} is tried again: {sentence}"
+
+
+def expiry_text(timeout_ms: int, trouble: str) -> str:
+    """A line of the error log: batches have expired.
+
+    Args:
+        trouble: what people were told last, while those waited; empty: nothing.
+    """
+    head = f"{EXPIRED} they could not be delivered within {timeout_ms} ms"
+    return f"{head}{LATELY}{trouble})" if trouble else head
+
+
+def find_expiry(texts: Iterable[str], place: str) -> str:
+    """What kept a batch of that place from being delivered, as far as the lines tell: its last retry, or else whatever
+    was wrong when batches expired; empty: nothing is known."""
+    known = list(texts)
+    retried = [text for text in known if text.startswith(retry_text(place, ""))]
+    if retried:
+        return retried[-1].removeprefix(retry_text(place, ""))
+    expired = [text for text in known if text.startswith(EXPIRED) and LATELY in text]
+    return expired[-1].partition(LATELY)[2].removesuffix(")") if expired else ""
 
 
 def find_refusal(texts: Iterable[str], place: str, error_code: int) -> str:

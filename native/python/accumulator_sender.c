@@ -334,6 +334,59 @@ PyObject *accumulator_sender_drain(PyObject *object, PyObject *const *args, Py_s
     return result;
 }
 
+/* ---- dead letters ---- */
+
+PyObject *accumulator_sender_want_dead_letters(PyObject *object, PyObject *is_wanted)
+{
+    struct accumulator_object *self = accumulator_of(object);
+    bool value = false;
+    if (!flag_parse_optional(is_wanted, &value) || !accumulator_object_is_open(self)) {
+        return NULL;
+    }
+    if (has_role(self)) {
+        PyErr_SetString(self->state->arena_in_use, "this accumulator is the sender already: say it before that");
+        return NULL;
+    }
+    self->core->wants_dead_letters = value;
+    Py_RETURN_NONE;
+}
+
+static PyObject *letters_to_list(struct accumulator_object *self, const struct drained_batch *batches,
+                                 const struct batch_outcome *outcomes, uint32_t count)
+{
+    PyObject *list = batches_to_list(self, batches, count);
+    for (uint32_t i = 0; i < count && list != NULL; i++) {
+        PyObject *letter =
+            Py_BuildValue("(Oii)", PyList_GET_ITEM(list, i), (int)outcomes[i].result, (int)outcomes[i].error_code);
+        if (letter == NULL || PyList_SetItem(list, i, letter) < 0) {
+            Py_CLEAR(list);
+        }
+    }
+    return list;
+}
+
+PyObject *accumulator_sender_dead_letters(PyObject *object, PyObject *unused)
+{
+    struct accumulator_object *self = accumulator_of(object);
+    PyObject *result = NULL;
+    (void)unused;
+    if (!accumulator_sender_begin(self)) {
+        return NULL;
+    }
+    uint32_t batches_max = self->core->arena->geometry.slot_count;
+    struct drained_batch *batches = PyMem_Malloc(batches_max * sizeof *batches);
+    struct batch_outcome *outcomes = PyMem_Malloc(batches_max * sizeof *outcomes);
+    if (batches == NULL || outcomes == NULL) {
+        PyErr_NoMemory();
+    } else {
+        uint32_t count = accumulator_dead_letters(self->core, batches, outcomes, batches_max);
+        result = letters_to_list(self, batches, outcomes, count);
+    }
+    PyMem_Free(batches);
+    PyMem_Free(outcomes);
+    return accumulator_sender_end(self, result);
+}
+
 /* ---- the end of a batch ---- */
 
 /* One of ours, not over, and nobody reads its bytes any more. */
@@ -419,6 +472,25 @@ PyObject *accumulator_sender_complete(PyObject *object, PyObject *const *args, P
     enum status status = accumulator_complete(self->core, batch->facts.slot_index, batch->facts.seq, &outcome,
                                               &self->core->wakes);
     return batch_answer(self, batch, status, true);
+}
+
+PyObject *accumulator_sender_decide(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)
+{
+    static const struct signature signature = {
+        .function = "decide", .names = {"batch", "result", "error_code"}, .required_count = 2, .count = 3};
+    struct accumulator_object *self = accumulator_of(object);
+    PyObject *bound[ARGUMENT_COUNT_MAX];
+    struct batch_outcome outcome;
+    if (!arguments_bind(&signature, args, count, names, bound)) {
+        return NULL;
+    }
+    const struct outcome_arguments given = {.result = bound[1], .error_code = bound[2]};
+    struct batch_object *batch = batch_parse(self, bound[0]);
+    if (batch == NULL || !outcome_parse(self->state, &given, &outcome) || !accumulator_sender_begin(self)) {
+        return NULL;
+    }
+    enum status status = accumulator_decide(self->core, batch->facts.slot_index, batch->facts.seq, &outcome);
+    return batch_answer(self, batch, status, false);
 }
 
 PyObject *accumulator_sender_complete_part(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)

@@ -216,6 +216,10 @@ static PyMethodDef accumulator_methods[] = {
     {"complete", FAST(accumulator_sender_complete), METH_FASTCALL | METH_KEYWORDS, "Ends a drained batch."},
     {"complete_part", FAST(accumulator_sender_complete_part), METH_FASTCALL | METH_KEYWORDS,
      "Records the result of the next records of a batch that was split."},
+    {"dead_letters", accumulator_sender_dead_letters, METH_NOARGS,
+     "Failed batches whose bytes are still to be written: list of (Batch, result, error code)."},
+    {"decide", FAST(accumulator_sender_decide), METH_FASTCALL | METH_KEYWORDS,
+     "Notes how a batch will end: it is not sent any more, whoever is the sender."},
     {"drain", FAST(accumulator_sender_drain), METH_FASTCALL | METH_KEYWORDS,
      "A batch for each time a partition is given: (batches, how many partitions were looked at)."},
     {"end_backoff", accumulator_sender_end_backoff, METH_O, "Retried batches of a partition need not wait any longer."},
@@ -240,6 +244,8 @@ static PyMethodDef accumulator_methods[] = {
     {"set_producer_id", FAST(accumulator_sender_set_producer_id), METH_FASTCALL | METH_KEYWORDS,
      "Kafka's idempotence pair, (-1, -1): none, and the 16 bytes of the sink that gave it."},
     {"statistics", accumulator_sender_statistics_dict, METH_NOARGS, "The sender's own counts."},
+    {"want_dead_letters", accumulator_sender_want_dead_letters, METH_O,
+     "Whether the bytes of failed batches are kept for dead_letters(); said before the role is taken."},
     {NULL, NULL, 0, NULL},
 };
 

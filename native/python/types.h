@@ -183,6 +183,8 @@ PyObject *accumulator_sender_abort(PyObject *self, PyObject *const *args, Py_ssi
 PyObject *accumulator_sender_become(PyObject *self, PyObject *unused);
 PyObject *accumulator_sender_complete(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *accumulator_sender_complete_part(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
+PyObject *accumulator_sender_dead_letters(PyObject *self, PyObject *unused);
+PyObject *accumulator_sender_decide(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *accumulator_sender_drain(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *accumulator_sender_end_backoff(PyObject *self, PyObject *partition_index);
 PyObject *accumulator_sender_expire(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
@@ -199,6 +201,7 @@ PyObject *accumulator_sender_set_available(PyObject *self, PyObject *const *args
 PyObject *accumulator_sender_set_producer_id(PyObject *self, PyObject *const *args, Py_ssize_t count,
                                              PyObject *names);
 PyObject *accumulator_sender_statistics_dict(PyObject *self, PyObject *unused);
+PyObject *accumulator_sender_want_dead_letters(PyObject *self, PyObject *is_wanted);
 
 /* Leaves the role if it is held. False, with an exception set, while buffers of batches are exported. */
 bool accumulator_sender_leave(struct accumulator_object *self);

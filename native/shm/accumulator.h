@@ -37,6 +37,7 @@ struct accumulator {
     struct wake_set wakes; /* append gave back a slot: post these semaphores, then zero the set */
     uint32_t *touched; /* per slot: generation + 1 of the last batch we appended to; 0 none. For flush. */
     struct sender_half *sender; /* NULL without the sender role */
+    bool wants_dead_letters;    /* before the role is taken: dead_letter.h */
 };
 
 enum status accumulator_open(struct arena *arena, struct accumulator **accumulator, struct error *error) MUST_USE;
@@ -172,6 +173,11 @@ enum status accumulator_complete_part(struct accumulator *accumulator, uint32_t 
                                       uint32_t record_count, const struct batch_outcome *outcome,
                                       struct wake_set *wakes) MUST_USE;
 
+/* Notes in the arena how a drained batch will end, before its dead letter is written: whoever becomes sender later does
+ * not send it again. Only accumulator_complete, or expiry, tells the producer. */
+enum status accumulator_decide(struct accumulator *accumulator, uint32_t slot_index, uint64_t seq,
+                               const struct batch_outcome *outcome) MUST_USE;
+
 /* Takes a batch out of flight and keeps it at its place; it is not drained before retry_at_ns. */
 enum status accumulator_requeue(struct accumulator *accumulator, uint32_t slot_index, uint64_t seq,
                                 uint64_t retry_at_ns) MUST_USE;
@@ -186,6 +192,11 @@ enum status accumulator_quarantine(struct accumulator *accumulator, uint32_t slo
  * accumulator_complete. Answers how many expired; `next_expiry_ns` receives when the next one will. */
 uint32_t accumulator_expire(struct accumulator *accumulator, uint64_t now_ns, uint64_t delivery_timeout_ns,
                             uint64_t *next_expiry_ns, struct wake_set *wakes);
+
+/* Failed batches whose bytes are still to be written somewhere (dead_letter.h), with what was decided about them. Each
+ * is answered once; free it with accumulator_complete, or requeue it to have it answered again. */
+uint32_t accumulator_dead_letters(struct accumulator *accumulator, struct drained_batch *batches,
+                                  struct batch_outcome *outcomes, uint32_t batches_max);
 
 /* Fails every batch (RESULT_ABORTED); those in flight keep their memory until accumulator_complete. */
 uint32_t accumulator_abort(struct accumulator *accumulator, bool is_in_flight_included, struct wake_set *wakes);

@@ -4,19 +4,23 @@
  *
  *   state        in flight   what ends it                      result recorded   memory freed
  *   READY        yes         complete (ack or final error)     then              then, unless a hazard defers it
- *   READY        yes         expire, abort                     at once (ended)   at the later complete or requeue
+ *   READY        yes         expire, abort                     at once (ended)   at the later complete or requeue;
+ *                                                                                requeued it may be a dead letter
  *   OPEN READY   no          expire, abort                     at once           at once, unless a hazard defers it
  *   READY        yes         quarantine                        then              never: the slot stays as BAD
+ *   OPEN READY   no          expire, with dead letters         at once           at complete, when they are written
  *
  * A result never changes: the first one recorded for a record is the one. Expiry changes the result, never the memory:
  * bytes that a socket may still be reading stay where they are.
  *
  * Order at the end of a batch: result in the ring → READY -> DONE → scrub → FREE. Killed before DONE: the next sender
- * sends it again. Killed before FREE: the next sender frees it.
+ * sends it again. Killed before FREE: the next sender frees it. What was decided before (`result` in the slot) is not
+ * sent again: the next sender records it.
  */
 #include "base/point.h"
 #include "shm/accumulator.h"
 #include "shm/counters.h"
+#include "shm/dead_letter.h"
 #include "shm/sender_half.h"
 
 /* ---- the end of one batch ---- */
@@ -56,9 +60,7 @@ static void result_record(struct accumulator *accumulator, uint32_t slot_index, 
                                                                .log_append_time_ms = outcome->log_append_time_ms});
 }
 
-/* Records the result of every record that has none yet. */
-static void result_record_rest(struct accumulator *accumulator, uint32_t slot_index,
-                               const struct batch_outcome *outcome)
+void result_record_rest(struct accumulator *accumulator, uint32_t slot_index, const struct batch_outcome *outcome)
 {
     const struct slot_header *slot = &accumulator->arena->slots[slot_index];
     uint32_t count = slot_word_count(load_acquire_u64(&slot->word));
@@ -75,13 +77,31 @@ static void batch_become_done(struct accumulator *accumulator, uint32_t slot_ind
     atomic_u64 *cell = &accumulator->arena->slots[slot_index].word;
     store_seq_cst_u64(cell, slot_word_with_state(load_relaxed_u64(cell), SLOT_DONE)); /* H2 */
     POINT(batch_done);
-    sender_unlink(accumulator, slot_index);
+    if (accumulator->sender->notes[slot_index].is_dead) {
+        accumulator->sender->notes[slot_index] = (struct slot_note){0};
+    } else {
+        sender_unlink(accumulator, slot_index);
+    }
     sender_free_slot(accumulator, slot_index, wakes);
+}
+
+/* It has its result: its memory is free, or holds a dead letter. */
+static void batch_give_back(struct accumulator *accumulator, uint32_t slot_index, struct wake_set *wakes)
+{
+    if (dead_letter_is_wanted(accumulator, decision_of(&accumulator->arena->slots[slot_index]).result)) {
+        dead_letter_keep(accumulator, slot_index);
+    } else {
+        batch_become_done(accumulator, slot_index, wakes);
+    }
 }
 
 enum status accumulator_complete(struct accumulator *accumulator, uint32_t slot_index, uint64_t seq,
                                  const struct batch_outcome *outcome, struct wake_set *wakes)
 {
+    if (dead_letter_is_known(accumulator, slot_index, seq)) {
+        batch_become_done(accumulator, slot_index, wakes);
+        return STATUS_OK;
+    }
     if (!batch_is_in_flight(accumulator, slot_index, seq)) {
         return STATUS_STALE;
     }
@@ -125,12 +145,16 @@ enum status accumulator_complete_part(struct accumulator *accumulator, uint32_t 
 enum status accumulator_requeue(struct accumulator *accumulator, uint32_t slot_index, uint64_t seq,
                                 uint64_t retry_at_ns)
 {
+    if (dead_letter_is_known(accumulator, slot_index, seq)) {
+        dead_letter_put_back(accumulator, slot_index);
+        return STATUS_OK;
+    }
     if (!batch_is_in_flight(accumulator, slot_index, seq)) {
         return STATUS_STALE;
     }
     struct slot_note *note = &accumulator->sender->notes[slot_index];
     if (note->is_ended) { /* it has its result already: it must not be sent again */
-        batch_become_done(accumulator, slot_index, &accumulator->wakes);
+        batch_give_back(accumulator, slot_index, &accumulator->wakes);
         return STATUS_OK;
     }
     sender_land(accumulator, slot_index);
@@ -150,8 +174,37 @@ void accumulator_end_backoff(struct accumulator *accumulator, uint32_t partition
     }
 }
 
+enum status accumulator_decide(struct accumulator *accumulator, uint32_t slot_index, uint64_t seq,
+                               const struct batch_outcome *outcome)
+{
+    if (!batch_is_in_flight(accumulator, slot_index, seq)) {
+        return STATUS_STALE;
+    }
+    decision_store(&accumulator->arena->slots[slot_index], outcome);
+    POINT(result_decided);
+    return STATUS_OK;
+}
+
+/* BAD: nothing is written there and nothing is sent, until somebody has looked at it. */
+static void batch_become_bad(struct accumulator *accumulator, uint32_t slot_index)
+{
+    atomic_u64 *cell = &accumulator->arena->slots[slot_index].word;
+    store_seq_cst_u64(cell, slot_word_with_state(load_relaxed_u64(cell), SLOT_BAD));
+    if (accumulator->sender->notes[slot_index].is_dead) {
+        accumulator->sender->notes[slot_index] = (struct slot_note){0};
+    } else {
+        sender_unlink(accumulator, slot_index);
+    }
+    counter_add(accumulator->arena, COUNTER_BATCHES_QUARANTINED, 1);
+    error_log_record(accumulator->arena, STATUS_CORRUPT, "a batch's bytes contradict their checksum: quarantined");
+}
+
 enum status accumulator_quarantine(struct accumulator *accumulator, uint32_t slot_index, uint64_t seq)
 {
+    if (dead_letter_is_known(accumulator, slot_index, seq)) { /* it has its result */
+        batch_become_bad(accumulator, slot_index);
+        return STATUS_OK;
+    }
     if (!batch_is_in_flight(accumulator, slot_index, seq)) {
         return STATUS_STALE;
     }
@@ -159,11 +212,7 @@ enum status accumulator_quarantine(struct accumulator *accumulator, uint32_t slo
     if (!accumulator->sender->notes[slot_index].is_ended) {
         result_record_rest(accumulator, slot_index, &outcome);
     }
-    atomic_u64 *cell = &accumulator->arena->slots[slot_index].word;
-    store_seq_cst_u64(cell, slot_word_with_state(load_relaxed_u64(cell), SLOT_BAD));
-    sender_unlink(accumulator, slot_index);
-    counter_add(accumulator->arena, COUNTER_BATCHES_QUARANTINED, 1);
-    error_log_record(accumulator->arena, STATUS_CORRUPT, "a batch's bytes contradict their checksum: quarantined");
+    batch_become_bad(accumulator, slot_index);
     completion_wake(accumulator->arena);
     return STATUS_OK;
 }
@@ -180,13 +229,18 @@ static void batch_seal_at_end(struct accumulator *accumulator, uint32_t slot_ind
     }
 }
 
-/* In flight: the result now, the memory when its I/O is over. `result` in the slot tells a next sender. */
+/* In flight: the result now, the memory when its I/O is over. `result` in the slot tells a next sender; what was
+ * decided before stays. */
 static void batch_end_in_flight(struct accumulator *accumulator, uint32_t slot_index,
                                 const struct batch_outcome *outcome)
 {
-    store_release_u32(&accumulator->arena->slots[slot_index].result, outcome->result);
+    struct batch_outcome decided = decision_of(&accumulator->arena->slots[slot_index]);
+    if (decided.result == RESULT_NONE) {
+        decision_store(&accumulator->arena->slots[slot_index], outcome);
+        decided = *outcome;
+    }
     POINT(result_decided);
-    result_record_rest(accumulator, slot_index, outcome);
+    result_record_rest(accumulator, slot_index, &decided);
     accumulator->sender->notes[slot_index].is_ended = true;
 }
 
@@ -201,10 +255,10 @@ static bool batch_end_in_queue(struct accumulator *accumulator, uint32_t slot_in
         sender_note_slot(accumulator, slot_index);
         return false;
     }
-    store_release_u32(&accumulator->arena->slots[slot_index].result, outcome->result);
+    decision_store(&accumulator->arena->slots[slot_index], outcome);
     POINT(result_decided);
     result_record_rest(accumulator, slot_index, outcome);
-    batch_become_done(accumulator, slot_index, wakes);
+    batch_give_back(accumulator, slot_index, wakes);
     return true;
 }
 

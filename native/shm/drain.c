@@ -115,8 +115,8 @@ static void header_describe(const struct slot_header *slot, uint64_t word, struc
 }
 
 /* The header is the sender's: no producer ever touches the first 61 bytes. The checksum comes from the running one. */
-static void batch_finish(struct accumulator *accumulator, uint32_t slot_index, uint64_t word,
-                         struct drained_batch *batch)
+static void batch_describe(const struct accumulator *accumulator, uint32_t slot_index, uint64_t word,
+                           struct drained_batch *batch)
 {
     struct arena *arena = accumulator->arena;
     const struct slot_note *note = &accumulator->sender->notes[slot_index];
@@ -124,7 +124,6 @@ static void batch_finish(struct accumulator *accumulator, uint32_t slot_index, u
     uint8_t *bytes = arena_slot_data(arena, slot_index);
     uint32_t size = slot_word_size(word);
     struct record_batch_header header;
-    sequence_assign(arena, slot, note->partition_index, slot_word_count(word));
     header_describe(slot, word, &header);
     record_batch_header_write(bytes, &header);
     header.crc = record_batch_crc(bytes, slot->meta[slot_word_count(word) & 1].records_crc, size - RECORDS_START);
@@ -142,7 +141,7 @@ static void batch_finish(struct accumulator *accumulator, uint32_t slot_index, u
         .size = size,
         .crc = header.crc,
         .base_sequence = header.base_sequence,
-        .attempt_count = add_u32(&slot->attempt_count, 1) + 1,
+        .attempt_count = load_relaxed_u32(&slot->attempt_count),
         .producer_epoch = header.producer_epoch,
     };
 }
@@ -155,6 +154,26 @@ static bool batch_is_possible(const struct accumulator *accumulator, uint32_t sl
     uint32_t size_max = accumulator->arena->slots[slot_index].chain_next == 0 ? geometry->batch_size
                                                                               : geometry->record_size_max;
     return slot_word_count(word) >= 1 && size > RECORDS_START && size <= size_max;
+}
+
+bool sender_describe(const struct accumulator *accumulator, uint32_t slot_index, uint64_t word,
+                     struct drained_batch *batch)
+{
+    if (!batch_is_possible(accumulator, slot_index, word)) {
+        return false;
+    }
+    batch_describe(accumulator, slot_index, word, batch);
+    return true;
+}
+
+static void batch_finish(struct accumulator *accumulator, uint32_t slot_index, uint64_t word,
+                         struct drained_batch *batch)
+{
+    struct slot_header *slot = &accumulator->arena->slots[slot_index];
+    sequence_assign(accumulator->arena, slot, accumulator->sender->notes[slot_index].partition_index,
+                    slot_word_count(word));
+    batch_describe(accumulator, slot_index, word, batch);
+    batch->attempt_count = add_u32(&slot->attempt_count, 1) + 1;
 }
 
 enum pick { PICK_SKIP, PICK_STOP, PICK_TAKE };

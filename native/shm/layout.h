@@ -221,7 +221,8 @@ struct slot_header {
     ALIGNED uint64_t created_ns;      /* appender, before OPEN or READY; CLOCK_BOOTTIME */
     uint32_t chain_next;              /* next slot index + 1 of an oversized batch, 0 ends: owner, before CONT.
                                          while GRANT: next slot of the same waiter: holder of pool_lock */
-    atomic_u32 result;                /* sender: enum batch_result, final before any later transmission is possible */
+    atomic_u32 result;                /* sender: what was decided, before any later transmission is possible: enum
+                                         batch_result, and in the upper half the error code, int16 */
     atomic_u64 producer_id;           /* sender, before the first transmission */
     atomic_u32 base_sequence;         /* sender, likewise: int32 */
     atomic_u32 producer_epoch;        /* sender, likewise, release: bit 16 says that a sequence was assigned */

@@ -22,6 +22,7 @@ void sender_half_free(struct sender_half *half)
     free(half->published);
     free(half->watched.slots);
     free(half->deferred.slots);
+    free(half->dead.slots);
     free(half->repaired_generation);
     free(half);
 }
@@ -37,11 +38,12 @@ enum status sender_half_new(const struct arena *arena, struct sender_half **resu
         half->published = calloc(geometry->partition_count, sizeof *half->published);
         half->watched.slots = calloc(geometry->slot_count, sizeof *half->watched.slots);
         half->deferred.slots = calloc(geometry->slot_count, sizeof *half->deferred.slots);
+        half->dead.slots = calloc(geometry->slot_count, sizeof *half->dead.slots);
         half->repaired_generation = calloc(geometry->process_count, sizeof *half->repaired_generation);
     }
     if (half == NULL || half->notes == NULL || half->queues == NULL || half->active == NULL ||
-        half->published == NULL || half->watched.slots == NULL ||
-        half->deferred.slots == NULL || half->repaired_generation == NULL) {
+        half->published == NULL || half->watched.slots == NULL || half->deferred.slots == NULL ||
+        half->dead.slots == NULL || half->repaired_generation == NULL) {
         sender_half_free(half);
         return error_set(error, STATUS_OS, "no memory for the sender's queues");
     }
@@ -217,6 +219,9 @@ void sender_note_slot(struct accumulator *accumulator, uint32_t slot_index)
 {
     struct sender_half *half = accumulator->sender;
     struct slot_note *note = &half->notes[slot_index];
+    if (note->is_dead) {
+        return;
+    }
     if (note->is_queued) {
         if (note->is_in_flight || sender_note_is_true(accumulator, slot_index)) {
             return;

@@ -20,6 +20,7 @@
  *   watched    announced, not OPEN yet
  *   deferred   DONE, but a living process may still be writing into it: freed when its hazard is gone
  *   ended      its result is recorded (expired, aborted) while it is in flight: only its memory is still to be freed
+ *   dead       READY, failed, in no queue: a dead letter, whose bytes somebody still wants (dead_letter.h)
  */
 #ifndef SHM_SENDER_HALF_H
 #define SHM_SENDER_HALF_H
@@ -38,6 +39,7 @@ struct slot_note {
     bool is_ended;
     bool is_watched;
     bool is_deferred;
+    bool is_dead; /* seq and partition_index are valid, too */
 };
 
 struct partition_queue {
@@ -67,6 +69,7 @@ struct sender_half {
     bool has_published;
     struct slot_list watched;
     struct slot_list deferred;
+    struct slot_list dead;
     uint64_t pass;        /* number of the newest pass over the hints */
     uint32_t found_count; /* batches that it found */
     uint32_t *repaired_generation; /* process_count: generation + 1 whose death was already repaired */
@@ -105,6 +108,10 @@ void sender_land(struct accumulator *accumulator, uint32_t slot_index);
  * time: of a producer it does not know a broker takes any sequence, so that a second batch might get in before the
  * first. */
 bool sender_may_launch(const struct accumulator *accumulator, uint32_t slot_index);
+
+/* Tells the facts of a sealed batch and writes its header, with the sequence it has. False: its word is impossible. */
+bool sender_describe(const struct accumulator *accumulator, uint32_t slot_index, uint64_t word,
+                     struct drained_batch *batch);
 
 /* Takes a batch out of its queue. */
 void sender_unlink(struct accumulator *accumulator, uint32_t slot_index);

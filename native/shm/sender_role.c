@@ -3,28 +3,28 @@
  * The sender's half, third part: taking the role, clearing up after the dead while it is held, leaving it.
  *
  * Whoever takes the role knows nothing of what the last sender knew: it looks at every slot once. What that one had
- * sent and not completed is READY and is sent again, with the sequence it had; what it had decided (expired, aborted)
- * is in the slot's `result` and is only carried out. Killed anywhere here: the kernel frees the role, and the next one
+ * sent and not completed is READY and is sent again, with the sequence it had; what it had decided (expired, aborted,
+ * refused) is in the slot's `result` and is only carried out. Killed anywhere here: the kernel frees the role, and the next one
  * begins at the beginning.
  */
 #include "base/point.h"
 #include "shm/accumulator.h"
+#include "shm/dead_letter.h"
 #include "shm/process.h"
 #include "shm/producer_id.h"
 #include "shm/sender_half.h"
 
 /* ---- taking it ---- */
 
-/* What a dead sender had decided but not finished: an expired or aborted batch is never sent again. */
+/* What a dead sender had decided but not finished: a batch that expired, was aborted or refused is not sent again. */
 static void result_repair(struct accumulator *accumulator, uint32_t slot_index)
 {
-    const struct batch_outcome outcome = {
-        .result = (enum batch_result)load_relaxed_u32(&accumulator->arena->slots[slot_index].result),
-        .base_offset = -1,
-        .log_append_time_ms = -1,
-    };
+    const struct batch_outcome outcome = decision_of(&accumulator->arena->slots[slot_index]);
     struct slot_note *note = &accumulator->sender->notes[slot_index];
     if (outcome.result != RESULT_NONE && note->is_queued) {
+        if (dead_letter_inherit(accumulator, slot_index, &outcome)) {
+            return;
+        }
         sender_launch(accumulator, slot_index);
         enum status status = accumulator_complete(accumulator, slot_index, note->seq, &outcome, NULL);
         CHECK(status == STATUS_OK);
@@ -56,7 +56,8 @@ enum status accumulator_become_sender(struct accumulator *accumulator, struct er
     enum status status = process_take_sender_role(arena);
     if (status != STATUS_OK) {
         sender_half_free(half);
-        return error_set(error, status, "the arena has a living sender already");
+        return error_set(error, status, "the arena has a living sender already: stop that one, or start this one "
+                                        "as its standby (standby=True, --standby)");
     }
     POINT(sender_role_taken);
     accumulator->owner = arena->owner;

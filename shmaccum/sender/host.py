@@ -11,6 +11,7 @@ from typing import Any
 from shmaccum.accumulator import Accumulator
 from shmaccum.config import SenderOptions
 from shmaccum.doorbell import Doorbell
+from shmaccum.refusals import EXPIRED
 from shmaccum.sender.places import Places
 
 logger = logging.getLogger("shmaccum.sender")
@@ -25,6 +26,8 @@ class Host:
         self._places = places
         self._doorbell = doorbell
         self._options = dataclasses.asdict(options)
+        self.last_trouble = ("", 0)
+        """What was reported last, and when, in nanoseconds of the arena's clock."""
 
     @property
     def arena_name(self) -> str:
@@ -46,6 +49,8 @@ class Host:
         return self._arena.native.topic_partition_count(topic)
 
     def report(self, sentence: str) -> None:
+        if not sentence.startswith(EXPIRED):  # which is no reason
+            self.last_trouble = (sentence, self._arena.native.now_ns())
         self._arena.native.record_error(sentence)
         logger.warning("%s", sentence)
 

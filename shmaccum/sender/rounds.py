@@ -5,6 +5,7 @@ One round::
 
     tick (every 100 ms)   clear up after dead processes, tell producers of partitions and queues, show a sign of life
     expire                what is older than delivery_timeout_ms gets that result, and is not sent any more
+    letters               a few of those that failed go to the dead-letter log, if there is one
     send                  ready → plan → drain → check → deliver
     rest                  on the sink's I/O and the doorbell, no longer than until something is due
     settle                each Ack: complete, requeue, split, start over
@@ -33,7 +34,9 @@ from shmaccum._native import Batch
 from shmaccum.accumulator import Accumulator
 from shmaccum.config import SenderOptions
 from shmaccum.doorbell import Doorbell
+from shmaccum.refusals import expiry_text
 from shmaccum.sender.backoff import NS_PER_MS, Backoff, Trouble
+from shmaccum.sender.dead_letters import DeadLetters
 from shmaccum.sender.host import Host
 from shmaccum.sender.identity import ProducerIdentity
 from shmaccum.sender.lending import Lending, give_back, let_go
@@ -49,6 +52,7 @@ IDLE_TICKS = 10
 NAP_NS = NS_PER_MS
 BUSY_NS = 10 * NS_PER_MS
 NEVER_NS = 2**63 - 1
+LETTERS_AT_END_NS = 5_000 * NS_PER_MS
 NS_PER_S = 1_000_000_000
 
 Answer = TypeVar("Answer")
@@ -60,16 +64,25 @@ class Rounds:
     Args:
         accumulator: holds the role.
         sink: opened already, with `host`.
+        letters: opened already; None: what fails is gone.
     """
 
     def __init__(
-        self, accumulator: Accumulator, sink: Sink, doorbell: Doorbell, host: Host, options: SenderOptions
+        self,
+        accumulator: Accumulator,
+        sink: Sink,
+        doorbell: Doorbell,
+        host: Host,
+        options: SenderOptions,
+        letters: DeadLetters | None = None,
     ) -> None:
         self._accumulator = accumulator
         self._native = accumulator.arena.native
         self._sink = sink
         self._doorbell = doorbell
+        self._host = host
         self._report = host.report
+        self._letters = letters
         self._linger_ns = options.linger_ms * NS_PER_MS
         self._delivery_timeout_ms = options.delivery_timeout_ms
         backoff = Backoff(options.retry_backoff_ms, options.retry_backoff_max_ms)
@@ -89,6 +102,7 @@ class Rounds:
             host.report,
             retries=options.retries,
             backoff=backoff,
+            letters=letters,
         )
         self._topics = TopicPublisher(self._native, sink, host.report)
         self._trouble = Trouble(backoff)
@@ -114,7 +128,8 @@ class Rounds:
     @property
     def is_idle(self) -> bool:
         """True when no batch is known, not even one that is filling."""
-        return self.oldest_created_ns is None and not self._lending and not self._settling.kept_count
+        is_settled = not self._lending and not self._settling.kept_count and not self._letters
+        return self.oldest_created_ns is None and is_settled
 
     def metrics(self) -> dict[str, float]:
         """Kafka's names -> numbers; the sink's own are among them."""
@@ -123,6 +138,7 @@ class Rounds:
             **self._metrics.read(now_ns),
             "batches-in-flight": len(self._lending),
             "batch-quarantine-total": self._lending.quarantined_count,
+            **(self._letters.metrics() if self._letters is not None else {}),
             **self._sink.metrics(),
         }
 
@@ -140,6 +156,9 @@ class Rounds:
         if now_ns >= self._tick_at_ns:
             self._tick(now_ns)
         self._expire(now_ns)
+        if self._letters is not None:
+            self._letters.collect(self._why)
+            self._letters.work(now_ns)
         if rest_ns := self._trouble.rest_ns(now_ns):
             self._leave_alone(rest_ns)
             return 0
@@ -162,7 +181,16 @@ class Rounds:
         if expired_count:
             records, self._expired_record_count = self._expired_record_count, self._expired_records()
             self._metrics.records_failed.add(self._expired_record_count - records, now_ns)
-            self._report(f"batches expired: they could not be delivered within {self._delivery_timeout_ms} ms")
+            trouble, told_ns = self._host.last_trouble
+            is_young = now_ns - told_ns < self._delivery_timeout_ms * NS_PER_MS
+            self._report(expiry_text(self._delivery_timeout_ms, trouble if is_young else ""))
+            if self._letters is not None:
+                self._letters.expect()
+
+    def _why(self, partition_index: int) -> str:
+        """For a dead letter of the partition."""
+        trouble = self._settling.last_failure(partition_index) or self._host.last_trouble[0]
+        return trouble or f"not delivered within {self._delivery_timeout_ms} ms"
 
     def _expired_records(self) -> int:
         return self._accumulator.statistics()["expired_record_count"]
@@ -251,13 +279,18 @@ class Rounds:
         try:
             if self._last_ready != self._look(now_ns):  # D2: it came before anybody knew that we sleep
                 return self._poll(0)
-            due_ns = min(wake_at_ns, self._check_at_ns, self._expiry_at_ns, self._topics.look_at_ns)
+            due_ns = min(wake_at_ns, self._check_at_ns, self._expiry_at_ns, self._other_duties_at_ns)
             if due_ns > self._tick_at_ns and self.is_idle:
                 return self._sleep()
             return self._poll(max(min(due_ns, self._tick_at_ns) - now_ns, 0))
         finally:
             self._native.set_sender_asleep(False)
             self._doorbell.clear()
+
+    @property
+    def _other_duties_at_ns(self) -> int:
+        letters_at_ns = None if self._letters is None else self._letters.due_ns()
+        return self._topics.look_at_ns if letters_at_ns is None else min(letters_at_ns, self._topics.look_at_ns)
 
     def _sleep(self) -> Sequence[Ack]:
         """Nothing is queued: for a second a tick is a sign of life and a look for what nobody rang for, no more."""
@@ -306,6 +339,10 @@ class Rounds:
         self._splitting.clear()
         if give_back(self._accumulator, self._lending.take_all_back(), 0):
             self._report("the sink keeps bytes after it was closed: their batches are delivered by the next sender")
+        if self._letters is not None:
+            self._letters.expect()
+            self._letters.collect(self._why)
+            self._letters.finish(self._native.now_ns(), time.monotonic_ns() + LETTERS_AT_END_NS)
 
 
 def _sentence(error: Exception) -> str:

@@ -21,11 +21,12 @@ from typing import Any, final
 
 from shmaccum.accumulator import Accumulator
 from shmaccum.arena import DEFAULT_MODE, Arena
-from shmaccum.config import SenderOptions
+from shmaccum.config import DEAD_LETTER_KIND, SenderOptions
 from shmaccum.doorbell import Doorbell
 from shmaccum.exceptions import NotSenderError, SenderBusyError
 from shmaccum.prometheus import SENDER_ANSWER_S, ArenaCollector, MetricsServer, SenderCollector
 from shmaccum.sender.backoff import NS_PER_MS
+from shmaccum.sender.dead_letters import DeadLetters
 from shmaccum.sender.host import Host, logger
 from shmaccum.sender.places import Places
 from shmaccum.sender.rounds import NS_PER_S, Rounds
@@ -77,6 +78,7 @@ class Sender:
         self._accumulator = Accumulator(self.arena)
         self._doorbell: Doorbell | None = None
         self._rounds: Rounds | None = None
+        self._letters: DeadLetters | None = None
         self._stop_at_ns: int | None = None
         self._stop_deadline_ns: int | None = None
         self._is_aborted = False
@@ -94,7 +96,7 @@ class Sender:
 
         Raises:
             SenderBusyError: another process is the sender, and this is no standby.
-            OSError, ShmaccumError: the sink cannot be opened; the role is left again.
+            OSError, ShmaccumError: the sink or the dead-letter log cannot be opened; the role is left again.
         """
         if self._rounds is not None:
             return True
@@ -102,9 +104,13 @@ class Sender:
             return False
         try:
             self._doorbell = Doorbell(self.arena)
-            host = Host(self._accumulator, Places(self.arena.native), self._doorbell, self.options)
+            places = Places(self.arena.native)
+            host = Host(self._accumulator, places, self._doorbell, self.options)
+            if self.options.dead_letter is not None:
+                directory = self.options.dead_letter.removeprefix(DEAD_LETTER_KIND)
+                self._letters = DeadLetters(self._accumulator, places, directory, host.report)
             self.sink.open(host)
-            self._rounds = Rounds(self._accumulator, self.sink, self._doorbell, host, self.options)
+            self._rounds = Rounds(self._accumulator, self.sink, self._doorbell, host, self.options, self._letters)
             self._serve_metrics()
         except BaseException:
             self.close()
@@ -120,6 +126,7 @@ class Sender:
             logger.info("metrics on port %d", self._metrics_server.port)
 
     def _take_role(self) -> bool:
+        self._accumulator.want_dead_letters(self.options.dead_letter is not None)
         while self._stop_at_ns is None:
             try:
                 self._accumulator.become_sender()
@@ -244,6 +251,7 @@ class Sender:
             if rounds is not None:
                 rounds.give_back()
         finally:
+            self._close_letters()
             self._accumulator.close()
             self._close_doorbell()
             if self._owns_arena:
@@ -263,6 +271,14 @@ class Sender:
             logger.warning("the sink could not be closed: %s", error)
             with contextlib.suppress(Exception):
                 self.arena.native.record_error(f"the sink could not be closed: {error}")
+
+    def _close_letters(self) -> None:
+        letters, self._letters = self._letters, None
+        try:
+            if letters is not None:
+                letters.close()
+        except OSError as error:
+            logger.warning("the dead-letter log could not be closed: %s", error)
 
     def _close_doorbell(self) -> None:
         doorbell, self._doorbell = self._doorbell, None

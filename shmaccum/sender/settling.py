@@ -13,7 +13,7 @@
                       the oldest, with another sequence
 
 A batch that expired or was aborted while it was lent has its result already: its Ack only gives its memory back, and it
-is neither sent again nor split.
+is neither sent again nor split. With dead letters its records become one, but for those that were delivered after all.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator
 
 from shmaccum.accumulator import Accumulator, BatchResult
-from shmaccum.exceptions import BatchInUseError
-from shmaccum.refusals import INNOCENT, refusal_text
+from shmaccum.exceptions import BatchInUseError, CorruptArenaError
+from shmaccum.refusals import INNOCENT, refusal_text, retry_text
 from shmaccum.sender.backoff import NS_PER_MS, Backoff
+from shmaccum.sender.dead_letters import DeadLetters, Reason
 from shmaccum.sender.identity import ProducerIdentity
 from shmaccum.sender.lending import Lending, let_go
 from shmaccum.sender.metrics import SenderMetrics
@@ -53,6 +54,7 @@ class Settling:
         report: where sentences for people go.
         retries: how often a batch is delivered again.
         backoff: how long it waits in between.
+        letters: where the records of failed batches are kept; None: nowhere.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class Settling:
         *,
         retries: int,
         backoff: Backoff,
+        letters: DeadLetters | None = None,
     ) -> None:
         self._accumulator = accumulator
         self._lending = lending
@@ -75,7 +78,9 @@ class Settling:
         self._report = report
         self._retries = retries
         self._backoff = backoff
+        self._letters = letters
         self._kept: list[Ack] = []
+        self._last_failures: dict[int, str] = {}
         self._handlers: dict[Verdict, Callable[[Ack, int], None]] = {
             Verdict.DELIVERED: self._deliver,
             Verdict.RETRY: self._retry,
@@ -86,8 +91,12 @@ class Settling:
 
     @property
     def kept_count(self) -> int:
-        """Acks of batches whose bytes are still in somebody's hands."""
+        """Acks of batches whose bytes are still in somebody's hands, or whose dead letter could not be written."""
         return len(self._kept)
+
+    def last_failure(self, partition_index: int) -> str:
+        """Why a batch of the partition was tried again or failed the last time; empty: none was."""
+        return self._last_failures.get(partition_index, "")
 
     def settle(self, acks: Iterable[Ack], now_ns: int) -> None:
         """Ends what the acks end, in their order."""
@@ -112,7 +121,7 @@ class Settling:
     def _handle(self, ack: Ack, now_ns: int) -> None:
         try:
             if ack.wire.batch.is_ended:
-                self._free(ack)
+                self._give_back(ack)
             else:
                 self._handlers[ack.verdict](ack, now_ns)
         except BatchInUseError:
@@ -137,7 +146,8 @@ class Settling:
             self._fail(ack, f"given up after {batch.attempt_count} attempts: {ack.message}", now_ns)
             return
         if ack.message:
-            self._report(f"{self._name(ack)} is tried again: {ack.message}")
+            self._last_failures[ack.wire.partition_index] = ack.message
+            self._report(retry_text(self._name(ack), ack.message))
         self._metrics.records_retried.add(ack.wire.record_count, now_ns)
         self._requeue(ack, now_ns + self._pause_ns(ack))
 
@@ -176,12 +186,39 @@ class Settling:
         if is_part(ack.wire):
             self._splitting.leave(ack.wire.batch)
 
-    def _free(self, ack: Ack) -> None:
-        """Requeueing what has its result gives its memory back."""
-        self._requeue(ack, 0)
+    def _give_back(self, ack: Ack) -> None:
+        """Requeueing what has its result gives its memory back, or makes a dead letter of what was not delivered."""
+        if self._letters is not None:
+            self._letters.expect()
+            if ack.verdict is Verdict.DELIVERED:
+                self._accumulator.complete_part(ack.wire.batch, ack.wire.record_count, SUCCEEDED)
+        if ack.wire.batch.is_over:
+            self._splitting.leave(ack.wire.batch)
+        else:
+            self._requeue(ack, 0)
+
+    def _bury(self, ack: Ack, sentence: str, now_ns: int) -> bool:
+        """Writes the dead letter. False when the batch cannot be completed now."""
+        assert self._letters is not None
+        wire = ack.wire
+        self._last_failures[wire.partition_index] = sentence
+        try:
+            if not is_part(wire):  # of a batch in parts others may still be delivered
+                self._accumulator.decide(wire.batch, FAILED, ack.error_code)
+            reason = Reason(BatchResult.FAILED, ack.error_code, sentence)
+            is_written = self._letters.write(wire.batch, wire.first_record, reason, now_ns, wire.record_count)
+        except CorruptArenaError:  # a producer appended what is no record
+            self._accumulator.quarantine(wire.batch)
+            self._splitting.leave(wire.batch)
+            return False
+        if not is_written:
+            self._kept.append(ack)
+        return is_written
 
     def _fail(self, ack: Ack, sentence: str, now_ns: int) -> None:
         wire = ack.wire
+        if self._letters is not None and not self._bury(ack, sentence, now_ns):
+            return
         self._report(refusal_text(self._name(ack), ack.error_code, sentence))  # first, for futures look for it
         self._complete_failed(ack)
         self._metrics.records_failed.add(wire.record_count, now_ns)

@@ -5,18 +5,22 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from shmaccum._native import Token
 from shmaccum.accumulator import Accumulator, BatchResult
 from shmaccum.arena import Arena
+from shmaccum.segment_log.reader import LogReader
 from shmaccum.sender import Sender
 from shmaccum.sinks import open_sink
 from shmaccum.sinks.sink import Verdict
 from tests.kafka.broker import Cluster
 from tests.kafka.conftest import OpenLoop
 from tests.kafka.distribution import run_tool
+from tests.kafka.dumping import dump
 from tests.kafka.loop import Loop
 from tests.kafka.reading import consume, consume_records
 from tests.support import wait_until
@@ -186,3 +190,21 @@ def test_keys_and_null_values_arrive(apache: Cluster, topic: str, arena: Arena, 
             accumulator.append(topic, 0, None, key, value)
     loop.run_until_idle()
     assert consume_records(apache.bootstrap, topic, 1, len(records)) == {0: records}
+
+
+def test_what_the_broker_refuses_is_a_letter_that_kafkas_own_tool_shows(
+    apache: Cluster, topic: str, arena: Arena, tmp_path: Path
+) -> None:
+    apache.create_topic(topic, 1, max_message_bytes="1000")
+    options: dict[str, Any] = {"linger_ms": 0, "dead_letter": f"log:{tmp_path}/failed"}
+    with Sender(arena, f"kafka:{apache.bootstrap}", **options) as sender, Accumulator(arena) as accumulator:
+        sender.open()
+        for value in (b"x" * 2000, b"small"):
+            run_until_found(sender, accumulator, accumulator.append(topic, 0, None, b"key", value, [("own", b"1")]))
+    (letter,) = LogReader(tmp_path / "failed").partition(topic, 0).records()
+    headers = dict(letter.headers)
+    assert (letter.key, letter.value, headers["own"]) == (b"key", b"x" * 2000, b"1")
+    assert headers["__shmaccum.errors.code"] == b"10"
+    assert b"max.message.bytes" in (headers["__shmaccum.errors.message"] or b"")
+    assert consume(apache.bootstrap, topic, 1, 1) == {0: [b"small"]}
+    assert "__shmaccum.errors.code" in dump(tmp_path / "failed" / f"{topic}-0", "--print-data-log")

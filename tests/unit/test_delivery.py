@@ -27,7 +27,7 @@ from shmaccum.exceptions import (
     ResultExpiredError,
     ResultPendingError,
 )
-from shmaccum.refusals import refusal_text
+from shmaccum.refusals import expiry_text, refusal_text, retry_text
 from tests.support import Child, Drainer, deliver_all, drain, run_in_child, run_in_process, wait_until
 
 TOPIC = "flights"
@@ -116,6 +116,25 @@ def test_what_the_sink_said_of_a_refusal_is_found_again(producer: Producer, send
     future = producer.send(TOPIC, b"v", partition=0)
     complete_all(sender, BatchResult.FAILED, error_code=87)
     with pytest.raises(DeliveryFailedError, match="flights-0 failed with error 87: the record has no key"):
+        future.get(60)
+
+
+@pytest.mark.parametrize(
+    ("texts", "reason"),
+    [
+        ([], ""),
+        ([retry_text(f"{TOPIC}-1", "of another partition")], ""),
+        ([expiry_text(30, "no broker")], ": no broker"),
+        ([expiry_text(30, "")], ""),
+        ([retry_text(f"{TOPIC}-0", "too slow"), expiry_text(30, "no broker")], ": too slow"),
+    ],
+)
+def test_what_expired_says_what_kept_it(producer: Producer, sender: Accumulator, texts: list[str], reason: str) -> None:
+    for text in texts:
+        producer.arena.native.record_error(text)
+    future = producer.send(TOPIC, b"v", partition=0)
+    complete_all(sender, BatchResult.EXPIRED)
+    with pytest.raises(DeliveryTimeoutError, match=f"within delivery_timeout_ms{reason}$"):
         future.get(60)
 
 

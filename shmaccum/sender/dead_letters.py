@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Batches that failed are written to a log of their own before their memory is free again (docs/decisions/0025).
+
+A letter is the records of a failed batch as they were, timestamps and all, with headers behind their own that tell what
+happened (as Kafka Connect's dead letter queue does). It lies in the log under the topic and partition it was for::
+
+    __shmaccum.errors.topic, .partition     where it was to go
+    __shmaccum.errors.result                expired: not delivered in time; failed: the sink refused it
+    __shmaccum.errors.code, .message        Kafka's number of the error, and the sentence
+    __shmaccum.errors.attempts              how often it was sent; 0: never
+    __shmaccum.errors.time                  when it was written here, milliseconds since 1970
+    __shmaccum.errors.batch                 names the batch, for ever
+
+Procedure, for what the sink refused: decide (in the arena: nobody sends it again), write, tell the producer, free. What
+expires is told at its time and is a dead letter of the arena until it is written.
+
+Who dies in between: the next sender finds what was decided and writes the letter. It may be written already: then it is
+the last batch of its partition's log, since a letter is freed before the next one is written, and is recognised by its
+name. A letter that cannot be written (disk full) keeps its memory, and is tried again every second: nothing is lost,
+and producers wait for buffers when all of them are letters.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from shmaccum._native import Batch
+from shmaccum.accumulator import Accumulator, BatchResult
+from shmaccum.config import LogSinkOptions
+from shmaccum.exceptions import CorruptArenaError, InvalidArgumentError, LogError
+from shmaccum.segment_log.directory import LogDirectory
+from shmaccum.segment_log.producer_state import Refusal
+from shmaccum.segment_log.reader import LogReader
+from shmaccum.segment_log.record_writer import MadeBatch, NewRecord, make_batch
+from shmaccum.sender.lending import is_sound, let_go
+from shmaccum.sender.places import Places
+
+PREFIX = "__shmaccum.errors."
+BATCH_HEADER = PREFIX + "batch"
+MESSAGE_SIZE_MAX = 250
+PAUSE_NS = 1_000_000_000
+LETTERS_PER_ROUND = 8
+"""A letter takes about a millisecond: delivering what is well must not wait for many of them."""
+
+
+class Reason(NamedTuple):
+    """Why a batch failed."""
+
+    result: BatchResult
+    error_code: int
+    message: str
+
+
+class _Waiting(NamedTuple):
+    batch: Batch
+    reason: Reason
+
+
+class DeadLetters:
+    """The dead letters of an arena, and the log they are written to.
+
+    Args:
+        accumulator: with the sender role, which it took after `want_dead_letters`.
+        places: topics and partitions.
+        directory: of the log; made when it is missing.
+        report: where sentences for people go.
+
+    Raises:
+        LogBusyError, NotALogError, LogForbiddenError, OSError: as `LogDirectory`.
+    """
+
+    def __init__(
+        self,
+        accumulator: Accumulator,
+        places: Places,
+        directory: str,
+        report: Callable[[str], None],
+    ) -> None:
+        self._accumulator = accumulator
+        self._places = places
+        self._report = report
+        self._uuid = accumulator.arena.native.uuid.hex()
+        # As durable as the arena that the letter leaves.
+        sync = "none" if accumulator.arena.durability == "process" else "batch"
+        self._directory = LogDirectory(directory, LogSinkOptions(sync=sync))
+        self._reader = LogReader(directory)
+        self._waiting: deque[_Waiting] = deque()
+        self._has_news = True
+        self._last_names: dict[tuple[str, int], str | None] = {}
+        self._not_before_ns = 0
+        self.batch_count = 0
+        self.record_count = 0
+
+    def __len__(self) -> int:
+        """Letters that have their result and are not written yet."""
+        return len(self._waiting)
+
+    # --- what expired
+
+    def expect(self) -> None:
+        """Batches have expired, or were given back after that."""
+        self._has_news = True
+
+    def collect(self, message: Callable[[int], str]) -> None:
+        """Takes over what the arena has since `expect`, oldest first.
+
+        Args:
+            message: what to say of a batch of the partition with this index.
+        """
+        if not self._has_news:
+            return
+        self._has_news = False
+        letters = self._accumulator.dead_letters()
+        for batch, result, error_code in sorted(letters, key=lambda letter: (letter[0].partition_index, letter[0].seq)):
+            reason = Reason(BatchResult(result), error_code, message(batch.partition_index))
+            self._waiting.append(_Waiting(batch, reason))
+
+    def due_ns(self) -> int | None:
+        """When to `work` again; None: there is nothing to do."""
+        return self._not_before_ns if self._waiting else None
+
+    def work(self, now_ns: int, count_max: int = LETTERS_PER_ROUND) -> bool:
+        """Writes and frees some of what waits. False when that failed, or failed lately."""
+        for _ in range(min(count_max, len(self._waiting))):
+            batch, reason = self._waiting[0]
+            try:
+                self._check(batch)
+                if not self.write(batch, batch.acked_record_count, reason, now_ns):
+                    return False
+            except CorruptArenaError:
+                self._accumulator.quarantine(batch)
+            else:
+                self._accumulator.complete(batch, int(reason.result))
+            self._waiting.popleft()
+        return True
+
+    @staticmethod
+    def _check(batch: Batch) -> None:
+        """Raises CorruptArenaError when somebody scribbled on it: its slot stays as it is then, to be looked at."""
+        buffers = batch.buffers
+        try:
+            if not is_sound(batch, buffers):
+                raise CorruptArenaError("the bytes of a dead letter are not those that were appended")
+        finally:
+            let_go(buffers)
+
+    # --- writing
+
+    def write(
+        self, batch: Batch, first_record: int, reason: Reason, now_ns: int, record_count: int | None = None
+    ) -> bool:
+        """Writes records of a batch; True when they are in the log, however they came there.
+
+        Args:
+            record_count: of them from `first_record` on; default: the rest.
+
+        Raises:
+            CorruptArenaError: a producer appended what is no record.
+        """
+        if now_ns < self._not_before_ns:
+            return False
+        end = batch.record_count if record_count is None else first_record + record_count
+        try:
+            self._append(batch, range(first_record, end), reason)
+        except (OSError, LogError) as error:
+            self._not_before_ns = now_ns + PAUSE_NS
+            self._last_names.clear()  # what failed may be there all the same
+            self._report(f"dead letters cannot be written, and keep their memory in the arena until they are: {error}")
+            return False
+        return True
+
+    def _append(self, batch: Batch, rows: range, reason: Reason) -> None:
+        topic, partition = self._places[batch.partition_index]
+        self._make_topic(topic, partition)
+        name = f"{self._uuid}:{batch.partition_index}:{batch.seq}:{rows.start}"
+        if self._last_name(topic, partition) == name:
+            return
+        headers = _headers(topic, partition, batch.attempt_count, reason, name)
+        letter = _letter(batch, rows, headers)
+        (outcome,) = self._directory.partition(topic, partition).append([letter])
+        if isinstance(outcome, Refusal):
+            raise LogError(outcome.message)
+        self._last_names[topic, partition] = name
+        self.batch_count += 1
+        self.record_count += len(rows)
+
+    def _make_topic(self, topic: str, partition: int) -> None:
+        try:
+            self._directory.create_topic(topic, partition + 1)
+        except InvalidArgumentError as error:  # no producer can have said so
+            raise CorruptArenaError(str(error)) from None
+
+    def _last_name(self, topic: str, partition: int) -> str | None:
+        """Of the youngest letter in a partition of the log."""
+        place = topic, partition
+        if place not in self._last_names:
+            end_offset = self._directory.partition(topic, partition).log_end_offset
+            self._last_names[place] = self._read_name(topic, partition, end_offset - 1) if end_offset else None
+        return self._last_names[place]
+
+    def _read_name(self, topic: str, partition: int, offset: int) -> str | None:
+        for record in itertools.islice(self._reader.partition(topic, partition).records(offset), 1):
+            return (dict(record.headers).get(BATCH_HEADER) or b"").decode()
+        return None
+
+    # --- the end
+
+    def finish(self, now_ns: int, deadline_ns: int) -> None:
+        """Writes what waits, until that fails or the time is over; the next sender goes on with the rest."""
+        while self._waiting and time.monotonic_ns() < deadline_ns and self.work(now_ns):
+            pass
+
+    def close(self) -> None:
+        """Lets go of the log. What was not written stays in the arena.
+
+        Raises:
+            OSError: the last sync failed.
+        """
+        self._waiting.clear()
+        self._directory.close()
+
+    def metrics(self) -> dict[str, float]:
+        """Counts since the sender's start."""
+        return {
+            "dead-letter-batch-total": self.batch_count,
+            "dead-letter-record-total": self.record_count,
+            "dead-letters-waiting": len(self._waiting),
+        }
+
+
+def _headers(topic: str, partition: int, attempt_count: int, reason: Reason, name: str) -> list[tuple[str, bytes]]:
+    facts = {
+        "topic": topic,
+        "partition": partition,
+        "result": reason.result.name.lower(),
+        "code": reason.error_code,
+        "message": reason.message[:MESSAGE_SIZE_MAX],
+        "attempts": attempt_count,
+        "time": time.time_ns() // 1_000_000,
+        "batch": name,
+    }
+    return [(PREFIX + key, str(value).encode()) for key, value in facts.items()]
+
+
+def _letter(batch: Batch, rows: range, headers: Sequence[tuple[str, bytes]]) -> MadeBatch:
+    records = [
+        NewRecord(timestamp_ms, key, value, own)
+        for _, timestamp_ms, key, value, own in batch.decode()[rows.start : rows.stop]
+    ]
+    return make_batch(records, headers)
