@@ -290,7 +290,10 @@ class Producer(_native.Producer):
 
         Raises:
             FlushTimeoutError: time was over; what is left stays in the arena and will be sent.
+            ProducerClosedError: after `close`, which has flushed.
         """
+        if self._accumulator.closed:
+            raise ProducerClosedError("the producer is closed: what was sent before was flushed then")
         started_ns = time.monotonic_ns()
         try:
             left = self._flush(timeout)

@@ -8,6 +8,10 @@ keeps only the youngest sentences, and cuts what is too long: a sentence that is
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from shmaccum.accumulator import BatchResult
 
 INNOCENT = -2
 """Error code of a record that was refused because others of its batch were to blame; Kafka has no number for it."""
@@ -15,6 +19,14 @@ INNOCENT = -2
 
 EXPIRED = "batches expired:"
 LATELY = " (lately: "
+
+
+class Reason(NamedTuple):
+    """Why a batch failed."""
+
+    result: BatchResult
+    error_code: int
+    message: str
 
 
 def refusal_text(place: str, error_code: int, sentence: str) -> str:

@@ -32,6 +32,7 @@ from shmaccum._native import Batch
 from shmaccum.accumulator import Accumulator, BatchResult
 from shmaccum.config import LogSinkOptions
 from shmaccum.exceptions import CorruptArenaError, InvalidArgumentError, LogError
+from shmaccum.refusals import Reason
 from shmaccum.segment_log.directory import LogDirectory
 from shmaccum.segment_log.producer_state import Refusal
 from shmaccum.segment_log.reader import LogReader
@@ -45,14 +46,6 @@ MESSAGE_SIZE_MAX = 250
 PAUSE_NS = 1_000_000_000
 LETTERS_PER_ROUND = 8
 """A letter takes about a millisecond: delivering what is well must not wait for many of them."""
-
-
-class Reason(NamedTuple):
-    """Why a batch failed."""
-
-    result: BatchResult
-    error_code: int
-    message: str
 
 
 class _Waiting(NamedTuple):

@@ -28,7 +28,7 @@ from __future__ import annotations
 import select
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from shmaccum._native import Batch
 from shmaccum.accumulator import Accumulator
@@ -36,7 +36,6 @@ from shmaccum.config import SenderOptions
 from shmaccum.doorbell import Doorbell
 from shmaccum.refusals import expiry_text
 from shmaccum.sender.backoff import NS_PER_MS, Backoff, Trouble
-from shmaccum.sender.dead_letters import DeadLetters
 from shmaccum.sender.host import Host
 from shmaccum.sender.identity import ProducerIdentity
 from shmaccum.sender.lending import Lending, give_back, let_go
@@ -46,6 +45,9 @@ from shmaccum.sender.settling import Settling
 from shmaccum.sender.splitting import Splitting
 from shmaccum.sender.topics import TopicPublisher
 from shmaccum.sinks.sink import Ack, Sink, Verdict, WireBatch
+
+if TYPE_CHECKING:
+    from shmaccum.sender.dead_letters import DeadLetters
 
 TICK_NS = 100 * NS_PER_MS
 IDLE_TICKS = 10

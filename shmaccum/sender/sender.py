@@ -17,7 +17,7 @@ import time
 from concurrent import futures
 from queue import SimpleQueue
 from types import TracebackType
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 from shmaccum.accumulator import Accumulator
 from shmaccum.arena import DEFAULT_MODE, Arena
@@ -26,12 +26,14 @@ from shmaccum.doorbell import Doorbell
 from shmaccum.exceptions import NotSenderError, SenderBusyError
 from shmaccum.prometheus import SENDER_ANSWER_S, ArenaCollector, MetricsServer, SenderCollector
 from shmaccum.sender.backoff import NS_PER_MS
-from shmaccum.sender.dead_letters import DeadLetters
 from shmaccum.sender.host import Host, logger
 from shmaccum.sender.places import Places
 from shmaccum.sender.rounds import NS_PER_S, Rounds
 from shmaccum.sinks import open_sink
 from shmaccum.sinks.sink import Sink
+
+if TYPE_CHECKING:
+    from shmaccum.sender.dead_letters import DeadLetters
 
 STANDBY_SLICE_S = 0.01
 IDLE_LOOKS = 10
@@ -106,9 +108,7 @@ class Sender:
             self._doorbell = Doorbell(self.arena)
             places = Places(self.arena.native)
             host = Host(self._accumulator, places, self._doorbell, self.options)
-            if self.options.dead_letter is not None:
-                directory = self.options.dead_letter.removeprefix(DEAD_LETTER_KIND)
-                self._letters = DeadLetters(self._accumulator, places, directory, host.report)
+            self._open_letters(places, host)
             self.sink.open(host)
             self._rounds = Rounds(self._accumulator, self.sink, self._doorbell, host, self.options, self._letters)
             self._serve_metrics()
@@ -117,6 +117,14 @@ class Sender:
             raise
         logger.info("sender of %s", self.arena.name)
         return True
+
+    def _open_letters(self, places: Places, host: Host) -> None:
+        if self.options.dead_letter is None:
+            return
+        from shmaccum.sender.dead_letters import DeadLetters  # which brings the segment log, and numpy
+
+        directory = self.options.dead_letter.removeprefix(DEAD_LETTER_KIND)
+        self._letters = DeadLetters(self._accumulator, places, directory, host.report)
 
     def _serve_metrics(self) -> None:
         address = self.options.metrics_listen

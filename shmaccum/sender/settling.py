@@ -20,17 +20,20 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from shmaccum.accumulator import Accumulator, BatchResult
 from shmaccum.exceptions import BatchInUseError, CorruptArenaError
-from shmaccum.refusals import INNOCENT, refusal_text, retry_text
+from shmaccum.refusals import INNOCENT, Reason, refusal_text, retry_text
 from shmaccum.sender.backoff import NS_PER_MS, Backoff
-from shmaccum.sender.dead_letters import DeadLetters, Reason
 from shmaccum.sender.identity import ProducerIdentity
 from shmaccum.sender.lending import Lending, let_go
 from shmaccum.sender.metrics import SenderMetrics
 from shmaccum.sender.splitting import Splitting, is_part
 from shmaccum.sinks.sink import Ack, Verdict
+
+if TYPE_CHECKING:
+    from shmaccum.sender.dead_letters import DeadLetters
 
 MESSAGE_TOO_LARGE = 10
 RECORD_ERRORS_MAX = 64

@@ -286,6 +286,13 @@ def test_flush_waits_for_everything_sent_before(arena: Arena, topic: str) -> Non
         assert producer.metrics()["producer-metrics"]["flush-time-ns-total"] > 0
 
 
+def test_a_closed_producer_has_nothing_to_flush(arena: Arena) -> None:
+    producer = Producer(arena)
+    producer.close()
+    with pytest.raises(ProducerClosedError, match="flushed then"):
+        producer.flush()
+
+
 def test_flush_waits_for_nothing_of_others(arena: Arena, topic: str, sender: Accumulator) -> None:
     def send_elsewhere() -> None:
         Producer(arena.name, linger_ms=60_000).send(topic, b"theirs", partition=2)
