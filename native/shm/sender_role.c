@@ -4,8 +4,8 @@
  *
  * Whoever takes the role knows nothing of what the last sender knew: it looks at every slot once. What that one had
  * sent and not completed is READY and is sent again, with the sequence it had; what it had decided (expired, aborted,
- * refused) is in the slot's `result` and is only carried out. Killed anywhere here: the kernel frees the role, and the next one
- * begins at the beginning.
+ * refused) is in the slot's `result` and is only carried out. Killed anywhere here: the kernel frees the role, and the
+ * next one begins at the beginning.
  */
 #include "base/point.h"
 #include "shm/accumulator.h"
