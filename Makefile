@@ -5,7 +5,8 @@
 #   make check    ruff, mypy, and the tests of style and layering
 #   make kafka    fetches Apache Kafka (through Maven, once) for the tests that run against it
 #   make spark    installs pyspark and Java, and runs the tests with Spark
-#   make bench    the benchmarks that need no broker and no Spark, in 12 minutes (ARGS="send_core --seconds 60" narrows)
+#   make bench    the benchmarks that need no broker and no Spark, in 12 minutes (ARGS="send_core --seconds 60" narrows),
+#                 beside their peers, which it installs
 #   make bench-full   all of them (make kafka and make spark first), five minutes for each
 #   make figures  takes over what was measured into bench/results, docs/benchmarks.rst and README.rst
 #   make clean    back to a fresh clone
@@ -53,10 +54,12 @@ spark: $(INSTALLED)
 
 bench: $(INSTALLED)
 	$(call need,command -v valgrind,valgrind)
+	$(peers)
 	$(VENV)/bin/python -m bench $(ARGS)
 
 bench-full: $(INSTALLED)
 	$(call need,command -v valgrind,valgrind)
+	$(peers)
 	$(VENV)/bin/python -m bench --full --seconds 60 --limit 600 $(ARGS)
 
 figures: $(INSTALLED)
@@ -72,6 +75,12 @@ $(INSTALLED): $(VENV)/bin/python $(SOURCES) $(SWITCHES)
 	$(VENV)/bin/python -m pip install --quiet 'setuptools>=77'
 	$(VENV)/bin/python -m pip install --quiet --no-build-isolation --editable '.[test,dev]'
 	@touch $@
+
+# What shmaccum is measured beside; what cannot be had is named, here and in the tables.
+define peers
+$(VENV)/bin/python -m bench.packages
+$(VENV)/bin/python -m bench.jvm
+endef
 
 # $(call need,COMMAND,PACKAGES): where COMMAND fails, root on Debian gets PACKAGES, everybody else is told.
 define need

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from typing import Any
 
+from bench.harness.question import Guarantees
 from shmaccum.accumulator import Accumulator, BatchResult
 from shmaccum.arena import Arena
 
@@ -20,6 +21,9 @@ PARTITION_COUNT = 6
 LINGER_NS = 5_000_000
 DRAIN_SIZE_MAX = 1 << 30
 NAP_S = 0.00005
+
+GUARANTEES = Guarantees(record="copy", order="partition", checksum="CRC32C", kill="kept")
+"""Of every record in an arena."""
 
 _numbers = itertools.count()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 
 from bench.harness.question import Figure
@@ -62,6 +62,18 @@ QUESTION_TABLE_HEAD = """\
      - median
      - lowest to highest
      - ratio to its peer
+"""
+
+GUARANTEES_HEAD = """
+.. list-table:: what each guarantees (:doc:`peers`)
+   :header-rows: 1
+   :widths: 44 14 14 14 14
+
+   * - contender
+     - keeps a
+     - order by
+     - checksum
+     - sent, then kill -9
 """
 
 README_HEAD = """
@@ -190,6 +202,7 @@ def _question(answer: Answer) -> Iterator[str]:
         yield "\n" + QUESTION_TABLE_HEAD.format(caption=caption(figure))
         for series in answer.series:
             yield from _contender(answer, series.contender, figure)
+    yield from _guarantees(answer)
     yield from _notes(answer)
 
 
@@ -208,6 +221,16 @@ def _ratio(compared: Comparison | None) -> str:
         return "the peer"
     between = f"{spell(compared.interval.low)} to {spell(compared.interval.high)}"
     return f"{spell(compared.ratio)} ({between}), {compared.verdict.value}"
+
+
+def _guarantees(answer: Answer) -> Iterator[str]:
+    """What each does with a record beside being fast."""
+    found = {series.contender: series.guarantees for series in answer.series if series.guarantees}
+    if found:
+        yield GUARANTEES_HEAD
+    for contender, guarantees in found.items():
+        yield f"   * - {contender}\n"
+        yield from (f"     - {word}\n" for word in astuple(guarantees))
 
 
 def _notes(answer: Answer) -> Iterator[str]:

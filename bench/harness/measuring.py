@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from bench.harness.question import Contender, Measurement, UnavailableError
+from bench.harness.question import Contender, Guarantees, Measurement, UnavailableError
 
 ROUND_COUNT_MIN = 5
 """Fewer prove nothing (`bench.harness.verdict`)."""
@@ -24,6 +24,7 @@ class Series:
     peer: str
     version: str = ""
     measurements: list[Measurement] = field(default_factory=list)
+    guarantees: Guarantees | None = None
 
     def values(self, figure: str) -> list[float]:
         """One figure; empty if the contender does not have it."""
@@ -50,7 +51,7 @@ def measure(
     deadline = clock() + seconds
     missing: dict[str, str] = {}
     able = [contender for contender in contenders if _warm_up(contender, missing)]
-    series = [Series(each.name, each.peer or peer, each.version() if each.version else "") for each in able]
+    series = [_series(each, peer) for each in able]
     longest = 0.0
     for number in range(repetitions):
         if number >= ROUND_COUNT_MIN and clock() + longest > deadline:
@@ -59,6 +60,11 @@ def measure(
         _round(able, series, number)
         longest = max(longest, clock() - begin)
     return Measured(series, missing)
+
+
+def _series(contender: Contender, peer: str) -> Series:
+    version = contender.version() if contender.version else ""
+    return Series(contender.name, contender.peer or peer, version, guarantees=contender.guarantees)
 
 
 def _warm_up(contender: Contender, missing: dict[str, str]) -> bool:

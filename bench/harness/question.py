@@ -29,18 +29,36 @@ class Figure:
 
 
 @dataclass(frozen=True)
+class Guarantees:
+    """What a contender does with a record beside being fast, in a word or two each: a ratio is read together with it.
+
+    Attributes:
+        record: what is kept of it until it is taken: a "copy", or a "reference" that the caller must not change.
+        order: in which records are taken as they were sent: "partition", "queue" (of all senders), "sender".
+        checksum: that protects what is kept.
+        kill: what kill -9 of a sending process may do to what was sent: "kept", "lost", "hangs" (all wait for ever).
+    """
+
+    record: str
+    order: str
+    checksum: str
+    kill: str
+
+
+@dataclass(frozen=True)
 class Contender:
     """Something that can be measured.
 
     `run` does the work once, in 0.2 to 3 seconds, and answers named figures; one that it leaves out is shown as a dash.
     `peer` names whom it is compared with, where that is not the question's own peer. `version` is asked after the
-    warm-up, so that it may start what it has to ask.
+    warm-up, so that it may start what it has to ask. `guarantees` are None where there is nothing to guarantee.
     """
 
     name: str
     run: Callable[[], Measurement]
     peer: str = ""
     version: Callable[[], str] | None = None
+    guarantees: Guarantees | None = None
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.harness.measuring import Measured, Series
-from bench.harness.question import Figure, Goal, Question
+from bench.harness.question import Figure, Goal, Guarantees, Question
 from bench.harness.verdict import Interval, Spread, Verdict, interval, judge, ratios, spread
 from setup import ROOT
 
@@ -114,7 +114,9 @@ def to_json(answered: Answer) -> str:
 def _series_row(series: Series) -> dict[str, Any]:
     names = list(dict.fromkeys(name for measurement in series.measurements for name in measurement))
     values = {name: [_rounded(value) for value in series.values(name)] for name in names}
-    return {"contender": series.contender, "peer": series.peer, "version": series.version, "values": values}
+    guarantees = asdict(series.guarantees) if series.guarantees else None
+    names_and_values = {"contender": series.contender, "peer": series.peer, "version": series.version, "values": values}
+    return {**names_and_values, "guarantees": guarantees}
 
 
 def _rounded(value: float) -> float:
@@ -132,12 +134,13 @@ def from_json(text: str) -> Answer:
 
 def _series(row: dict[str, Any]) -> Series:
     values: dict[str, list[float]] = row.pop("values")
+    guarantees = row.pop("guarantees", None)
     round_count = max((len(column) for column in values.values()), default=0)
     measurements = [
         {name: column[number] for name, column in values.items() if number < len(column)}
         for number in range(round_count)
     ]
-    return Series(**row, measurements=measurements)
+    return Series(**row, measurements=measurements, guarantees=Guarantees(**guarantees) if guarantees else None)
 
 
 def lines(answered: Answer) -> Iterator[str]:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import astuple
+
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -30,6 +32,7 @@ def render(answer: Answer) -> RenderableType:
     """A table for each figure, and who is missing."""
     parts: list[RenderableType] = [Text(f"\n{answer.title}", style="bold")]
     parts += [_table(answer, figure) for figure in answer.figures]
+    parts += [_guarantees(answer)] if any(series.version or series.guarantees for series in answer.series) else []
     parts += [Text(f"missing: {name}: {reason}", style="dim") for name, reason in answer.missing.items()]
     return Group(*parts)
 
@@ -43,6 +46,17 @@ def _table(answer: Answer, figure: Figure) -> Table:
         cells = (spread.median, spread.deviation, spread.lowest, spread.highest) if spread else ()
         spelled = [spell(cell) for cell in cells] or ["-"] * 4
         table.add_row(series.contender, *spelled, *_comparison_cells(answer.compared(series.contender, figure)))
+    return table
+
+
+def _guarantees(answer: Answer) -> Table:
+    """Who ran, and what each does with a record beside being fast."""
+    table = Table(title="what each guarantees", title_justify="left", title_style="dim")
+    for name in ("", "version", "keeps a", "order by", "checksum", "sent, then kill -9"):
+        table.add_column(name)
+    for series in answer.series:
+        words = astuple(series.guarantees) if series.guarantees else ("-",) * 4
+        table.add_row(series.contender, series.version or "-", *words)
     return table
 
 

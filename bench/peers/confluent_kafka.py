@@ -2,44 +2,83 @@
 """confluent-kafka (librdkafka). It has no broker to talk to here: `produce` only queues, which can be compared.
 
 Its queue is emptied between rounds. Nothing its documentation recommends for throughput (linger.ms, batch.size,
-compression) acts on queueing; the queue is made large enough for a round, so that it never says it is full.
+compression) acts on queueing; the queue is made large enough for a round, so that it never says it is full. With a mock
+cluster that takes what it sends, librdkafka's own thread works beside.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from bench.harness.question import Contender, Measurement
-from bench.sending import RECORD_COUNT, send_keyed, send_plain
+from bench.arenas import TOPIC
+from bench.harness.question import Contender, Guarantees, Measurement
+from bench.mock_cluster import mock_cluster
+from bench.packages import installed_version, load
+from bench.sending import RECORD_COUNT, VALUE, send_keyed, send_plain
+from bench.stopwatch import Stopwatch
 
-OPTIONS = {"bootstrap.servers": "127.0.0.1:1", "queue.buffering.max.messages": RECORD_COUNT + 1, "log_level": 0}
+NOWHERE = "127.0.0.1:1"
+CALL_SIZE = 10_000
+GUARANTEES = Guarantees(record="copy", order="partition", checksum="none", kill="lost")
+"""Checksums are computed when it sends."""
+
+
+def _module() -> Any:
+    return load("confluent_kafka", "confluent-kafka")
 
 
 def _version() -> str:
-    import confluent_kafka
+    confluent_kafka = _module()
+    return f"{installed_version('confluent-kafka')}, librdkafka {confluent_kafka.libversion()[0]}"
 
-    return f"confluent-kafka {confluent_kafka.__version__}, librdkafka {confluent_kafka.libversion()[0]}"
+
+@contextmanager
+def _producer(bootstrap: str) -> Iterator[Any]:
+    options = {"bootstrap.servers": bootstrap, "queue.buffering.max.messages": RECORD_COUNT + 1, "log_level": 0}
+    producer = _module().Producer(options)
+    yield producer
+    producer.purge()
+    producer.flush(0)
 
 
-def _produce(work: Callable[[Callable[..., Any]], Measurement]) -> Callable[[], Measurement]:
+def _queued(work: Callable[[Callable[..., Any]], Measurement]) -> Callable[[], Measurement]:
     def run() -> Measurement:
-        import confluent_kafka
-
-        producer = confluent_kafka.Producer(OPTIONS)
-        measured = work(producer.produce)
-        producer.purge()
-        producer.flush(0)
-        return measured
+        with _producer(NOWHERE) as producer:
+            return work(producer.produce)
 
     return run
 
 
+def _taken() -> Measurement:
+    with mock_cluster() as bootstrap, _producer(bootstrap) as producer:
+        producer.list_topics(TOPIC)
+        measured = send_plain(producer.produce)
+        producer.flush()
+    return measured
+
+
+def _batches() -> Measurement:
+    call = [{"value": VALUE}] * CALL_SIZE
+    with _producer(NOWHERE) as producer:
+        stopwatch = Stopwatch()
+        for _ in range(RECORD_COUNT // CALL_SIZE):
+            producer.produce_batch(TOPIC, call)
+        elapsed = stopwatch.elapsed()
+    return {"records_per_s": RECORD_COUNT / elapsed.wall_s, "cpu_ns": elapsed.cpu_s * 1e9 / RECORD_COUNT}
+
+
+def _contender(name: str, run: Callable[[], Measurement]) -> Contender:
+    return Contender(f"confluent-kafka {name}", run, version=_version, guarantees=GUARANTEES)
+
+
 def _send() -> list[Contender]:
     return [
-        Contender("confluent-kafka produce, no key", _produce(send_plain), version=_version),
-        Contender("confluent-kafka produce, key", _produce(send_keyed), version=_version),
+        _contender("produce, no key", _queued(send_plain)),
+        _contender("produce, key", _queued(send_keyed)),
+        _contender("produce, a mock cluster takes", _taken),
     ]
 
 
-WORKS = {"send": _send}
+WORKS = {"send": _send, "send_many": lambda: [_contender("produce_batch", _batches)]}

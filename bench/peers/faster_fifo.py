@@ -1,38 +1,56 @@
 # SPDX-License-Identifier: Apache-2.0
-"""faster-fifo, in calls of a hundred: its documentation recommends `put_many` and `get_many`."""
+"""faster-fifo: a ring in memory that is inherited. Its documentation recommends `put_many` and `get_many`.
+
+Records are bytes, so that nothing needs pickling: its own serializers are replaced as the documentation shows.
+"""
 
 from __future__ import annotations
 
-import importlib.metadata
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-from bench.harness.question import Contender, Measurement
-from bench.taking import PRODUCER_COUNT, VALUE, forked, taken
+from bench.harness.question import Guarantees
+from bench.packages import installed_version, load
+from bench.queues import Product, Queue, Send, SendMany, Take
 
-RECORD_COUNT = 200_000
-CALL = [VALUE] * 100
 QUEUE_SIZE = 32 << 20
 TIMEOUT_S = 60
 
 
-def _put(queue: Any) -> None:
-    for _ in range(RECORD_COUNT // len(CALL)):
-        queue.put_many(CALL, timeout=TIMEOUT_S)
+def _as_it_is(record: bytes) -> bytes:
+    return record
 
 
-def _take_all() -> Measurement:
-    import faster_fifo  # type: ignore[import-not-found, unused-ignore]
+class FasterFifo(Queue):
+    """One queue; all its ends are the object itself."""
 
-    queue = faster_fifo.Queue(QUEUE_SIZE)
+    def __init__(self) -> None:
+        module = load("faster_fifo", "faster-fifo")
+        self._queue = module.Queue(QUEUE_SIZE, loads=bytes, dumps=_as_it_is)
 
-    def take() -> tuple[int, int]:
-        return len(queue.get_many(timeout=TIMEOUT_S)), 1
+    @contextmanager
+    def open_sender(self) -> Iterator[Send]:
+        yield self._queue.put
 
-    return taken(forked(_put, [(queue,)] * PRODUCER_COUNT), take, RECORD_COUNT * PRODUCER_COUNT)
+    @contextmanager
+    def open_many_sender(self) -> Iterator[SendMany]:
+        def put_many(records: list[bytes]) -> None:
+            self._queue.put_many(records, timeout=TIMEOUT_S)
+
+        yield put_many
+
+    @contextmanager
+    def open_taker(self) -> Iterator[Take]:
+        yield lambda: self._queue.get_many(timeout=TIMEOUT_S)
 
 
-def _drained() -> list[Contender]:
-    return [Contender("faster-fifo put_many", _take_all, version=lambda: importlib.metadata.version("faster-fifo"))]
-
-
-WORKS = {"drained": _drained}
+PRODUCT = Product(
+    name="faster-fifo",
+    make=FasterFifo,
+    calls={"send": "put", "send_many": "put_many", "drained": "put_many", "latency": "put"},
+    version=lambda: installed_version("faster-fifo"),
+    guarantees=Guarantees(record="copy", order="queue", checksum="none", kill="hangs"),
+    record_count=200_000,
+    call_size=100,
+)
+WORKS = PRODUCT.works()

@@ -1,35 +1,46 @@
 # SPDX-License-Identifier: Apache-2.0
-"""multiprocessing.Queue of the standard library."""
+"""multiprocessing.Queue of the standard library: pickles go through a pipe, which a thread of each sender fills."""
 
 from __future__ import annotations
 
 import multiprocessing
 import platform
-from typing import Any
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
-from bench.harness.question import Contender, Measurement
-from bench.taking import PRODUCER_COUNT, VALUE, forked, taken
-
-RECORD_COUNT = 50_000
-
-
-def _put(queue: Any) -> None:
-    for _ in range(RECORD_COUNT):
-        queue.put(VALUE)
+from bench.harness.question import Guarantees
+from bench.queues import Product, Queue, Send, Take
 
 
-def _take_all() -> Measurement:
-    queue = multiprocessing.get_context("fork").Queue()
+class StandardQueue(Queue):
+    """It has no calls of many."""
 
-    def take() -> tuple[int, int]:
-        queue.get()
-        return 1, 1
+    def __init__(self) -> None:
+        self._queue: multiprocessing.Queue[bytes] = multiprocessing.get_context("fork").Queue()
 
-    return taken(forked(_put, [(queue,)] * PRODUCER_COUNT), take, RECORD_COUNT * PRODUCER_COUNT)
+    @contextmanager
+    def open_sender(self) -> Iterator[Send]:
+        yield self._queue.put
+
+    @contextmanager
+    def open_taker(self) -> Iterator[Take]:
+        get = self._queue.get
+
+        def take() -> Sequence[bytes]:
+            return (get(),)
+
+        yield take
+
+    def close(self) -> None:
+        self._queue.close()
 
 
-def _drained() -> list[Contender]:
-    return [Contender("multiprocessing.Queue", _take_all, version=lambda: f"Python {platform.python_version()}")]
-
-
-WORKS = {"drained": _drained}
+PRODUCT = Product(
+    name="multiprocessing.Queue",
+    make=StandardQueue,
+    calls={"send": "put", "drained": "", "latency": ""},
+    version=lambda: f"Python {platform.python_version()}",
+    guarantees=Guarantees(record="copy", order="sender", checksum="none", kill="hangs"),
+    record_count=50_000,
+)
+WORKS = PRODUCT.works()

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bench import peers
+from bench.arenas import GUARANTEES
 from bench.harness.native import native_program, run_program
 from bench.harness.question import Contender, Figure, Goal, Measurement, Question
 
@@ -21,12 +22,14 @@ def _run(contender: str, *arguments: str) -> Callable[[], Measurement]:
 def contenders() -> list[Contender]:
     """The accumulator and its peers."""
     return [
-        Contender(ONE, _run("shmaccum", "-p", "1")),
+        Contender(ONE, _run("shmaccum", "-p", "1"), guarantees=GUARANTEES),
         Contender(PEER, _run("robust-mutex", "-p", "1")),
-        Contender(TWO, _run("shmaccum", "-p", "2", "-o"), peer=PEER_OF_TWO),
-        Contender("shmaccum, 2 producers, 2 partitions", _run("shmaccum", "-p", "2"), peer=PEER_OF_TWO),
+        Contender(TWO, _run("shmaccum", "-p", "2", "-o"), peer=PEER_OF_TWO, guarantees=GUARANTEES),
+        Contender(
+            "shmaccum, 2 producers, 2 partitions", _run("shmaccum", "-p", "2"), peer=PEER_OF_TWO, guarantees=GUARANTEES
+        ),
         Contender(PEER_OF_TWO, _run("robust-mutex", "-p", "2")),
-        Contender("shmaccum, 1 producer, runs of 63", _run("shmaccum", "-p", "1", "-r", "63")),
+        Contender("shmaccum, 1 producer, runs of 63", _run("shmaccum", "-p", "1", "-r", "63"), guarantees=GUARANTEES),
         Contender("hand-over: 1 producer, no lock", _run("hand-over", "-p", "1")),
         Contender("shmaccum, alone: appends and drains in turn", _run("alone", "-p", "1")),
         Contender("floor: the same work, nothing shared", _run("floor", "-p", "1")),

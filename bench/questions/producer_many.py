@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 
 from bench import peers
-from bench.arenas import TOPIC, drained_arena
+from bench.arenas import GUARANTEES, TOPIC, drained_arena
 from bench.harness.question import Contender, Figure, Goal, Measurement, Question
 from bench.stopwatch import Stopwatch
 from shmaccum.deliveries import Deliveries
@@ -65,10 +65,16 @@ def contenders() -> list[Contender]:
     keyed = pa.record_batch({"key": keys, "value": values})
     source = b"".join(values)
     return [
-        Contender(SEND_MANY, _append(lambda producer: producer.send_many(TOPIC, values))),
-        Contender(f"{SEND_MANY}, keys", _append(lambda producer: producer.send_many(TOPIC, values, keys=keys))),
-        Contender(ARROW, _append(lambda producer: producer.append_arrow(plain, topic=TOPIC))),
-        Contender(f"{ARROW}, keys", _append(lambda producer: producer.append_arrow(keyed, topic=TOPIC))),
+        Contender(SEND_MANY, _append(lambda producer: producer.send_many(TOPIC, values)), guarantees=GUARANTEES),
+        Contender(
+            f"{SEND_MANY}, keys",
+            _append(lambda producer: producer.send_many(TOPIC, values, keys=keys)),
+            guarantees=GUARANTEES,
+        ),
+        Contender(ARROW, _append(lambda producer: producer.append_arrow(plain, topic=TOPIC)), guarantees=GUARANTEES),
+        Contender(
+            f"{ARROW}, keys", _append(lambda producer: producer.append_arrow(keyed, topic=TOPIC)), guarantees=GUARANTEES
+        ),
         Contender(FLOOR, lambda: _copy(source)),
         *peers.of("send_many"),
     ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bench import peers
-from bench.arenas import TOPIC, drained_arena
+from bench.arenas import GUARANTEES, TOPIC, drained_arena
 from bench.harness.question import Contender, Figure, Goal, Measurement, Question
 from bench.sending import KEYS, RECORD_COUNT, VALUE, per_record, send_keyed, send_plain
 from bench.stopwatch import Stopwatch
@@ -38,9 +38,14 @@ def _send_by_name(send: Callable[..., object]) -> Measurement:
 def contenders() -> list[Contender]:
     """Ours, and everybody's who has a call for one record."""
     return [
-        Contender(OURS, _send(send_plain)),
-        Contender(KEYED, _send(send_keyed), peer="confluent-kafka produce, key"),
-        Contender("Producer.send, key and value by name", _send(_send_by_name), peer="confluent-kafka produce, key"),
+        Contender(OURS, _send(send_plain), guarantees=GUARANTEES),
+        Contender(KEYED, _send(send_keyed), peer="confluent-kafka produce, key", guarantees=GUARANTEES),
+        Contender(
+            "Producer.send, key and value by name",
+            _send(_send_by_name),
+            peer="confluent-kafka produce, key",
+            guarantees=GUARANTEES,
+        ),
         *peers.of("send"),
     ]
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bench import peers
-from bench.arenas import TOPIC, temporary_arena
+from bench.arenas import GUARANTEES, TOPIC, temporary_arena
 from bench.harness.question import Contender, Goal, Measurement, Question
 from bench.taking import FIGURES, PRODUCER_COUNT, VALUE, Take, forked, taken
 from shmaccum.accumulator import Accumulator
@@ -67,8 +67,8 @@ def _take(sender: Sender) -> Take:
 def contenders() -> list[Contender]:
     """Ours record by record and in lists, and the queues."""
     return [
-        Contender("append_many, sender, null:", _through_arena(_append_many, 6_000_000)),
-        Contender(SEND, _through_arena(_send, 2_000_000)),
+        Contender("append_many, sender, null:", _through_arena(_append_many, 6_000_000), guarantees=GUARANTEES),
+        Contender(SEND, _through_arena(_send, 2_000_000), guarantees=GUARANTEES),
         *peers.of("drained"),
     ]
 

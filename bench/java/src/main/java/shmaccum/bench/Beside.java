@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+package shmaccum.bench;
+
+import java.util.concurrent.locks.LockSupport;
+import java.util.function.LongSupplier;
+
+/** A thread that takes what the benchmark's threads bring, for as long as an iteration lasts: it idles in none between. */
+final class Beside {
+    private final LongSupplier turn;
+    private volatile boolean isWanted;
+    private volatile Thread thread;
+
+    /** @param turn takes what is there and answers for how many ns nothing will be, unless `wake` is called. */
+    Beside(LongSupplier turn) {
+        this.turn = turn;
+    }
+
+    void start() {
+        isWanted = true;
+        thread = new Thread(this::run, "beside");
+        thread.start();
+    }
+
+    void wake() {
+        LockSupport.unpark(thread);
+    }
+
+    void stop() throws InterruptedException {
+        isWanted = false;
+        wake();
+        thread.join();
+    }
+
+    private void run() {
+        while (isWanted) {
+            long idleNs = turn.getAsLong();
+            if (idleNs > 0) {
+                LockSupport.parkNanos(idleNs);
+            }
+        }
+    }
+}

@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Aeron IPC in Java: offers into a log buffer in shared memory, one or two threads, and one that polls.
+
+Its processes would map the same buffers; in one JVM, as in its own samples, it is as fast as it can be.
+"""
+
+from __future__ import annotations
+
+from bench.harness.question import Guarantees
+from bench.jvm import contenders
+
+OFFER = "AeronOffer.offer"
+ONE, TWO = {"Aeron IPC offer, 1 thread": 1}, {"Aeron IPC offer, 2 threads": 2}
+GUARANTEES = Guarantees(record="copy", order="queue", checksum="none", kill="kept")
+
+WORKS = {
+    "append": contenders("Aeron", OFFER, {**ONE, **TWO}, GUARANTEES),
+    "drained": contenders("Aeron", OFFER, TWO, GUARANTEES),
+}

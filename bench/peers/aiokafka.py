@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""aiokafka: `send` awaited record by record, and the batches of `create_batch` that it recommends for throughput.
+
+A mock cluster takes what it sends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from bench.arenas import TOPIC
+from bench.harness.question import Contender, Guarantees, Measurement
+from bench.mock_cluster import mock_cluster
+from bench.packages import installed_version, load
+from bench.sending import VALUE, per_record
+from bench.stopwatch import Stopwatch
+
+SINGLE_COUNT = 20_000
+BATCHED_COUNT = 200_000
+OPTIONS = {"linger_ms": 5, "max_batch_size": 128 << 10}
+GUARANTEES = Guarantees(record="copy", order="partition", checksum="CRC32C", kill="lost")
+
+Work = Callable[[Any], Awaitable[Measurement]]
+
+
+@asynccontextmanager
+async def _producer(bootstrap: str) -> AsyncIterator[Any]:
+    module = load("aiokafka", "aiokafka")
+    async with module.AIOKafkaProducer(bootstrap_servers=bootstrap, **OPTIONS) as producer:
+        await producer.partitions_for(TOPIC)
+        yield producer
+        await producer.flush()
+
+
+async def _send_each(producer: Any) -> Measurement:
+    stopwatch = Stopwatch()
+    for _ in range(SINGLE_COUNT):
+        await producer.send(TOPIC, VALUE)
+    return per_record(stopwatch.elapsed(), SINGLE_COUNT)
+
+
+async def _send_batches(producer: Any) -> Measurement:
+    partitions = sorted(await producer.partitions_for(TOPIC))
+    stopwatch = Stopwatch()
+    count = number = 0
+    while count < BATCHED_COUNT:
+        batch = producer.create_batch()
+        while batch.append(key=None, value=VALUE, timestamp=None) is not None:
+            pass
+        count += batch.record_count()
+        await producer.send_batch(batch, TOPIC, partition=partitions[number % len(partitions)])
+        number += 1
+    elapsed = stopwatch.elapsed()
+    return {"records_per_s": count / elapsed.wall_s, "cpu_ns": elapsed.cpu_s * 1e9 / count}
+
+
+def _contender(name: str, work: Work) -> Contender:
+    async def connected(bootstrap: str) -> Measurement:
+        async with _producer(bootstrap) as producer:
+            return await work(producer)
+
+    def run() -> Measurement:
+        with mock_cluster() as bootstrap:
+            return asyncio.run(connected(bootstrap))
+
+    return Contender(f"aiokafka {name}", run, version=lambda: installed_version("aiokafka"), guarantees=GUARANTEES)
+
+
+WORKS = {
+    "send": lambda: [_contender("send", _send_each)],
+    "send_many": lambda: [_contender("send_batch", _send_batches)],
+}

@@ -1,0 +1,13 @@
+# SPDX-License-Identifier: Apache-2.0
+"""LMAX Disruptor in Java: between threads of one process, without encoding: what the best hand-over costs."""
+
+from __future__ import annotations
+
+from bench.harness.question import Guarantees
+from bench.jvm import contenders
+
+PUBLISH = "DisruptorPublish.publish"
+NAMES = {"Disruptor publish, 1 thread": 1, "Disruptor publish, 3 threads": 3}
+GUARANTEES = Guarantees(record="copy", order="queue", checksum="none", kill="lost")
+
+WORKS = {"append": contenders("Disruptor", PUBLISH, NAMES, GUARANTEES)}
