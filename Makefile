@@ -5,8 +5,8 @@
 #   make check    ruff, mypy, and the tests of style and layering
 #   make kafka    fetches Apache Kafka (through Maven, once) for the tests that run against it
 #   make spark    installs pyspark and Java, and runs the tests with Spark
-#   make bench    the benchmarks that need no broker and no Spark, in 12 minutes (ARGS="send_core --seconds 60" narrows),
-#                 beside their peers, which it installs
+#   make bench    the benchmarks that need no broker and no Spark, in 12 minutes, and before that
+#                 their peers are installed (ARGS="append_core --seconds 60" narrows)
 #   make bench-full   all of them (make kafka and make spark first), five minutes for each
 #   make figures  takes over what was measured into bench/results, docs/benchmarks.rst and README.rst
 #   make clean    back to a fresh clone
