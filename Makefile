@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 #   make run      the example pipeline: workers, arena, sender, log, readers (ARGS=--kill kills two on the way)
+#   make spark-run, make spark-cluster-run
+#                 the example pipeline with Spark: on two threads; on a master and two workers, each a node of its own
 #   make test     builds, then C tests and Python tests (MARKERS="exhaustive" selects others, ARGS="-k name" narrows)
 #   make check    ruff, mypy, and the tests of style and layering
 #   make kafka    fetches Apache Kafka (through Maven, once) for the tests that run against it
@@ -20,13 +22,14 @@ ARGS ?=
 
 VENV := .venv
 INSTALLED := $(VENV)/installed
+SPARK_INSTALLED := $(VENV)/installed-spark
 SWITCHES := $(VENV)/switches
 SOURCES := $(shell find native) setup.py pyproject.toml
 CHECKED := $(wildcard setup.py shmaccum tests bench)
 
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: run test native-test check kafka spark bench bench-full figures clean FORCE
+.PHONY: run test native-test check kafka spark spark-run spark-cluster-run bench bench-full figures clean FORCE
 .DELETE_ON_ERROR:
 
 run: $(INSTALLED)
@@ -47,10 +50,20 @@ check: $(INSTALLED)
 kafka: $(INSTALLED)
 	$(VENV)/bin/python -m tests.kafka.distribution
 
-spark: $(INSTALLED)
-	$(call need,command -v java,openjdk-17-jre-headless)
-	$(VENV)/bin/python -m pip install --quiet --no-build-isolation --editable '.[spark]'
+spark: $(SPARK_INSTALLED)
 	$(VENV)/bin/python -m pytest tests/spark tests/unit/spark $(ARGS)
+
+spark-run: $(SPARK_INSTALLED)
+	$(VENV)/bin/python -m shmaccum run --spark $(ARGS)
+
+spark-cluster-run: $(SPARK_INSTALLED)
+	$(VENV)/bin/python -m shmaccum run --spark --cluster $(ARGS)
+
+# Some hundred megabytes on top of everything, and Java.
+$(SPARK_INSTALLED): pyproject.toml | $(INSTALLED)
+	$(call need,command -v java,openjdk-17-jre-headless)
+	$(VENV)/bin/python -m pip install --quiet --no-build-isolation --editable '.[spark,plot]'
+	@touch $@
 
 bench: $(INSTALLED)
 	$(call need,command -v valgrind,valgrind)

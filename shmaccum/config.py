@@ -663,7 +663,12 @@ class SparkSourceOptions(Options):
     scope = "Spark source"
     place = 'spark.read.format("shmaccum").option'
 
-    path: str | None = text(None, "The log directory, as every node sees it.", unset="required")
+    path: str | None = text(None, "The log directory, as every node sees it.", unset="none")
+    arena: str | None = text(
+        None,
+        "Instead of a log: name or path of an arena, whose waiting records are looked at (batches only).",
+        unset="none",
+    )
     assign: str | None = text(None, 'Partitions, as JSON: {"flights": [0, 1]}.', unset="none")
     subscribe: str | None = text(None, "Topics, separated by commas.", unset="none")
     subscribe_pattern: str | None = text(None, "A regular expression that matches whole topics.", unset="none")
@@ -696,6 +701,9 @@ class SparkSourceOptions(Options):
         None, "Into how many tasks at least a read is cut, as far as its records allow.", unset="none"
     )
     include_headers: bool = boolean(False, "Adds the column headers.")
+    include_batches: bool = boolean(
+        False, "Of an arena: adds columns that tell of each record's batch, and damaged batches are rows, too."
+    )
     fail_on_data_loss: bool = boolean(
         True, "Fail when records were retained away or are damaged, instead of reading what is there."
     )

@@ -11,16 +11,27 @@ from rich.console import Console
 from shmaccum.cli.group import Command
 from shmaccum.example.flights import FLIGHT_COUNT
 
+DIRECTORY = Path("out/log")
+DIRECTORY_OF_SPARK = Path("out/spark")
+
 
 @click.command("run", cls=Command)
 @click.option("--kill", "is_killing", is_flag=True, help="Kill a worker and the sender half-way, with SIGKILL.")
 @click.option("--peer/--no-peer", default=True, help="Do the same through a multiprocessing.Queue, too.")
 @click.option(
+    "--spark",
+    "has_spark",
+    is_flag=True,
+    help="With Spark: flights, weather and aircraft are joined, written, streamed back and added up.",
+)
+@click.option(
+    "--cluster", "has_cluster", is_flag=True, help="With Spark, on a master and two workers that are started here."
+)
+@click.option(
     "--directory",
     type=click.Path(file_okay=False, path_type=Path),
-    default=Path("out/log"),
-    show_default=True,
-    help="Where the log is written; an older one there is replaced.",
+    help=f"Where the log is written; an older one there is replaced.  [default: {DIRECTORY}; with Spark "
+    f"{DIRECTORY_OF_SPARK}]",
 )
 @click.option(
     "--flights",
@@ -28,12 +39,34 @@ from shmaccum.example.flights import FLIGHT_COUNT
     type=click.IntRange(1, FLIGHT_COUNT),
     default=FLIGHT_COUNT,
     show_default=True,
-    help="How many flights, from the first of the year on.",
+    help="How many flights, from the first of the file on.",
 )
 @click.pass_context
-def command(ctx: click.Context, *, is_killing: bool, peer: bool, directory: Path, flight_count: int) -> None:
+def command(
+    ctx: click.Context,
+    *,
+    is_killing: bool,
+    peer: bool,
+    has_spark: bool,
+    has_cluster: bool,
+    directory: Path | None,
+    flight_count: int,
+) -> None:
     """A year of flights through four workers, one arena and one sender, into a log that two readers verify."""
+    if has_spark or has_cluster:
+        if is_killing:
+            raise click.UsageError("--kill is of the example without Spark: leave it out")
+        ctx.exit(_run_spark(directory or DIRECTORY_OF_SPARK, flight_count, has_cluster=has_cluster))
     from shmaccum.example import report  # slow to import, and what it reads is an extra of the package
 
-    plan = report.Plan(directory, flight_count=flight_count, is_killing=is_killing, has_peer=peer)
+    plan = report.Plan(directory or DIRECTORY, flight_count=flight_count, is_killing=is_killing, has_peer=peer)
     ctx.exit(report.run(Console(), plan))
+
+
+def _run_spark(directory: Path, flight_count: int, *, has_cluster: bool) -> int:
+    from shmaccum.example.spark import needs
+
+    needs.check()
+    from shmaccum.example.spark import report  # pandas
+
+    return report.run(Console(), report.Plan(directory, flight_count=flight_count, has_cluster=has_cluster))

@@ -49,18 +49,31 @@ def topic_of(origin: str) -> str:
     return f"flights.{origin}"
 
 
-def _data_file() -> Path:
-    """Found without importing the package, which would load pandas and all tables at once."""
+def data_folder() -> Path:
+    """The package's tables, found without importing it, which would load pandas and all of them at once.
+
+    Raises:
+        ShmaccumError: the package is not installed.
+    """
     found = importlib.util.find_spec(PACKAGE)
     if found is None or not found.submodule_search_locations:
         raise ShmaccumError(f"the flights are data of the package {PACKAGE}: pip install {PACKAGE}")
-    return Path(found.submodule_search_locations[0]) / "data" / "flights.csv.zip"
+    return Path(found.submodule_search_locations[0]) / "data"
+
+
+def flight_lines() -> Iterator[str]:
+    """The lines of the file of flights, the header first.
+
+    Raises:
+        ShmaccumError: as `data_folder`.
+    """
+    with zipfile.ZipFile(data_folder() / "flights.csv.zip") as archive, archive.open("flights.csv") as stream:
+        yield from io.TextIOWrapper(stream, encoding="utf-8", newline="")
 
 
 def _rows() -> Iterator[list[str]]:
-    """The lines of the file, the header first."""
-    with zipfile.ZipFile(_data_file()) as archive, archive.open("flights.csv") as stream:
-        yield from csv.reader(io.TextIOWrapper(stream, encoding="utf-8", newline=""))
+    """The same, taken apart."""
+    yield from csv.reader(flight_lines())
 
 
 def _cell(column: str, text: str) -> int | str | None:

@@ -7,11 +7,34 @@ No Arrow library is needed here. `BytesColumn` is what ``pyarrow.Array.from_buff
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from shmaccum import _native
 from shmaccum.exceptions import CorruptArenaError, CorruptLogError
-from shmaccum.segment_log.log_batch import LogBatch
+from shmaccum.segment_log.log_batch import Decodable
+
+
+class Decoded(Protocol):
+    """A batch whose records become columns: a `LogBatch`, or one that lies elsewhere."""
+
+    @property
+    def is_control(self) -> bool:
+        """True for a broker's transaction marker."""
+
+    @property
+    def segment(self) -> str:
+        """Where it lies, for errors."""
+
+    @property
+    def position(self) -> int:
+        """Where in that."""
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+
+    def decodable(self) -> Decodable:
+        """What the native core decodes records from."""
 
 
 class BytesColumn(NamedTuple):
@@ -53,7 +76,7 @@ class RecordColumns(NamedTuple):
 
 
 def decode_columns(
-    batches: Sequence[LogBatch], first_offset: int, end_offset: int, *, has_headers: bool = False
+    batches: Sequence[Decoded], first_offset: int, end_offset: int, *, has_headers: bool = False
 ) -> RecordColumns:
     """The records of these batches with offsets in [first_offset, end_offset), without those of transaction markers.
 
@@ -81,7 +104,7 @@ def decode_columns(
     )
 
 
-def _corrupt(batches: Sequence[LogBatch], problem: str) -> CorruptLogError:
+def _corrupt(batches: Sequence[Decoded], problem: str) -> CorruptLogError:
     """Damage somewhere in these batches, of which the problem names one."""
     first, last = batches[0], batches[-1]
     return CorruptLogError(first.segment, first.position, last.position + last.size, problem)

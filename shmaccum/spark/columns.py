@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
+    BooleanType,
     DataType,
     IntegerType,
     LongType,
@@ -37,9 +38,20 @@ SOURCE_COLUMNS = (
 )
 
 
-def source_schema(*, has_headers: bool) -> StructType:
-    """What the source gives, in Spark's order."""
-    return StructType([*SOURCE_COLUMNS, *([StructField("headers", HEADERS_TYPE)] if has_headers else [])])
+BATCH_COLUMNS = (
+    StructField("batchState", StringType()),
+    StructField("batchSeq", LongType()),
+    StructField("slotIndex", IntegerType()),
+    StructField("isChecksumRight", BooleanType()),
+    StructField("isReadable", BooleanType()),
+)
+"""What the source over an arena can tell of the batch of each record."""
+
+
+def source_schema(*, has_headers: bool, has_batches: bool = False) -> StructType:
+    """What the source gives, in Spark's order, and then what is ours."""
+    headers = [StructField("headers", HEADERS_TYPE)] if has_headers else []
+    return StructType([*SOURCE_COLUMNS, *headers, *(BATCH_COLUMNS if has_batches else ())])
 
 
 # --- the sink

@@ -7,6 +7,7 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from shmaccum.exceptions import InvalidArgumentError
+from shmaccum.spark.arena_batches import ArenaReader
 from shmaccum.spark.columns import source_schema
 from shmaccum.spark.readers import BatchReader, StreamReader
 from shmaccum.spark.settings import sink_settings, source_options
@@ -29,16 +30,18 @@ class ShmaccumDataSource(DataSource):
         Raises:
             InvalidArgumentError: options are wrong.
         """
-        return source_schema(has_headers=source_options(dict(self.options)).include_headers)
+        options = source_options(dict(self.options))
+        return source_schema(has_headers=options.include_headers, has_batches=options.include_batches)
 
-    def reader(self, schema: StructType) -> BatchReader:
-        """Of a batch.
+    def reader(self, schema: StructType) -> BatchReader | ArenaReader:
+        """Of a batch, from a log or an arena.
 
         Raises:
             InvalidArgumentError: options are wrong, or the user gave a schema.
         """
         self._check_schema(schema)
-        return BatchReader(source_options(dict(self.options)))
+        options = source_options(dict(self.options))
+        return BatchReader(options) if options.arena is None else ArenaReader(options)
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 - Spark's name
         """Of a query.
@@ -47,7 +50,12 @@ class ShmaccumDataSource(DataSource):
             InvalidArgumentError: as `reader`.
         """
         self._check_schema(schema)
-        return StreamReader(source_options(dict(self.options)))
+        options = source_options(dict(self.options))
+        if options.arena is not None:
+            raise InvalidArgumentError(
+                "an arena is read by spark.read: what waits in it goes to its sink, where a stream can follow"
+            )
+        return StreamReader(options)
 
     def _check_schema(self, schema: StructType) -> None:
         own = self.schema()

@@ -4,6 +4,9 @@
 Spark keeps a worker for many tasks, of many queries, and ends it with ``os._exit`` or a kill, never with an exit
 handler: nothing may be left to do at the end. So the producer is made once per process and kept, and each task waits
 for its own records before it returns.
+
+Options are the same for all nodes. Where nodes see the same folders (several on one machine, a shared file system) each
+still needs an arena and a log of its own: ``{node}`` in a name stands for the node's (docs/decisions/0029).
 """
 
 from __future__ import annotations
@@ -11,17 +14,42 @@ from __future__ import annotations
 import errno
 import os
 import resource
+import socket
 from collections.abc import Mapping
 from typing import Any
 
 from shmaccum.arena import Arena
 from shmaccum.config import ArenaOptions
-from shmaccum.exceptions import ArenaExistsError, ArenaNotFoundError
+from shmaccum.exceptions import ArenaExistsError, ArenaNotFoundError, InvalidArgumentError
 from shmaccum.producer import Producer
 from shmaccum.units import format_size
 
+NODE = "{node}"
+NODE_VARIABLE = "SHMACCUM_NODE"
+
 _producers: dict[tuple[int, str, str], Producer] = {}
 """By process, arena and options. The process is part of it because a worker is a fork of who may have had one."""
+
+
+def node_name() -> str:
+    """What this node is called: by the environment variable SHMACCUM_NODE, or else by its host name.
+
+    Raises:
+        InvalidArgumentError: the variable cannot be a part of a path.
+    """
+    name = os.environ.get(NODE_VARIABLE) or socket.gethostname()
+    if "/" in name or name in {".", ".."}:
+        raise InvalidArgumentError(f"{NODE_VARIABLE} is {name!r}, it must be a part of a path: no slash, not . or ..")
+    return name
+
+
+def on_this_node(text: str) -> str:
+    """A name or path with the node's name for ``{node}``.
+
+    Raises:
+        InvalidArgumentError: as `node_name`.
+    """
+    return text.replace(NODE, node_name()) if NODE in text else text
 
 
 def node_producer(
@@ -32,7 +60,7 @@ def node_producer(
     An arena that was removed and created again is another one: it gets a producer of its own.
 
     Args:
-        arena: name or path.
+        arena: name or path, in which ``{node}`` is the node's name.
         producer_options: those of `ProducerOptions`.
         arena_options: those of `ArenaOptions`, for an arena that is created.
 
@@ -41,6 +69,7 @@ def node_producer(
         InvalidArgumentError: an option is wrong.
         MemoryError: the arena does not fit into what this process may map.
     """
+    arena = on_this_node(arena)
     place = (os.getpid(), arena, repr(sorted(producer_options.items())))
     producer = _producers.get(place)
     if producer is not None and (producer.closed or not producer.arena.is_linked()):

@@ -66,22 +66,38 @@ def chosen_partitions(reader: LogReader, options: SparkSourceOptions, *, must_ex
         InvalidArgumentError: the option cannot be read.
     """
     present = reader.topic_partitions()
-    if options.assign is not None:
-        wanted = _assigned(options.assign)
-        missing = [str(place) for place in wanted if place not in present]
-        found = [place for place in present if place in wanted]
-    elif options.subscribe is not None:
-        topics = {topic.strip() for topic in options.subscribe.split(",") if topic.strip()}
-        missing = sorted(topics - {place.topic for place in present})
-        found = [place for place in present if place.topic in topics]
-    else:
-        pattern = _pattern(options.subscribe_pattern or "")
-        missing = []
-        found = [place for place in present if pattern.fullmatch(place.topic)]
-    if missing and must_exist:
+    if must_exist and (missing := _missing(present, options)):
         known = ", ".join(reader.topics()) or "none"
         raise LogPartitionNotFoundError(f"{reader.path} has no {', '.join(missing)}; its topics are {known}")
-    return found
+    return list(filter(partition_test(options), present))
+
+
+def partition_test(options: SparkSourceOptions) -> Callable[[TopicPartition], bool]:
+    """Is a partition among those the options name? Where they name none, each is.
+
+    Raises:
+        InvalidArgumentError: the option cannot be read.
+    """
+    if options.assign is not None:
+        return _assigned(options.assign).__contains__
+    if options.subscribe is not None:
+        topics = _subscribed(options.subscribe)
+        return lambda place: place.topic in topics
+    pattern = _pattern(".*" if options.subscribe_pattern is None else options.subscribe_pattern)
+    return lambda place: pattern.fullmatch(place.topic) is not None
+
+
+def _missing(present: Sequence[TopicPartition], options: SparkSourceOptions) -> list[str]:
+    """What is named and not there."""
+    if options.assign is not None:
+        return sorted(str(place) for place in _assigned(options.assign) - set(present))
+    if options.subscribe is not None:
+        return sorted(_subscribed(options.subscribe) - {place.topic for place in present})
+    return []
+
+
+def _subscribed(text: str) -> set[str]:
+    return {topic.strip() for topic in text.split(",") if topic.strip()}
 
 
 def _pattern(text: str) -> re.Pattern[str]:

@@ -4,19 +4,33 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 
 from shmaccum.exceptions import CorruptLogError, OffsetOutOfRangeError
-from shmaccum.segment_log import LogBatch, LogReader, PartitionReader
+from shmaccum.segment_log import LogBatch, LogReader, PartitionReader, TopicPartition
 from shmaccum.segment_log.columns import BytesColumn, HeaderColumn, RecordColumns, decode_columns
 from shmaccum.spark.columns import source_schema
 from shmaccum.spark.planning import LogRange
 
 logger = logging.getLogger(__name__)
+
+
+class Sized(Protocol):
+    """A batch, as far as runs are made of it."""
+
+    @property
+    def record_count(self) -> int: ...
+
+    @property
+    def size(self) -> int: ...
+
+
+SizedType = TypeVar("SizedType", bound=Sized)
 
 ROWS_PER_RECORD_BATCH = 10_000
 """Spark's own spark.sql.execution.arrow.maxRecordsPerBatch."""
@@ -37,7 +51,7 @@ def record_batches(reader: LogReader, wanted: LogRange, *, has_headers: bool, is
         CodecMissingError: a batch is compressed in a way nothing here can read.
     """
     builder = _Builder(wanted, has_headers)
-    for run in _runs(_batches(reader.partition(*wanted.place), wanted, is_strict)):
+    for run in runs(_batches(reader.partition(*wanted.place), wanted, is_strict)):
         yield from _built(builder, run, is_strict)
 
 
@@ -54,9 +68,9 @@ def _built(builder: _Builder, run: list[LogBatch], is_strict: bool) -> list[Any]
     return [built for batch in run for built in _built(builder, [batch], is_strict)]
 
 
-def _runs(batches: Iterator[LogBatch]) -> Iterator[list[LogBatch]]:
+def runs(batches: Iterable[SizedType]) -> Iterator[list[SizedType]]:
     """As many batches as a record batch of Arrow shall have."""
-    run: list[LogBatch] = []
+    run: list[SizedType] = []
     row_count = size = 0
     for batch in batches:
         if run and (row_count >= ROWS_PER_RECORD_BATCH or size + batch.size > SIZE_PER_RECORD_BATCH):
@@ -89,33 +103,53 @@ def _batches(partition: PartitionReader, wanted: LogRange, is_strict: bool) -> I
 
 
 class _Builder:
-    """Puts columns together."""
+    """Puts the records of a range together."""
 
     def __init__(self, wanted: LogRange, has_headers: bool) -> None:
         self._wanted = wanted
         self._has_headers = has_headers
-        self._schema = to_arrow_schema(source_schema(has_headers=has_headers), timezone="UTC")
+        self._columns = ColumnBuilder(source_schema(has_headers=has_headers))
 
     def build(self, run: list[LogBatch]) -> Any:
         columns = decode_columns(run, self._wanted.start, self._wanted.end, has_headers=self._has_headers)
-        return pa.RecordBatch.from_arrays(list(self._arrays(columns)), schema=self._schema)
+        return self._columns.build(columns, self._wanted.place)
 
-    def _arrays(self, columns: RecordColumns) -> Iterator[Any]:
-        """In the order of the schema."""
-        topic, partition = self._wanted.place
+
+class ColumnBuilder:
+    """Makes record batches of Arrow.
+
+    Args:
+        schema: Spark's.
+    """
+
+    def __init__(self, schema: StructType) -> None:
+        self.schema = to_arrow_schema(schema, timezone="UTC")
+
+    def build(self, columns: RecordColumns, place: TopicPartition, others: Mapping[str, Any] | None = None) -> Any:
+        """Records of one partition.
+
+        Args:
+            columns: theirs.
+            place: whose they are.
+            others: the arrays of further columns.
+        """
+        arrays = {**dict(self._arrays(columns, place)), **(others or {})}
+        return pa.RecordBatch.from_arrays([arrays[name] for name in self.schema.names], schema=self.schema)
+
+    def _arrays(self, columns: RecordColumns, place: TopicPartition) -> Iterator[tuple[str, Any]]:
         count = columns.row_count
-        yield _bytes_array(pa.binary(), columns.key)
-        yield _bytes_array(pa.binary(), columns.value)
-        yield pa.repeat(pa.scalar(topic, pa.string()), count)
-        yield pa.repeat(pa.scalar(partition, pa.int32()), count)
-        yield _number_array(pa.int64(), count, columns.offsets)
-        yield _number_array(self._schema.field("timestamp").type, count, columns.timestamps_us)
-        yield _number_array(pa.int32(), count, columns.timestamp_types)
+        yield "key", _bytes_array(pa.binary(), columns.key)
+        yield "value", _bytes_array(pa.binary(), columns.value)
+        yield "topic", pa.repeat(pa.scalar(place.topic, pa.string()), count)
+        yield "partition", pa.repeat(pa.scalar(place.partition, pa.int32()), count)
+        yield "offset", _number_array(pa.int64(), count, columns.offsets)
+        yield "timestamp", _number_array(self.schema.field("timestamp").type, count, columns.timestamps_us)
+        yield "timestampType", _number_array(pa.int32(), count, columns.timestamp_types)
         if columns.headers is not None:
-            yield self._headers_array(count, columns.headers)
+            yield "headers", self._headers_array(count, columns.headers)
 
     def _headers_array(self, count: int, headers: HeaderColumn) -> Any:
-        kind = self._schema.field("headers").type
+        kind = self.schema.field("headers").type
         entries = pa.StructArray.from_arrays(
             [_text_array(headers.key), _bytes_array(pa.binary(), headers.value)], fields=list(kind.value_type)
         )

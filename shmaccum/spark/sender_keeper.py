@@ -17,6 +17,7 @@ from typing import final
 from shmaccum.arena import Arena
 from shmaccum.ensure_sender import ensure_sender
 from shmaccum.exceptions import SenderNotStartedError
+from shmaccum.spark.node import on_this_node
 from shmaccum.spark.settings import SinkSettings
 
 LOOK_INTERVAL_S = 0.1
@@ -78,6 +79,7 @@ class SenderKeeper:
     def _ensure(self, sink: str) -> None:
         options = dict(self._settings.sender_options)
         idle_exit = options.pop("idle_exit_ms", None)
+        sink = on_this_node(sink)
         ensure_sender(self._arena, sink, idle_exit=idle_exit, sink_options=self._settings.sink_options, **options)
 
     # --- external

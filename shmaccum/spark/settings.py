@@ -184,15 +184,22 @@ def source_options(given: Mapping[str, Any]) -> SparkSourceOptions:
     """What the options of a read mean.
 
     Raises:
-        InvalidArgumentError: an option is unknown, out of bounds or contradicts another; not exactly one of ``assign``,
-            ``subscribe`` and ``subscribePattern`` is given; there is no path.
+        InvalidArgumentError: an option is unknown, out of bounds or contradicts another; not exactly one of ``path``
+            and ``arena`` is given; of a log, not exactly one of ``assign``, ``subscribe`` and ``subscribePattern``.
     """
     kept = {name: value for name, value in given.items() if name.lower() not in OF_SPARK}
     options = SparkSourceOptions.parse(spelled(kept, [SparkSourceOptions]))
-    if options.path is None:
-        raise InvalidArgumentError("no log directory is named: say .option('path', DIR) or .load(DIR)")
+    if options.path is None and options.arena is None:
+        raise InvalidArgumentError(
+            "nothing to read is named: say .option('path', DIR) or .load(DIR) for a log directory, or "
+            ".option('arena', NAME) to look into an arena"
+        )
+    if options.path is not None and options.arena is not None:
+        raise InvalidArgumentError("path and arena are both given: read a log, or look into an arena")
+    if options.include_batches and options.arena is None:
+        raise InvalidArgumentError("includeBatches is of arenas, a log has offsets: leave it out")
     chosen = [name for name in ("assign", "subscribe", "subscribe_pattern") if asdict(options)[name] is not None]
-    if len(chosen) != 1:
+    if len(chosen) != 1 and not (options.arena is not None and not chosen):
         raise InvalidArgumentError(
             "say what to read by exactly one of assign, subscribe and subscribePattern; given are "
             + (" and ".join(chosen) or "none")

@@ -162,8 +162,8 @@ def imported(path: PurePosixPath, text: str) -> set[str]:
 
 
 def pyspark_outside_spark(path: PurePosixPath, text: str) -> Iterator[str]:
-    """Only shmaccum/spark imports pyspark."""
-    if path.parts[:2] == ("shmaccum", "spark"):
+    """Only shmaccum/spark imports pyspark, and the example that shows it."""
+    if path.parts[:2] == ("shmaccum", "spark") or path.parts[:3] == ("shmaccum", "example", "spark"):
         return
     for name in sorted(imported(path, text)):
         if name.split(".")[0] == "pyspark":

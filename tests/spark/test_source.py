@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from shmaccum.accumulator import Accumulator
+from shmaccum.arena import Arena
 from shmaccum.config import LogSinkOptions
 from shmaccum.segment_log import LogDirectory
 from tests.log_support import START_MS, make_batch
@@ -45,6 +47,21 @@ def test_a_batch_with_headers_times_and_pruned_offsets(spark: Any, log: Path) ->
 def test_a_read_without_records(spark: Any, log: Path) -> None:
     append(log, 2)
     assert source(spark.read, log, startingOffsets='{"flights": {"0": -1, "1": 100}}'.replace("-1", "100")).count() == 0
+
+
+def test_what_waits_in_an_arena(spark: Any, tmp_path: Path) -> None:
+    path = tmp_path / "events.arena"
+    with Arena.create(path, buffer_memory="256KiB", batch_size="4KiB") as arena, Accumulator(arena) as accumulator:
+        for number in range(3000):
+            accumulator.append("flights", number % 2, START_MS, None, b"%d" % number)
+        before = path.read_bytes()
+        frame = spark.read.format("shmaccum").options(arena=str(path), includeBatches="true", minPartitions="4").load()
+        assert sorted(int(row.value) for row in frame.select("value").collect()) == list(range(3000))
+        (row,) = frame.where("partition = 1 and offset = 1499").collect()
+        assert (row.value, row.batchState, row.isChecksumRight, row.isReadable) == (b"2999", "OPEN", True, True)
+        assert path.read_bytes() == before
+        with pytest.raises(Exception, match=r"an arena is read by spark\.read"):
+            spark.readStream.format("shmaccum").options(arena=str(path)).load()
 
 
 def run_available(spark: Any, log: Path, folder: Path, **options: str) -> list[int]:

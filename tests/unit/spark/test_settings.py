@@ -175,7 +175,8 @@ def test_options_of_the_source_are_the_connector_s() -> None:
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ({"subscribe": "a"}, "no log directory is named"),
+        ({"subscribe": "a"}, "nothing to read is named"),
+        ({"path": "/log", "subscribe": "a", "includeBatches": "true"}, "includeBatches is of arenas"),
         ({"path": "/log"}, "given are none"),
         ({"path": "/log", "subscribe": "a", "assign": "{}"}, "given are assign and subscribe"),
         ({"path": "/log", "subscribe": "a", "startingOffset": "earliest"}, "did you mean starting_offsets?"),

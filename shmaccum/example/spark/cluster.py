@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A standalone cluster of Spark on this machine: a master, and two workers that stand for two nodes.
+
+A worker has a loopback address of its own, so Spark takes them for different hosts, and a folder of its own. What makes
+it a node to us is the environment variable SHMACCUM_NODE, which its executors and their Python processes inherit:
+``{node}`` in the names of arenas and logs is what it says.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from shmaccum.exceptions import ShmaccumError
+from shmaccum.spark.node import NODE_VARIABLE
+
+START_TIMEOUT_S = 120.0
+STOP_TIMEOUT_S = 10.0
+LOOK_EVERY_S = 0.1
+DAEMON_MEMORY = "256m"
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """One that runs.
+
+    Attributes:
+        url: what a session takes as its master.
+        nodes: names of the workers.
+    """
+
+    url: str
+    nodes: tuple[str, ...]
+
+
+@contextlib.contextmanager
+def open_cluster(
+    folder: Path, nodes: tuple[str, ...] = ("node-1", "node-2"), *, core_count: int = 1
+) -> Iterator[Cluster]:
+    """A master and a worker for each node; at the end none of them is left.
+
+    Args:
+        folder: for what they write; made if need be.
+        nodes: names.
+        core_count: of each worker.
+
+    Raises:
+        ShmaccumError: they did not start; says where the reason stands.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with contextlib.ExitStack() as daemons:
+        port = _free_port()
+        url = f"spark://127.0.0.1:{port}"
+        master = daemons.enter_context(
+            _daemon("Master", ["-h", "127.0.0.1", "-p", str(port), "--webui-port", "0"], folder / "master.log", {})
+        )
+        _wait(master, folder / "master.log", "Starting Spark master at ", 1)
+        for number, node in enumerate(nodes, start=1):
+            arguments = ["-h", f"127.0.0.{number}", "-c", str(core_count), "-m", "2g", "--webui-port", "0"]
+            arguments += ["-d", str(folder / node / "work"), url]
+            environment = {NODE_VARIABLE: node, "SPARK_LOCAL_DIRS": str(folder / node / "local")}
+            daemons.enter_context(_daemon("Worker", arguments, folder / f"{node}.log", environment))
+        _wait(master, folder / "master.log", "Registering worker ", len(nodes))
+        yield Cluster(url, nodes)
+
+
+def _free_port() -> int:
+    """One that nobody has at this moment."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+@contextlib.contextmanager
+def _daemon(
+    kind: str, arguments: list[str], log: Path, environment: Mapping[str, str]
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A daemon in a session of its own: executors and their Python processes end with it."""
+    import pyspark
+
+    home = os.environ.get("SPARK_HOME") or os.path.dirname(pyspark.__file__)
+    command = [os.path.join(home, "bin", "spark-class"), f"org.apache.spark.deploy.{kind.lower()}.{kind}", *arguments]
+    whole = {**os.environ, "SPARK_HOME": home, "SPARK_DAEMON_MEMORY": DAEMON_MEMORY, **environment}
+    with log.open("wb") as messages:
+        daemon = subprocess.Popen(command, env=whole, stdout=messages, stderr=messages, start_new_session=True)
+    try:
+        yield daemon
+    finally:
+        _end(daemon)
+
+
+def _end(daemon: subprocess.Popen[bytes]) -> None:
+    """SIGTERM: a worker takes its executors with it. SIGKILL when that takes too long."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(daemon.pid, signal.SIGTERM)
+    try:
+        daemon.wait(STOP_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        os.killpg(daemon.pid, signal.SIGKILL)
+        daemon.wait()
+
+
+def _wait(daemon: subprocess.Popen[bytes], log: Path, words: str, count: int) -> None:
+    """Until the daemon's log has these words so often."""
+    deadline_s = time.monotonic() + START_TIMEOUT_S
+    while log.read_text(errors="replace").count(words) < count:
+        if daemon.poll() is not None or time.monotonic() > deadline_s:
+            raise ShmaccumError(f"Spark's daemons did not start; {log} and those beside it tell why")
+        time.sleep(LOOK_EVERY_S)

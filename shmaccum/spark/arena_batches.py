@@ -1,0 +1,302 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The source over an arena itself: what waits there, read where it lies, for whoever has to find out what happened.
+
+The arena is mapped without write permission; nobody's lock is taken and nothing is changed. It may be alive, left by a
+host that crashed, or damaged: what stands in it is believed as far as its checksums go.
+
+A record that waits has no offset yet. Here it gets the one it would have in a log that has nothing else: counted from 0
+in each partition, oldest batch first.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from shmaccum import tables
+from shmaccum.arena import Arena
+from shmaccum.config import LONG_MAX, SparkSourceOptions
+from shmaccum.exceptions import ArenaError, CorruptArenaError, CorruptLogError, InvalidArgumentError
+from shmaccum.inspection import HEADER, LEGAL_TOPIC, WAITING_STATES, Inspector, SlotFacts
+from shmaccum.segment_log import TopicPartition
+from shmaccum.segment_log.columns import RecordColumns, decode_columns
+from shmaccum.segment_log.log_batch import Decodable
+from shmaccum.spark.columns import BATCH_COLUMNS, source_schema
+from shmaccum.spark.positions import partition_test
+from shmaccum.spark.record_batches import ColumnBuilder, runs
+
+logger = logging.getLogger(__name__)
+
+ANY_MODE = 0o777
+"""Looking takes no part, so whose the arena is does not matter."""
+NOBODY = ("?", -1)
+"""Whose a batch is that names a partition there is not."""
+SIZE_PER_TASK = 32 << 20
+NOT_OF_ARENAS = (
+    *("starting_timestamp", "starting_offsets_by_timestamp", "starting_offsets", "max_offsets_per_trigger"),
+    *("ending_timestamp", "ending_offsets_by_timestamp", "ending_offsets"),
+)
+PUT_UP = "say includeBatches=true to see it, or failOnDataLoss=false to read the others"
+
+
+class WaitingBatch(NamedTuple):
+    """A batch as it lay in the arena when the read was planned."""
+
+    slot_index: int
+    seq: int
+    record_count: int
+    """Those it had then; one that is being filled may have more now."""
+    base_offset: int
+    size: int
+
+
+@dataclass(frozen=True)
+class ArenaRange(InputPartition):
+    """Batches of the arena: what one task reads."""
+
+    batches: tuple[WaitingBatch, ...]
+
+
+class ArenaReader(DataSourceReader):
+    """Of a batch (``spark.read``) over an arena.
+
+    Raises:
+        InvalidArgumentError: an option is one of logs.
+    """
+
+    def __init__(self, options: SparkSourceOptions) -> None:
+        for name in NOT_OF_ARENAS:
+            if getattr(options, name) is not None:
+                raise InvalidArgumentError(f"{name} has no meaning for an arena: leave it out")
+        self._options = options
+
+    def partitions(self) -> list[InputPartition]:
+        """Some batches for each task, those of a partition in order.
+
+        Raises:
+            ArenaError: it cannot be opened.
+        """
+        with _opened(self._options) as arena:
+            waiting = waiting_batches(arena, self._options)
+        size_max = SIZE_PER_TASK
+        if self._options.min_partitions is not None:
+            size_max = min(size_max, -(-sum(batch.size for batch in waiting) // self._options.min_partitions))
+        return [ArenaRange(tuple(part)) for part in _cut(waiting, max(size_max, 1))]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """The records of these batches, as far as they are there still.
+
+        Raises:
+            CorruptArenaError: a batch is damaged, unless that is to be seen, or put up with.
+        """
+        if isinstance(partition, ArenaRange):
+            with _opened(self._options) as arena:
+                yield from _Task(arena, self._options).read(partition.batches)
+
+
+def _opened(options: SparkSourceOptions) -> Arena:
+    assert options.arena is not None
+    try:
+        return Arena.open_read_only(options.arena, mode=ANY_MODE)
+    except ArenaError as error:
+        if options.arena in str(error):
+            raise
+        raise type(error)(f"{options.arena}: {error}") from None
+
+
+# --- planning
+
+
+def waiting_batches(arena: Arena, options: SparkSourceOptions) -> list[WaitingBatch]:
+    """The batches that wait, of the partitions that are wanted, by partition, oldest first; no bytes are read."""
+    slots = arena.slot_table().copy()
+    states = tables.slot_state(slots["word"])
+    is_waiting = np.isin(states, [tables.SLOT_STATES.index(state) for state in WAITING_STATES])
+    is_bad = states == tables.SLOT_STATES.index("BAD")
+    counts = tables.slot_record_count(slots["word"]).astype(np.int64)
+    (chosen,) = np.nonzero(is_waiting & ((counts > 0) | is_bad))
+    names = arena.native.partitions()
+    is_wanted = partition_test(options)
+    order = sorted(chosen, key=lambda slot: (int(slots["partition_index"][slot]), int(slots["seq"][slot])))
+    found: list[WaitingBatch] = []
+    for partition_index, of_partition in groupby(order, key=lambda slot: int(slots["partition_index"][slot])):
+        place = TopicPartition(*(names[partition_index] if partition_index < len(names) else NOBODY))
+        if not is_wanted(place):
+            continue
+        offset = 0
+        for slot in of_partition:
+            count, size = int(counts[slot]), int(tables.slot_size(slots["word"][slot]))
+            found.append(WaitingBatch(int(slot), int(slots["seq"][slot]), count, offset, size))
+            offset += count
+    return found
+
+
+def _cut(batches: Sequence[WaitingBatch], size_max: int) -> Iterator[list[WaitingBatch]]:
+    part: list[WaitingBatch] = []
+    size = 0
+    for batch in batches:
+        if part and size + batch.size > size_max:
+            yield part
+            part, size = [], 0
+        part.append(batch)
+        size += batch.size
+    if part:
+        yield part
+
+
+# --- reading
+
+
+class ArenaBatch:
+    """One batch as it was found, for `decode_columns`.
+
+    Attributes:
+        facts: of its slot.
+        planned: what it was when the read was planned.
+        segment: the arena.
+        position: the slot.
+        size: in bytes.
+    """
+
+    is_control = False
+    """What producers append is for users."""
+
+    def __init__(self, facts: SlotFacts, planned: WaitingBatch, segment: str) -> None:
+        self.facts = facts
+        self.planned = planned
+        self.segment = segment
+        self.position = facts.slot_index
+        self.size = facts.size or 0
+
+    @property
+    def record_count(self) -> int:
+        """Those that were there when the read was planned."""
+        return self.planned.record_count
+
+    @property
+    def place(self) -> TopicPartition | None:
+        """Whose it is; None when that is damaged."""
+        facts = self.facts
+        if facts.topic is None or facts.partition is None or LEGAL_TOPIC.fullmatch(facts.topic) is None:
+            return None
+        return TopicPartition(facts.topic, facts.partition)
+
+    def decodable(self) -> Decodable:
+        """What the native core decodes records from."""
+        facts = self.facts
+        return Decodable(
+            facts.data[HEADER.size :],
+            self.planned.base_offset,
+            facts.base_timestamp_ms or 0,
+            facts.record_count or 0,
+            None,
+        )
+
+    @cached_property
+    def columns_problem(self) -> str | None:
+        """Why it cannot be read; None when it can."""
+        if self.place is None:
+            return "it belongs to no partition"
+        try:
+            found = _decoded([self], has_headers=False)
+        except (CorruptLogError, InvalidArgumentError) as error:
+            return error.problem if isinstance(error, CorruptLogError) else str(error)
+        return None if found.row_count == self.record_count else "it has fewer records than it says"
+
+    @property
+    def problem(self) -> str | None:
+        """Why it is not sound; None when it is."""
+        return self.columns_problem or (None if self.facts.is_checksum_right else "its checksum is wrong")
+
+    @property
+    def told(self) -> str:
+        """Which it is and what is wrong with it."""
+        facts = self.facts
+        return (
+            f"the batch in slot {facts.slot_index} of {self.segment} ({facts.topic}-{facts.partition}, "
+            f"seq {facts.seq}, {self.record_count} records) is damaged: {self.problem}"
+        )
+
+    def cells(self, *, is_readable: bool) -> dict[str, Any]:
+        """What the columns say of the batch."""
+        facts = self.facts
+        seq = min(self.planned.seq, LONG_MAX)  # a damaged one may be anything
+        values = (facts.state, seq, facts.slot_index, facts.is_checksum_right, is_readable)
+        return {field.name: value for field, value in zip(BATCH_COLUMNS, values, strict=True)}
+
+
+def _decoded(batches: Sequence[ArenaBatch], *, has_headers: bool) -> RecordColumns:
+    first, last = batches[0].planned, batches[-1].planned
+    end = last.base_offset + last.record_count
+    return decode_columns(batches, first.base_offset, end, has_headers=has_headers)
+
+
+class _Task:
+    """Reads batches of an arena that is open."""
+
+    def __init__(self, arena: Arena, options: SparkSourceOptions) -> None:
+        self._inspector = Inspector(arena)
+        self._options = options
+        schema = source_schema(has_headers=options.include_headers, has_batches=options.include_batches)
+        self._builder = ColumnBuilder(schema)
+
+    def read(self, planned: Sequence[WaitingBatch]) -> Iterator[Any]:
+        """Record batches of Arrow, a run of readable batches of one partition each, or one that is not."""
+        found = (batch for batch in map(self._found, planned) if batch is not None)
+        for place, of_place in groupby(found, key=lambda batch: batch.place if batch.columns_problem is None else None):
+            if place is None:
+                yield from map(self._unreadable, of_place)
+            else:
+                yield from (self._readable(run, place) for run in runs(of_place))
+
+    def _found(self, planned: WaitingBatch) -> ArenaBatch | None:
+        """A batch that is to be read; None: it was delivered meanwhile, or is damaged and to be passed over."""
+        options = self._options
+        facts = self._inspector.slot(planned.slot_index)
+        if facts.seq != planned.seq or facts.state not in WAITING_STATES:
+            return None
+        batch = ArenaBatch(facts, planned, str(options.arena))
+        if options.include_batches or batch.problem is None:
+            return batch
+        if options.fail_on_data_loss:
+            raise CorruptArenaError(f"{batch.told}; {PUT_UP}")
+        logger.warning("passed over: %s", batch.told)
+        return None
+
+    def _readable(self, run: list[ArenaBatch], place: TopicPartition) -> Any:
+        columns = _decoded(run, has_headers=self._options.include_headers)
+        return self._builder.build(columns, place, self._batch_columns(run))
+
+    def _unreadable(self, batch: ArenaBatch) -> Any:
+        """One row, whose value is what lies there, and whose place is as far as it is known."""
+        place = batch.place
+        cells = {
+            "value": batch.facts.data,
+            "topic": place and place.topic,
+            "partition": place and place.partition,
+            **batch.cells(is_readable=False),
+        }
+        schema = self._builder.schema
+        arrays = [pa.array([cells.get(field.name)], field.type) for field in schema]
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def _batch_columns(self, run: list[ArenaBatch]) -> dict[str, Any]:
+        """For each batch as many cells as it has rows."""
+        if not self._options.include_batches:
+            return {}
+        of_batches = [batch.cells(is_readable=True) for batch in run]
+        which = pa.array(np.repeat(np.arange(len(run)), [batch.record_count for batch in run]))
+        return {
+            field.name: pa.array(
+                [cells[field.name] for cells in of_batches], self._builder.schema.field(field.name).type
+            ).take(which)
+            for field in BATCH_COLUMNS
+        }
