@@ -45,8 +45,9 @@ from shmaccum.segment_log.walk import RELATIVE_OFFSET_MAX
 Outcome = int | Refusal
 """What became of a batch: the base offset it got (now, or when it came first), or why it was not taken."""
 
-SNAPSHOT_INTERVAL = 64 << 20
-"""Bytes between two snapshots: what has to be read again when the writer dies."""
+SNAPSHOT_INTERVAL = 8 << 20
+SNAPSHOT_BATCH_COUNT = 512
+"""Bytes and batches between two snapshots: what has to be read again when the writer dies, while others wait for it."""
 LOOSE_SNAPSHOTS_KEPT = 2
 RUN_BUFFERS_MAX = IOV_MAX - 2
 TIMESTAMP_MAX = 2**63 - 1
@@ -121,8 +122,11 @@ class PartitionLog:
         self._active = recovered.active
         self.recovery_point = min(recovery_point, self.log_end_offset)
         self._snapshot_size = self._active.size
+        self._unsnapshotted_count = 0
         self._is_sync_broken = False
         self.closed = False
+        if self.log_end_offset and not os.path.exists(offset_file(folder, self.log_end_offset, SNAPSHOT)):
+            self._take_snapshot()  # who dies soon leaves nothing to read that was read just now
         if options.sync != "none":  # a file that is synced needs a name that is
             sync_folder(folder)
             sync_folder(os.path.dirname(folder))
@@ -197,7 +201,8 @@ class PartitionLog:
         if error is not None:
             return self._take_back(run, error)
         self.producers.settle()
-        if self._active.size - self._snapshot_size > SNAPSHOT_INTERVAL:
+        self._unsnapshotted_count += len(written)
+        if self._is_snapshot_due:
             self._take_snapshot()
         return None
 
@@ -263,9 +268,17 @@ class PartitionLog:
 
     # --- snapshots
 
+    @property
+    def _is_snapshot_due(self) -> bool:
+        return (
+            self._unsnapshotted_count >= SNAPSHOT_BATCH_COUNT
+            or self._active.size - self._snapshot_size > SNAPSHOT_INTERVAL
+        )
+
     def _take_snapshot(self) -> None:
         """Writes the producers' state down, so that less has to be read at the next opening."""
         self._snapshot_size = self._active.size
+        self._unsnapshotted_count = 0
         try:
             path = offset_file(self.folder, self.log_end_offset, SNAPSHOT)
             replace_file(path, self.producers.snapshot())

@@ -10,16 +10,17 @@ import errno
 import itertools
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 
-from shmaccum.segment_log import LogDirectory, LogReader, Refusal, check_log
+from shmaccum.segment_log import LogDirectory, LogReader, Refusal, check_log, recovery
 from shmaccum.segment_log.batch_header import read_header
 from shmaccum.segment_log.small_files import properties
+from shmaccum.segment_log.walk import Damage, Found, walk
 from tests.log_support import (
     TOPIC,
     MadeBatch,
@@ -497,3 +498,30 @@ def test_a_file_named_by_an_offset_no_log_comes_to_is_no_segment(tmp_path: Path)
     with open_log(tmp_path / "log") as directory:
         assert offsets(directory.partition(TOPIC, 0).append(make_batches(1, first=1))) == [3]
     assert len(list(LogReader(tmp_path / "log").partition(TOPIC, 0).records())) == 6
+
+
+def test_what_has_to_be_read_after_a_death_has_a_bound_however_often_writers_die(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Producers may wait for memory meanwhile."""
+    read: list[int] = []
+
+    def counted(view: memoryview, base_offset: int, position: int = 0, **how: bool) -> Iterator[Found | Damage]:
+        for found in walk(view, base_offset, position, **how):
+            read.append(position)
+            yield found
+
+    monkeypatch.setattr(recovery, "walk", counted)
+    batches = make_batches(6 * 300, record_count=1)
+    for first in range(0, len(batches), 300):
+        read.clear()
+        log = open_log(tmp_path / "log")
+        assert offsets(log.partition(TOPIC, 0).append(batches[first : first + 300])) == list(range(first, first + 300))
+        assert len(read) <= 2 * (300 + batches_per_index_entry(batches))
+        log.abandon()
+    assert len(values(tmp_path / "log")) == len(batches)
+
+
+def batches_per_index_entry(batches: list[MadeBatch]) -> int:
+    """How many batches lie between two entries of the index, at most."""
+    return 4096 // min(batch.size for batch in batches) + 2

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who or what held an append up: its own stop, somebody else's, the machine, or somebody's death.
+
+An append that took long was one of three:
+
+* its process was stopped meanwhile (SIGSTOP): that is no delay;
+* somebody else was stopped at the time: the memory that a stopped sender does not free may be what it waited for;
+* neither: then a death is all that is left to blame, and the limit holds.
+
+The machine has its part in all of them. The kernel says how long the process was ready while others ran (`queued_ns`);
+that is taken off. What a process saw that only sleeps (`roles.measure_machine`) is shown beside it.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tests.chaos.ledger import Delay
+
+LIMIT_NS = 50_000_000
+
+
+@dataclass(frozen=True)
+class Longest:
+    """The longest of some delays, in nanoseconds."""
+
+    count: int
+    whole_ns: int
+    own_ns: int
+    """Without the time in which the machine ran others."""
+
+    @classmethod
+    def of(cls, delays: Sequence[Delay]) -> Longest:
+        return cls(
+            count=len(delays),
+            whole_ns=max((delay.elapsed_ns for delay in delays), default=0),
+            own_ns=max((own_ns(delay) for delay in delays), default=0),
+        )
+
+
+@dataclass(frozen=True)
+class DelayReport:
+    """All long appends of a trial."""
+
+    beside_deaths: Longest
+    beside_stops: Longest
+    stopped_count: int
+    """Appends whose own process was stopped."""
+    machine: Longest
+
+    def expect_within_limit(self) -> None:
+        """No death held anybody up for longer than the limit, and what the machine itself sleeps at times.
+
+        Raises:
+            AssertionError: one did.
+        """
+        limit_ns = LIMIT_NS + self.machine.own_ns
+        assert self.beside_deaths.own_ns <= limit_ns, f"an append took {self.beside_deaths.own_ns / 1e6:.1f} ms: {self}"
+
+
+def own_ns(delay: Delay) -> int:
+    """What is left when the machine's part is taken off."""
+    return max(delay.elapsed_ns - delay.queued_ns, 0)
+
+
+class Stops:
+    """When anybody was stopped."""
+
+    def __init__(self, spans: Sequence[tuple[int, int]]) -> None:
+        self._spans = sorted(spans)
+        self._begins = [begin for begin, _ in self._spans]
+        self._ends_so_far: list[int] = []
+        for _, end in self._spans:
+            self._ends_so_far.append(max(end, self._ends_so_far[-1] if self._ends_so_far else 0))
+
+    def overlap(self, begin_ns: int, end_ns: int) -> bool:
+        """Whether somebody was stopped within this time."""
+        before_end = bisect.bisect_left(self._begins, end_ns)
+        return before_end > 0 and self._ends_so_far[before_end - 1] > begin_ns
+
+
+def judge(delays: Sequence[Delay], hiccups: Sequence[Delay], stops: Stops) -> DelayReport:
+    """Sorts long appends by what may have caused them."""
+    others = [delay for delay in delays if not delay.was_stopped]
+    beside_stops = [each for each in others if stops.overlap(each.begin_ns, each.begin_ns + each.elapsed_ns)]
+    beside_deaths = [each for each in others if not stops.overlap(each.begin_ns, each.begin_ns + each.elapsed_ns)]
+    return DelayReport(
+        beside_deaths=Longest.of(beside_deaths),
+        beside_stops=Longest.of(beside_stops),
+        stopped_count=len(delays) - len(others),
+        machine=Longest.of(hiccups),
+    )

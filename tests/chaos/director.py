@@ -1,0 +1,298 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kills, stops and continues the processes of a trial at random, replaces the dead, and judges what is left.
+
+Everybody has a *seat* (a role, inside or outside of the PID namespace); who is killed gets a successor there at once.
+The director itself is attached to the arena and appends nothing, so that no attach is the first one.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from shmaccum.arena import Arena, VerifyDepth
+from shmaccum.segment_log.inspection import check_log
+from tests.chaos.audit import audit
+from tests.chaos.delays import Stops, judge
+from tests.chaos.ledger import (
+    FORKS_MAX,
+    OTHERS_LEAVE,
+    PARTITIONS,
+    PRODUCERS_LEAVE,
+    STOPS,
+    TOPIC,
+    Ledger,
+    Places,
+    read_delays,
+)
+from tests.chaos.outcome import Outcome, Plan, Tally
+from tests.chaos.zygote import Zygote
+from tests.support import wait_until
+
+PAUSE_S = (0.002, 0.06)
+"""Between two injuries, in the mean 32 a second; a director that is late makes no pause."""
+STOP_SHARE = 0.2
+STOP_S_MAX = 0.08
+YOUNG_S = 0.03
+YOUNG_SHARE = 0.35
+"""How often the youngest is the victim: in its attach, its first appends, its hurry."""
+GROUP_SHARE = 0.5
+"""How often forked children die with their parent."""
+WATCH_S = 0.001
+SETTLED_S = 0.5
+WEIGHTS = {"producer": 6, "sender": 3, "reader": 1, "observer": 1}
+
+
+@dataclass
+class Seat:
+    """A role and who has it."""
+
+    role: str
+    number: int
+    zygote: Zygote
+    pid: int = 0
+    author: int = 0
+    started_s: float = 0.0
+    stopped_ns: int | None = None
+    continue_s: float = 0.0
+
+    @property
+    def place(self) -> str:
+        return f"{self.role}{' in another PID namespace' if self.zygote.has_namespace else ''}"
+
+
+@dataclass
+class TakeOver:
+    """The death of the process that was the sender."""
+
+    killed_ns: int
+    epoch: int
+    completion_tail: int
+    is_clean: bool
+    """A standby was waiting, and no sender was touched before the next one had the role, and delivered."""
+    is_taken: bool = False
+
+
+def _has_no_orphans(zygote: Zygote) -> bool:
+    return zygote.orphan_count() == 0
+
+
+class Director:
+    """One trial."""
+
+    def __init__(self, arena: Arena, folder: Path, plan: Plan) -> None:
+        self.plan = plan
+        self.places = Places(arena.name, folder)
+        self.tally = Tally()
+        self._arena = arena
+        self._random = random.Random(plan.seed)
+        self._ledger = Ledger(self.places.ledger)
+        self._zygotes = [Zygote(self.places, plan.seed)]
+        if plan.inside:
+            self._zygotes.append(Zygote(self.places, plan.seed, has_namespace=True))
+        self._seats = self._all_seats()
+        self._meter = Seat("meter", len(self._seats), self._zygotes[0])
+        self._take_over: TakeOver | None = None
+
+    def _all_seats(self) -> list[Seat]:
+        here, there = self._zygotes[0], self._zygotes[-1]
+        roles = [("producer", here)] * 4 + [("producer", there)] * 2
+        roles += [("sender", here)] * 2 + [("sender", there)]
+        roles += [("reader", here), ("observer", here)]
+        return [Seat(role, number, zygote) for number, (role, zygote) in enumerate(roles)]
+
+    # --- lives
+
+    def _start(self, seat: Seat) -> None:
+        if seat.role == "producer":
+            seat.author = self.tally.author_count
+            self.tally.author_count += FORKS_MAX
+        seat.pid = seat.zygote.start(seat.role, seat.number, seat.author)
+        seat.started_s = time.monotonic()
+        seat.stopped_ns = None
+
+    def _kill(self, seat: Seat) -> None:
+        self._watch_for_take_over(seat)
+        with_children = seat.role == "producer" and self._random.random() < GROUP_SHARE
+        seat.zygote.signal(seat.pid, signal.SIGKILL, with_children=with_children)
+        code = seat.zygote.wait(seat.pid)
+        assert code == -signal.SIGKILL, f"a {seat.place} left by itself with {code}\n{self.failures()}"
+        self.tally.kills[seat.place] += 1
+        self.tally.stopped_kill_count += seat.stopped_ns is not None
+        self._end_stop(seat)
+        self._start(seat)
+
+    def _stop(self, seat: Seat) -> None:
+        self._ledger.words[STOPS + seat.number] += 1
+        seat.stopped_ns = time.monotonic_ns()
+        seat.zygote.signal(seat.pid, signal.SIGSTOP)
+        seat.continue_s = time.monotonic() + self._random.random() * STOP_S_MAX
+        self.tally.stops[seat.place] += 1
+        if self._take_over is not None and seat.role == "sender":
+            self._take_over.is_clean = False
+
+    def _continue(self, seat: Seat) -> None:
+        """Counted once more while it is still stopped: an append that began before the first count is told, too."""
+        self._ledger.words[STOPS + seat.number] += 1
+        seat.zygote.signal(seat.pid, signal.SIGCONT)
+        self._end_stop(seat)
+
+    def _end_stop(self, seat: Seat) -> None:
+        if seat.stopped_ns is not None:
+            self.tally.stop_spans.append((seat.stopped_ns, time.monotonic_ns()))
+            seat.stopped_ns = None
+
+    # --- take-overs
+
+    def _watch_for_take_over(self, victim: Seat) -> None:
+        if victim.role != "sender":
+            return
+        if self._take_over is not None:
+            self._take_over.is_clean = False
+        if self._has_role(victim):
+            settled_s = time.monotonic() - SETTLED_S
+            self.tally.sender_kill_count += 1
+            self._take_over = TakeOver(
+                killed_ns=time.monotonic_ns(),
+                epoch=self._arena.native.sender()["epoch"],
+                completion_tail=self._arena.native.completion_tail,
+                is_clean=any(
+                    seat is not victim
+                    and seat.role == "sender"
+                    and seat.stopped_ns is None
+                    and seat.started_s < settled_s
+                    for seat in self._seats
+                ),
+            )
+
+    def _has_role(self, seat: Seat) -> bool:
+        """By the process id it has in its own namespace; a mistake is counted wrong, no more."""
+        owner = self._arena.native.sender()["entry"]
+        pids = [process["pid"] for process in self._arena.native.processes() if process["entry"] == owner]
+        return pids == [seat.pid]
+
+    def _look_for_take_over(self) -> None:
+        watched, native = self._take_over, self._arena.native
+        if watched is None:
+            return
+        if not watched.is_clean:
+            self._take_over = None
+        elif not watched.is_taken:
+            if native.sender()["epoch"] != watched.epoch:
+                watched.is_taken = True
+                self.tally.take_over_ns.append(time.monotonic_ns() - watched.killed_ns)
+        elif native.completion_tail != watched.completion_tail:
+            self.tally.result_ns.append(time.monotonic_ns() - watched.killed_ns)
+            self._take_over = None
+
+    # --- injuries
+
+    def _victim(self) -> Seat:
+        if self._random.random() < YOUNG_SHARE:
+            return max(self._seats, key=lambda seat: seat.started_s)
+        weights = [WEIGHTS[seat.role] for seat in self._seats]
+        return self._random.choices(self._seats, weights)[0]
+
+    def _injure(self) -> None:
+        seat = self._victim()
+        if seat.stopped_ns is None and self._random.random() < STOP_SHARE:
+            self._stop(seat)
+        else:
+            self._kill(seat)
+
+    def _pause(self) -> None:
+        """Until the next injury; who has been stopped for long enough goes on meanwhile."""
+        self._due_s += self._random.uniform(*PAUSE_S)
+        while True:
+            self._look_for_take_over()
+            for seat in self._seats:
+                if seat.stopped_ns is not None and time.monotonic() >= seat.continue_s:
+                    self._continue(seat)
+            if time.monotonic() >= self._due_s:
+                return
+            time.sleep(WATCH_S)
+
+    def failures(self) -> str:
+        """What processes wrote that ended with an exception."""
+        path = self.places.failures
+        return path.read_text(encoding="utf-8") if path.exists() else ""
+
+    # --- the trial
+
+    def run(self) -> Outcome:
+        """Raises AssertionError when anything is not as it has to be."""
+        begin_s = time.monotonic()
+        try:
+            self._begin()
+            self._due_s = time.monotonic()
+            while time.monotonic() < begin_s + self.plan.seconds:
+                self._pause()
+                self._injure()
+            self._leave()
+            self._check_arena()
+        finally:
+            for zygote in self._zygotes:
+                zygote.close()
+            self._ledger.close()
+        return self._judge(time.monotonic() - begin_s)
+
+    def _begin(self) -> None:
+        """Nobody is hurt, and nobody appends, before there is a sender: waiting for the first is no delay."""
+        self._arena.native.set_topic_partition_count(TOPIC, PARTITIONS)
+        senders = [seat for seat in self._seats if seat.role == "sender"]
+        for seat in senders:
+            self._start(seat)
+        wait_until(lambda: self._arena.native.sender_is_alive, "there is a sender")
+        for seat in (*self._seats, self._meter):
+            if seat not in senders:
+                self._start(seat)
+
+    def _leave(self) -> None:
+        """Producers first, then all but one sender, then what looks on, then the sender."""
+        for seat in self._seats:
+            if seat.stopped_ns is not None:
+                self._continue(seat)
+        self._ledger.phase = PRODUCERS_LEAVE
+        self._join([seat for seat in self._seats if seat.role == "producer"])
+        for zygote in self._zygotes:
+            wait_until(partial(_has_no_orphans, zygote), "forked children have ended")
+        native = self._arena.native
+        wait_until(lambda: native.state_counts()["FREE"] == self._arena.geometry["slot_count"], "all is delivered")
+        self._ledger.phase = OTHERS_LEAVE
+        self._join([seat for seat in (*self._seats, self._meter) if seat.role not in {"producer", "sender"}])
+        senders = [seat for seat in self._seats if seat.role == "sender"]
+        for seat in senders:
+            seat.zygote.signal(seat.pid, signal.SIGTERM)
+        self._join(senders)
+        assert self.failures() == ""
+
+    def _join(self, seats: Sequence[Seat]) -> None:
+        for seat in seats:
+            wait_until(partial(seat.zygote.has_ended, seat.pid), f"the {seat.place} has left")
+            code = seat.zygote.wait(seat.pid)
+            assert code == 0, f"a {seat.place} ended with {code}\n{self.failures()}"
+
+    def _check_arena(self) -> None:
+        arena = self._arena
+        assert arena.verify(VerifyDepth.DEEP, is_idle=True) == []
+        assert arena.native.state_counts()["FREE"] == arena.geometry["slot_count"]
+        assert [each for each in arena.native.processes() if each["alive"]] == [
+            each for each in arena.native.processes() if each["entry"] == arena.native.entry_index
+        ]
+        assert arena.native.poisoned is None
+        counters = arena.native.counters()
+        for label in ("failed", "expired", "quarantined"):
+            assert counters[f"batches {label}"] == 0, counters
+
+    def _judge(self, seconds: float) -> Outcome:
+        assert check_log(self.places.log) == []
+        found = audit(self.places, self.tally.author_count)
+        with Ledger(self.places.ledger) as ledger:
+            self.tally.fork_count = ledger.appended_count(self.tally.author_count, is_forked=True)
+        delays = judge(read_delays(self.places.delays), read_delays(self.places.hiccups), Stops(self.tally.stop_spans))
+        return Outcome(self.plan, self.tally, found, delays, seconds)

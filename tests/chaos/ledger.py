@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ledger: what was begun, acknowledged and promised an offset, outside of the arena.
+
+An *author* is the life of one producer: every process that appends, also a forked child, has a number of its own and
+never a successor under it, so each of its records can be told from all others, and a second copy of one is a duplicate.
+
+    value = author 4 | sequence 8 | filler ...          sequences count from 0 in each partition
+
+One file, mapped by everybody, a row of 64-bit words per author. Each word is stored by its author alone.
+
+Longest appends and the machine's hiccups are lines of fixed size appended to files of their own.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+TOPIC = "ledger"
+PARTITIONS = 3
+AUTHORS_MAX = 1 << 18
+FORKS_MAX = 4
+"""Author numbers that belong to one start: its own, and those of the children it forks."""
+
+BEGUN, ACKNOWLEDGED, PROOF_SEQUENCE, PROOF_OFFSET = range(0, 4 * PARTITIONS, PARTITIONS)
+LONGEST_NS = 4 * PARTITIONS
+ROW_SIZE = 16
+"""Words of an author."""
+
+HEAD_SIZE = 64
+PHASE = 0
+STOPS = 1
+"""Of each seat: how often its process was stopped so far, counted before it is."""
+
+WORKING, PRODUCERS_LEAVE, OTHERS_LEAVE = range(3)
+
+VALUE = struct.Struct("<IQ")
+DELAY = struct.Struct("<QQQII")
+
+
+class Delay(NamedTuple):
+    """A time in which somebody did not go on. Times in nanoseconds of the monotonic clock."""
+
+    begin_ns: int
+    elapsed_ns: int
+    queued_ns: int
+    """How much of it the process was ready to run and the machine ran others."""
+    author: int
+    was_stopped: int
+    """Whether the process itself was stopped meanwhile."""
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where everything of a trial is."""
+
+    arena_name: str
+    folder: Path
+
+    @property
+    def log(self) -> Path:
+        """The sink."""
+        return self.folder / "log"
+
+    @property
+    def ledger(self) -> Path:
+        return self.folder / "ledger"
+
+    @property
+    def delays(self) -> Path:
+        """Long appends."""
+        return self.folder / "delays"
+
+    @property
+    def hiccups(self) -> Path:
+        """What a process saw that does nothing but sleep a millisecond."""
+        return self.folder / "hiccups"
+
+    @property
+    def failures(self) -> Path:
+        """Tracebacks; nobody writes one unless something is wrong."""
+        return self.folder / "failures"
+
+
+class Ledger:
+    """The mapped words."""
+
+    def __init__(self, path: Path) -> None:
+        size = (HEAD_SIZE + ROW_SIZE * AUTHORS_MAX) * 8
+        with path.open("a+b") as file:
+            if os.fstat(file.fileno()).st_size == 0:
+                file.truncate(size)
+            self._map = mmap.mmap(file.fileno(), size)
+        self.words = memoryview(self._map).cast("Q")
+
+    @staticmethod
+    def row(author: int) -> int:
+        """Index of the author's first word."""
+        return HEAD_SIZE + ROW_SIZE * author
+
+    @property
+    def phase(self) -> int:
+        """What the director wants."""
+        return self.words[PHASE]
+
+    @phase.setter
+    def phase(self, phase: int) -> None:
+        self.words[PHASE] = phase
+
+    def rows(self, author_count: int) -> npt.NDArray[np.uint64]:
+        """A copy, authors x words."""
+        words: npt.NDArray[np.uint64] = np.frombuffer(self._map, dtype="<u8")[HEAD_SIZE:].copy()
+        return words[: ROW_SIZE * author_count].reshape(author_count, ROW_SIZE)
+
+    def appended_count(self, author_count: int, *, is_forked: bool) -> int:
+        """How many producers, or children that one forked, had something acknowledged."""
+        acknowledged = self.rows(author_count)[:, ACKNOWLEDGED : ACKNOWLEDGED + PARTITIONS].sum(axis=1)
+        are_forked = np.arange(author_count) % FORKS_MAX > 0
+        return int((acknowledged[are_forked if is_forked else ~are_forked] > 0).sum())
+
+    def close(self) -> None:
+        self.words.release()
+        self._map.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class DelayFile:
+    """Appends delays; a line is one write, so lines of many processes do not mix."""
+
+    def __init__(self, path: Path) -> None:
+        self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+
+    def note(self, delay: Delay) -> None:
+        os.write(self._descriptor, DELAY.pack(*delay))
+
+
+def read_delays(path: Path) -> list[Delay]:
+    """All of a file; a line that a death cut off is at the end, if anywhere, and is left out."""
+    content = path.read_bytes() if path.exists() else b""
+    whole = len(content) // DELAY.size * DELAY.size
+    return [Delay(*fields) for fields in DELAY.iter_unpack(content[:whole])]
+
+
+class RunQueue:
+    """How long this thread was ready to run while the machine ran others (/proc/thread-self/schedstat)."""
+
+    def __init__(self) -> None:
+        self._descriptor = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
+
+    def queued_ns(self) -> int:
+        """Since the thread began."""
+        return int(os.pread(self._descriptor, 64, 0).split()[1])

@@ -1,0 +1,265 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the processes of the trial do until they are killed, or told to leave: each role a function."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+
+from shmaccum.arena import Arena
+from shmaccum.exceptions import LogPartitionNotFoundError, NotALogError, ResultExpiredError
+from shmaccum.inspection import Inspector
+from shmaccum.observation import Observer
+from shmaccum.producer import Producer
+from shmaccum.segment_log.reader import LogReader
+from shmaccum.sender import Sender
+from shmaccum.sinks import open_sink
+from tests.chaos.ledger import (
+    ACKNOWLEDGED,
+    BEGUN,
+    FORKS_MAX,
+    LONGEST_NS,
+    OTHERS_LEAVE,
+    PARTITIONS,
+    PROOF_OFFSET,
+    PROOF_SEQUENCE,
+    STOPS,
+    TOPIC,
+    VALUE,
+    WORKING,
+    Delay,
+    DelayFile,
+    Ledger,
+    Places,
+    RunQueue,
+)
+
+PATIENCE_S = 60.0
+HURRY = 4
+"""One producer in so many sends as fast as it can when it is young."""
+HURRIED_RECORDS = 12_000
+BURST_MAX = 40
+PAUSE_S_MAX = 0.004
+LONG_NS = 2_000_000
+HICCUP_NS = 1_000_000
+OVERSIZE = 20_000
+SEGMENT_BYTES = "32MiB"
+
+
+@dataclass(frozen=True)
+class Life:
+    """Who a process is."""
+
+    places: Places
+    seat: int
+    author: int
+    seed: int
+
+
+# --- producers
+
+
+class Author:
+    """One producer's view of the ledger: appends, and times every append."""
+
+    def __init__(self, life: Life, producer: Producer, author: int) -> None:
+        self.random = random.Random(f"{life.seed}/{author}")
+        self.ledger = Ledger(life.places.ledger)
+        self._producer = producer
+        self._words = self.ledger.words
+        self._row = Ledger.row(author)
+        self._author = author
+        self._stops = STOPS + life.seat
+        self._delays = DelayFile(life.places.delays)
+        self._queue = RunQueue()
+        self._next = [0] * PARTITIONS
+        self._longest_ns = 0
+
+    def _values(self, partition: int, count: int) -> list[bytes]:
+        first = self._next[partition]
+        values = [VALUE.pack(self._author, first + index) for index in range(count)]
+        if self.random.random() < 0.002:
+            values[-1] += bytes([self._author & 0xFF]) * OVERSIZE
+        return values
+
+    def _timed(self, partition: int, count: int, append: Callable[[], object]) -> object:
+        """Notes that the next records begin, appends them, and notes that they are acknowledged."""
+        words, row, first = self._words, self._row, self._next[partition]
+        words[row + BEGUN + partition] = first + count
+        stops = words[self._stops]
+        begin_ns = time.monotonic_ns()
+        answer = append()
+        elapsed_ns = time.monotonic_ns() - begin_ns
+        words[row + ACKNOWLEDGED + partition] = self._next[partition] = first + count
+        if elapsed_ns > LONG_NS or elapsed_ns > self._longest_ns:
+            self._note(begin_ns, elapsed_ns, words[self._stops] != stops)
+        return answer
+
+    def _note(self, begin_ns: int, elapsed_ns: int, was_stopped: bool) -> None:
+        if not was_stopped and elapsed_ns > self._longest_ns:
+            self._longest_ns = self._words[self._row + LONGEST_NS] = elapsed_ns
+        if elapsed_ns > LONG_NS:
+            queued_ns = min(self._queue.queued_ns() - self._queued_ns, elapsed_ns)
+            self._delays.note(Delay(begin_ns, elapsed_ns, queued_ns, self._author, int(was_stopped)))
+
+    def burst(self, count: int) -> None:
+        """Records one by one, to one partition."""
+        self._queued_ns = self._queue.queued_ns()
+        partition = self.random.randrange(PARTITIONS)
+        for _ in range(count):
+            (value,) = self._values(partition, 1)
+            self._timed(partition, 1, partial(self._producer.send, TOPIC, value, partition=partition))
+
+    def burst_of_many(self, count: int) -> None:
+        """Records in one call."""
+        self._queued_ns = self._queue.queued_ns()
+        partition = self.random.randrange(PARTITIONS)
+        values = self._values(partition, count)
+        self._timed(partition, count, lambda: self._producer.send_many(TOPIC, values, partition=partition))
+
+    def prove(self) -> None:
+        """Waits until a record is delivered, and notes which offset it was promised."""
+        self._queued_ns = self._queue.queued_ns()
+        partition = self.random.randrange(PARTITIONS)
+        sequence = self._next[partition]
+        (value,) = self._values(partition, 1)
+        future = self._timed(partition, 1, lambda: self._producer.send(TOPIC, value, partition=partition))
+        with suppress(ResultExpiredError):
+            offset = future.get(timeout=PATIENCE_S).offset  # type: ignore[attr-defined]
+            self._words[self._row + PROOF_SEQUENCE + partition] = 0
+            self._words[self._row + PROOF_OFFSET + partition] = offset
+            self._words[self._row + PROOF_SEQUENCE + partition] = sequence + 1
+
+    def flush(self) -> None:
+        self._producer.flush(timeout=PATIENCE_S)
+
+    def hurry(self) -> None:
+        """As fast as it goes, for a while: a death is most likely to find it in an append."""
+        for _ in range(HURRIED_RECORDS // BURST_MAX):
+            self.burst(BURST_MAX)
+
+
+def produce(life: Life) -> None:
+    """Sends until it is told to leave, then leaves nothing undelivered behind."""
+    with Arena.attach(life.places.arena_name) as arena:
+        chance = random.Random(f"{life.seed}/{life.author}/life")
+        with Producer(arena, linger_ms=chance.choice([0, 1, 5])) as producer:
+            author = Author(life, producer, life.author)
+            if chance.randrange(HURRY) == 0:
+                author.hurry()
+            _work(life, author, chance)
+
+
+def _work(life: Life, author: Author, chance: random.Random) -> None:
+    acts: list[Callable[[], None]] = [
+        lambda: author.burst(chance.randrange(1, BURST_MAX)),
+        lambda: author.burst_of_many(chance.randrange(1, 2 * BURST_MAX)),
+        author.prove,
+        author.flush,
+    ]
+    fork_count = 0
+    while author.ledger.phase == WORKING:
+        chance.choices(acts, [60, 30, 8, 2])[0]()
+        if fork_count < FORKS_MAX - 1 and chance.random() < 0.02:
+            fork_count += 1
+            _fork(life, author, life.author + fork_count)
+        with suppress(ChildProcessError):
+            os.waitpid(-1, os.WNOHANG)
+        time.sleep(chance.random() * PAUSE_S_MAX)
+
+
+def _fork(life: Life, author: Author, number: int) -> None:
+    """A child that goes on with the parent's producer, beside it, and leaves without closing anything."""
+    if os.fork() == 0:
+        code = 1
+        try:
+            child = Author(life, author._producer, number)
+            for _ in range(child.random.randrange(1, 20)):
+                child.burst(child.random.randrange(1, BURST_MAX))
+            code = 0
+        except BaseException as error:  # noqa: BLE001 - the parent's handlers are not the child's
+            note_failure(life.places, f"a forked child, author {number}", error)
+        finally:
+            os._exit(code)
+
+
+# --- senders
+
+
+def deliver(life: Life) -> None:
+    """A sender, or a standby as long as there is one."""
+    sink = open_sink(f"log:{life.places.log}", partitions=PARTITIONS, segment_bytes=SEGMENT_BYTES)
+    with Sender(life.places.arena_name, sink, standby=True, linger_ms=1) as sender:
+        signal.signal(signal.SIGTERM, lambda *_: sender.stop())
+        sender.run()
+
+
+# --- readers
+
+
+def follow(life: Life) -> None:
+    """Reads the log while it is written: offsets without a gap, and nothing that is not whole."""
+    chance = random.Random(f"{life.seed}/{life.author}/life")
+    with Ledger(life.places.ledger) as ledger:
+        while ledger.phase < OTHERS_LEAVE:
+            with suppress(NotALogError, LogPartitionNotFoundError):  # nothing was delivered yet
+                _follow_one(life, ledger, chance)
+            time.sleep(chance.random() * 0.02)
+
+
+def _follow_one(life: Life, ledger: Ledger, chance: random.Random) -> None:
+    partition = LogReader(life.places.log).partition(TOPIC, chance.randrange(PARTITIONS))
+    expected = chance.randrange(partition.log_start_offset, partition.log_end_offset + 1)
+    for record in partition.follow_records(expected, is_over=lambda: ledger.phase == OTHERS_LEAVE, idle_timeout_s=0.1):
+        assert record.offset == expected, f"{record.offset} came where {expected} should be"
+        assert record.value is not None
+        assert len(record.value) >= VALUE.size
+        expected += 1
+        if chance.random() < 0.0002:
+            return
+
+
+def observe(life: Life) -> None:
+    """What ``shmaccum stat`` and ``inspect`` do, again and again."""
+    with Ledger(life.places.ledger) as ledger, Arena.open_read_only(life.places.arena_name) as arena:
+        observer, inspector = Observer(arena), Inspector(arena)
+        while ledger.phase < OTHERS_LEAVE:
+            observer.observe().as_json()
+            for slot in inspector.slots():
+                slot.as_json()
+            time.sleep(0.02)
+
+
+def measure_machine(life: Life) -> None:
+    """Sleeps a millisecond again and again, and notes when it overslept: what the machine does to everybody."""
+    queue, hiccups = RunQueue(), DelayFile(life.places.hiccups)
+    with Ledger(life.places.ledger) as ledger:
+        while ledger.phase < OTHERS_LEAVE:
+            queued_ns, begin_ns = queue.queued_ns(), time.monotonic_ns()
+            time.sleep(0.001)
+            over_ns = time.monotonic_ns() - begin_ns - 10**6
+            if over_ns > HICCUP_NS:
+                hiccups.note(Delay(begin_ns, over_ns, queue.queued_ns() - queued_ns, 0, 0))
+
+
+ROLES: dict[str, Callable[[Life], None]] = {
+    "producer": produce,
+    "sender": deliver,
+    "reader": follow,
+    "observer": observe,
+    "meter": measure_machine,
+}
+
+
+def note_failure(places: Places, who: str, error: BaseException) -> None:
+    """Keeps a traceback for the director."""
+    text = "".join(traceback.format_exception(error))
+    with places.failures.open("a", encoding="utf-8") as file:
+        file.write(f"{who}, process {os.getpid()}:\n{text}\n")

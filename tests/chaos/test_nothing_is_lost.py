@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Producers, forked children, senders, standbys and readers killed and stopped at random, with a ledger.
+
+Acknowledged is delivered; once; in each producer's order; where `future.get` said; nothing is left behind in the arena;
+and no death holds anybody up for longer than 50 ms. `director` says who is hurt and how.
+
+By hand: ``make test MARKERS=chaos ARGS="tests/chaos -s -n 0"``, for SHMACCUM_CHAOS_SECONDS (600) each.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from shmaccum.arena import Arena
+from tests.chaos.director import Director
+from tests.chaos.outcome import Outcome, Plan
+from tests.chaos.zygote import can_unshare
+
+SHORT_S = 10
+LONG_S = float(os.environ.get("SHMACCUM_CHAOS_SECONDS", "600"))
+ROOMY = ("16MiB", "16KiB")
+"""Memory and batches."""
+TIGHT = ("128KiB", "4KiB")
+"""So small that producers wait for memory, and die waiting."""
+
+
+def run(name: str, folder: Path, plan: Plan, sizes: tuple[str, str]) -> Outcome:
+    memory, batch_size = sizes
+    with Arena.create(name, buffer_memory=memory, batch_size=batch_size, process_count=128, waiter_count=128) as arena:
+        outcome = Director(arena, folder, plan).run()
+    print(outcome)
+    return outcome
+
+
+def test_nothing_acknowledged_is_lost_and_no_death_delays_a_survivor(
+    arena_name: str, tmp_path: Path, seeded: Callable[[], random.Random]
+) -> None:
+    plan = Plan(SHORT_S, seeded().getrandbits(32), inside=False)
+    outcome = run(arena_name, tmp_path, plan, ROOMY)
+    outcome.delays.expect_within_limit()
+    assert outcome.tally.sender_kill_count > 0
+    assert outcome.tally.fork_count > 0
+
+
+def test_nothing_is_lost_where_memory_is_short_and_process_ids_mean_nothing(
+    arena_name: str, tmp_path: Path, seeded: Callable[[], random.Random]
+) -> None:
+    if not can_unshare():
+        pytest.skip("this user may not make a PID namespace here (unshare --pid)")
+    outcome = run(arena_name, tmp_path, Plan(SHORT_S, seeded().getrandbits(32), inside=True), TIGHT)
+    assert any("namespace" in place for place in outcome.tally.kills)
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(2 * LONG_S + 300)
+@pytest.mark.parametrize("sizes", [ROOMY, TIGHT], ids=["roomy", "tight"])
+def test_nothing_is_lost_for_long(
+    arena_name: str, tmp_path: Path, seeded: Callable[[], random.Random], sizes: tuple[str, str]
+) -> None:
+    """More than ten thousand kills in ten minutes."""
+    outcome = run(arena_name, tmp_path, Plan(LONG_S, seeded().getrandbits(32), inside=can_unshare()), sizes)
+    assert outcome.tally.kills.total() > LONG_S * 10_000 / 600
+    if sizes is ROOMY:
+        outcome.delays.expect_within_limit()
