@@ -525,6 +525,12 @@ class LogSinkOptions(Options):
         kafka="log.retention.ms",
         minimum=-1,
     )
+    retention_check_interval_ms: int = duration_ms(
+        "5m",
+        "How often the sender looks for segments to delete; a log may outgrow retention_bytes by what comes meanwhile.",
+        kafka="log.retention.check.interval.ms",
+        minimum=1,
+    )
     sync: str = choice(
         "none",
         ("none", "interval", "batch"),

@@ -57,7 +57,6 @@ META_UUID_KEY = "directory.id"
 OPEN_PARTITIONS_MAX = 256
 """Three descriptors each; whichever was not used for longest is closed for another."""
 CHECKPOINT_INTERVAL_S = 60.0
-RETENTION_INTERVAL_S = 300.0
 
 
 @final
@@ -244,7 +243,7 @@ class LogDirectory:
         if interval_ms is not None and now_s - self._sync_s >= interval_ms / 1000:
             self.sync()
             self._sync_s = now_s
-        if now_s - self._retention_s >= RETENTION_INTERVAL_S:
+        if now_s - self._retention_s >= self.options.retention_check_interval_ms / 1000:
             self.retain()
             self._retention_s = now_s
         if now_s - self._checkpoint_s >= CHECKPOINT_INTERVAL_S:

@@ -9,6 +9,7 @@ found                                     done
 ``.tmp``, ``.deleted`` files              removed: nobody finished, or nobody wants them
 an index or snapshot without its ``.log``  removed: its segment was being retained, or made
 no ``.timeindex``, not the last entry     half-rolled: written anew
+an index that lags behind its ``.log``    completed from the batches behind its last entry
 a torn or wrong index                     written anew from the batches
 a torn tail of the last segment           cut to the last whole batch: it was never acknowledged
 damage, with whole batches behind it      left where it is, reported; the log goes on in a new segment
@@ -208,8 +209,12 @@ class Recovery:
         start = self._start(view, base_offset, index)
         if start is not None:
             scan = scan_from(view, start, base_offset)
-            if self._are_indexes_right(base_offset, scan, index):
-                return scan
+            if self._are_entries_right(base_offset, scan, index):
+                if self._is_complete(scan, index):
+                    return scan
+                if start:
+                    self._complete_indexes(base_offset, scan, index[index["position"] <= start])
+                    return scan
         whole = scan_from(view, 0, base_offset)
         self._write_indexes(base_offset, whole)
         return whole
@@ -225,12 +230,17 @@ class Recovery:
         is_sound = position < len(view) and batch_problem(view, position, anywhere, is_crc_checked=True) is None
         return position if is_sound else None
 
-    def _are_indexes_right(self, base_offset: int, scan: Scan, index: Entries) -> bool:
-        """True when both indexes tell what the scanned batches are, and no entry of theirs is missing."""
+    def _is_complete(self, scan: Scan, index: Entries) -> bool:
+        """True when no entry is missing from the offset index."""
+        lag = scan.batches[-1].position - last_position(index) if scan.batches else 0
+        return lag <= self.index_interval
+
+    def _are_entries_right(self, base_offset: int, scan: Scan, index: Entries) -> bool:
+        """True when those that are there tell what the scanned batches are, the time index as much as the other."""
         return (
             self._has_whole_entries(base_offset)
-            and self._is_offset_index_right(base_offset, scan, index)
-            and self._is_time_index_right(base_offset, scan, index)
+            and self._are_offset_entries_right(base_offset, scan, index)
+            and self._are_time_entries_right(base_offset, scan, index)
         )
 
     def _has_whole_entries(self, base_offset: int) -> bool:
@@ -240,16 +250,14 @@ class Recovery:
                 return False
         return True
 
-    def _is_offset_index_right(self, base_offset: int, scan: Scan, index: Entries) -> bool:
+    def _are_offset_entries_right(self, base_offset: int, scan: Scan, index: Entries) -> bool:
         if not scan.batches:
             return len(index) == 0
         known = {batch.position: batch.last_offset - base_offset for batch in scan.batches}
-        first, last = scan.batches[0].position, scan.batches[-1].position
-        entries = index[index["position"] >= first].tolist()
-        is_each_right = all(known.get(position) == relative_offset for relative_offset, position in entries)
-        return is_each_right and last - last_position(index) <= self.index_interval
+        entries = index[index["position"] >= scan.batches[0].position].tolist()
+        return all(known.get(position) == relative_offset for relative_offset, position in entries)
 
-    def _is_time_index_right(self, base_offset: int, scan: Scan, index: Entries) -> bool:
+    def _are_time_entries_right(self, base_offset: int, scan: Scan, index: Entries) -> bool:
         entries = load_entries(self._path(base_offset, TIME_INDEX), TIME_ENTRY)
         if not ascends(entries["timestamp_ms"]) or not ascends(entries["relative_offset"]):
             return False
@@ -265,22 +273,42 @@ class Recovery:
         indexed = (batch.max_timestamp_ms for batch in scan.batches if 0 < batch.position <= end or is_finished)
         return max(indexed, default=NO_TIMESTAMP)
 
+    def _complete_indexes(self, base_offset: int, scan: Scan, kept: Entries) -> None:
+        """Both indexes as they would be had their writer lived: up to the entry where the scan began they are kept, and
+        what the batches behind it add is added.
+
+        So that a death between a write and its index entries does not cost a walk through the whole segment.
+        """
+        time_entries = load_entries(self._path(base_offset, TIME_INDEX), TIME_ENTRY)
+        kept_time = time_entries[time_entries["relative_offset"] <= kept["relative_offset"][-1]]
+        indexer = Indexer(base_offset, self.index_interval)
+        indexer.entry_position = last_position(kept)
+        if len(kept_time):
+            indexer.max_timestamp_ms = indexer.indexed_timestamp_ms = last_timestamp(kept_time)
+            indexer.max_timestamp_offset = base_offset + int(kept_time["relative_offset"][-1])
+        self._write_entries(base_offset, indexer, scan.batches[1:], (kept.tobytes(), kept_time.tobytes()), "behind")
+
     def _write_indexes(self, base_offset: int, scan: Scan) -> None:
         indexer = Indexer(base_offset, self.index_interval)
-        offset_entries, time_entries = indexer.entries(scan.batches)
+        self._write_entries(base_offset, indexer, scan.batches, (b"", b""), "wrong")
+
+    def _write_entries(
+        self, base_offset: int, indexer: Indexer, batches: Sequence[Written], kept: tuple[bytes, bytes], flaw: str
+    ) -> None:
+        offset_entries, time_entries = indexer.entries(batches)
         if base_offset != self.segments[-1] and indexer.is_time_index_behind:
             time_entries += indexer.time_entry()
-        for (suffix, entry), entries in zip(INDEXES, (offset_entries, time_entries), strict=True):
-            self._write_index(self._path(base_offset, suffix), entry, entries)
+        for (suffix, entry), before, entries in zip(INDEXES, kept, (offset_entries, time_entries), strict=True):
+            self._write_index(self._path(base_offset, suffix), entry, before + entries, flaw)
 
-    def _write_index(self, path: str, entry: np.dtype[Any], entries: bytes) -> None:
+    def _write_index(self, path: str, entry: np.dtype[Any], entries: bytes, flaw: str) -> None:
         """Replaces the file, because readers may have the former one mapped."""
         was_there = os.path.exists(path)
         if was_there and os.path.getsize(path) == len(entries) and load_entries(path, entry).tobytes() == entries:
             return
         replace_file(path, entries)
         if was_there or entries:
-            self.findings.append(f"{path} {'was wrong' if was_there else 'was missing'}: written anew from the batches")
+            self.findings.append(f"{path} was {flaw if was_there else 'missing'}: written anew from the batches")
 
     # --- producers
 

@@ -21,7 +21,7 @@ from tests.chaos.director import Director
 from tests.chaos.outcome import Outcome, Plan
 from tests.chaos.zygote import can_unshare
 
-SHORT_S = 10
+SHORT_S = 8
 LONG_S = float(os.environ.get("SHMACCUM_CHAOS_SECONDS", "600"))
 ROOMY = ("16MiB", "16KiB")
 """Memory and batches."""

@@ -128,6 +128,44 @@ def test_a_send_of_any_kind_does(durable: Callable[[str], Arena]) -> None:
         producer.close(0)
 
 
+def test_sends_that_are_synced_together_share_one_force(durable: Callable[[str], Arena]) -> None:
+    arena = durable("sync")
+    arena.native.set_topic_partition_count("t", 2)
+    with Producer(arena, close_timeout_ms=0) as producer, Producer(arena, close_timeout_ms=0) as other:
+        with producer.synced_together():
+            with producer.synced_together():
+                producer.send("t", b"v")
+                producer.send_many("t", [b"v"] * 10)
+            assert syncs(arena) == 0
+            other.send("t", b"v")  # nobody spoke of this one
+            assert syncs(arena) == 1
+            thread = threading.Thread(target=producer.send, args=("t", b"v"))  # nor of other threads
+            thread.start()
+            thread.join()
+            assert syncs(arena) == 2
+            producer.send("t", b"v")
+        assert syncs(arena) == 3
+        with pytest.raises(TypeError), producer.synced_together():
+            producer.send_many("t", [b"v", 3])  # type: ignore[list-item]
+        assert syncs(arena) == 4
+        producer.send("t", b"v")
+        assert syncs(arena) == 5
+        producer.close(0)
+        other.close(0)
+
+
+def test_a_block_changes_nothing_where_nothing_is_synced(arena: Arena) -> None:
+    arena.native.set_topic_partition_count("t", 2)
+    with Producer(arena, close_timeout_ms=0) as producer:
+        with producer.synced_together():
+            producer.send("t", b"v")
+        assert syncs(arena) == 0
+        producer.close(0)
+    with Accumulator(arena) as accumulator:
+        accumulator.become_sender()
+        deliver_all(accumulator)
+
+
 def append_often(path: str, count: int) -> int:
     with Arena.attach(path) as arena, Accumulator(arena) as accumulator:
         for _ in range(count):

@@ -522,6 +522,31 @@ def test_what_has_to_be_read_after_a_death_has_a_bound_however_often_writers_die
     assert len(values(tmp_path / "log")) == len(batches)
 
 
+def test_an_index_that_lags_is_completed_without_reading_the_segment_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its writer died between a write and the entries for it."""
+    batches = make_batches(400)
+    write(tmp_path, batches, **DENSE)
+    sound = index_contents(tmp_path)
+    for suffix, entry_size in ((".index", 8), (".timeindex", 12)):
+        (file,) = log_files(tmp_path, suffix)
+        os.truncate(file, file.stat().st_size - 7 * entry_size)
+    starts: list[int] = []
+
+    def noted(view: memoryview, base_offset: int, position: int = 0, **how: bool) -> Iterator[Found | Damage]:
+        starts.append(position)
+        return walk(view, base_offset, position, **how)
+
+    with monkeypatch.context() as patched, open_log(tmp_path, **DENSE) as log:
+        patched.setattr(recovery, "walk", noted)
+        log.partition(TOPIC, 0)
+        assert any(".index was behind" in finding for finding in log.findings)
+    assert min(starts) > 0
+    assert check_log(tmp_path) == []
+    assert index_contents(tmp_path) == sound
+
+
 def batches_per_index_entry(batches: list[MadeBatch]) -> int:
     """How many batches lie between two entries of the index, at most."""
     return 4096 // min(batch.size for batch in batches) + 2

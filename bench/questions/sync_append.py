@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""With durability=sync, how many records a second come back as being on disk, from eight processes?
+
+A record that is waited for one by one can share a fdatasync with at most one record of each other process, so eight
+processes get at most eight of them into one, and half of that where those who just came back miss the next one. More
+needs more records under way: threads, `Producer.synced_together`, `send_many`.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing.queues import SimpleQueue
+from pathlib import Path
+
+from bench.arenas import PARTITION_COUNT, TOPIC
+from bench.harness.native import BUILD
+from bench.harness.question import Contender, Figure, Goal, Measurement, Question, UnavailableError
+from bench.taking import VALUE, forked
+from shmaccum.arena import Arena
+from shmaccum.exceptions import InvalidArgumentError
+from shmaccum.producer import Producer
+
+PEER = "one process: write 100 bytes, fdatasync"
+TOGETHER = "8 processes, 100 sends synced_together"
+PROCESS_COUNT = 8
+SECONDS = 1.0
+BEGIN_S = 0.3
+TOGETHER_COUNT = 100
+FILE_SIZE = 16 << 20
+
+Step = Callable[[Producer], int]
+
+
+def _send(producer: Producer) -> int:
+    producer.send(TOPIC, VALUE)
+    return 1
+
+
+def _send_together(producer: Producer) -> int:
+    with producer.synced_together():
+        for _ in range(TOGETHER_COUNT):
+            producer.send(TOPIC, VALUE)
+    return TOGETHER_COUNT
+
+
+def _send_many(producer: Producer) -> int:
+    producer.send_many(TOPIC, [VALUE] * TOGETHER_COUNT)
+    return TOGETHER_COUNT
+
+
+def _repeat(producer: Producer, step: Step, begin_s: float, counts: list[int]) -> None:
+    """From `begin_s` on; a thread's work."""
+    time.sleep(max(begin_s - time.monotonic(), 0))
+    count = 0
+    while time.monotonic() < begin_s + SECONDS:
+        count += step(producer)
+    counts.append(count)
+
+
+def _work(path: Path, step: Step, thread_count: int, begin_s: float, results: SimpleQueue[int]) -> None:
+    """A process's work."""
+    counts: list[int] = []
+    producer = Producer(path, close_timeout_ms=0)
+    arguments = (producer, step, begin_s, counts)
+    threads = [threading.Thread(target=_repeat, args=arguments) for _ in range(thread_count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    results.put(sum(counts))
+
+
+def _synced(step: Step, thread_count: int = 1) -> Callable[[], Measurement]:
+    def run() -> Measurement:
+        with _folder() as folder, _create(folder / "sync.arena") as arena:
+            arena.native.set_topic_partition_count(TOPIC, PARTITION_COUNT)
+            record_count = _measured(folder / "sync.arena", step, thread_count)
+            sync_count = arena.native.counters()["times the arena was forced to disk"]
+        return {"records_per_s": record_count / SECONDS, "records_per_sync": record_count / sync_count}
+
+    return run
+
+
+def _measured(path: Path, step: Step, thread_count: int) -> int:
+    results: SimpleQueue[int] = multiprocessing.get_context("fork").SimpleQueue()
+    begin_s = time.monotonic() + BEGIN_S
+    processes = forked(_work, [(path, step, thread_count, begin_s, results)] * PROCESS_COUNT)
+    for process in processes:
+        process.start()
+    record_count = sum(results.get() for _ in processes)
+    for process in processes:
+        process.join()
+    return record_count
+
+
+def _one_by_one() -> Measurement:
+    """A file that has its size already: the least that a sync costs."""
+    with _folder() as folder, (folder / "file").open("wb", buffering=0) as file:
+        descriptor, count = file.fileno(), 0
+        os.posix_fallocate(descriptor, 0, FILE_SIZE)
+        os.fsync(descriptor)
+        end_s = time.monotonic() + SECONDS
+        while time.monotonic() < end_s:
+            os.pwrite(descriptor, VALUE, count * len(VALUE))
+            os.fdatasync(descriptor)
+            count += 1
+    return {"records_per_s": count / SECONDS, "records_per_sync": 1}
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    BUILD.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=BUILD) as folder:
+        yield Path(folder)
+
+
+def _create(path: Path) -> Arena:
+    try:
+        return Arena.create(path, buffer_memory="64MiB", durability="sync")
+    except InvalidArgumentError as error:
+        raise UnavailableError(f"{path.parent} lies in memory, where nothing can be forced to disk: {error}") from None
+
+
+def contenders() -> list[Contender]:
+    """From one record under way per process to a hundred."""
+    return [
+        Contender("8 processes, send", _synced(_send)),
+        Contender("8 processes of 8 threads, send", _synced(_send, thread_count=8)),
+        Contender(TOGETHER, _synced(_send_together)),
+        Contender("8 processes, send_many of 100", _synced(_send_many)),
+        Contender(PEER, _one_by_one),
+    ]
+
+
+QUESTION = Question(
+    title="records of 100 B that are on disk when the call comes back (durability=sync)",
+    figures=(
+        Figure("records_per_s", "records/s", 1, "higher"),
+        Figure("records_per_sync", "records per fdatasync", 1, "higher"),
+    ),
+    contenders=contenders,
+    peer=PEER,
+    repetitions=5,
+    goals=(Goal("8 processes against one fdatasync per record", TOGETHER, "records_per_s", 20, is_ratio=True),),
+)

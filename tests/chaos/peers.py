@@ -1,0 +1,276 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a killed producer does to those beside it, in shmaccum, in ``multiprocessing.Queue`` and in faster-fifo.
+
+A trial: three processes put numbered items, one takes them. One of the three is killed (SIGKILL) at a random moment.
+
+* *hang*: within two seconds nothing of a survivor comes out any more, or of both;
+* *lost*: items whose ``put`` (``send``) had returned, and that never came out, of whomever.
+
+``python -m tests.chaos.peers [TRIALS] [SEED]`` prints a table. A peer that is not installed is named (``pip install
+faster-fifo``).
+"""
+
+from __future__ import annotations
+
+import importlib
+import mmap
+import multiprocessing
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+from shmaccum.arena import Arena
+from shmaccum.producer import Producer
+from shmaccum.segment_log.reader import LogReader
+from shmaccum.sender import Sender
+from tests.chaos.ledger import VALUE
+from tests.support import wait_until
+
+PRODUCERS = 3
+HANG_S = 2.0
+KILL_AFTER_S = (0.005, 0.05)
+PROGRESS = 200
+"""Items of each survivor that have to come out after the kill."""
+TOPIC = "trial"
+IS_OVER = 0
+ACKNOWLEDGED = 1
+TAKEN = ACKNOWLEDGED + PRODUCERS
+WORD_COUNT = TAKEN + PRODUCERS
+BOUNDED_TO = 1000
+"""Items in a queue at a time, or what corresponds to it."""
+
+Put = Callable[[bytes], object]
+
+
+class Contender(Protocol):
+    """One way from producers to a consumer."""
+
+    name: str
+
+    @contextmanager
+    def producing(self) -> Iterator[Put]:
+        """In each producer: what puts an item. Its end delivers what was put."""
+
+    def consume(self, words: memoryview) -> None:
+        """In the consumer: counts what comes out of whom, until it is killed."""
+
+    def close(self) -> None:
+        """Takes away what it made."""
+
+
+class Queues:
+    """Anything with ``put`` and ``get``."""
+
+    def __init__(self, name: str, queue: Any) -> None:
+        self.name = name
+        self._queue = queue
+
+    @contextmanager
+    def producing(self) -> Iterator[Put]:
+        yield self._queue.put
+        if hasattr(self._queue, "join_thread"):
+            self._queue.close()
+            self._queue.join_thread()
+
+    def consume(self, words: memoryview) -> None:
+        while True:
+            _take(words, self._queue.get(timeout=3600))
+
+    def close(self) -> None:
+        """Nothing stays: semaphores and memory go with the processes."""
+
+
+class Shmaccum:
+    """An arena, a sender and a log; the consumer reads the log."""
+
+    name = "shmaccum"
+
+    def __init__(self) -> None:
+        self._arena_name = f"shmaccum-test-{os.getpid()}-peers"
+        self._folder = tempfile.TemporaryDirectory(dir="/dev/shm", prefix="shmaccum-test-")
+        self._log = Path(self._folder.name) / "log"
+        with Arena.create(self._arena_name, buffer_memory="256KiB", batch_size="4KiB") as arena:
+            arena.native.set_topic_partition_count(TOPIC, 1)
+        self._sender = _fork(self._send)
+
+    def _send(self) -> None:
+        with Sender(self._arena_name, f"log:{self._log}", linger_ms=0) as sender:
+            sender.run()
+
+    @contextmanager
+    def producing(self) -> Iterator[Put]:
+        with Producer(self._arena_name, linger_ms=0) as producer:
+            yield lambda item: producer.send(TOPIC, item, partition=0)
+
+    def consume(self, words: memoryview) -> None:
+        wait_until((self._log / f"{TOPIC}-0").exists, "the log is there")
+        for record in LogReader(self._log).partition(TOPIC, 0).follow_records(0):
+            assert record.value is not None
+            _take(words, record.value)
+
+    def close(self) -> None:
+        _kill(self._sender)
+        Arena.remove(self._arena_name)
+        self._folder.cleanup()
+
+
+def _take(words: memoryview, item: bytes) -> None:
+    """Items of one producer come in order, so their number is one more than the last."""
+    producer, sequence = VALUE.unpack(item)
+    words[TAKEN + producer] = max(words[TAKEN + producer], sequence + 1)
+
+
+def _faster_fifo() -> Queues:
+    queue = importlib.import_module("faster_fifo").Queue(BOUNDED_TO * 64)
+    return Queues("faster-fifo", queue)
+
+
+def _multiprocessing() -> Queues:
+    return Queues("multiprocessing.Queue", multiprocessing.get_context("fork").Queue(BOUNDED_TO))
+
+
+CONTENDERS: dict[str, Callable[[], Contender]] = {
+    "shmaccum": Shmaccum,
+    "multiprocessing.Queue": _multiprocessing,
+    "faster-fifo": _faster_fifo,
+}
+
+
+# --- a trial
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What became of one."""
+
+    has_hung: bool
+    lost_count: int
+
+
+@dataclass(frozen=True)
+class Row:
+    """All trials of a contender."""
+
+    name: str
+    trials: tuple[Trial, ...]
+
+    @property
+    def hang_count(self) -> int:
+        return sum(trial.has_hung for trial in self.trials)
+
+    @property
+    def lost_count(self) -> int:
+        """Items, of all trials."""
+        return sum(trial.lost_count for trial in self.trials)
+
+    def __str__(self) -> str:
+        with_losses = sum(trial.lost_count > 0 for trial in self.trials)
+        return (
+            f"{self.name:<22} {self.hang_count:>4} of {len(self.trials)} trials hang   "
+            f"{with_losses:>4} lose something, {self.lost_count:,} items in all"
+        )
+
+
+def _fork(function: Callable[[], object]) -> int:
+    pid = os.fork()
+    if pid == 0:
+        with suppress(BaseException):
+            function()
+            os._exit(0)
+        os._exit(1)
+    return pid
+
+
+def _kill(pid: int) -> None:
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+
+
+def _produce(contender: Contender, words: memoryview, producer: int) -> None:
+    with contender.producing() as put:
+        sequence = 0
+        while not words[IS_OVER]:
+            put(VALUE.pack(producer, sequence))
+            sequence += 1
+            words[ACKNOWLEDGED + producer] = sequence
+
+
+def _is_true_in_time(is_true: Callable[[], bool]) -> bool:
+    deadline_s = time.monotonic() + HANG_S
+    while not is_true():
+        if time.monotonic() > deadline_s:
+            return False
+        time.sleep(0.001)
+    return True
+
+
+def run_trial(contender: Contender, chance: random.Random) -> Trial:
+    """Starts everybody, kills one, looks."""
+    words = memoryview(mmap.mmap(-1, WORD_COUNT * 8)).cast("Q")
+    consumer = _fork(lambda: contender.consume(words))
+    producers = [_fork(partial(_produce, contender, words, number)) for number in range(PRODUCERS)]
+    try:
+        wait_until(lambda: min(words[TAKEN:]) > 0, "everybody is heard of")
+        time.sleep(chance.uniform(*KILL_AFTER_S))
+        victim = chance.randrange(PRODUCERS)
+        _kill(producers[victim])
+        producers[victim] = 0
+        survivors = [number for number in range(PRODUCERS) if number != victim]
+        before = [words[ACKNOWLEDGED + number] for number in range(PRODUCERS)]
+        has_hung = not _is_true_in_time(
+            lambda: all(words[TAKEN + number] > before[number] + PROGRESS for number in survivors)
+        )
+        words[IS_OVER] = 1
+        _is_true_in_time(lambda: list(words[ACKNOWLEDGED:TAKEN]) == list(words[TAKEN:]))
+        lost_count = sum(max(words[ACKNOWLEDGED + number] - words[TAKEN + number], 0) for number in range(PRODUCERS))
+        return Trial(has_hung, lost_count)
+    finally:
+        for pid in (*producers, consumer):
+            if pid:
+                _kill(pid)
+
+
+def run_trials(name: str, count: int, chance: random.Random) -> Row:
+    """Each with a queue of its own: one that hung stays so.
+
+    Raises:
+        ModuleNotFoundError: this peer is not installed.
+    """
+    trials = []
+    for _ in range(count):
+        contender = CONTENDERS[name]()
+        try:
+            trials.append(run_trial(contender, chance))
+        finally:
+            contender.close()
+    return Row(name, tuple(trials))
+
+
+def run_or_tell(name: str, count: int, seed: int) -> Row | str:
+    """A contender's row, or why there is none."""
+    try:
+        return run_trials(name, count, random.Random(seed))
+    except ModuleNotFoundError as error:
+        return f"{name:<22} is not asked: {error}"
+
+
+def main(arguments: Sequence[str]) -> None:
+    """The command line."""
+    count = int(arguments[0]) if arguments else 100
+    seed = int(arguments[1]) if len(arguments) > 1 else random.SystemRandom().getrandbits(32)
+    print(f"seed {seed}", flush=True)
+    for name in CONTENDERS:
+        print(run_or_tell(name, count, seed), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,270 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two producers, a sender and a log at full rate for a stated time, and whether anything grows or drifts.
+
+Each second: resident, proportional and private memory, descriptors and threads of every process; the arena's slots and
+counters. At the end all of it has to be flat, and what was sent is what was delivered and what the log's offsets say.
+
+    python -m tests.soak.soak SECONDS [SAMPLES]        SAMPLES: a file that gets a line of JSON for each second
+
+A second in which nobody could work, because all of this was stopped from outside, is not counted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import psutil
+
+from shmaccum.arena import Arena, VerifyDepth
+from shmaccum.producer import Producer
+from shmaccum.segment_log.reader import LogReader
+from tests.support import WATCHDOG_S, wait_until
+
+TOPIC = "soak"
+PARTITIONS = 6
+VALUE = bytes(100)
+MANY = [VALUE] * 1000
+ROUND = 1000
+SAMPLE_S = 1.0
+STALLED_S = 3.0
+WARM_SHARE = 0.25
+"""Of the samples: caches fill and lists grow to their size."""
+WARM_RECORDS = 1_000_000
+GROWTH_MAX = 2 << 20
+"""Bytes that the private memory of a process may grow by, from when it is warm to the end."""
+SEGMENT_BYTES = "16MiB"
+RETENTION_BYTES = "32MiB"
+SHARED_MEMORY = Path("/dev/shm")
+
+
+@dataclass(frozen=True)
+class ProcessSample:
+    """One process at one moment; sizes in bytes."""
+
+    name: str
+    resident: int
+    proportional: int
+    private: int
+    descriptor_count: int
+    thread_count: int
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Everything at one moment."""
+
+    elapsed_s: float
+    """Of time in which all of this ran."""
+    processes: tuple[ProcessSample, ...]
+    sent_count: int
+    delivered_count: int
+    held_count: int
+    """Sent, and not yet delivered, as far as three looks one after the other can tell."""
+    free_slot_count: int
+    waiter_count: int
+
+
+@dataclass(frozen=True)
+class SoakReport:
+    """A soak that was passed."""
+
+    samples: tuple[Sample, ...]
+    sent_count: int
+    seconds: float
+
+    def __str__(self) -> str:
+        lines = [f"{self.seconds:.0f} s, {self.sent_count:,} records sent, delivered and in the log's offsets"]
+        lines.append(f"{self.sent_count / self.seconds:,.0f} records/s; {len(self.samples):,} samples")
+        for name, rows in by_process(self.samples).items():
+            first, last = rows[int(len(rows) * WARM_SHARE)], rows[-1]
+            lines += [
+                f"  {name}: {last.descriptor_count} descriptors, {last.thread_count} threads; from warm to the end",
+                f"    private memory      {_kib(first.private)} to {_kib(last.private)}",
+                f"      a line through all samples grows by {_kib(growth(rows))}",
+                f"    proportional        {_kib(first.proportional)} to {_kib(last.proportional)}",
+                f"    resident            {_kib(first.resident)} to {_kib(last.resident)}",
+            ]
+        return "\n".join(lines)
+
+
+def _kib(size: float) -> str:
+    return f"{size / 1024:,.0f} KiB"
+
+
+def by_process(samples: Sequence[Sample]) -> dict[str, list[ProcessSample]]:
+    """The samples of each process in order."""
+    names = [process.name for process in samples[0].processes]
+    return {name: [sample.processes[index] for sample in samples] for index, name in enumerate(names)}
+
+
+def growth(rows: Sequence[ProcessSample]) -> float:
+    """By how many bytes private memory grew since it was warm: the slope of a line through the samples, times their
+    number, so that a single spike is no growth."""
+    sizes = np.array([row.private for row in rows[int(len(rows) * WARM_SHARE) :]], dtype=float)
+    slope, _ = np.polyfit(np.arange(len(sizes)), sizes, 1)
+    return float(slope * len(sizes))
+
+
+# --- the processes
+
+
+def produce(arena_name: str, *, has_columns: bool) -> None:
+    """As fast as it goes, until SIGTERM; then delivers what it has and leaves."""
+    is_over: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _: is_over.append(number))
+    with Producer(arena_name, linger_ms=5) as producer:
+        send = producer.send
+        while not is_over:
+            if has_columns:
+                producer.send_many(TOPIC, MANY)
+            else:
+                for _ in range(ROUND):
+                    send(TOPIC, VALUE)
+
+
+@contextmanager
+def _running(*command: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A Python process; killed if it is still there at the end."""
+    with subprocess.Popen([sys.executable, "-m", *command]) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    assert process.wait(WATCHDOG_S) == 0
+
+
+# --- sampling
+
+
+def _look_at(name: str, process: psutil.Process) -> ProcessSample:
+    memory = process.memory_full_info()
+    return ProcessSample(name, memory.rss, memory.pss, memory.uss, process.num_fds(), process.num_threads())
+
+
+class Sampler:
+    """Looks at everything, and keeps the time."""
+
+    def __init__(self, arena: Arena, processes: dict[str, psutil.Process]) -> None:
+        self._arena = arena
+        self._processes = processes
+        self._last_s = time.monotonic()
+        self.elapsed_s = 0.0
+
+    def look(self) -> Sample:
+        """The next sample, a second after the last one."""
+        time.sleep(SAMPLE_S)
+        now_s = time.monotonic()
+        step_s, self._last_s = now_s - self._last_s, now_s
+        self.elapsed_s += step_s if step_s < STALLED_S else SAMPLE_S
+        native = self._arena.native
+        delivered_count = native.counters()["records completed"]
+        statistics = self._arena.statistics()
+        return Sample(
+            elapsed_s=self.elapsed_s,
+            processes=tuple(_look_at(name, process) for name, process in self._processes.items()),
+            sent_count=statistics.record_count,
+            delivered_count=delivered_count,
+            held_count=statistics.record_count - delivered_count,
+            free_slot_count=statistics.slots["FREE"],
+            waiter_count=statistics.waiting_count,
+        )
+
+
+# --- the trial
+
+
+def soak(arena_name: str, folder: Path, seconds: float, samples_path: Path | None = None) -> SoakReport:
+    """Runs it, in an arena that is made here and stays its caller's to remove.
+
+    Raises:
+        AssertionError: something grew, drifted or was left behind.
+    """
+    sink_options = {"partitions": PARTITIONS, "segment_bytes": SEGMENT_BYTES, "retention_bytes": RETENTION_BYTES}
+    sink_options["retention_check_interval_ms"] = "500ms"
+    sink = [f"--sink-set={name}={value}" for name, value in sink_options.items()]
+    with Arena.create(arena_name) as arena, ExitStack() as stack:
+        sender = stack.enter_context(_running("shmaccum.sender", arena_name, f"--sink=log:{folder}", "--no-log", *sink))
+        wait_until(lambda: arena.native.sender_is_alive, "the sender has begun")
+        command = ("tests.soak.soak", "produce", arena_name)
+        sends = stack.enter_context(_running(*command, "send"))
+        sends_many = stack.enter_context(_running(*command, "send_many"))
+        processes = {"sender": sender, "send": sends, "send_many": sends_many}
+        wait_until(lambda: arena.statistics().record_count > WARM_RECORDS, "everybody is warm")
+        watched = {name: psutil.Process(process.pid) for name, process in processes.items()}
+        samples = _sample_for(seconds, Sampler(arena, watched), samples_path)
+        _stop(sends)
+        _stop(sends_many)
+        _check_end(arena, folder)
+        sent_count = arena.statistics().record_count
+        _stop(sender)
+    _check_flat(samples)
+    return SoakReport(tuple(samples), sent_count, samples[-1].elapsed_s)
+
+
+def _sample_for(seconds: float, sampler: Sampler, samples_path: Path | None) -> list[Sample]:
+    samples: list[Sample] = []
+    with open(samples_path or os.devnull, "a", encoding="utf-8") as file:
+        while sampler.elapsed_s < seconds:
+            samples.append(sampler.look())
+            file.write(json.dumps(asdict(samples[-1])) + "\n")
+            file.flush()
+    return samples
+
+
+def _check_end(arena: Arena, folder: Path) -> None:
+    """The producers have left: sent = delivered = in the log, every slot is free, every byte is in its place."""
+    native = arena.native
+    wait_until(lambda: native.state_counts()["FREE"] == arena.geometry["slot_count"], "everything is delivered")
+    sent_count = arena.statistics().record_count
+    counters = native.counters()
+    reader = LogReader(folder)
+    log_count = sum(reader.partition(TOPIC, partition).log_end_offset for partition in reader.partitions(TOPIC))
+    assert sent_count == counters["records completed"] == log_count
+    assert counters["batches failed"] == counters["batches expired"] == counters["batches quarantined"] == 0
+    assert arena.verify(VerifyDepth.DEEP) == []
+    assert native.errors() == []
+
+
+def _check_flat(samples: Sequence[Sample]) -> None:
+    held_max = max(sample.held_count for sample in samples)
+    capacity = (32 << 20) // len(VALUE)
+    assert min(sample.held_count for sample in samples) >= 0, "more was delivered than sent"
+    assert held_max <= 2 * capacity, f"{held_max} records were held, more than the arena has room for"
+    for name, rows in by_process(samples).items():
+        warm = rows[int(len(rows) * WARM_SHARE) :]
+        assert growth(rows) <= GROWTH_MAX, f"{name} grew by {growth(rows):.0f} bytes: {[row.private for row in warm]}"
+        assert warm[-1].descriptor_count <= max(row.descriptor_count for row in rows[: len(rows) // 2 + 1]), name
+        assert warm[-1].thread_count <= max(row.thread_count for row in rows[: len(rows) // 2 + 1]), name
+
+
+def main() -> None:
+    """The command line."""
+    if sys.argv[1] == "produce":
+        produce(sys.argv[2], has_columns=sys.argv[3] == "send_many")
+        return
+    samples_path = Path(sys.argv[2]) if len(sys.argv) > 2 else None
+    name = f"shmaccum-soak-{os.getpid()}"
+    with tempfile.TemporaryDirectory(dir=SHARED_MEMORY) as folder:
+        try:
+            print(soak(name, Path(folder) / "log", float(sys.argv[1]), samples_path))
+        finally:
+            Arena.remove(name, missing_ok=True)
+
+
+if __name__ == "__main__":
+    main()
