@@ -146,7 +146,7 @@ def test_sends_that_are_synced_together_share_one_force(durable: Callable[[str],
             producer.send("t", b"v")
         assert syncs(arena) == 3
         with pytest.raises(TypeError), producer.synced_together():
-            producer.send_many("t", [b"v", 3])  # type: ignore[list-item]
+            producer.send_many("t", [b"v", 3])
         assert syncs(arena) == 4
         producer.send("t", b"v")
         assert syncs(arena) == 5
