@@ -10,8 +10,10 @@ processes only; who lives is told by the kernel's locks.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,9 @@ from shmaccum.arena import WAITER_WAIT, Arena
 
 STATE_OF = {name: index for index, name in enumerate(tables.SLOT_STATES)}
 OWNER_INDEX_BITS = 12
+OWNER_GENERATION_BITS = 19
+OWNER_MASK = 2 ** (OWNER_INDEX_BITS + OWNER_GENERATION_BITS) - 1
+OPENED_STATES = ("OPEN", "READY", "DONE", "CONT")
 UNSEEN = "unseen"
 GONE = "gone"
 STOPPED = psutil.STATUS_STOPPED
@@ -44,7 +49,8 @@ class ProcessFacts:
     cpu_percent: float | None
     memory_size: int | None
     stopped_age_ns: int | None
-    """For how long it has been seen stopped; None when it is not. Since when it was, before that, nobody knows."""
+    """For how long it has been stopped; None when it is not. Where the kernel does not tell when it ran last: for how
+    long it has been seen so."""
     attached_age_ns: int
     record_count: int
     """Appended through this entry, also by those who had it before."""
@@ -52,7 +58,14 @@ class ProcessFacts:
     """The bytes these take at most, as Kafka measures a record."""
     owned_slot_count: int
     """Buffers it holds privately."""
+    held_slot_count: int
+    """Buffers that count for its share (max_process_share): those, and the batches it opened that are not free yet."""
+    held_size: int
+    """Bytes of these buffers."""
     is_waiting: bool
+    """A thread of it waits for a buffer."""
+    is_forcing: bool
+    """It forces the arena to disk for all whose appends wait for that (durability=sync, interval)."""
     passed_count: int
 
     @property
@@ -129,6 +142,10 @@ class Observation:
     buffer_memory: int
     batch_size: int
     slot_count: int
+    process_slot_count_max: int
+    """How many of them one process may hold (max_process_share); 0: all."""
+    dead_slot_count: int
+    """Slots that processes hold which are gone: batches that are still to be delivered."""
     slots: Mapping[str, int]
     """State -> slots in it."""
     fill: float
@@ -215,6 +232,22 @@ def _start_time_ticks(pid: int) -> int | None:
         return None
 
 
+def _ran_last_ms(process: str) -> float | None:
+    """When a process ran last, in milliseconds of the scheduler's clock, which has no other name."""
+    try:
+        tasks = [f"/proc/{process}/task/{task}/sched" for task in os.listdir(f"/proc/{process}/task")]
+        lines = [line for task in tasks for line in Path(task).read_text(encoding="utf-8").splitlines()]
+        return max(float(line.partition(":")[2]) for line in lines if line.startswith("se.exec_start"))
+    except (OSError, ValueError):
+        return None
+
+
+def _resting_ns(pid: int) -> int | None:
+    """How long ago a process ran last; None where the kernel does not tell (CONFIG_SCHED_DEBUG)."""
+    then_ms, now_ms = _ran_last_ms(str(pid)), _ran_last_ms("self")
+    return None if then_ms is None or now_ms is None else max(int((now_ms - then_ms) * 1e6), 0)
+
+
 class _ProcessWatch:
     """psutil's view of the attached processes; kept between looks, for CPU is what happened between two."""
 
@@ -266,11 +299,29 @@ class _Slots:
         found: tables.Table = np.flatnonzero(is_queued & (tables.slot_record_count(self.words) > 0))
         return found
 
-    def owned_by_entry(self) -> dict[int, int]:
-        """Process entry -> slots it holds privately."""
-        owners = self.words[self.states == STATE_OF["OWNED"]] & np.uint64(2**OWNER_INDEX_BITS - 1)
-        entries, numbers = np.unique(owners, return_counts=True)
-        return {int(entry) - 1: int(number) for entry, number in zip(entries, numbers, strict=True)}
+    def owned_by(self) -> dict[int, int]:
+        """Owner -> slots it holds privately."""
+        return _counts(self.words[self.states == STATE_OF["OWNED"]] & np.uint64(OWNER_MASK))
+
+    def held_by(self) -> dict[int, int]:
+        """Owner -> slots that count for its share, as native/shm/process_share.c counts them."""
+        held = _counts(self.table["opener"][np.isin(self.states, [STATE_OF[state] for state in OPENED_STATES])])
+        for owner, count in self.owned_by().items():
+            held[owner] = held.get(owner, 0) + count
+        held.pop(0, None)
+        return held
+
+
+def _counts(owners: tables.Table) -> dict[int, int]:
+    values, numbers = np.unique(owners, return_counts=True)
+    return {int(value): int(number) for value, number in zip(values, numbers, strict=True)}
+
+
+def owner_of(entry: Mapping[str, Any]) -> int:
+    """The word by which slots name a process (native/shm/slot_word.h)."""
+    index: int = entry["entry"]
+    generation: int = entry["generation"] & (2**OWNER_GENERATION_BITS - 1)
+    return generation << OWNER_INDEX_BITS | (index + 1)
 
 
 class Observer:
@@ -304,6 +355,8 @@ class Observer:
             buffer_memory=arena.geometry["buffer_memory"],
             batch_size=arena.geometry["batch_size"],
             slot_count=arena.geometry["slot_count"],
+            process_slot_count_max=arena.geometry["process_slot_count_max"],
+            dead_slot_count=_held_by_the_dead(slots, entries),
             slots=counts,
             fill=1 - counts["FREE"] / len(slots.table),
             queued_batch_count=len(queued),
@@ -363,11 +416,12 @@ class Observer:
         )
 
     def _processes(self, entries: list[dict[str, Any]], slots: _Slots, now_ns: int) -> Iterator[ProcessFacts]:
-        owned = slots.owned_by_entry()
+        owned, held = slots.owned_by(), slots.held_by()
+        slot_size = self.arena.geometry["batch_size"]
         waiting = self._waiting_entries()
         for entry in entries:
             state, cpu_percent, memory_size = self._watch.look(entry)
-            since_ns = self._stopped_since(entry, state, now_ns)
+            held_slot_count = held.get(owner_of(entry), 0)
             yield ProcessFacts(
                 entry=entry["entry"],
                 pid=entry["pid"],
@@ -376,22 +430,31 @@ class Observer:
                 state=state,
                 cpu_percent=cpu_percent,
                 memory_size=memory_size,
-                stopped_age_ns=None if since_ns is None else now_ns - since_ns,
+                stopped_age_ns=self._stopped_age_ns(entry, state, now_ns),
                 attached_age_ns=max(now_ns - entry["attached_ns"], 0),
                 record_count=entry["record_count"],
                 record_bytes=entry["record_bytes"],
-                owned_slot_count=owned.get(entry["entry"], 0),
+                owned_slot_count=owned.get(owner_of(entry), 0),
+                held_slot_count=held_slot_count,
+                held_size=held_slot_count * slot_size,
                 is_waiting=entry["entry"] in waiting,
+                is_forcing=entry["alive"] and entry["is_forcing"],
                 passed_count=entry["passed_count"],
             )
 
-    def _stopped_since(self, entry: Mapping[str, Any], state: str, now_ns: int) -> int | None:
-        """When a process was first seen stopped."""
+    def _stopped_age_ns(self, entry: Mapping[str, Any], state: str, now_ns: int) -> int | None:
+        """Who is stopped ran last to stop; without the kernel's word for it, since it was first seen so."""
         key = (entry["entry"], entry["generation"])
         if state != STOPPED:
             self._stopped_ns.pop(key, None)
             return None
-        return self._stopped_ns.setdefault(key, now_ns)
+        seen_ns = now_ns - self._stopped_ns.setdefault(key, now_ns)
+        return max(_resting_ns(entry["pid"]) or 0, seen_ns)
+
+
+def _held_by_the_dead(slots: _Slots, entries: Sequence[Mapping[str, Any]]) -> int:
+    alive = {owner_of(entry) for entry in entries if entry["alive"]}
+    return sum(count for owner, count in slots.held_by().items() if owner not in alive)
 
 
 def partition_name(names: list[tuple[str, int]], partition_index: int) -> tuple[str, int]:

@@ -28,7 +28,7 @@ PROCESS = np.dtype(
         ("name", "S16"),
         ("padding", "V16"),
         ("writing", "<u4"),
-        ("is_waiting", "<u4"),
+        ("is_forcing", "<u4"),
         ("record_count", "<u8"),
         ("record_bytes", "<u8"),
         ("passed_count", "<u8"),

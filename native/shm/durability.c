@@ -180,11 +180,13 @@ static enum status lead(struct arena *arena, uint64_t ticket)
     }
     RETURN_IF_FAILED(byte_lock_try(arena->lock_descriptor, SYNC_LOCK_BYTE, BYTE_EXCLUSIVE, NULL));
     arena->is_leading = true;
+    store_relaxed_u32(&arena->me->is_forcing, 1);
     enum status status = STATUS_OK;
     if (load_acquire_u64(&arena->globals->sync_done) < ticket) { /* S2 */
         status = leader_commit(arena);
     }
     arena->is_leading = false;
+    store_relaxed_u32(&arena->me->is_forcing, 0);
     enum status unlocked = byte_lock_try(arena->lock_descriptor, SYNC_LOCK_BYTE, BYTE_UNLOCKED, NULL);
     syscall(SYS_futex, done_futex(arena), FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
     return status != STATUS_OK ? status : unlocked;

@@ -168,7 +168,7 @@ struct process_entry {
     char name[PROCESS_NAME_SIZE];  /* owner: comm */
 
     ALIGNED atomic_u32 writing; /* owner: the hazard. slot index + 1 that it may be writing into; 0 none */
-    atomic_u32 is_waiting;      /* owner, display only */
+    atomic_u32 is_forcing;      /* owner: 1 while it forces the arena to disk for all; display only */
     atomic_u64 record_count;    /* owner: records appended by all processes that ever used this entry */
     atomic_u64 record_bytes;    /* owner: the bytes they take at most (record_size_upper_bound) */
     atomic_u64 passed_count;    /* owner: how often it found itself passed */

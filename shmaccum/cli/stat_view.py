@@ -128,7 +128,10 @@ def _fill(seen: Observation) -> Text:
     queued = (
         f"{seen.queued_record_count:,} records in {seen.queued_batch_count:,} batches, {format_size(seen.queued_size)}"
     )
-    return Text(f"{seen.fill:.1%}").append(f"   {queued} wait to be delivered", style=QUIET)
+    text = Text(f"{seen.fill:.1%}").append(f"   {queued} wait to be delivered", style=QUIET)
+    if seen.dead_slot_count:
+        text.append(f"   {seen.dead_slot_count:,} buffers are of processes that are gone", style=QUIET)
+    return text
 
 
 def _in(seen: Observation, rates: Rates) -> str:
@@ -197,9 +200,21 @@ def _stopped(seen: Observation) -> Iterator[tuple[str, RenderableType]]:
     """Processes that were stopped and keep what they hold; the sender has a line of its own."""
     for process in seen.processes:
         if process.is_stopped and process.pid != seen.sender.pid:
-            since = f"for {format_duration_ns(process.stopped_age_ns)} or longer" if process.stopped_age_ns else "now"
-            who = f"{process.name} ({process.pid}), {process.role}, {since}: kill -CONT {process.pid}"
-            yield "stopped", Text(who, style=PROBLEM)
+            who = (
+                f"{process.name} ({process.pid}), {process.role}, for {format_duration_ns(process.stopped_age_ns or 0)}"
+            )
+            facts = "".join(f", {fact}" for fact in _what_it_keeps(process))
+            yield "stopped", Text(f"{who}{facts}: kill -CONT {process.pid}", style=PROBLEM)
+
+
+def _what_it_keeps(process: ProcessFacts) -> Iterator[str]:
+    """What nobody takes from a process that is stopped."""
+    if process.held_slot_count:
+        yield f"holds {process.held_slot_count:,} buffers"
+    if process.is_waiting:
+        yield "waits for a buffer"
+    if process.is_forcing:
+        yield "FORCES THE ARENA TO DISK: who wants its appends there waits for it"
 
 
 def busiest(seen: Observation, rates: Rates) -> list[ProcessFacts]:
@@ -218,7 +233,16 @@ def _share(process: ProcessFacts, seen: Observation, rates: Rates) -> str:
 def _state(process: ProcessFacts) -> Text:
     if process.is_stopped:
         return Text("stopped", style=PROBLEM)
+    if process.is_forcing:
+        return Text("syncing", style="cyan")
     return Text("waiting", style="yellow") if process.is_waiting else Text(process.state)
+
+
+def _held(process: ProcessFacts, seen: Observation, _rates: Rates) -> Text:
+    """Buffers, and how many it may have."""
+    most = seen.process_slot_count_max
+    text = f"{process.held_slot_count:,} of {most:,}" if most else f"{process.held_slot_count:,}"
+    return Text(text, style="yellow" if most and process.held_slot_count >= most else "")
 
 
 ProcessColumn = tuple[str, Callable[[ProcessFacts, Observation, Rates], RenderableType]]
@@ -242,7 +266,11 @@ LIFE: tuple[ProcessColumn, ...] = (
     ("attached", lambda process, _seen, _rates: format_duration_ns(process.attached_age_ns)),
 )
 HELD: tuple[ProcessColumn, ...] = (
-    ("held", lambda process, _seen, _rates: number(process.owned_slot_count)),
+    ("holds", _held),
+    ("bytes", lambda process, _seen, _rates: format_size(process.held_size)),
+)
+PASSED: tuple[ProcessColumn, ...] = (
+    ("private", lambda process, _seen, _rates: number(process.owned_slot_count)),
     ("passed", lambda process, _seen, _rates: number(process.passed_count)),
 )
 
@@ -294,7 +322,7 @@ def _processes(seen: Observation, rates: Rates) -> RenderableType:
     alive = sum(process.is_alive for process in seen.processes)
     if not alive:
         return Text("no process is attached", style=QUIET)
-    sets = (WORDS, APPENDED, RESOURCES)
+    sets = (WORDS, APPENDED, HELD, RESOURCES)
     return ProcessTable(f"processes ({alive})", sets, seen, rates, PROCESSES_SHOWN)
 
 
@@ -358,5 +386,5 @@ def stat_view(seen: Observation, rates: Rates) -> RenderableType:
 
 def top_view(seen: Observation, rates: Rates) -> RenderableType:
     """The processes alone, with everything that is known of them."""
-    table = ProcessTable("", (WORDS, APPENDED, RESOURCES, LIFE, HELD), seen, rates, None)
+    table = ProcessTable("", (WORDS, APPENDED, HELD, RESOURCES, LIFE, PASSED), seen, rates, None)
     return Group(_head(seen), _lines([("in", _in(seen, rates)), ("sender", _sender(seen.sender))]), table)

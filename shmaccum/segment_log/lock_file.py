@@ -8,13 +8,14 @@ The file also tells who the holder is, for messages, and under which boot of the
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import struct
 import weakref
 
 from shmaccum.exceptions import LogBusyError
-from shmaccum.segment_log.small_files import properties, read_properties, write_all
+from shmaccum.segment_log.small_files import properties, read_properties
 
 FLOCK = struct.Struct("hhqqi4x")
 BOOT_ID_FILE = "/proc/sys/kernel/random/boot_id"
@@ -75,10 +76,15 @@ class LockFile:
             ) from None
 
     def sign(self) -> None:
-        """Writes who holds the lock, under which boot."""
-        os.ftruncate(self._descriptor, 0)
-        os.lseek(self._descriptor, 0, os.SEEK_SET)
-        write_all(self._descriptor, properties({"pid": str(os.getpid()), "boot.id": boot_id()}))
+        """Writes who holds the lock, under which boot.
+
+        In place, the boot first, which is as long as any other: whoever dies midway leaves it readable. An empty file
+        would make the next writer believe that the host crashed, and check the whole log while everybody waits.
+        """
+        content = properties({"boot.id": boot_id(), "pid": str(os.getpid())})
+        if os.pwrite(self._descriptor, content, 0) < len(content):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)
+        os.ftruncate(self._descriptor, len(content))
 
     @property
     def is_held(self) -> bool:

@@ -10,6 +10,7 @@ import errno
 import itertools
 import os
 import shutil
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
@@ -32,7 +33,7 @@ from tests.log_support import (
     wire_in_files,
     without_prefixes,
 )
-from tests.support import Child
+from tests.support import Child, wait_until
 
 DENSE = {"index_interval_bytes": 1}
 
@@ -545,6 +546,28 @@ def test_an_index_that_lags_is_completed_without_reading_the_segment_again(
     assert min(starts) > 0
     assert check_log(tmp_path) == []
     assert index_contents(tmp_path) == sound
+
+
+@pytest.mark.parametrize("last_call", ["ftruncate", "pwrite"])
+def test_a_death_while_the_lock_is_signed_is_no_crash_of_the_host(tmp_path: Path, last_call: str) -> None:
+    """Else the next writer checks the whole log, and whoever is killed meanwhile leaves that to the next one."""
+    write(tmp_path, make_batches(3))
+
+    call = getattr(os, last_call)
+
+    def call_and_die(*arguments: Any) -> None:
+        call(*arguments)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def open_and_die() -> None:
+        setattr(os, last_call, call_and_die)
+        open_log(tmp_path)
+
+    child = Child(open_and_die)
+    wait_until(child.has_ended, "it is dead")
+    child.kill()
+    with open_log(tmp_path) as log:
+        assert log._lock.is_same_boot
 
 
 def batches_per_index_entry(batches: list[MadeBatch]) -> int:

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -20,8 +22,9 @@ from shmaccum import tables
 from shmaccum.accumulator import Accumulator
 from shmaccum.arena import Arena
 from shmaccum.cli.stat_view import STATE_STYLES, busiest, cells, stat_view, top_view
-from shmaccum.observation import Observation, Observer, Rates
-from tests.support import wait_until
+from shmaccum.exceptions import InvalidArgumentError
+from shmaccum.observation import Observation, Observer, ProcessFacts, Rates
+from tests.support import Child, deliver_all, wait_until
 from tests.unit.cli.conftest import Shell, fill
 
 
@@ -91,9 +94,19 @@ def test_problems_are_named(seen: Observation) -> None:
         sender=dataclasses.replace(
             seen.sender, is_alive=True, pid=77, name="sender", state="stopped", heartbeat_age_ns=12 * 10**9
         ),
-        processes=(dataclasses.replace(seen.processes[0], state="stopped", stopped_age_ns=3 * 10**9),),
+        dead_slot_count=5,
+        processes=(
+            dataclasses.replace(
+                seen.processes[0],
+                state="stopped",
+                stopped_age_ns=3 * 10**9,
+                held_slot_count=2,
+                is_waiting=True,
+                is_forcing=True,
+            ),
+        ),
     )
-    text = rendered(stat_view(sick, Rates.between(seen, sick)))
+    text = rendered(stat_view(sick, Rates.between(seen, sick)), width=160)
     for words in (
         "POISONED (CORRUPT)",
         "3 batches expired",
@@ -102,7 +115,9 @@ def test_problems_are_named(seen: Observation) -> None:
         "7 gave up",
         "BAD 2",
         "STOPPED for 12 s",
-        "for 3 s or longer: kill -CONT",
+        "for 3 s, holds 2 buffers, waits for a buffer, FORCES THE ARENA TO DISK",
+        "kill -CONT",
+        "5 buffers are of processes that are gone",
     ):
         assert words in text
 
@@ -150,14 +165,112 @@ def test_a_stopped_process_is_named_and_keeps_its_entry(arena: Arena) -> None:
             os.kill(process.pid, signal.SIGSTOP)
             wait_until(lambda: psutil.Process(process.pid).status() == psutil.STATUS_STOPPED, "the process is stopped")
             stopped = next(facts for facts in observer.observe().processes if facts.pid == process.pid)
-            assert (stopped.is_stopped, stopped.is_alive, stopped.stopped_age_ns) == (True, True, 0)
+            assert (stopped.is_stopped, stopped.is_alive) == (True, True)
+            assert stopped.stopped_age_ns is not None
             again = next(facts for facts in observer.observe().processes if facts.pid == process.pid)
-            assert (again.stopped_age_ns or 0) > 0
+            assert (again.stopped_age_ns or 0) > stopped.stopped_age_ns
         finally:
             os.kill(process.pid, signal.SIGCONT)
             process.communicate("")
     gone = next(facts for facts in observer.observe().processes if facts.pid == process.pid)
     assert (gone.state, gone.is_alive, gone.stopped_age_ns) == ("gone", False, None)
+
+
+SHARE: dict[str, Any] = {"buffer_memory": "64KiB", "batch_size": "4KiB", "process_count": 16, "waiter_count": 8}
+ONE_BATCH = bytes(3000)
+
+
+def of_child(arena: Arena, child: Child) -> ProcessFacts:
+    return next(facts for facts in Observer(arena).observe().processes if facts.pid == child.pid)
+
+
+def fill_and_stop(name: str, batch_count: int) -> None:
+    with Arena.attach(name) as arena, Accumulator(arena) as accumulator:
+        for _ in range(batch_count):
+            accumulator.append("t", 0, 1, None, ONE_BATCH)
+        os.kill(os.getpid(), signal.SIGSTOP)
+        signal.pause()
+
+
+def is_stopped(child: Child) -> bool:
+    return psutil.Process(child.pid).status() == psutil.STATUS_STOPPED
+
+
+def test_who_holds_what_is_told_with_its_share_by_name_and_pid_also_of_the_stopped_and_the_dead(
+    arena_name: str,
+) -> None:
+    with Arena.create(arena_name, max_process_share="25%", **SHARE) as arena:
+        child = Child(fill_and_stop, arena_name, 3)
+        wait_until(lambda: is_stopped(child), "it has filled its batches and stopped")
+        facts = of_child(arena, child)
+        assert (facts.held_slot_count, facts.held_size, facts.owned_slot_count) == (3, 3 * 4096, 0)
+        seen = Observer(arena).observe()
+        assert (seen.process_slot_count_max, seen.dead_slot_count) == (4, 0)
+        text = rendered(stat_view(seen, Rates.between(seen, seen)), 160)
+        assert re.search(
+            rf"stopped +{facts.name} \({child.pid}\), producer, for .* m?s, holds 3 buffers: kill -CONT", text
+        )
+        assert re.search(rf"{child.pid} .* 3 of 4 +12 KiB", text)
+        child.kill()
+        seen = Observer(arena).observe()
+        assert seen.dead_slot_count == 3
+        assert "3 buffers are of processes that are gone" in rendered(stat_view(seen, Rates.between(seen, seen)), 160)
+        deliver_everything(arena)
+
+
+def deliver_everything(arena: Arena) -> None:
+    with Accumulator(arena) as accumulator:
+        accumulator.become_sender()
+        deliver_all(accumulator)
+
+
+def test_a_stopped_waiter_is_told_to_wait(arena_name: str) -> None:
+    with Arena.create(arena_name, **SHARE) as arena:
+        full = Child(fill_and_stop, arena_name, 16)
+        wait_until(lambda: is_stopped(full), "nothing is free")
+        waiter = Child(fill_and_stop, arena_name, 1)
+        wait_until(lambda: Observer(arena).observe().waiting_count == 1, "it waits")
+        os.kill(waiter.pid, signal.SIGSTOP)
+        wait_until(lambda: is_stopped(waiter), "it is stopped")
+        facts = of_child(arena, waiter)
+        assert facts.is_waiting
+        seen = Observer(arena).observe()
+        text = rendered(stat_view(seen, Rates.between(seen, seen)), 160)
+        assert re.search(rf"\({waiter.pid}\), producer, for .* m?s, waits for a buffer: kill -CONT {waiter.pid}", text)
+        for child in (waiter, full):
+            child.kill()
+        deliver_everything(arena)
+
+
+def sync_for_ever(path: str) -> None:
+    with Arena.attach(path) as arena, Accumulator(arena) as accumulator:
+        while True:
+            accumulator.append("t", 0, 1, None, b"v")
+
+
+def test_a_stopped_leader_of_the_group_commit_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "x.arena"
+    try:
+        arena = Arena.create(path, durability="sync", **SHARE)
+    except InvalidArgumentError:
+        pytest.skip("the folder of temporary files lies in memory, where no arena is durable")
+    with arena:
+        leader = Child(sync_for_ever, str(path))
+
+        def is_stopped_while_it_leads() -> bool:
+            os.kill(leader.pid, signal.SIGCONT)
+            os.kill(leader.pid, signal.SIGSTOP)
+            wait_until(lambda: is_stopped(leader), "it is stopped")
+            return any(facts.is_forcing for facts in Observer(arena).observe().processes)
+
+        wait_until(lambda: any(process["alive"] for process in arena.native.processes()[1:]), "it is attached")
+        wait_until(is_stopped_while_it_leads, "it is stopped in the middle of a force")
+        assert of_child(arena, leader).is_forcing
+        seen = Observer(arena).observe()
+        text = rendered(stat_view(seen, Rates.between(seen, seen)), 200)
+        assert re.search(rf"\({leader.pid}\), producer, for .* m?s,.* FORCES THE ARENA TO DISK", text)
+        leader.kill()
+        assert not any(facts.is_forcing for facts in Observer(arena).observe().processes)
 
 
 def test_who_waits_is_seen_waiting(arena: Arena, sender: Accumulator) -> None:
