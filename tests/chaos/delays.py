@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from tests.chaos.ledger import Delay
 
 LIMIT_NS = 50_000_000
+BUSY_LIMIT_NS = 250_000_000
+"""Where tests run beside each other: who holds a lock, or is to free memory, has to wait for its turn, too."""
 
 
 @dataclass(frozen=True)
@@ -50,13 +52,13 @@ class DelayReport:
     """Appends whose own process was stopped."""
     machine: Longest
 
-    def expect_within_limit(self) -> None:
+    def expect_within(self, limit_ns: int) -> None:
         """No death held anybody up for longer than the limit, and what the machine itself sleeps at times.
 
         Raises:
             AssertionError: one did.
         """
-        limit_ns = LIMIT_NS + self.machine.own_ns
+        limit_ns += self.machine.own_ns
         assert self.beside_deaths.own_ns <= limit_ns, f"an append took {self.beside_deaths.own_ns / 1e6:.1f} ms: {self}"
 
 

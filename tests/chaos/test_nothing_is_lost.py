@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from shmaccum.arena import Arena
+from tests.chaos.delays import BUSY_LIMIT_NS, LIMIT_NS
 from tests.chaos.director import Director
 from tests.chaos.outcome import Outcome, Plan
 from tests.chaos.zygote import can_unshare
@@ -42,7 +43,7 @@ def test_nothing_acknowledged_is_lost_and_no_death_delays_a_survivor(
 ) -> None:
     plan = Plan(SHORT_S, seeded().getrandbits(32), inside=False)
     outcome = run(arena_name, tmp_path, plan, ROOMY)
-    outcome.delays.expect_within_limit()
+    outcome.delays.expect_within(BUSY_LIMIT_NS)
     assert outcome.tally.sender_kill_count > 0
     assert outcome.tally.fork_count > 0
 
@@ -62,8 +63,8 @@ def test_nothing_is_lost_where_memory_is_short_and_process_ids_mean_nothing(
 def test_nothing_is_lost_for_long(
     arena_name: str, tmp_path: Path, seeded: Callable[[], random.Random], sizes: tuple[str, str]
 ) -> None:
-    """More than ten thousand kills in ten minutes."""
+    """More than ten thousand kills in ten minutes, on a machine that has the time."""
     outcome = run(arena_name, tmp_path, Plan(LONG_S, seeded().getrandbits(32), inside=can_unshare()), sizes)
     assert outcome.tally.kills.total() > LONG_S * 10_000 / 600
     if sizes is ROOMY:
-        outcome.delays.expect_within_limit()
+        outcome.delays.expect_within(LIMIT_NS)
