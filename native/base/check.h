@@ -40,5 +40,6 @@
 #define LIKELY(condition) __builtin_expect(!!(condition), 1)
 #define UNLIKELY(condition) __builtin_expect(!!(condition), 0)
 #define COLD __attribute__((cold, noinline))
+#define ALWAYS_INLINE inline __attribute__((always_inline)) /* in the path of every record; measured */
 
 #endif

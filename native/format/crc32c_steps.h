@@ -17,6 +17,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/check.h"
+
 enum {
     LANE_WORDS_MAX = 128, /* words of 8 bytes */
     PASS_SIZE = 3 * 8 * LANE_WORDS_MAX,
@@ -120,7 +122,7 @@ static inline uint8_t take_byte(uint8_t *target, const uint8_t *bytes, size_t at
 
 /* ---- lanes ---- */
 
-HARDWARE static inline uint32_t step_one_lane(uint32_t crc, uint8_t *target, const uint8_t *bytes, size_t size)
+HARDWARE static ALWAYS_INLINE uint32_t step_one_lane(uint32_t crc, uint8_t *target, const uint8_t *bytes, size_t size)
 {
     size_t at = 0;
     for (; at + 8 <= size; at += 8) {
@@ -137,7 +139,7 @@ HARDWARE static inline uint32_t step_one_lane(uint32_t crc, uint8_t *target, con
 }
 
 /* Lanes one and two have lane_words words each, lane three has those and rest_size bytes more. */
-HARDWARE static inline uint32_t step_three_lanes(uint32_t crc, uint8_t *target, const uint8_t *bytes,
+HARDWARE static ALWAYS_INLINE uint32_t step_three_lanes(uint32_t crc, uint8_t *target, const uint8_t *bytes,
                                                  size_t lane_words, size_t rest_size)
 {
     size_t lane_size = 8 * lane_words;
@@ -153,7 +155,7 @@ HARDWARE static inline uint32_t step_three_lanes(uint32_t crc, uint8_t *target, 
     return step_word(0, joined) ^ step_one_lane(crc_third, rest_target, bytes + 3 * lane_size, rest_size);
 }
 
-HARDWARE static inline uint32_t step_bytes(uint32_t crc, uint8_t *target, const uint8_t *bytes, size_t size)
+HARDWARE static ALWAYS_INLINE uint32_t step_bytes(uint32_t crc, uint8_t *target, const uint8_t *bytes, size_t size)
 {
     for (; size >= PASS_SIZE; size -= PASS_SIZE, bytes += PASS_SIZE) {
         crc = step_three_lanes(crc, target, bytes, LANE_WORDS_MAX, 0);

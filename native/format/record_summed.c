@@ -67,13 +67,14 @@ HARDWARE static uint32_t write_summed_hardware(uint8_t *target, const struct rec
     return ~(record->header_count > 0 ? summed_headers(summed, record) : summed.crc);
 }
 
-uint32_t record_write_summed(uint8_t *target, const struct record *record, const struct record_size *size,
-                             int32_t offset_delta, int64_t timestamp_delta, uint32_t crc)
+uint32_t record_write_summed_body(uint8_t *target, const struct record *record, uint32_t body_size,
+                                  int32_t offset_delta, int64_t timestamp_delta, uint32_t crc)
 {
     if (LIKELY(crc32c_has_hardware())) {
-        uint32_t body_size = record_body_size(size, offset_delta, timestamp_delta);
         return write_summed_hardware(target, record, body_size, offset_delta, timestamp_delta, crc);
     }
-    uint8_t *end = record_write(target, record, size, offset_delta, timestamp_delta);
+    const struct record_size size = {
+        .fixed = body_size - varlong_size(timestamp_delta) - varint_size(offset_delta)};
+    uint8_t *end = record_write(target, record, &size, offset_delta, timestamp_delta);
     return crc32c_extend_table(crc, target, (size_t)(end - target));
 }

@@ -173,7 +173,7 @@ static inline void prefetch_lines(struct arena *arena, uint32_t slot_index, uint
 }
 
 /* False when the record does not fit. */
-static inline bool claim_add(struct arena *arena, uint32_t slot_index, struct claim *claim,
+static ALWAYS_INLINE bool claim_add(struct arena *arena, uint32_t slot_index, struct claim *claim,
                              const struct measured_record *measured)
 {
     struct slot_header *slot = &arena->slots[slot_index];
