@@ -10,6 +10,8 @@
  *   fill           appends to many partitions in turn (-x), into memory that nobody drains
  *   fill-floor     the same encoding and CRC into as many private buffers in turn
  *   floor          the same encoding and CRC into private memory: nothing shared, nobody beside it
+ *   no-lock        the same, each producer into as much memory as its records take: what a lock that costs nothing
+ *                  would leave of the latencies
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -507,6 +509,28 @@ static void floor_produce(const struct workload *workload, struct scoreboard *bo
     }
 }
 
+static void no_lock_produce(const struct workload *workload, struct scoreboard *board, uint32_t producer_index)
+{
+    uint64_t share = workload_share(workload, producer_index);
+    size_t size = share * (workload->value_size + 16u) + BATCH_SIZE;
+    uint8_t *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    if (memory == MAP_FAILED) {
+        workload_fail("mmap");
+    }
+    struct floor_buffer buffer = {.bytes = memory};
+    workload_start(board);
+    for (uint64_t number = 0; number < share; number++) {
+        uint64_t begin_ns = workload->is_timed ? workload_now_ns() : 0;
+        if (!floor_append(&buffer, workload, number)) {
+            buffer = (struct floor_buffer){.bytes = buffer.bytes + BATCH_SIZE};
+            (void)floor_append(&buffer, workload, number);
+        }
+        if (workload->is_timed) {
+            histogram_add(workload_now_ns() - begin_ns);
+        }
+    }
+}
+
 int main(int argc, char **argv)
 {
     static const struct contender contenders[] = {
@@ -517,6 +541,7 @@ int main(int argc, char **argv)
         {"robust-mutex", mutex_prepare, mutex_produce, mutex_drain},
         {"hand-over", mutex_prepare, hand_over_produce, mutex_drain},
         {"floor", floor_prepare, floor_produce, NULL},
+        {"no-lock", floor_prepare, no_lock_produce, NULL},
     };
     memset(value, 'v', sizeof value);
     return workload_main(argc, argv, contenders, sizeof contenders / sizeof contenders[0]);

@@ -17,10 +17,15 @@ def _run(contender: str) -> Callable[[], Measurement]:
 
 
 def contenders() -> list[Contender]:
-    """The accumulator, a robust mutex, and the floor: the same work with nothing shared, preempted alike."""
+    """The accumulator, a robust mutex, and what is left when nothing is shared, preempted alike.
+
+    Without a lock, each process fills as much memory as its records take: what the memory itself costs
+    (``docs/decisions/0032``). The floor fills one buffer that stays in the cache.
+    """
     return [
         Contender(OURS, _run("shmaccum")),
         Contender(PEER, _run("robust-mutex")),
+        Contender("no lock, memory of its own", _run("no-lock")),
         Contender("floor", _run("floor")),
     ]
 
