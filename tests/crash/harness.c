@@ -14,6 +14,7 @@
 
 #include "shm/attach.h"
 #include "shm/byte_lock.h"
+#include "shm/durability.h"
 #include "shm/lock.h"
 #include "shm/poison.h"
 #include "shm/process.h"
@@ -123,14 +124,25 @@ static enum status world_wait_in_queue(struct world *world, uint32_t *slots)
     return status;
 }
 
+/* Whoever holds its whole share has to send of it first. */
+static void world_enqueue(struct world *world, uint32_t need)
+{
+    enum status status;
+    TIMED(world, "enqueue", status = buffer_pool_enqueue(world->arena, need, &world->wait, NULL));
+    if (status == STATUS_SHARE_USED && world->accumulator->sender != NULL) {
+        world_send_once(world);
+        TIMED(world, "enqueue", status = buffer_pool_enqueue(world->arena, need, &world->wait, NULL));
+    }
+    REQUIRE(status == STATUS_OK);
+}
+
 enum status world_append(struct world *world, enum producer_name producer)
 {
     uint32_t slots[SLOT_COUNT];
     enum status status = world_try_append(world, producer, VICTIM_PARTITION, NULL);
     if (status == STATUS_EXHAUSTED) {
         uint32_t need = world->need;
-        TIMED(world, "enqueue", status = buffer_pool_enqueue(world->arena, need, &world->wait, NULL));
-        REQUIRE(status == STATUS_OK);
+        world_enqueue(world, need);
         status = world_wait_in_queue(world, slots);
         if (status == STATUS_OK) {
             struct reservation reservation = {.slots = slots, .count = need};
@@ -273,6 +285,22 @@ static uint32_t wait_word_count(const struct arena *arena)
     return count;
 }
 
+/* Nobody but the victim has drawn a ticket as long as there is one. */
+static void check_sync_records(struct world *world)
+{
+    const struct arena *arena = world->arena;
+    uint32_t slot_index = open_word_slot(load_acquire_u64(&arena->partitions[VICTIM_PARTITION].open));
+    if (load_acquire_u64(&arena->globals->sync_done) != 1 || slot_index >= SLOT_COUNT) {
+        return;
+    }
+    uint64_t word = load_acquire_u64(&arena->slots[slot_index].word);
+    if (slot_word_state(word) == SLOT_OPEN && slot_word_count(word) == RECORDS_BEFORE_SYNC) {
+        struct sync_record found = {0};
+        WORLD_EXPECT(world, sync_record_find(arena, slot_index, word, &found) && found.count == RECORDS_BEFORE_SYNC,
+                     "%u of %u forced records are in a sync record", found.count, RECORDS_BEFORE_SYNC);
+    }
+}
+
 void check_always(struct world *world)
 {
     const struct arena *arena = world->arena;
@@ -284,6 +312,9 @@ void check_always(struct world *world)
     uint32_t waiting_count = load_acquire_u32(&arena->globals->waiting_count);
     WORLD_EXPECT(world, waiting_count >= wait_word_count(arena), "%u wait and waiting_count is %u",
                  wait_word_count(arena), waiting_count);
+    if (world->is_durable) {
+        check_sync_records(world);
+    }
 }
 
 static void check_results(struct world *world, const struct scenario *scenario)
@@ -347,12 +378,26 @@ static void survivor_leave_queue(struct world *world)
     world->is_queued = false;
 }
 
+enum status world_sync(struct world *world)
+{
+    uint64_t ticket = durability_ticket(world->arena);
+    enum status status = STATUS_PENDING;
+    for (uint32_t i = 0; i < SYNC_STEPS_MAX && status == STATUS_PENDING; i++) {
+        TIMED(world, "sync", status = durability_step(world->arena, ticket));
+    }
+    return status;
+}
+
 void survivor_go_on(struct world *world, const struct scenario *scenario)
 {
     char problem[PROBLEM_SIZE];
     check_by_verify(world, scenario->is_alone); /* as the victim left it; recovery leaves an idle arena */
     if (world->accumulator->sender == NULL) {
         world_become_sender(world);
+    }
+    if (world->is_durable) {
+        enum status status = world_sync(world);
+        WORLD_EXPECT(world, status == STATUS_OK, "a sync answered %s", status_name(status));
     }
     world_complete(world);
     if (world->is_queued) {
@@ -557,15 +602,18 @@ static void world_leave(struct world *world)
     world->arena = NULL;
 }
 
-static void world_create_arena(struct world *world)
+static void world_create_arena(struct world *world, const struct scenario *scenario)
 {
+    struct geometry geometry = GEOMETRY;
+    geometry.durability = scenario->is_durable ? DURABILITY_SYNC : DURABILITY_PROCESS;
+    geometry.process_slot_count_max = scenario->is_shared ? SLOT_COUNT : 0;
     struct error error = {0};
     struct arena *arena;
     struct registry *registry;
     uint32_t topic_index, partition_index;
     int map_descriptor = open_again(world->descriptor);
     int lock_descriptor = open_again(world->descriptor);
-    enum status status = arena_create(map_descriptor, lock_descriptor, &GEOMETRY, NULL, 0, &arena, &error);
+    enum status status = arena_create(map_descriptor, lock_descriptor, &geometry, NULL, 0, &arena, &error);
     REQUIRE(status == STATUS_OK);
     REQUIRE(registry_open(arena, &registry, &error) == STATUS_OK);
     REQUIRE(registry_topic(registry, "crash", 5, &topic_index) == STATUS_OK);
@@ -597,7 +645,8 @@ void world_new(struct world *world, const struct scenario *scenario)
     for (uint32_t i = 0; i < PARTITION_COUNT; i++) {
         world->next_base_sequence[i] = scenario->is_completing ? -1 : 0;
     }
-    world_create_arena(world);
+    world->is_durable = scenario->is_durable;
+    world_create_arena(world, scenario);
     world->size = world->arena->size;
     world->bytes = map_shared(world->descriptor, world->size);
     scenario->prepare(world);
@@ -671,6 +720,9 @@ static void arena_move(struct arena *arena, uint8_t *base)
     arena->counters = moved(arena, arena->counters, base);
     arena->error_log = moved(arena, arena->error_log, base);
     arena->slot_data = moved(arena, arena->slot_data, base);
+    if (arena->sync_records != NULL) {
+        arena->sync_records = moved(arena, arena->sync_records, base);
+    }
     arena->me = moved(arena, arena->me, base);
     arena->base = base;
 }

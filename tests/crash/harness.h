@@ -9,7 +9,8 @@
  *   survivor   appends to the victim's partition, sends and completes everything, clears up; every single operation
  *              must end within DELAY_MAX_NS
  *
- * WHAT MUST HOLD at every instant: a free slot is all zeros; waiting_count is never below the number of waiters.
+ * WHAT MUST HOLD at every instant: a free slot is all zeros; waiting_count is never below the number of waiters; where
+ * sync_done says that an open batch was forced, a sync record of it agrees with its bytes.
  *
  * WHAT MUST HOLD after a kill at any instruction
  *   verify (deep) finds nothing but what the living repair;
@@ -26,6 +27,7 @@
  *                               must keep that lock: nothing is taken from it while it lives
  *     scenario.is_sender        a stopped sender keeps its role
  *     scenario.is_alone         cold recovery: nobody attaches meanwhile
+ *     scenario.is_durable       a stopped sync leader keeps its role: nobody is acknowledged
  *     (process.h: between taking its byte and raising the generation, the dead holder before it looks alive; only
  *     repair of what that one left waits, and nothing below asks for it before the victim went on)
  */
@@ -38,6 +40,7 @@
 #include "shm/accumulator.h"
 
 enum { SLOT_COUNT = 6, BATCH_SIZE = 512, VALUE_SIZE = 100, CHAIN_VALUE_SIZE = 1200, RECORDS_PER_BATCH = 4 };
+enum { RECORDS_BEFORE_SYNC = 3, SYNC_STEPS_MAX = 4 };
 enum { VICTIM_PARTITION = 0, OTHER_PARTITION = 1 };
 #define DELAY_MAX_NS (UINT64_C(50) * NS_PER_MS)
 
@@ -75,6 +78,7 @@ struct world {
     uint32_t last_acquisition;              /* of the partition's lock, when the victim was told to go on */
     bool is_queued;                         /* the survivor waits in the pool's queue: world->wait */
     bool is_victim;                         /* this is the victim's copy of the world */
+    bool is_durable;                        /* the arena has sync records */
     struct delay delay;
     uint32_t problem_count;
     const char *scenario_name;
@@ -94,6 +98,8 @@ struct scenario {
     bool has_rival;      /* the operation appends: a rival can take its lock over */
     bool may_be_exhausted; /* the operation may answer EXHAUSTED: nothing was appended */
     bool is_expiring;      /* records may have the result EXPIRED */
+    bool is_durable;       /* the victim forces the arena to disk: what it has published as forced must be recorded */
+    bool is_shared;        /* one process may hold every slot, and is counted (process_share.h) */
     uint32_t slots_wanted; /* free slots that the operation may still need when it goes on */
 };
 
@@ -136,6 +142,8 @@ enum status world_append(struct world *world, enum producer_name producer);
 /* Begins and appends a record. */
 enum status world_append_new(struct world *world, enum producer_name producer, uint32_t value_size);
 void world_become_sender(struct world *world);
+/* Everything appended so far is forced to disk, by us or by who is about it. PENDING: nobody came to an end. */
+enum status world_sync(struct world *world);
 /* Drains what is there into world->drained. */
 void world_drain(struct world *world);
 void world_complete(struct world *world);

@@ -568,6 +568,17 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
+        "sync-published-before-its-records",
+        "shm/durability.c",
+        "    for (uint32_t i = 0; i < arena->geometry.slot_count; i++) {\n"
+        "        sync_record_store(arena, i, wanted, done);\n    }\n    POINT(sync_recorded);\n",
+        "    store_release_u64(&globals->sync_done, wanted);\n"
+        "    for (uint32_t i = 0; i < arena->geometry.slot_count; i++) {\n"
+        "        sync_record_store(arena, i, wanted, done);\n    }\n    POINT(sync_recorded);\n",
+        (("copy", "sync"),),
+        is_quick=True,
+    ),
+    Mutant(
         "sync-published-before-the-force",
         "shm/durability.c",
         "    POINT(sync_recorded);\n    if (force_without",

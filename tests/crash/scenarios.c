@@ -197,6 +197,12 @@ static void begin_touching(struct world *world)
     append_many(world, VICTIM, 2);
 }
 
+/* Every slot, the last one an open batch. */
+static void begin_holding_share(struct world *world)
+{
+    append_many(world, VICTIM, SLOT_COUNT * RECORDS_PER_BATCH - 1);
+}
+
 static void begin_sending(struct world *world)
 {
     world_become_sender(world);
@@ -278,6 +284,30 @@ static enum status operate_give_back(struct world *world)
 static enum status operate_help(struct world *world)
 {
     buffer_pool_help(world->arena, NULL);
+    return STATUS_OK;
+}
+
+static enum status operate_sync(struct world *world)
+{
+    return world_sync(world);
+}
+
+/* Stopped before it looked, its slots may have been freed when it goes on. */
+static enum status operate_use_share(struct world *world)
+{
+    uint32_t slot_index;
+    enum status status = buffer_pool_enqueue(world->arena, 1, &world->wait, NULL);
+    if (status == STATUS_SHARE_USED) {
+        return STATUS_OK;
+    }
+    RETURN_IF_FAILED(status);
+    status = buffer_pool_cancel(world->arena, &world->wait, NULL);
+    if (status == STATUS_EXHAUSTED) {
+        return STATUS_OK;
+    }
+    RETURN_IF_FAILED(status);
+    RETURN_IF_FAILED(buffer_pool_take(world->arena, &world->wait, &slot_index));
+    buffer_pool_give_back(world->arena, &slot_index, 1, NULL);
     return STATUS_OK;
 }
 
@@ -421,6 +451,16 @@ const struct scenario scenarios[] = {
      .begin = begin_beside_dead_in_pool,
      .operate = operate_help},
     {.name = "flush", .prepare = prepare_open_batch, .begin = begin_touching, .operate = operate_flush},
+    {.name = "sync",
+     .prepare = prepare_open_batch,
+     .begin = begin_touching,
+     .operate = operate_sync,
+     .is_durable = true},
+    {.name = "share-used",
+     .prepare = prepare_nothing,
+     .begin = begin_holding_share,
+     .operate = operate_use_share,
+     .is_shared = true},
     {.name = "registry", .prepare = prepare_nothing, .operate = operate_register_names},
     {.name = "attach", .prepare = prepare_open_batch, .operate = operate_attach, .is_attaching = true},
     {.name = "attach-over-dead", .prepare = prepare_dead_owner, .operate = operate_attach, .is_attaching = true},
