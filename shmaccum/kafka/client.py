@@ -18,6 +18,7 @@ frame forgets its buffers when its last byte was taken or its connection is clos
 from __future__ import annotations
 
 import errno
+import importlib
 import ipaddress
 import logging
 import os
@@ -34,6 +35,7 @@ from kafka import errors
 from kafka.cluster import ClusterMetadata
 from kafka.future import Future
 from kafka.net.manager import KafkaConnectionManager
+from kafka.net.sasl.oauth import AbstractTokenProvider
 from kafka.net.selector import NetworkSelector
 from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
 from kafka.protocol.metadata import MetadataResponse
@@ -424,6 +426,47 @@ def _tls_context(config: Mapping[str, Any]) -> ssl.SSLContext | None:
     return context
 
 
+class _TokenProvider(AbstractTokenProvider):  # type: ignore[misc]
+    """A user's object with ``token()``, and perhaps ``extensions()``, or a function, as the library wants it."""
+
+    def __init__(self, given: Any) -> None:
+        super().__init__()
+        self._ask = getattr(given, "token", given)
+        self._ask_extensions = getattr(given, "extensions", dict)
+
+    def token(self) -> str:
+        return str(self._answer(self._ask))
+
+    def extensions(self) -> dict[str, str]:
+        return dict(self._answer(self._ask_extensions))
+
+    @staticmethod
+    def _answer(ask: Callable[[], Any]) -> Any:
+        try:
+            return ask()
+        except Exception as error:  # noqa: BLE001 - it is the user's: whatever it raises is told, and tried again
+            reason = f"sasl_oauth_token_provider has no token: {type(error).__name__}: {error}"
+            raise errors.SaslAuthenticationFailedError(reason) from None
+
+
+LOGIN_PACKAGES: Mapping[str, str] = {"GSSAPI": "gssapi", "AWS_MSK_IAM": "botocore"}
+
+
+def _check_login(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a login has to be another way for the library; a package it will need is asked for now."""
+    mechanism = config["sasl_mechanism"]
+    package = LOGIN_PACKAGES.get(mechanism or "")
+    try:
+        if package is not None:
+            importlib.import_module(package)
+    except (ImportError, OSError) as error:
+        raise InvalidArgumentError(
+            f"sasl_mechanism={mechanism} needs the package {package}: pip install {package} ({error})"
+        ) from None
+    given = config["sasl_oauth_token_provider"]
+    return {} if given is None else {"sasl_oauth_token_provider": _TokenProvider(given)}
+
+
 def _quiet_library(*, has_login: bool) -> None:
     """What matters is reported by us, in sentences; who wants to hear the library sets the level of its logger.
 
@@ -510,7 +553,7 @@ class Client:
         report: takes sentences about what fails.
 
     Raises:
-        InvalidArgumentError: certificates cannot be read.
+        InvalidArgumentError: certificates cannot be read, or a package that the login needs is missing.
     """
 
     def __init__(self, config: Mapping[str, Any], report: Callable[[str], None]) -> None:
@@ -527,6 +570,7 @@ class Client:
             "max_in_flight_requests_per_connection": LIBRARY_IN_FLIGHT_MAX,
             "receive_message_max_bytes": FRAME_SIZE_MAX,
             "ssl_context": _tls_context(config),
+            **_check_login(config),
         }
         self._net = NetworkSelector(client_id=config["client_id"], slow_task_threshold_secs=0)
         self._manager = _Manager(self._net, self._connection_failed, **{**config, **fixed})
@@ -804,7 +848,10 @@ def error_code(error: Exception) -> int:
 
 
 ADVICE: Sequence[tuple[type[Exception], str]] = (
-    (errors.SaslAuthenticationFailedError, "check user and password (sasl_plain_username, sasl_plain_password)"),
+    (
+        errors.SaslAuthenticationFailedError,
+        "check user and password (sasl_plain_username, sasl_plain_password), or what sasl_oauth_token_provider gives",
+    ),
     (errors.UnsupportedSaslMechanismError, "choose a sasl_mechanism the broker has"),
     (errors.IllegalSaslStateError, "the listener wants no login: check security_protocol"),
     (errors.IncompatibleBrokerVersion, "shmaccum needs Apache Kafka 0.11 or newer"),

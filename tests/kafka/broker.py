@@ -54,7 +54,10 @@ def free_port() -> int:
 
 SECURE_PROPERTIES: Mapping[str, str] = {
     "ssl.keystore.type": "PEM",
-    "sasl.enabled.mechanisms": "SCRAM-SHA-256,SCRAM-SHA-512,PLAIN",
+    "sasl.enabled.mechanisms": "SCRAM-SHA-256,SCRAM-SHA-512,PLAIN,OAUTHBEARER",
+    "listener.name.sasl_ssl.oauthbearer.sasl.jaas.config": (
+        f'{LOGIN_MODULES}.oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="broker";'
+    ),
     "listener.name.sasl_ssl.scram-sha-256.sasl.jaas.config": f"{LOGIN_MODULES}.scram.ScramLoginModule required;",
     "listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config": f"{LOGIN_MODULES}.scram.ScramLoginModule required;",
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",

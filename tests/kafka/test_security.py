@@ -3,11 +3,16 @@
 
 from __future__ import annotations
 
+import base64
 import importlib
+import json
 import logging
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import Mock
 
 import pytest
 import trustme
@@ -132,8 +137,65 @@ def test_a_wrong_password_is_told_and_tried_again_slowly(secure: Secure, arena: 
     assert loop.sink.metrics()["connection-creation-total"] == 0
 
 
-def test_a_mechanism_the_broker_does_not_have_is_told(secure: Secure, open_loop: OpenLoop) -> None:
-    options = secure.options(sasl_mechanism="OAUTHBEARER", sasl_oauth_token_provider=lambda: "token")
+def unsecured_token(user: str, valid_s: int = 3600) -> str:
+    """A JSON web token without a signature, which Kafka takes where nobody has set up more."""
+    now_s = int(time.time())
+    parts = ({"alg": "none"}, {"sub": user, "iat": now_s - 60, "exp": now_s + valid_s})
+    encoded = [base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts]
+    return ".".join([*encoded, ""])
+
+
+class Tokens:
+    """A token provider as users write it: no class of anybody's."""
+
+    def __init__(self, valid_s: int = 3600) -> None:
+        self.valid_s = valid_s
+        self.asked_count = 0
+
+    def token(self) -> str:
+        self.asked_count += 1
+        return unsecured_token(USER, self.valid_s)
+
+
+def test_records_arrive_after_a_login_with_a_token(secure: Secure, arena: Arena, open_loop: OpenLoop) -> None:
+    secure.cluster.create_topic("tls-oauth", 1)
+    tokens = Tokens()
+    options = secure.options(sasl_mechanism="OAUTHBEARER", sasl_oauth_token_provider=tokens)
+    loop = open_loop(secure.cluster.secure_bootstrap, **options)
+    append(arena, "tls-oauth", b"a", b"b")
+    loop.run_until_idle()
+    assert consume(secure.cluster.bootstrap, "tls-oauth", 1, 2) == {0: [b"a", b"b"]}
+    assert tokens.asked_count >= 1
+
+
+def test_a_token_that_is_too_old_is_told(secure: Secure, open_loop: OpenLoop) -> None:
+    options = secure.options(sasl_mechanism="OAUTHBEARER", sasl_oauth_token_provider=Tokens(valid_s=-3600))
+    assert "sasl_oauth_token_provider" in first_report(open_loop(secure.cluster.secure_bootstrap, **options))
+
+
+def test_a_token_provider_that_fails_is_told(secure: Secure, open_loop: OpenLoop) -> None:
+    def fail() -> str:
+        raise LookupError("no identity today")
+
+    options = secure.options(sasl_mechanism="OAUTHBEARER", sasl_oauth_token_provider=fail)
+    assert "no identity today" in first_report(open_loop(secure.cluster.secure_bootstrap, **options))
+
+
+@pytest.mark.parametrize(("mechanism", "package"), [("GSSAPI", "gssapi"), ("AWS_MSK_IAM", "botocore")])
+def test_a_login_whose_package_is_missing_is_told_at_once(
+    mechanism: str, package: str, open_loop: OpenLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    options = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": mechanism}
+    with pytest.raises(InvalidArgumentError, match=f"pip install {package}"):
+        open_loop(f"{LOOPBACK}:1", **options)
+
+
+def test_a_mechanism_the_broker_does_not_have_is_told(
+    secure: Secure, open_loop: OpenLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "gssapi", Mock())
+    options = secure.options(sasl_mechanism="GSSAPI", sasl_plain_username=None, sasl_plain_password=None)
     assert "mechanism" in first_report(open_loop(secure.cluster.secure_bootstrap, **options))
 
 

@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Workers of one host that produce to Apache Kafka on the same host: through one arena, or each by a client of its own.
+
+A fleet is started once and asked for many runs, so that interpreters, connections and metadata are warm. A run is the
+same for everybody: keyed records of 100 bytes to one topic, then a flush; time is taken from the first go to the last
+flush, processor time (user and system) from every process of the client's side, the sender included. What the topic got
+is read from the broker's own files: how many records, in how many batches.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import multiprocessing
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from bench.arenas import temporary_arena
+from bench.harness.question import Measurement, UnavailableError
+from shmaccum.segment_log.reader import LogReader
+
+PARTITION_COUNT = 6
+VALUE = b"x" * 100
+KEYS = [b"key-%d" % number for number in range(256)]
+LINGER_MS = 5
+BATCH_SIZE = 16_384
+PACED_BURST = 5
+"""Records that a paced worker sends at once: an event of its own that makes several records."""
+
+Send = Callable[[bytes], None]
+
+
+@dataclass(frozen=True)
+class Job:
+    """What each worker does in a run: so many records, at so many per second; 0 is as fast as it can."""
+
+    record_count: int
+    rate: int = 0
+
+
+# --- Apache Kafka
+
+
+@cache
+def cluster() -> Any:
+    """One broker, for this process's lifetime."""
+    from tests.kafka.broker import running_cluster
+    from tests.kafka.distribution import DistributionMissingError, ensure
+
+    try:
+        ensure()
+    except DistributionMissingError as error:
+        raise UnavailableError(str(error)) from None
+    stack = contextlib.ExitStack()
+    folder = Path(tempfile.mkdtemp(prefix="shmaccum-bench-"))
+    stack.callback(shutil.rmtree, folder, ignore_errors=True)
+    atexit.register(stack.close)
+    return stack.enter_context(running_cluster(folder))
+
+
+class Arrivals:
+    """What the broker's files say of one topic."""
+
+    def __init__(self, topic: str) -> None:
+        self._reader = LogReader(cluster().brokers[0].log_directory, verify_crc=False)
+        self._topic = topic
+        self._offsets = [0] * PARTITION_COUNT
+
+    def since_last(self) -> tuple[int, int]:
+        """Records and batches that came since the last look."""
+        records = batches = 0
+        for partition, offset in enumerate(self._offsets):
+            for batch in self._reader.partition(self._topic, partition).batches(offset):
+                records += batch.record_count
+                batches += 1
+                self._offsets[partition] = batch.next_offset
+        return records, batches
+
+
+# --- workers
+
+
+def _produce(job: Job, send: Send) -> None:
+    """The work, the same for every client."""
+    if not job.rate:
+        for number in range(job.record_count):
+            send(KEYS[number & 255])
+        return
+    begin_s = time.perf_counter()
+    for first in range(0, job.record_count, PACED_BURST):
+        wait_s = begin_s + first / job.rate - time.perf_counter()
+        if wait_s > 0:
+            time.sleep(wait_s)
+        for number in range(first, min(first + PACED_BURST, job.record_count)):
+            send(KEYS[number & 255])
+
+
+def _serve(pipe: Connection, send: Send, flush: Callable[[], object]) -> None:
+    send(KEYS[0])
+    flush()
+    pipe.send("warm")
+    while (job := pipe.recv()) is not None:
+        begin_cpu_s = time.process_time()
+        _produce(job, send)
+        flush()
+        pipe.send(time.process_time() - begin_cpu_s)
+
+
+def through_the_arena(pipe: Connection, topic: str, arena: str) -> None:
+    """A worker with shmaccum's producer."""
+    from shmaccum import Producer
+
+    producer = Producer(arena, linger_ms=LINGER_MS)
+    send_one = producer.send
+
+    def send(key: bytes) -> None:
+        send_one(topic, VALUE, key)
+
+    _serve(pipe, send, producer.flush)
+    producer.close()
+
+
+def by_its_own_client(pipe: Connection, topic: str, options: dict[str, Any]) -> None:
+    """A worker with confluent-kafka's producer, as its documentation says: poll, and poll longer when the queue is
+    full."""
+    import confluent_kafka
+
+    producer = confluent_kafka.Producer(options)
+
+    def send(key: bytes) -> None:
+        while not is_queued(key):
+            producer.poll(0.01)
+        producer.poll(0)
+
+    def is_queued(key: bytes) -> bool:
+        try:
+            producer.produce(topic, VALUE, key)
+        except BufferError:
+            return False
+        return True
+
+    _serve(pipe, send, producer.flush)
+
+
+# --- a fleet
+
+
+class Fleet:
+    """Workers that wait for runs, and the processes that work for them."""
+
+    def __init__(self, topic: str, worker_count: int, target: Callable[..., None], extra: Any) -> None:
+        cluster().create_topic(topic, PARTITION_COUNT)
+        context = multiprocessing.get_context("spawn")
+        self.helpers: list[psutil.Process] = []
+        self._pipes = []
+        self._workers = []
+        for _ in range(worker_count):
+            mine, theirs = context.Pipe()
+            worker = context.Process(target=target, args=(theirs, topic, extra), daemon=True)
+            worker.start()
+            self._pipes.append(mine)
+            self._workers.append(worker)
+        for pipe in self._pipes:
+            assert pipe.recv() == "warm"
+        self._arrivals = Arrivals(topic)
+        self._arrivals.since_last()
+
+    def run(self, job: Job) -> Measurement:
+        """One run of everybody.
+
+        Raises:
+            RuntimeError: a record is missing, or came twice.
+        """
+        before_s = self._helpers_cpu_s()
+        begin_s = time.perf_counter()
+        for pipe in self._pipes:
+            pipe.send(job)
+        cpu_s = sum(pipe.recv() for pipe in self._pipes)
+        elapsed_s = time.perf_counter() - begin_s
+        cpu_s += self._helpers_cpu_s() - before_s
+        wanted = job.record_count * len(self._pipes)
+        records, batches = self._arrivals.since_last()
+        if records != wanted:
+            raise RuntimeError(f"{wanted} records were flushed, and the broker has {records} of them")
+        return {
+            "records_per_s": records / elapsed_s,
+            "cpu_us_per_record": cpu_s * 1e6 / records,
+            "connections": float(self._connection_count()),
+            "records_per_batch": records / batches,
+        }
+
+    def _helpers_cpu_s(self) -> float:
+        times = [helper.cpu_times() for helper in self.helpers]
+        return sum(time.user + time.system for time in times)
+
+    def _connection_count(self) -> int:
+        """Established ones to the broker, of all client processes."""
+        port = int(cluster().bootstrap.rpartition(":")[2])
+        processes = [psutil.Process(worker.pid) for worker in self._workers] + self.helpers
+        found = [connection for process in processes for connection in process.net_connections("tcp")]
+        return sum(each.status == psutil.CONN_ESTABLISHED and each.raddr.port == port for each in found)
+
+    def close(self) -> None:
+        """Sends everybody home."""
+        for pipe in self._pipes:
+            with contextlib.suppress(OSError):
+                pipe.send(None)
+        for worker in self._workers:
+            worker.join(10)
+
+
+@contextlib.contextmanager
+def _sender_of(arena: str) -> Iterator[psutil.Process]:
+    options = ["--set", f"linger_ms={LINGER_MS}ms"]
+    sink = f"kafka:{cluster().bootstrap}"
+    command = [sys.executable, "-m", "shmaccum.sender", arena, "--sink", sink, *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as sender:
+        assert sender.stdout is not None
+        sender.stdout.read()  # closed when it is open
+        try:
+            yield psutil.Process(sender.pid)
+        finally:
+            sender.terminate()
+            sender.wait(20)
+
+
+@contextlib.contextmanager
+def arena_fleet(worker_count: int) -> Iterator[Fleet]:
+    """Workers that share an arena; its sender has the connections."""
+    with temporary_arena(buffer_memory="32MiB", batch_size=BATCH_SIZE) as arena, _sender_of(arena.name) as sender:
+        fleet = Fleet(f"arena-{worker_count}", worker_count, through_the_arena, arena.name)
+        fleet.helpers.append(sender)
+        try:
+            yield fleet
+        finally:
+            fleet.close()
+
+
+@contextlib.contextmanager
+def client_fleet(worker_count: int, **options: Any) -> Iterator[Fleet]:
+    """Workers that have a confluent-kafka producer each."""
+    shared = {"bootstrap.servers": cluster().bootstrap, "linger.ms": LINGER_MS, "enable.idempotence": True}
+    fleet_options = {**shared, "acks": "all", "log_level": 0, **options}
+    topic = "-".join(["clients", str(worker_count), *map(str, options.values())])
+    fleet = Fleet(topic, worker_count, by_its_own_client, fleet_options)
+    try:
+        yield fleet
+    finally:
+        fleet.close()

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What do eight workers gain that share one connection to Apache Kafka, beside eight that have a producer each?
+
+Everybody on one machine, the broker too; keyed records of 100 bytes, six partitions, acks=all, idempotence, linger
+5 ms. The peer has Kafka's batch.size of 16 KiB as we do, and once its own default of 1 MB. "Flat out" is as fast as the
+workers can; "paced" is what workers mostly do: 1,000 records a second each, five at a time, at moments of their own.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+from collections.abc import Callable
+from functools import cache
+
+from bench.harness.question import Contender, Figure, Goal, Measurement, Question
+from bench.kafka_fleet import BATCH_SIZE, Fleet, Job, arena_fleet, client_fleet
+
+WORKER_COUNT = 8
+FLAT_OUT = Job(12_000)
+PACED = Job(1_000, rate=1_000)
+OURS, PEER = "shmaccum, flat out", "confluent-kafka each, flat out"
+OURS_PACED, PEER_PACED = "shmaccum, paced", "confluent-kafka each, paced"
+
+_open = contextlib.ExitStack()
+
+
+@cache
+def _arena() -> Fleet:
+    return _open.enter_context(arena_fleet(WORKER_COUNT))
+
+
+@cache
+def _clients() -> Fleet:
+    return _open.enter_context(client_fleet(WORKER_COUNT, **{"batch.size": BATCH_SIZE}))
+
+
+@cache
+def _clients_with_their_own_batches() -> Fleet:
+    return _open.enter_context(client_fleet(WORKER_COUNT))
+
+
+def _run(fleet: Callable[[], Fleet], job: Job) -> Callable[[], Measurement]:
+    return lambda: fleet().run(job)
+
+
+def _version() -> str:
+    import confluent_kafka
+
+    return f"confluent-kafka {confluent_kafka.__version__}, librdkafka {confluent_kafka.libversion()[0]}"
+
+
+def contenders() -> list[Contender]:
+    """Ours and theirs, flat out and paced."""
+    atexit.register(_open.close)
+    own = "confluent-kafka each, batch.size 1 MB, flat out"
+    return [
+        Contender(OURS, _run(_arena, FLAT_OUT)),
+        Contender(PEER, _run(_clients, FLAT_OUT), version=_version),
+        Contender(own, _run(_clients_with_their_own_batches, FLAT_OUT), version=_version),
+        Contender(OURS_PACED, _run(_arena, PACED), peer=PEER_PACED),
+        Contender(PEER_PACED, _run(_clients, PACED), version=_version),
+    ]
+
+
+QUESTION = Question(
+    title=f"{WORKER_COUNT} workers produce keyed records of 100 B to Apache Kafka on the same machine",
+    figures=(
+        Figure("records_per_s", "k records/s", 1e-3, "higher", "delivered, from the first send to the last flush"),
+        Figure("cpu_us_per_record", "us CPU/record", 1, "lower", "user and system, of all client processes"),
+        Figure("connections", "connections", 1, "lower", "to the broker"),
+        Figure("records_per_batch", "records/batch", 1, "higher", "as they lie in the broker's log"),
+    ),
+    contenders=contenders,
+    peer=PEER,
+    repetitions=5,
+    scope="full",
+    goals=(
+        Goal("8 workers to Kafka, of the peer's delivered records/s", OURS, "records_per_s", 2.0, is_ratio=True),
+        Goal("8 workers to Kafka, of the peer's CPU per record", OURS, "cpu_us_per_record", 1 / 3, is_ratio=True),
+        Goal("8 paced workers, of the peer's CPU per record", OURS_PACED, "cpu_us_per_record", 1 / 3, is_ratio=True),
+        Goal("8 workers to Kafka, of the peer's connections", OURS, "connections", 1 / 8, is_ratio=True),
+    ),
+)
