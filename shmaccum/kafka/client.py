@@ -3,7 +3,8 @@
 
 This is the only module that imports kafka-python, and it uses more than the library promises. What it stands on::
 
-    NetworkSelector         one round of its loop per `poll`, in the caller's thread; a task watches the doorbell
+    NetworkSelector         one round of its loop per `poll`, in the caller's thread; a task watches the doorbell;
+                            `register_event` and `unregister_event` are overridden to be cheaper
     KafkaConnectionManager  `_build_transport` and `_connect` are overridden: our transports, name lookups in a thread,
                             a pause also after a login that failed
     ClusterMetadata         `update_metadata` is overridden to remember the error of each topic
@@ -22,6 +23,7 @@ import importlib
 import ipaddress
 import logging
 import os
+import selectors
 import socket
 import ssl
 import threading
@@ -36,7 +38,7 @@ from kafka.cluster import ClusterMetadata
 from kafka.future import Future
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.sasl.oauth import AbstractTokenProvider
-from kafka.net.selector import NetworkSelector
+from kafka.net.selector import NetworkSelector, Task
 from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
 from kafka.protocol.metadata import MetadataResponse
 from kafka.protocol.producer import InitProducerIdRequest, ProduceResponse
@@ -273,6 +275,40 @@ class _TlsTransport(_FrameTransport, KafkaSSLTransport):  # type: ignore[misc]
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError) as error:
             raise BlockingIOError from error
         return sent
+
+
+# --- the loop
+
+
+class _Selector(NetworkSelector):  # type: ignore[misc]
+    """Knows what is registered without asking for an error, whose text costs two system calls for each wait."""
+
+    def __init__(self, **configs: Any) -> None:
+        super().__init__(**configs)
+        self._waited_for: dict[int, int] = {}
+
+    def register_event(self, fileobj: Any, event: int, task: Any) -> None:
+        """Wakes the task when the file is ready."""
+        descriptor = _descriptor(fileobj)
+        events = self._waited_for.get(descriptor, 0)
+        if events or not isinstance(task, Task):
+            super().register_event(fileobj, event, task)
+        else:
+            self._selector.register(fileobj, event, (task, None) if event == selectors.EVENT_READ else (None, task))
+        self._waited_for[descriptor] = events | event
+
+    def unregister_event(self, fileobj: Any, event: int) -> None:
+        """Does not, any more."""
+        descriptor = _descriptor(fileobj)
+        events = self._waited_for.pop(descriptor, 0) & ~event
+        if events:
+            self._waited_for[descriptor] = events
+        super().unregister_event(fileobj, event)
+
+
+def _descriptor(fileobj: Any) -> int:
+    """-1 of one that was closed."""
+    return fileobj if isinstance(fileobj, int) else int(fileobj.fileno())
 
 
 # --- cluster and manager
@@ -572,7 +608,7 @@ class Client:
             "ssl_context": _tls_context(config),
             **_check_login(config),
         }
-        self._net = NetworkSelector(client_id=config["client_id"], slow_task_threshold_secs=0)
+        self._net = _Selector(client_id=config["client_id"], slow_task_threshold_secs=0)
         self._manager = _Manager(self._net, self._connection_failed, **{**config, **fixed})
 
     def __repr__(self) -> str:

@@ -19,6 +19,9 @@ from shmaccum.kafka.errors import NETWORK_EXCEPTION, Action, sentence, treatment
 from shmaccum.kafka.produce import PartitionAnswer, PartitionRecords, TopicRecords
 from shmaccum.sinks.sink import Ack, Verdict, WireBatch
 
+_new_tuple = tuple.__new__
+"""Makes a NamedTuple without its own __new__, which would take several times as long."""
+
 
 @dataclass(slots=True, eq=False)
 class PartitionState:
@@ -104,6 +107,11 @@ class Delivery:
         """All of them."""
         return [batch for partitions in self.topics.values() for batch in partitions.values()]
 
+    @property
+    def wires(self) -> list[WireBatch]:
+        """What the sender lent."""
+        return [batch.wire for partitions in self.topics.values() for batch in partitions.values()]
+
     def records(self, topic_id: Callable[[str], uuid.UUID | None]) -> list[TopicRecords]:
         """As the request wants it; remembers the ids."""
         found = [
@@ -114,22 +122,26 @@ class Delivery:
         return found
 
     def answers(self, answered: Sequence[PartitionAnswer]) -> Iterator[tuple[InFlight, PartitionAnswer]]:
-        """Each batch with its answer; one that the broker left out counts as lost on the way."""
+        """Each batch with its answer; one that the broker left out counts as lost on the way. Only once."""
         names: Mapping[Any, Any] = self.topic_names
-        left = {topic: dict(partitions) for topic, partitions in self.topics.items()}
+        left, self.topics = self.topics, {}
+        key, partitions = None, {}
         for answer in answered:
-            batch = left.get(names.get(answer.topic, answer.topic), {}).pop(answer.partition, None)
+            if answer.topic is not key:  # those of a topic come together
+                key = answer.topic
+                partitions = left.get(names.get(key, key), {})
+            batch = partitions.pop(answer.partition, None)
             if batch is not None:
                 yield batch, answer
         lost = no_answer(NETWORK_EXCEPTION, "the broker did not answer for this partition")
-        for partitions in left.values():
-            yield from ((batch, lost) for batch in partitions.values())
+        for missing in left.values():
+            yield from ((batch, lost) for batch in missing.values())
 
 
 def _records_of(batch: InFlight) -> PartitionRecords:
     wire, compressed = batch.wire, batch.compressed
     if compressed is None:
-        return PartitionRecords(wire.partition, wire.buffers, wire.size)
+        return _new_tuple(PartitionRecords, (wire.partition, wire.buffers, wire.size))
     return PartitionRecords(wire.partition, (compressed,), len(compressed))
 
 

@@ -250,18 +250,19 @@ class KafkaSink(Sink):
     def plan(self, ready: Sequence[int]) -> Sequence[Sequence[int]]:
         """One delivery for each leader that can take one; what was delivered longest ago first."""
         self._forget_old_leaders()
-        by_node: dict[int, list[int]] = {}
-        can_take: dict[int, bool] = {}
+        by_node: dict[int, list[int] | None] = {}
         now_s = time.monotonic()
+        is_idempotent = self.is_idempotent
         for state in sorted(map(self._state, ready), key=BY_DELIVERY):
             node_id = state.node_id if state.node_id is not None else self._look_for_leader(state)
-            if node_id is None or (self.is_idempotent and state.waits_for_first_ack(now_s, FORGOTTEN_S)):
+            if node_id is None:
                 continue
-            if node_id not in can_take:
-                can_take[node_id] = self._can_take(node_id)
-                by_node[node_id] = []
-            if can_take[node_id]:
-                by_node[node_id].append(state.partition_index)
+            if node_id not in by_node:
+                by_node[node_id] = [] if self._can_take(node_id) else None
+            planned = by_node[node_id]
+            if planned is None or (is_idempotent and state.in_flight and state.waits_for_first_ack(now_s, FORGOTTEN_S)):
+                continue
+            planned.append(state.partition_index)
         return [planned for planned in by_node.values() if planned]
 
     def _state(self, partition_index: int) -> PartitionState:
@@ -370,9 +371,9 @@ class KafkaSink(Sink):
         return encode_with
 
     def _count_sent(self, delivery: Delivery, topics: Sequence[TopicRecords]) -> None:
-        wires = [batch.wire for batch in delivery.batches()]
-        size = sum(records.size for topic in topics for records in topic.partitions)
-        self._metrics.sent(delivery.node_id, size, sum(wire.record_count for wire in wires))
+        wires = delivery.wires
+        size = sum([records.size for topic in topics for records in topic.partitions])
+        self._metrics.sent(delivery.node_id, size, sum([wire.record_count for wire in wires]))
         if self._pool is not None:
             self._metrics.compression_rate.record(size / sum(wire.size for wire in wires))
 
