@@ -6,6 +6,7 @@
  */
 #include "base/bytes.h"
 #include "format/record_batch.h"
+#include "format/varint.h"
 #include "python/arguments.h"
 #include "python/errors.h"
 #include "shm/sender_half.h"
@@ -248,6 +249,38 @@ static PyObject *batch_get_partition(PyObject *object, void *unused)
     return partition == NULL ? NULL : PyLong_FromLong(partition->partition);
 }
 
+/* Bytes of the largest record among those in [cursor, end), as far as they are records. */
+static uint32_t record_size_max(const uint8_t *cursor, const uint8_t *end)
+{
+    uint32_t largest = 0;
+    while (cursor < end) {
+        const uint8_t *begin = cursor;
+        int32_t length;
+        if (varint_read(&cursor, end, &length) != STATUS_OK || length < 0 || length > end - cursor) {
+            break;
+        }
+        cursor += length;
+        largest = (uint32_t)(cursor - begin) > largest ? (uint32_t)(cursor - begin) : largest;
+    }
+    return largest;
+}
+
+/* A batch in several buffers is one record. */
+static PyObject *batch_get_record_size_max(PyObject *object, void *unused)
+{
+    const struct batch_object *self = batch_of(object);
+    (void)unused;
+    if (!batch_is_readable(self)) {
+        return NULL;
+    }
+    if (self->facts.record_count == 1 || self->slot_count != 1) {
+        return PyLong_FromUnsignedLong(self->facts.size - RECORD_BATCH_HEADER_SIZE);
+    }
+    struct piece piece = batch_piece(self, 0);
+    return PyLong_FromUnsignedLong(
+        record_size_max(piece.start + RECORD_BATCH_HEADER_SIZE, piece.start + piece.size));
+}
+
 static PyObject *batch_get_is_over(PyObject *object, void *unused)
 {
     (void)unused;
@@ -327,6 +360,7 @@ static PyGetSetDef batch_properties[] = {
     {"is_oldest", batch_get_is_oldest, NULL, "True when no older batch of its partition is left.", NULL},
     {"is_over", batch_get_is_over, NULL, "True when it was completed or requeued, or its sender role ended.", NULL},
     {"partition", batch_get_partition, NULL, "Kafka's partition number.", NULL},
+    {"record_size_max", batch_get_record_size_max, NULL, "Bytes of its largest record, counted now.", NULL},
     {"topic", batch_get_topic, NULL, "The topic's name.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };

@@ -16,6 +16,8 @@ from shmaccum.sinks.sink import WireBatch
 WINDOW_NS = 30_000_000_000
 NS_PER_MS = 1_000_000
 NS_PER_S = 1_000_000_000
+HEADER_SIZE = 61
+RECORD_SIZE_MIN = 7
 
 
 @dataclass(slots=True)
@@ -73,6 +75,11 @@ class Sensor:
         return max(window.max for window in self._windows(now_ns))
 
 
+def _record_size_bound(wire: WireBatch) -> int:
+    """No record of the batch has more bytes."""
+    return wire.size - HEADER_SIZE - (wire.record_count - 1) * RECORD_SIZE_MIN
+
+
 class SenderMetrics:
     """What the sender records, and how it is read."""
 
@@ -82,6 +89,7 @@ class SenderMetrics:
         self._latency_ms = Sensor(now_ns)
         self._records_sent = Sensor(now_ns)
         self._bytes_sent = Sensor(now_ns)
+        self._record_size = Sensor(now_ns)
         self.records_retried = Sensor(now_ns)
         self.records_failed = Sensor(now_ns)
         self.batches_split = Sensor(now_ns)
@@ -96,6 +104,12 @@ class SenderMetrics:
         self._queue_time_ms.record(sum(ages_ms), len(ages_ms), max(ages_ms), now_ns)
         self._records_sent.add(records, now_ns)
         self._bytes_sent.add(size, now_ns)
+        self._record_size.record(0, 0, self._largest_record(wires, now_ns), now_ns)
+
+    def _largest_record(self, wires: Sequence[WireBatch], now_ns: int) -> int:
+        """Or less, of batches in which no record can be larger than what is known: they are not looked into."""
+        known = self._record_size.maximum(now_ns)
+        return max((wire.batch.record_size_max for wire in wires if _record_size_bound(wire) > known), default=0)
 
     def acked(self, latencies_ns: Sequence[int], now_ns: int) -> None:
         """The sink has answered batches that were delivered to it so long ago; at least one."""
@@ -116,6 +130,7 @@ class SenderMetrics:
             "record-send-total": self._records_sent.total,
             "records-per-request-avg": self._records_sent.average(now_ns),
             "record-size-avg": self._bytes_sent.total / records,
+            "record-size-max": self._record_size.maximum(now_ns),
             "outgoing-byte-rate": self._bytes_sent.rate(now_ns),
             "outgoing-byte-total": self._bytes_sent.total,
             "record-retry-rate": self.records_retried.rate(now_ns),

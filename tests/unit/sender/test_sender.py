@@ -486,3 +486,15 @@ def test_what_the_sink_said_of_a_refusal_reaches_the_future(
     with pytest.raises(DeliveryFailedError, match=re.escape(sentence)):
         first.get(0)
     producer.close(0)
+
+
+def test_the_largest_record_is_known_however_small_its_batch_is(sending: Sending) -> None:
+    for sizes in ((10, 700, 20), (300,), (5, 5)):
+        for size in sizes:
+            sending.producer.append(TOPIC, 0, 1000, None, b"x" * size)
+        sending.producer.flush_begin()
+        sending.run(2)
+    record = (
+        2 + 1 + 1 + 1 + 1 + 2 + 700 + 1
+    )  # length, attributes, timestamp, offset, key, value's length, value, headers
+    assert sending.sender.metrics()["record-size-max"] == record
