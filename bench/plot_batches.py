@@ -23,10 +23,11 @@ def measure() -> dict[str, list[float]]:
     found: dict[str, list[float]] = {"one arena for all (shmaccum)": [], "a producer each (confluent-kafka)": []}
     for count in WORKER_COUNTS:
         fleets = (arena_fleet(count), client_fleet(count, **{"batch.size": BATCH_SIZE}))
-        for values, opened in zip(found.values(), fleets, strict=True):
+        for (name, values), opened in zip(found.items(), fleets, strict=True):
             with opened as fleet:
                 runs = [fleet.run(JOB)["records_per_batch"] for _ in range(REPETITIONS)]
             values.append(statistics.median(runs))
+            print(f"{name}, {count} workers: {values[-1]:.1f}", flush=True)
     return found
 
 
@@ -53,10 +54,7 @@ def draw(found: dict[str, list[float]], target: Path) -> None:
 
 def main() -> None:
     """Measures and draws."""
-    found = measure()
-    for name, values in found.items():
-        print(name, " ".join(f"{count}: {value:.1f}" for count, value in zip(WORKER_COUNTS, values, strict=True)))
-    draw(found, Path(sys.argv[1]))
+    draw(measure(), Path(sys.argv[1]))
 
 
 if __name__ == "__main__":
