@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``python -m bench.plot_batches TARGET.png``: how full batches are, by the number of workers that share the arena.
 
-Needs ``pip install matplotlib`` (the extra ``bench``). Each worker sends 1,000 records a second at moments of its own.
+Needs ``pip install matplotlib`` (the extra ``plot``). Each worker sends 1,000 records a second at moments of its own.
 """
 
 from __future__ import annotations
