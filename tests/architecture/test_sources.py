@@ -18,6 +18,7 @@ SOURCE_FOLDERS = ("native", "shmaccum", "tests", "bench")
 BUILD_FILES = ("setup.py", "pyproject.toml", "Makefile", ".ci/run")
 SOURCE_SUFFIXES = C_SUFFIXES | PYTHON_SUFFIXES
 PROSE_FOLDERS = ("docs",)
+PICTURE_SUFFIXES = (".png",)
 PROSE_FILES = ("README.rst", "CHANGELOG.rst", "MANIFEST.in")
 
 
@@ -34,7 +35,12 @@ SOURCES = sorted(
         *(PurePosixPath(name) for name in BUILD_FILES),
     ]
 )
-PROSE = sorted([*files_under(*PROSE_FOLDERS), *(PurePosixPath(name) for name in PROSE_FILES)])
+PROSE = sorted(
+    [
+        *(path for path in files_under(*PROSE_FOLDERS) if path.suffix not in PICTURE_SUFFIXES),
+        *(PurePosixPath(name) for name in PROSE_FILES),
+    ]
+)
 C_FILES = [path for path in SOURCES if path.suffix in C_SUFFIXES]
 NATIVE = [path for path in C_FILES if path.parts[0] == "native"]
 PYTHON = [path for path in SOURCES if path.suffix in PYTHON_SUFFIXES]
