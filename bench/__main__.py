@@ -14,13 +14,14 @@ from bench.harness.asking import answer_apart, find_question, question_names
 from bench.harness.drift import drift
 from bench.harness.machine import machine
 from bench.harness.measuring import note
+from bench.harness.plots import plot
 from bench.harness.results import Answer, lines, load
 from bench.harness.table import render
 from setup import ROOT
 
 FOLDER = ROOT / "build" / "bench" / "results"
-SECONDS = 20.0
-LIMIT = 110.0
+SECONDS = 15.0
+LIMIT = 90.0
 
 
 def chosen(arguments: argparse.Namespace) -> list[str]:
@@ -65,9 +66,10 @@ def parse(words: list[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--full", action="store_true", help="all: also those that need Spark, Kafka or long")
     parser.add_argument("--repetitions", type=int, help="rounds of each question (default: what the question says)")
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="for the rounds of a question (default: 20)")
-    parser.add_argument("--limit", type=float, default=LIMIT, help="after which a question is given up (default: 110)")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="for the rounds of a question (default: 15)")
+    parser.add_argument("--limit", type=float, default=LIMIT, help="after which a question is given up (default: 90)")
     parser.add_argument("--json", type=Path, help="append every measurement to this file as a line of JSON")
+    parser.add_argument("--plots", type=Path, metavar="FOLDER", help="draw every answer as FOLDER/QUESTION.png")
     parser.add_argument("--again", action="store_true", help="say which ratios are not those of bench/results")
     parser.add_argument("--results", type=Path, default=FOLDER, help="where QUESTION.json goes")
     return parser.parse_args(words)
@@ -87,6 +89,8 @@ def main() -> None:
             failed.append(name)
         else:
             show(answer, console, arguments.json)
+            if arguments.plots is not None:
+                note(f"  drawn: {plot(answer, arguments.plots)}")
             if arguments.again:
                 compare(answer)
     if failed:

@@ -186,6 +186,19 @@ class Sending:
         self.producer.close()
 
 
+def rests_of(sending: Sending) -> list[float]:
+    """The time limits of all polls from now on, which do not wait."""
+    rests: list[float] = []
+    poll = sending.scripted.poll
+
+    def poll_at_once(timeout_s: float, doorbell: int) -> Sequence[Ack]:
+        rests.append(timeout_s)
+        return poll(0, doorbell)
+
+    sending.scripted.poll = poll_at_once  # type: ignore[method-assign]
+    return rests
+
+
 def process_exists(pid: int) -> bool:
     try:
         os.kill(pid, 0)

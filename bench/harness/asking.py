@@ -14,10 +14,13 @@ from pathlib import Path
 
 import bench.questions
 from bench.harness.machine import machine
-from bench.harness.measuring import measure
+from bench.harness.measuring import Measured, measure, measure_once
 from bench.harness.question import Question
 from bench.harness.results import Answer, answer, from_json, save
 from setup import ROOT
+
+PART_OF_LIMIT = 0.8
+"""No round begins later: what is not answered in time is lost."""
 
 
 def question_names() -> list[str]:
@@ -32,12 +35,18 @@ def find_question(name: str) -> Question:
     return question
 
 
-def answer_here(name: str, seconds: float, repetitions: int | None) -> Answer:
+def answer_here(name: str, seconds: float, seconds_max: float, repetitions: int | None) -> Answer:
     """Measures in this process."""
     question = find_question(name)
     before = machine()
-    measured = measure(question.contenders(), question.peer, repetitions or question.repetitions, seconds)
-    return answer(name, question, before, measured)
+    return answer(name, question, before, _measured(question, seconds, seconds_max, repetitions))
+
+
+def _measured(question: Question, seconds: float, seconds_max: float, repetitions: int | None) -> Measured:
+    contenders = question.contenders()
+    if question.is_exact:
+        return measure_once(contenders, question.peer)
+    return measure(contenders, question.peer, repetitions or question.repetitions, seconds, seconds_max)
 
 
 def command(*words: str) -> list[str]:
@@ -47,7 +56,7 @@ def command(*words: str) -> list[str]:
 
 def answer_apart(name: str, seconds: float, limit: float, repetitions: int | None, folder: Path) -> Answer:
     """Measures in a new process, which has `limit` seconds altogether; raises RuntimeError if it fails."""
-    words = command(name, str(seconds), str(repetitions or 0), str(folder))
+    words = command(name, str(seconds), str(limit * PART_OF_LIMIT), str(repetitions or 0), str(folder))
     process = subprocess.Popen(words, cwd=ROOT, start_new_session=True)
     try:
         code = process.wait(limit)
@@ -68,9 +77,9 @@ def _end_group(process: subprocess.Popen[bytes]) -> None:
 
 
 def main() -> None:
-    """What `answer_apart` starts: NAME SECONDS REPETITIONS FOLDER."""
-    name, seconds, repetitions, folder = sys.argv[1:]
-    save(answer_here(name, float(seconds), int(repetitions) or None), Path(folder))
+    """What `answer_apart` starts: NAME SECONDS SECONDS_MAX REPETITIONS FOLDER."""
+    name, seconds, seconds_max, repetitions, folder = sys.argv[1:]
+    save(answer_here(name, float(seconds), float(seconds_max), int(repetitions) or None), Path(folder))
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -44,17 +45,36 @@ def note(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def measure(
-    contenders: Sequence[Contender], peer: str, repetitions: int, seconds: float, clock: Clock = time.monotonic
-) -> Measured:
-    """A warm-up each, then `repetitions` rounds, or as many as fit into `seconds` altogether, but at least five."""
-    deadline = clock() + seconds
+def measure_once(contenders: Sequence[Contender], peer: str) -> Measured:
+    """What is exact: one measurement each, without a warm-up."""
     missing: dict[str, str] = {}
-    able = [contender for contender in contenders if _warm_up(contender, missing)]
+    found = [(contender, _first(contender, missing)) for contender in contenders]
+    series = [_series(contender, peer) for contender, measurement in found if measurement is not None]
+    for each, measurement in zip(series, (one for _, one in found if one is not None), strict=True):
+        each.measurements.append(measurement)
+    return Measured(series, missing)
+
+
+def measure(
+    contenders: Sequence[Contender],
+    peer: str,
+    repetitions: int,
+    seconds: float,
+    seconds_max: float = math.inf,
+    clock: Clock = time.monotonic,
+) -> Measured:
+    """A warm-up each, then `repetitions` rounds, or as many as fit into `seconds` altogether, but at least five.
+
+    On a machine that is too slow for that, as many as fit into `seconds_max`, but one.
+    """
+    begin_s = clock()
+    missing: dict[str, str] = {}
+    able = [contender for contender in contenders if _first(contender, missing) is not None]
     series = [_series(each, peer) for each in able]
     longest = 0.0
     for number in range(repetitions):
-        if number >= ROUND_COUNT_MIN and clock() + longest > deadline:
+        allowed_s = seconds if number >= ROUND_COUNT_MIN else seconds_max
+        if number > 0 and clock() + longest > begin_s + allowed_s:
             break
         begin = clock()
         _round(able, series, number)
@@ -67,15 +87,14 @@ def _series(contender: Contender, peer: str) -> Series:
     return Series(contender.name, contender.peer or peer, version, guarantees=contender.guarantees)
 
 
-def _warm_up(contender: Contender, missing: dict[str, str]) -> bool:
-    """False: it cannot run here, and `missing` says why."""
+def _first(contender: Contender, missing: dict[str, str]) -> Measurement | None:
+    """The first run, which warms up. None: it cannot run here, and `missing` says why."""
     try:
-        contender.run()
+        return contender.run()
     except (UnavailableError, ModuleNotFoundError) as error:
         missing[contender.name] = str(error)
         note(f"  {contender.name} is missing: {error}")
-        return False
-    return True
+        return None
 
 
 def _round(contenders: Sequence[Contender], series: Sequence[Series], number: int) -> None:

@@ -88,3 +88,5 @@ class Question:
     repetitions: int = 7
     scope: Literal["local", "full"] = "local"
     goals: Sequence[Goal] = ()
+    is_exact: bool = False
+    """What is counted, not timed, is the same every time: once suffices."""

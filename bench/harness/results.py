@@ -11,7 +11,7 @@ from typing import Any
 
 from bench.harness.measuring import Measured, Series
 from bench.harness.question import Figure, Goal, Guarantees, Question
-from bench.harness.verdict import Interval, Spread, Verdict, interval, judge, ratios, spread
+from bench.harness.verdict import Interval, Spread, Verdict, exactly, interval, judge, ratios, spread
 from setup import ROOT
 
 RESULTS = ROOT / "bench" / "results"
@@ -50,6 +50,7 @@ class Answer:
     machine: dict[str, str]
     series: list[Series]
     missing: dict[str, str]
+    is_exact: bool = False
 
     @property
     def command(self) -> str:
@@ -90,13 +91,16 @@ class Answer:
         if not all(pair) or not all(pair[1]):
             return None
         found = ratios(*pair)
-        return Comparison(mine.peer, spread(found).median, interval(found), judge(found, figure.better))
+        ratio = spread(found).median
+        between = exactly(ratio) if self.is_exact else interval(found)
+        return Comparison(mine.peer, ratio, between, judge(between, figure.better))
 
 
 def answer(name: str, question: Question, machine: dict[str, str], measured: Measured) -> Answer:
     """Puts together what is kept."""
     figures, goals = list(question.figures), list(question.goals)
-    return Answer(name, question.title, figures, goals, machine, measured.series, measured.missing)
+    facts = (name, question.title, figures, goals, machine, measured.series, measured.missing, question.is_exact)
+    return Answer(*facts)
 
 
 # --- as JSON

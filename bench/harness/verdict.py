@@ -80,9 +80,13 @@ def _confidence(count: int, cut: int) -> float:
     return 1.0 - outside / float(1 << (count - 1))
 
 
-def judge(values: Sequence[float], better: Better, margin: float = MARGIN) -> Verdict:
-    """What ratios to a peer say, if `better` is the direction in which a figure should go."""
-    found = interval(values)
+def exactly(value: float) -> Interval:
+    """Of what is counted and not timed."""
+    return Interval(value, value, 1.0)
+
+
+def judge(found: Interval, better: Better, margin: float = MARGIN) -> Verdict:
+    """What the interval of a ratio to a peer says, if `better` is the direction in which a figure should go."""
     if found.confidence < CONFIDENCE_MIN:
         return Verdict.OPEN
     if found.low > 1 + margin:

@@ -51,10 +51,11 @@ static uint32_t spread_of(const struct workload *workload)
     return workload->spread > 0 ? workload->spread : 1;
 }
 
-/* Touches it all, so that no page fault is measured. */
-static void memory_populate(void *memory, size_t size)
+/* Touches all buffers, so that no page fault is measured. */
+static void slots_populate(const struct arena *arena)
 {
-    if (madvise(memory, size, MADV_POPULATE_WRITE) != 0) {
+    size_t size = (size_t)arena->geometry.slot_stride * arena->geometry.slot_count;
+    if (madvise(arena->slot_data, size, MADV_POPULATE_WRITE) != 0) {
         workload_fail("madvise");
     }
 }
@@ -161,6 +162,9 @@ static void shmaccum_produce(const struct workload *workload, struct scoreboard 
     struct accumulator *accumulator = accumulator_attach();
     uint64_t share = workload_share(workload, producer_index);
     uint32_t partition_index = workload->is_one_partition ? 0 : producer_index;
+    if (workload->mebibytes > 0) {
+        slots_populate(accumulator->arena);
+    }
     workload_start(board);
     for (uint64_t number = 0; number < share;) {
         uint64_t rest = share - number;
@@ -285,10 +289,9 @@ static void alone_produce(const struct workload *workload, struct scoreboard *bo
 static void fill_produce(const struct workload *workload, struct scoreboard *board, uint32_t producer_index)
 {
     struct accumulator *accumulator = accumulator_attach();
-    const struct arena *arena = accumulator->arena;
     uint64_t share = workload_share(workload, producer_index);
     uint32_t spread = spread_of(workload);
-    memory_populate(arena->slot_data, (size_t)arena->geometry.slot_stride * arena->geometry.slot_count);
+    slots_populate(accumulator->arena);
     workload_start(board);
     for (uint64_t number = 0; number < share; number += workload->run_size) {
         uint32_t partition_index = (uint32_t)(number / workload->run_size % spread);
@@ -343,7 +346,8 @@ static void mutex_prepare(const struct workload *workload, struct scoreboard *bo
 {
     (void)board;
     pthread_mutexattr_t attributes;
-    uint32_t count = workload->is_timed ? slot_count_of(workload) : 64; /* few stay in the caches: its best case */
+    bool has_room = workload->is_timed || workload->mebibytes > 0;
+    uint32_t count = has_room ? slot_count_of(workload) : 64; /* few stay in the caches: its best case */
     size_t size = sizeof *mutex_arena + count * sizeof(struct mutex_buffer);
     mutex_arena = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
     if (mutex_arena == MAP_FAILED) {

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What do one to sixteen processes append together, to one partition and to one each?
 
-The C core without waiting for memory: a producer that finds no buffer spins and tries again, and so does the peer, the
-same records under a robust mutex. A process beside them drains. With more processes than cores much of this is the
-scheduler's work; what counts is the ratio.
+The C core, and beside it the same records under a robust mutex; both have room for all of them, so that nobody waits
+for memory. A process beside them drains. With more processes than cores much of this is the scheduler's work; what
+counts is the ratio.
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ from bench.harness.question import Contender, Figure, Measurement, Question
 
 PROCESS_COUNTS = (1, 2, 4, 8, 16)
 RECORD_COUNT = "800000"
+MEBIBYTES = "128"
 PEER = "robust mutex, {count} processes"
 
 
 def _run(contender: str, count: int, *arguments: str) -> Callable[[], Measurement]:
     program = native_program("append", ["workload"])
-    return lambda: run_program(program, "-c", contender, "-p", str(count), "-n", RECORD_COUNT, *arguments)
+    work = ("-p", str(count), "-n", RECORD_COUNT, "-b", MEBIBYTES, *arguments)
+    return lambda: run_program(program, "-c", contender, *work)
 
 
 def _contenders(count: int) -> list[Contender]:

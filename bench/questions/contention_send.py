@@ -18,8 +18,8 @@ from bench.sending import send_keyed, send_plain
 from shmaccum.producer import Producer
 
 PROCESS_COUNTS = (1, 4, 16)
-RECORD_COUNT = 320_000
-QUEUE_RECORD_COUNT = 48_000
+RECORD_COUNT = 160_000
+QUEUE_RECORD_COUNT = 32_000
 PEER = "multiprocessing.Queue, {count} processes"
 
 Send = Callable[[Callable[..., object], int], Measurement]

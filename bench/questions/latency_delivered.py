@@ -22,7 +22,7 @@ from shmaccum.sinks.null import NullSink
 from shmaccum.sinks.sink import Ack, WireBatch
 
 RECORD_SIZE = SENT_AT.size + len(PADDING)
-RARE_RECORD_COUNT, RARE_GAP_S = 100, 0.02
+RARE_RECORD_COUNT, RARE_GAP_S = 50, 0.02
 TRAILER_SIZE = 1
 """A record ends with its value and the number of its headers: none."""
 

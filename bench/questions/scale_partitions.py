@@ -14,8 +14,8 @@ from collections.abc import Callable
 from bench.harness.native import native_program, run_program
 from bench.harness.question import Contender, Figure, Goal, Measurement, Question
 
-MEBIBYTES = "512"
-RECORD_COUNT = "1000000"
+MEBIBYTES = "256"
+RECORD_COUNT = "500000"
 ONE = "1 partition"
 EXIST = "10,000 exist, 1 is used"
 RUNS, SINGLES = "runs of 50 to {count:,}", "record by record to {count:,}"

@@ -63,8 +63,8 @@ def _run(
 def contenders() -> list[Contender]:
     """Paced and flat out, shared and own."""
     return [
-        Contender("shared, 4 processes paced", _run(_send_shared, 4, 200, 20)),
-        Contender(PEER, _run(_send_own, 4, 200, 20)),
+        Contender("shared, 4 processes paced", _run(_send_shared, 4, 100, 20)),
+        Contender(PEER, _run(_send_own, 4, 100, 20)),
         Contender("shared, 2 processes flat out", _run(_send_shared, 2, 1, 300_000), peer=PEER_FLAT_OUT),
         Contender(PEER_FLAT_OUT, _run(_send_own, 2, 1, 300_000)),
     ]

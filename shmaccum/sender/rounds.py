@@ -18,9 +18,9 @@ Rules, and where Kafka's sender differs:
 * What is not queued costs nothing: a round looks at partitions that have batches, not at all that ever had.
 * A sink that raises is left alone for a while; what it was lent stays lent, or is delivered again.
 
-REST has two depths. Asleep, the sender is woken by whoever appends, at the price of a system call for the producer. So
-in the middle of traffic it naps instead: a millisecond, in which only those ring who wait for it (for a buffer, for a
-flush), and then it finds many batches at once.
+REST has two depths. Asleep (in ticks of 100 ms, and of 500 ms when nothing came for a second), the sender is woken by
+whoever appends, at the price of a system call for the producer. So in the middle of traffic it naps instead: a
+millisecond, in which only those ring who wait for it (for a buffer, for a flush), and then it finds many batches.
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ if TYPE_CHECKING:
     from shmaccum.sender.dead_letters import DeadLetters
 
 TICK_NS = 100 * NS_PER_MS
-IDLE_TICKS = 10
+IDLE_TICK_NS = 500 * NS_PER_MS
+"""Once a second has passed without anything."""
+IDLE_REST_NS = 1000 * NS_PER_MS
 NAP_NS = NS_PER_MS
 BUSY_NS = 10 * NS_PER_MS
 NEVER_NS = 2**63 - 1
@@ -113,6 +115,7 @@ class Rounds:
         self._left_over: dict[int, int] = {}
         self._last_ready: list[int] = []
         self._last_sent_ns = 0
+        self._has_slept_long = False
         self._expired_record_count = 0
         self._tick_at_ns = now_ns
         self._check_at_ns = now_ns
@@ -256,6 +259,7 @@ class Rounds:
 
     def _deliver(self, wires: list[WireBatch], now_ns: int) -> None:
         self._last_sent_ns = now_ns
+        self._has_slept_long = False
         self._lending.lend(wires, now_ns)
         self._metrics.sent(wires, now_ns)
         try:
@@ -295,11 +299,16 @@ class Rounds:
         return self._topics.look_at_ns if letters_at_ns is None else min(letters_at_ns, self._topics.look_at_ns)
 
     def _sleep(self) -> Sequence[Ack]:
-        """Nothing is queued: for a second a tick is a sign of life and a look for what nobody rang for, no more."""
-        for _ in range(IDLE_TICKS):
-            acks = self._poll(TICK_NS)
+        """Nothing is queued: for a second a tick is a sign of life and a look for what nobody rang for, no more.
+
+        Coming awake is what an idle sender costs (docs/decisions/0035), so after such a second ticks are rarer.
+        """
+        tick_ns = IDLE_TICK_NS if self._has_slept_long else TICK_NS
+        for _ in range(IDLE_REST_NS // tick_ns):
+            acks = self._poll(tick_ns)
             if acks or self._doorbell.clear() or not self._is_idle_still():
                 return acks
+        self._has_slept_long = True
         return ()
 
     def _is_idle_still(self) -> bool:

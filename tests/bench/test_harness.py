@@ -7,6 +7,7 @@ import io
 import itertools
 import os
 import random
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -17,8 +18,10 @@ from rich.console import Console
 
 from bench.harness import asking
 from bench.harness.drift import drift
+from bench.harness.instructions import python_instructions
 from bench.harness.machine import machine
 from bench.harness.measuring import Measured, Series, measure
+from bench.harness.plots import plot
 from bench.harness.question import Contender, Figure, Goal, Measurement, Question, UnavailableError
 from bench.harness.results import Answer, answer, from_json, lines, load, save, to_json
 from bench.harness.table import render, spell
@@ -128,8 +131,8 @@ def test_the_interval_holds_the_median_as_often_as_it_says() -> None:
 
 
 def test_few_rounds_prove_nothing() -> None:
-    assert judge([2.0, 2.0, 2.0, 2.0], "lower") is Verdict.OPEN
-    assert judge([2.0, 2.0, 2.0, 2.0, 2.0], "lower") is Verdict.WORSE
+    assert judge(interval([2.0, 2.0, 2.0, 2.0]), "lower") is Verdict.OPEN
+    assert judge(interval([2.0, 2.0, 2.0, 2.0, 2.0]), "lower") is Verdict.WORSE
 
 
 @pytest.mark.parametrize(
@@ -143,7 +146,7 @@ def test_few_rounds_prove_nothing() -> None:
     ],
 )
 def test_a_difference_counts_only_beyond_the_margin(values: list[float], verdict: Verdict) -> None:
-    assert judge(values, "higher") is verdict
+    assert judge(interval(values), "higher") is verdict
 
 
 def test_a_spread_is_not_moved_by_one_far_value() -> None:
@@ -185,6 +188,20 @@ def test_rounds_end_when_the_next_would_not_fit_but_there_are_five() -> None:
         return len(measure([Contender("a", run)], "a", 9, seconds, clock=lambda: now).series[0].measurements)
 
     assert [count(seconds) for seconds in (1, 60, 71, 1e9)] == [5, 5, 6, 9]
+    slow = measure([Contender("a", run)], "a", 9, 1, seconds_max=35, clock=lambda: now)
+    assert len(slow.series[0].measurements) == 2, "and less where time runs out altogether"
+
+
+def test_what_is_exact_is_counted_once_and_judged_by_its_ratio() -> None:
+    numbers = itertools.count(106)
+    contenders = [Contender("ours", lambda: {"ns": float(next(numbers))}), Contender("peer", constant(ns=100))]
+    question = Question("t", (NS,), lambda: contenders, "peer", is_exact=True)
+    answered = answer("planted", question, {}, asking._measured(question, 1, 1, None))
+    assert answered.series[0].values("ns") == [106.0]
+    for found in (answered, from_json(to_json(answered))):
+        compared = found.compared("ours", NS)
+        assert compared is not None
+        assert (compared.verdict, compared.interval) == (Verdict.WORSE, Interval(1.06, 1.06, 1.0))
 
 
 def test_who_cannot_run_is_named_and_the_others_are_measured() -> None:
@@ -347,7 +364,7 @@ QUESTION = Question("t", (Figure("ns", "ns", 1.0, "lower"),), lambda: [Contender
 def test_a_question_is_found_and_answered(questions: Path) -> None:
     (questions / "planted_one.py").write_text(PLANTED.format(work="pass"))
     assert asking.question_names() == ["planted_one"]
-    assert asking.answer_here("planted_one", 1.0, None).series[0].values("ns") == [1.0, 1.0, 1.0]
+    assert asking.answer_here("planted_one", 1.0, 9.0, None).series[0].values("ns") == [1.0, 1.0, 1.0]
 
 
 @pytest.mark.parametrize(
@@ -375,3 +392,21 @@ def test_measured_without_contenders_is_an_empty_table() -> None:
         from_json(to_json(answer("planted", question, {}, Measured([Series("a", "a")], {})))).series[0].values("ns")
         == []
     )
+
+
+def test_a_plot_is_a_small_picture(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    path = plot(two_contenders(), tmp_path / "plots")
+    content = path.read_bytes()
+    assert path.name == "planted.png"
+    assert content.startswith(b"\x89PNG")
+    assert len(content) < 60_000
+
+
+@pytest.mark.skipif(shutil.which("valgrind") is None, reason="valgrind is not installed")
+def test_instructions_are_those_of_the_enclosed_work_alone() -> None:
+    few, twice, thrice = (python_instructions("", f"for _ in range({count}): pass") for count in (5000, 10_000, 15_000))
+    assert thrice - twice == twice - few
+    assert 10 < (twice - few) / 5000 < 1000
+    with pytest.raises(RuntimeError, match="failed under valgrind"):
+        python_instructions("", "raise SystemExit(1)")

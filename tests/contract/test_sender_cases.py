@@ -14,7 +14,7 @@ Each test names the case it is. Those of Kafka's that are not here, and why:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -23,7 +23,7 @@ from shmaccum.arena import Arena
 from shmaccum.refusals import INNOCENT
 from shmaccum.sender.settling import MESSAGE_TOO_LARGE
 from shmaccum.sinks.sink import Ack, Verdict, WireBatch
-from tests.sending import ScriptedSink, Sending, refuse, retry, too_large
+from tests.sending import ScriptedSink, Sending, refuse, rests_of, retry, too_large
 
 DELIVERY_TIMEOUT_MS = 1500
 OPTIONS = {
@@ -51,19 +51,6 @@ def new_sending(arena: Arena) -> Iterator[NewSending]:
     yield make
     for sending in made:
         sending.close()
-
-
-def rests_of(sending: Sending) -> list[float]:
-    """The time limits of all polls from now on, which do not wait."""
-    rests: list[float] = []
-    poll = sending.scripted.poll
-
-    def poll_at_once(timeout_s: float, doorbell: int) -> Sequence[Ack]:
-        rests.append(timeout_s)
-        return poll(0, doorbell)
-
-    sending.scripted.poll = poll_at_once  # type: ignore[method-assign]
-    return rests
 
 
 def test_simple(new_sending: NewSending) -> None:

@@ -26,7 +26,7 @@ from shmaccum.sender import Sender
 from shmaccum.sinks.memory import MemorySink
 from shmaccum.sinks.null import NullSink
 from shmaccum.sinks.sink import Ack, Verdict, WireBatch
-from tests.sending import MS, TOPIC, ScriptedSink, Sending, refuse, retry
+from tests.sending import MS, TOPIC, ScriptedSink, Sending, refuse, rests_of, retry
 from tests.support import wait_until
 
 FAST: dict[str, Any] = {"linger_ms": 0, "retry_backoff_ms": 10, "retry_backoff_max_ms": 10}
@@ -434,6 +434,22 @@ def test_a_lost_ring_costs_a_tick(arena: Arena, running: Start) -> None:
         deaf.append(TOPIC, 0, 1000, None, b"nobody rang")
         wait_until(lambda: sink.values(TOPIC) == [b"nobody rang"], "it is delivered all the same")
         deaf.flush()
+
+
+def test_ticks_are_rarer_when_nothing_came_for_a_second(sending: Sending) -> None:
+    sending.run()
+    rests = rests_of(sending)
+    run_once = sending.sender.run_once  # no ring, which would end the rest
+    while 0.5 not in rests:
+        run_once()
+    assert rests.count(0.1) == 10
+    sending.append(0)
+    sending.run()
+    sending.sleep(PAUSE_MS)
+    rests.clear()
+    while 0.1 not in rests:
+        run_once()
+    assert 0.5 not in rests, "after traffic it begins with short ticks"
 
 
 def test_an_append_wakes_a_sleeping_sender(arena: Arena, running: Start) -> None:

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How long is a survivor held up when another process is killed in the middle of its work?
+
+Two processes put records into one place as fast as they can, one of them is killed with SIGKILL at a random moment,
+and the other goes on: the longest of its puts around the death counts. A survivor that needs more than two seconds is
+given up: for the queues of others, which guard themselves with locks that nobody takes from the dead, that is for
+ever. A run is several deaths; its worst delay is its figure, and the share of deaths after which the survivor never
+came back.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from multiprocessing.connection import Connection
+from typing import Any
+
+from bench.arenas import TOPIC, drained_arena
+from bench.harness.question import Contender, Figure, Goal, Measurement, Question
+from bench.sending import VALUE
+from bench.taking import forked
+from shmaccum.producer import Producer
+
+OURS, PEER = "Producer.send, one partition", "multiprocessing.SimpleQueue"
+DEATH_COUNT = 3
+GIVE_UP_S = 2.0
+BEFORE_S, AFTER_S = 0.05, 0.2
+
+Put = Callable[[], object]
+Place = Callable[[], AbstractContextManager[Callable[[], Put]]]
+"""Something that is shared, as what makes a process's way to put one record into it."""
+
+
+def _put_for_ever(make_put: Callable[[], Put]) -> None:
+    put = make_put()
+    while True:
+        put()
+
+
+def _longest_put(make_put: Callable[[], Put], ready: Connection) -> None:
+    """Puts until told to stop; answers how long the longest put took, in nanoseconds."""
+    put = make_put()
+    put()
+    ready.send("ready")
+    longest_ns, last_ns = 0, time.monotonic_ns()
+    while not ready.poll():
+        for _ in range(100):
+            put()
+            now_ns = time.monotonic_ns()
+            longest_ns = max(longest_ns, now_ns - last_ns)
+            last_ns = now_ns
+        last_ns = time.monotonic_ns()
+    ready.send(longest_ns)
+
+
+def _death(make_put: Callable[[], Put], rng: random.Random) -> float | None:
+    """Seconds of the survivor's longest put; None: it never came back."""
+    mine, theirs = multiprocessing.Pipe()
+    victim, survivor = forked(_put_for_ever, [(make_put,)])[0], forked(_longest_put, [(make_put, theirs)])[0]
+    try:
+        survivor.start()
+        if not mine.poll(GIVE_UP_S):
+            return None
+        mine.recv()
+        victim.start()
+        time.sleep(BEFORE_S * (1 + rng.random()))
+        assert victim.pid is not None
+        os.kill(victim.pid, signal.SIGKILL)
+        time.sleep(AFTER_S)
+        mine.send("stop")
+        return float(mine.recv()) * 1e-9 if mine.poll(GIVE_UP_S) else None
+    finally:
+        for process in (victim, survivor):
+            process.kill()
+            process.join()
+
+
+def _run(place: Place) -> Callable[[], Measurement]:
+    rng = random.Random(7)
+
+    def run() -> Measurement:
+        delays = []
+        for _ in range(DEATH_COUNT):
+            with place() as make_put:
+                delays.append(_death(make_put, rng))
+        worst_s = max(GIVE_UP_S if delay is None else delay for delay in delays)
+        return {"worst_s": worst_s, "lost": sum(delay is None for delay in delays) / DEATH_COUNT}
+
+    return run
+
+
+@contextmanager
+def _arena() -> Iterator[Callable[[], Put]]:
+    with drained_arena() as arena:
+
+        def make_put() -> Put:
+            producer = Producer(arena.name)
+            return lambda: producer.send(TOPIC, VALUE, None, None, 0)
+
+        yield make_put
+
+
+@contextmanager
+def _queue() -> Iterator[Callable[[], Put]]:
+    queue: Any = multiprocessing.get_context("fork").SimpleQueue()
+    (taker,) = forked(_take_for_ever, [(queue,)])
+    taker.start()
+    try:
+        yield lambda: lambda: queue.put(VALUE)
+    finally:
+        taker.kill()
+        taker.join()
+
+
+def _take_for_ever(queue: Any) -> None:
+    while True:
+        queue.get()
+
+
+def contenders() -> list[Contender]:
+    """Ours, and the standard library's queue without its feeder thread, which would hide the delay from who puts."""
+    return [Contender(OURS, _run(_arena)), Contender(PEER, _run(_queue))]
+
+
+QUESTION = Question(
+    title=f"delay of a survivor after kill -9 of the process beside it, {DEATH_COUNT} deaths a run, given up after 2 s",
+    figures=(
+        Figure("worst_s", "ms", 1e3, "lower", "longest put around a death"),
+        Figure("lost", "%", 100, "lower", "deaths after which the survivor never came back"),
+    ),
+    contenders=contenders,
+    peer=PEER,
+    repetitions=5,
+    goals=(Goal("a survivor's delay after kill -9 of a producer", OURS, "worst_s", 50),),
+)
