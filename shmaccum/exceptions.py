@@ -43,6 +43,8 @@
     │   ├── LogPartitionNotFoundError (LookupError)
     │   ├── OffsetOutOfRangeError (LookupError)
     │   ├── CorruptLogError              with the segment and the position
+    │   ├── TransactionOverError         attempts at it are not taken any more
+    │   ├── StagingLostError             what an attempt staged is not there, or not whole
     │   └── CodecMissingError            no decompressor is installed for a batch
     └── DeliveryError                    what became of a record
         ├── DeliveryTimeoutError (TimeoutError)
@@ -246,6 +248,22 @@ class CorruptLogError(LogError):
             f"{self.segment} is damaged from position {self.position} to {self.resume_position}: {self.problem}. "
             'Read it with on_corrupt="skip" to go on behind the damage.'
         )
+
+
+class TransactionOverError(LogError):
+    """The transaction is over, or was given up: nothing is taken for it any more.
+
+    Attributes:
+        is_aborted: it was given up for good, none of its records are in the log.
+    """
+
+    def __init__(self, sentence: str, *, is_aborted: bool = False) -> None:
+        super().__init__(sentence)
+        self.is_aborted = is_aborted
+
+
+class StagingLostError(LogError):
+    """What an attempt staged for a transaction is not there, or not all of it: run the job or batch again."""
 
 
 class CodecMissingError(LogError):

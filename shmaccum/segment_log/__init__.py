@@ -13,6 +13,8 @@
 
 The files: `file_names` (what lies where), `segment` and `index_file` (the bytes), `producer_state` (duplicates),
 `partition_log` (append, roll, retain), `recovery` (after a death), `directory` (all partitions; the one writer).
+Records that are to be seen all or not at all: `transactions` (who decides), `staging` (an attempt), `applying` (the
+writer), `transaction_files` (the states).
 Reading: `segment_view` (a file that may still grow), `reader` (partitions, offsets, time), `log_batch`, `codecs`.
 """
 
@@ -23,6 +25,8 @@ from shmaccum.segment_log.log_batch import LogBatch, LogRecord
 from shmaccum.segment_log.partition_log import Outcome, PartitionLog
 from shmaccum.segment_log.producer_state import Appendable, BrokerError, Refusal
 from shmaccum.segment_log.reader import Cursor, LogReader, OffsetAndTimestamp, PartitionReader
+from shmaccum.segment_log.staging import StagedAttempt
+from shmaccum.segment_log.transaction_files import TransactionId, Winner
 
 __all__ = [
     "Appendable",
@@ -38,6 +42,9 @@ __all__ = [
     "PartitionLog",
     "PartitionReader",
     "Refusal",
+    "StagedAttempt",
     "TopicPartition",
+    "TransactionId",
+    "Winner",
     "check_log",
 ]

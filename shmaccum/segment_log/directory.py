@@ -27,6 +27,7 @@ from shmaccum.exceptions import (
     LogPartitionNotFoundError,
     NotALogError,
 )
+from shmaccum.segment_log.applying import apply_decided
 from shmaccum.segment_log.file_names import (
     LOCK_FILE,
     META_FILE,
@@ -50,6 +51,7 @@ from shmaccum.segment_log.small_files import (
     sync_folder,
     uuid_text,
 )
+from shmaccum.segment_log.transaction_files import TransactionFiles
 
 META_VERSION = "1"
 META_UUID_KEY = "directory.id"
@@ -57,6 +59,9 @@ META_UUID_KEY = "directory.id"
 OPEN_PARTITIONS_MAX = 256
 """Three descriptors each; whichever was not used for longest is closed for another."""
 CHECKPOINT_INTERVAL_S = 60.0
+TRANSACTIONS_INTERVAL_S = 0.02
+TRANSACTIONS_PAUSE_S = 5.0
+"""How long one that failed is left alone."""
 
 
 @final
@@ -80,7 +85,7 @@ class LogDirectory:
         """Opens a log directory, or makes one of a new or empty directory, and takes the right to write it.
 
         Everything that was open when the host crashed is recovered here; after the death of a process alone each
-        partition is when it is first used.
+        partition is when it is first used. Transactions that were decided are applied (`transactions`).
 
         Raises:
             LogBusyError: another living process writes it.
@@ -94,9 +99,9 @@ class LogDirectory:
         self._clock = clock
         self._partitions: dict[TopicPartition, PartitionLog] = {}
         self._counts: dict[str, int] = {}
-        with _refusals(self.path):
+        with refusals(self.path):
             os.makedirs(self.path, exist_ok=True)
-            _check_content(self.path)
+            check_content(self.path)
             self._lock = LockFile(os.path.join(self.path, LOCK_FILE))
             try:
                 self._open()
@@ -109,13 +114,15 @@ class LogDirectory:
         self._recovery_points = read_offsets_checkpoint(self._file(RECOVERY_POINTS_FILE))
         for place in partitions_of(self.path):
             self._counts[place.topic] = max(self._counts.get(place.topic, 0), place.partition + 1)
-        self._is_same_boot = self._lock.is_same_boot
+        self._is_same_boot = is_same_boot = self._lock.is_same_boot
         if not self._is_same_boot:
             for place in partitions_of(self.path):
                 self._open_partition(place)
             self._is_same_boot = True
         self._lock.sign()
-        self._checkpoint_s = self._retention_s = self._sync_s = time.monotonic()
+        self._transactions = TransactionFiles(self.path)
+        apply_decided(self, is_same_boot=is_same_boot)
+        self._checkpoint_s = self._retention_s = self._sync_s = self._transactions_s = time.monotonic()
 
     def _file(self, name: str) -> str:
         return os.path.join(self.path, name)
@@ -157,7 +164,7 @@ class LogDirectory:
         count = self.options.partitions if partition_count is None else partition_count
         if count < 1:
             raise InvalidArgumentError(f"a topic needs at least one partition, not {count}")
-        with _refusals(self.path):
+        with refusals(self.path):
             for partition in reversed(range(known_count, count)):
                 os.makedirs(self._file(str(TopicPartition(topic, partition))), exist_ok=True)
         self._counts[topic] = count
@@ -187,7 +194,7 @@ class LogDirectory:
             )
         while len(self._partitions) >= OPEN_PARTITIONS_MAX:
             self._close_partition(next(iter(self._partitions)))
-        with _refusals(self.path):
+        with refusals(self.path):
             log = PartitionLog(
                 self._file(str(place)),
                 place,
@@ -233,12 +240,16 @@ class LogDirectory:
     # --- now and then
 
     def maintain(self) -> None:
-        """Does what is due: syncs by interval, retains, writes recovery points down. Call it often; it is cheap.
+        """Does what is due: applies decided transactions, syncs by interval, retains, writes recovery points down.
+
+        Call it often; it is cheap.
 
         Raises:
             OSError: something could not be done; it is due again at the next call.
         """
         now_s = time.monotonic()
+        if now_s >= self._transactions_s:
+            self._apply_decided(now_s)
         interval_ms = self.options.sync_interval_ms
         if interval_ms is not None and now_s - self._sync_s >= interval_ms / 1000:
             self.sync()
@@ -249,6 +260,13 @@ class LogDirectory:
         if now_s - self._checkpoint_s >= CHECKPOINT_INTERVAL_S:
             self.checkpoint()
             self._checkpoint_s = now_s
+
+    def _apply_decided(self, now_s: float) -> None:
+        self._transactions_s = now_s + TRANSACTIONS_INTERVAL_S
+        if self._transactions.undone():
+            apply_decided(self)
+            if self._transactions.undone():
+                self._transactions_s = now_s + TRANSACTIONS_PAUSE_S
 
     def sync(self) -> None:
         """Forces everything that was appended to disk.
@@ -262,7 +280,12 @@ class LogDirectory:
                     all_of_them.callback(log.sync)
 
     def retain(self) -> int:
-        """Deletes old segments of every partition; answers how many. The options say what is old."""
+        """Deletes old segments of every partition; answers how many. The options say what is old.
+
+        Nothing is deleted while a transaction is in the log in part: what is there tells how far it has come.
+        """
+        if self._transactions.has_begun_one():
+            return 0
         if self.options.retention_ms < 0 and self.options.retention_bytes < 0:
             return 0
         places = [TopicPartition(topic, number) for topic, count in self._counts.items() for number in range(count)]
@@ -332,7 +355,7 @@ class LogDirectory:
 
 
 @contextlib.contextmanager
-def _refusals(path: str) -> Iterator[None]:
+def refusals(path: str) -> Iterator[None]:
     """Turns what the system refuses into sentences; other OSErrors stay what they are."""
     try:
         yield
@@ -346,8 +369,12 @@ def _refusals(path: str) -> Iterator[None]:
         raise LogForbiddenError(f"{path} lies on a read-only file system") from None
 
 
-def _check_content(path: str) -> None:
-    """Refuses a directory that was not made by us and is not empty."""
+def check_content(path: str) -> None:
+    """Refuses a directory that was not made by us and is not empty.
+
+    Raises:
+        NotALogError: so it is.
+    """
     if strangers := strangers_in(path):
         raise NotALogError(f"{path} holds other files ({', '.join(strangers[:3])}): name a new or an empty directory")
     if os.path.exists(os.path.join(path, META_FILE)):

@@ -166,6 +166,10 @@ class ProducerState:
         for producer_id in gone:
             del self._producers[producer_id]
 
+    def forget(self, producer_id: int) -> None:
+        """Forgets a producer that will send nothing any more."""
+        self._producers.pop(producer_id, None)
+
     def producer_ids(self) -> list[int]:
         """Everybody who is remembered."""
         return list(self._producers)

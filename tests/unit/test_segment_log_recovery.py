@@ -24,6 +24,7 @@ from shmaccum.segment_log.small_files import properties
 from shmaccum.segment_log.walk import Damage, Found, walk
 from tests.log_support import (
     TOPIC,
+    Interruption,
     MadeBatch,
     log_files,
     make_batches,
@@ -284,38 +285,6 @@ def test_a_snapshot_of_more_than_the_log_has_is_removed(tmp_path: Path) -> None:
 
 
 # --- death and failure at every system call
-
-
-SYSTEM_CALLS = ("open", "pwritev", "write", "ftruncate", "replace", "unlink", "fsync", "fdatasync", "makedirs", "close")
-
-
-class Interruption:
-    """Counts system calls of the os module, and does something at the one with this number."""
-
-    def __init__(self, number: int, act: Callable[[], None]) -> None:
-        self.number = number
-        self.count = 0
-        self._act = act
-
-    def install(self, patch: pytest.MonkeyPatch) -> None:
-        for name in SYSTEM_CALLS:
-            patch.setattr(os, name, self._wrap(getattr(os, name)))
-
-    def _wrap(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        def interrupted(*arguments: Any, **options: Any) -> Any:
-            self.count += 1
-            if self.count != self.number:
-                return call(*arguments, **options)
-            if call.__name__ == "close":  # it fails, but it closes
-                call(*arguments)
-            self._act()
-            return None
-
-        return interrupted
-
-    @property
-    def has_acted(self) -> bool:
-        return self.count >= self.number
 
 
 def life(path: Path, batches: list[MadeBatch], acknowledge: Callable[[int], None]) -> None:

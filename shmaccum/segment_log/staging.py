@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Staging: where an attempt puts records that are not to be seen before its transaction is decided.
+
+What is staged is a log directory of the attempt's own, so every sink ``log:DIR`` can write it, and whole batches go
+from there to where they belong. Nobody but the decision looks at it.
+
+The attempt uses its folder by an open descriptor (``/proc/self/fd/N``), not by its name: when the transaction is over
+and the folder deleted, an attempt that still runs can make nothing there any more, nor make the folder anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import uuid
+from types import TracebackType
+from typing import final
+
+from shmaccum.exceptions import TransactionOverError
+from shmaccum.segment_log.applying import remove_tree
+from shmaccum.segment_log.directory import check_content, refusals
+from shmaccum.segment_log.small_files import sync_folder
+from shmaccum.segment_log.transaction_files import LOG_FOLDER, TransactionFiles, TransactionId, check_word
+
+
+@final
+class StagedAttempt:
+    """An attempt's folder in the staging of a log directory; as a context manager it is discarded unless it was kept.
+
+    Attributes:
+        name: what a decision calls it.
+        path: the folder, for as long as this is open, and only in this process.
+        log: where in it the log directory goes.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str], transaction: TransactionId, prefix: str) -> None:
+        """Makes the folder.
+
+        Args:
+            directory: the log directory; it need not be there yet.
+            transaction: what the records are for.
+            prefix: for people; the name gets a random part, because numbers of attempts begin anew with each run.
+
+        Raises:
+            TransactionOverError: it is over; its attribute says how it ended.
+            InvalidArgumentError: the series or the prefix cannot be part of a name.
+            NotALogError, LogForbiddenError: as `LogDirectory`.
+            OSError: no space, or an I/O error.
+        """
+        transaction.check()
+        self.name = f"{prefix}-{uuid.uuid4().hex[:12]}"
+        check_word(self.name)
+        self._transaction = transaction
+        self._files = TransactionFiles(os.path.abspath(directory))
+        self.folder = self._files.attempt_folder(transaction, self.name)
+        with refusals(os.path.abspath(directory)):
+            os.makedirs(directory, exist_ok=True)
+            check_content(os.path.abspath(directory))
+            os.makedirs(self._files.staging, exist_ok=True)
+            os.mkdir(self.folder)
+            self._descriptor = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self.path = f"/proc/self/fd/{self._descriptor}"
+        self.log = os.path.join(self.path, LOG_FOLDER)
+        try:
+            self._check_not_over()  # only now: whoever ends it after this look finds the folder, and deletes it
+        except BaseException:
+            self.discard()
+            raise
+
+    def check(self) -> None:
+        """Looks whether the attempt can still win.
+
+        Raises:
+            TransactionOverError: the transaction is over, or was given up.
+        """
+        if os.fstat(self._descriptor).st_nlink == 0:
+            self._check_not_over()
+            raise TransactionOverError(
+                f"the staging of transaction {self._transaction} was deleted: it was given up while this attempt ran"
+            )
+
+    def _check_not_over(self) -> None:
+        over = self._files.over_of(self._transaction)
+        if over is not None:
+            raise TransactionOverError(
+                f"transaction {self._transaction} {'was aborted' if over.is_aborted else 'is over'}: nothing is taken "
+                "for it any more",
+                is_aborted=over.is_aborted,
+            )
+
+    def keep(self, *, is_synced: bool) -> None:
+        """Leaves it for a decision; the log in it is closed already.
+
+        Args:
+            is_synced: make the names survive a crash of the host, too.
+
+        Raises:
+            TransactionOverError: as `check`.
+            OSError: it could not be synced.
+        """
+        self.check()
+        if is_synced:
+            sync_folder(self.path)
+            sync_folder(self._files.staging)
+        self._close()
+
+    def discard(self) -> None:
+        """Deletes it. Doing it twice, or after `keep`, does nothing."""
+        if self._descriptor >= 0:
+            with contextlib.suppress(OSError):  # the next sweep finds it
+                remove_tree(self.folder)
+            self._close()
+
+    def _close(self) -> None:
+        os.close(self._descriptor)
+        self._descriptor = -1
+
+    def __enter__(self) -> StagedAttempt:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.discard()

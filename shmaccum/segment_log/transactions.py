@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Transactions of a log directory: records of many attempts, of which those of the winners are seen, once.
+
+::
+
+    with StagedAttempt("/data/log", TransactionId("query", 7), "partition-0") as attempt:      # any process, any number
+        with LogDirectory(attempt.log) as log: ...
+        attempt.keep(is_synced=False)
+    conclude("/data/log", TransactionId("query", 7), [Winner(attempt.name, 1000)])             # one, again and again
+
+The procedure, its files and their meaning are in `transaction_files`; `staging` is the attempt's part, `applying` the
+writer's. Here is what the one does who decides.
+
+Who dies
+    An attempt: its folder stays, and is deleted when the transaction is over. Who decides, before the decision has its
+    name: nothing was decided. After that: whoever opens the directory for writing next applies the decision, or goes on
+    where it was left (`applying`); deciding again then finds that one was made. While it deletes: the next one deletes.
+
+What a reader sees
+    Records of winners, batch by batch while they are applied, not all at once. Of a transaction that is not decided
+    nothing is in the log; what has been applied in part will be applied whole.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Sequence
+
+from shmaccum.config import LogSinkOptions
+from shmaccum.exceptions import LogBusyError, LogError, StagingLostError, TransactionOverError
+from shmaccum.segment_log.applying import Staged, remove_tree
+from shmaccum.segment_log.directory import LogDirectory
+from shmaccum.segment_log.transaction_files import Decision, TransactionFiles, TransactionId, Winner
+
+logger = logging.getLogger(__name__)
+
+TIMEOUT_S = 60.0
+LOOK_INTERVAL_S = 0.01
+
+
+def conclude(
+    path: str | os.PathLike[str],
+    transaction: TransactionId,
+    winners: Sequence[Winner],
+    options: LogSinkOptions | None = None,
+    *,
+    timeout_s: float = TIMEOUT_S,
+) -> None:
+    """Decides for these winners, and comes back when their records are in the log.
+
+    Idempotent: of a transaction that is over nothing happens; of one that was decided before, the former decision is
+    carried out, whoever is named now. While another process writes the directory, a sender or another transaction, this
+    one waits until that one has applied it, or has left.
+
+    Args:
+        path: the log directory; made if need be.
+        transaction: which one.
+        winners: attempts that were kept, in the order in which their records are to be in each partition; none: the
+            transaction is empty.
+        options: how the directory is written, if this process comes to write it.
+        timeout_s: how long to wait for another writer.
+
+    Raises:
+        TransactionOverError: it was aborted.
+        StagingLostError: what a winner staged is not there; nothing was decided.
+        LogBusyError: another process writes the directory and has not applied it in time. The message says whether
+            that was taken back, or will still happen.
+        LogError, OSError: it is decided and could not be applied; whoever opens the directory next goes on with it.
+        NotALogError, LogForbiddenError: as `LogDirectory`.
+    """
+    transaction.check()
+    directory = os.path.abspath(path)
+    files = TransactionFiles(directory)
+    _decide(files, transaction, Decision(tuple(winners)))
+    deadline_s = time.monotonic() + timeout_s
+    while not _is_concluded(files, transaction):
+        findings = _open_once(directory, options)
+        is_undone = files.is_undone(transaction)  # looked at first: it is over before it is not undone any more
+        if _is_concluded(files, transaction):
+            return
+        if not is_undone:
+            raise StagingLostError(_dropped(transaction, findings))
+        if findings is not None:
+            raise LogError("; ".join(findings) or f"transaction {transaction} was not applied: try again")
+        if time.monotonic() >= deadline_s:
+            raise LogBusyError(_given_up(directory, files, transaction))
+        time.sleep(LOOK_INTERVAL_S)
+
+
+def abort(path: str | os.PathLike[str], transaction: TransactionId) -> None:
+    """Gives a transaction up, unless it was decided; what it has staged is deleted.
+
+    A transaction of a series may come again, with other attempts. One without a series never does: attempts that come
+    late are told so.
+
+    Raises:
+        OSError: no space, or an I/O error.
+    """
+    transaction.check()
+    directory = os.path.abspath(path)
+    files = TransactionFiles(directory)
+    if not os.path.isdir(files.staging) or files.over_of(transaction) is not None or files.is_undone(transaction):
+        return
+    if transaction.number is None:
+        files.decide(transaction, Decision(is_aborted=True))
+        _open_once(directory, None)
+        return
+    for folder in files.staged():
+        if folder.transaction == transaction:
+            remove_tree(folder.path)
+
+
+def _decide(files: TransactionFiles, transaction: TransactionId, decision: Decision) -> None:
+    """Decides, if that is still to be done.
+
+    Raises:
+        StagingLostError: a winner is not whole.
+    """
+    if files.over_of(transaction) is not None or files.is_undone(transaction):
+        return
+    try:
+        Staged(files, transaction, decision).check(is_read=False)
+    except StagingLostError:
+        if files.over_of(transaction) is None and not files.is_undone(transaction):
+            raise
+        return  # somebody else has concluded it meanwhile
+    files.decide(transaction, decision)
+
+
+def _is_concluded(files: TransactionFiles, transaction: TransactionId) -> bool:
+    over = files.over_of(transaction)
+    if over is not None and over.is_aborted:
+        raise TransactionOverError(
+            f"transaction {transaction} was aborted before: nothing was written", is_aborted=True
+        )
+    return over is not None
+
+
+def _open_once(directory: str, options: LogSinkOptions | None) -> list[str] | None:
+    """Opening applies what is decided. Answers what was found wrong; None: another process writes the directory."""
+    try:
+        with LogDirectory(directory, options) as log:
+            findings = list(log.findings)
+    except LogBusyError:
+        return None
+    for finding in findings:
+        logger.warning("%s", finding)
+    return findings
+
+
+def _dropped(transaction: TransactionId, findings: Sequence[str] | None) -> str:
+    return (
+        "; ".join(findings or ()) or f"transaction {transaction} was dropped by another writer: what it staged is lost"
+    )
+
+
+def _given_up(directory: str, files: TransactionFiles, transaction: TransactionId) -> str:
+    busy = f"{directory} is written by another process, which has not applied transaction {transaction} in time"
+    if files.withdraw(transaction):
+        return f"{busy}; nothing was written: stop that process, or wait longer, and try again"
+    return f"{busy}; it has begun and will go on with it, or whoever opens the directory next: do not write it again"
