@@ -201,6 +201,7 @@ def apply_decided(directory: LogDirectory, *, is_same_boot: bool = True) -> None
                 directory.findings.append(f"transaction {transaction} is decided and could not be applied: {error}")
     with contextlib.suppress(LogError, OSError):  # what is left is cleared the next time
         sweep(files)
+        files.clear_temporaries()
 
 
 def _finish(
@@ -321,11 +322,14 @@ def _append(log: PartitionLog, run: Sequence[RestampedBatch]) -> None:
 def sweep(files: TransactionFiles) -> None:
     """Deletes what was staged for transactions that are over, by winners, losers and zombies alike.
 
-    Also what nobody has decided about in a week, unless somebody writes it still.
+    Also what nobody has decided about in a week, unless somebody writes it still. Anybody may do that at any time.
 
     Raises:
         OSError: something could not be deleted.
     """
+    for transaction in files.undone():
+        if files.over_of(transaction) is not None:
+            files.end(transaction)
     folders = files.staged()
     overs = {series: files.over(series) for series in {folder.transaction.series for folder in folders}}
     for folder in folders:
@@ -333,7 +337,6 @@ def sweep(files: TransactionFiles) -> None:
         if (over is not None and over.covers(folder.transaction)) or _is_abandoned(files, folder):
             remove_tree(folder.path)
     files.forget_singles(SINGLES_KEPT_S)
-    files.clear_temporaries()
 
 
 def _is_abandoned(files: TransactionFiles, folder: StagedFolder) -> bool:

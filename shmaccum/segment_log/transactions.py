@@ -30,7 +30,7 @@ from collections.abc import Sequence
 
 from shmaccum.config import LogSinkOptions
 from shmaccum.exceptions import LogBusyError, LogError, StagingLostError, TransactionOverError
-from shmaccum.segment_log.applying import Staged, remove_tree
+from shmaccum.segment_log.applying import Staged, remove_tree, sweep
 from shmaccum.segment_log.directory import LogDirectory
 from shmaccum.segment_log.transaction_files import Decision, TransactionFiles, TransactionId, Winner
 
@@ -75,6 +75,8 @@ def conclude(
     files = TransactionFiles(directory)
     _decide(files, transaction, Decision(tuple(winners)))
     deadline_s = time.monotonic() + timeout_s
+    if _is_concluded(files, transaction):
+        sweep(files)  # whoever concluded it may have died before, or a zombie come after
     while not _is_concluded(files, transaction):
         findings = _open_once(directory, options)
         is_undone = files.is_undone(transaction)  # looked at first: it is over before it is not undone any more

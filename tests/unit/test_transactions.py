@@ -448,7 +448,6 @@ def test_a_death_at_any_system_call_is_made_good_by_the_next_one(
         transactions.conclude(path, transaction, second)
         assert ("first" in words(path)) == is_decided
         check_one_of_them(path)
-        LogDirectory(path).close()
         check_clean(path, {transaction.series})
         shutil.rmtree(path)
         if survived:
