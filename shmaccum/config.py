@@ -649,7 +649,9 @@ class SparkSinkOptions(Options):
     place = 'df.write.format("shmaccum").option'
 
     arena: str | None = text(
-        None, "Name or path of the arena on each node; one that is not there is created.", unset="required"
+        None,
+        "Name or path of the arena on each node; one that is not there is created. None with exactly_once.",
+        unset="required",
     )
     topic: str | None = text(None, "The topic of all rows, whatever the column topic says.", unset="column")
     sink: str | None = text(
@@ -660,6 +662,27 @@ class SparkSinkOptions(Options):
         ("auto", "external"),
         "auto: a node without a sender gets one when a task begins; external: somebody else runs it.",
     )
+    delivery_guarantee: str = choice(
+        "at_least_once",
+        ("at_least_once", "exactly_once"),
+        "at_least_once: what tasks deliver stays, also of those that are tried again; exactly_once (log:DIR only): "
+        "tasks stage, and what the job or micro-batch commits comes into the log once.",
+    )
+    transaction_series: str | None = text(
+        None,
+        "With exactly_once in foreachBatch: a name of the query's own. Batches of this name and transactionNumber are "
+        "written once, however often they come.",
+        unset="none",
+    )
+    transaction_number: int | None = count(
+        None, "The id of the batch that foreachBatch was called with.", minimum=0, maximum=LONG_MAX, unset="none"
+    )
+
+    def contradictions(self) -> Iterator[str]:
+        if (self.transaction_series is None) != (self.transaction_number is None):
+            yield "transaction_series and transaction_number belong together: give both, or neither"
+        if self.transaction_series is not None and self.delivery_guarantee != "exactly_once":
+            yield "transaction_series has no effect with delivery_guarantee=at_least_once: say exactly_once"
 
 
 @dataclass(frozen=True, kw_only=True)

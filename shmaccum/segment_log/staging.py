@@ -19,6 +19,7 @@ from typing import final
 from shmaccum.exceptions import TransactionOverError
 from shmaccum.segment_log.applying import remove_tree
 from shmaccum.segment_log.directory import check_content, refusals
+from shmaccum.segment_log.partition_log import sync_file
 from shmaccum.segment_log.small_files import sync_folder
 from shmaccum.segment_log.transaction_files import LOG_FOLDER, TransactionFiles, TransactionId, check_word
 
@@ -92,7 +93,7 @@ class StagedAttempt:
         """Leaves it for a decision; the log in it is closed already.
 
         Args:
-            is_synced: make the names survive a crash of the host, too.
+            is_synced: make it survive a crash of the host, too.
 
         Raises:
             TransactionOverError: as `check`.
@@ -100,7 +101,7 @@ class StagedAttempt:
         """
         self.check()
         if is_synced:
-            sync_folder(self.path)
+            sync_tree(self.path)
             sync_folder(self._files.staging)
         self._close()
 
@@ -122,3 +123,15 @@ class StagedAttempt:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.discard()
+
+
+def sync_tree(path: str) -> None:
+    """Forces every file below a folder to disk, and their names.
+
+    Raises:
+        OSError: a file could not be synced.
+    """
+    for folder, _, names in os.walk(path):
+        for name in names:
+            sync_file(os.path.join(folder, name))
+        sync_folder(folder)

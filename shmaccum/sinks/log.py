@@ -69,12 +69,15 @@ class LogSink(SynchronousSink):
 
     def partition_count(self, topic: str) -> int:
         try:
-            return self.directory.create_topic(topic, self._wanted_count(topic))
+            return self.directory.create_topic(topic, self.wanted_count(topic))
         except InvalidArgumentError as error:
             raise UnknownTopicError(str(error)) from None
 
-    def _wanted_count(self, topic: str) -> int | None:
-        """What the arena was told of the topic, by its creator or a former sink: batches may wait for all of them."""
+    def wanted_count(self, topic: str) -> int | None:
+        """How many partitions a topic is to have; None: what it has, or the option `partitions`.
+
+        What the arena was told of it, by its creator or a former sink, for batches may wait for all of them.
+        """
         told = 0 if self._host is None else self._host.partition_count(topic)
         is_new = self.directory.partition_count(topic) == 0
         return max(told, self._options.partitions) if told and is_new else told or None

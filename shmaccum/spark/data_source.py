@@ -9,6 +9,7 @@ from pyspark.sql.types import StructType
 from shmaccum.exceptions import InvalidArgumentError
 from shmaccum.spark.arena_batches import ArenaReader
 from shmaccum.spark.columns import source_schema
+from shmaccum.spark.exactly_once import ExactlyOnceBatchWriter, ExactlyOnceStreamWriter
 from shmaccum.spark.readers import BatchReader, StreamReader
 from shmaccum.spark.settings import sink_settings, source_options
 from shmaccum.spark.writers import BatchWriter, SinkPlan, StreamWriter
@@ -64,7 +65,7 @@ class ShmaccumDataSource(DataSource):
 
     # --- sink
 
-    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter | ExactlyOnceBatchWriter:
         """Of a batch job.
 
         Raises:
@@ -74,12 +75,18 @@ class ShmaccumDataSource(DataSource):
             raise InvalidArgumentError(
                 'records that were sent cannot be overwritten: say .mode("append"), or send to another topic'
             )
-        return BatchWriter(SinkPlan.of(sink_settings(dict(self.options)), schema))
+        plan = SinkPlan.of(sink_settings(dict(self.options)), schema)
+        return ExactlyOnceBatchWriter(plan) if plan.settings.is_exactly_once else BatchWriter(plan)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802, ARG002 - Spark's name
+    def streamWriter(  # noqa: N802 - Spark's name
+        self,
+        schema: StructType,
+        overwrite: bool,  # noqa: ARG002
+    ) -> StreamWriter | ExactlyOnceStreamWriter:
         """Of one micro-batch. In the output mode "complete" each appends the whole result, as Spark's sink for Kafka.
 
         Raises:
             InvalidArgumentError: options or columns are wrong.
         """
-        return StreamWriter(SinkPlan.of(sink_settings(dict(self.options)), schema))
+        plan = SinkPlan.of(sink_settings(dict(self.options)), schema)
+        return ExactlyOnceStreamWriter(plan) if plan.settings.is_exactly_once else StreamWriter(plan)

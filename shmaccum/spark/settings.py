@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
 
 from shmaccum.config import (
@@ -23,6 +23,7 @@ from shmaccum.config import (
     parse_together,
 )
 from shmaccum.exceptions import InvalidArgumentError
+from shmaccum.segment_log import TransactionId
 from shmaccum.sinks import sink_type, split_url
 
 OF_SPARK = {"checkpointlocation", "queryname"}
@@ -43,6 +44,9 @@ REFUSED: Mapping[str, str] = {
     "path": "the sink is named by .option('sink', 'log:DIR') or .option('sink', 'kafka:HOST:PORT')",
 }
 IDLE_EXIT_DEFAULT = "60s"
+EXACTLY_ONCE = "exactly_once"
+STAGING_MEMORY_DEFAULT = "8MiB"
+"""Of the arena that one task has for itself."""
 OF_THEIR_OWN = "and tasks run in folders of their own: write the whole path"
 
 OptionsType = TypeVar("OptionsType", bound=Options)
@@ -71,6 +75,8 @@ class SinkSettings:
         topic: of all rows; None: the column says.
         sink: where a sender that is started delivers; None: none is started.
         arena_options, producer_options, sender_options, sink_options: what the user gave, by our names.
+        is_exactly_once: tasks stage, each through an arena of its own.
+        transaction: which one a batch is; None: a new one.
     """
 
     arena: str
@@ -80,11 +86,18 @@ class SinkSettings:
     producer_options: Mapping[str, Any] = field(default_factory=dict)
     sender_options: Mapping[str, Any] = field(default_factory=dict)
     sink_options: Mapping[str, Any] = field(default_factory=dict)
+    is_exactly_once: bool = False
+    transaction: TransactionId | None = None
 
     @property
     def max_block_ms(self) -> int:
         """How long a task waits for what should be there."""
         return ProducerOptions.parse(self.producer_options).max_block_ms
+
+    @property
+    def directory(self) -> str:
+        """The log directory of a sink ``log:``."""
+        return split_url(self.sink or "")[1]
 
 
 def sink_settings(given: Mapping[str, Any]) -> SinkSettings:
@@ -98,6 +111,8 @@ def sink_settings(given: Mapping[str, Any]) -> SinkSettings:
     """
     options = _without_prefix(given)
     own, rest = _taken(SparkSinkOptions, options)
+    if own.delivery_guarantee == EXACTLY_ONCE:
+        return _exactly_once(own, rest)
     if own.arena is None:
         raise InvalidArgumentError("no arena is named: say .option('arena', NAME); a new one is created on each node")
     if "/" in own.arena.lstrip("/") and not os.path.isabs(own.arena):
@@ -167,7 +182,41 @@ def _auto(own: SparkSinkOptions, rest: Mapping[str, Any], sink: str) -> SinkSett
     of_sink = () if of_sink_type is None else (of_sink_type,)
     arena, producer, sender, *others = _split(rest, (ArenaOptions, ProducerOptions, SenderOptions, *of_sink))
     sender.setdefault("idle_exit_ms", IDLE_EXIT_DEFAULT)
-    return SinkSettings(own.arena or "", own.topic, sink, arena, producer, sender, *others)
+    return SinkSettings(own.arena or "", own.topic, sink, arena, producer, sender, others[0] if others else {})
+
+
+def _exactly_once(own: SparkSinkOptions, rest: Mapping[str, Any]) -> SinkSettings:
+    if own.arena is not None or own.sender == "external":
+        raise InvalidArgumentError(
+            "deliveryGuarantee=exactly_once needs no arena and no sender of the node: each task stages through an "
+            "arena of its own (bufferMemory is its size), for a batch of a shared one has records of several attempts; "
+            "leave out arena and sender"
+        )
+    if own.sink is None or split_url(own.sink)[0] != "log":
+        raise InvalidArgumentError(
+            f"deliveryGuarantee=exactly_once needs .option('sink', 'log:DIR'), the sink is {own.sink}: to Kafka "
+            "records go at least once, see docs/spark.rst"
+        )
+    if "{" in own.sink:
+        raise InvalidArgumentError(
+            f"{own.sink}: with exactly_once all nodes write into one directory, which they share"
+        )
+    settings = _auto(own, rest, _checked_sink(own.sink))
+    if "idle_exit_ms" in spelled(rest, [SenderOptions]):
+        raise InvalidArgumentError("idle_exit_ms has no effect with exactly_once, where a sender ends with its task")
+    sender = {name: value for name, value in settings.sender_options.items() if name != "idle_exit_ms"}
+    arena = {"buffer_memory": STAGING_MEMORY_DEFAULT, **settings.arena_options}
+    return replace(
+        settings, arena_options=arena, sender_options=sender, is_exactly_once=True, transaction=_transaction(own)
+    )
+
+
+def _transaction(own: SparkSinkOptions) -> TransactionId | None:
+    if own.transaction_series is None:
+        return None
+    transaction = TransactionId(own.transaction_series, own.transaction_number)
+    transaction.check()
+    return transaction
 
 
 def _split(given: Mapping[str, Any], tables: tuple[type[Options], ...]) -> list[dict[str, Any]]:

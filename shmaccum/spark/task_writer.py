@@ -8,12 +8,12 @@ are cut, so that no call appends more than a fraction of the arena, and after ea
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack
 from typing import Any, NamedTuple, final
 
 from shmaccum.deliveries import Deliveries, OffsetRange
 from shmaccum.delivery import TopicPartition
-from shmaccum.exceptions import FlushTimeoutError
+from shmaccum.exceptions import FlushTimeoutError, InvalidArgumentError
+from shmaccum.producer import Producer
 from shmaccum.spark.node import node_producer
 from shmaccum.spark.sender_keeper import SenderKeeper
 from shmaccum.spark.settings import SinkSettings, sink_settings
@@ -30,35 +30,27 @@ class Delivered(NamedTuple):
     offsets: Mapping[TopicPartition, OffsetRange]
 
 
-@final
-class TaskWriter:
-    """Appends record batches of Arrow; a context manager that keeps the node's sender alive.
+class RowAppender:
+    """Appends record batches of Arrow through a producer, and takes the results.
 
     Args:
-        settings: of the write.
+        producer: of this process.
+        topic: of all rows; None: the column says.
         columns: which columns become records; None: all there are.
-
-    Raises:
-        ShmaccumError: the arena or the sender are not to be had, see `node_producer` and `SenderKeeper`.
+        check: raises when there is no use in waiting.
     """
 
-    def __init__(self, settings: SinkSettings, columns: Iterable[str] | None = None) -> None:
-        self._settings = settings
+    def __init__(
+        self, producer: Producer, topic: str | None, columns: Iterable[str] | None, check: Callable[[], None]
+    ) -> None:
+        self._producer = producer
+        self._topic = topic
         self._columns = None if columns is None else list(columns)
-        self._producer = node_producer(settings.arena, settings.producer_options, settings.arena_options)
-        self._keeper = SenderKeeper(self._producer.arena, settings)
-        self._piece_size = max(self._producer.arena.geometry["buffer_memory"] // PIECE_FRACTION, 1)
+        self._check = check
+        self._piece_size = max(producer.arena.geometry["buffer_memory"] // PIECE_FRACTION, 1)
         self._pending: list[Deliveries] = []
         self._record_count = 0
         self._offsets: dict[TopicPartition, OffsetRange] = {}
-        self._exits = ExitStack()
-
-    def __enter__(self) -> TaskWriter:
-        self._exits.enter_context(self._keeper)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._exits.close()
 
     def append(self, batch: Any) -> None:
         """Appends the rows of a `pyarrow.RecordBatch`, read where they lie.
@@ -67,10 +59,10 @@ class TaskWriter:
             DeliveryError: a record appended earlier was not delivered.
             Exception: what `Producer.append_arrow` raises.
         """
-        self._keeper.check()
+        self._check()
         rows = batch if self._columns is None else batch.select(self._columns)
         for piece in self._pieces(rows):
-            self._pending.append(self._producer.append_arrow(piece, topic=self._settings.topic))
+            self._pending.append(self._producer.append_arrow(piece, topic=self._topic))
             self._collect()
 
     def finish(self) -> Delivered:
@@ -81,7 +73,7 @@ class TaskWriter:
             SenderNotStartedError: there is nobody to deliver it.
         """
         while not self._is_flushed():
-            self._keeper.check()
+            self._check()
             self._collect()
         self._collect()
         return Delivered(self._record_count, self._offsets)
@@ -120,6 +112,31 @@ def _joined(left: OffsetRange, right: OffsetRange) -> OffsetRange:
     return OffsetRange(left.record_count + right.record_count, min(left.first, right.first), max(left.last, right.last))
 
 
+@final
+class TaskWriter(RowAppender):
+    """Appends to the node's arena; a context manager that keeps the node's sender alive.
+
+    Args:
+        settings: of the write.
+        columns: which columns become records; None: all there are.
+
+    Raises:
+        ShmaccumError: the arena or the sender are not to be had, see `node_producer` and `SenderKeeper`.
+    """
+
+    def __init__(self, settings: SinkSettings, columns: Iterable[str] | None = None) -> None:
+        producer = node_producer(settings.arena, settings.producer_options, settings.arena_options)
+        self._keeper = SenderKeeper(producer.arena, settings)
+        super().__init__(producer, settings.topic, columns, self._keeper.check)
+
+    def __enter__(self) -> TaskWriter:
+        self._keeper.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._keeper.__exit__()
+
+
 def arrow_appender(arena: str, **options: Any) -> Callable[[Iterable[Any]], Iterator[Any]]:
     """A function for ``DataFrame.mapInArrow``: appends every row, and gives back one row with their number.
 
@@ -138,6 +155,10 @@ def arrow_appender(arena: str, **options: Any) -> Callable[[Iterable[Any]], Iter
         InvalidArgumentError: an option is wrong.
     """
     settings = sink_settings({"arena": arena, **options})
+    if settings.is_exactly_once:
+        raise InvalidArgumentError(
+            "a function of mapInArrow has no commit, so it cannot write exactly once: use the sink"
+        )
 
     def append(batches: Iterable[Any]) -> Iterator[Any]:
         import pyarrow as pa

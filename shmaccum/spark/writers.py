@@ -81,9 +81,10 @@ class SinkPlan:
 
     def write_rows(self, rows: Iterator[Any]) -> TaskCommit:
         """The same for Spark's rows, a few times as slow."""
-        return self.write(self._batches(rows))
+        return self.write(self.arrow_batches(rows))
 
-    def _batches(self, rows: Iterator[Any]) -> Iterator[Any]:
+    def arrow_batches(self, rows: Iterator[Any]) -> Iterator[Any]:
+        """Spark's rows as record batches of Arrow."""
         import pyarrow as pa
 
         schema = to_arrow_schema(self.schema, timezone="UTC")

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The sink with ``deliveryGuarantee=exactly_once``, as Spark calls it: tasks stage, the commit decides.
+
+What is one transaction (`shmaccum.segment_log.transactions`) is told by names that stay when Spark starts anew: of a
+micro-batch the query's id, which is in its checkpoint, and the batch id; of a batch job a uuid that is made when it is
+planned, or what the user says by options. Spark runs a micro-batch again with the same id until its commit came back;
+the second time nothing happens, whatever its tasks staged.
+
+Only Spark knows which attempt won: it hands one message for each partition to the commit. An attempt never learns that
+it lost. It may be running still when the transaction is over, and finds its folder deleted.
+
+A commit runs in a process of its own on the driver's host and knows no more than the messages, which tell the rest.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+
+from shmaccum.exceptions import InvalidArgumentError, TransactionOverError
+from shmaccum.segment_log import TransactionId, Winner, transactions
+from shmaccum.spark.settings import SinkSettings
+from shmaccum.spark.staged_task import remove_arenas, sink_options, stage
+from shmaccum.spark.writers import HAS_ARROW_STREAMS, SinkPlan, StreamWriterBase
+
+QUERY_ID = "sql.streaming.queryId"
+BATCH_ID = "streaming.sql.batchId"
+"""Local properties that Spark gives the tasks of a micro-batch."""
+
+
+@dataclass(frozen=True)
+class StagedCommit(WriterCommitMessage):
+    """What a task tells the driver: which attempt it was, at which transaction, and what it has staged.
+
+    Attributes:
+        winner: None: it had no rows, or the transaction was over when it began.
+    """
+
+    partition_id: int
+    attempt_number: int
+    task_attempt_id: int
+    transaction: TransactionId
+    winner: Winner | None
+
+    @property
+    def record_count(self) -> int:
+        """How many records it has staged."""
+        return 0 if self.winner is None else self.winner.record_count
+
+
+def _stage(plan: SinkPlan, transaction: TransactionId, batches: Iterator[Any]) -> StagedCommit:
+    """A task. Of a transaction that is over, which Spark runs again because it does not know, nothing is staged."""
+    context = TaskContext.get()
+    assert context is not None, "a sink writes in tasks"
+    attempt_id = context.taskAttemptId()
+    winner = None
+    try:
+        winner = stage(plan.settings, plan.columns, transaction, f"{context.partitionId()}-{attempt_id}", batches)
+    except TransactionOverError as error:
+        if error.is_aborted:
+            raise
+    return StagedCommit(context.partitionId(), context.attemptNumber(), attempt_id, transaction, winner)
+
+
+def _conclude(settings: SinkSettings, transaction: TransactionId, messages: Sequence[StagedCommit | None]) -> None:
+    """The commit: those of whom Spark has messages are the winners, in the order of their partitions."""
+    told = sorted((message for message in messages if message is not None), key=lambda each: each.partition_id)
+    winners = [message.winner for message in told if message.winner is not None]
+    remove_arenas(settings.directory, transaction)
+    transactions.conclude(
+        settings.directory, transaction, winners, sink_options(settings), timeout_s=settings.max_block_ms / 1000
+    )
+
+
+def _abort(settings: SinkSettings, transaction: TransactionId) -> None:
+    remove_arenas(settings.directory, transaction)
+    transactions.abort(settings.directory, transaction)
+
+
+class ExactlyOnceBatchWriter(DataSourceArrowWriter):
+    """Of a batch job; pickled to its tasks and its commit, which so know the same transaction."""
+
+    def __init__(self, plan: SinkPlan) -> None:
+        self.plan = plan
+        self.transaction = plan.settings.transaction or TransactionId(f"job-{uuid.uuid4().hex}")
+
+    def write(self, iterator: Iterator[Any]) -> StagedCommit:
+        """Stages the rows of a task."""
+        return _stage(self.plan, self.transaction, iterator)
+
+    def commit(self, messages: Sequence[StagedCommit | None]) -> None:
+        """Brings what the tasks have staged into the log."""
+        _conclude(self.plan.settings, self.transaction, messages)
+
+    def abort(self, messages: Sequence[StagedCommit | None]) -> None:  # noqa: ARG002 - of those that failed there are none
+        """Deletes what was staged, unless a commit has decided; Spark also calls this when that failed afterwards."""
+        _abort(self.plan.settings, self.transaction)
+
+
+class ExactlyOnceStreamWriter(StreamWriterBase):
+    """Of a query; Spark makes one for each micro-batch, and another one to commit it."""
+
+    def __init__(self, plan: SinkPlan) -> None:
+        if plan.settings.transaction is not None:
+            raise InvalidArgumentError(
+                "transactionSeries and transactionNumber are for foreachBatch: a stream has its query's id and batch id"
+            )
+        self.plan = plan
+
+    def write(self, iterator: Iterator[Any]) -> StagedCommit:
+        """Stages the rows of a task: Arrow's record batches, or, before Spark 4.1, rows."""
+        batches = iterator if HAS_ARROW_STREAMS else self.plan.arrow_batches(iterator)
+        return _stage(self.plan, _transaction_of_task(), batches)
+
+    def commit(self, messages: Sequence[StagedCommit | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Brings what the tasks have staged into the log, unless that was done before."""
+        if (transaction := _transaction_of(messages, batchId)) is not None:
+            _conclude(self.plan.settings, transaction, messages)
+
+    def abort(self, messages: Sequence[StagedCommit | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Deletes what was staged, unless a commit has decided.
+
+        Where no task has ended nobody knows of which query it was: the next commit of that query deletes it.
+        """
+        if (transaction := _transaction_of(messages, batchId)) is not None:
+            _abort(self.plan.settings, transaction)
+
+
+def _transaction_of_task() -> TransactionId:
+    context = TaskContext.get()
+    assert context is not None, "a sink writes in tasks"
+    query_id, batch_id = context.getLocalProperty(QUERY_ID), context.getLocalProperty(BATCH_ID)
+    if query_id is None or batch_id is None:
+        raise InvalidArgumentError(
+            f"Spark has not told this task its query and batch ({QUERY_ID}, {BATCH_ID}): exactly_once needs them; use "
+            "foreachBatch with transactionSeries and transactionNumber"
+        )
+    return TransactionId(query_id, int(batch_id))
+
+
+def _transaction_of(messages: Sequence[StagedCommit | None], batch_id: int) -> TransactionId | None:
+    """None: no task has ended."""
+    known = next((message.transaction for message in messages if message is not None), None)
+    return None if known is None else known._replace(number=batch_id)

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One task's part of a write that is to be seen once: a log of its own, through an arena and a sender of its own.
+
+Why not through the node's arena: its batches are shared, so one has records of several attempts, of which some will win
+and some lose; and what makes it worth while, fewer requests and connections, is not there on the way to a staged log.
+So the attempt has a small arena, a file in its staging folder, and a thread that sends from there to the log beside it.
+All of it goes with the folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Iterable, Iterator
+from typing import Any, final
+
+from shmaccum.arena import Arena
+from shmaccum.config import ArenaOptions, LogSinkOptions
+from shmaccum.exceptions import ArenaError, SenderNotStartedError
+from shmaccum.producer import Producer
+from shmaccum.segment_log import StagedAttempt, TransactionId, Winner
+from shmaccum.segment_log.file_names import partitions_of
+from shmaccum.segment_log.transaction_files import TransactionFiles
+from shmaccum.sender import Sender
+from shmaccum.sinks.log import LogSink
+from shmaccum.spark.settings import SinkSettings
+from shmaccum.spark.task_writer import RowAppender
+
+ARENA_FILE = "arena"
+OF_THE_STAGED_LOG = ("partitions", "segment_bytes", "index_interval_bytes")
+"""Of the options of the directory, those that count here, too. Nothing is retained or synced before it is whole."""
+
+
+class StagedSink(LogSink):
+    """A log whose topics have as many partitions as they have in the directory they are staged for.
+
+    Args:
+        place: of the staged log.
+        directory: where its records will go.
+        options: of `LogSinkOptions`.
+    """
+
+    def __init__(self, place: str, directory: str, **options: Any) -> None:
+        super().__init__(place, **options)
+        self._target = directory
+
+    def wanted_count(self, topic: str) -> int | None:
+        """What the topic has there; a new one gets as many as the option `partitions` says."""
+        known = [place.partition + 1 for place in partitions_of(self._target) if place.topic == topic]
+        return max(known) if known else super().wanted_count(topic)
+
+
+@final
+class SenderThread:
+    """A sender that lives as long as a task; a context manager, at whose end everything is delivered or given up.
+
+    Raises:
+        ShmaccumError, OSError: `__enter__`: the sink cannot be opened.
+    """
+
+    def __init__(self, sender: Sender) -> None:
+        self._sender = sender
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="shmaccum-staging", daemon=True)
+
+    def __enter__(self) -> SenderThread:
+        self._sender.open()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._sender.stop(0)
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            self._sender.run()
+        except BaseException as error:  # noqa: BLE001 - raised again by who waits
+            self._failure = error
+
+    def check(self) -> None:
+        """Call it while you wait.
+
+        Raises:
+            SenderNotStartedError: it has ended.
+        """
+        if not self._thread.is_alive():
+            raise SenderNotStartedError(f"the sender of this task has ended: {self._failure}") from self._failure
+
+
+def stage(
+    settings: SinkSettings, columns: Iterable[str], transaction: TransactionId, prefix: str, batches: Iterable[Any]
+) -> Winner | None:
+    """Stages the rows of Arrow record batches; None when there are none.
+
+    Raises:
+        TransactionOverError: nothing is taken for the transaction any more.
+        DeliveryError, ShmaccumError, OSError: the rows cannot be staged; nothing is left of them.
+    """
+    rest = (batch for batch in batches if batch.num_rows)
+    first = next(rest, None)
+    if first is None:
+        return None
+    with StagedAttempt(settings.directory, transaction, prefix) as attempt:
+        with _appender(settings, columns, attempt) as appender:
+            for batch in _chained(first, rest):
+                attempt.check()
+                appender.append(batch)
+            record_count = appender.finish().record_count
+        attempt.keep(is_synced=settings.sink_options.get("sync", "none") != "none")
+    return Winner(attempt.name, record_count)
+
+
+def _chained(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
+    yield first
+    yield from rest
+
+
+@contextlib.contextmanager
+def _appender(settings: SinkSettings, columns: Iterable[str], attempt: StagedAttempt) -> Iterator[RowAppender]:
+    """What appends to the staged log; the log is closed, and the arena gone, when the body ends."""
+    options = ArenaOptions.parse(settings.arena_options)
+    path = os.path.join(attempt.path, ARENA_FILE)
+    with contextlib.ExitStack() as exits:
+        arena = exits.enter_context(
+            Arena.create(path, **{option: getattr(options, option) for option in ArenaOptions.table()})
+        )
+        exits.callback(Arena.remove, path, missing_ok=True)
+        sink_options = {name: value for name, value in settings.sink_options.items() if name in OF_THE_STAGED_LOG}
+        sink = StagedSink(attempt.log, settings.directory, **sink_options)
+        producer = Producer(arena, **settings.producer_options)
+        exits.callback(producer.close, 0)  # what is not delivered by then never will be
+        sender = exits.enter_context(SenderThread(Sender(arena, sink, **settings.sender_options)))
+        yield RowAppender(producer, settings.topic, columns, sender.check)
+
+
+def remove_arenas(directory: str, transaction: TransactionId) -> None:
+    """Takes the arenas away that killed attempts left: their semaphores are not in the folder that will be deleted."""
+    for folder in TransactionFiles(directory).staged():
+        if folder.transaction.series == transaction.series:
+            with contextlib.suppress(ArenaError, OSError):
+                Arena.remove(os.path.join(folder.path, ARENA_FILE), missing_ok=True)
+
+
+def sink_options(settings: SinkSettings) -> LogSinkOptions:
+    """How the directory is written."""
+    return LogSinkOptions.parse(settings.sink_options)
