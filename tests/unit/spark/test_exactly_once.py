@@ -16,6 +16,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: make spark, or pip install 'shmaccum[spark]'")
 
+from shmaccum.arena import Arena
 from shmaccum.exceptions import InvalidArgumentError, LogBusyError, RecordTooLargeError, TransactionOverError
 from shmaccum.segment_log import LogDirectory, LogReader, TransactionId
 from shmaccum.spark import arrow_appender
@@ -28,7 +29,7 @@ from shmaccum.spark.exactly_once import (
 )
 from shmaccum.spark.settings import sink_settings
 from shmaccum.spark.writers import SinkPlan
-from tests.support import WATCHDOG_S, Child, left_in_shared_memory, wait_until
+from tests.support import WATCHDOG_S, Child, each_semaphore, wait_until
 from tests.unit.spark.test_settings import schema
 from tests.unit.spark.test_writers import batches, numbers
 
@@ -223,11 +224,20 @@ def test_a_directory_that_another_writes_is_waited_for(log: Path) -> None:
     assert numbers(log) == list(range(10))
 
 
-def test_nothing_is_left_in_shared_memory(log: Path) -> None:
-    before = left_in_shared_memory("shmaccum-", "sem.shmaccum-")
-    writer = batch_writer(log)
+def test_arenas_of_tasks_leave_nothing_in_shared_memory(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    arenas: list[bytes] = []
+    create = Arena.create
+
+    def noted(*arguments: Any, **options: Any) -> Arena:
+        arena = create(*arguments, **options)
+        arenas.append(arena.uuid)
+        return arena
+
+    monkeypatch.setattr(Arena, "create", noted)
+    writer = batch_writer(log, bufferMemory="64KiB")
     writer.commit([writer.write(batches(5000, size=200))])
-    assert set(left_in_shared_memory("shmaccum-", "sem.shmaccum-")) - set(before) == set()
+    assert len(arenas) == 1
+    assert list(each_semaphore(arenas[0])) == []
 
 
 # --- streams
