@@ -97,7 +97,7 @@ class ExactlyOnceBatchWriter(DataSourceArrowWriter):
         """Brings what the tasks have staged into the log."""
         _conclude(self.plan.settings, self.transaction, messages)
 
-    def abort(self, messages: Sequence[StagedCommit | None]) -> None:  # noqa: ARG002 - of those that failed there are none
+    def abort(self, messages: Sequence[StagedCommit | None]) -> None:  # noqa: ARG002
         """Deletes what was staged, unless a commit has decided; Spark also calls this when that failed afterwards."""
         _abort(self.plan.settings, self.transaction)
 
