@@ -11,9 +11,9 @@ All Python workers of a node append into one arena, and one sender delivers. Spa
 the package is installed (`discovery`); elsewhere `register` tells it. ``docs/spark.rst`` is the manual.
 
 `data_source` is what Spark sees. The sink: `settings` (options, checked once, on the driver) ← `node` (the arena and
-the producer of this process) ← `sender_keeper` ← `task_writer` (one task) ← `writers` (Spark's interfaces). The source:
-`positions` (which offsets) ← `planning` (which ranges) ← `record_batches` (bytes to Arrow) ← `readers`. `columns` has
-the schemas of both.
+the producer of this process) ← `sender_keeper` ← `task_writer` (one task) ← `writers` (Spark's interfaces); exactly
+once: `staged_task` (one task) ← `exactly_once`. The source: `positions` (which offsets) ← `planning` (which ranges) ←
+`record_batches` (bytes to Arrow) ← `readers`. `columns` has the schemas of both.
 
 Importing this package needs no pyspark; using it does.
 """

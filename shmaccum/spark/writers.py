@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sink, as Spark calls it: at-least-once, like Spark's own sink for Kafka.
+"""The sink, as Spark calls it: at-least-once, like Spark's own sink for Kafka (`exactly_once` has the other one).
 
 A writer is made on the driver, pickled to every task, and, for a batch, back to the driver's commit. So it holds plain
 data alone; what it needs in a task it gets there. A task returns only when its own records are delivered: a node that

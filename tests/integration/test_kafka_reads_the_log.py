@@ -11,18 +11,24 @@ from pathlib import Path
 import pytest
 from kafka.record import MemoryRecords
 
-from shmaccum.segment_log import LogDirectory, LogReader
+from shmaccum.config import LogSinkOptions
+from shmaccum.segment_log import LogDirectory, LogReader, StagedAttempt, TransactionId, Winner, transactions
 from tests.kafka.distribution import require
 from tests.kafka.dumping import dump
-from tests.log_support import TOPIC, log_files, make_batch, make_batches, open_log, partition_folder
+from tests.log_support import TOPIC, MadeBatch, log_files, make_batch, make_batches, open_log, partition_folder
 
 
-@pytest.fixture(params=["closed", "open", "killed", "recovered"])
+@pytest.fixture(params=["closed", "open", "killed", "recovered", "applied"])
 def path(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
     """A log of several segments with two kinds of batches, left in every way a log can be left."""
     batches = make_batches(40, value_size=900)
+    others = [make_batch([b"1", None, b"3"], headers=[("h", b"v"), ("n", None)])]
+    if request.param == "applied":
+        stage_and_apply(tmp_path, batches, others)
+        yield tmp_path
+        return
     log = open_log(tmp_path, segment_bytes=20_000)
-    log.partition(TOPIC, 0).append([*batches, make_batch([b"1", None, b"3"], headers=[("h", b"v"), ("n", None)])])
+    log.partition(TOPIC, 0).append([*batches, *others])
     if request.param == "closed":
         log.close()
     if request.param in {"killed", "recovered"}:
@@ -31,6 +37,18 @@ def path(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
         injure_and_recover(tmp_path, batches[0].wire)
     yield tmp_path
     log.close()
+
+
+def stage_and_apply(path: Path, *parts: list[MadeBatch]) -> None:
+    """The same as a transaction of several attempts, of which one loses."""
+    transaction, winners = TransactionId("job"), []
+    for batches in (*parts, parts[0]):
+        with StagedAttempt(path, transaction, "part") as attempt:
+            with open_log(Path(attempt.log)) as log:
+                log.partition(TOPIC, 0).append(batches)
+            attempt.keep(is_synced=False)
+        winners.append(Winner(attempt.name, sum(batch.record_count for batch in batches)))
+    transactions.conclude(path, transaction, winners[:-1], LogSinkOptions(segment_bytes=20_000))
 
 
 def injure_and_recover(path: Path, wire: bytes) -> None:
