@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What does it cost that Spark writes exactly once into a log: staged, then applied by its commit?"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import time
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from bench.harness.question import Contender, Figure, Measurement, Question
+from bench.rows import ROW_COUNT, TASK_COUNT, VALUE_SIZE
+from bench.segments import TMPFS
+from shmaccum.arena import Arena
+
+OURS, PEER = "exactly once, log: on tmpfs", "at least once, log: on tmpfs"
+NAME = f"shmaccum-bench-once-{os.getpid()}"
+THROUGH = {"topic": "flights", "batchSize": "64KiB"}
+
+
+@cache
+def _frame() -> Any:
+    """Rows that lie in Spark's memory."""
+    from bench.spark_session import session
+
+    columns = ("concat('key-', id % 1000) key", f"cast(repeat('x', {VALUE_SIZE}) as binary) value")
+    frame = session().range(ROW_COUNT, numPartitions=TASK_COUNT).selectExpr(*columns).cache()
+    frame.count()
+    return frame
+
+
+def _clean() -> None:
+    Arena.remove(NAME, missing_ok=True)
+    shutil.rmtree(f"{TMPFS}/{NAME}", ignore_errors=True)
+
+
+def _write(word: str, **options: str) -> Callable[[], Measurement]:
+    """Into a directory of its own; what former runs wrote is deleted first, for it lies in memory."""
+
+    def run() -> Measurement:
+        frame = _frame()
+        if word == "staged":
+            shutil.rmtree(f"{TMPFS}/{NAME}/{word}", ignore_errors=True)
+        started_s = time.perf_counter()
+        writer = frame.write.format("shmaccum").mode("append").options(**THROUGH, **options)
+        writer.option("sink", f"log:{TMPFS}/{NAME}/{word}").save()
+        return {"rows_per_s": ROW_COUNT / (time.perf_counter() - started_s)}
+
+    return run
+
+
+def contenders() -> list[Contender]:
+    """Both guarantees of the sink."""
+    atexit.register(_clean)
+    return [
+        Contender(OURS, _write("staged", deliveryGuarantee="exactly_once")),
+        Contender(PEER, _write("shared", arena=NAME, bufferMemory="64MiB", idleExitMs="2s")),
+    ]
+
+
+QUESTION = Question(
+    title=f"Spark writes {ROW_COUNT:,} rows of a key and {VALUE_SIZE} B once into a log, local[{TASK_COUNT}]",
+    figures=(Figure("rows_per_s", "M rows/s", 1e-6, "higher"),),
+    contenders=contenders,
+    peer=PEER,
+    repetitions=5,
+    scope="full",
+)
