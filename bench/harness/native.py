@@ -3,13 +3,16 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import subprocess
+import sysconfig
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from bench.harness.question import Measurement
-from setup import LANGUAGE_FLAGS, ROOT
+from setup import LANGUAGE_FLAGS, ROOT, python_header_flags
 
 SOURCES = ROOT / "bench" / "native"
 BUILD = ROOT / "build" / "bench"
@@ -28,6 +31,22 @@ def native_program(name: str, extra: Sequence[str] = ()) -> Path:
         command = ["gcc", *LANGUAGE_FLAGS, "-O2", f"-I{ROOT / 'native'}", f"-I{SOURCES}", "-o", str(target)]
         subprocess.run([*command, *map(str, sources), *map(str, core)], check=True)
     return target
+
+
+def native_extension(name: str) -> Any:
+    """Builds ``bench/native/NAME.c``, an extension of Python that needs nothing of ours, and imports it."""
+    source = SOURCES / f"{name}.c"
+    target = BUILD / f"{name}{sysconfig.get_config_var('EXT_SUFFIX')}"
+    if not target.exists() or target.stat().st_mtime < source.stat().st_mtime:
+        BUILD.mkdir(parents=True, exist_ok=True)
+        command = ["gcc", *python_header_flags(), *LANGUAGE_FLAGS, "-O2", "-shared", "-fPIC", "-o", str(target)]
+        subprocess.run([*command, str(source)], check=True)
+    specification = importlib.util.spec_from_file_location(name, target)
+    assert specification is not None
+    assert specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
 
 
 def run_program(program: Path, *arguments: str) -> Measurement:

@@ -9,7 +9,7 @@ send       one process queues 400,000 records one by one, somebody takes them: `
 send_many  the same in calls of 10,000, or of what the product recommends: ``records_per_s``, ``cpu_ns``
 drained    two processes to a third that takes them all: ``records_per_s``, ``cpu_per_record_s`` of all three
 append     one append after the other from a compiled language, a consumer beside it: ``records_per_s``
-floor      the least that something costs: ``ns_per_record``
+kafka      one process sends to Apache Kafka until all is acknowledged: ``records_per_s``, ``cpu_per_record_s``
 latency    from a send to the moment another process has the record, paced: ``p50_ns``, ``p99_ns``, ``p999_ns``
 =========  =========================================================================================================
 """

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+from bench.apache_kafka import BATCH_SIZE, LINGER_MS, acknowledged, cluster, new_topic
 from bench.arenas import TOPIC
 from bench.harness.question import Contender, Guarantees, Measurement
 from bench.mock_cluster import mock_cluster
@@ -20,16 +21,16 @@ from bench.stopwatch import Stopwatch
 
 SINGLE_COUNT = 20_000
 BATCHED_COUNT = 200_000
-OPTIONS = {"linger_ms": 5, "max_batch_size": 128 << 10}
+OPTIONS = {"linger_ms": LINGER_MS, "max_batch_size": BATCH_SIZE}
 GUARANTEES = Guarantees(record="copy", order="partition", checksum="CRC32C", kill="lost")
 
 Work = Callable[[Any], Awaitable[Measurement]]
 
 
 @asynccontextmanager
-async def _producer(bootstrap: str) -> AsyncIterator[Any]:
+async def _producer(bootstrap: str, **options: Any) -> AsyncIterator[Any]:
     module = load("aiokafka", "aiokafka")
-    async with module.AIOKafkaProducer(bootstrap_servers=bootstrap, **OPTIONS) as producer:
+    async with module.AIOKafkaProducer(bootstrap_servers=bootstrap, **OPTIONS, **options) as producer:
         await producer.partitions_for(TOPIC)
         yield producer
         await producer.flush()
@@ -57,19 +58,36 @@ async def _send_batches(producer: Any) -> Measurement:
     return {"records_per_s": count / elapsed.wall_s, "cpu_ns": elapsed.cpu_s * 1e9 / count}
 
 
-def _contender(name: str, work: Work) -> Contender:
-    async def connected(bootstrap: str) -> Measurement:
-        async with _producer(bootstrap) as producer:
-            return await work(producer)
+async def _to_kafka() -> Measurement:
+    topic = new_topic()
+    async with _producer(cluster().bootstrap, acks="all", enable_idempotence=True) as producer:
+        await producer.send_and_wait(topic, VALUE)
+        stopwatch = Stopwatch()
+        for _ in range(SINGLE_COUNT):
+            await producer.send(topic, VALUE)
+        await producer.flush()
+        return acknowledged(stopwatch.elapsed(), SINGLE_COUNT)
 
+
+async def _to_mock(work: Work, bootstrap: str) -> Measurement:
+    async with _producer(bootstrap) as producer:
+        return await work(producer)
+
+
+def _mocked(work: Work) -> Callable[[], Measurement]:
     def run() -> Measurement:
         with mock_cluster() as bootstrap:
-            return asyncio.run(connected(bootstrap))
+            return asyncio.run(_to_mock(work, bootstrap))
 
+    return run
+
+
+def _contender(name: str, run: Callable[[], Measurement]) -> Contender:
     return Contender(f"aiokafka {name}", run, version=lambda: installed_version("aiokafka"), guarantees=GUARANTEES)
 
 
 WORKS = {
-    "send": lambda: [_contender("send", _send_each)],
-    "send_many": lambda: [_contender("send_batch", _send_batches)],
+    "send": lambda: [_contender("send", _mocked(_send_each))],
+    "send_many": lambda: [_contender("send_batch", _mocked(_send_batches))],
+    "kafka": lambda: [_contender("send", lambda: asyncio.run(_to_kafka()))],
 }

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from bench.apache_kafka import BATCH_SIZE, LINGER_MS, cluster, produced
 from bench.arenas import TOPIC
 from bench.harness.question import Contender, Guarantees, Measurement
 from bench.mock_cluster import mock_cluster
@@ -35,9 +36,9 @@ def _version() -> str:
 
 
 @contextmanager
-def _producer(bootstrap: str) -> Iterator[Any]:
-    options = {"bootstrap.servers": bootstrap, "queue.buffering.max.messages": RECORD_COUNT + 1, "log_level": 0}
-    producer = _module().Producer(options)
+def _producer(bootstrap: str, **options: Any) -> Iterator[Any]:
+    common = {"bootstrap.servers": bootstrap, "queue.buffering.max.messages": RECORD_COUNT + 1, "log_level": 0}
+    producer = _module().Producer({**common, **options})
     yield producer
     producer.purge()
     producer.flush(0)
@@ -81,4 +82,14 @@ def _send() -> list[Contender]:
     ]
 
 
-WORKS = {"send": _send, "send_many": lambda: [_contender("produce_batch", _batches)]}
+def _to_kafka() -> Measurement:
+    options = {"acks": "all", "enable.idempotence": True, "linger.ms": LINGER_MS, "batch.size": BATCH_SIZE}
+    with _producer(cluster().bootstrap, **options) as producer:
+        return produced(producer.produce, producer.flush, RECORD_COUNT)
+
+
+WORKS = {
+    "send": _send,
+    "send_many": lambda: [_contender("produce_batch", _batches)],
+    "kafka": lambda: [_contender("produce", _to_kafka)],
+}

@@ -7,6 +7,9 @@ told which broker it talks to.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from bench.apache_kafka import BATCH_SIZE, LINGER_MS, cluster, produced
 from bench.arenas import TOPIC
 from bench.harness.question import Contender, Guarantees, Measurement
 from bench.mock_cluster import mock_cluster
@@ -14,11 +17,11 @@ from bench.packages import installed_version, load
 from bench.sending import send_plain
 
 RECORD_COUNT = 20_000
-OPTIONS = {"linger_ms": 5, "batch_size": 128 << 10}
+OPTIONS = {"linger_ms": LINGER_MS, "batch_size": BATCH_SIZE}
 MOCK_CLUSTER_VERSION = (2, 0)
 
 
-def _run() -> Measurement:
+def _to_mock() -> Measurement:
     module = load("kafka", "kafka-python")
     with mock_cluster() as bootstrap:
         producer = module.KafkaProducer(bootstrap_servers=bootstrap, api_version=MOCK_CLUSTER_VERSION, **OPTIONS)
@@ -29,16 +32,16 @@ def _run() -> Measurement:
     return measured
 
 
-def _send() -> list[Contender]:
+def _to_kafka() -> Measurement:
+    producer = load("kafka", "kafka-python").KafkaProducer(bootstrap_servers=cluster().bootstrap, **OPTIONS)
+    measured = produced(producer.send, producer.flush, RECORD_COUNT)
+    producer.close()
+    return measured
+
+
+def _contender(run: Callable[[], Measurement]) -> Contender:
     guarantees = Guarantees(record="copy", order="partition", checksum="CRC32C", kill="lost")
-    return [
-        Contender(
-            "kafka-python send",
-            _run,
-            version=lambda: installed_version("kafka-python"),
-            guarantees=guarantees,
-        )
-    ]
+    return Contender("kafka-python send", run, version=lambda: installed_version("kafka-python"), guarantees=guarantees)
 
 
-WORKS = {"send": _send}
+WORKS = {"send": lambda: [_contender(_to_mock)], "kafka": lambda: [_contender(_to_kafka)]}

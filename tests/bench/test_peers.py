@@ -22,10 +22,10 @@ from bench.harness.measuring import measure
 from bench.harness.question import Contender, Figure, Guarantees, Question, UnavailableError
 from bench.harness.results import Answer, answer, from_json, to_json
 from bench.harness.table import render
-from bench.peers import multiprocessing_queue
+from bench.peers import kafka_java, multiprocessing_queue
 from bench.queues import Product, Queue, Send, SendMany, Take
 
-WORKS = {"send", "send_many", "drained", "append", "floor", "latency"}
+WORKS = {"send", "send_many", "drained", "append", "kafka", "latency"}
 GUARANTEES = Guarantees(record="copy", order="queue", checksum="none", kill="lost")
 
 # --- all of them
@@ -33,9 +33,11 @@ GUARANTEES = Guarantees(record="copy", order="queue", checksum="none", kill="los
 
 @pytest.mark.parametrize("work", sorted(WORKS))
 def test_every_contender_says_its_version_and_what_it_guarantees(work: str) -> None:
-    for contender in peers.of(work):
+    products = [contender for contender in peers.of(work) if not contender.name.startswith("floor: ")]
+    assert products
+    for contender in products:
         assert contender.version is not None, contender.name
-        assert work == "floor" or contender.guarantees is not None, contender.name
+        assert contender.guarantees is not None, contender.name
 
 
 def test_no_two_contenders_of_a_work_have_the_same_name() -> None:
@@ -71,6 +73,12 @@ def _shown(answered: Answer) -> str:
     with console.capture() as captured:
         console.print(render(answered))
     return captured.get()
+
+
+def test_the_floor_of_a_send_is_below_any_send() -> None:
+    for contender in peers.of("send"):
+        if contender.name.startswith("floor: "):
+            assert 0 < contender.run()["cpu_ns_per_record"] < 10_000
 
 
 # --- missing ones
@@ -156,6 +164,24 @@ def test_a_program_that_says_nothing_is_given_up_at_the_deadline() -> None:
 def test_the_pom_names_the_versions() -> None:
     for name in ("kafka", "aeron", "disruptor", "jmh"):
         assert jvm.pom_version(name)[0].isdigit()
+
+
+# --- kafka-producer-perf-test
+
+PERFORMANCE_TEST_SAID = """\
+1301 records sent, 260.1 records/sec (0.02 MB/sec), 3.2 ms avg latency, 210.0 ms max latency.
+1000000 records sent, 512345.3 records/sec (48.86 MB/sec), 12.34 ms avg latency, 300.00 ms max latency, \
+5 ms 50th, 120 ms 95th, 200 ms 99th, 250 ms 99.9th.
+"""
+
+
+def test_the_total_of_the_performance_test_is_read() -> None:
+    assert kafka_java.total_records_per_s(PERFORMANCE_TEST_SAID) == 512345.3
+
+
+def test_a_performance_test_that_did_not_end_has_no_total() -> None:
+    with pytest.raises(ValueError, match="no total"):
+        kafka_java.total_records_per_s(PERFORMANCE_TEST_SAID.splitlines()[0])
 
 
 # --- queues
