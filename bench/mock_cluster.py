@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
+import atexit
 import multiprocessing
-from collections.abc import Iterator
-from contextlib import contextmanager
+from functools import cache
 from multiprocessing.connection import Connection
 
 from bench.packages import load
@@ -14,24 +14,25 @@ TIMEOUT_S = 30
 
 
 def _run(pipe: Connection) -> None:
-    keeper = load("confluent_kafka", "confluent-kafka").Producer(
-        {"test.mock.num.brokers": 1, "bootstrap.servers": "ignored", "log_level": 0}
-    )
+    options = {"test.mock.num.brokers": 1, "bootstrap.servers": "ignored", "log_level": 0}
+    keeper = load("confluent_kafka", "confluent-kafka").Producer(options)
     (broker,) = keeper.list_topics(timeout=TIMEOUT_S).brokers.values()
     pipe.send(f"{broker.host}:{broker.port}")
     pipe.recv()
 
 
-@contextmanager
-def mock_cluster() -> Iterator[str]:
-    """host:port of its only broker, in a process of its own."""
+@cache
+def mock_cluster() -> str:
+    """host:port of its only broker, which has a process of its own for this one's lifetime.
+
+    Raises:
+        UnavailableError: confluent-kafka is not installed.
+    """
     load("confluent_kafka", "confluent-kafka")  # who misses it is told here, not by a process that dies
     mine, theirs = multiprocessing.Pipe()
     process = multiprocessing.get_context("spawn").Process(target=_run, args=(theirs,), daemon=True)
     process.start()
     theirs.close()
-    try:
-        yield mine.recv()
-    finally:
-        process.kill()
-        process.join()
+    atexit.register(mine.close)  # and keeps it open
+    bootstrap: str = mine.recv()
+    return bootstrap

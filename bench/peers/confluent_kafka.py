@@ -53,7 +53,7 @@ def _queued(work: Callable[[Callable[..., Any]], Measurement]) -> Callable[[], M
 
 
 def _taken() -> Measurement:
-    with mock_cluster() as bootstrap, _producer(bootstrap) as producer:
+    with _producer(mock_cluster()) as producer:
         producer.list_topics(TOPIC)
         measured = send_plain(producer.produce)
         producer.flush()

@@ -50,7 +50,7 @@ PRODUCT = Product(
     calls={"send": "put", "send_many": "put_many", "drained": "put_many", "latency": "put"},
     version=lambda: installed_version("faster-fifo"),
     guarantees=Guarantees(record="copy", order="queue", checksum="none", kill="hangs"),
-    record_count=200_000,
+    record_count=100_000,
     call_size=100,
 )
 WORKS = PRODUCT.works()

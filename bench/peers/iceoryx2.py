@@ -104,6 +104,6 @@ PRODUCT = Product(
     calls={"send": "loan and send", "drained": "loan and send", "latency": "loan and send"},
     version=lambda: installed_version("iceoryx2"),
     guarantees=Guarantees(record="copy", order="sender", checksum="none", kill="lost"),
-    record_count=100_000,
+    record_count=50_000,
 )
 WORKS = PRODUCT.works()

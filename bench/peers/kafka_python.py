@@ -7,7 +7,9 @@ told which broker it talks to.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 from bench.apache_kafka import BATCH_SIZE, LINGER_MS, cluster, produced
 from bench.arenas import TOPIC
@@ -16,27 +18,29 @@ from bench.mock_cluster import mock_cluster
 from bench.packages import installed_version, load
 from bench.sending import send_plain
 
-RECORD_COUNT = 20_000
+RECORD_COUNT = 10_000
 OPTIONS = {"linger_ms": LINGER_MS, "batch_size": BATCH_SIZE}
 MOCK_CLUSTER_VERSION = (2, 0)
 
 
 def _to_mock() -> Measurement:
-    module = load("kafka", "kafka-python")
-    with mock_cluster() as bootstrap:
-        producer = module.KafkaProducer(bootstrap_servers=bootstrap, api_version=MOCK_CLUSTER_VERSION, **OPTIONS)
+    with _producer(mock_cluster(), api_version=MOCK_CLUSTER_VERSION) as producer:
         producer.partitions_for(TOPIC)
         measured = send_plain(producer.send, RECORD_COUNT)
         producer.flush()
-        producer.close()
     return measured
 
 
 def _to_kafka() -> Measurement:
-    producer = load("kafka", "kafka-python").KafkaProducer(bootstrap_servers=cluster().bootstrap, **OPTIONS)
-    measured = produced(producer.send, producer.flush, RECORD_COUNT)
+    with _producer(cluster().bootstrap) as producer:
+        return produced(producer.send, producer.flush, RECORD_COUNT)
+
+
+@contextmanager
+def _producer(bootstrap: str, **options: Any) -> Iterator[Any]:
+    producer = load("kafka", "kafka-python").KafkaProducer(bootstrap_servers=bootstrap, **OPTIONS, **options)
+    yield producer
     producer.close()
-    return measured
 
 
 def _contender(run: Callable[[], Measurement]) -> Contender:

@@ -41,6 +41,6 @@ PRODUCT = Product(
     calls={"send": "put", "drained": "", "latency": ""},
     version=lambda: f"Python {platform.python_version()}",
     guarantees=Guarantees(record="copy", order="sender", checksum="none", kill="hangs"),
-    record_count=50_000,
+    record_count=30_000,
 )
 WORKS = PRODUCT.works()
