@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import multiprocessing
 from functools import cache
 from multiprocessing.connection import Connection
@@ -18,7 +19,8 @@ def _run(pipe: Connection) -> None:
     keeper = load("confluent_kafka", "confluent-kafka").Producer(options)
     (broker,) = keeper.list_topics(timeout=TIMEOUT_S).brokers.values()
     pipe.send(f"{broker.host}:{broker.port}")
-    pipe.recv()
+    with contextlib.suppress(EOFError):
+        pipe.recv()
 
 
 @cache
