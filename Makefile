@@ -4,6 +4,7 @@
 #   make spark-run, make spark-cluster-run
 #                 the example pipeline with Spark: on two threads; on a master and two workers, each a node of its own
 #   make test     builds, then C tests and Python tests (MARKERS="exhaustive" selects others, ARGS="-k name" narrows)
+#   make fuzz     the fuzz targets under libFuzzer, a minute each (ARGS="--seconds 600 arena", ARGS=--keep)
 #   make check    ruff, mypy, and the tests of style and layering
 #   make kafka    fetches Apache Kafka (through Maven, once) for the tests that run against it
 #   make spark    installs pyspark and Java, and runs the tests with Spark
@@ -29,7 +30,7 @@ CHECKED := $(wildcard setup.py shmaccum tests bench)
 
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: run test native-test check kafka spark spark-run spark-cluster-run bench bench-full figures clean FORCE
+.PHONY: run test native-test fuzz check kafka spark spark-run spark-cluster-run bench bench-full figures clean FORCE
 .DELETE_ON_ERROR:
 
 run: $(INSTALLED)
@@ -40,6 +41,11 @@ test: $(INSTALLED)
 
 native-test: $(INSTALLED)
 	$(VENV)/bin/python -m pytest -n auto -m "$(MARKERS)" tests/native $(ARGS)
+
+fuzz: $(INSTALLED)
+	$(call need,echo 'int LLVMFuzzerTestOneInput(void) { return 0; }' | clang -fsanitize=fuzzer -x c -o /dev/null -,\
+		clang $$(apt-cache depends clang | sed -n 's/.*Depends: clang-/libclang-rt-/p')-dev)
+	$(VENV)/bin/python -m tests.fuzz.campaign $(ARGS)
 
 check: $(INSTALLED)
 	$(VENV)/bin/python -m ruff check $(CHECKED)

@@ -172,8 +172,11 @@ static bool view_resolve(const struct arrow_bytes *column, const struct view *vi
     }
     int64_t buffer_size = offset_64(column->view_buffer_sizes, view->buffer_index);
     const uint8_t *buffer = column->view_buffers[view->buffer_index];
+    if (buffer == NULL || (int64_t)view->start + view->size > buffer_size) {
+        return false;
+    }
     *slice = (struct arrow_slice){.start = buffer + view->start, .size = view->size};
-    return buffer != NULL && (int64_t)view->start + view->size <= buffer_size;
+    return true;
 }
 
 /* A null's view may be anything: it is not looked at. */

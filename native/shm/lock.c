@@ -100,6 +100,13 @@ static void lock_sleep_slice(struct arena *arena, atomic_u64 *lock, uint64_t wor
     }
 }
 
+/* Who waits is not inside, whatever a word says that somebody scribbled: a handle is used by one thread at a time. */
+static bool lock_owner_is_alive(const struct arena *arena, uint64_t word)
+{
+    uint32_t owner = lock_word_owner(word);
+    return owner != arena->owner && process_is_alive(arena, owner);
+}
+
 enum lock_outcome lock_acquire(struct arena *arena, atomic_u64 *lock, uint64_t *held)
 {
     CHECK(arena->owner != 0);
@@ -114,7 +121,7 @@ enum lock_outcome lock_acquire(struct arena *arena, atomic_u64 *lock, uint64_t *
             continue;
         }
         mine = arena->owner | LOCK_WAITERS;
-        if (!watch_is_over(&watch, word, LOCK_SLICE_NS) || process_is_alive(arena, lock_word_owner(word))) {
+        if (!watch_is_over(&watch, word, LOCK_SLICE_NS) || lock_owner_is_alive(arena, word)) {
             lock_sleep_slice(arena, lock, word);
         } else if (lock_try_word(lock, word, mine, held)) {
             counter_add(arena, COUNTER_LOCKS_STOLEN, 1);

@@ -1,39 +1,37 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Hostile arenas: an arena with something of everything in it is damaged where an input says, then looked at as stat,
- * inspect and check do, recovered as the first to attach does, and worked in. Whatever is in the file, nobody crashes,
- * hangs or touches a byte outside of it; wrong statuses are right answers.
+ * inspect and check do, recovered as the first to attach does or joined as it is, and worked in, while a neighbour goes
+ * on scribbling: between two calls, or between two steps of one. Whatever is in the file, nobody crashes, hangs or
+ * touches a byte outside of it; wrong statuses are right answers. What is held against the code besides:
  *
- *   input   flags, then damages of 14 bytes: region, place, how, value
- *           flags  1: another boot · 2: checksums of superblock and sync records are made right again · 4: nothing is
- *                  worked, only read
+ *   looking changes no byte · recovery leaves nothing to recover
+ *
+ *   input   flags, how many events come before the attach, which entries are held by living others, reserved;
+ *           then events of 14 bytes: kind, how, place, value
+ *   event   kind < KIND_WORK: a damage, in the file before the attach, in the mapping behind it; with HOW_AT_POINT at the
+ *           nth point of base/point.h that is passed from then on. Else something that a process does.
  *
  * Damage knows the layout: it hits words, indices and counts far more often than the bytes of records, and stores what
- * such fields could hold (limits, other indices, other states), not only noise.
- *
- * The entry is the one of libFuzzer and AFL++. `main` is a driver without either:
- *
- *   arena_fuzz SECONDS SEED            inputs SEED, SEED + 1, ... ; answers how many
- *   arena_fuzz 0 SEED                  this one input
- *
- * An input that kills the process is named by its number on standard error.
+ * such fields could hold (limits, other indices, other states), not only noise. The mutator works in whole events.
  */
-#include <inttypes.h>
-#include <time.h>
-
+#include "fuzzing.h"
 #include "shm/planting.h"
 #include "randomness.h"
 #include "shm/attach.h"
 #include "shm/completion.h"
 #include "shm/counters.h"
 #include "shm/durability.h"
+#include "shm/partitioner.h"
+#include "shm/process.h"
+#include "shm/producer_id.h"
 #include "shm/recovery.h"
 #include "shm/registry.h"
+#include "shm/sender_half.h"
 
-enum { SLOTS = 12, BATCH_SIZE = 512, DAMAGE_SIZE = 14, DAMAGES_MAX = 12, ROUNDS_MAX = 4, HANG_SECONDS = 60 };
-enum { OTHER_BOOT = 1, RIGHT_CHECKSUMS = 2, ONLY_READ = 4 };
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+enum { SLOTS = 10, BATCH_SIZE = 512, ARENA_ROOM = 192 << 10 };
+enum { OTHER_BOOT = 1, RIGHT_CHECKSUMS = 2, ONLY_READ = 4, NOT_ALONE = 8, ROOM_BEHIND = 16, DISK_FAILS = 32 };
+enum { HEADER_SIZE = 4, EVENT_SIZE = 14, EVENTS_MAX = 70, KIND_WORK = 144, HOW_BIT = 0x80, HOW_AT_POINT = 0x40 };
 
 /* A right answer may be any. */
 static void whatever(enum status status)
@@ -44,9 +42,8 @@ static void whatever(enum status status)
 /* ---- the arena that is damaged ---- */
 
 static uint8_t *sound_image;
+static uint8_t *seen_image;
 static struct layout layout;
-static struct geometry geometry;
-static int file = -1;
 
 static void topics_plant(struct arena *arena)
 {
@@ -61,12 +58,6 @@ static void topics_plant(struct arena *arena)
         EXPECT_STATUS(registry_partition(registry, topic_index, 0, &partition_index), STATUS_OK);
     }
     registry_close(registry);
-}
-
-static int force_nothing(int descriptor)
-{
-    (void)descriptor;
-    return 0;
 }
 
 /* Results, an open batch with a sync record, a sealed one, a chain, a quarantined one, a dead owner's slot, and a
@@ -87,24 +78,37 @@ static void everything_plant(struct arena *arena)
     uint64_t word = slot_word_at(arena, slot_index);
     store_release_u64(&arena->slots[slot_index].word, slot_word_with_state(word, SLOT_BAD));
     batch_plant(arena, 3);
-    arena->force = force_nothing;
     EXPECT_STATUS(durability_step(arena, durability_ticket(arena)), STATUS_OK);
     EXPECT_STATUS(buffer_pool_try_allocate(arena, &slot_index), STATUS_OK);
     struct buffer_wait wait;
     EXPECT_STATUS(buffer_pool_enqueue(arena, 1, &wait, NULL), STATUS_OK);
 }
 
-static void sound_image_make(void)
+/* Small, so that an execution is short: but every table has room for more than is in it. */
+static struct geometry geometry_small(void)
 {
     struct geometry wanted = geometry_of(SLOTS, BATCH_SIZE);
     wanted.process_slot_count_max = SLOTS - 2;
     wanted.durability = DURABILITY_SYNC;
-    file = arena_file_new();
-    struct arena *arena = arena_created(file, wanted);
+    wanted.process_count = 6;
+    wanted.waiter_count = 4;
+    wanted.partition_count = 6;
+    wanted.name_heap_size = 320;
+    wanted.completion_count = 32;
+    return wanted;
+}
+
+static void sound_image_make(void)
+{
+    memory_system.file = aligned_alloc(PAGE_SIZE_BYTES, ARENA_ROOM);
+    memset(memory_system.file, 0, ARENA_ROOM);
+    memory_system.file_capacity = ARENA_ROOM;
+    memory_system.is_alone = true;
+    struct arena *arena = arena_created(0, geometry_small());
     everything_plant(arena);
     layout = arena->layout;
-    geometry = arena->geometry;
     sound_image = malloc(layout.arena_size);
+    seen_image = malloc(layout.arena_size);
     memcpy(sound_image, arena->base, layout.arena_size);
     arena_detach(arena);
     if (testing_exit_code() != 0) {
@@ -169,21 +173,48 @@ static uint64_t plausible(uint8_t how, uint64_t value)
     }
 }
 
-static void damage(uint8_t *image, const uint8_t *bytes)
-{
+struct event {
+    uint8_t kind;
+    uint8_t how;
     uint32_t place;
     uint64_t value;
-    struct region region = region_of(bytes[0]);
-    memcpy(&place, bytes + 1, sizeof place);
-    memcpy(&value, bytes + 6, sizeof value);
+};
+
+static struct event event_read(const uint8_t *bytes)
+{
+    struct event event = {.kind = bytes[0], .how = bytes[1]};
+    memcpy(&event.place, bytes + 2, sizeof event.place);
+    memcpy(&event.value, bytes + 6, sizeof event.value);
+    return event;
+}
+
+static void damage(uint8_t *image, const struct event *event)
+{
+    struct region region = region_of(event->kind);
+    uint64_t value = event->value;
     uint32_t size = region.step >= 8 ? 8 : region.step;
     uint64_t count = (region.end - region.start) / region.step;
-    uint8_t *target = image + region.start + place % count * region.step;
-    if (bytes[5] & 0x80) {
+    uint8_t *target = image + region.start + event->place % count * region.step;
+    if (event->how & HOW_BIT) {
         target[value % size] ^= (uint8_t)(1u << (value >> 8 & 7)); /* one bit */
     } else {
-        value = plausible(bytes[5], value);
+        value = plausible(event->how, value);
         memcpy(target, &value, size);
+    }
+}
+
+/* So that bytes, counts and sizes that were damaged are taken for what was appended. */
+static void batches_make_right(uint8_t *image)
+{
+    struct slot_header *slots = (struct slot_header *)(void *)(image + layout.slot_headers);
+    for (uint32_t i = 0; i < SLOTS; i++) {
+        uint64_t word = load_relaxed_u64(&slots[i].word);
+        uint32_t size = slot_word_size(word);
+        if (size > RECORDS_START && size <= BATCH_SIZE) {
+            const uint8_t *bytes = image + layout.slot_data + (uint64_t)PAGE_SIZE_BYTES * i;
+            slots[i].meta[slot_word_count(word) & 1].records_crc =
+                crc32c_extend(0, bytes + RECORDS_START, size - RECORDS_START);
+        }
     }
 }
 
@@ -200,34 +231,53 @@ static void sync_records_make_right(uint8_t *image)
 static void superblock_make_right(uint8_t *image)
 {
     struct superblock *superblock = (struct superblock *)(void *)image;
+    struct layout other;
+    if (geometry_validate(&superblock->geometry, NULL) == STATUS_OK) {
+        layout_compute(&superblock->geometry, &other);
+        superblock->arena_size = other.arena_size;
+    }
     size_t start = offsetof(struct superblock, layout_fingerprint);
     size_t used = superblock->options_size < OPTIONS_SIZE_MAX ? superblock->options_size : OPTIONS_SIZE_MAX;
     superblock->superblock_crc = crc32c_extend(0, image + start, offsetof(struct superblock, options) + used - start);
 }
 
-static void image_write(const uint8_t *data, size_t size)
+static bool event_is_damage(const struct event *event)
 {
-    static uint8_t *image;
-    if (image == NULL) {
-        image = aligned_alloc(SECTOR_SIZE, layout.arena_size);
-    }
-    memcpy(image, sound_image, layout.arena_size);
-    for (size_t at = 1; at + DAMAGE_SIZE <= size; at += DAMAGE_SIZE) {
-        damage(image, data + at);
-    }
-    if (data[0] & OTHER_BOOT) {
-        image[GLOBALS_REF + offsetof(struct globals, boot_id)] ^= 1;
-    }
-    if (data[0] & RIGHT_CHECKSUMS) {
-        superblock_make_right(image);
-        sync_records_make_right(image);
-    }
-    if (pwrite(file, image, layout.arena_size, 0) != (ssize_t)layout.arena_size) {
-        abort();
+    return event->kind < KIND_WORK;
+}
+
+/* ---- a neighbour that scribbles while we work ---- */
+
+static struct event armed;
+static uint32_t points_before;
+static uint8_t *mapping;
+
+static void scribble_at_point(const char *name)
+{
+    (void)name;
+    if (points_before-- == 0) {
+        point_hook = NULL;
+        damage(mapping, &armed);
     }
 }
 
-/* ---- what is done with it ---- */
+/* The arena may have another layout than the sound one, so nothing is hit that is not mapped. */
+static void scribble(struct arena *arena, const struct event *event)
+{
+    if (arena->size < layout.arena_size) {
+        return;
+    }
+    mapping = arena->base;
+    if (event->how & HOW_AT_POINT) {
+        armed = *event;
+        points_before = event->place >> 24;
+        point_hook = scribble_at_point;
+    } else {
+        damage(mapping, event);
+    }
+}
+
+/* ---- looking ---- */
 
 static void arena_verify(const struct arena *arena)
 {
@@ -238,14 +288,8 @@ static void arena_verify(const struct arena *arena)
     }
 }
 
-/* As stat and inspect do. */
-static void arena_look(struct arena *arena)
+static void topics_look(const struct arena *arena)
 {
-    struct recovery_report report;
-    struct error error;
-    struct completion completion;
-    arena_verify(arena);
-    whatever(recovery_plan(arena, &report, &error));
     for (uint32_t i = 0; i < registry_topic_count(arena); i++) {
         const char *name;
         uint32_t size;
@@ -253,7 +297,12 @@ static void arena_look(struct arena *arena)
             (void)crc32c_extend(0, name, size); /* every byte is readable */
         }
     }
-    for (uint32_t i = 0; i < arena->geometry.slot_count; i++) {
+}
+
+static void results_look(const struct arena *arena)
+{
+    struct completion completion;
+    for (uint32_t i = 0; i < arena->geometry.slot_count && i < 2 * SLOTS; i++) {
         const struct record_token token = {.slot_index = i, .seq = i};
         (void)slot_chain_walk(arena, i, arena->chain_scratch, arena->chain_slot_count_max);
         whatever(completion_find(arena, &token, &completion));
@@ -263,10 +312,86 @@ static void arena_look(struct arena *arena)
     }
 }
 
+/* As stat and inspect do. */
+static void arena_look(struct arena *arena)
+{
+    struct recovery_report report;
+    struct error error;
+    uint32_t counts[SLOT_BAD + 1];
+    arena_verify(arena);
+    verify_count_states(arena, counts);
+    whatever(recovery_plan(arena, &report, &error));
+    topics_look(arena);
+    results_look(arena);
+    (void)process_sender_is_alive(arena);
+}
+
+/* The mapping is writable here: that it may only be read is held against the bytes. */
+static void arena_look_from_outside(void)
+{
+    struct arena *arena;
+    struct error error;
+    if (arena_open_read_only(3, 4, &arena, &error) == STATUS_OK) {
+        size_t size = arena->size < layout.arena_size ? arena->size : layout.arena_size;
+        memcpy(seen_image, arena->base, size);
+        arena_look(arena);
+        if (memcmp(seen_image, arena->base, size) != 0) {
+            fuzz_fail("looking at an arena changed it");
+        }
+        arena_detach(arena);
+    }
+}
+
+/* ---- working ---- */
+
+enum { IN_FLIGHT_MAX = 32 };
+
+struct worker {
+    struct arena *arena;
+    struct accumulator *accumulator;
+    struct registry *registry;
+    struct drained_batch in_flight[IN_FLIGHT_MAX];
+    uint32_t in_flight_count;
+    struct wake_set wakes;
+};
+
+static bool worker_begin(struct worker *worker)
+{
+    struct error error;
+    if (arena_attach(3, 4, &worker->arena, &error) != STATUS_OK) {
+        return false;
+    }
+    if (worker->arena->was_recovered && point_hook == NULL) {
+        struct recovery_report report;
+        if (recovery_plan(worker->arena, &report, &error) != STATUS_OK ||
+            report.freed_count + report.sealed_count + report.cut_count + report.quarantined_count > 0) {
+            fuzz_fail("recovery left something to recover");
+        }
+    }
+    if (accumulator_open(worker->arena, &worker->accumulator, &error) != STATUS_OK ||
+        registry_open(worker->arena, &worker->registry, &error) != STATUS_OK) {
+        fuzz_fail("no memory");
+    }
+    worker->in_flight_count = 0;
+    return true;
+}
+
+static void worker_end(struct worker *worker, bool is_death)
+{
+    point_hook = NULL;
+    if (is_death) { /* what lives in private memory is given back, what lies in the arena stays as it is */
+        sender_half_free(worker->accumulator->sender);
+        worker->accumulator->sender = NULL;
+        worker->arena->owner = 0;
+    }
+    accumulator_close(worker->accumulator);
+    registry_close(worker->registry);
+    arena_detach(worker->arena);
+}
+
 static void batch_read(const struct arena *arena, const struct drained_batch *batch)
 {
-    uint32_t count =
-        slot_chain_walk(arena, batch->slot_index, arena->chain_scratch, arena->chain_slot_count_max);
+    uint32_t count = slot_chain_walk(arena, batch->slot_index, arena->chain_scratch, arena->chain_slot_count_max);
     uint32_t rest = batch->size;
     for (uint32_t i = 0; i < count && rest > 0; i++) {
         uint32_t used = rest < arena->geometry.batch_size ? rest : arena->geometry.batch_size;
@@ -275,123 +400,379 @@ static void batch_read(const struct arena *arena, const struct drained_batch *ba
     }
 }
 
-static void everything_deliver(struct accumulator *sender)
+/* The partition index is input only as far as a caller may give any: the registry answers those that exist. */
+static uint32_t partition_of(const struct worker *worker, const struct event *event)
 {
-    struct drained_batch batches[64];
-    struct wake_set wakes = {0};
-    for (int round = 0; round < ROUNDS_MAX; round++) {
-        uint32_t count = drain_round(sender, 5, batches);
-        for (uint32_t i = 0; i < count; i++) {
-            batch_read(sender->arena, &batches[i]);
-            uint32_t slot_index = batches[i].slot_index;
-            uint64_t seq = batches[i].seq;
-            whatever(round == 0 ? accumulator_requeue(sender, slot_index, seq, 0)
-                                : accumulator_complete(sender, slot_index, seq, &success, &wakes));
-        }
-    }
-    accumulator_maintain(sender, &wakes);
-    accumulator_publish_queues(sender);
-    (void)accumulator_abort(sender, true, &wakes);
+    return event->place % worker->arena->geometry.partition_count;
 }
 
-static void arena_work(struct arena *arena)
+static const uint8_t value_bytes[8192];
+
+static void work_append(struct worker *worker, const struct event *event)
 {
-    struct error error;
-    struct accumulator *accumulator;
-    struct flush_ticket ticket;
-    if (accumulator_open(arena, &accumulator, &error) != STATUS_OK) {
+    struct append_result result;
+    const struct record record = {.key_size = -1,
+                                  .value = value_bytes,
+                                  .value_size = (int32_t)(event->value % (BATCH_SIZE + 100)),
+                                  .timestamp_ms = (int64_t)(event->value >> 16 & 0xffff)};
+    whatever(append_record(worker->accumulator, partition_of(worker, event), record, &result));
+}
+
+static void work_append_waiting(struct worker *worker, const struct event *event)
+{
+    struct arena *arena = worker->arena;
+    struct append_result result;
+    struct buffer_wait wait;
+    uint32_t slots[64];
+    struct measured_record one = {.record = record_of(value_bytes, (uint32_t)(event->value % 3000), 1)};
+    if (accumulator_measure(worker->accumulator, &one.record, &one.size) != STATUS_OK ||
+        accumulator_append(worker->accumulator, partition_of(worker, event), &one, 1, NULL, &result) !=
+            STATUS_EXHAUSTED ||
+        result.need > COUNT_OF(slots) ||
+        buffer_pool_enqueue(arena, result.need, &wait, &worker->wakes) != STATUS_OK) {
         return;
     }
-    for (uint32_t i = 0; i < 6; i++) {
-        uint32_t partition_index = i % arena->geometry.partition_count;
-        whatever(append_number(accumulator, partition_index, i));
+    for (uint32_t i = 0; i < 3 && buffer_pool_poll(arena, &wait) == STATUS_EXHAUSTED; i++) {
+        buffer_pool_help(arena, &worker->wakes);
     }
-    if (accumulator_flush_begin(accumulator, &ticket) == STATUS_OK) {
-        (void)accumulator_flush_remaining(accumulator, &ticket);
+    if (buffer_pool_poll(arena, &wait) != STATUS_OK &&
+        buffer_pool_cancel(arena, &wait, &worker->wakes) != STATUS_OK) {
+        return;
+    }
+    struct reservation reservation = {.slots = slots, .count = result.need};
+    if (buffer_pool_take(arena, &wait, slots) == STATUS_OK) {
+        whatever(accumulator_append(worker->accumulator, partition_of(worker, event), &one, 1, &reservation, &result));
+        buffer_pool_give_back(arena, reservation.slots, reservation.count, &worker->wakes);
+    }
+}
+
+static void work_drain(struct worker *worker, const struct event *event)
+{
+    struct error error;
+    uint32_t partitions[IN_FLIGHT_MAX];
+    uint32_t seen;
+    uint64_t next_check_ns;
+    struct accumulator *accumulator = worker->accumulator;
+    if (accumulator->sender == NULL && accumulator_become_sender(accumulator, &error) != STATUS_OK) {
+        return;
+    }
+    const struct ready_options ready = {.now_ns = arena_now_ns(worker->arena),
+                                        .linger_ns = event->value % 1000000,
+                                        .in_flight_max = 1 + event->place % 5,
+                                        .is_everything_ready = (event->how & 1) == 0};
+    const struct drain_options drain = {
+        .now_ns = ready.now_ns, .size_max = UINT32_MAX, .in_flight_max = ready.in_flight_max};
+    uint32_t room = IN_FLIGHT_MAX - worker->in_flight_count;
+    uint32_t count = accumulator_ready(accumulator, &ready, partitions, room, &next_check_ns);
+    struct drained_batch *batches = &worker->in_flight[worker->in_flight_count];
+    uint32_t drained = accumulator_drain(accumulator, &drain, partitions, count, batches, &seen);
+    for (uint32_t i = 0; i < drained; i++) {
+        batch_read(worker->arena, &batches[i]);
+    }
+    worker->in_flight_count += drained;
+}
+
+static struct batch_outcome outcome_of(const struct event *event)
+{
+    return (struct batch_outcome){.result = 1 + (enum batch_result)(event->value % 2),
+                                  .error_code = (int32_t)(event->value >> 8 & 0xff),
+                                  .base_offset = (int64_t)(event->value >> 16),
+                                  .log_append_time_ms = -1};
+}
+
+/* The sender's own calls are not hostile: of the batches that are in flight, one. */
+static void work_settle(struct worker *worker, const struct event *event)
+{
+    struct accumulator *accumulator = worker->accumulator;
+    const struct batch_outcome outcome = outcome_of(event);
+    if (worker->in_flight_count == 0 || accumulator->sender == NULL) {
+        return;
+    }
+    uint32_t which = event->place % worker->in_flight_count;
+    const struct drained_batch batch = worker->in_flight[which];
+    uint32_t rest = batch.record_count > batch.acked_record_count ? batch.record_count - batch.acked_record_count : 1;
+    switch (event->how % 8) {
+    case 0:
+        whatever(accumulator_requeue(accumulator, batch.slot_index, batch.seq, event->value % 3));
+        break;
+    case 1:
+        whatever(accumulator_quarantine(accumulator, batch.slot_index, batch.seq));
+        break;
+    case 2:
+        whatever(accumulator_complete_part(accumulator, batch.slot_index, batch.seq,
+                                           1 + (uint32_t)(event->value >> 32) % rest, &outcome, &worker->wakes));
+        return;
+    default:
+        whatever(accumulator_complete(accumulator, batch.slot_index, batch.seq, &outcome, &worker->wakes));
+        break;
+    }
+    worker->in_flight[which] = worker->in_flight[--worker->in_flight_count];
+}
+
+static void work_sender_duties(struct worker *worker, const struct event *event)
+{
+    struct accumulator *accumulator = worker->accumulator;
+    uint64_t next_expiry_ns;
+    struct sender_statistics statistics;
+    if (accumulator->sender == NULL) {
+        return;
+    }
+    switch (event->how % 8) {
+    case 0:
+        accumulator_maintain(accumulator, &worker->wakes);
+        break;
+    case 1:
+        (void)accumulator_expire(accumulator, arena_now_ns(worker->arena), event->value % 10000000, &next_expiry_ns,
+                                 &worker->wakes);
+        break;
+    case 2:
+        (void)accumulator_abort(accumulator, (event->value & 1) != 0, &worker->wakes);
+        break;
+    case 3:
+        accumulator_set_producer_id(accumulator, (int64_t)(event->value % 8) - 1, (int16_t)(event->value >> 8 & 3));
+        break;
+    case 4:
+        accumulator_resequence_all(accumulator);
+        break;
+    case 5:
+        accumulator_set_available(accumulator, partition_of(worker, event), (event->value & 1) != 0);
+        accumulator_mute(accumulator, partition_of(worker, event), (event->value & 2) != 0);
+        break;
+    case 6:
+        accumulator_end_backoff(accumulator, partition_of(worker, event));
+        accumulator_resequence(accumulator, partition_of(worker, event));
+        break;
+    default:
+        accumulator_publish_queues(accumulator);
+        accumulator_sender_statistics(accumulator, &statistics);
+        break;
+    }
+}
+
+static void work_flush(struct worker *worker, const struct event *event)
+{
+    struct flush_ticket ticket;
+    (void)event;
+    if (accumulator_flush_begin(worker->accumulator, &ticket) == STATUS_OK) {
+        (void)accumulator_flush_remaining(worker->accumulator, &ticket);
+        (void)accumulator_flush_record_count(worker->accumulator, &ticket);
         accumulator_flush_end(&ticket);
     }
-    if (accumulator_become_sender(accumulator, &error) == STATUS_OK) {
-        everything_deliver(accumulator);
+}
+
+static void work_repair(struct worker *worker, const struct event *event)
+{
+    uint32_t slot_index;
+    if (event->how & 1) {
+        whatever(buffer_pool_try_allocate(worker->arena, &slot_index));
     }
-    accumulator_close(accumulator);
+    buffer_pool_repair(worker->arena);
+}
+
+static void work_look(struct worker *worker, const struct event *event)
+{
+    struct completion completion;
+    const struct record_token token = {.seq = event->value >> 32,
+                                       .partition_index = event->place,
+                                       .slot_index = (uint32_t)(event->value & 31),
+                                       .record_index = (uint32_t)(event->value >> 8 & 3)};
+    arena_look(worker->arena);
+    whatever(completion_find(worker->arena, &token, &completion));
+}
+
+static void work_sync(struct worker *worker, const struct event *event)
+{
+    memory_system.os_error = (event->how & 3) == 0 ? (int)(event->value % 40) : 0;
+    if (worker->arena->geometry.durability == DURABILITY_PROCESS) {
+        return;
+    }
+    if (event->how & 4) {
+        whatever(durability_force_if_due(worker->arena, event->value % 1000000));
+    } else {
+        whatever(durability_step(worker->arena, durability_ticket(worker->arena)));
+    }
+}
+
+static void work_name(struct worker *worker, const struct event *event)
+{
+    static const char names[] = "flightscargo-and_more.of.them";
+    uint32_t topic_index;
+    uint32_t partition_index;
+    uint32_t start = event->place % 12;
+    if (registry_topic(worker->registry, names + start, 1 + (uint32_t)(event->value % 12), &topic_index) ==
+        STATUS_OK) {
+        whatever(registry_partition(worker->registry, topic_index, (int32_t)(event->value >> 8 & 7), &partition_index));
+        (void)registry_find_partition(worker->registry, topic_index, 0, &partition_index);
+    }
+}
+
+static void work_stick(struct worker *worker, const struct event *event)
+{
+    struct partitioner partitioner = {.arena = worker->arena,
+                                      .registry = worker->registry,
+                                      .random_state = event->value,
+                                      .is_adaptive = (event->how & 1) != 0};
+    struct sticky sticky = {.topic_index = event->place % worker->arena->geometry.topic_count};
+    uint32_t count = topic_partition_count(worker->arena, sticky.topic_index);
+    if (count > 0) {
+        (void)partitioner_sticky(&partitioner, &sticky, count);
+        (void)sticky_stays(worker->arena, &sticky, (event->how & 2) != 0);
+    }
+}
+
+static void (*const works[])(struct worker *worker, const struct event *event) = {
+    work_append, work_append, work_append, work_append_waiting, work_drain, work_drain,  work_settle, work_settle,
+    work_sender_duties, work_flush, work_repair, work_look, work_sync, work_name, work_stick,
+};
+
+/* False when nothing is attached any more: it died, and the arena cannot be attached to. */
+static bool work(struct worker *worker, const struct event *event)
+{
+    uint32_t which = (event->kind - KIND_WORK) % (COUNT_OF(works) + 1);
+    if (which == COUNT_OF(works)) {
+        worker_end(worker, (event->how & 1) != 0);
+        memory_system.is_alone = (event->how & 2) != 0;
+        return worker_begin(worker);
+    }
+    works[which](worker, event);
+    return true;
 }
 
 /* ---- one input ---- */
 
+static void file_write(const uint8_t *data, size_t before_attach)
+{
+    uint8_t *image = memory_system.file;
+    memory_system.file_size = layout.arena_size;
+    memcpy(image, sound_image, layout.arena_size);
+    for (size_t i = 0; i < before_attach; i++) {
+        struct event event = event_read(data + HEADER_SIZE + i * EVENT_SIZE);
+        if (event_is_damage(&event)) {
+            damage(image, &event);
+        }
+    }
+    if (data[0] & OTHER_BOOT) {
+        image[GLOBALS_REF + offsetof(struct globals, boot_id)] ^= 1;
+    }
+    if (data[0] & RIGHT_CHECKSUMS) {
+        batches_make_right(image);
+        superblock_make_right(image);
+        sync_records_make_right(image);
+    }
+    if (data[0] & ROOM_BEHIND) { /* for a superblock that claims more */
+        memset(image + layout.arena_size, data[3], ARENA_ROOM - layout.arena_size);
+        memory_system.file_size = ARENA_ROOM;
+    }
+}
+
+static void events_happen(const uint8_t *data, size_t first, size_t count)
+{
+    struct worker worker = {0};
+    bool is_attached = worker_begin(&worker);
+    for (size_t i = first; i < count && is_attached; i++) {
+        struct event event = event_read(data + HEADER_SIZE + i * EVENT_SIZE);
+        if (event_is_damage(&event)) {
+            scribble(worker.arena, &event);
+        } else {
+            is_attached = work(&worker, &event);
+        }
+    }
+    if (is_attached) {
+        worker_end(&worker, false);
+    }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct arena *arena;
-    struct error error;
     if (sound_image == NULL) {
         sound_image_make();
     }
-    if (size == 0 || size > 1 + DAMAGES_MAX * DAMAGE_SIZE) {
+    if (size < HEADER_SIZE || size > FUZZ_SIZE_MAX) {
         return 0;
     }
-    image_write(data, size);
-    if (arena_open_read_only(file_opened_again(file), file_opened_again(file), &arena, &error) == STATUS_OK) {
-        arena_look(arena);
-        arena_detach(arena);
+    size_t count = (size - HEADER_SIZE) / EVENT_SIZE;
+    size_t before_attach = data[1] < count ? data[1] : count;
+    memory_system.now_ns = 5000000000;
+    memory_system.sleep_count = 0;
+    memory_system.os_error = 0;
+    memory_system.is_alone = true;
+    memory_system.living = 0;
+    file_write(data, before_attach);
+    arena_look_from_outside();
+    if (!(data[0] & ONLY_READ)) {
+        memory_system.is_alone = (data[0] & NOT_ALONE) == 0;
+        memory_system.living = memory_system.is_alone ? 0 : data[2] & 31;
+        events_happen(data, before_attach, count);
     }
-    for (int again = 0; again < 2 && !(data[0] & ONLY_READ); again++) {
-        if (arena_attach(file_opened_again(file), file_opened_again(file), &arena, &error) == STATUS_OK) {
-            arena_look(arena);
-            arena_work(arena);
-            arena_verify(arena);
-            arena_detach(arena);
+    return 0;
+}
+
+/* ---- mutation: whole events ---- */
+
+static void event_make(struct randomness *randomness, uint8_t *event)
+{
+    random_fill(randomness, event, EVENT_SIZE);
+    if (random_below(randomness, 2) == 0) {
+        event[0] = (uint8_t)(KIND_WORK + random_below(randomness, 256 - KIND_WORK));
+    }
+    if (random_below(randomness, 2) == 0) { /* small numbers */
+        uint64_t small = random_below(randomness, 64);
+        memcpy(event + 6, &small, sizeof small);
+    }
+}
+
+static size_t events_mutate(struct randomness *randomness, uint8_t *data, size_t count, size_t count_max)
+{
+    size_t where = count == 0 ? 0 : (size_t)random_below(randomness, count);
+    uint8_t *event = data + HEADER_SIZE + where * EVENT_SIZE;
+    size_t behind = (count - where) * EVENT_SIZE;
+    switch (random_below(randomness, 6)) {
+    case 0: /* a new one */
+    case 1: /* the same once more */
+        if (count < count_max) {
+            memmove(event + EVENT_SIZE, event, behind);
+            if (count == 0 || random_below(randomness, 2) == 0) {
+                event_make(randomness, event);
+            }
+            return count + 1;
         }
+        return count;
+    case 2:
+        if (count > 1) {
+            memmove(event, event + EVENT_SIZE, behind - EVENT_SIZE);
+            return count - 1;
+        }
+        return count;
+    case 3:
+        if (count > 0) {
+            event_make(randomness, event);
+        }
+        return count;
+    default:
+        if (count > 0) {
+            (void)LLVMFuzzerMutate(event, EVENT_SIZE, EVENT_SIZE);
+        }
+        return count;
     }
-    return 0;
 }
 
-/* ---- a driver ---- */
-
-#ifndef FUZZER_HAS_MAIN
-static uint64_t current_input;
-
-void __sanitizer_set_death_callback(void (*callback)(void)) __attribute__((weak));
-
-static void current_say(void)
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t size_max, unsigned int seed)
 {
-    fprintf(stderr, "input %" PRIu64 "\n", current_input);
-}
-
-static void hang_say(int signal)
-{
-    (void)signal;
-    fprintf(stderr, "hangs: ");
-    current_say();
-    abort();
-}
-
-static void input_run(uint64_t number)
-{
-    uint8_t data[1 + DAMAGES_MAX * DAMAGE_SIZE];
-    struct randomness randomness = {.state = number};
-    size_t size = 1 + DAMAGE_SIZE * (1 + random_below(&randomness, DAMAGES_MAX));
-    random_fill(&randomness, data, size);
-    current_input = number;
-    alarm(HANG_SECONDS);
-    LLVMFuzzerTestOneInput(data, size);
-}
-
-int main(int argc, char **argv)
-{
-    if (argc != 3) {
-        fprintf(stderr, "usage: %s SECONDS SEED\n", argv[0]);
-        return 2;
+    struct randomness randomness = {.state = seed};
+    if (size < HEADER_SIZE) {
+        random_fill(&randomness, data, HEADER_SIZE);
+        size = HEADER_SIZE;
     }
-    time_t end = time(NULL) + atoi(argv[1]);
-    uint64_t seed = strtoull(argv[2], NULL, 0);
-    uint64_t count = 0;
-    signal(SIGALRM, hang_say);
-    if (__sanitizer_set_death_callback != NULL) {
-        __sanitizer_set_death_callback(current_say);
+    size_t count_max = size_max < HEADER_SIZE + EVENT_SIZE ? 0 : (size_max - HEADER_SIZE) / EVENT_SIZE;
+    count_max = count_max < EVENTS_MAX ? count_max : EVENTS_MAX;
+    size_t count = (size - HEADER_SIZE) / EVENT_SIZE;
+    count = count < count_max ? count : count_max;
+    if (random_below(&randomness, 8) == 0) {
+        data[0] ^= (uint8_t)(1u << random_below(&randomness, 8));
     }
-    do {
-        input_run(seed + count++);
-    } while (time(NULL) < end);
-    printf("%" PRIu64 " inputs\n", count);
-    return 0;
+    if (random_below(&randomness, 8) == 0) {
+        data[1] = (uint8_t)random_below(&randomness, 8);
+        data[2] = (uint8_t)random_below(&randomness, 32);
+    }
+    return HEADER_SIZE + EVENT_SIZE * events_mutate(&randomness, data, count, count_max);
 }
-#endif

@@ -228,6 +228,19 @@ TEST(a_view_that_passes_its_buffer_is_refused)
     }
 }
 
+TEST(a_view_into_a_buffer_that_is_missing_is_refused)
+{
+    struct node value, batch;
+    struct error error;
+    views_init(&value, "vz");
+    batch_init(&batch, &value);
+    free((void *)(uintptr_t)value.buffers[2]);
+    value.buffers[2] = NULL;
+    EXPECT_STATUS(read_values(&batch, &error), STATUS_INVALID);
+    EXPECT_SENTENCE(error, "column 'value' contradicts itself in row 2: its view");
+    node_free(&value);
+}
+
 TEST(a_column_of_type_null_is_nulls)
 {
     struct node value, batch;

@@ -302,6 +302,18 @@ TEST(a_lock_of_somebody_who_cannot_exist_is_stolen)
     arena_end(arena, file);
 }
 
+TEST(a_lock_that_somebody_scribbled_our_own_name_into_is_taken_over)
+{
+    int file = arena_file_new();
+    struct arena *arena = arena_created(file, geometry_of(8, 512));
+    uint64_t held = 0;
+    store_relaxed_u64(lock_of(arena), lock_word(7, arena->owner));
+    EXPECT_EQ_U64(lock_acquire(arena, lock_of(arena), &held), LOCK_TAKEN_OVER); /* or for ever */
+    EXPECT_EQ_U64(lock_word_acquisition(held), 8);
+    EXPECT(lock_release(lock_of(arena), held));
+    arena_end(arena, file);
+}
+
 #if !defined(__SANITIZE_THREAD__) /* TSan does not follow forks */
 
 static uint64_t now_ns(void)

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The system as the core sees it when it is fuzzed: one file that is memory, byte locks and a clock of ours. A call
+ * costs nothing, so that an attach takes microseconds, and whatever lies behind the mapping is poisoned, so that
+ * AddressSanitizer sees the first byte outside of it.
+ *
+ * The compiler includes this file before every other (-include), and the names of the calls become those of ours.
+ */
+#ifndef IN_MEMORY_H
+#define IN_MEMORY_H
+
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+/* What there is, and what others do. */
+struct memory_system {
+    uint8_t *file; /* starts a page */
+    uint64_t file_size;
+    uint64_t file_capacity; /* bytes that may be poisoned behind what is mapped */
+    uint64_t now_ns;
+    uint64_t living; /* bit i: another process lives that holds entry i */
+    bool is_alone;   /* nobody else holds the attach byte */
+    uint32_t sleep_count; /* in which nobody woke us; after SLEEPS_MAX of them all others are dead */
+    int os_error;    /* the next fdatasync fails with it; 0: none */
+};
+extern struct memory_system memory_system;
+
+int memory_open(const char *path, int flags, ...);
+int memory_close(int descriptor);
+ssize_t memory_read(int descriptor, void *target, size_t size);
+ssize_t memory_pread(int descriptor, void *target, size_t size, off_t start);
+int memory_fstat(int descriptor, struct stat *found);
+int memory_fcntl(int descriptor, int command, ...);
+void *memory_mmap(void *place, size_t size, int protection, int flags, int descriptor, off_t start);
+int memory_posix_fallocate(int descriptor, off_t start, off_t size);
+int memory_munmap(void *place, size_t size);
+int memory_fdatasync(int descriptor);
+int memory_clock_gettime(clockid_t clock, struct timespec *now);
+int memory_nanosleep(const struct timespec *time, struct timespec *rest);
+int memory_prctl(int option, ...);
+long memory_syscall(long number, ...);
+
+#define open(...) memory_open(__VA_ARGS__)
+#define close(descriptor) memory_close(descriptor)
+#define read(descriptor, target, size) memory_read(descriptor, target, size)
+#define pread(descriptor, target, size, start) memory_pread(descriptor, target, size, start)
+#define fstat(descriptor, found) memory_fstat(descriptor, found)
+#define fcntl(...) memory_fcntl(__VA_ARGS__)
+#define mmap(...) memory_mmap(__VA_ARGS__)
+#define posix_fallocate(descriptor, start, size) memory_posix_fallocate(descriptor, start, size)
+#define munmap(place, size) memory_munmap(place, size)
+#define madvise(place, size, advice) ((void)(place), (void)(size), 0)
+#define fdatasync memory_fdatasync
+#define clock_gettime(clock, now) memory_clock_gettime(clock, now)
+#define nanosleep(time, rest) memory_nanosleep(time, rest)
+#define syscall(...) memory_syscall(__VA_ARGS__)
+#define fopen(path, mode) ((FILE *)NULL)
+#define getpid() 1
+#define prctl(...) memory_prctl(__VA_ARGS__)
+
+#endif

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The fuzz targets under ASan and UBSan: every kept input, and a second of changed ones; with ``-m fuzz`` as long as
+SHMACCUM_FUZZ_SECONDS says. Guided by coverage they run with ``make fuzz``."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.fuzz import targets
+from tests.native import c_build
+from tests.native.c_build import ASAN
+
+SHORT_SECONDS = 1
+LONG_SECONDS = int(os.environ.get("SHMACCUM_FUZZ_SECONDS", "600"))
+ROOM_S = 300
+EACH = pytest.mark.parametrize("name", targets.NAMES)
+
+
+@pytest.fixture
+def corpus(name: str, tmp_path: Path) -> Path:
+    path = tmp_path / "corpus"
+    path.write_bytes(targets.corpus_read(name))
+    return path
+
+
+def drive(name: str, *arguments: str | Path) -> int:
+    """How many inputs were run; AssertionError with the number of the one that was not survived."""
+    prefix = c_build.runner(ASAN)
+    if prefix is None:
+        pytest.skip("this compiler has no working runtime for AddressSanitizer")
+    command = [*prefix, str(targets.build(name)), *map(str, arguments)]
+    ended = subprocess.run(command, capture_output=True, text=True)
+    assert ended.returncode == 0, f"{command}\n{ended.stdout}{ended.stderr}"
+    return int(ended.stdout.split()[0])
+
+
+def new_seed() -> int:
+    return int(os.environ.get("SHMACCUM_SEED") or random.SystemRandom().getrandbits(40))
+
+
+@EACH
+@pytest.mark.timeout(ROOM_S)
+def test_no_kept_input_does_harm(name: str, corpus: Path) -> None:
+    assert drive(name, "repeat", corpus) == len(targets.unpack(corpus.read_bytes())) > 0
+
+
+@EACH
+@pytest.mark.timeout(SHORT_SECONDS + ROOM_S)
+def test_some_changed_inputs_do_no_harm(name: str, corpus: Path) -> None:
+    seed = new_seed()
+    print(f"SHMACCUM_SEED={seed}")
+    assert drive(name, "try", corpus, str(SHORT_SECONDS), str(seed)) > 0
+
+
+@EACH
+@pytest.mark.timeout(ROOM_S)
+def test_an_input_is_repeated_by_its_number(name: str, corpus: Path) -> None:
+    assert drive(name, "try", corpus, "0", "17") == 1
+
+
+@EACH
+@pytest.mark.fuzz
+@pytest.mark.timeout(LONG_SECONDS + ROOM_S)
+def test_many_changed_inputs_do_no_harm(name: str, corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    seed = new_seed()
+    count = drive(name, "try", corpus, str(LONG_SECONDS), str(seed))
+    with capsys.disabled():
+        print(f"{name}: SHMACCUM_SEED={seed}: {count:,} inputs in {LONG_SECONDS} s")
+
+
+def test_a_corpus_comes_back_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(targets, "HERE", tmp_path)
+    inputs = [b"", b"one", bytes(300)]
+    targets.corpus_write("new", inputs)
+    assert targets.unpack(targets.corpus_read("new")) == sorted(inputs)
+    assert targets.corpus_read("unknown") == b""
