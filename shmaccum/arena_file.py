@@ -144,9 +144,12 @@ class ArenaFile:
             os.close(map_descriptor)
             raise
         descriptors = Descriptors(map_descriptor, lock_descriptor)
-        if not os.path.sameopenfile(map_descriptor, lock_descriptor):
+        try:
+            if not os.path.sameopenfile(map_descriptor, lock_descriptor):
+                raise ArenaBusyError(f"{self.text} was replaced while it was opened: try again")
+        except BaseException:
             descriptors.close()
-            raise ArenaBusyError(f"{self.text} was replaced while it was opened: try again")
+            raise
         return descriptors
 
     def _check(self, found: os.stat_result, mode_max: int, *, read_only: bool) -> None:

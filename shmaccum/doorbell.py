@@ -54,7 +54,11 @@ def _open_fifo(path: str, arena_mode: int) -> int:
         ArenaForbiddenError: it is no FIFO, or another user's.
     """
     descriptor = os.open(path, OPEN_FLAGS)
-    found = os.fstat(descriptor)
+    try:
+        found = os.fstat(descriptor)
+    except OSError:
+        os.close(descriptor)
+        raise
     is_shared_with_others = arena_mode & 0o077
     if stat.S_ISFIFO(found.st_mode) and (found.st_uid == os.geteuid() or is_shared_with_others):
         return descriptor
@@ -80,7 +84,11 @@ class Doorbell:
         mode = self._arena.mode & 0o666
         with contextlib.suppress(FileExistsError):
             os.mkfifo(self.path, mode)
-            os.chmod(self.path, mode)  # whatever the umask says
+            try:
+                os.chmod(self.path, mode)  # whatever the umask says
+            except OSError:
+                os.unlink(self.path)  # the next sender would keep it as it is
+                raise
 
     def fileno(self) -> int:
         """What to select on: readable while somebody has rung."""
@@ -121,28 +129,24 @@ class DoorbellButton:
 
     def ring(self) -> None:
         """Wakes the sender. Without a doorbell it wakes by itself, at its next tick."""
+        try:
+            self._ring()
+        except (BlockingIOError, FileNotFoundError):
+            return  # it is full of rings, or not there
+        except (OSError, ShmaccumError) as error:  # the record is appended: whoever appended it is not to try again
+            self._arena.native.record_error(f"the doorbell cannot be rung: {error}")
+
+    def _ring(self) -> None:
         if self._descriptor is not None and os.fstat(self._descriptor).st_nlink == 0:
             self.close()
-        if self._descriptor is None and not self._open():
-            return
-        assert self._descriptor is not None
-        with contextlib.suppress(BlockingIOError):  # it is full of rings
-            os.write(self._descriptor, b"\0")
+        if self._descriptor is None:
+            self._descriptor = _open_fifo(self._path, self._arena.mode)
+        os.write(self._descriptor, b"\0")
 
     def ring_if_asleep(self) -> None:
         """Rings when the sender sleeps, and nobody else has rung since."""
         if self._arena.native.take_doorbell():
             self.ring()
-
-    def _open(self) -> bool:
-        try:
-            self._descriptor = _open_fifo(self._path, self._arena.mode)
-        except FileNotFoundError:
-            return False
-        except (OSError, ShmaccumError) as error:
-            self._arena.native.record_error(f"the doorbell cannot be rung: {error}")
-            return False
-        return True
 
     def close(self) -> None:
         """Lets go of it; the next ring opens it again."""

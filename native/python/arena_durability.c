@@ -15,6 +15,11 @@ static struct arena_object *arena_of(PyObject *self)
 /* A disk that failed is another reason than a broken invariant, and another advice. */
 static PyObject *raise_durability(const struct arena_object *self, enum status status)
 {
+    if (status == STATUS_OS) {
+        struct error error;
+        error_set_os(&error, "cannot ask who forces the arena to disk");
+        return raise_error(self->state, &error);
+    }
     if (status == STATUS_POISONED) {
         uint32_t reason = load_acquire_u32(&self->core->globals->poisoned_status);
         return raise_format(self->state, status, "the arena is poisoned: %s", status_sentence((enum status)reason));

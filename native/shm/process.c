@@ -109,9 +109,14 @@ void process_unregister(struct arena *arena)
 
 /* ---- sender role ---- */
 
-enum status process_take_sender_role(struct arena *arena)
+enum status process_take_sender_role(struct arena *arena, struct error *error)
 {
-    RETURN_IF_FAILED(byte_lock_try(arena->lock_descriptor, SENDER_LOCK_BYTE, BYTE_EXCLUSIVE, NULL));
+    enum status status = byte_lock_try(arena->lock_descriptor, SENDER_LOCK_BYTE, BYTE_EXCLUSIVE, error);
+    if (status == STATUS_BUSY) {
+        return error_set(error, STATUS_BUSY, "the arena has a living sender already: stop that one, or start this one "
+                                             "as its standby (standby=True, --standby)");
+    }
+    RETURN_IF_FAILED(status);
     store_relaxed_u32(&arena->globals->sender_owner, arena->owner);
     store_release_u32(&arena->me->role, ROLE_SENDER);
     add_u64(&arena->globals->sender_epoch, 1);

@@ -34,7 +34,7 @@ void process_unregister(struct arena *arena);
 bool process_is_alive(const struct arena *arena, uint32_t owner);
 
 /* Tries to take the sender role of the arena: STATUS_BUSY while another process holds it. Freed by process death. */
-enum status process_take_sender_role(struct arena *arena) MUST_USE;
+enum status process_take_sender_role(struct arena *arena, struct error *error) MUST_USE;
 void process_leave_sender_role(struct arena *arena);
 
 /* True while anybody holds the role, also through this handle: the kernel does not count a lock of our own, so that is

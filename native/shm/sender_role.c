@@ -53,11 +53,10 @@ enum status accumulator_become_sender(struct accumulator *accumulator, struct er
     }
     struct sender_half *half;
     RETURN_IF_FAILED(sender_half_new(arena, &half, error));
-    enum status status = process_take_sender_role(arena);
+    enum status status = process_take_sender_role(arena, error);
     if (status != STATUS_OK) {
         sender_half_free(half);
-        return error_set(error, status, "the arena has a living sender already: stop that one, or start this one "
-                                        "as its standby (standby=True, --standby)");
+        return status;
     }
     POINT(sender_role_taken);
     accumulator->owner = arena->owner;

@@ -105,7 +105,11 @@ class IndexFile:
         self.path = path
         self.entry_size = entry.itemsize
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
-        self.size = os.fstat(self._descriptor).st_size
+        try:
+            self.size = os.fstat(self._descriptor).st_size
+        except OSError:
+            os.close(self._descriptor)
+            raise
 
     @property
     def is_full(self) -> bool:

@@ -124,12 +124,17 @@ class PartitionLog:
         self._snapshot_size = self._active.size
         self._unsnapshotted_count = 0
         self._is_sync_broken = False
+        self._is_rolling = False
         self.closed = False
         if self.log_end_offset and not os.path.exists(offset_file(folder, self.log_end_offset, SNAPSHOT)):
             self._take_snapshot()  # who dies soon leaves nothing to read that was read just now
-        if options.sync != "none":  # a file that is synced needs a name that is
-            sync_folder(folder)
-            sync_folder(os.path.dirname(folder))
+        try:
+            if options.sync != "none":  # a file that is synced needs a name that is
+                sync_folder(folder)
+                sync_folder(os.path.dirname(folder))
+        except OSError:
+            self.abandon()
+            raise
 
     # --- append
 
@@ -159,7 +164,7 @@ class PartitionLog:
         position, offset = active.size, self.log_end_offset
         run = Run(position)
         buffers, written, outcomes, admit = run.buffers, run.batches, run.outcomes, self.producers.admit
-        size_max = 0 if active.is_index_full else self._options.segment_bytes
+        size_max = 0 if active.is_index_full or self._is_rolling else self._options.segment_bytes
         offset_end = active.base_offset + RELATIVE_OFFSET_MAX + 1
         timestamp_max = self._timestamp_max(active.first_timestamp_ms)
         for batch in batches[first:] if first else batches:
@@ -249,7 +254,8 @@ class PartitionLog:
         """Closes the active segment and opens the next; does nothing when the active one is empty.
 
         Raises:
-            OSError: the active segment is still the active one.
+            OSError: the active segment is still the active one, but takes nothing more: the next one may have a file by
+                now, and whatever opens the log finds it.
         """
         old = self._active
         if not old.size:
@@ -259,12 +265,23 @@ class PartitionLog:
         if self._options.sync != "none":
             self.sync()
             old.sync_indexes()
-        self._active = Segment(self.folder, self.log_end_offset, self._options.index_interval_bytes)
+        self._is_rolling = True
+        self._active = self._next_segment()
+        self._is_rolling = False
         self.segments.append(self.log_end_offset)
         self._snapshot_size = 0
         old.close()
-        if self._options.sync != "none":
-            sync_folder(self.folder)
+
+    def _next_segment(self) -> Segment:
+        """Nothing is in it before its name is on disk, where that counts."""
+        segment = Segment(self.folder, self.log_end_offset, self._options.index_interval_bytes)
+        try:
+            if self._options.sync != "none":
+                sync_folder(self.folder)
+        except OSError:
+            segment.close()
+            raise
+        return segment
 
     # --- snapshots
 

@@ -117,7 +117,11 @@ class Recovery:
         for base_offset in self.segments[:-1]:
             self._recover_finished(base_offset)
         active, end_offset = self._recover_active(self.segments[-1])
-        producers = self._producers(end_offset)
+        try:
+            producers = self._producers(end_offset)
+        except BaseException:
+            active.close()
+            raise
         producers.forget_before(self.segments[0])
         return Recovered(self.segments, active, producers, end_offset, self.findings)
 
@@ -190,9 +194,10 @@ class Recovery:
 
     def _go_on_behind(self, segment: Segment, next_offset: int) -> Segment:
         segment.finish()
+        following = Segment(self.folder, next_offset, self.index_interval)
         segment.close()
         self.segments.append(next_offset)
-        return Segment(self.folder, next_offset, self.index_interval)
+        return following
 
     def _report(self, base_offset: int, damages: Sequence[Damage]) -> None:
         for damage in damages:

@@ -118,8 +118,7 @@ class Segment:
         self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
         try:
             self.size = os.fstat(self._descriptor).st_size
-            self.offset_index = IndexFile(offset_file(folder, base_offset, OFFSET_INDEX), OFFSET_ENTRY)
-            self.time_index = IndexFile(offset_file(folder, base_offset, TIME_INDEX), TIME_ENTRY)
+            self.offset_index, self.time_index = _index_files(folder, base_offset)
         except BaseException:
             os.close(self._descriptor)
             raise
@@ -228,6 +227,16 @@ class Segment:
         os.close(self._descriptor)
         self.offset_index.close()
         self.time_index.close()
+
+
+def _index_files(folder: str, base_offset: int) -> tuple[IndexFile, IndexFile]:
+    """The offset index and the time index, both or none."""
+    offset_index = IndexFile(offset_file(folder, base_offset, OFFSET_INDEX), OFFSET_ENTRY)
+    try:
+        return offset_index, IndexFile(offset_file(folder, base_offset, TIME_INDEX), TIME_ENTRY)
+    except OSError:
+        offset_index.close()
+        raise
 
 
 def rest_of(buffers: list[bytes | memoryview], written: int) -> list[bytes | memoryview]:

@@ -67,7 +67,11 @@ class SegmentView:
         self._map = memoryview(b"")
         self._descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         self.size = 0
-        self.refresh()
+        try:
+            self.refresh()
+        except OSError:
+            self.close()
+            raise
 
     def refresh(self) -> bool:
         """Looks at the file's size again; True when it grew."""

@@ -9,8 +9,8 @@
  *
  *   input   flags, how many events come before the attach, which entries are held by living others, reserved;
  *           then events of 14 bytes: kind, how, place, value
- *   event   kind < KIND_WORK: a damage, in the file before the attach, in the mapping behind it; with HOW_AT_POINT at the
- *           nth point of base/point.h that is passed from then on. Else something that a process does.
+ *   event   kind < KIND_WORK: a damage, in the file before the attach, in the mapping behind it; with HOW_AT_POINT at
+ *           the nth point of base/point.h that is passed from then on. Else something that a process does.
  *
  * Damage knows the layout: it hits words, indices and counts far more often than the bytes of records, and stores what
  * such fields could hold (limits, other indices, other states), not only noise. The mutator works in whole events.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a fuzz target is: these names, of which libFuzzer and AFL++ know the first. fuzz_main.c drives it without either.
+ * What a fuzz target is: these names, of which libFuzzer and AFL++ know the first. fuzz_main.c does without either.
  */
 #ifndef FUZZING_H
 #define FUZZING_H

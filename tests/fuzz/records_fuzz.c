@@ -258,7 +258,8 @@ static struct record record_draw(struct randomness *randomness, const uint8_t *b
                             .value = bytes,
                             .value_size = (int32_t)random_below(randomness, 40) - 1,
                             .headers = headers,
-                            .header_count = random_below(randomness, 3) == 0 ? (int32_t)random_below(randomness, 4) : 0};
+                            .header_count = (int32_t)random_below(randomness, 12) - 8};
+    record.header_count = record.header_count < 0 ? 0 : record.header_count;
     for (int32_t i = 0; i < record.header_count; i++) {
         headers[i] = (struct record_header){.key = bytes,
                                             .key_size = (int32_t)random_below(randomness, 6),

@@ -147,6 +147,13 @@ def link(name: str, parts: Sequence[Path], variant: Variant) -> Path:
     return _make(CACHE / variant.name / f"{name}-{key}", [*compiler(), *flags, "-o"], parts)
 
 
+def build_preloaded(source: Path) -> Path:
+    """Compiles a file into a library for LD_PRELOAD, or finds it built."""
+    flags = [*LANGUAGE_FLAGS, *WARNING_FLAGS, "-O1", "-shared", "-fPIC", "-fvisibility=default"]
+    key = _key([_surroundings(), " ".join(flags).encode(), source.read_bytes()])
+    return _make(CACHE / "plain" / f"{source.stem}-{key}.so", [*compiler(), *flags, "-o"], [source])
+
+
 def build_program(test: Path, variant: Variant) -> Path:
     """Compiles a test file and links it with its layers, or finds it built."""
     parts = [build_object(test, variant), *(build_library(layer, variant) for layer in layers_of(test))]

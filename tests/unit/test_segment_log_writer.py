@@ -446,6 +446,29 @@ def test_a_segment_that_cannot_be_rolled_is_retried(tmp_path: Path, monkeypatch:
 # --- sync
 
 
+@pytest.mark.parametrize("failing", ["segment.IndexFile", "partition_log.sync_folder"])
+def test_after_a_roll_that_failed_nothing_is_appended_behind_the_next_segments_offset(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    """The next segment's file is there by then: offsets that its name gives away must not be in the one before."""
+
+    def fails(*_: object) -> None:
+        raise OSError(errno.EIO, "made to fail")
+
+    first, large, small = make_batch([b"x" * 500]), make_batch([b"y" * 600]), make_batch([b"z"])
+    with open_log(tmp_path / "log", segment_bytes=1000, sync="batch") as directory:
+        log = directory.partition(TOPIC, 0)
+        assert offsets(log.append([first])) == [0]
+        with monkeypatch.context() as broken:
+            broken.setattr(f"shmaccum.segment_log.{failing}", fails)
+            (refusal,) = log.append([large])
+            assert isinstance(refusal, Refusal)
+        assert offsets(log.append([small])) == [1]
+        assert log.segments == [0, 1]
+    with open_log(tmp_path / "log", segment_bytes=1000) as directory:
+        assert offsets(directory.partition(TOPIC, 0).append([large])) == [2]
+
+
 def test_with_sync_batch_no_offset_is_told_before_it_is_on_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -264,14 +264,14 @@ TEST(the_sender_role_is_one_s_at_a_time_and_ends_with_the_handle)
     struct arena *arena = arena_created(file, geometry_of(8, 512));
     struct arena *other = arena_attached(file);
     EXPECT(!process_sender_is_alive(arena));
-    EXPECT_STATUS(process_take_sender_role(other), STATUS_OK);
+    EXPECT_STATUS(process_take_sender_role(other, NULL), STATUS_OK);
     EXPECT(process_sender_is_alive(arena));
     EXPECT_EQ_U64(load_relaxed_u32(&arena->globals->sender_owner), other->owner);
     EXPECT_EQ_U64(load_relaxed_u32(&other->me->role), ROLE_SENDER);
-    EXPECT_STATUS(process_take_sender_role(arena), STATUS_BUSY);
+    EXPECT_STATUS(process_take_sender_role(arena, NULL), STATUS_BUSY);
     arena_detach(other);
     EXPECT(!process_sender_is_alive(arena));
-    EXPECT_STATUS(process_take_sender_role(arena), STATUS_OK);
+    EXPECT_STATUS(process_take_sender_role(arena, NULL), STATUS_OK);
     EXPECT(process_sender_is_alive(arena)); /* our own lock is not in our own way, but the sender lives */
     process_leave_sender_role(arena);
     EXPECT(!process_sender_is_alive(arena));

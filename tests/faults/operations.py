@@ -1,0 +1,452 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is done while system calls fail: each operation prepares, runs under faults, and is held against what is then.
+
+An operation may raise or not. What it must never do is leave something behind, or claim what is not so: `settle`
+repeats it without faults and looks at everything there is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from shmaccum.accumulator import Accumulator, BatchResult
+from shmaccum.arena import Arena
+from shmaccum.doorbell import Doorbell
+from shmaccum.exceptions import ArenaPoisonedError, BufferExhaustedError, ShmaccumError
+from shmaccum.inspection import export
+from shmaccum.producer import Producer
+from shmaccum.segment_log.directory import LogDirectory
+from shmaccum.segment_log.inspection import check_log
+from shmaccum.segment_log.producer_state import Refusal
+from shmaccum.segment_log.reader import LogReader
+from shmaccum.sender import Sender
+from shmaccum.sinks.memory import MemorySink
+from tests.log_support import TOPIC, make_batches, open_log, partition_folder
+from tests.support import check_idle, deliver_all
+
+SMALL: dict[str, Any] = {
+    "buffer_memory": "32KiB",
+    "batch_size": "4KiB",
+    "process_count": 4,
+    "waiter_count": 4,
+    "topic_count": 4,
+    "partition_count": 8,
+    "completion_count": 16,
+}
+_numbers = itertools.count()
+
+
+class Operation:
+    """One thing a user does. Instances live for one fault.
+
+    Attributes:
+        keeps: endings of the names of files that may stay open after a failure, because they are used again.
+    """
+
+    keeps: tuple[str, ...] = ()
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.name: str | Path = f"shmaccum-test-{os.getpid()}-fault{next(_numbers)}"
+
+    def prepare(self) -> None:
+        """Makes what is there before; without faults."""
+
+    def run(self) -> None:
+        """Under faults."""
+        raise NotImplementedError
+
+    def check_failed(self) -> None:
+        """What must hold right after `run` raised."""
+
+    def settle(self) -> None:
+        """Repeats it without faults if it failed, looks at everything, and takes everything away."""
+        raise NotImplementedError
+
+
+def arena_end(arena: Arena, expected: Sequence[bytes]) -> None:
+    """Delivers what is there; it must be exactly this, and the arena sound and empty after it."""
+    with Accumulator(arena) as accumulator:
+        accumulator.become_sender()
+        delivered = sorted(deliver_all(accumulator), key=repr)
+        assert delivered == sorted(expected), f"{delivered} were delivered, {expected} were appended"
+        accumulator.maintain()
+    check_idle(arena)
+    assert arena.native.state_counts()["FREE"] == arena.geometry["slot_count"]
+    arena.close()
+    Arena.remove(arena.name)
+
+
+# --- arenas
+
+
+class Create(Operation):
+    arena: Arena | None = None
+    options: ClassVar[dict[str, Any]] = SMALL
+
+    def run(self) -> None:
+        self.arena = Arena.create(self.name, **self.options)
+
+    def check_failed(self) -> None:
+        assert not Arena.exists(self.name), "a creation that failed has left its arena"
+
+    def settle(self) -> None:
+        if self.arena is None:
+            self.run()
+        assert self.arena is not None
+        with Accumulator(self.arena) as accumulator:
+            accumulator.append("topic", 0, None, None, b"value")
+        arena_end(self.arena, [b"value"])
+
+
+class CreateFile(Create):
+    options: ClassVar[dict[str, Any]] = {**SMALL, "durability": "sync"}
+
+    def prepare(self) -> None:
+        self.name = self.folder / "file.arena"
+
+
+class Attach(Operation):
+    """To an arena in which somebody works."""
+
+    arena: Arena | None = None
+    first: Arena
+
+    def prepare(self) -> None:
+        self.first = Arena.create(self.name, **SMALL)
+        with Accumulator(self.first) as accumulator:
+            accumulator.append("topic", 0, None, None, b"value")
+
+    def run(self) -> None:
+        self.arena = Arena.attach(self.name)
+
+    def settle(self) -> None:
+        if self.arena is None:
+            self.run()
+        assert self.arena is not None
+        self.first.close()
+        arena_end(self.arena, [b"value"])
+
+
+class Recover(Operation):
+    """The first to attach to what everybody left, with records in it."""
+
+    arena: Arena | None = None
+
+    def prepare(self) -> None:
+        self.name = self.folder / "left.arena"
+        with Arena.create(self.name, **SMALL) as arena, Accumulator(arena) as accumulator:
+            for partition in range(3):
+                accumulator.append("topic", partition, None, None, b"%d" % partition)
+
+    def run(self) -> None:
+        self.arena = Arena.attach(self.name)
+
+    def settle(self) -> None:
+        if self.arena is None:
+            self.run()
+        assert self.arena is not None
+        arena_end(self.arena, [b"0", b"1", b"2"])
+
+
+class Export(Operation):
+    """``recover --export``: a copy of what waits, as segments."""
+
+    def prepare(self) -> None:
+        with Arena.create(self.name, **SMALL) as arena, Accumulator(arena) as accumulator:
+            for partition in range(2):
+                accumulator.append("topic", partition, None, None, b"%d" % partition)
+
+    def run(self) -> None:
+        with Arena.open_read_only(self.name) as arena:
+            export(arena, self.folder / "copy")
+
+    def settle(self) -> None:
+        shutil.rmtree(self.folder / "copy", ignore_errors=True)
+        self.run()
+        assert len(list((self.folder / "copy").rglob("*.log"))) == 2
+        arena_end(Arena.attach(self.name), [b"0", b"1"])
+
+
+# --- records
+
+
+class Append(Operation):
+    """First batches of partitions, a record larger than a batch, and a wait that is in vain."""
+
+    def prepare(self) -> None:
+        self.arena = Arena.create(self.name, **SMALL)
+        self.producer = Producer(self.arena, max_block_ms=20)
+        self.values = [b"first", b"x" * 6000, b"second", *(b"%d" % i + b"." * 3900 for i in range(8))]
+        self.acknowledged: list[bytes] = []
+        self.arena.native.set_topic_partition_count("topic", 3)
+
+    def run(self) -> None:
+        for index, value in enumerate(self.values):
+            with contextlib.suppress(BufferExhaustedError):
+                self.producer.send("topic", value, partition=index % 3)
+                self.acknowledged.append(value)
+
+    def settle(self) -> None:
+        assert self.acknowledged == self.values[: len(self.acknowledged)] or len(self.acknowledged) >= 3
+        with Accumulator(self.arena) as sender:
+            sender.become_sender()
+            assert sorted(deliver_all(sender), key=repr) == sorted(self.acknowledged)
+            self.producer.send("topic", b"again", partition=0)
+            assert deliver_all(sender) == [b"again"]
+        self.producer.close()
+        arena_end(self.arena, [])
+
+
+class Deliver(Operation):
+    """A sender takes the role, drains, completes and leaves."""
+
+    def prepare(self) -> None:
+        self.arena = Arena.create(self.name, **SMALL)
+        self.delivered: list[bytes | None] = []
+        with Accumulator(self.arena) as accumulator:
+            for partition in range(3):
+                accumulator.append("topic", partition, None, None, b"%d" % partition)
+
+    def run(self) -> None:
+        with Accumulator(self.arena) as accumulator:
+            accumulator.become_sender()
+            self._drain(accumulator)
+            accumulator.maintain()
+
+    def _drain(self, accumulator: Accumulator) -> None:
+        partitions, _ = accumulator.ready(0, True)
+        for batch in accumulator.drain(partitions, 2**31)[0]:
+            values = [record[3] for record in batch.decode()]
+            accumulator.complete(batch, BatchResult.SUCCEEDED)
+            self.delivered += values
+
+    def settle(self) -> None:
+        self.run()
+        assert sorted(self.delivered, key=repr) == [b"0", b"1", b"2"]
+        arena_end(self.arena, [])
+
+
+class Send(Operation):
+    """A whole sender with its doorbell, from its start to its end."""
+
+    def prepare(self) -> None:
+        self.arena = Arena.create(self.name, **SMALL)
+        self.sink = MemorySink(partitions=3)
+        with Accumulator(self.arena) as accumulator:
+            for partition in range(3):
+                accumulator.append("topic", partition, None, None, b"%d" % partition)
+
+    def run(self) -> None:
+        with Sender(self.arena, self.sink, linger_ms=0) as sender:
+            sender.open()
+            sender.stop(5)
+            while not sender._is_over():
+                sender.run_once()
+
+    def settle(self) -> None:
+        self.run()
+        delivered = [record.value for partition in range(3) for record in self.sink.records("topic", partition)]
+        assert delivered == [b"0", b"1", b"2"], delivered
+        arena_end(self.arena, [])
+
+
+class MakeDoorbell(Operation):
+    bell: Doorbell | None = None
+
+    def prepare(self) -> None:
+        self.name = self.folder / "bell.arena"
+        self.arena = Arena.create(self.name, mode=0o600, **SMALL)
+
+    def run(self) -> None:
+        self.bell = Doorbell(self.arena)
+
+    def settle(self) -> None:
+        if self.bell is None:
+            self.run()
+        assert self.bell is not None
+        assert os.stat(self.bell.path).st_mode & 0o777 == 0o600
+        self.bell.ring()
+        assert self.bell.clear()
+        self.bell.close()
+        arena_end(self.arena, [])
+
+
+class Ring(Operation):
+    """A producer that wakes a sleeping sender. Its record is in the arena before, so that nothing may be raised."""
+
+    keeps = (".bell",)
+
+    def prepare(self) -> None:
+        self.arena = Arena.create(self.name, **SMALL)
+        self.bell = Doorbell(self.arena)
+        self.producer = Accumulator(self.arena)
+        self.sender = Accumulator(self.arena)
+        self.sender.become_sender()
+        self.arena.native.set_sender_asleep(True)
+
+    def run(self) -> None:
+        self.producer.append("topic", 0, None, None, b"value")
+
+    def check_failed(self) -> None:
+        raise AssertionError("a record that was appended was said to be none")
+
+    def settle(self) -> None:
+        assert deliver_all(self.sender) == [b"value"]
+        self.producer.close()
+        self.sender.close()
+        self.bell.close()
+        arena_end(self.arena, [])
+
+
+class Sync(Operation):
+    """Group commit. A disk that failed once is never believed again: then the arena says so."""
+
+    def prepare(self) -> None:
+        self.name = self.folder / "sync.arena"
+        self.arena = Arena.create(self.name, durability="sync", **SMALL)
+        self.accumulator = Accumulator(self.arena)
+
+    def run(self) -> None:
+        self.accumulator.append("topic", 0, None, None, b"value")
+
+    def settle(self) -> None:
+        poisoned = self.arena.native.poisoned
+        if poisoned is not None:
+            with contextlib.suppress(ArenaPoisonedError):
+                self.run()
+                raise AssertionError("a poisoned arena took a record")
+        self.accumulator.close()
+        with Accumulator(self.arena) as sender:
+            sender.become_sender()
+            assert deliver_all(sender) == [b"value"]
+        self.arena.close()
+        Arena.remove(self.name)
+
+
+# --- logs
+
+
+class LogRefusalError(ShmaccumError):
+    """The sink would try it again."""
+
+
+class LogAppend(Operation):
+    """Batches that roll segments, with their indexes and snapshots, forced to disk."""
+
+    keeps = (".log", ".index", ".timeindex")
+    options: ClassVar[dict[str, Any]] = {"segment_bytes": 1000, "index_interval_bytes": 300, "sync": "batch"}
+    log: LogDirectory
+
+    def prepare(self) -> None:
+        self.path = self.folder / "log"
+        self.batches = make_batches(6)
+        self.log = open_log(self.path, **self.options)
+        self.partition = self.log.partition(TOPIC, 0)
+        self.taken = 0
+
+    def run(self) -> None:
+        for batch in self.batches:
+            (outcome,) = self.partition.append([batch])
+            if isinstance(outcome, Refusal):
+                raise LogRefusalError(outcome.message)
+            assert outcome == 3 * self.taken
+            self.taken += 1
+
+    def settle(self) -> None:
+        with contextlib.suppress(OSError, ShmaccumError):
+            self.log.close()
+        before = read_values(self.path)
+        assert len(before) >= 3 * self.taken, "a batch that was acknowledged is not in the log"
+        with open_log(self.path, **self.options) as log:
+            partition = log.partition(TOPIC, 0)
+            for batch in self.batches:
+                partition.append([batch])
+        expect_whole_log(self.path, len(self.batches))
+
+
+def read_values(path: Path) -> list[bytes | None]:
+    return [record.value for record in LogReader(path).partition(TOPIC, 0).records()]
+
+
+def expect_whole_log(path: Path, batch_count: int) -> None:
+    values = read_values(path)
+    expected = [b"%08d" % number for number in range(3 * batch_count)]
+    assert [value[:8] for value in values if value is not None] == expected, values
+    assert check_log(path) == []
+
+
+class LogRecover(Operation):
+    """Opens a log that nobody closed, with a torn tail and without one of its indexes."""
+
+    log: LogDirectory | None = None
+    options: ClassVar[dict[str, Any]] = {"segment_bytes": 1000, "index_interval_bytes": 300}
+
+    def prepare(self) -> None:
+        self.path = self.folder / "log"
+        writer = open_log(self.folder / "written", **self.options)
+        partition = writer.partition(TOPIC, 0)
+        for batch in make_batches(6):
+            partition.append([batch])
+        shutil.copytree(self.folder / "written", self.path)
+        writer.close()
+        shutil.rmtree(self.folder / "written")
+        files = sorted(partition_folder(self.path).glob("*.log"))
+        with files[-1].open("ab") as torn:
+            torn.write(make_batches(1, first=6)[0].wire[:-10])
+        files[0].with_suffix(".index").unlink(missing_ok=True)
+
+    def run(self) -> None:
+        self.log = open_log(self.path, **self.options)
+        self.log.partition(TOPIC, 0)
+
+    def check_failed(self) -> None:
+        if self.log is not None:
+            self.log.abandon()
+
+    def settle(self) -> None:
+        if self.log is not None:
+            self.log.close()
+        with open_log(self.path, **self.options) as log:
+            log.partition(TOPIC, 0)
+        expect_whole_log(self.path, 6)
+
+
+class LogRead(Operation):
+    def prepare(self) -> None:
+        self.path = self.folder / "log"
+        self.values: list[bytes | None] = []
+        with open_log(self.path, segment_bytes=1000) as log:
+            for batch in make_batches(4):
+                log.partition(TOPIC, 0).append([batch])
+
+    def run(self) -> None:
+        self.values = read_values(self.path)
+
+    def settle(self) -> None:
+        assert self.values in ([], read_values(self.path)), "a reader left records out and said nothing"
+        expect_whole_log(self.path, 4)
+
+
+OPERATIONS: dict[str, type[Operation]] = {
+    "create": Create,
+    "create-file": CreateFile,
+    "attach": Attach,
+    "recover": Recover,
+    "export": Export,
+    "append": Append,
+    "deliver": Deliver,
+    "send": Send,
+    "doorbell": MakeDoorbell,
+    "ring": Ring,
+    "sync": Sync,
+    "log-append": LogAppend,
+    "log-recover": LogRecover,
+    "log-read": LogRead,
+}

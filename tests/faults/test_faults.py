@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The k-th system call fails: nothing crashes, hangs, leaks or claims what is not so (`operations`, `inject`).
+
+Some calls with some of the errors here, by a printed seed; ``-m exhaustive``: every call with every error.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from setup import ROOT
+from tests.faults.operations import OPERATIONS
+from tests.native import c_build
+
+ERRORS = "ENOSPC,EINTR,EIO,EAGAIN,ENOMEM,SHORT"
+SOURCE = ROOT / "tests" / "faults" / "failing_calls.c"
+HANG_SECONDS = 110
+LONG_SECONDS = 900
+
+
+def inject(operation: str, seconds: int, *arguments: str) -> dict[str, Any]:
+    """What came of it, as `inject.py` says; AssertionError with its traceback."""
+    environment = {**os.environ, "LD_PRELOAD": str(c_build.build_preloaded(SOURCE))}
+    command = [sys.executable, "-m", "tests.faults.inject", operation, ERRORS, *arguments]
+    ended = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=seconds)
+    assert ended.returncode == 0, f"{ended.returncode}\n{ended.stderr}"
+    facts: dict[str, Any] = json.loads(ended.stdout)
+    return facts
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_some_calls_fail_and_nothing_is_lost_or_left(operation: str) -> None:
+    seed = int(os.environ.get("SHMACCUM_SEED") or random.SystemRandom().getrandbits(32))
+    print(f"SHMACCUM_SEED={seed}")
+    assert inject(operation, HANG_SECONDS, "--some", str(seed))["calls"] > 0
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(LONG_SECONDS)
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_every_call_fails_with_every_error(operation: str, capsys: pytest.CaptureFixture[str]) -> None:
+    facts = inject(operation, LONG_SECONDS)
+    assert facts["faults"] >= facts["calls"]
+    with capsys.disabled():
+        print(f"{operation}: {facts}")
