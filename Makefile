@@ -30,7 +30,7 @@ CHECKED := $(wildcard setup.py shmaccum tests bench)
 
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: run test native-test fuzz check kafka spark spark-run spark-cluster-run bench bench-full figures clean FORCE
+.PHONY: run test native-test check kafka spark spark-run spark-cluster-run bench bench-full figures clean FORCE
 .DELETE_ON_ERROR:
 
 run: $(INSTALLED)
@@ -42,6 +42,7 @@ test: $(INSTALLED)
 native-test: $(INSTALLED)
 	$(VENV)/bin/python -m pytest -n auto -m "$(MARKERS)" tests/native $(ARGS)
 
+.PHONY: fuzz
 fuzz: $(INSTALLED)
 	$(call need,echo 'int LLVMFuzzerTestOneInput(void) { return 0; }' | clang -fsanitize=fuzzer -x c -o /dev/null -,\
 		clang $$(apt-cache depends clang | sed -n 's/.*Depends: clang-/libclang-rt-/p')-dev)

@@ -45,7 +45,8 @@ enum status durability_check_place(int descriptor, uint32_t level, struct error 
 uint64_t durability_ticket(struct arena *arena);
 
 /* One step of waiting for a ticket: leads, or sleeps for a slice. STATUS_OK: on disk. STATUS_PENDING: step again.
- * STATUS_POISONED: it will never be known. STATUS_OS: the lead could not be asked for; errno says why. Requires a level above DURABILITY_PROCESS. */
+ * STATUS_POISONED: it will never be known. STATUS_OS: the lead could not be asked for; errno says why. Requires a level
+ * above DURABILITY_PROCESS. */
 enum status durability_step(struct arena *arena, uint64_t ticket) MUST_USE;
 
 /* Forces the arena to disk if the last time is interval_ns ago and nobody else is about it. */
