@@ -19,7 +19,13 @@ import posix_ipc
 from shmaccum import _native
 from shmaccum.arena_file import ArenaFile
 from shmaccum.doorbell import doorbell_path
-from shmaccum.exceptions import ArenaError, ArenaNotFoundError, InvalidArgumentError, SyncTimeoutError
+from shmaccum.exceptions import (
+    ArenaError,
+    ArenaNotFoundError,
+    CorruptArenaError,
+    InvalidArgumentError,
+    SyncTimeoutError,
+)
 from shmaccum.flusher import Flusher
 from shmaccum.units import Duration, Size, format_size, parse_duration_ms, parse_percent, parse_size
 
@@ -374,8 +380,17 @@ class Arena:
 
     @property
     def options(self) -> dict[str, Any]:
-        """The creator's options."""
-        unpacked: dict[str, Any] = msgpack.unpackb(self.native.options)
+        """The creator's options.
+
+        Raises:
+            CorruptArenaError: they are none; the rest of the arena may be sound.
+        """
+        try:
+            unpacked = msgpack.unpackb(self.native.options)
+        except (ValueError, TypeError, msgpack.UnpackException) as error:
+            raise CorruptArenaError(f"the options in {self.name} cannot be read: {error}") from None
+        if not isinstance(unpacked, dict):
+            raise CorruptArenaError(f"the options in {self.name} are of type {type(unpacked).__name__}, not a mapping")
         return unpacked
 
     @property

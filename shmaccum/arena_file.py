@@ -38,6 +38,15 @@ _opening = threading.RLock()
 os.register_at_fork(before=_opening.acquire, after_in_parent=_opening.release, after_in_child=_opening.release)
 
 
+def _is_encodable(text: str) -> bool:
+    """False for halves of characters, which no file name has."""
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 @dataclass(frozen=True)
 class Descriptors:
     """Two opens of one inode; whoever is given them closes them."""
@@ -67,7 +76,7 @@ class ArenaFile:
         text = os.fspath(name)
         if not isinstance(text, str):
             raise TypeError(f"an arena's name is a str or a path, not {type(text).__name__}")
-        if "\0" in text or not text.strip("/"):
+        if "\0" in text or not text.strip("/") or not _is_encodable(text):
             raise InvalidArgumentError(
                 f"{text!r} cannot be the name of an arena: give a name such as 'events' or a path"
             )

@@ -16,6 +16,7 @@ from shmaccum import tables
 from shmaccum.arena import Arena
 from shmaccum.cli.group import Command, arena_argument, json_option, looking_at, print_json
 from shmaccum.cli.live import make_console
+from shmaccum.exceptions import CorruptArenaError
 from shmaccum.inspection import FILLED_STATES, CompletionFacts, Inspector, SlotFacts
 from shmaccum.observation import Observer
 from shmaccum.units import format_duration_ns, format_size
@@ -81,6 +82,14 @@ def _rows(title: str, names: Sequence[str], rows: Iterable[Sequence[Any]]) -> Re
 # --- facts
 
 
+def _options(arena: Arena) -> Any:
+    """The creator's options, or why there are none: the rest can be looked at all the same."""
+    try:
+        return arena.options
+    except CorruptArenaError as error:
+        return str(error)
+
+
 def superblock(arena: Arena) -> dict[str, Any]:
     """What the creator fixed, and how the arena stands."""
     native = arena.native
@@ -95,7 +104,7 @@ def superblock(arena: Arena) -> dict[str, Any]:
         "arena_epoch": native.arena_epoch,
         "is_clean": native.is_clean,
         "poisoned": native.poisoned,
-        "options": arena.options,
+        "options": _options(arena),
     }
 
 

@@ -120,9 +120,10 @@ def read_offsets_checkpoint(path: str) -> dict[TopicPartition, int]:
             version, count, *lines = file.read().splitlines()
         rows = [line.split() for line in lines]
         offsets = {TopicPartition(topic, int(partition)): int(offset) for topic, partition, offset in rows}
+        is_whole = version == CHECKPOINT_VERSION and int(count) == len(offsets)
     except (FileNotFoundError, ValueError):
         return {}
-    return offsets if version == CHECKPOINT_VERSION and int(count) == len(offsets) else {}
+    return offsets if is_whole else {}
 
 
 def make_partition_files(folder: str, topic_id: bytes) -> None:
