@@ -55,9 +55,9 @@ def left_in_shared_memory(*fragments: str) -> list[str]:
     return [path.name for path in SHARED_MEMORY.iterdir() if any(fragment in path.name for fragment in fragments)]
 
 
-def wait_until(is_true: Callable[[], bool], what: str) -> None:
+def wait_until(is_true: Callable[[], bool], what: str, timeout_s: float = WATCHDOG_S) -> None:
     """Looks again and again; the watchdog is for a test that would hang."""
-    deadline = time.monotonic() + WATCHDOG_S
+    deadline = time.monotonic() + timeout_s
     while not is_true():
         assert time.monotonic() < deadline, f"still waiting until {what}"
         time.sleep(0.001)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The short form: what must work with Spark wherever Spark is installed. All else is marked ``spark``."""
+"""Batches through a session. What is marked ``spark``, here as beside it, is left out of ``make test``."""
 
 from __future__ import annotations
 

@@ -6,14 +6,17 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import psutil
 from pyspark import TaskContext
 from pyspark.sql.types import StructType
 
 from shmaccum.spark.data_source import ShmaccumDataSource
 from shmaccum.spark.node import node_producer
 from shmaccum.spark.writers import BatchWriter, TaskCommit
+from tests.support import wait_until
 
 
 def kill_worker(_writer: WoundedWriter) -> None:
@@ -35,22 +38,51 @@ def fail(_writer: WoundedWriter) -> None:
     raise RuntimeError("a wound")
 
 
-WOUNDS = {"kill_worker": kill_worker, "kill_sender": kill_sender, "fail": fail}
+def kill_executor(_writer: WoundedWriter) -> None:
+    """The Java process whose daemon has forked this worker."""
+    executor = next(parent for parent in psutil.Process().parents() if parent.name() == "java")
+    os.kill(executor.pid, signal.SIGKILL)
+
+
+def stall(writer: WoundedWriter) -> None:
+    """Says that it is in the middle of a write, and stays there until the other attempt is done, or it is killed."""
+    Path(writer.sign).touch()
+    wait_until(Path(writer.sign + ".done").exists, "another attempt has done it", 240)
+
+
+WOUNDS = {
+    "kill_worker": kill_worker,
+    "kill_sender": kill_sender,
+    "kill_executor": kill_executor,
+    "fail": fail,
+    "stall": stall,
+}
 
 
 class WoundedWriter(BatchWriter):
-    """Hurts the first attempt at partition 0, after its first batch."""
+    """Hurts the first attempt at partition 0, after its first batch.
 
-    def __init__(self, whole: BatchWriter, wound: str) -> None:
+    Attributes:
+        sign: a file that some wounds make, and with ``.done`` behind it the attempts at partition 0 that came later.
+    """
+
+    def __init__(self, whole: BatchWriter, wound: str, sign: str) -> None:
         super().__init__(whole.plan)
         self._wound = wound
+        self.sign = sign
 
     def write(self, iterator: Iterator[Any]) -> TaskCommit:
         """The task."""
         context = TaskContext.get()
         assert context is not None
-        is_hurt = context.partitionId() == 0 and context.attemptNumber() == 0
-        return super().write(self._hurt(iterator) if is_hurt else iterator)
+        if context.partitionId() != 0 or not self._wound:
+            return super().write(iterator)
+        if context.attemptNumber() == 0:
+            return super().write(self._hurt(iterator))
+        done = super().write(iterator)
+        if self.sign:
+            Path(self.sign + ".done").touch()
+        return done
 
     def _hurt(self, iterator: Iterator[Any]) -> Iterator[Any]:
         for number, batch in enumerate(iterator):
@@ -69,5 +101,5 @@ class WoundedSource(ShmaccumDataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> WoundedWriter:
         """Of a batch job."""
-        wound = self.options.pop("wound")
-        return WoundedWriter(super().writer(schema, overwrite), wound)
+        wound, sign = self.options.pop("wound"), self.options.pop("sign", "")
+        return WoundedWriter(super().writer(schema, overwrite), wound, sign)

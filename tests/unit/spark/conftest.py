@@ -28,10 +28,10 @@ def task(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Makes this process look like a worker in task 3, its second attempt, of a stage."""
     from pyspark import TaskContext
 
+    monkeypatch.setattr(TaskContext, "_taskContext", None)  # the class keeps the first one it makes
     context = TaskContext()
     for name, value in {"_partitionId": 3, "_attemptNumber": 1, "_taskAttemptId": 7, "_stageId": 0}.items():
         monkeypatch.setattr(context, name, value, raising=False)
-    monkeypatch.setattr(TaskContext, "_taskContext", context)
     return context
 
 
