@@ -7,7 +7,8 @@
 #   make fuzz     the fuzz targets under libFuzzer, a minute each (ARGS="--seconds 600 arena", ARGS=--keep)
 #   make check    ruff, mypy, and the tests of style and layering
 #   make kafka    fetches Apache Kafka (through Maven, once) for the tests that run against it
-#   make spark    installs pyspark and Java, and runs the tests with Spark
+#   make spark    installs pyspark and Java, and runs the tests with Spark, of which make test has a few where Java is;
+#                 make spark-cluster those that start a cluster, make spark-versions them all on older versions
 #   make bench    the benchmarks that need no broker and no Spark, in 12 minutes, and before that
 #                 their peers are installed (ARGS="append_core --seconds 60" narrows)
 #   make bench-full   all of them (make kafka and make spark first), five minutes for each
@@ -24,20 +25,26 @@ ARGS ?=
 VENV := .venv
 INSTALLED := $(VENV)/installed
 SPARK_INSTALLED := $(VENV)/installed-spark
+SPARK_EXTRAS := ("spark", "pipelines", "plot")
+SPARK_TESTS := tests/spark tests/unit/spark tests/integration/test_spark_example.py
 SWITCHES := $(VENV)/switches
 SOURCES := $(shell find native) setup.py pyproject.toml
 CHECKED := $(wildcard setup.py shmaccum tests bench)
 
+# Where Java is, and a Python that pyspark knows, make test has tests with Spark.
+SPARK_WHERE_JAVA_IS := $(shell command -v java >/dev/null && $(PYTHON) -c \
+    'import sys; sys.exit(sys.version_info < (3, 11))' && echo $(SPARK_INSTALLED))
+
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: run test native-test check kafka spark spark-run spark-cluster-run bench bench-full figures clean FORCE
+.PHONY: run test native-test check kafka spark spark-cluster spark-versions spark-run spark-cluster-run bench bench-full figures clean FORCE
 .DELETE_ON_ERROR:
 
 run: $(INSTALLED)
 	$(VENV)/bin/python -m shmaccum run $(ARGS)
 
-test: $(INSTALLED)
-	$(VENV)/bin/python -m pytest -n auto -m "$(MARKERS)" $(ARGS)
+test: $(INSTALLED) $(SPARK_WHERE_JAVA_IS)
+	$(VENV)/bin/python -m pytest -n auto --dist loadgroup -m "$(MARKERS)" $(ARGS)
 
 native-test: $(INSTALLED)
 	$(VENV)/bin/python -m pytest -n auto -m "$(MARKERS)" tests/native $(ARGS)
@@ -58,7 +65,13 @@ kafka: $(INSTALLED)
 	$(VENV)/bin/python -m tests.kafka.distribution
 
 spark: $(SPARK_INSTALLED)
-	$(VENV)/bin/python -m pytest tests/spark tests/unit/spark $(ARGS)
+	$(VENV)/bin/python -m pytest $(SPARK_TESTS) -m "not spark_cluster" $(ARGS)
+
+spark-cluster: $(SPARK_INSTALLED)
+	$(VENV)/bin/python -m pytest $(SPARK_TESTS) -m spark_cluster $(ARGS)
+
+spark-versions: $(SPARK_INSTALLED)
+	tests/spark/versions.sh $(ARGS)
 
 spark-run: $(SPARK_INSTALLED)
 	$(VENV)/bin/python -m shmaccum run --spark $(ARGS)
@@ -69,8 +82,10 @@ spark-cluster-run: $(SPARK_INSTALLED)
 # Some hundred megabytes on top of everything, and Java.
 $(SPARK_INSTALLED): pyproject.toml | $(INSTALLED)
 	$(call need,command -v java,openjdk-17-jre-headless)
-	$(VENV)/bin/python -m pip install --quiet --no-build-isolation --editable '.[spark,plot]'
-	@touch $@
+	$(VENV)/bin/python -c 'import tomllib; extras = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
+	    print(*(line for name in $(SPARK_EXTRAS) for line in extras["optional-dependencies"][name]), sep="\n")' >$@.new
+	$(VENV)/bin/python -m pip install --quiet --requirement $@.new
+	@mv $@.new $@
 
 bench: $(INSTALLED)
 	$(call need,command -v valgrind,valgrind)

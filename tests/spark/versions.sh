@@ -3,7 +3,7 @@
 #
 # make spark-versions: the tests with Spark on other versions of pyspark than that of .venv, in venvs that are gone again.
 #
-#   tests/spark/versions.sh [VERSION ...]     (4.0 4.1 4.2; ARGS goes to pytest)
+#   tests/spark/versions.sh [VERSION ...]     (4.0 4.1 4.2)
 #
 # Each venv has its own pyspark, and sees .venv for everything else.
 set -euo pipefail
@@ -23,8 +23,7 @@ for version; do
     own=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
     echo "import site; site.addsitedir('$shared')" >"$own/shared.pth"
     "$venv/bin/python" -c 'import pyspark; print(f"--- pyspark {pyspark.__version__}")'
-    # shellcheck disable=SC2086
-    "$venv/bin/python" -m pytest -q tests/spark tests/unit/spark -m "not spark_cluster" ${ARGS:-} || failed=1
+    "$venv/bin/python" -m pytest -q tests/spark tests/unit/spark -m "not spark_cluster" || failed=1
     rm -rf "$venv"
 done
 exit $failed
