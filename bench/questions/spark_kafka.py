@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How many rows per second does Spark write to Apache Kafka through the arena, beside what one writes without it?
+
+That is ``foreachPartition`` with a confluent-kafka producer for each partition, which is flushed at its end. Everybody
+on one machine, the broker too; six partitions, acks=all, idempotence, linger 5 ms. The peer has Kafka's batch.size of
+16 KiB and once its own default of 1 MB.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from bench.harness.question import Contender, Figure, Measurement, Question, UnavailableError
+from bench.rows import TASK_COUNT, VALUE_SIZE
+from shmaccum.arena import Arena
+
+ROW_COUNT = 200_000
+"""The peer handles every row in Python."""
+PARTITION_COUNT = 6
+OURS, PEER = "sink, kafka:", "foreachPartition, confluent-kafka"
+NAME = f"shmaccum-bench-spark-kafka-{os.getpid()}"
+TOPIC = "flights"
+POLL_EVERY = 1000
+
+_open = contextlib.ExitStack()
+
+
+@cache
+def _bootstrap() -> str:
+    """A broker with a topic; host and port.
+
+    Raises:
+        UnavailableError: Kafka cannot be had here.
+    """
+    from tests.kafka.broker import running_cluster
+    from tests.kafka.distribution import DistributionMissingError, ensure
+
+    try:
+        ensure()
+    except DistributionMissingError as error:
+        raise UnavailableError(str(error)) from None
+    folder = _open.enter_context(tempfile.TemporaryDirectory(prefix="shmaccum-bench-"))
+    cluster = _open.enter_context(running_cluster(Path(folder)))
+    cluster.create_topic(TOPIC, PARTITION_COUNT)
+    return cluster.bootstrap
+
+
+@cache
+def _frame() -> Any:
+    """Rows that lie in Spark's memory."""
+    from bench.spark_session import session
+
+    columns = ("concat('key-', id % 1000) key", f"cast(repeat('x', {VALUE_SIZE}) as binary) value")
+    frame = session().range(ROW_COUNT, numPartitions=TASK_COUNT).selectExpr(*columns).cache()
+    frame.count()
+    return frame
+
+
+def _measured(write: Callable[[], None]) -> Measurement:
+    started_s = time.perf_counter()
+    write()
+    return {"rows_per_s": ROW_COUNT / (time.perf_counter() - started_s)}
+
+
+def _through_the_arena() -> Measurement:
+    options = {"arena": NAME, "sink": f"kafka:{_bootstrap()}", "topic": TOPIC, "linger.ms": "5", "idleExitMs": "2s"}
+    writer = _frame().write.format("shmaccum").mode("append").options(bufferMemory="64MiB", **options)
+    return _measured(writer.save)
+
+
+def _partition_writer(config: dict[str, Any]) -> Callable[[Iterable[Any]], None]:
+    """What a task does without us."""
+
+    def write(rows: Iterable[Any]) -> None:
+        from confluent_kafka import Producer
+
+        producer = Producer(config)
+        for number, row in enumerate(rows):
+            if number % POLL_EVERY == 0:
+                producer.poll(0)
+            while not _is_queued(producer, row):
+                producer.poll(0.1)
+        if left := producer.flush():
+            raise RuntimeError(f"{left} records were not delivered")
+
+    return write
+
+
+def _is_queued(producer: Any, row: Any) -> bool:
+    """False: the producer's queue is full."""
+    try:
+        producer.produce(TOPIC, bytes(row.value), row.key)
+    except BufferError:
+        return False
+    return True
+
+
+def _without_it(**options: Any) -> Callable[[], Measurement]:
+    def run() -> Measurement:
+        config = {
+            "bootstrap.servers": _bootstrap(),
+            "acks": "all",
+            "enable.idempotence": True,
+            "linger.ms": 5,
+            **options,
+        }
+        return _measured(lambda: _frame().foreachPartition(_partition_writer(config)))
+
+    return run
+
+
+def _version() -> str:
+    import confluent_kafka
+
+    return f"confluent-kafka {confluent_kafka.__version__}, librdkafka {confluent_kafka.libversion()[0]}"
+
+
+def contenders() -> list[Contender]:
+    """Ours, and theirs with Kafka's batch size and their own."""
+    atexit.register(_open.close)
+    atexit.register(Arena.remove, NAME, missing_ok=True)
+    return [
+        Contender(OURS, _through_the_arena),
+        Contender(PEER, _without_it(**{"batch.size": 16384}), version=_version),
+        Contender(f"{PEER}, batch.size 1 MB", _without_it(), version=_version),
+    ]
+
+
+QUESTION = Question(
+    title=f"Spark writes {ROW_COUNT:,} rows of a key and {VALUE_SIZE} B to Apache Kafka, local[{TASK_COUNT}]",
+    figures=(Figure("rows_per_s", "k rows/s", 1e-3, "higher"),),
+    contenders=contenders,
+    peer=PEER,
+    repetitions=5,
+    scope="full",
+)
