@@ -31,11 +31,10 @@ SETTINGS = {
 FOLDER = Path(__file__).parent
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_itemcollected(item: pytest.Item) -> None:
     """All tests of this folder run in one process, and share its session (pytest-xdist with ``--dist loadgroup``)."""
-    for item in items:
-        if FOLDER in item.path.parents:
-            item.add_marker(pytest.mark.xdist_group("spark"))
+    if FOLDER in item.path.parents:
+        item.add_marker(pytest.mark.xdist_group("spark"))
 
 
 def reason_to_skip() -> str | None:
