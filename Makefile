@@ -19,7 +19,7 @@
 # setup.py (SHMACCUM_DEBUG=1 make test, ...) are remembered: a run with other switches rebuilds.
 
 PYTHON ?= python3
-MARKERS ?= not (exhaustive or chaos or soak or fuzz or spark or kafka or slow)
+MARKERS ?= not (exhaustive or chaos or soak or fuzz or (spark and not spark_short) or kafka or slow)
 ARGS ?=
 
 VENV := .venv

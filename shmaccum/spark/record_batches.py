@@ -124,6 +124,7 @@ class ColumnBuilder:
 
     def __init__(self, schema: StructType) -> None:
         self.schema = to_arrow_schema(schema, timezone="UTC")
+        self._repeated: tuple[TopicPartition, int, Any, Any] | None = None
 
     def build(self, columns: RecordColumns, place: TopicPartition, others: Mapping[str, Any] | None = None) -> Any:
         """Records of one partition.
@@ -140,13 +141,22 @@ class ColumnBuilder:
         count = columns.row_count
         yield "key", _bytes_array(pa.binary(), columns.key)
         yield "value", _bytes_array(pa.binary(), columns.value)
-        yield "topic", pa.repeat(pa.scalar(place.topic, pa.string()), count)
-        yield "partition", pa.repeat(pa.scalar(place.partition, pa.int32()), count)
+        topics, partitions = self._places(place, count)
+        yield "topic", topics
+        yield "partition", partitions
         yield "offset", _number_array(pa.int64(), count, columns.offsets)
         yield "timestamp", _number_array(self.schema.field("timestamp").type, count, columns.timestamps_us)
         yield "timestampType", _number_array(pa.int32(), count, columns.timestamp_types)
         if columns.headers is not None:
             yield "headers", self._headers_array(count, columns.headers)
+
+    def _places(self, place: TopicPartition, count: int) -> tuple[Any, Any]:
+        """The same in each row; mostly the same as in the record batch before, too."""
+        if self._repeated is None or self._repeated[:2] != (place, count):
+            topics = pa.repeat(pa.scalar(place.topic, pa.string()), count)
+            partitions = pa.repeat(pa.scalar(place.partition, pa.int32()), count)
+            self._repeated = (place, count, topics, partitions)
+        return self._repeated[2:]
 
     def _headers_array(self, count: int, headers: HeaderColumn) -> Any:
         kind = self.schema.field("headers").type

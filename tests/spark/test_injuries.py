@@ -11,7 +11,7 @@ import pytest
 
 from shmaccum.segment_log import LogReader
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 ROW_COUNT = 4000
 
@@ -31,7 +31,7 @@ def write_wounded(spark: Any, arena: str, log: Path, wound: str, **options: str)
     return Counter(int(record.value or b"-1") for record in LogReader(log).partition("flights", 0).records())
 
 
-@pytest.mark.parametrize("wound", ["kill_worker", pytest.param("fail", marks=pytest.mark.spark)])
+@pytest.mark.parametrize("wound", [pytest.param("kill_worker", marks=pytest.mark.spark_short), "fail"])
 def test_an_attempt_that_ends_in_the_middle_leaves_duplicates_and_nothing_worse(
     spark: Any, node_arena: str, log: Path, wound: str
 ) -> None:
@@ -42,6 +42,7 @@ def test_an_attempt_that_ends_in_the_middle_leaves_duplicates_and_nothing_worse(
     assert max(found.values()) <= 2
 
 
+@pytest.mark.spark_short
 def test_a_killed_sender_is_replaced_and_nothing_is_there_twice(spark: Any, node_arena: str, log: Path) -> None:
     found = write_wounded(spark, node_arena, log, "kill_sender")
     assert found == Counter(range(ROW_COUNT))

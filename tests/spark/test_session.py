@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Batches through a session. What is marked ``spark``, here as beside it, is left out of ``make test``."""
+"""The least that must work with Spark wherever Spark is installed. All else is marked ``spark``, and what ``make test``
+runs of it ``spark_short``."""
 
 from __future__ import annotations
 

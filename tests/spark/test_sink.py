@@ -10,7 +10,7 @@ import pytest
 
 from shmaccum.segment_log import LogReader
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 
 def written(frame: Any, arena: str, log: Path, **options: str) -> Any:
@@ -25,7 +25,6 @@ def values(log: Path, topic: str = "flights") -> list[bytes]:
     return sorted(value or b"" for value in found)
 
 
-@pytest.mark.spark
 def test_a_batch(spark: Any, node_arena: str, log: Path) -> None:
     frame = spark.range(20_000, numPartitions=4).selectExpr("cast(id % 7 as string) key", "cast(id as string) value")
     written(frame, node_arena, log, topic="flights", partitions="3").save()
@@ -33,7 +32,6 @@ def test_a_batch(spark: Any, node_arena: str, log: Path) -> None:
     assert LogReader(log).partitions("flights") == [0, 1, 2]
 
 
-@pytest.mark.spark
 def test_topics_headers_partitions_and_times_of_rows(spark: Any, node_arena: str, log: Path) -> None:
     frame = spark.range(10).selectExpr(
         "if(id < 4, 'low', 'high') topic",
@@ -50,6 +48,7 @@ def test_topics_headers_partitions_and_times_of_rows(spark: Any, node_arena: str
     assert len(values(log, "high")) == 6
 
 
+@pytest.mark.spark_short
 def test_a_stream(spark: Any, node_arena: str, log: Path, tmp_path: Path) -> None:
     source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 500).option("numPartitions", 2).load()
     query = (
@@ -69,6 +68,7 @@ def test_a_stream(spark: Any, node_arena: str, log: Path, tmp_path: Path) -> Non
     assert len(set(found)) == len(found)
 
 
+@pytest.mark.spark_short
 def test_mistakes_are_told_by_spark(spark: Any, node_arena: str, log: Path) -> None:
     frame = spark.range(1).selectExpr("id value")
     with pytest.raises(Exception, match="the column 'value' is bigint, it must be string or binary"):
@@ -81,7 +81,6 @@ def test_mistakes_are_told_by_spark(spark: Any, node_arena: str, log: Path) -> N
         frame.write.format("shmaccum").option("arena", node_arena).save()
 
 
-@pytest.mark.spark
 def test_map_in_arrow(spark: Any, node_arena: str, log: Path) -> None:
     from shmaccum.spark import arrow_appender
 

@@ -14,7 +14,7 @@ from shmaccum.config import LogSinkOptions
 from shmaccum.segment_log import LogDirectory
 from tests.log_support import START_MS, make_batch
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 RECORDS_PER_BATCH = 100
 
@@ -33,7 +33,6 @@ def source(reader: Any, log: Path, **options: str) -> Any:
     return reader.format("shmaccum").options(path=str(log), subscribe="flights", **options).load()
 
 
-@pytest.mark.spark
 def test_a_batch_with_headers_times_and_pruned_offsets(spark: Any, log: Path) -> None:
     append(log, 20)
     frame = source(spark.read, log, includeHeaders="true", startingTimestamp=str(START_MS + 2000), minPartitions="4")
@@ -45,12 +44,12 @@ def test_a_batch_with_headers_times_and_pruned_offsets(spark: Any, log: Path) ->
     assert frame.selectExpr("cast(string(value) as int) n").agg({"n": "sum"}).collect()[0][0] == sum(range(200, 2000))
 
 
-@pytest.mark.spark
 def test_a_read_without_records(spark: Any, log: Path) -> None:
     append(log, 2)
     assert source(spark.read, log, startingOffsets='{"flights": {"0": -1, "1": 100}}'.replace("-1", "100")).count() == 0
 
 
+@pytest.mark.spark_short
 def test_what_waits_in_an_arena(spark: Any, tmp_path: Path) -> None:
     path = tmp_path / "events.arena"
     with Arena.create(path, buffer_memory="256KiB", batch_size="4KiB") as arena, Accumulator(arena) as accumulator:
@@ -83,6 +82,7 @@ def run_available(spark: Any, log: Path, folder: Path, **options: str) -> list[i
     return counts
 
 
+@pytest.mark.spark_short
 def test_a_stream_goes_on_from_its_checkpoint(spark: Any, log: Path, tmp_path: Path) -> None:
     append(log, 10)
     assert run_available(spark, log, tmp_path, maxOffsetsPerTrigger="400") == [400, 400, 200]
@@ -92,7 +92,6 @@ def test_a_stream_goes_on_from_its_checkpoint(spark: Any, log: Path, tmp_path: P
     assert sorted(int(row.value) for row in rows) == list(range(1400))
 
 
-@pytest.mark.spark
 def test_what_is_read_can_be_written(spark: Any, log: Path, node_arena: str, tmp_path: Path) -> None:
     append(log, 4)
     copy = tmp_path / "copy"
@@ -104,7 +103,6 @@ def test_what_is_read_can_be_written(spark: Any, log: Path, node_arena: str, tmp
     assert sorted(map(str, found)) == sorted(map(str, frame.select(same).collect()))
 
 
-@pytest.mark.spark
 def test_mistakes_are_told_by_spark(spark: Any, log: Path) -> None:
     append(log, 1)
     with pytest.raises(Exception, match="has no weather; its topics are flights"):
