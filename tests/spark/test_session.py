@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The least that must work with Spark wherever Spark is installed. All else is marked ``spark``, and what ``make test``
-runs of it ``spark_short``."""
+"""The short form: what must work with Spark wherever Spark is installed. All else is marked ``spark``."""
 
 from __future__ import annotations
 
