@@ -7,8 +7,11 @@ written to another keeps its time.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
+from typing import Any
 
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -52,6 +55,13 @@ def source_schema(*, has_headers: bool, has_batches: bool = False) -> StructType
     """What the source gives, in Spark's order, and then what is ours."""
     headers = [StructField("headers", HEADERS_TYPE)] if has_headers else []
     return StructType([*SOURCE_COLUMNS, *headers, *(BATCH_COLUMNS if has_batches else ())])
+
+
+def arrow_schema(schema: StructType) -> Any:
+    """Spark's schema as Arrow's, with times in UTC; how that is said changed with Spark 4.2."""
+    if "timezone" in inspect.signature(to_arrow_schema).parameters:
+        return to_arrow_schema(schema, timezone="UTC")
+    return to_arrow_schema(schema)
 
 
 # --- the sink

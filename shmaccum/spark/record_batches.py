@@ -8,13 +8,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from shmaccum.exceptions import CorruptLogError, OffsetOutOfRangeError
 from shmaccum.segment_log import LogBatch, LogReader, PartitionReader, TopicPartition
 from shmaccum.segment_log.columns import BytesColumn, HeaderColumn, RecordColumns, decode_columns
-from shmaccum.spark.columns import source_schema
+from shmaccum.spark.columns import arrow_schema, source_schema
 from shmaccum.spark.planning import LogRange
 
 logger = logging.getLogger(__name__)
@@ -123,7 +122,7 @@ class ColumnBuilder:
     """
 
     def __init__(self, schema: StructType) -> None:
-        self.schema = to_arrow_schema(schema, timezone="UTC")
+        self.schema = arrow_schema(schema)
         self._repeated: tuple[TopicPartition, int, Any, Any] | None = None
 
     def build(self, columns: RecordColumns, place: TopicPartition, others: Mapping[str, Any] | None = None) -> Any:

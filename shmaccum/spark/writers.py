@@ -20,12 +20,11 @@ from typing import Any
 import pyspark.sql.datasource
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter, WriterCommitMessage
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from shmaccum.deliveries import OffsetRange
 from shmaccum.delivery import TopicPartition
-from shmaccum.spark.columns import sink_columns
+from shmaccum.spark.columns import arrow_schema, sink_columns
 from shmaccum.spark.settings import SinkSettings
 from shmaccum.spark.task_writer import TaskWriter
 
@@ -87,7 +86,7 @@ class SinkPlan:
         """Spark's rows as record batches of Arrow."""
         import pyarrow as pa
 
-        schema = to_arrow_schema(self.schema, timezone="UTC")
+        schema = arrow_schema(self.schema)
         while chunk := [row.asDict(recursive=True) for row in islice(rows, ROWS_PER_BATCH)]:
             yield pa.RecordBatch.from_pylist(chunk, schema)
 
