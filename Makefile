@@ -96,7 +96,7 @@ bench: $(INSTALLED)
 bench-full: $(INSTALLED)
 	$(call need,command -v valgrind,valgrind)
 	$(peers)
-	$(VENV)/bin/python -m bench --full --seconds 60 --limit 600 $(ARGS)
+	$(VENV)/bin/python -m bench --full --seconds 60 --limit 600 --minutes 150 $(ARGS)
 
 figures: $(INSTALLED)
 	$(VENV)/bin/python -m bench.page --adopt build/bench/results

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench.harness.asking import answer_apart, find_question, question_names
+from bench.harness.asking import Allowed, allowed, answer_apart, find_question, question_names
 from bench.harness.drift import drift
 from bench.harness.machine import machine
 from bench.harness.measuring import note
@@ -22,6 +22,7 @@ from setup import ROOT
 FOLDER = ROOT / "build" / "bench" / "results"
 SECONDS = 15.0
 LIMIT = 90.0
+MINUTES = 11.0
 
 
 def chosen(arguments: argparse.Namespace) -> list[str]:
@@ -31,11 +32,11 @@ def chosen(arguments: argparse.Namespace) -> list[str]:
     return [name for name in names if is_everything or find_question(name).scope == "local"]
 
 
-def ask(name: str, arguments: argparse.Namespace) -> Answer | None:
+def ask(name: str, time_allowed: Allowed, arguments: argparse.Namespace) -> Answer | None:
     """None, and a sentence: it could not be answered."""
     begin = time.monotonic()
     try:
-        found = answer_apart(name, arguments.seconds, arguments.limit, arguments.repetitions, arguments.results)
+        found = answer_apart(name, time_allowed, arguments.repetitions, arguments.results)
     except RuntimeError as error:
         note(str(error))
         return None
@@ -68,6 +69,7 @@ def parse(words: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--repetitions", type=int, help="rounds of each question (default: what the question says)")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="for the rounds of a question (default: 15)")
     parser.add_argument("--limit", type=float, default=LIMIT, help="after which a question is given up (default: 90)")
+    parser.add_argument("--minutes", type=float, default=MINUTES, help="for all questions together (default: 11)")
     parser.add_argument("--json", type=Path, help="append every measurement to this file as a line of JSON")
     parser.add_argument("--plots", type=Path, metavar="FOLDER", help="draw every answer as FOLDER/QUESTION.png")
     parser.add_argument("--again", action="store_true", help="say which ratios are not those of bench/results")
@@ -82,9 +84,11 @@ def main() -> None:
     console.print("\n".join(f"{key}: {value}" for key, value in machine().items()), highlight=False)
     names = chosen(arguments)
     failed = []
+    end = time.monotonic() + arguments.minutes * 60
     for number, name in enumerate(names, start=1):
         note(f"[{number}/{len(names)}] {name} ...")
-        answer = ask(name, arguments)
+        time_allowed = allowed(arguments.seconds, arguments.limit, end - time.monotonic(), len(names) - number + 1)
+        answer = ask(name, time_allowed, arguments)
         if answer is None:
             failed.append(name)
         else:

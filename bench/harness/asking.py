@@ -10,6 +10,7 @@ import pkgutil
 import signal
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import bench.questions
@@ -20,7 +21,25 @@ from bench.harness.results import Answer, answer, from_json, save
 from setup import ROOT
 
 PART_OF_LIMIT = 0.8
-"""No round begins later: what is not answered in time is lost."""
+SHARES, SHARE_MIN = 2.0, 15.0
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """Seconds for one question: for the rounds it wants, until the last round it begins, until it is killed."""
+
+    wanted: float
+    most: float
+    limit: float
+
+
+def allowed(wanted: float, limit: float, left: float, question_count: int) -> Allowed:
+    """Of `left` seconds for `question_count` questions: one may take twice its share, for many need less than theirs.
+
+    A round that begins late is lost when the limit comes, so none begins in the limit's last fifth.
+    """
+    most = min(limit * PART_OF_LIMIT, max(SHARE_MIN, SHARES * left / question_count))
+    return Allowed(min(wanted, most), most, limit)
 
 
 def question_names() -> list[str]:
@@ -54,9 +73,10 @@ def command(*words: str) -> list[str]:
     return [sys.executable, "-m", "bench.harness.asking", *words]
 
 
-def answer_apart(name: str, seconds: float, limit: float, repetitions: int | None, folder: Path) -> Answer:
-    """Measures in a new process, which has `limit` seconds altogether; raises RuntimeError if it fails."""
-    words = command(name, str(seconds), str(limit * PART_OF_LIMIT), str(repetitions or 0), str(folder))
+def answer_apart(name: str, time_allowed: Allowed, repetitions: int | None, folder: Path) -> Answer:
+    """Measures in a new process; raises RuntimeError if it fails."""
+    limit = time_allowed.limit
+    words = command(name, *map(str, (time_allowed.wanted, time_allowed.most, repetitions or 0, folder)))
     process = subprocess.Popen(words, cwd=ROOT, start_new_session=True)
     try:
         code = process.wait(limit)

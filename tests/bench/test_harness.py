@@ -17,6 +17,7 @@ import pytest
 from rich.console import Console
 
 from bench.harness import asking
+from bench.harness.asking import Allowed, allowed
 from bench.harness.drift import drift
 from bench.harness.instructions import python_instructions
 from bench.harness.machine import machine
@@ -379,10 +380,17 @@ def test_a_question_that_hangs_or_fails_is_given_up_with_all_its_children(
     note = f"open({str(children)!r}, 'w').write(str(child.pid))"
     monkeypatch.setattr(asking, "command", lambda *_: [sys.executable, "-c", f"{start}; {note}; {code}"])
     with pytest.raises(RuntimeError, match=message):
-        asking.answer_apart("planted", 1.0, 2.0, None, tmp_path)
+        asking.answer_apart("planted", Allowed(1.0, 1.0, 2.0), None, tmp_path)
     child = int(children.read_text())
     while process_exists(child):
         os.sched_yield()
+
+
+def test_time_that_questions_do_not_need_is_for_those_that_do() -> None:
+    assert allowed(15, 90, 660, 25) == Allowed(15, 52.8, 90)
+    assert allowed(15, 90, 400, 5) == Allowed(15, 72, 90)
+    assert allowed(60, 90, 300, 20) == Allowed(30, 30, 90)
+    assert allowed(15, 90, -20, 3) == Allowed(15, 15, 90), "late, but all are asked"
 
 
 def test_measured_without_contenders_is_an_empty_table() -> None:
