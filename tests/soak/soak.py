@@ -41,6 +41,8 @@ STALLED_S = 3.0
 WARM_SHARE = 0.25
 """Of the samples: caches fill and lists grow to their size."""
 WARM_RECORDS = 1_000_000
+PATIENCE = "1h"
+"""All of it may be stopped for long, and whoever waits for memory meanwhile is not to give up."""
 GROWTH_MAX = 2 << 20
 """Bytes that the private memory of a process may grow by, from when it is warm to the end."""
 SEGMENT_BYTES = "16MiB"
@@ -123,7 +125,7 @@ def produce(arena_name: str, *, has_columns: bool) -> None:
     """As fast as it goes, until SIGTERM; then delivers what it has and leaves."""
     is_over: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: is_over.append(number))
-    with Producer(arena_name, linger_ms=5) as producer:
+    with Producer(arena_name, linger_ms=5, max_block_ms=PATIENCE) as producer:
         send = producer.send
         while not is_over:
             if has_columns:
@@ -152,6 +154,7 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 
 def _look_at(name: str, process: psutil.Process) -> ProcessSample:
+    assert process.status() != psutil.STATUS_ZOMBIE, f"{name} has ended by itself"
     memory = process.memory_full_info()
     return ProcessSample(name, memory.rss, memory.pss, memory.uss, process.num_fds(), process.num_threads())
 
