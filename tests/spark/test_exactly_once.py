@@ -25,6 +25,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 ROW_COUNT = 4000
 EXACTLY_ONCE = {"deliveryGuarantee": "exactly_once", "topic": "flights"}
 SYSTEM_CALLS_OF_A_COMMIT = 80
+WHOLE_RUN_S = 600
+"""A session of its own, on a busy machine."""
 
 
 def found(log: Path) -> Counter[bytes]:
@@ -181,11 +183,12 @@ def copy(source: Path, sink: Path, checkpoint: Path, death: str) -> int:
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT), "SPARK_LOCAL_IP": "127.0.0.1"},
         capture_output=True,
-        timeout=300,
+        timeout=WHOLE_RUN_S,
         check=False,
     ).returncode
 
 
+@pytest.mark.timeout(3 * WHOLE_RUN_S)
 def test_a_driver_that_dies_in_a_commit_and_starts_again_writes_everything_once(
     tmp_path: Path, seeded: Callable[[], Random]
 ) -> None:
