@@ -29,11 +29,13 @@ from shmaccum.spark.columns import sink_columns
 from shmaccum.spark.node import forget_producers, node_producer
 from shmaccum.spark.settings import SinkSettings, sink_settings
 from shmaccum.spark.task_writer import TaskWriter
-from shmaccum.spark.writers import BatchWriter, SinkPlan, StreamWriter
+from shmaccum.spark.writers import HAS_ARROW_STREAMS, BatchWriter, SinkPlan, StreamWriter
 from tests.sending import ScriptedSink, refuse
 from tests.support import run_in_child, wait_until
 from tests.unit.spark.conftest import Running
 from tests.unit.spark.test_settings import schema
+
+has_arrow_streams = pytest.mark.skipif(not HAS_ARROW_STREAMS, reason="Spark 4.0 hands rows to the writer of a stream")
 
 EXTERNAL = {"sender": "external", "linger_ms": 0, "max_block_ms": 2000}
 VALUES = schema("value:binary")
@@ -129,6 +131,7 @@ def test_a_task_without_rows_delivers_nothing(arena: Arena, log: Path, running: 
         assert BatchWriter(plan(arena.name)).write(iter([])).record_count == 0
 
 
+@has_arrow_streams
 def test_a_stream_s_task_writes_arrow_batches(arena: Arena, log: Path, running: Running) -> None:
     with running(arena, f"log:{log}"):
         writer = StreamWriter(plan(arena.name))
