@@ -72,7 +72,7 @@ def named(operation: str, number: int, error: str) -> Iterator[None]:
 
 def is_clear(problem: BaseException) -> bool:
     """Something a user can act on: one of ours or the system's, with a sentence."""
-    return isinstance(problem, (OSError, ShmaccumError)) and len(str(problem)) > 10
+    return isinstance(problem, (OSError, MemoryError, ShmaccumError)) and len(str(problem)) > 10
 
 
 def run_once(operation: Operation, number: int, error: int) -> tuple[BaseException | None, int]:
