@@ -24,8 +24,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 SPEC = """\
 name: flights
 storage: file://{folder}/storage
-configuration:
-  spark.ui.enabled: "false"
 libraries:
   - glob:
       include: transformations/**
