@@ -27,7 +27,7 @@ def answer():
     try:
         spark.read.format("shmaccum").load(sys.argv[1]).schema
     except Exception as error:
-        return str(error).splitlines()[0]
+        return " ".join(str(error).split())
 
 print(answer())
 shmaccum.spark.register(spark)
