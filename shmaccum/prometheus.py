@@ -21,10 +21,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from shmaccum.arena import Arena
 from shmaccum.exceptions import InvalidArgumentError, ShmaccumError
-from shmaccum.observation import Observation, Observer
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
+
+    from shmaccum.observation import Observation
 
 logger = logging.getLogger(__name__)
 
@@ -89,6 +90,8 @@ class ArenaCollector:
     """
 
     def __init__(self, arena: Arena) -> None:
+        from shmaccum.observation import Observer  # with numpy and psutil: who only sends does without
+
         self._core = _families()
         self._arena = arena
         self._observer = Observer(arena)

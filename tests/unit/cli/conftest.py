@@ -26,7 +26,8 @@ RECORD_COUNT = 40
 def own_process() -> Iterator[None]:
     """A command may do to its process what it likes: name it, catch signals. This one gets that back."""
     comm = Path("/proc/self/comm")
-    name, handlers = comm.read_text(), {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    name = comm.read_text().rstrip("\n")
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
