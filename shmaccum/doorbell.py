@@ -10,7 +10,7 @@
 
 Who takes the word back (`Arena.native.take_doorbell`) rings: a sleep costs one byte however many producers there are.
 A ring is a hint: the sender looks at the arena at every tick anyway, so a ring that is lost costs at most one tick
-(100 ms; 500 ms when nothing came for a second).
+(100 ms; a second when nothing came for one).
 
 Both ends open the FIFO for reading and writing, which never blocks and never raises SIGPIPE in a producer whose sender
 has just died.

@@ -19,10 +19,10 @@ from bench.harness.question import Contender, Figure, Goal, Measurement, Questio
 from bench.stopwatch import Stopwatch
 from shmaccum.sender import Sender
 
-OURS, STANDBY, PEER = "idle sender", "standby", "sleeping 500 ms again and again"
+OURS, STANDBY, PEER = "idle sender", "standby", "sleeping a second again and again"
 SECONDS = 2.0
 SETTLING_S = 1.2
-TICK_S = 0.5
+TICK_S = 1.0
 
 
 def _share(work: Callable[[], object]) -> Measurement:

@@ -18,7 +18,7 @@ Rules, and where Kafka's sender differs:
 * What is not queued costs nothing: a round looks at partitions that have batches, not at all that ever had.
 * A sink that raises is left alone for a while; what it was lent stays lent, or is delivered again.
 
-REST has two depths. Asleep (in ticks of 100 ms, and of 500 ms when nothing came for a second), the sender is woken by
+REST has two depths. Asleep (in ticks of 100 ms, and of a second when nothing came for one), the sender is woken by
 whoever appends, at the price of a system call for the producer. So in the middle of traffic it naps instead: a
 millisecond, in which only those ring who wait for it (for a buffer, for a flush), and then it finds many batches.
 """
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from shmaccum.sender.dead_letters import DeadLetters
 
 TICK_NS = 100 * NS_PER_MS
-IDLE_TICK_NS = 500 * NS_PER_MS
+IDLE_TICK_NS = 1000 * NS_PER_MS
 """Once a second has passed without anything."""
 IDLE_REST_NS = 1000 * NS_PER_MS
 NAP_NS = NS_PER_MS
