@@ -141,12 +141,12 @@ def twice(found: Counter[int]) -> set[int]:
 
 
 @pytest.mark.parametrize("wound", ["kill_worker", "kill_executor"])
-def test_a_killed_worker_or_executor_leaves_duplicates_of_one_batch(field: Field, wound: str) -> None:
-    """An executor has one core here, so it takes no other task with it."""
+def test_a_killed_worker_or_executor_leaves_duplicates_of_its_task(field: Field, wound: str) -> None:
+    """An executor has one core here, so it takes no other task with it; but its worker outlives it by some batches."""
     assert field.run(wound) is None
     found = field.found()
     assert set(found) == set(range(ROW_COUNT))
-    assert twice(found) <= set(FIRST_BATCH)
+    assert twice(found) <= set(FIRST_BATCH if wound == "kill_worker" else FIRST_TASK)
     assert max(found.values()) <= 2
 
 
