@@ -10,10 +10,7 @@ from bench.harness.question import Guarantees
 from bench.jvm import contenders
 
 OFFER = "AeronOffer.offer"
-ONE, TWO = {"Aeron IPC offer, 1 thread": 1}, {"Aeron IPC offer, 2 threads": 2}
+THREADS = {"Aeron IPC offer, 1 thread": 1, "Aeron IPC offer, 2 threads": 2}
 GUARANTEES = Guarantees(record="copy", order="queue", checksum="none", kill="kept")
 
-WORKS = {
-    "append": contenders("Aeron", OFFER, {**ONE, **TWO}, GUARANTEES),
-    "drained": contenders("Aeron", OFFER, TWO, GUARANTEES),
-}
+WORKS = {"append": contenders("Aeron", OFFER, THREADS, GUARANTEES)}
