@@ -34,7 +34,7 @@ def _frame() -> Any:
 
 def _clean() -> None:
     Arena.remove(NAME, missing_ok=True)
-    shutil.rmtree(f"{TMPFS}/{NAME}", ignore_errors=True)
+    shutil.rmtree(f"{TMPFS}/{NAME}-logs", ignore_errors=True)
 
 
 def _write(word: str, **options: str) -> Callable[[], Measurement]:
@@ -43,10 +43,10 @@ def _write(word: str, **options: str) -> Callable[[], Measurement]:
     def run() -> Measurement:
         frame = _frame()
         if word == "staged":
-            shutil.rmtree(f"{TMPFS}/{NAME}/{word}", ignore_errors=True)
+            shutil.rmtree(f"{TMPFS}/{NAME}-logs/{word}", ignore_errors=True)
         started_s = time.perf_counter()
         writer = frame.write.format("shmaccum").mode("append").options(**THROUGH, **options)
-        writer.option("sink", f"log:{TMPFS}/{NAME}/{word}").save()
+        writer.option("sink", f"log:{TMPFS}/{NAME}-logs/{word}").save()
         return {"rows_per_s": ROW_COUNT / (time.perf_counter() - started_s)}
 
     return run
