@@ -9,25 +9,21 @@ is read from the broker's own files: how many records, in how many batches.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import multiprocessing
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 
 import psutil
 
+from bench.apache_kafka import cluster
 from bench.arenas import temporary_arena
-from bench.harness.question import Measurement, UnavailableError
+from bench.harness.question import Measurement
 from shmaccum.segment_log.reader import LogReader
 
 PARTITION_COUNT = 6
@@ -50,23 +46,6 @@ class Job:
 
 
 # --- Apache Kafka
-
-
-@cache
-def cluster() -> Any:
-    """One broker, for this process's lifetime."""
-    from tests.kafka.broker import running_cluster
-    from tests.kafka.distribution import DistributionMissingError, ensure
-
-    try:
-        ensure()
-    except DistributionMissingError as error:
-        raise UnavailableError(str(error)) from None
-    stack = contextlib.ExitStack()
-    folder = Path(tempfile.mkdtemp(prefix="shmaccum-bench-"))
-    stack.callback(shutil.rmtree, folder, ignore_errors=True)
-    atexit.register(stack.close)
-    return stack.enter_context(running_cluster(folder))
 
 
 class Arrivals:

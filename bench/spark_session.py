@@ -84,6 +84,15 @@ class PeerSource(DataSource):
 
 
 @cache
+def rows(count: int = ROW_COUNT) -> Any:
+    """A frame of a key and a value, `VALUE_SIZE` bytes, whose rows lie in Spark's memory."""
+    columns = ("concat('key-', id % 1000) key", f"cast(repeat('x', {VALUE_SIZE}) as binary) value")
+    frame = session().range(count, numPartitions=TASK_COUNT).selectExpr(*columns).cache()
+    frame.count()
+    return frame
+
+
+@cache
 def session() -> Any:
     """``local[2]``, ours and the peers registered."""
     import shmaccum.spark

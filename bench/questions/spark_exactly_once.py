@@ -8,8 +8,6 @@ import os
 import shutil
 import time
 from collections.abc import Callable
-from functools import cache
-from typing import Any
 
 from bench.harness.question import Contender, Figure, Measurement, Question
 from bench.rows import ROW_COUNT, TASK_COUNT, VALUE_SIZE
@@ -21,17 +19,6 @@ NAME = f"shmaccum-bench-once-{os.getpid()}"
 THROUGH = {"topic": "flights", "batchSize": "64KiB"}
 
 
-@cache
-def _frame() -> Any:
-    """Rows that lie in Spark's memory."""
-    from bench.spark_session import session
-
-    columns = ("concat('key-', id % 1000) key", f"cast(repeat('x', {VALUE_SIZE}) as binary) value")
-    frame = session().range(ROW_COUNT, numPartitions=TASK_COUNT).selectExpr(*columns).cache()
-    frame.count()
-    return frame
-
-
 def _clean() -> None:
     Arena.remove(NAME, missing_ok=True)
     shutil.rmtree(f"{TMPFS}/{NAME}-logs", ignore_errors=True)
@@ -41,7 +28,9 @@ def _write(word: str, **options: str) -> Callable[[], Measurement]:
     """Into a directory of its own; what former runs wrote is deleted first, for it lies in memory."""
 
     def run() -> Measurement:
-        frame = _frame()
+        from bench.spark_session import rows
+
+        frame = rows()
         if word == "staged":
             shutil.rmtree(f"{TMPFS}/{NAME}-logs/{word}", ignore_errors=True)
         started_s = time.perf_counter()

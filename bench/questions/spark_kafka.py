@@ -9,28 +9,23 @@ on one machine, the broker too; six partitions, acks=all, idempotence, linger 5 
 from __future__ import annotations
 
 import atexit
-import contextlib
 import os
-import tempfile
 import time
 from collections.abc import Callable, Iterable
 from functools import cache
-from pathlib import Path
 from typing import Any
 
-from bench.harness.question import Contender, Figure, Measurement, Question, UnavailableError
+from bench.apache_kafka import PARTITION_COUNT, cluster
+from bench.harness.question import Contender, Figure, Measurement, Question
 from bench.rows import TASK_COUNT, VALUE_SIZE
 from shmaccum.arena import Arena
 
 ROW_COUNT = 200_000
 """The peer handles every row in Python."""
-PARTITION_COUNT = 6
 OURS, PEER = "sink, kafka:", "foreachPartition, confluent-kafka"
 NAME = f"shmaccum-bench-spark-kafka-{os.getpid()}"
 TOPIC = "flights"
 POLL_EVERY = 1000
-
-_open = contextlib.ExitStack()
 
 
 @cache
@@ -40,28 +35,8 @@ def _bootstrap() -> str:
     Raises:
         UnavailableError: Kafka cannot be had here.
     """
-    from tests.kafka.broker import running_cluster
-    from tests.kafka.distribution import DistributionMissingError, ensure
-
-    try:
-        ensure()
-    except DistributionMissingError as error:
-        raise UnavailableError(str(error)) from None
-    folder = _open.enter_context(tempfile.TemporaryDirectory(prefix="shmaccum-bench-"))
-    cluster = _open.enter_context(running_cluster(Path(folder)))
-    cluster.create_topic(TOPIC, PARTITION_COUNT)
-    return cluster.bootstrap
-
-
-@cache
-def _frame() -> Any:
-    """Rows that lie in Spark's memory."""
-    from bench.spark_session import session
-
-    columns = ("concat('key-', id % 1000) key", f"cast(repeat('x', {VALUE_SIZE}) as binary) value")
-    frame = session().range(ROW_COUNT, numPartitions=TASK_COUNT).selectExpr(*columns).cache()
-    frame.count()
-    return frame
+    cluster().create_topic(TOPIC, PARTITION_COUNT)
+    return str(cluster().bootstrap)
 
 
 def _measured(write: Callable[[], None]) -> Measurement:
@@ -71,8 +46,10 @@ def _measured(write: Callable[[], None]) -> Measurement:
 
 
 def _through_the_arena() -> Measurement:
+    from bench.spark_session import rows
+
     options = {"arena": NAME, "sink": f"kafka:{_bootstrap()}", "topic": TOPIC, "linger.ms": "5", "idleExitMs": "2s"}
-    writer = _frame().write.format("shmaccum").mode("append").options(bufferMemory="64MiB", **options)
+    writer = rows(ROW_COUNT).write.format("shmaccum").mode("append").options(bufferMemory="64MiB", **options)
     return _measured(writer.save)
 
 
@@ -105,6 +82,8 @@ def _is_queued(producer: Any, row: Any) -> bool:
 
 def _without_it(**options: Any) -> Callable[[], Measurement]:
     def run() -> Measurement:
+        from bench.spark_session import rows
+
         config = {
             "bootstrap.servers": _bootstrap(),
             "acks": "all",
@@ -112,7 +91,8 @@ def _without_it(**options: Any) -> Callable[[], Measurement]:
             "linger.ms": 5,
             **options,
         }
-        return _measured(lambda: _frame().foreachPartition(_partition_writer(config)))
+        frame = rows(ROW_COUNT)
+        return _measured(lambda: frame.foreachPartition(_partition_writer(config)))
 
     return run
 
@@ -125,7 +105,6 @@ def _version() -> str:
 
 def contenders() -> list[Contender]:
     """Ours, and theirs with Kafka's batch size and their own."""
-    atexit.register(_open.close)
     atexit.register(Arena.remove, NAME, missing_ok=True)
     return [
         Contender(OURS, _through_the_arena),

@@ -8,8 +8,6 @@ import os
 import shutil
 import time
 from collections.abc import Callable
-from functools import cache
-from typing import Any
 
 from bench.harness.question import Contender, Figure, Goal, Measurement, Question
 from bench.rows import ROW_COUNT, TASK_COUNT, VALUE_SIZE
@@ -22,17 +20,6 @@ NAME = f"shmaccum-bench-spark-{os.getpid()}"
 THROUGH = {"topic": "flights", "bufferMemory": "64MiB", "batchSize": "64KiB", "idleExitMs": "2s"}
 
 
-@cache
-def _frame() -> Any:
-    """Rows that lie in Spark's memory."""
-    from bench.spark_session import session
-
-    columns = ("concat('key-', id % 1000) key", f"cast(repeat('x', {VALUE_SIZE}) as binary) value")
-    frame = session().range(ROW_COUNT, numPartitions=TASK_COUNT).selectExpr(*columns).cache()
-    frame.count()
-    return frame
-
-
 def _clean() -> None:
     for kind in ("null", "log"):
         Arena.remove(f"{NAME}-{kind}", missing_ok=True)
@@ -41,7 +28,9 @@ def _clean() -> None:
 
 def _write(format_: str, **options: str) -> Callable[[], Measurement]:
     def run() -> Measurement:
-        frame = _frame()
+        from bench.spark_session import rows
+
+        frame = rows()
         started_s = time.perf_counter()
         frame.write.format(format_).mode("append").options(**options).save()
         return {"rows_per_s": ROW_COUNT / (time.perf_counter() - started_s)}
