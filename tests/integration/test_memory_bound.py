@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A sink that never answers: the arena fills, and what each process has beside it stays below what docs/operations.rst
+says."""
+
+from __future__ import annotations
+
+from ast import literal_eval
+from collections.abc import Iterator, Sequence
+from multiprocessing.sharedctypes import RawValue
+from pathlib import Path
+
+import pytest
+
+from shmaccum._native import DeliveryFuture
+from shmaccum.accumulator import Accumulator, BatchResult
+from shmaccum.arena import Arena
+from shmaccum.exceptions import BufferExhaustedError
+from shmaccum.producer import Producer
+from shmaccum.sender import Sender
+from shmaccum.sinks.sink import Ack, WireBatch
+from tests.sending import TOPIC, ScriptedSink
+from tests.support import Child, drain, wait_until
+
+PARTITIONS = 16
+IN_FLIGHT_MAX = 5
+BUFFER_MEMORY = 16 << 20
+VALUE = bytes(50)
+FUTURE_SIZE_MAX = 160
+"""Bytes of a future that is kept, the list's pointer to it included."""
+IN_FLIGHT_SIZE_MAX = 4 << 10
+"""Bytes of a sender for a batch in flight."""
+SLACK = 1 << 20
+"""Bytes that any process may grow by while it does something for the first time."""
+
+
+def anonymous_memory(process: int | str = "self") -> int:
+    """Bytes of a process that belong to no file and are not shared: neither the arena nor code."""
+    for line in Path(f"/proc/{process}/smaps_rollup").read_text().splitlines():
+        if line.startswith("Anonymous:"):
+            return int(line.split()[1]) << 10
+    raise AssertionError("the kernel does not say how much of the memory is anonymous")
+
+
+class SilentSink(ScriptedSink):
+    """Takes batches and answers the first of each partition only: before that there is no second one (decision 0022).
+
+    Attributes:
+        taken_count: how many it has, in memory that a parent sees too.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(partitions=PARTITIONS, in_flight_max=IN_FLIGHT_MAX)
+        self.is_held = True
+        self.taken_count = RawValue("i")
+
+    def deliver(self, batches: Sequence[WireBatch]) -> None:
+        super().deliver(batches)
+        self.taken_count.value += len(batches)
+
+    def poll(self, timeout_s: float, doorbell: int) -> Sequence[Ack]:
+        first = [wire for wire in self.held if wire.base_sequence == 0]
+        self.held = [wire for wire in self.held if wire.base_sequence > 0]
+        return [self._answer(wire) for wire in first] or super().poll(timeout_s, doorbell)
+
+
+def run_sender(name: str, sink: SilentSink) -> None:
+    Sender(Arena.attach(name), sink).run()
+
+
+def fill(name: str, keeps_futures: bool) -> tuple[int, int]:
+    """Sends until the arena is full: how many records, and by how many bytes this process grew over it."""
+    futures: list[DeliveryFuture] = []
+    count = 0
+    producer = Producer(name, max_block_ms=0)
+    before = anonymous_memory()
+    try:
+        while True:
+            future = producer.send(TOPIC, VALUE, partition=count % PARTITIONS)
+            count += 1
+            if keeps_futures:
+                futures.append(future)
+    except BufferExhaustedError:
+        return count, anonymous_memory() - before
+
+
+@pytest.fixture
+def sink() -> SilentSink:
+    return SilentSink()
+
+
+@pytest.fixture
+def silent_sender(arena_name: str, sink: SilentSink) -> Iterator[Child]:
+    """A process with that sink, which has taken its first batch. What it leaves is delivered at the end."""
+    with Arena.create(arena_name, buffer_memory=BUFFER_MEMORY) as arena:
+        sender = Child(run_sender, arena_name, sink)
+        try:
+            with Producer(arena) as producer:
+                producer.send(TOPIC, VALUE, partition=0)
+                producer.close(timeout=0)
+            wait_until(lambda: sink.taken_count.value == 1, "the sink has the first batch")
+            yield sender
+        finally:
+            sender.kill()
+            deliver_what_is_left(arena)
+
+
+def deliver_what_is_left(arena: Arena) -> None:
+    with Accumulator(arena) as accumulator:
+        accumulator.become_sender()
+        while batches := drain(accumulator):
+            for batch in batches:
+                accumulator.complete(batch, BatchResult.SUCCEEDED)
+
+
+@pytest.mark.parametrize("keeps_futures", [False, True])
+def test_what_is_held_beside_a_full_arena(
+    arena_name: str, sink: SilentSink, silent_sender: Child, keeps_futures: bool
+) -> None:
+    before = anonymous_memory(silent_sender.pid)
+    count, producer_grew = literal_eval(Child(fill, arena_name, keeps_futures).join())
+    wait_until(lambda: sink.taken_count.value == PARTITIONS * (1 + IN_FLIGHT_MAX), "as much is in flight as may be")
+    sender_grew = anonymous_memory(silent_sender.pid) - before
+    print(f"{count} records; grew by {producer_grew} (producer) and {sender_grew} bytes (sender)")
+    assert count * len(VALUE) > BUFFER_MEMORY / 2, "the arena was not full"
+    assert producer_grew <= SLACK + keeps_futures * count * FUTURE_SIZE_MAX
+    assert sender_grew <= SLACK + PARTITIONS * IN_FLIGHT_MAX * IN_FLIGHT_SIZE_MAX
