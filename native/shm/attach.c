@@ -126,7 +126,7 @@ static enum status arena_build(struct arena *arena, const void *options, uint32_
     RETURN_IF_FAILED(arena_map(arena, PROT_READ | PROT_WRITE, error));
     RETURN_IF_FAILED(arena_populate(arena, arena->size, error));
     regions_fill(arena);
-    superblock_fill(arena, options, options_size);
+    RETURN_IF_FAILED(superblock_fill(arena, options, options_size, error));
     POINT(arena_before_magic);
     store_release_u64(&arena->superblock->magic, ARENA_MAGIC);
     RETURN_IF_FAILED(byte_lock_try(arena->lock_descriptor, ATTACH_LOCK_BYTE, BYTE_SHARED, error));

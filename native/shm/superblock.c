@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "shm/superblock.h"
 
+#include <errno.h>
 #include <string.h>
 #include <sys/random.h>
 #include <time.h>
@@ -15,9 +16,22 @@ static uint32_t superblock_crc(const struct superblock *superblock)
     return crc32c_extend(0, (const uint8_t *)superblock + start, end - start);
 }
 
-void superblock_fill(struct arena *arena, const void *options, uint32_t options_size)
+static enum status uuid_make(uint8_t *uuid, size_t size, struct error *error)
+{
+    ssize_t count = 0;
+    while ((size_t)count != size) {
+        count = getrandom(uuid, size, 0);
+        if (count < 0 && errno != EINTR) {
+            return error_set_os(error, "cannot get random bytes to name the arena by");
+        }
+    }
+    return STATUS_OK;
+}
+
+enum status superblock_fill(struct arena *arena, const void *options, uint32_t options_size, struct error *error)
 {
     struct superblock *superblock = arena->superblock;
+    RETURN_IF_FAILED(uuid_make(superblock->uuid, sizeof superblock->uuid, error));
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
     superblock->layout_version = LAYOUT_VERSION;
@@ -29,10 +43,9 @@ void superblock_fill(struct arena *arena, const void *options, uint32_t options_
     if (options_size > 0) {
         memcpy(superblock->options, options, options_size);
     }
-    while (getrandom(superblock->uuid, sizeof superblock->uuid, 0) != sizeof superblock->uuid) {
-    }
     memcpy(arena->uuid, superblock->uuid, sizeof arena->uuid);
     superblock->superblock_crc = superblock_crc(superblock);
+    return STATUS_OK;
 }
 
 static enum status superblock_judge(const struct superblock *superblock, uint64_t file_size, struct error *error)

@@ -15,8 +15,10 @@
 
 #include "shm/arena.h"
 
-/* Everything but the magic. Requires a mapped arena and options_size <= OPTIONS_SIZE_MAX. */
-void superblock_fill(struct arena *arena, const void *options, uint32_t options_size);
+/* Everything but the magic. Requires a mapped arena and options_size <= OPTIONS_SIZE_MAX. STATUS_OS: no random bytes
+ * can be had. */
+enum status superblock_fill(struct arena *arena, const void *options, uint32_t options_size,
+                            struct error *error) MUST_USE;
 
 /* The arena's geometry and uuid from the file, which has file_size bytes. STATUS_NOT_AN_ARENA, STATUS_UNFINISHED,
  * STATUS_OTHER_LAYOUT, STATUS_TRUNCATED or STATUS_CORRUPT say what is wrong with it. */

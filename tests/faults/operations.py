@@ -53,7 +53,7 @@ class Operation:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.name: str | Path = f"shmaccum-test-{os.getpid()}-fault{next(_numbers)}"
+        self.name: str | Path = f"shmaccum-test-{os.getpid()}-{next(_numbers)}"
 
     def prepare(self) -> None:
         """Makes what is there before; without faults."""
