@@ -3,15 +3,14 @@
 
 from __future__ import annotations
 
-import itertools
 import multiprocessing
-import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from typing import Any
 
+from bench.harness.belongings import new_name
 from bench.harness.question import Guarantees
 from shmaccum.accumulator import Accumulator, BatchResult
 from shmaccum.arena import Arena
@@ -25,13 +24,11 @@ NAP_S = 0.00005
 GUARANTEES = Guarantees(record="copy", order="partition", checksum="CRC32C", kill="kept")
 """Of every record in an arena."""
 
-_numbers = itertools.count()
-
 
 @contextmanager
 def temporary_arena(**options: Any) -> Iterator[Arena]:
     """A new arena with `options`, under a name of its own; removed at the end."""
-    name = f"shmaccum-bench-{os.getpid()}-{next(_numbers)}"
+    name = new_name()
     with Arena.create(name, **options) as arena:
         try:
             yield arena

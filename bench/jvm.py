@@ -2,7 +2,8 @@
 """The peers of ``bench/java``: built by Maven outside of the sources, run by JMH, iteration by iteration.
 
 JMH forks the JVM, warms it up, and prints a line for each iteration. The benchmark's gate holds each one until a byte
-comes through a pipe, so that rounds of JVMs and of other contenders take turns. ``python -m bench.jvm`` only builds.
+comes through a pipe, and both JVMs are stopped until then, so that rounds of JVMs and of other contenders take turns.
+``python -m bench.jvm`` only builds.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import os
 import re
 import select
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -21,6 +23,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 
+from bench.harness.hold import Hold
 from bench.harness.question import Contender, Guarantees, Measurement, UnavailableError
 from setup import ROOT
 
@@ -120,6 +123,7 @@ class Jmh:
         self._lines: Lines | None = None
         self._gate = -1
         self._vm = ""
+        self.hold = Hold()
 
     def run(self) -> Measurement:
         """An iteration, of half a second."""
@@ -140,7 +144,10 @@ class Jmh:
         self._gate = os.open(path, os.O_RDWR)
         atexit.register(self._end, folder)
         command += [self._name, "-t", str(self._thread_count), "-jvmArgsPrepend", f"-Dshmaccum.gate={path}"]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self._process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
+        )
+        self.hold.add(self._process.pid)
         assert self._process.stdout is not None
         self._lines = Lines(self._process.stdout.fileno())
 
@@ -164,9 +171,10 @@ class Jmh:
         """The JVM leaves when nobody is left who could ask for an iteration."""
         os.close(self._gate)
         if self._process is not None:
-            with contextlib.suppress(subprocess.TimeoutExpired):
+            with self.hold.lifted(), contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(END_TIMEOUT_S)
-            self._process.kill()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -179,7 +187,9 @@ def contenders(
     def one(name: str, thread_count: int) -> Contender:
         jmh = Jmh(benchmark, thread_count)
         version = f"{product} {pom_version(product.lower())}"
-        return Contender(name, jmh.run, version=lambda: f"{version}, {jmh.version()}", guarantees=guarantees)
+        return Contender(
+            name, jmh.run, version=lambda: f"{version}, {jmh.version()}", guarantees=guarantees, hold=jmh.hold
+        )
 
     return lambda: [one(name, thread_count) for name, thread_count in names.items()]
 

@@ -10,8 +10,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.harness.belongings import new_name
+
 TMPFS = "/dev/shm"
-PREFIX = "shmaccum-bench-"
 
 
 @dataclass(slots=True)
@@ -33,7 +34,7 @@ def tmpfs_folder() -> Iterator[Path]:
     gc.collect()
     gc.disable()
     try:
-        with tempfile.TemporaryDirectory(dir=TMPFS, prefix=PREFIX) as folder:
+        with tempfile.TemporaryDirectory(dir=TMPFS, prefix=f"{new_name()}-") as folder:
             yield Path(folder)
     finally:
         gc.enable()
@@ -41,4 +42,4 @@ def tmpfs_folder() -> Iterator[Path]:
 
 def lasting_folder() -> tempfile.TemporaryDirectory[str]:
     """A folder that is gone with the process."""
-    return tempfile.TemporaryDirectory(dir=TMPFS, prefix=PREFIX)
+    return tempfile.TemporaryDirectory(dir=TMPFS, prefix=f"{new_name()}-")

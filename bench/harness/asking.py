@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A question is answered in a process of its own, which is gone with all its children before the next one is asked."""
+"""A question is answered in a process of its own, which is gone with all it left before the next one is asked."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import bench.questions
+from bench.harness.belongings import marked
 from bench.harness.machine import machine
 from bench.harness.measuring import Measured, measure, measure_once
 from bench.harness.question import Question
@@ -77,13 +78,14 @@ def answer_apart(name: str, time_allowed: Allowed, repetitions: int | None, fold
     """Measures in a new process; raises RuntimeError if it fails."""
     limit = time_allowed.limit
     words = command(name, *map(str, (time_allowed.wanted, time_allowed.most, repetitions or 0, folder)))
-    process = subprocess.Popen(words, cwd=ROOT, start_new_session=True)
-    try:
-        code = process.wait(limit)
-    except subprocess.TimeoutExpired:
-        raise RuntimeError(f"{name} was not answered within {limit:.0f} s") from None
-    finally:
-        _end_group(process)
+    with marked() as environment:
+        process = subprocess.Popen(words, cwd=ROOT, env=environment, start_new_session=True)
+        try:
+            code = process.wait(limit)
+        except subprocess.TimeoutExpired:
+            raise RuntimeError(f"{name} was not answered within {limit:.0f} s") from None
+        finally:
+            _end_group(process)
     if code != 0:
         raise RuntimeError(f"{name} ended with {code}")
     return from_json((folder / f"{name}.json").read_text(encoding="utf-8"))

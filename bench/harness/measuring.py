@@ -90,7 +90,7 @@ def _series(contender: Contender, peer: str) -> Series:
 def _first(contender: Contender, missing: dict[str, str]) -> Measurement | None:
     """The first run, which warms up. None: it cannot run here, and `missing` says why."""
     try:
-        return contender.run()
+        return _run(contender)
     except (UnavailableError, ModuleNotFoundError) as error:
         missing[contender.name] = str(error)
         note(f"  {contender.name} is missing: {error}")
@@ -101,4 +101,10 @@ def _round(contenders: Sequence[Contender], series: Sequence[Series], number: in
     """Everybody once; who begins changes from round to round, so that nobody always follows the same one."""
     for step in range(len(contenders)):
         index = (number + step) % len(contenders)
-        series[index].measurements.append(contenders[index].run())
+        series[index].measurements.append(_run(contenders[index]))
+
+
+def _run(contender: Contender) -> Measurement:
+    """While everybody else stands still."""
+    with contender.hold.lifted():
+        return contender.run()

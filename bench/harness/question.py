@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
+
+from bench.harness.hold import Hold
 
 Measurement = dict[str, float]
 """Figures by name, in base units (seconds, bytes, records per second, ...), or in those that the name says."""
@@ -51,7 +53,8 @@ class Contender:
 
     `run` does the work once, in 0.2 to 3 seconds, and answers named figures; one that it leaves out is shown as a dash.
     `peer` names whom it is compared with, where that is not the question's own peer. `version` is asked after the
-    warm-up, so that it may start what it has to ask. `guarantees` are None where there is nothing to guarantee.
+    warm-up, so that it may start what it has to ask. `guarantees` are None where there is nothing to guarantee. `hold`
+    knows what runs on between rounds, and is stopped there.
     """
 
     name: str
@@ -59,6 +62,7 @@ class Contender:
     peer: str = ""
     version: Callable[[], str] | None = None
     guarantees: Guarantees | None = None
+    hold: Hold = field(default_factory=Hold)
 
 
 @dataclass(frozen=True)

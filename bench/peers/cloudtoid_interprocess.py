@@ -7,12 +7,11 @@ of many are repeated for what did not fit.
 
 from __future__ import annotations
 
-import itertools
-import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from bench.harness.belongings import new_name
 from bench.harness.question import Guarantees
 from bench.packages import installed_version, load
 from bench.queues import Product, Queue, Send, SendMany, Take
@@ -22,15 +21,13 @@ RECEIVE_TIMEOUT_S = 10
 TAKE_MAX = 100
 NAP_S = 0.0001
 
-_numbers = itertools.count()
-
 
 class Interprocess(Queue):
     """One ring: whoever opens an end of it first makes it, whoever closes the last one removes it."""
 
     def __init__(self) -> None:
         self._module = load("cloudtoid_interprocess", "cloudtoid-interprocess")
-        self._name = f"shmaccum-bench-{os.getpid()}-{next(_numbers)}"
+        self._name = new_name()
 
     @contextmanager
     def open_sender(self) -> Iterator[Send]:

@@ -8,8 +8,6 @@ where it has none, so that nothing is lost.
 from __future__ import annotations
 
 import ctypes
-import itertools
-import os
 import shutil
 import tempfile
 import time
@@ -18,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from bench.harness.belongings import new_name
 from bench.harness.question import Guarantees
 from bench.packages import installed_version, load
 from bench.queues import Product, Queue, Send, Take
@@ -28,8 +27,6 @@ PUBLISHER_COUNT_MAX = 4
 TAKE_MAX = 100
 NAP_S = 0.00002
 
-_numbers = itertools.count()
-
 
 class Iceoryx2(Queue):
     """A service with a directory of its own for what iceoryx2 keeps beside the memory."""
@@ -37,7 +34,7 @@ class Iceoryx2(Queue):
     def __init__(self) -> None:
         self._module = load("iceoryx2", "iceoryx2")
         self._module.set_log_level(self._module.LogLevel.Error)
-        self._prefix = f"shmaccum-bench-{os.getpid()}-{next(_numbers)}_"
+        self._prefix = f"{new_name()}_"
         self._directory = tempfile.mkdtemp(prefix=self._prefix)
 
     @contextmanager

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How many records per second does the C core append, with a process beside it that drains and checks every batch?
 
-Peers in Java are asked apart (append_java): a JVM that is held between its rounds goes on polling, and with three
-of them on two cores everybody else has a third of his speed.
+With the peers in Java, which need a minute to get warm, it is asked as append_java.
 """
 
 from __future__ import annotations

@@ -1,21 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """How many records per second do the queues of the JVM take, and Kafka's own RecordAccumulator?
 
-JVMs poll also while they are held between rounds, so all contenders here have the same company, and slower figures than
-alone: compare within this table only.
+A JVM is stopped while others have their rounds. It needs seconds to get warm, which is why this is not a part of
+append_core; what both have is measured in the same way.
 """
 
 from __future__ import annotations
 
 from bench import peers
-from bench.arenas import GUARANTEES
 from bench.harness.question import Contender, Figure, Question
-from bench.questions.append_core import ONE, run
+from bench.questions import append_core
+from bench.questions.append_core import ONE
 
 
 def contenders() -> list[Contender]:
-    """The accumulator in C beside those under JMH."""
-    return [Contender(ONE, run("shmaccum", "-p", "1"), guarantees=GUARANTEES), *peers.of("append")]
+    """Those in C, and those under JMH."""
+    return [*append_core.contenders(), *peers.of("append")]
 
 
 QUESTION = Question(

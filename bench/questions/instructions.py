@@ -32,7 +32,8 @@ def _core(contender: str, *arguments: str) -> Callable[[], Measurement]:
 OURS = f"""
 import os
 from shmaccum import Arena, Producer
-name = f"shmaccum-bench-{{os.getpid()}}"
+from bench.harness.belongings import new_name
+name = new_name()
 arena = Arena.create(name)
 arena.native.set_topic_partition_count({TOPIC!r}, {PARTITION_COUNT})
 producer = Producer(arena)

@@ -4,20 +4,21 @@
 Two processes send without a pause through one arena to one sender with a log on tmpfs that keeps 64 MiB; a run is ten
 more seconds of the same processes. Afterwards the arena must pass its checks. The peer is a new arena with new
 processes, which works for a second: a ratio that falls from round to round, or memory that grows, is what a soak is
-for.
+for. While the peer has its turn, the others are stopped.
 """
 
 from __future__ import annotations
 
 import atexit
+import os
 import tempfile
 import time
-from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 
 import psutil
 
 from bench.arenas import TOPIC, temporary_arena
+from bench.harness.hold import Hold
 from bench.harness.question import Contender, Figure, Measurement, Question
 from bench.segments import lasting_folder
 from bench.sending import VALUE
@@ -49,7 +50,7 @@ def _deliver_for_ever(arena_name: str, folder: str) -> None:
 class Works:
     """An arena, a sender and producers that run until `close`."""
 
-    def __init__(self) -> None:
+    def __init__(self, hold: Hold) -> None:
         self._folder: tempfile.TemporaryDirectory[str] = lasting_folder()
         self._context = temporary_arena()
         self.arena: Arena = self._context.__enter__()
@@ -57,6 +58,9 @@ class Works:
         self.producers = forked(_send_for_ever, [(self.arena.name,)] * PRODUCER_COUNT)
         for process in (self.sender, *self.producers):
             process.start()
+            assert process.pid is not None
+            os.setpgid(process.pid, process.pid)
+            hold.add(process.pid)
         while not self._completed():
             time.sleep(0.001)
 
@@ -90,28 +94,29 @@ def _private_size(process: BaseProcess) -> float:
 
 
 def _fresh() -> Measurement:
-    works = Works()
+    works = Works(Hold())
     try:
         return works.measure(FRESH_S)
     finally:
         works.close()
 
 
-def _soak() -> Callable[[], Measurement]:
+def _soak() -> Contender:
     kept: list[Works] = []
+    hold = Hold()
 
     def run() -> Measurement:
         if not kept:
-            kept.append(Works())
+            kept.append(Works(hold))
             atexit.register(kept[0].close)
         return kept[0].measure(SOAK_S)
 
-    return run
+    return Contender("the same processes, ten more seconds", run, hold=hold)
 
 
 def contenders() -> list[Contender]:
     """The same for long, and something new."""
-    return [Contender("the same processes, ten more seconds", _soak()), Contender(PEER, _fresh)]
+    return [_soak(), Contender(PEER, _fresh)]
 
 
 QUESTION = Question(

@@ -4,18 +4,18 @@
 from __future__ import annotations
 
 import atexit
-import os
 import shutil
 import time
 from collections.abc import Callable
 
+from bench.harness.belongings import new_name
 from bench.harness.question import Contender, Figure, Measurement, Question
 from bench.rows import ROW_COUNT, TASK_COUNT, VALUE_SIZE
 from bench.segments import TMPFS
 from shmaccum.arena import Arena
 
 OURS, PEER = "exactly once, log: on tmpfs", "at least once, log: on tmpfs"
-NAME = f"shmaccum-bench-once-{os.getpid()}"
+NAME = new_name()
 THROUGH = {"topic": "flights", "batchSize": "64KiB"}
 
 

@@ -9,13 +9,13 @@ on one machine, the broker too; six partitions, acks=all, idempotence, linger 5 
 from __future__ import annotations
 
 import atexit
-import os
 import time
 from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any
 
 from bench.apache_kafka import PARTITION_COUNT, cluster
+from bench.harness.belongings import new_name
 from bench.harness.question import Contender, Figure, Measurement, Question
 from bench.rows import TASK_COUNT, VALUE_SIZE
 from shmaccum.arena import Arena
@@ -23,7 +23,7 @@ from shmaccum.arena import Arena
 ROW_COUNT = 200_000
 """The peer handles every row in Python."""
 OURS, PEER = "sink, kafka:", "foreachPartition, confluent-kafka"
-NAME = f"shmaccum-bench-spark-kafka-{os.getpid()}"
+NAME = new_name()
 TOPIC = "flights"
 POLL_EVERY = 1000
 

@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 import atexit
-import os
 import shutil
 import time
 from collections.abc import Callable
 
+from bench.harness.belongings import new_name
 from bench.harness.question import Contender, Figure, Goal, Measurement, Question
 from bench.rows import ROW_COUNT, TASK_COUNT, VALUE_SIZE
 from bench.segments import TMPFS
@@ -16,7 +16,7 @@ from shmaccum.arena import Arena
 
 OURS, PEER = "sink, null:", "a writer that drops the batches"
 
-NAME = f"shmaccum-bench-spark-{os.getpid()}"
+NAME = new_name()
 THROUGH = {"topic": "flights", "bufferMemory": "64MiB", "batchSize": "64KiB", "idleExitMs": "2s"}
 
 

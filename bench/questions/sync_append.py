@@ -19,6 +19,7 @@ from multiprocessing.queues import SimpleQueue
 from pathlib import Path
 
 from bench.arenas import PARTITION_COUNT, TOPIC
+from bench.harness.belongings import new_name
 from bench.harness.native import BUILD
 from bench.harness.question import Contender, Figure, Goal, Measurement, Question, UnavailableError
 from bench.taking import VALUE, forked
@@ -116,7 +117,7 @@ def _one_by_one() -> Measurement:
 @contextmanager
 def _folder() -> Iterator[Path]:
     BUILD.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=BUILD) as folder:
+    with tempfile.TemporaryDirectory(dir=BUILD, prefix=f"{new_name()}-") as folder:
         yield Path(folder)
 
 

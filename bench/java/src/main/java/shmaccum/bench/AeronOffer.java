@@ -9,6 +9,7 @@ import io.aeron.driver.MediaDriver;
 import io.aeron.driver.ThreadingMode;
 import io.aeron.logbuffer.FragmentHandler;
 import java.io.File;
+import java.time.Duration;
 import org.agrona.IoUtil;
 import org.agrona.concurrent.UnsafeBuffer;
 import org.openjdk.jmh.annotations.Benchmark;
@@ -38,6 +39,7 @@ import org.openjdk.jmh.infra.IterationParams;
 public class AeronOffer {
     private static final int STREAM = 1001;
     private static final int FRAGMENT_COUNT_MAX = 256;
+    private static final Duration STANDSTILL = Duration.ofHours(1); // the JVM is stopped while others are measured
 
     private final UnsafeBuffer value = new UnsafeBuffer(new byte[Bytes.VALUE_SIZE]);
     private long sum;
@@ -48,12 +50,16 @@ public class AeronOffer {
 
     @Setup(Level.Trial)
     public void open(BenchmarkParams benchmark) {
-        File directory = new File("/dev/shm/shmaccum-bench-aeron-" + ProcessHandle.current().pid());
+        File directory = new File("/dev/shm/" + Gate.mark() + "-aeron-" + ProcessHandle.current().pid());
         MediaDriver driver = MediaDriver.launchEmbedded(new MediaDriver.Context()
                 .aeronDirectoryName(directory.getPath())
                 .threadingMode(ThreadingMode.SHARED)
+                .clientLivenessTimeoutNs(STANDSTILL.toNanos())
+                .publicationUnblockTimeoutNs(2 * STANDSTILL.toNanos())
                 .performStorageChecks(false));
-        Aeron aeron = Aeron.connect(new Aeron.Context().aeronDirectoryName(driver.aeronDirectoryName()));
+        Aeron aeron = Aeron.connect(new Aeron.Context()
+                .aeronDirectoryName(driver.aeronDirectoryName())
+                .driverTimeoutMs(STANDSTILL.toMillis()));
         subscription = aeron.addSubscription(CommonContext.IPC_CHANNEL, STREAM);
         publication = benchmark.getThreads() == 1
                 ? aeron.addExclusivePublication(CommonContext.IPC_CHANNEL, STREAM)

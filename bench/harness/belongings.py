@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a question starts and makes outside of its process, and who takes it away when the question is killed.
+
+Whoever asks a question gives it a mark. Its processes have the mark in their environment, also those that are in a
+session of their own. What it makes in shared memory and in `BUILD` has a name that begins with the mark. Temporary
+folders, those of JVMs and of Spark too, lie in one folder. A question that comes to its end leaves nothing of this; of
+one that was killed, whatever has the mark is removed by who gave it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from bench.harness.native import BUILD
+from shmaccum.arena import Arena
+
+VARIABLE = "SHMACCUM_BENCH_MARK"
+NOBODYS = "shmaccum-bench"
+SHARED_MEMORY = Path("/dev/shm")
+LOOK_AGAIN_S = 0.001
+
+_numbers = itertools.count()
+
+
+def new_name() -> str:
+    """For something in shared memory or in `BUILD`."""
+    return f"{os.environ.get(VARIABLE, NOBODYS)}-{os.getpid()}-{next(_numbers)}"
+
+
+@contextmanager
+def marked() -> Iterator[dict[str, str]]:
+    """An environment for a question. In the end nothing is left of what was made and started in it."""
+    mark = new_name()
+    with tempfile.TemporaryDirectory(prefix=f"{mark}-", ignore_cleanup_errors=True) as folder:
+        try:
+            yield {**os.environ, VARIABLE: mark, **_temporary(folder)}
+        finally:
+            _kill(mark)
+            for place in (SHARED_MEMORY, BUILD):
+                for path in place.glob(f"*{mark}-*"):  # sem.NAME is a semaphore
+                    _remove(path)
+
+
+def _temporary(folder: str) -> dict[str, str]:
+    """What tells Python, the JVM and Spark where temporary files go."""
+    jvm = f"{os.environ.get('JDK_JAVA_OPTIONS', '')} -Djava.io.tmpdir={folder}".strip()
+    return {"TMPDIR": folder, "JDK_JAVA_OPTIONS": jvm, "SPARK_LOCAL_DIRS": folder}
+
+
+def _kill(mark: str) -> None:
+    """Again until there are none: one may have started another before it died."""
+    while found := list(_processes(mark)):
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(LOOK_AGAIN_S)
+
+
+def _processes(mark: str) -> Iterator[int]:
+    """Those that were started with the mark, and their forked children. Who is dead has no environment any more."""
+    words = f"{VARIABLE}={mark}".encode()
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):  # it is gone, or another user's
+            if words in path.read_bytes().split(b"\0"):
+                yield int(path.parent.name)
+
+
+def _remove(path: Path) -> None:
+    """A folder with the arenas in it, or a file, with the semaphores and the doorbell if it is an arena."""
+    if path.is_dir():
+        for arena in path.glob("*.arena"):
+            Arena.remove(arena, missing_ok=True)
+        shutil.rmtree(path, ignore_errors=True)
+    elif path.parent == SHARED_MEMORY:
+        Arena.remove(path.name, missing_ok=True)
+    else:
+        path.unlink(missing_ok=True)

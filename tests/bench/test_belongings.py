@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A question that is killed leaves nothing: no process, no arena with its companions, no folder."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from bench.harness import asking, belongings
+from bench.harness.asking import Allowed
+
+MAKES_EVERYTHING = """
+import os, subprocess, sys, tempfile, time
+from pathlib import Path
+from bench.arenas import temporary_arena
+from bench.harness.belongings import BUILD, new_name
+from bench.segments import lasting_folder
+from shmaccum.sender import Sender
+
+BUILD.mkdir(parents=True, exist_ok=True)
+on_disk = tempfile.TemporaryDirectory(dir=BUILD, prefix=new_name() + "-")
+in_memory = lasting_folder()
+other = tempfile.mkdtemp()
+with temporary_arena() as arena, Sender(arena, "null:") as sender:
+    sender.open()
+    (bell,) = {{descriptor for path in Path("/proc/self/fd").iterdir()
+               if (descriptor := os.path.realpath(path)).endswith(".bell")}}
+    apart = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+    left = ["/dev/shm/" + arena.name, bell, on_disk.name, in_memory.name, other]
+    assert all(map(os.path.exists, left)), left
+    Path({said!r}).write_text(chr(10).join([str(apart.pid), *left]))
+    {end}
+"""
+
+
+def is_running(pid: int) -> bool:
+    """Not so when it is dead and its parent has not looked yet."""
+    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+
+
+@pytest.mark.parametrize(
+    ("end", "message"),
+    [
+        ("time.sleep(1000)", "was not answered within"),
+        ("os.kill(os.getpid(), 9)", "ended with -9"),
+        ("1 / 0", "ended with 1"),
+    ],
+)
+def test_nothing_is_left_of_a_question_that_hangs_dies_or_fails(
+    end: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = tmp_path / "said"
+    code = MAKES_EVERYTHING.format(said=str(said), end=end)
+    monkeypatch.setattr(asking, "command", lambda *_: [sys.executable, "-c", code])
+    with pytest.raises(RuntimeError, match=message):
+        asking.answer_apart("planted", Allowed(1.0, 1.0, 5.0), None, tmp_path)
+    pid, *paths = said.read_text().splitlines()
+    assert not is_running(int(pid)), "it was in a session of its own"
+    assert len(paths) == 5
+    assert [path for path in paths if os.path.exists(path)] == []
+
+
+@pytest.fixture
+def strangers_folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(dir="/dev/shm", prefix=f"{belongings.new_name()}-") as folder:
+        yield Path(folder)
+
+
+def test_what_others_made_stays(strangers_folder: Path) -> None:
+    with belongings.marked() as environment:
+        mine = Path(f"/dev/shm/{environment[belongings.VARIABLE]}-1")
+        mine.touch()
+    assert not mine.exists()
+    assert strangers_folder.exists()

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a contender keeps running between its rounds stands still while others are measured."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from bench.harness.hold import Hold
+from bench.harness.measuring import measure
+from bench.harness.question import Contender, Measurement
+from tests.support import wait_until
+
+COUNTING_WITH_A_CHILD = "while :; do :; done & echo $!; wait"
+
+
+class Poller:
+    """A program and its child, started at the first round, that use a core each for as long as they live."""
+
+    def __init__(self) -> None:
+        self.hold = Hold()
+        self.processes: list[psutil.Process] = []
+        self._shell: subprocess.Popen[bytes] | None = None
+
+    def run(self) -> Measurement:
+        if self._shell is None:
+            command = ["sh", "-c", COUNTING_WITH_A_CHILD]
+            self._shell = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
+            assert self._shell.stdout is not None
+            self.processes = [psutil.Process(self._shell.pid), psutil.Process(int(self._shell.stdout.readline()))]
+            self.hold.add(self._shell.pid)
+        wait_until(lambda: psutil.STATUS_STOPPED not in self.states(), "it goes on in its round")
+        return {"ns": 1.0}
+
+    def states(self) -> set[str]:
+        return {process.status() for process in self.processes}
+
+    def end(self) -> None:
+        for process in self.processes:
+            process.kill()
+        if self._shell is not None:
+            self._shell.communicate()
+
+
+@pytest.fixture
+def poller() -> Iterator[Poller]:
+    found = Poller()
+    yield found
+    found.end()
+
+
+def test_who_is_held_stands_still_while_others_have_their_round(poller: Poller) -> None:
+    def run() -> Measurement:
+        wait_until(lambda: poller.states() == {psutil.STATUS_STOPPED}, "the poller and its child stand still")
+        before = [process.cpu_times() for process in poller.processes]
+        for _ in range(1000):
+            os.getpid()
+        assert [process.cpu_times() for process in poller.processes] == before
+        return {"ns": 1.0}
+
+    measured = measure([Contender("polls", poller.run, hold=poller.hold), Contender("other", run)], "other", 3, 1e9)
+    assert [len(series.measurements) for series in measured.series] == [3, 3]
+
+
+def test_a_group_that_has_ended_is_no_error(tmp_path: Path) -> None:
+    process = subprocess.Popen(["touch", str(tmp_path / "ran")], start_new_session=True)
+    process.wait()
+    hold = Hold()
+    hold.add(process.pid)
+    with hold.lifted():
+        assert (tmp_path / "ran").exists()
