@@ -367,14 +367,14 @@ static void mutex_lock(void)
     }
 }
 
-/* False: the next buffer is not drained yet. */
+/* False: the next buffer is not drained yet, and until it is, its other fields are the drainer's. */
 static bool locked_mutex_append(const struct record *record, const struct record_size *size)
 {
     struct mutex_buffer *buffer = &mutex_arena->buffers[mutex_arena->current];
-    uint32_t length = record_encoded_size(size, (int32_t)buffer->count, 0);
     if (buffer->is_full) {
         return false;
     }
+    uint32_t length = record_encoded_size(size, (int32_t)buffer->count, 0);
     if (buffer->size + length > BATCH_SIZE) {
         buffer->is_full = true;
         mutex_arena->current = (mutex_arena->current + 1) % mutex_arena->buffer_count;
