@@ -49,11 +49,12 @@ WAITER = np.dtype(
 PARTITION = np.dtype(
     [
         ("lock", "<u8"),
+        ("released", "<u8"),
         ("open", "<u8"),
         ("next_seq", "<u8"),
         ("topic_index", "<u4"),
         ("partition", "<i4"),
-        ("padding", "V32"),
+        ("padding", "V24"),
         ("producer_id", "<i8"),
         ("producer_epoch", "<u4"),
         ("next_base_sequence", "<i4"),

@@ -50,6 +50,7 @@ static uint64_t fingerprint_structs(uint64_t fingerprint)
     MIX_FIELD(topic_entry, queued_batch_count_max);
     MIX_FIELD(topic_entry, sticky);
     MIX_SIZE(partition_entry);
+    MIX_SIZE(producer_lock);
     MIX_FIELD(partition_entry, next_seq);
     MIX_FIELD(partition_entry, next_base_sequence);
     MIX_FIELD(partition_entry, queued_batch_count);

@@ -189,8 +189,14 @@ struct topic_entry {
     atomic_u64 sticky;           /* sticky word; anyone, by cas from the value read (partitioner.h) */
 };
 
+/* Held by whom `word` names, until that word is in `released` too (producer_lock.h). */
+struct producer_lock {
+    atomic_u64 word;     /* lock word; anyone, by cas from the value read */
+    atomic_u64 released; /* whoever leaves: the word it held */
+};
+
 struct partition_entry {
-    ALIGNED atomic_u64 lock;    /* lock word: the producer lock */
+    ALIGNED struct producer_lock lock;
     atomic_u64 open;            /* open word; appender, by cas from the value read under the lock */
     atomic_u64 next_seq;        /* appender, by cas from the value read: number of the next batch of this partition */
     uint32_t topic_index;       /* holder of registry_lock, before partition_count */

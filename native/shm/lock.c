@@ -28,15 +28,18 @@ static void futex_wake_one(atomic_u64 *lock)
     syscall(SYS_futex, lock_futex(lock), FUTEX_WAKE, 1, NULL, NULL, 0);
 }
 
-bool lock_release_slow(atomic_u64 *lock, uint64_t held)
+void lock_release(atomic_u64 *lock, uint64_t held)
 {
-    uint64_t word = held | LOCK_WAITERS;
-    if (cas_u64(lock, &word, lock_word(lock_word_acquisition(held), 0))) { /* L2 */
+    const uint64_t nobody = lock_word(lock_word_acquisition(held), 0);
+    uint64_t word = held;
+    if (LIKELY(cas_u64(lock, &word, nobody))) { /* L2 */
+        return;
+    }
+    word = held | LOCK_WAITERS;
+    if (cas_u64(lock, &word, nobody)) { /* L2 */
         POINT(lock_released_before_wake);
         futex_wake_one(lock); /* killed just before this: the sleeper's slice ends by itself */
-        return true;
     }
-    return false;
 }
 
 /* Word without an owner, or with one that may be taken over -> ours. Whoever has slept keeps the waiters bit: others
@@ -46,6 +49,8 @@ static bool lock_try_word(atomic_u64 *lock, uint64_t word, uint64_t mine, uint64
     *held = lock_word(lock_word_acquisition(word) + 1, (uint32_t)(mine & LOW_BITS(31)));
     return cas_u64(lock, &word, *held | (mine & LOCK_WAITERS)); /* L1 */
 }
+
+enum { LOCK_SPIN_COUNT = 50 };
 
 static bool lock_spin(atomic_u64 *lock, uint64_t mine, uint64_t *held)
 {
@@ -73,18 +78,11 @@ static bool lock_mark_waiting(atomic_u64 *lock, uint64_t *word)
     return true;
 }
 
-/* One acquisition of somebody else, as a waiter has watched it. */
-struct watch {
-    uint64_t word;
-    uint64_t since_ns;
-};
-
-/* True when one and the same acquisition was watched for so long. The waiters bit does not make it another one. */
-static bool watch_is_over(struct watch *watch, uint64_t word, uint64_t patience_ns)
+bool lock_watch_is_over(struct lock_watch *watch, uint64_t word, uint64_t patience_ns)
 {
     uint64_t now_ns = clock_now_ns(&(struct clock){.is_manual = false});
     if ((word | LOCK_WAITERS) != watch->word) {
-        *watch = (struct watch){.word = word | LOCK_WAITERS, .since_ns = now_ns};
+        *watch = (struct lock_watch){.word = word | LOCK_WAITERS, .since_ns = now_ns};
         return false;
     }
     return now_ns - watch->since_ns >= patience_ns;
@@ -111,7 +109,7 @@ enum lock_outcome lock_acquire(struct arena *arena, atomic_u64 *lock, uint64_t *
 {
     CHECK(arena->owner != 0);
     uint64_t mine = arena->owner;
-    struct watch watch = {0};
+    struct lock_watch watch = {0};
     for (;;) {
         if (lock_spin(lock, mine, held)) {
             return LOCK_ACQUIRED;
@@ -121,27 +119,10 @@ enum lock_outcome lock_acquire(struct arena *arena, atomic_u64 *lock, uint64_t *
             continue;
         }
         mine = arena->owner | LOCK_WAITERS;
-        if (!watch_is_over(&watch, word, LOCK_SLICE_NS) || lock_owner_is_alive(arena, word)) {
+        if (!lock_watch_is_over(&watch, word, LOCK_SLICE_NS) || lock_owner_is_alive(arena, word)) {
             lock_sleep_slice(arena, lock, word);
         } else if (lock_try_word(lock, word, mine, held)) {
             counter_add(arena, COUNTER_LOCKS_STOLEN, 1);
-            return LOCK_TAKEN_OVER;
-        }
-    }
-}
-
-enum lock_outcome lock_acquire_or_pass(struct arena *arena, atomic_u64 *lock, uint64_t patience_ns, uint64_t *held)
-{
-    CHECK(arena->owner != 0);
-    struct watch watch = {0};
-    for (;;) {
-        if (lock_spin(lock, arena->owner, held)) {
-            return LOCK_ACQUIRED;
-        }
-        uint64_t word = load_acquire_u64(lock);
-        if (lock_word_owner(word) != 0 && watch_is_over(&watch, word, patience_ns) &&
-            lock_try_word(lock, word, arena->owner, held)) {
-            counter_add(arena, COUNTER_LOCKS_PASSED, 1);
             return LOCK_TAKEN_OVER;
         }
     }

@@ -9,7 +9,7 @@
 #include "format/record_batch.h"
 #include "shm/buffer_pool.h"
 #include "shm/counters.h"
-#include "shm/lock.h"
+#include "shm/producer_lock.h"
 
 STATIC_CHECK((int)RECORDS_START == (int)RECORD_BATCH_HEADER_SIZE);
 
@@ -28,7 +28,7 @@ static bool partition_try_lock(struct arena *arena, struct partition_hold *hold)
 {
     uint32_t hint = open_word_slot(load_relaxed_u64(&hold->partition->open)) + 1;
     store_relaxed_u32(&arena->me->writing, hint);
-    if (!lock_try_acquire(&hold->partition->lock, arena->owner, &hold->lock)) {
+    if (!producer_lock_try_acquire(&hold->partition->lock, arena->owner, &hold->lock)) {
         return false;
     }
     barrier_after_cas(); /* H1 */
@@ -51,7 +51,7 @@ static COLD void partition_lock_slow(struct arena *arena, struct partition_hold 
 {
     store_release_u32(&arena->me->writing, 0);
     hold->hazard = 0;
-    if (lock_acquire_or_pass(arena, &hold->partition->lock, patience_ns(arena), &hold->lock) == LOCK_TAKEN_OVER) {
+    if (producer_lock_acquire(arena, &hold->partition->lock, patience_ns(arena), &hold->lock) == LOCK_TAKEN_OVER) {
         POINT(partition_taken_over);
         partition_repair(arena, hold);
     }
@@ -72,7 +72,7 @@ void partition_lock(struct arena *arena, uint32_t partition_index, struct partit
 void partition_unlock(struct arena *arena, struct partition_hold *hold)
 {
     store_release_u32(&arena->me->writing, 0);
-    if (UNLIKELY(!lock_release(&hold->partition->lock, hold->lock))) {
+    if (UNLIKELY(!producer_lock_release(&hold->partition->lock, hold->lock))) {
         add_u64(&arena->me->passed_count, 1);
         arena->passed_in_a_row++;
     } else {
@@ -139,7 +139,8 @@ void partition_repair(struct arena *arena, struct partition_hold *hold)
             slot_seal_whatever(arena, slot_index, hold->partition_index);
         }
         POINT(partition_open_sealed);
-    } while (lock_is_held(&hold->partition->lock, hold->lock) && !cas_u64(&hold->partition->open, &open, none));
+    } while (producer_lock_is_held(&hold->partition->lock, hold->lock) &&
+             !cas_u64(&hold->partition->open, &open, none));
 }
 
 /* ---- claim and commit ---- */
@@ -266,7 +267,7 @@ enum status producer_batch_append(struct arena *arena, struct partition_hold *ho
     struct slot_header *slot = &arena->slots[slot_index];
     hazard_set(arena, hold, slot_index);
     uint64_t word = load_acquire_u64(&slot->word); /* H1 */
-    if (UNLIKELY(!lock_is_held(&hold->partition->lock, hold->lock))) {
+    if (UNLIKELY(!producer_lock_is_held(&hold->partition->lock, hold->lock))) {
         return STATUS_TRY_AGAIN;
     }
     if (slot_word_state(word) != SLOT_OPEN || !slot_is_of(slot, hold->partition_index)) {
@@ -315,7 +316,7 @@ static void slot_prepare(struct arena *arena, uint32_t slot_index, uint32_t part
 static bool seq_take(struct partition_hold *hold, struct slot_header *slot)
 {
     uint64_t seq = load_acquire_u64(&hold->partition->next_seq);
-    if (!lock_is_held(&hold->partition->lock, hold->lock)) {
+    if (!producer_lock_is_held(&hold->partition->lock, hold->lock)) {
         return false;
     }
     store_relaxed_u64(&slot->seq, seq);
@@ -424,7 +425,7 @@ static bool chain_seal_before(struct arena *arena, struct partition_hold *hold)
         hazard_set(arena, hold, slot_index);
         word = load_acquire_u64(&arena->slots[slot_index].word); /* H1 */
     }
-    if (!lock_is_held(&hold->partition->lock, hold->lock)) {
+    if (!producer_lock_is_held(&hold->partition->lock, hold->lock)) {
         return false;
     }
     if (slot_word_state(word) == SLOT_OPEN && slot_is_of(&arena->slots[slot_index], hold->partition_index) &&

@@ -44,7 +44,8 @@
  *                   makes it DONE since it is empty.
  *   open            CAS from the value H read; S stored its own acquisition there, so it fails.
  *   head -> READY   its own slots; the record was not acknowledged, so any place in the order is right.
- *   unlock          CAS from H's own acquisition: fails.
+ *   unlock          the lock's word is not H's any more: nothing is stored. If H was passed only after it had looked,
+ *                   its store makes the lock look held, never free (producer_lock.h).
  * If S dies or is passed in turn before its repair is done, the next one repairs all the same: what S has sealed is
  * still named by `open`, or S has forgotten it and it is sealed.
  *

@@ -339,9 +339,9 @@ static void partitions_clear(struct arena *arena)
 {
     for (uint32_t i = 0; i < arena->geometry.partition_count; i++) {
         struct partition_entry *partition = &arena->partitions[i];
-        lock_clear(&partition->lock);
-        uint32_t acquisition = lock_word_acquisition(load_relaxed_u64(&partition->lock));
-        store_relaxed_u64(&partition->open, open_word(acquisition, NO_SLOT));
+        const uint64_t last = load_relaxed_u64(&partition->lock.word);
+        store_relaxed_u64(&partition->lock.released, last);
+        store_relaxed_u64(&partition->open, open_word(lock_word_acquisition(last), NO_SLOT));
     }
 }
 

@@ -30,6 +30,7 @@
  * OWNER (31 bits): who holds something. entry index + 1 (12 bits) | entry generation (19 bits); 0 is nobody.
  *
  * LOCK WORD: acquisition number 32 | waiters 1 | owner 31. The futex is the low half.
+ *   Of a producer lock: waiters 0, for nobody sleeps for it.
  *
  * WAITER WORD: state 2 | need 22 | ticket 40.
  *

@@ -450,7 +450,7 @@ static void check_pool_lock_is_kept(struct world *world)
 
 static uint32_t partition_acquisition(const struct world *world)
 {
-    return lock_word_acquisition(load_acquire_u64(&world->arena->partitions[VICTIM_PARTITION].lock));
+    return lock_word_acquisition(load_acquire_u64(&world->arena->partitions[VICTIM_PARTITION].lock.word));
 }
 
 void check_after_going_on(struct world *world)

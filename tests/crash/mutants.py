@@ -36,8 +36,8 @@ MUTANTS = (
     Mutant(
         "no-hazard",
         "shm/producer_batch.c",
-        "    store_relaxed_u32(&arena->me->writing, hint);\n    if (!lock_try_acquire",
-        "    if (!lock_try_acquire",
+        "    store_relaxed_u32(&arena->me->writing, hint);\n    if (!producer_lock_try_acquire",
+        "    if (!producer_lock_try_acquire",
         (("stop", "append-plain"),),
     ),
     Mutant(
@@ -67,16 +67,17 @@ MUTANTS = (
     Mutant(
         "repair-tries-once",
         "shm/producer_batch.c",
-        "lock_is_held(&hold->partition->lock, hold->lock) && !cas_u64(&hold->partition->open, &open, none));",
-        "!cas_u64(&hold->partition->open, &open, none) && hold == NULL);",
+        "    } while (producer_lock_is_held(&hold->partition->lock, hold->lock) &&\n"
+        "             !cas_u64(&hold->partition->open, &open, none));\n",
+        "    } while (!cas_u64(&hold->partition->open, &open, none) && hold == NULL);\n",
         (("test", "shm/producer_batch_test"),),
         is_quick=True,
     ),
     Mutant(
         "holder-never-passed",
-        "shm/lock.c",
-        "watch_is_over(&watch, word, patience_ns) &&\n",
-        "watch_is_over(&watch, word, UINT64_MAX) && patience_ns != 0 &&\n",
+        "shm/producer_lock.c",
+        "lock_watch_is_over(&watch, word, patience_ns) &&\n",
+        "lock_watch_is_over(&watch, word, UINT64_MAX) && patience_ns != 0 &&\n",
         (("pass", "append-plain"),),
     ),
     Mutant(
@@ -119,7 +120,7 @@ MUTANTS = (
     Mutant(
         "no-fence",
         "shm/producer_batch.c",
-        "    if (UNLIKELY(!lock_is_held(&hold->partition->lock, hold->lock))) {\n"
+        "    if (UNLIKELY(!producer_lock_is_held(&hold->partition->lock, hold->lock))) {\n"
         "        return STATUS_TRY_AGAIN;\n    }\n"
         "    if (slot_word_state(word) != SLOT_OPEN",
         "    if (slot_word_state(word) != SLOT_OPEN",
@@ -156,19 +157,57 @@ MUTANTS = (
         (("copy", "append-plain"),),
     ),
     Mutant(
-        "unlock-without-cas",
-        "shm/lock.h",
-        "    if (LIKELY(cas_u64(lock, &word, lock_word(lock_word_acquisition(held), 0)))) { /* L2 */\n"
-        "        return true;\n    }\n",
-        "    if (LIKELY(word == held)) {\n"
-        "        store_release_u64(lock, lock_word(lock_word_acquisition(held), 0));\n        return true;\n    }\n",
-        (("pass", "append-plain"),),
+        "released-unlooked",
+        "shm/producer_lock.h",
+        "    if (UNLIKELY(!producer_lock_is_held(lock, held))) {\n        return false;\n    }\n",
+        "",
+        (("test", "shm/producer_lock_test"),),
+        is_quick=True,
+    ),
+    Mutant(
+        "released-whoever-has-it",
+        "shm/producer_lock.h",
+        "    store_release_u64(&lock->released, held); /* L3 */\n",
+        "    store_release_u64(&lock->released, load_relaxed_u64(&lock->word));\n",
+        (("test", "shm/producer_lock_test"),),
+        is_quick=True,
+    ),
+    Mutant(
+        "released-relaxed",
+        "shm/producer_lock.h",
+        "    store_release_u64(&lock->released, held); /* L3 */\n",
+        "    store_relaxed_u64(&lock->released, held);\n",
+        (("tsan", "shm/producer_lock_test"),),
+    ),
+    Mutant(
+        "acquired-by-one-look",
+        "shm/producer_lock.h",
+        "    return cas_u64(&lock->word, &word, *held) && producer_lock_is_free(lock, last); /* N3 */\n",
+        "    return cas_u64(&lock->word, &word, *held);\n",
+        (("test", "shm/producer_lock_test"),),
+        is_quick=True,
+    ),
+    Mutant(
+        "passed-to-the-released-word",
+        "shm/producer_lock.c",
+        "        next++; /* N2 */\n",
+        "",
+        (("test", "shm/producer_lock_test"),),
+        is_quick=True,
+    ),
+    Mutant(
+        "recovery-keeps-producer-locks",
+        "shm/recovery.c",
+        "        store_relaxed_u64(&partition->lock.released, last);\n",
+        "",
+        (("test", "shm/recovery_test"),),
+        is_quick=True,
     ),
     Mutant(
         "steal-from-the-living",
         "shm/lock.c",
-        " || process_is_alive(arena, lock_word_owner(word))) {",
-        ") {\n            (void)process_is_alive;",
+        " || lock_owner_is_alive(arena, word)) {",
+        ") {\n            (void)lock_owner_is_alive;",
         (("stop", "enqueue"),),
     ),
     Mutant(
@@ -324,10 +363,10 @@ MUTANTS = (
     ),
     Mutant(
         "acquisition-not-raised",
-        "shm/lock.h",
-        "    *held = lock_word(lock_word_acquisition(word) + 1, owner);",
-        "    *held = lock_word(lock_word_acquisition(word), owner);",
-        (("test", "shm/lock_test"),),
+        "shm/producer_lock.h",
+        "    *held = lock_word(lock_word_acquisition(last) + 1, owner);",
+        "    *held = lock_word(lock_word_acquisition(last), owner);",
+        (("test", "shm/producer_lock_test"),),
     ),
     Mutant(
         "pool-lock-stolen-without-repair",

@@ -63,6 +63,12 @@ def test_the_core_itself_passes_the_runs_that_kill_mutants() -> None:
     assert [run for run in runs if fails(program, *run, QUICK_POINTS)] == []
 
 
+def test_every_mutant_fits() -> None:
+    """Also those that are killed by exhaustive runs alone."""
+    for mutant in MUTANTS:
+        mutants.plant(mutant)
+
+
 def test_a_mutant_that_fits_nowhere_is_an_error() -> None:
     with pytest.raises(LookupError, match="0 times"):
         mutants.plant(Mutant("lost", "shm/lock.c", "no such text in this file", "", ()))

@@ -1,19 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """The producer lock as a model: appenders that may be killed, stopped for ever, or passed while they live; one sender.
 
-One step of the model is one access to shared memory, as in ``native/shm/producer_batch.c`` and ``lock.c``. Appender
-``p`` appends ``records[p]`` records to one partition, each of them oversized where ``p`` is in ``oversized`` (its chain
-is one slot here). A waiter never sleeps and asks nobody whether the holder lives: it passes the holder. How long its
-patience is does not matter, since anybody may be slow: a holder may find at any step that it was passed. It may also be
+One step of the model is one access to shared memory, as in ``native/shm/producer_batch.c`` and ``producer_lock.h``.
+Appender ``p`` appends ``records[p]`` records to one partition, each of them oversized where ``p`` is in ``oversized``
+(its chain is one slot here). A waiter never sleeps and asks nobody whether the holder lives: it passes the holder. How
+long its patience is does not matter, since anybody may be slow: a holder may find at any step that it was passed. It
+may also be
 
     killed    the kernel proves it: its hazard is ignored, what it owned is freed
     frozen    it never goes on, but it lives: its hazard holds, what it owns stays its own
 
-    lock   (acquisition, owner)             open   (acquisition, slot)
+    lock   (acquisition, owner)             released   the same, of who left it last: free when both are equal
+    open   (acquisition, slot)
     slot   word (state, generation, count, owner) · seq · the bytes, as records · meta[2], as the records they sum up
 
 The sender drains the batch with the lowest seq, sealing it when it must, and frees it when no living hazard names it.
-How it learns of a batch (the news hints) is not modelled: it sees all words at once.
+How it learns of a batch (the news hints) is not modelled: it sees all words at once. The numbers of acquisitions start
+over after ``numbers`` of them, as 32 bits do, in the lock and in ``released``; those in ``open`` do not.
 
 What is checked in every state: the first ``count`` records of a batch, and the meta cell of that count, are what was
 committed there; no store goes to a slot that is not the one its storer read; no record is delivered twice or without
@@ -38,6 +41,8 @@ NO_SLOT = -1
 Record = tuple[int, int]  # process, number
 Word = tuple[str, int, int, int]
 NO_WORD: Word = (FREE, 0, 0, NOBODY)
+LockWord = tuple[int, int]  # acquisition, owner
+NO_LOCK: LockWord = (-1, NOBODY)
 
 
 class Slot(NamedTuple):
@@ -67,6 +72,8 @@ class Appender(NamedTuple):
     place: str = "begin"
     number: int = 0
     acquisition: int = 0
+    lock: LockWord = NO_LOCK  # the word that names it
+    before: LockWord = NO_LOCK  # the word that it takes the lock from
     hazard: int = NO_SLOT
     open: tuple[int, int] = (0, NO_SLOT)
     word: Word = NO_WORD
@@ -92,7 +99,9 @@ class Sender(NamedTuple):
 class State(NamedTuple):
     """Everything shared, where everybody stands, and what only the checks remember."""
 
-    lock: tuple[int, int]
+    lock: LockWord
+    released: LockWord
+    acquisition_count: int
     open: tuple[int, int]
     next_seq: int
     slots: tuple[Slot, ...]
@@ -120,7 +129,10 @@ MUTATIONS = {
     "plain commit": "a record is committed by a store",
     "plain open": "`open` is set by a store",
     "plain seq": "next_seq is raised by a store",
-    "plain unlock": "the lock is released by a store",
+    "unlock whoever has it": "whoever leaves releases the word it sees, not the one it held",
+    "one look": "whoever took the lock does not look at `released` again",
+    "word again": "whoever passes takes a word that `released` says",
+    "no repair after itself": "whoever took over from itself does not repair",
     "plain take back": "an opener that was passed takes its slot back by a store",
     "plain seal": "the sender seals by a store",
     "no acquisition": "taking the lock does not raise the acquisition number",
@@ -152,6 +164,7 @@ class Bounds:
     passes: int = 0
     empty_seals: int = 0
     oversized: tuple[int, ...] = ()
+    numbers: int = 0  # after which those of the lock start over; 0: never
     is_sender_last: bool = False  # it begins when nobody appends any more: room for more appenders
     repair: str = "seal the named, then forget"
 
@@ -175,6 +188,8 @@ class LockModel:
         count = len(self.bounds.records)
         return State(
             lock=(0, NOBODY),
+            released=(0, NOBODY),
+            acquisition_count=0,
             open=(0, NO_SLOT),
             next_seq=0,
             slots=(Slot(),) * self.bounds.slot_count,
@@ -299,48 +314,87 @@ class LockModel:
     def _hazard(self, state: State, p: int, appender: Appender) -> Iterator[Step]:
         if self.mutation not in ("no hazard", "late hazard"):
             state = self._with_writing(state, p, appender.hazard)
-        yield "publishes its hazard", self._at(state, p, "try lock")
+        yield "publishes its hazard", self._at(state, p, "try lock:unhazard")
 
-    def _locked(self, state: State, p: int, place: str) -> State:
-        acquisition = state.lock[0] + (self.mutation != "no acquisition")
-        return self._at(state._replace(lock=(acquisition, p)), p, place, acquisition=acquisition)
+    def _lock_word(self, state: State, p: int, number: int) -> LockWord:
+        return (number % self.bounds.numbers if self.bounds.numbers else number, p)
 
-    def _try_lock(self, state: State, p: int, _appender: Appender) -> Iterator[Step]:
-        if state.lock[1] == NOBODY:
-            yield "locks", self._locked(state, p, "look")
+    def _locked(self, state: State, p: int, place: str, word: LockWord) -> State:
+        count = state.acquisition_count + (self.mutation != "no acquisition")
+        taken = state._replace(lock=word, acquisition_count=count)
+        return self._at(taken, p, place, lock=word, acquisition=count)
+
+    def _try_lock(self, state: State, p: int, _appender: Appender, otherwise: str) -> Iterator[Step]:
+        yield "reads the lock", self._at(state, p, f"try released:{otherwise}", before=state.lock)
+
+    def _try_released(self, state: State, p: int, appender: Appender, otherwise: str) -> Iterator[Step]:
+        if state.released == appender.before:
+            yield "finds the lock free", self._at(state, p, f"try to take:{otherwise}")
         else:
-            yield "finds the lock held", self._at(state, p, "unhazard", hazard=NO_SLOT)
+            yield "finds the lock held", self._not_locked(state, p, otherwise)
+
+    def _try_to_take(self, state: State, p: int, appender: Appender, otherwise: str) -> Iterator[Step]:
+        if state.lock != appender.before:
+            yield "finds the lock taken", self._not_locked(state, p, otherwise)
+            return
+        place = "look" if self.mutation == "one look" else f"look again:{otherwise}"
+        number = appender.before[0] + (self.mutation != "no acquisition")
+        yield "locks", self._locked(state, p, place, self._lock_word(state, p, number))
+
+    def _look_again(self, state: State, p: int, appender: Appender, otherwise: str) -> Iterator[Step]:
+        if state.released == appender.before:
+            yield "finds that it was free", self._at(state, p, "look", before=NO_LOCK)
+        else:
+            yield "finds that it was not free", self._not_locked(state, p, otherwise)
+
+    def _not_locked(self, state: State, p: int, otherwise: str) -> State:
+        return self._at(state, p, otherwise, lock=NO_LOCK, before=NO_LOCK, acquisition=0, hazard=NO_SLOT)
 
     def _unhazard(self, state: State, p: int, _appender: Appender) -> Iterator[Step]:
         yield "withdraws its hazard", self._at(self._with_writing(state, p, NO_SLOT), p, "wait for the lock")
 
-    def _wait_for_the_lock(self, state: State, p: int, _appender: Appender) -> Iterator[Step]:
-        owner = state.lock[1]
-        if owner == NOBODY:
-            yield "locks", self._locked(state, p, "look")
+    def _wait_for_the_lock(self, state: State, p: int, appender: Appender) -> Iterator[Step]:
+        if state.released == state.lock:
+            yield from self._try_lock(state, p, appender, "wait for the lock")
             return
+        owner = state.lock[1]
         place = state.appenders[owner].place
-        repair = "look" if self.mutation == "adopt" else REPAIRS[self.bounds.repair]
         if place in (DEAD, FROZEN):
             if self.mutation != f"no pass of the {place}":
-                yield f"passes the {place} holder", self._locked(state, p, repair)
+                yield f"passes the {place} holder", self._passed(state, p)
+        elif state.appenders[owner].lock != state.lock:
+            yield "passes whoever left", self._passed(state, p)
         elif state.passes_left > 0:
-            passed = state._replace(passes_left=state.passes_left - 1)
-            yield "passes the holder", self._locked(passed, p, repair)
+            yield "passes the holder", self._passed(state._replace(passes_left=state.passes_left - 1), p)
+
+    def _passed(self, state: State, p: int) -> State:
+        """One step, though it reads three words: only it could store into `released` what it asks for there."""
+        number = state.lock[0] + (self.mutation != "no acquisition")
+        word = self._lock_word(state, p, number)
+        if word == state.released and self.mutation != "word again":
+            word = self._lock_word(state, p, number + 1)
+        repairs = self.mutation != "adopt" and (self.mutation != "no repair after itself" or state.lock[1] != p)
+        return self._locked(state, p, REPAIRS[self.bounds.repair] if repairs else "look", word)
 
     @staticmethod
-    def _is_held(state: State, p: int, appender: Appender) -> bool:
-        return state.lock == (appender.acquisition, p)
+    def _is_held(state: State, _p: int, appender: Appender) -> bool:
+        return state.lock == appender.lock
 
     def _leave(self, state: State, p: int, appender: Appender, outcome: str) -> Iterator[Step]:
         yield "clears its hazard", self._at(self._with_writing(state, p, NO_SLOT), p, f"unlock:{outcome}")
 
     def _unlock(self, state: State, p: int, appender: Appender, outcome: str) -> Iterator[Step]:
-        is_held = self._is_held(state, p, appender)
-        if is_held or self.mutation == "plain unlock":
-            state = state._replace(lock=(appender.acquisition, NOBODY))
+        if self._is_held(state, p, appender):
+            yield "finds the lock its own", self._at(state, p, f"release:{outcome}")
+        else:
+            yield from self._left(state, p, appender, outcome, "finds that it was passed")
+
+    def _release(self, state: State, p: int, appender: Appender, outcome: str) -> Iterator[Step]:
+        word = state.lock if self.mutation == "unlock whoever has it" else appender.lock
+        yield from self._left(state._replace(released=word), p, appender, outcome, "unlocks")
+
+    def _left(self, state: State, p: int, appender: Appender, outcome: str, label: str) -> Iterator[Step]:
         state = state._replace(appenders=_replace(state.appenders, p, appender.forget()))
-        label = "unlocks" if is_held else "finds that it was passed"
         if outcome == "ok":
             yield f"{label} and returns", self._returned(state, p, appender)
         else:

@@ -25,6 +25,8 @@ SHORT = [
     Bounds(records=(1, 1), slot_count=3, passes=1, oversized=(1,)),
     Bounds(records=(2, 1), slot_count=3, passes=1, is_sender_last=True),
     Bounds(records=(2, 1), slot_count=3, passes=1, oversized=(1,), is_sender_last=True),
+    Bounds(records=(3, 1), slot_count=3, numbers=2, is_sender_last=True),
+    Bounds(records=(2, 2), slot_count=3, passes=1, numbers=2, is_sender_last=True),
 ]
 
 SHORT += [
@@ -43,6 +45,11 @@ LONG = [
     Bounds(records=(2, 1), slot_count=3, passes=1, oversized=(1,)),
     Bounds(records=(1, 1), slot_count=2, passes=2, is_sender_last=True),
     Bounds(records=(1, 1, 1), slot_count=3, passes=1, is_sender_last=True),
+    Bounds(records=(3, 2), slot_count=3, passes=1, numbers=2, is_sender_last=True),
+    Bounds(records=(3, 2), slot_count=3, passes=1, numbers=3, is_sender_last=True),
+    Bounds(records=(2, 2), slot_count=3, deaths=1, numbers=2, is_sender_last=True),
+    Bounds(records=(2, 1), slot_count=3, passes=1, numbers=2),
+    Bounds(records=(2, 1, 1), slot_count=3, passes=1, numbers=2, is_sender_last=True),
     Bounds(records=(1, 1, 1), slot_count=3, passes=1, oversized=(2,), is_sender_last=True),
 ]
 LONG += [
@@ -76,6 +83,8 @@ ONE_IS_PASSED = Bounds(records=(1, 1), slot_count=2, passes=1)
 ONE_IS_PASSED_AND_ITS_EMPTY_BATCH_SEALED = Bounds(records=(1, 1), slot_count=2, passes=1, empty_seals=1)
 ONE_IS_PASSED_AND_GOES_ON = Bounds(records=(2, 1), slot_count=3, passes=1, is_sender_last=True)
 A_CHAIN_PASSES = Bounds(records=(2, 1), slot_count=3, passes=1, oversized=(1,), is_sender_last=True)
+NUMBERS_COME_ROUND = Bounds(records=(3, 1), slot_count=3, numbers=2, is_sender_last=True)
+NUMBERS_COME_ROUND_TO_THE_PASSED = Bounds(records=(2, 2), slot_count=3, passes=1, numbers=2, is_sender_last=True)
 BOUNDS = {
     "no hazard": ONE_DIES,
     "late hazard": ONE_DIES,
@@ -87,7 +96,10 @@ BOUNDS = {
     "plain commit": ONE_DIES,
     "plain open": ONE_IS_PASSED_AND_GOES_ON,
     "plain seq": ONE_IS_PASSED,
-    "plain unlock": ONE_IS_PASSED,
+    "unlock whoever has it": ONE_IS_PASSED_AND_GOES_ON,
+    "one look": NUMBERS_COME_ROUND,
+    "word again": NUMBERS_COME_ROUND_TO_THE_PASSED,
+    "no repair after itself": NUMBERS_COME_ROUND,
     "plain take back": ONE_IS_PASSED_AND_ITS_EMPTY_BATCH_SEALED,
     "plain seal": ONE_DIES,
     "no acquisition": A_CHAIN_PASSES,

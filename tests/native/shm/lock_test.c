@@ -12,29 +12,29 @@
 
 static atomic_u64 *lock_of(struct arena *arena)
 {
-    return &arena->partitions[0].lock;
+    return &arena->globals->pool_lock;
 }
 
-/* The patience of a passer in tests where nobody is ever waited for. */
-#define SHORT_NS (UINT64_C(20000))
-
 /* ---- alone ---- */
+
+/* Nobody else is there. */
+static uint64_t lock_taken(struct arena *arena)
+{
+    uint64_t held = 0;
+    EXPECT_EQ_U64(lock_acquire(arena, lock_of(arena), &held), LOCK_ACQUIRED);
+    return held;
+}
 
 TEST(a_free_lock_is_taken_at_once_and_names_its_owner)
 {
     int file = arena_file_new();
     struct arena *arena = arena_created(file, geometry_of(8, 512));
     atomic_u64 *lock = lock_of(arena);
-    uint64_t held = 0;
-    EXPECT(lock_try_acquire(lock, arena->owner, &held));
-    EXPECT_EQ_U64(lock_word_owner(load_relaxed_u64(lock)), arena->owner);
-    EXPECT_EQ_U64(lock_word_acquisition(held), 1);
-    EXPECT(lock_is_held(lock, held));
-    uint64_t other;
-    EXPECT(!lock_try_acquire(lock, arena->owner, &other));
-    EXPECT(lock_release(lock, held));
-    EXPECT(!lock_is_held(lock, held));
-    EXPECT_EQ_U64(lock_word_owner(load_relaxed_u64(lock)), 0);
+    uint64_t held = lock_taken(arena);
+    EXPECT_EQ_U64(load_relaxed_u64(lock), held);
+    EXPECT_EQ_U64(held, lock_word(1, arena->owner));
+    lock_release(lock, held);
+    EXPECT_EQ_U64(load_relaxed_u64(lock), lock_word(1, 0));
     arena_end(arena, file);
 }
 
@@ -43,17 +43,15 @@ TEST(every_acquisition_has_a_number_of_its_own_also_when_it_wraps)
     int file = arena_file_new();
     struct arena *arena = arena_created(file, geometry_of(8, 512));
     atomic_u64 *lock = lock_of(arena);
-    uint64_t first = 0;
-    uint64_t second = 0;
     store_relaxed_u64(lock, lock_word(UINT32_MAX - 1, 0));
-    EXPECT_EQ_U64(lock_acquire_or_pass(arena, lock, SHORT_NS, &first), LOCK_ACQUIRED);
+    uint64_t first = lock_taken(arena);
     EXPECT_EQ_U64(lock_word_acquisition(first), UINT32_MAX);
-    EXPECT(lock_release(lock, first));
-    EXPECT_EQ_U64(lock_acquire_or_pass(arena, lock, SHORT_NS, &second), LOCK_ACQUIRED);
+    lock_release(lock, first);
+    uint64_t second = lock_taken(arena);
     EXPECT_EQ_U64(lock_word_acquisition(second), 0);
-    EXPECT(!lock_release(lock, first)); /* an older acquisition of the same owner */
-    EXPECT(lock_is_held(lock, second));
-    EXPECT(lock_release(lock, second));
+    lock_release(lock, first); /* an older acquisition of the same owner */
+    EXPECT_EQ_U64(load_relaxed_u64(lock), second);
+    lock_release(lock, second);
     arena_end(arena, file);
 }
 
@@ -73,7 +71,7 @@ static void *race(void *argument)
         uint64_t held;
         (void)lock_acquire(racer->arena, lock_of(racer->arena), &held);
         ++*racer->counter;
-        EXPECT(lock_release(lock_of(racer->arena), held));
+        lock_release(lock_of(racer->arena), held);
     }
     return NULL;
 }
@@ -96,7 +94,6 @@ TEST(many_threads_exclude_each_other_and_none_sleeps_for_ever)
     EXPECT_EQ_U64(counter, THREADS * ROUNDS);
     EXPECT_EQ_U64(lock_word_owner(load_relaxed_u64(lock_of(arena))), 0);
     EXPECT_EQ_U64(counter_value(arena, COUNTER_LOCKS_STOLEN), 0);
-    EXPECT_EQ_U64(counter_value(arena, COUNTER_LOCKS_PASSED), 0);
     arena_end(arena, file);
 }
 
@@ -105,7 +102,7 @@ static void *acquire_and_release(void *argument)
     struct arena *arena = argument;
     uint64_t held;
     EXPECT_EQ_U64(lock_acquire(arena, lock_of(arena), &held), LOCK_ACQUIRED);
-    EXPECT(lock_release(lock_of(arena), held));
+    lock_release(lock_of(arena), held);
     return NULL;
 }
 
@@ -116,14 +113,13 @@ TEST(a_sleeper_marks_the_word_and_the_release_wakes_it)
     struct arena *other = arena_attached_for_thread(file, arena);
     atomic_u64 *lock = lock_of(arena);
     pthread_t thread;
-    uint64_t held = 0;
-    EXPECT(lock_try_acquire(lock, arena->owner, &held));
+    uint64_t held = lock_taken(arena);
     EXPECT(pthread_create(&thread, NULL, acquire_and_release, other) == 0);
     while ((load_acquire_u64(lock) & LOCK_WAITERS) == 0) {
         sched_yield();
     }
-    EXPECT(lock_is_held(lock, held)); /* the mark is not a change of holder */
-    EXPECT(lock_release(lock, held));
+    EXPECT_EQ_U64(load_acquire_u64(lock), held | LOCK_WAITERS); /* the mark is not a change of holder */
+    lock_release(lock, held);
     pthread_join(thread, NULL);
     EXPECT_EQ_U64(lock_word_owner(load_relaxed_u64(lock)), 0);
     arena_detach(other);
@@ -155,7 +151,7 @@ static uint64_t hook_held;
 static void *hook_begin_and_release(void)
 {
     if (hook_count == 2) {
-        EXPECT(lock_release(lock_of(hook_holder), hook_held));
+        lock_release(lock_of(hook_holder), hook_held);
     }
     return hook_begin();
 }
@@ -169,118 +165,13 @@ TEST(the_hooks_stand_around_every_sleep_and_never_around_the_acquisition)
     arena->blocking = (struct blocking_hooks){.begin = hook_begin_and_release, .end = hook_end};
     EXPECT_EQ_U64(lock_acquire(arena, lock_of(arena), &held), LOCK_ACQUIRED);
     EXPECT_EQ_U64((uint64_t)hook_count, 0);
-    EXPECT(lock_release(lock_of(arena), held));
-    EXPECT(lock_try_acquire(lock_of(hook_holder), hook_holder->owner, &hook_held));
+    lock_release(lock_of(arena), held);
+    hook_held = lock_taken(hook_holder);
     EXPECT_EQ_U64(lock_acquire(arena, lock_of(arena), &held), LOCK_ACQUIRED);
     EXPECT_EQ_U64((uint64_t)hook_balance, 0);
     EXPECT_EQ_U64((uint64_t)hook_count, 3);
-    EXPECT(lock_release(lock_of(arena), held));
+    lock_release(lock_of(arena), held);
     arena_detach(hook_holder);
-    arena_end(arena, file);
-}
-
-TEST(who_may_pass_never_sleeps)
-{
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(8, 512));
-    struct arena *holder = arena_attached(file);
-    uint64_t first = 0;
-    uint64_t held;
-    hook_count = 0;
-    arena->blocking = (struct blocking_hooks){.begin = hook_begin, .end = hook_end};
-    EXPECT(lock_try_acquire(lock_of(holder), holder->owner, &first));
-    EXPECT_EQ_U64(lock_acquire_or_pass(arena, lock_of(arena), SHORT_NS, &held), LOCK_TAKEN_OVER);
-    EXPECT_EQ_U64((uint64_t)hook_count, 0);
-    EXPECT_EQ_U64(load_relaxed_u64(lock_of(arena)) & LOCK_WAITERS, 0);
-    EXPECT(lock_release(lock_of(arena), held));
-    arena_detach(holder);
-    arena_end(arena, file);
-}
-
-/* ---- pass ---- */
-
-TEST(a_passed_holder_s_release_answers_false_and_changes_nothing)
-{
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(8, 512));
-    struct arena *passer = arena_attached(file);
-    atomic_u64 *lock = lock_of(arena);
-    uint64_t held = 0;
-    uint64_t taken = 0;
-    EXPECT(lock_try_acquire(lock, arena->owner, &held));
-    EXPECT_EQ_U64(lock_acquire_or_pass(passer, lock, SHORT_NS, &taken), LOCK_TAKEN_OVER);
-    EXPECT_EQ_U64(counter_value(arena, COUNTER_LOCKS_PASSED), 1);
-    uint64_t word = load_relaxed_u64(lock);
-    EXPECT(!lock_is_held(lock, held));
-    EXPECT(!lock_release(lock, held));
-    EXPECT_EQ_U64(load_relaxed_u64(lock), word);
-    EXPECT(lock_is_held(lock, taken));
-    EXPECT(lock_release(lock, taken));
-    EXPECT(!lock_release(lock, held));
-    EXPECT_EQ_U64(lock_word_owner(load_relaxed_u64(lock)), 0);
-    arena_detach(passer);
-    arena_end(arena, file);
-}
-
-/* Each acquisition is watched anew: a lock that changes hands is waited for, however long that takes. */
-static void *hand_over_and_over(void *argument)
-{
-    struct arena *arena = argument;
-    for (int i = 0; i < ROUNDS; i++) {
-        uint64_t held = 0;
-        while (!lock_try_acquire(lock_of(arena), arena->owner, &held)) {
-            sched_yield();
-        }
-        EXPECT(lock_release(lock_of(arena), held));
-    }
-    return NULL;
-}
-
-TEST(a_lock_that_changes_hands_is_not_passed)
-{
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(8, 512));
-    struct arena *other = arena_attached_for_thread(file, arena);
-    pthread_t thread;
-    EXPECT(pthread_create(&thread, NULL, hand_over_and_over, other) == 0);
-    for (int i = 0; i < ROUNDS; i++) {
-        uint64_t held;
-        EXPECT_EQ_U64(lock_acquire_or_pass(arena, lock_of(arena), 60 * NS_PER_S, &held), LOCK_ACQUIRED);
-        EXPECT(lock_release(lock_of(arena), held));
-    }
-    pthread_join(thread, NULL);
-    arena_detach(other);
-    arena_end(arena, file);
-}
-
-static void *acquire_by_force(void *argument)
-{
-    struct arena *arena = argument;
-    uint64_t held;
-    (void)lock_acquire_or_pass(arena, lock_of(arena), SHORT_NS, &held);
-    EXPECT(lock_release(lock_of(arena), held));
-    return NULL;
-}
-
-/* Everybody passes at once: one of them wins, the others go on behind it. */
-TEST(many_passers_of_one_holder_lose_nobody)
-{
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(8, 512));
-    struct arena *passers[THREADS];
-    pthread_t threads[THREADS];
-    uint64_t held = 0;
-    EXPECT(lock_try_acquire(lock_of(arena), arena->owner, &held));
-    for (int i = 0; i < THREADS; i++) {
-        passers[i] = arena_attached_for_thread(file, arena);
-        EXPECT(pthread_create(&threads[i], NULL, acquire_by_force, passers[i]) == 0);
-    }
-    for (int i = 0; i < THREADS; i++) {
-        pthread_join(threads[i], NULL);
-        arena_detach(passers[i]);
-    }
-    EXPECT(!lock_release(lock_of(arena), held));
-    EXPECT_EQ_U64(lock_word_owner(load_relaxed_u64(lock_of(arena))), 0);
     arena_end(arena, file);
 }
 
@@ -296,7 +187,7 @@ TEST(a_lock_of_somebody_who_cannot_exist_is_stolen)
         store_relaxed_u64(lock_of(arena), lock_word(5, owners[i]));
         EXPECT_EQ_U64(lock_acquire(arena, lock_of(arena), &held), LOCK_TAKEN_OVER);
         EXPECT_EQ_U64(lock_word_acquisition(held), 6);
-        EXPECT(lock_release(lock_of(arena), held));
+        lock_release(lock_of(arena), held);
     }
     EXPECT_EQ_U64(counter_value(arena, COUNTER_LOCKS_STOLEN), COUNT_OF(owners));
     arena_end(arena, file);
@@ -310,7 +201,7 @@ TEST(a_lock_that_somebody_scribbled_our_own_name_into_is_taken_over)
     store_relaxed_u64(lock_of(arena), lock_word(7, arena->owner));
     EXPECT_EQ_U64(lock_acquire(arena, lock_of(arena), &held), LOCK_TAKEN_OVER); /* or for ever */
     EXPECT_EQ_U64(lock_word_acquisition(held), 8);
-    EXPECT(lock_release(lock_of(arena), held));
+    lock_release(lock_of(arena), held);
     arena_end(arena, file);
 }
 
@@ -321,12 +212,11 @@ static uint64_t now_ns(void)
     return clock_now_ns(&(struct clock){.is_manual = false});
 }
 
-static void run_hold_and_raise(struct arena *arena, void *argument)
+static void run_hold_and_die(struct arena *arena, void *unused)
 {
-    uint64_t held = 0;
-    EXPECT(lock_try_acquire(lock_of(arena), arena->owner, &held));
-    raise(*(int *)argument);
-    EXPECT_EQ_U64(lock_release(lock_of(arena), held), 0); /* if it goes on, it was passed */
+    (void)unused;
+    (void)lock_taken(arena);
+    raise(SIGKILL);
 }
 
 /* Generous, because the machine may be busy: a hang is what it must tell from two slices of 15 ms. */
@@ -336,29 +226,13 @@ TEST(the_lock_of_a_killed_process_is_stolen)
 {
     int file = arena_file_new();
     struct arena *arena = arena_created(file, geometry_of(8, 512));
-    int signal = SIGKILL;
     uint64_t held = 0;
-    EXPECT(child_was_killed(child_started(file, run_hold_and_raise, &signal, NULL, 0)));
+    EXPECT(child_was_killed(child_started(file, run_hold_and_die, NULL, NULL, 0)));
     uint64_t began_ns = now_ns();
     EXPECT_EQ_U64(lock_acquire(arena, lock_of(arena), &held), LOCK_TAKEN_OVER);
     EXPECT(now_ns() - began_ns < PATIENCE_MS * NS_PER_MS);
     EXPECT_EQ_U64(counter_value(arena, COUNTER_LOCKS_STOLEN), 1);
-    EXPECT(lock_release(lock_of(arena), held));
-    arena_end(arena, file);
-}
-
-TEST(a_stopped_holder_is_passed_and_finds_out)
-{
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(8, 512));
-    int signal = SIGSTOP;
-    uint64_t held = 0;
-    pid_t child = child_started(file, run_hold_and_raise, &signal, NULL, 0);
-    EXPECT(child_is_stopped(child));
-    EXPECT_EQ_U64(lock_acquire_or_pass(arena, lock_of(arena), SHORT_NS, &held), LOCK_TAKEN_OVER);
-    EXPECT(child_finishes(child));
-    EXPECT(lock_is_held(lock_of(arena), held));
-    EXPECT(lock_release(lock_of(arena), held));
+    lock_release(lock_of(arena), held);
     arena_end(arena, file);
 }
 
@@ -382,10 +256,9 @@ static void end_slice(void *state)
 static void run_hold_and_stop(struct arena *arena, void *unused)
 {
     (void)unused;
-    uint64_t held = 0;
-    EXPECT(lock_try_acquire(lock_of(arena), arena->owner, &held));
+    uint64_t held = lock_taken(arena);
     raise(SIGSTOP);
-    EXPECT(lock_release(lock_of(arena), held));
+    lock_release(lock_of(arena), held);
 }
 
 TEST(a_lock_that_is_only_stolen_waits_for_a_stopped_holder)
@@ -398,20 +271,18 @@ TEST(a_lock_that_is_only_stolen_waits_for_a_stopped_holder)
     arena->blocking = (struct blocking_hooks){.begin = count_slice, .end = end_slice};
     EXPECT_EQ_U64(lock_acquire(arena, lock_of(arena), &held), LOCK_ACQUIRED);
     EXPECT(slices >= 4);
-    EXPECT_EQ_U64(counter_value(arena, COUNTER_LOCKS_PASSED), 0);
     EXPECT_EQ_U64(counter_value(arena, COUNTER_LOCKS_STOLEN), 0);
     EXPECT(child_is_content(stopped_child));
-    EXPECT(lock_release(lock_of(arena), held));
+    lock_release(lock_of(arena), held);
     arena_end(arena, file);
 }
 
 static void run_release_with_a_sleeper(struct arena *arena, void *unused)
 {
     (void)unused;
-    uint64_t held = 0;
-    EXPECT(lock_try_acquire(lock_of(arena), arena->owner, &held));
+    uint64_t held = lock_taken(arena);
     raise(SIGSTOP);
-    (void)lock_release(lock_of(arena), held); /* killed between the release and the wake */
+    lock_release(lock_of(arena), held); /* killed between the release and the wake */
 }
 
 static void *continue_child(void)
@@ -435,7 +306,7 @@ TEST(a_lost_wake_up_costs_a_slice_and_no_more)
     EXPECT(now_ns() - began_ns < PATIENCE_MS * NS_PER_MS);
     EXPECT(child_was_killed(stopped_child));
     EXPECT_EQ_U64(counter_value(arena, COUNTER_LOCKS_STOLEN), 0);
-    EXPECT(lock_release(lock_of(arena), held));
+    lock_release(lock_of(arena), held);
     arena_end(arena, file);
 }
 

@@ -337,12 +337,14 @@ TEST(locks_hazards_roles_and_waiters_are_cleared_and_acquisitions_go_on)
 {
     int file = arena_file_new();
     struct arena *arena = arena_created(file, geometry_of(SLOT_COUNT, BATCH_SIZE));
-    atomic_u64 *const locks[] = {&arena->globals->pool_lock, &arena->globals->registry_lock,
-                                 &arena->partitions[0].lock, &arena->partitions[7].lock};
+    atomic_u64 *const locks[] = {&arena->globals->pool_lock, &arena->globals->registry_lock};
+    struct producer_lock *producer_lock = &arena->partitions[7].lock;
     for (uint32_t i = 0; i < COUNT_OF(locks); i++) {
         store_relaxed_u64(locks[i], lock_word(70 + i, owner_of(3, 2)) | LOCK_WAITERS);
     }
-    store_relaxed_u64(&arena->partitions[7].open, open_word(73, 2));
+    store_relaxed_u64(&producer_lock->word, lock_word(73, owner_of(3, 2)));
+    store_relaxed_u64(&producer_lock->released, lock_word(72, owner_of(2, 1)));
+    store_relaxed_u64(&arena->partitions[7].open, open_word(72, 2));
     store_relaxed_u32(&arena->processes[3].writing, 5);
     store_relaxed_u32(&arena->processes[3].role, ROLE_SENDER);
     store_relaxed_u32(&arena->globals->sender_owner, owner_of(3, 2));
@@ -353,6 +355,8 @@ TEST(locks_hazards_roles_and_waiters_are_cleared_and_acquisitions_go_on)
     for (uint32_t i = 0; i < COUNT_OF(locks); i++) {
         EXPECT_EQ_U64(load_relaxed_u64(locks[i]), lock_word(70 + i, 0));
     }
+    EXPECT_EQ_U64(load_relaxed_u64(&producer_lock->word), lock_word(73, owner_of(3, 2)));
+    EXPECT_EQ_U64(load_relaxed_u64(&producer_lock->released), lock_word(73, owner_of(3, 2)));
     EXPECT_EQ_U64(load_relaxed_u64(&arena->partitions[7].open), open_word(73, NO_SLOT));
     EXPECT_EQ_U64(load_relaxed_u32(&arena->processes[3].writing), 0);
     EXPECT_EQ_U64(load_relaxed_u32(&arena->processes[3].role), ROLE_NONE);
