@@ -256,6 +256,32 @@ class Receipt:
     def row(self, index: int, /) -> int: ...
     def totals(self) -> list[tuple[int, int | None, int, int, int, int]]: ...
 
+# A Produce request over buffers that stay where they are.
+@final
+class ProduceRequest:
+    def __new__(
+        cls,
+        version: int,
+        client: str,
+        acks: int,
+        timeout_ms: int,
+        # (name, id, partitions, tuples of buffers)
+        topics: tuple[tuple[str, bytes | None, tuple[int, ...], tuple[tuple[Buffer, ...], ...]], ...],
+    ) -> ProduceRequest: ...
+    @property
+    def is_written(self) -> bool: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def version(self) -> int: ...
+    def begin(self, correlation_id: int, /) -> None: ...
+    def peek(self) -> bytes: ...
+    # (throttle_time_ms, base offsets, log append times)
+    def read_answer(self, answer: Buffer, /) -> tuple[int, list[int], list[int]] | None: ...
+    def release(self) -> None: ...
+    def send(self, descriptor: int, /) -> int: ...
+    def skip(self, count: int, /) -> None: ...
+
 # What a flush waits for.
 @final
 class FlushTicket:
@@ -358,6 +384,14 @@ class Accumulator:
         log_append_time_ms: int | None = None,
         error_code: int | None = None,
     ) -> None: ...
+    # All have succeeded; answers the places of those that are no ordinary ones, and were left as they are.
+    def complete_many(
+        self,
+        batches: Sequence[Batch],
+        record_counts: Sequence[int],
+        base_offsets: Sequence[int],
+        log_append_times_ms: Sequence[int],
+    ) -> list[int]: ...
     def complete_part(
         self,
         batch: Batch,

@@ -100,6 +100,7 @@ class Accumulator:
         self.ready = native.ready
         self.drain = native.drain
         self.complete = native.complete
+        self.complete_many = native.complete_many
         self.complete_part = native.complete_part
         self.requeue = native.requeue
         self.decide = native.decide

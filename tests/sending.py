@@ -14,7 +14,7 @@ from shmaccum.accumulator import Accumulator, BatchResult, Completion
 from shmaccum.arena import Arena
 from shmaccum.sender import Sender
 from shmaccum.sinks.memory import MemorySink
-from shmaccum.sinks.sink import Ack, Sink, SinkHost, Verdict, WireBatch
+from shmaccum.sinks.sink import Ack, Acks, Sink, SinkHost, Verdict, WireBatch
 
 MS = 1_000_000
 TOPIC = "topic"
@@ -93,7 +93,7 @@ class ScriptedSink(Sink):
         self.deliveries.append([(wire.partition, wire.base_sequence, wire.record_count) for wire in batches])
         self.held += batches
 
-    def poll(self, timeout_s: float, doorbell: int) -> Sequence[Ack]:
+    def poll(self, timeout_s: float, doorbell: int) -> Sequence[Ack | Acks]:
         self._raise_if_told("poll")
         if self.is_held or not self.held:
             select.select([doorbell], [], [], timeout_s)
@@ -191,7 +191,7 @@ def rests_of(sending: Sending) -> list[float]:
     rests: list[float] = []
     poll = sending.scripted.poll
 
-    def poll_at_once(timeout_s: float, doorbell: int) -> Sequence[Ack]:
+    def poll_at_once(timeout_s: float, doorbell: int) -> Sequence[Ack | Acks]:
         rests.append(timeout_s)
         return poll(0, doorbell)
 

@@ -20,12 +20,12 @@ from bench.arenas import temporary_arena
 from bench.draining_broker import TOPIC, VERSION, draining_broker
 from bench.harness.question import Contender, Figure, Goal, Measurement, Question
 from bench.stopwatch import Stopwatch
+from shmaccum._native import ProduceRequest
 from shmaccum.accumulator import Accumulator
 from shmaccum.arena import Arena
 from shmaccum.config import SenderOptions
-from shmaccum.kafka.produce import PartitionRecords, Piece, ProduceHead, TopicRecords, encode
 from shmaccum.sinks import open_sink
-from shmaccum.sinks.sink import Sink, WireBatch
+from shmaccum.sinks.sink import Acks, Sink, WireBatch
 
 OURS, PEER = "shmaccum, batches of 16 KiB", "bare sendmsg, batches of 16 KiB"
 PEER_OF_LARGE = "bare sendmsg, batches of 128 KiB"
@@ -33,6 +33,7 @@ SMALL, LARGE = 16 << 10, 128 << 10
 REQUEST_SIZE = 1 << 20
 VALUE_SIZE = 100
 RECORD_SIZE = 110
+RECORD_BATCH_HEADER_SIZE = 61
 REQUEST_COUNT = 500
 IN_FLIGHT_MAX = 5
 IOV_MAX = 1024
@@ -80,16 +81,27 @@ def _bare(batch_size: int) -> Measurement:
         size = sum(map(len, pieces))
         with socket.create_connection(("127.0.0.1", port)) as connection:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            return _measure(lambda: _send_bare(connection, pieces), size)
+            measured = _measure(lambda: _send_bare(connection, pieces), size)
+        pieces.clear()
+    return measured
 
 
-def _request(wires: Sequence[WireBatch], topic_id: object) -> list[Piece]:
+def _request(wires: Sequence[WireBatch], topic_id: object) -> list[bytes | memoryview]:
+    """The buffers of a request, as the sink hands them to the kernel."""
     assert isinstance(topic_id, uuid.UUID)
-    records = [PartitionRecords(wire.partition, wire.buffers, wire.size) for wire in wires]
-    return encode(ProduceHead(VERSION, 1, "bench", -1, 30_000), [TopicRecords(TOPIC, topic_id, records)])
+    bodies = tuple(wire.buffers for wire in wires)
+    topic = (TOPIC, topic_id.bytes, tuple(wire.partition for wire in wires), bodies)
+    request = ProduceRequest(VERSION, "bench", -1, 30_000, (topic,))
+    pieces: list[bytes | memoryview] = []
+    for buffer in (buffer for body in bodies for buffer in body):
+        encoded = request.peek()
+        own_size = encoded.index(bytes(buffer[:RECORD_BATCH_HEADER_SIZE]))
+        pieces += [encoded[:own_size], buffer]
+        request.skip(own_size + len(buffer))
+    return [*pieces, request.peek()]
 
 
-def _send_bare(connection: socket.socket, pieces: list[Piece]) -> None:
+def _send_bare(connection: socket.socket, pieces: list[bytes | memoryview]) -> None:
     for number in range(REQUEST_COUNT):
         left = list(pieces)
         while left:
@@ -162,7 +174,7 @@ def _send_through(sink: Sink, by_index: Mapping[int, WireBatch], bell: int) -> N
         for planned in plan:
             sink.deliver([by_index[index] for index in planned])
             sent += 1
-        acked += len(sink.poll(0 if plan else 1, bell))
+        acked += sum(len(ack.wires) if isinstance(ack, Acks) else 1 for ack in sink.poll(0 if plan else 1, bell))
 
 
 def contenders() -> list[Contender]:

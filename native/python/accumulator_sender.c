@@ -11,6 +11,7 @@
  */
 #include "python/arguments.h"
 #include "python/errors.h"
+#include "shm/sender_half.h"
 
 static struct accumulator_object *accumulator_of(PyObject *self)
 {
@@ -518,6 +519,132 @@ PyObject *accumulator_sender_complete_part(PyObject *object, PyObject *const *ar
                                                    (uint32_t)record_count, &outcome, &self->core->wakes);
     batch->facts.acked_record_count += status == STATUS_OK ? (uint32_t)record_count : 0;
     return batch_answer(self, batch, status, batch->facts.acked_record_count >= batch->facts.record_count);
+}
+
+/* ---- many that have succeeded ---- */
+
+/* Four sequences of one length, one call's worth of work. */
+struct many {
+    PyObject *columns[4]; /* batches, record counts, base offsets, log append times; as tuples or lists */
+    Py_ssize_t count;
+    struct batch_completion *completions;
+    struct batch_object **batches; /* of the completions */
+    uint32_t completion_count;
+    PyObject *left; /* places of those that are no ordinary ones */
+};
+
+static bool many_begin(struct many *many, PyObject *const *bound)
+{
+    for (int i = 0; i < 4; i++) {
+        many->columns[i] = PySequence_Fast(bound[i], "complete_many takes four sequences");
+        if (many->columns[i] == NULL) {
+            return false;
+        }
+        if (PySequence_Fast_GET_SIZE(many->columns[i]) != PySequence_Fast_GET_SIZE(many->columns[0])) {
+            PyErr_SetString(PyExc_ValueError, "complete_many takes four sequences of one length");
+            return false;
+        }
+    }
+    many->count = PySequence_Fast_GET_SIZE(many->columns[0]);
+    many->completions = PyMem_Malloc(((size_t)many->count + 1) * sizeof *many->completions);
+    many->batches = PyMem_Malloc(((size_t)many->count + 1) * sizeof *many->batches);
+    many->left = PyList_New(0);
+    if (many->completions == NULL || many->batches == NULL) {
+        PyErr_NoMemory();
+        return false;
+    }
+    return many->left != NULL;
+}
+
+static void many_end(struct many *many)
+{
+    for (int i = 0; i < 4; i++) {
+        Py_XDECREF(many->columns[i]);
+    }
+    PyMem_Free(many->completions);
+    PyMem_Free(many->batches);
+    Py_XDECREF(many->left);
+}
+
+/* Whole, in flight, without a result so far, and nobody reads its bytes any more. */
+static bool batch_is_ordinary(const struct accumulator_object *self, const struct batch_object *batch,
+                              int64_t record_count)
+{
+    return batch->export_count == 0 && batch->facts.acked_record_count == 0 &&
+           record_count == batch->facts.record_count && !self->core->sender->notes[batch->facts.slot_index].is_ended;
+}
+
+static bool many_leave(struct many *many, Py_ssize_t place)
+{
+    PyObject *number = PyLong_FromSsize_t(place);
+    bool is_left = number != NULL && PyList_Append(many->left, number) == 0;
+    Py_XDECREF(number);
+    return is_left;
+}
+
+static bool many_take(struct accumulator_object *self, struct many *many, Py_ssize_t place)
+{
+    static const struct integer_range count_range = {"record_count", 1, BATCH_RECORD_COUNT_MAX};
+    static const struct integer_range offset_range = {"base_offset", -1, INT64_MAX};
+    static const struct integer_range time_range = {"log_append_time_ms", -1, INT64_MAX};
+    struct batch_object *batch = (struct batch_object *)PySequence_Fast_GET_ITEM(many->columns[0], place);
+    struct batch_completion *completion = &many->completions[many->completion_count];
+    int64_t record_count;
+    if (!Py_IS_TYPE(batch, self->state->batch_type) || batch->accumulator != self ||
+        !batch_object_is_current(batch)) {
+        PyErr_Clear(); /* to be said by whoever completes it alone */
+        return many_leave(many, place);
+    }
+    *completion = (struct batch_completion){.seq = batch->facts.seq, .slot_index = batch->facts.slot_index};
+    completion->outcome.result = RESULT_SUCCEEDED;
+    if (!integer_parse(self->state, PySequence_Fast_GET_ITEM(many->columns[1], place), &count_range, &record_count) ||
+        !integer_parse(self->state, PySequence_Fast_GET_ITEM(many->columns[2], place), &offset_range,
+                       &completion->outcome.base_offset) ||
+        !integer_parse(self->state, PySequence_Fast_GET_ITEM(many->columns[3], place), &time_range,
+                       &completion->outcome.log_append_time_ms)) {
+        return false;
+    }
+    if (!batch_is_ordinary(self, batch, record_count)) {
+        return many_leave(many, place);
+    }
+    many->batches[many->completion_count++] = batch;
+    return true;
+}
+
+/* Everything is looked at before anything is completed. */
+static PyObject *many_complete(struct accumulator_object *self, struct many *many)
+{
+    for (Py_ssize_t i = 0; i < many->count; i++) {
+        if (!many_take(self, many, i)) {
+            return NULL;
+        }
+    }
+    (void)accumulator_complete_many(self->core, many->completions, many->completion_count, &self->core->wakes);
+    for (uint32_t i = 0; i < many->completion_count; i++) {
+        many->batches[i]->is_over = true;
+    }
+    return Py_NewRef(many->left);
+}
+
+PyObject *accumulator_sender_complete_many(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)
+{
+    static const struct signature signature = {
+        .function = "complete_many",
+        .names = {"batches", "record_counts", "base_offsets", "log_append_times_ms"},
+        .required_count = 4,
+        .count = 4};
+    struct accumulator_object *self = accumulator_of(object);
+    PyObject *bound[ARGUMENT_COUNT_MAX];
+    struct many many = {0};
+    PyObject *result = NULL;
+    if (!arguments_bind(&signature, args, count, names, bound)) {
+        return NULL;
+    }
+    if (many_begin(&many, bound) && accumulator_sender_begin(self)) {
+        result = accumulator_sender_end(self, many_complete(self, &many));
+    }
+    many_end(&many);
+    return result;
 }
 
 PyObject *accumulator_sender_requeue(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)

@@ -214,6 +214,9 @@ static PyMethodDef accumulator_methods[] = {
     {"become_sender", accumulator_sender_become, METH_NOARGS, "Takes the sender role or raises SenderBusyError."},
     {"close", accumulator_close_call, METH_NOARGS, "No more appends; leaves the sender role."},
     {"complete", FAST(accumulator_sender_complete), METH_FASTCALL | METH_KEYWORDS, "Ends a drained batch."},
+    {"complete_many", FAST(accumulator_sender_complete_many), METH_FASTCALL | METH_KEYWORDS,
+     "Batches that have all succeeded; answers the places of those that are no ordinary ones, and were left as they "
+     "are."},
     {"complete_part", FAST(accumulator_sender_complete_part), METH_FASTCALL | METH_KEYWORDS,
      "Records the result of the next records of a batch that was split."},
     {"dead_letters", accumulator_sender_dead_letters, METH_NOARGS,

@@ -232,6 +232,7 @@ static bool types_add(PyObject *module, struct module_state *state)
            type_add(module, &batch_spec, true, &state->batch_type) &&
            type_add(module, &buffer_wait_spec, true, &state->buffer_wait_type) &&
            type_add(module, &flush_ticket_spec, true, &state->flush_ticket_type) &&
+           type_add(module, &produce_request_spec, true, &state->produce_request_type) &&
            type_add(module, &producer_spec, true, &state->producer_type) &&
            type_add(module, &receipt_spec, true, &state->receipt_type) &&
            type_add(module, &token_spec, true, &state->token_type) &&
@@ -284,6 +285,7 @@ static int module_exec(PyObject *module)
     X(buffer_wait_type)       \
     X(flush_ticket_type)      \
     X(future_type)            \
+    X(produce_request_type)   \
     X(producer_type)          \
     X(receipt_type)           \
     X(token_type)             \

@@ -7,6 +7,7 @@
  *          Producer ──────────────> Accumulator
  *                      BufferWait ───────────────> Arena
  *                      Receipt ──────────────────> Arena, tracker
+ *   ProduceRequest: buffers it was given, until it is written
  *   Token: numbers only
  *   DeliveryFuture: a Token ──> tracker (Python's) ──> Arena (Python's)
  *
@@ -51,6 +52,7 @@ struct module_state {
     PyTypeObject *buffer_wait_type;
     PyTypeObject *flush_ticket_type;
     PyTypeObject *future_type;
+    PyTypeObject *produce_request_type;
     PyTypeObject *producer_type;
     PyTypeObject *receipt_type;
     PyTypeObject *token_type;
@@ -182,6 +184,7 @@ PyObject *accumulator_sender_end(struct accumulator_object *self, PyObject *resu
 PyObject *accumulator_sender_abort(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *accumulator_sender_become(PyObject *self, PyObject *unused);
 PyObject *accumulator_sender_complete(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
+PyObject *accumulator_sender_complete_many(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *accumulator_sender_complete_part(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *accumulator_sender_dead_letters(PyObject *self, PyObject *unused);
 PyObject *accumulator_sender_decide(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
@@ -363,6 +366,10 @@ void buffer_wait_finish(struct buffer_wait_object *self, struct wake_set *wakes)
 
 /* The tuple of waiter indices in a set, which is emptied. */
 PyObject *wake_set_to_tuple(struct wake_set *wakes);
+
+/* ---- produce_request_type.c ---- */
+
+extern PyType_Spec produce_request_spec;
 
 /* ---- flush_ticket_type.c ---- */
 

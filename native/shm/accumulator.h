@@ -167,6 +167,16 @@ struct batch_outcome {
 enum status accumulator_complete(struct accumulator *accumulator, uint32_t slot_index, uint64_t seq,
                                  const struct batch_outcome *outcome, struct wake_set *wakes) MUST_USE;
 
+/* The same for many batches; those who wait for results are woken once. Answers how many were complete with it: one
+ * that is not in flight (STATUS_STALE) is passed over. */
+struct batch_completion {
+    uint64_t seq;
+    uint32_t slot_index;
+    struct batch_outcome outcome;
+};
+uint32_t accumulator_complete_many(struct accumulator *accumulator, const struct batch_completion *completions,
+                                   uint32_t count, struct wake_set *wakes);
+
 /* The same for records [acked_record_count, acked_record_count + record_count) of a batch that was split. When the last
  * record has its result the batch is complete. */
 enum status accumulator_complete_part(struct accumulator *accumulator, uint32_t slot_index, uint64_t seq,

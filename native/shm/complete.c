@@ -95,8 +95,8 @@ static void batch_give_back(struct accumulator *accumulator, uint32_t slot_index
     }
 }
 
-enum status accumulator_complete(struct accumulator *accumulator, uint32_t slot_index, uint64_t seq,
-                                 const struct batch_outcome *outcome, struct wake_set *wakes)
+static enum status batch_complete(struct accumulator *accumulator, uint32_t slot_index, uint64_t seq,
+                                  const struct batch_outcome *outcome, struct wake_set *wakes)
 {
     if (dead_letter_is_known(accumulator, slot_index, seq)) {
         batch_become_done(accumulator, slot_index, wakes);
@@ -111,8 +111,27 @@ enum status accumulator_complete(struct accumulator *accumulator, uint32_t slot_
         result_record_rest(accumulator, slot_index, outcome);
     }
     batch_become_done(accumulator, slot_index, wakes);
-    completion_wake(accumulator->arena);
     return STATUS_OK;
+}
+
+enum status accumulator_complete(struct accumulator *accumulator, uint32_t slot_index, uint64_t seq,
+                                 const struct batch_outcome *outcome, struct wake_set *wakes)
+{
+    enum status status = batch_complete(accumulator, slot_index, seq, outcome, wakes);
+    completion_wake(accumulator->arena);
+    return status;
+}
+
+uint32_t accumulator_complete_many(struct accumulator *accumulator, const struct batch_completion *completions,
+                                   uint32_t count, struct wake_set *wakes)
+{
+    uint32_t completed = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct batch_completion *each = &completions[i];
+        completed += batch_complete(accumulator, each->slot_index, each->seq, &each->outcome, wakes) == STATUS_OK;
+    }
+    completion_wake(accumulator->arena);
+    return completed;
 }
 
 enum status accumulator_complete_part(struct accumulator *accumulator, uint32_t slot_index, uint64_t seq,

@@ -8,7 +8,7 @@
         ├── delivery     a Produce request on its way, and what its answer means for each batch
         ├── metrics      Kafka's names
         ├── compression  batches in private memory
-        ├── produce      the request as a list of buffers
+        ├── produce      its versions, and what its answer says
         ├── errors       the table of broker errors
         └── client       kafka-python, wrapped: the only module that imports it
 """

@@ -4,16 +4,25 @@
 This is the only module that imports kafka-python, and it uses more than the library promises. What it stands on::
 
     NetworkSelector         one round of its loop per `poll`, in the caller's thread; a task watches the doorbell;
-                            `register_event` and `unregister_event` are overridden to be cheaper
+                            `register_event` and `unregister_event` are overridden to be cheaper; who reads again and
+                            again stays registered (`wait_readable`)
     KafkaConnectionManager  `_build_transport` and `_connect` are overridden: our transports, name lookups in a thread,
                             a pause also after a login that failed
     ClusterMetadata         `update_metadata` is overridden to remember the error of each topic
-    KafkaConnection         `send_request` takes `_ProduceRequest`, whose `encode` answers a `_Frame`
-    KafkaTCPTransport       `write` and `_sock_send` are overridden: frames are written by sendmsg, at once if possible
-    KafkaSSLTransport       the same, piece by piece: encrypting is a copy, and the only one
+    KafkaConnection         `in_flight_requests`, and its parser's: a Produce request puts itself there (`_Sent`), and
+                            has one timer per connection (`_Timer`) instead of one of its own
+    KafkaTCPTransport       `write` and `_sock_send` are overridden: frames are written by sendmsg, at once if possible;
+                            `_read_from_sock`: an answer to Produce that came whole does not go through the parser
+    KafkaSSLTransport       the same, a record of TLS at a time: gathering and encrypting are copies
+
+Requests of every kind share a connection, and are answered in their order. So the library's two queues of what is in
+flight stay the only ones: in front stands who is answered next. When that is a `_Sent`, and its answer is whole, it is
+taken out of both and read natively (the short way). Everything else goes to the library, which finds in a `_Sent` what
+it looks for: the header of a request, the future of a response, and a timer that is over already (the long way).
 
 The rule that all of it serves: the arena's bytes are read by the kernel inside `sendmsg` and by nobody afterwards. A
-frame forgets its buffers when its last byte was taken or its connection is closed; only then an `Outcome` tells of it.
+request forgets its buffers when its last byte was taken or its connection is closed; only then an `Outcome` tells of
+it.
 """
 
 from __future__ import annotations
@@ -29,7 +38,7 @@ import ssl
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -38,22 +47,23 @@ from kafka.cluster import ClusterMetadata
 from kafka.future import Future
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.sasl.oauth import AbstractTokenProvider
-from kafka.net.selector import NetworkSelector, Task
+from kafka.net.selector import KernelEvent, NetworkSelector, Task, TaskState
 from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
 from kafka.protocol.metadata import MetadataResponse
 from kafka.protocol.producer import InitProducerIdRequest, ProduceResponse
 from kafka.structs import TopicPartition
 from kafka.util import ensure_valid_topic_name
 
+from shmaccum._native import ProduceRequest
 from shmaccum.exceptions import InvalidArgumentError
 from shmaccum.kafka.errors import NETWORK_EXCEPTION, REQUEST_TIMED_OUT, UNSUPPORTED_VERSION
-from shmaccum.kafka.produce import PRODUCE_API_KEY, PartitionAnswer, Piece, ProduceAnswer, read_plain_answer
+from shmaccum.kafka.produce import PRODUCE_API_KEY, PartitionAnswer, PlainAnswer, ProduceAnswer
 
 logger = logging.getLogger(__name__)
 
-IOV_COUNT_MAX = 512
+RECEIVE_SIZE = 64 * 1024
+FRAME_HEAD_SIZE = 4
 VERSION_OF_VERSIONS_PLAIN = 2
-TLS_RECORD_SIZE = 16 * 1024
 # The library's own limit pauses a connection for everything, metadata too: ours counts Produce requests only.
 LIBRARY_IN_FLIGHT_MAX = 1_000
 FRAME_SIZE_MAX = 100_000_000
@@ -67,7 +77,7 @@ class Outcome(NamedTuple):
 
     tag: Any
     """As given to `Client.produce`."""
-    answer: ProduceAnswer | None
+    answer: ProduceAnswer | PlainAnswer | None
     """None when there was none: with acks=0, or after an error."""
     error_code: int
     """0, or why there is no answer."""
@@ -87,102 +97,171 @@ class ConnectionCounters:
     bytes_received: int = 0
 
 
-# --- frames
+# --- requests on their way
 
 
 class _Frame:
-    """The bytes of one request on their way out."""
+    """The bytes of a request of the library on their way out."""
 
-    __slots__ = ("_on_end", "_pieces")
+    def __init__(self, data: bytes | bytearray) -> None:
+        self._left = memoryview(data)
 
-    def __init__(self, pieces: list[Piece], on_end: Callable[[bool], None] | None = None) -> None:
-        self._pieces = pieces
-        self._on_end = on_end
+    @property
+    def is_written(self) -> bool:
+        """True when nothing is left."""
+        return not self._left
 
-    def pieces(self) -> list[Piece]:
-        """What is still to be written, as many as one sendmsg takes."""
-        return self._pieces[:IOV_COUNT_MAX]
+    def send(self, descriptor: int) -> int:
+        """Writes what the socket takes at once; answers how many bytes."""
+        try:
+            sent = os.write(descriptor, self._left)
+        except (BlockingIOError, InterruptedError):
+            return 0
+        self.skip(sent)
+        return sent
 
-    def advance(self, sent: int) -> bool:
-        """Forgets what was written; True when that was the rest."""
-        done = 0
-        while done < len(self._pieces) and sent >= len(self._pieces[done]):
-            sent -= len(self._pieces[done])
-            done += 1
-        del self._pieces[:done]
-        if not self._pieces:
-            return True
-        if sent:
-            self._pieces[0] = memoryview(self._pieces[0])[sent:]
-        return False
+    def peek(self) -> memoryview:
+        """What is left."""
+        return self._left
 
-    def end(self, is_written: bool) -> None:
-        """Forgets everything, and says so."""
-        self._pieces = []
-        if self._on_end is not None:
-            self._on_end(is_written)
+    def skip(self, count: int) -> None:
+        """So many bytes are written."""
+        self._left = self._left[count:]
 
-    def __repr__(self) -> str:
-        return f"<{sum(map(len, self._pieces))} bytes>"
+    def end(self) -> None:
+        """Nothing of it will be written any more."""
 
 
-class _ProduceHeader:
-    """What the parser keeps of a request: it asks for the class of the response."""
+class _Sent:
+    """A Produce request from its first byte to its answer: a frame, and what the library wants to see in its queues.
 
-    def __init__(self, version: int, correlation_id: int, client_id: str) -> None:
-        self.api_key = PRODUCE_API_KEY
-        self.api_version = version
+    The header of a request (`api_key`, `correlation_id`, ...), the future of a response (`success`, `failure`), and a
+    timer that is over (`state`): there is one per connection (`_Timer`).
+    """
+
+    __slots__ = (
+        "_client",
+        "_is_answered",
+        "_request",
+        "begun_s",
+        "correlation_id",
+        "counters",
+        "peek",
+        "send",
+        "skip",
+        "tag",
+    )
+    api_key = PRODUCE_API_KEY
+    state = TaskState.DONE
+    is_done = False
+
+    def __init__(self, client: Client, tag: Any, request: ProduceRequest, *, is_answered: bool) -> None:
+        self._client = client
+        self._request = request
+        self._is_answered = is_answered
+        self.tag = tag
+        self.begun_s = time.monotonic()
+        self.correlation_id = 0
+        self.counters: ConnectionCounters | None = None
+        self.send = request.send
+        self.peek = request.peek
+        self.skip = request.skip
+
+    def begin(self, correlation_id: int, counters: ConnectionCounters) -> None:
+        """It goes under this number."""
+        self._request.begin(correlation_id)
         self.correlation_id = correlation_id
-        self.client_id = client_id
+        self.counters = counters
 
-    def get_response_class(self) -> _ProduceReader:
-        return _ProduceReader(self.api_version)
+    # --- as a frame
 
+    @property
+    def is_written(self) -> bool:
+        """True when nothing is left."""
+        return self._request.is_written
 
-class _ProduceReader:
-    """Reads a response: ours where all is well, the library's class where something is not."""
+    def end(self) -> None:
+        """Nothing of it will be written any more; of one without an answer that is the end."""
+        is_written = self._request.is_written
+        self._request.release()
+        if self._is_answered:
+            return
+        if is_written:
+            self._tell(None, 0, "")
+        else:
+            self._tell(None, NETWORK_EXCEPTION, "the connection was closed")
 
-    def __init__(self, version: int) -> None:
-        self._version = version
-        self._library = ProduceResponse[version]
+    # --- as the library's header
+
+    @property
+    def api_version(self) -> int:
+        """Of the request."""
+        return self._request.version
+
+    def get_response_class(self) -> _Sent:
+        """Who parses the response."""
+        return self
 
     def parse_header(self, stream: Any) -> Any:
-        return self._library.parse_header(stream)
+        """The response's header."""
+        return ProduceResponse[self.api_version].parse_header(stream)
 
-    def decode(self, stream: Any) -> ProduceAnswer:
-        """The answer; ValueError when it cannot be read."""
-        position = stream.tell()
-        plain = read_plain_answer(self._version, memoryview(stream)[position:])
-        return plain or _read_answer(self._library.decode(stream))
+    def decode(self, stream: Any) -> ProduceAnswer | PlainAnswer:
+        """The answer, behind its header; ValueError when it cannot be read."""
+        return self.read(stream) or _read_answer(ProduceResponse[self.api_version].decode(stream))
 
+    def read(self, answer: bytes | bytearray | memoryview) -> PlainAnswer | None:
+        """A whole answer in which all is well; None of any other."""
+        plain = self._request.read_answer(answer)
+        return None if plain is None else PlainAnswer(*plain)
 
-class _ProduceRequest:
-    """What `KafkaConnection` needs of a request; the parser puts what `encode` answers into `transport.write`."""
+    # --- as the library's future
 
-    API_KEY = PRODUCE_API_KEY
+    def success(self, answer: ProduceAnswer | PlainAnswer) -> None:
+        """It was answered."""
+        assert self.counters is not None
+        self.counters.responses += 1
+        self._tell(answer, 0, "")
 
-    def __init__(self, version: int, encode: Callable[[int, str], list[Piece]]) -> None:
-        self.API_VERSION = version
-        self.header: Any = None
-        self.on_end: Callable[[bool], None] | None = None
-        self._encode: Callable[[int, str], list[Piece]] | None = encode
+    def failure(self, error: Exception) -> None:
+        """It will not be answered: its connection is closed."""
+        self._request.release()
+        self._tell(None, error_code(error), describe(error))
 
-    def expect_response(self) -> bool:
-        """False with acks=0."""
-        return self.on_end is None
-
-    def with_header(self, correlation_id: int, client_id: str) -> None:
-        self.header = _ProduceHeader(self.API_VERSION, correlation_id, client_id)
-
-    def encode(self, **how: bool) -> _Frame:
-        """The frame; the arena's buffers are the frame's alone from here."""
-        assert how == {"framed": True, "header": True}
-        assert self._encode is not None
-        encode, self._encode = self._encode, None
-        return _Frame(encode(self.header.correlation_id, self.header.client_id), self.on_end)
+    def _tell(self, answer: ProduceAnswer | PlainAnswer | None, code: int, message: str) -> None:
+        latency_ms = (time.monotonic() - self.begun_s) * 1000
+        self._client.outcomes.append(Outcome(self.tag, answer, code, message, latency_ms))
 
     def __repr__(self) -> str:
-        return f"ProduceRequest(version={self.API_VERSION})"
+        return repr(self._request)
+
+
+class _Timer:
+    """Closes a connection whose oldest Produce request has had no answer for too long."""
+
+    def __init__(self, net: Any, conn: Any, timeout_s: float) -> None:
+        self._net = net
+        self._conn = conn
+        self._timeout_s = timeout_s
+        self._is_set = False
+
+    def watch(self, sent: _Sent) -> None:
+        """This one, too."""
+        if not self._is_set:
+            self._is_set = True
+            self._net.call_at(sent.begun_s + self._timeout_s, self._look)
+
+    def _look(self) -> None:
+        self._is_set = False
+        conn = self._conn
+        oldest = next((entry[1] for entry in conn.in_flight_requests if type(entry[1]) is _Sent), None)
+        if conn.closed or oldest is None:
+            return
+        timeout_at = oldest.begun_s + self._timeout_s
+        if timeout_at <= time.monotonic():
+            conn._request_timed_out(oldest, oldest.begun_s, timeout_at)  # noqa: SLF001 - as the library's own timers
+        else:
+            self.watch(oldest)
 
 
 # --- transports
@@ -192,14 +271,15 @@ class _FrameTransport(KafkaTCPTransport):  # type: ignore[misc]
     """Writes frames, whole or in parts, without copying; counts bytes."""
 
     counters: ConnectionCounters
+    timer: _Timer
     _writing: bool
-    _dropped: Sequence[_Frame] = ()
+    _dropped: Sequence[_Frame | _Sent] = ()
 
     def write(self, data: Any) -> None:
         """Begins to write, at once if nothing else waits."""
-        frame = data if isinstance(data, _Frame) else _Frame([data])
+        frame = data if isinstance(data, _Sent) else _Frame(data)
         if self._closed:  # its loss is being told already
-            frame.end(is_written=False)
+            frame.end()
             return
         self._write_buffer.append(frame)
         self.counters.requests += 1
@@ -222,12 +302,11 @@ class _FrameTransport(KafkaTCPTransport):  # type: ignore[misc]
         total = 0
         try:
             while self._write_buffer:
-                sent = self._send_some(self._write_buffer[0].pieces())
-                total += sent
-                if self._write_buffer[0].advance(sent):
-                    self._write_buffer.popleft().end(is_written=True)
-        except (BlockingIOError, InterruptedError):
-            pass
+                frame = self._write_buffer[0]
+                total += self._send_some(frame)
+                if not frame.is_written:
+                    break
+                self._write_buffer.popleft().end()
         except OSError as error:
             # Not the error itself: its traceback would keep buffers of the arena.
             return total, errors.KafkaConnectionError(str(error))
@@ -236,22 +315,68 @@ class _FrameTransport(KafkaTCPTransport):  # type: ignore[misc]
             self.last_write = time.monotonic()
         return total, None
 
-    def _send_some(self, pieces: list[Piece]) -> int:
-        """Some of the bytes; raises BlockingIOError when the socket takes none."""
-        sent: int = self._sock.sendmsg(pieces)
-        return sent
+    def _send_some(self, frame: _Frame | _Sent) -> int:
+        """What the socket takes at once."""
+        return frame.send(self._sock.fileno())
+
+    async def _read_from_sock(self) -> None:
+        sock = self._sock
+        try:
+            while self._read and not self._closed:
+                await self._net.wait_readable(sock)
+                received, error = self._sock_recv()
+                if error is not None:
+                    self.abort(error=error)
+                    return
+                self.last_read = time.monotonic()
+                self._take(received)
+        except errors.KafkaProtocolError as error:
+            self.abort(error=error)
+        finally:
+            self._net.unregister_event(sock, selectors.EVENT_READ)
 
     def _sock_recv(self) -> tuple[bytes, Exception | None]:
-        received, error = super()._sock_recv()
+        try:
+            received = self._receive()
+        except (BlockingIOError, InterruptedError):
+            return b"", None
+        except OSError as error:
+            return b"", errors.KafkaConnectionError(str(error))
         self.counters.bytes_received += len(received)
-        # What came before the end of the stream counts; the end will be met again.
-        return (received, None) if received else (received, error)
+        return received, None if received else errors.KafkaConnectionError("the broker closed the connection")
+
+    def _receive(self) -> bytes:
+        """What is there, or as much of it as is taken at once; raises BlockingIOError when there is nothing."""
+        received: bytes = self._sock.recv(RECEIVE_SIZE)
+        return received
+
+    def _take(self, received: bytes) -> None:
+        """Answers to Produce that are whole and well go the short way, the rest to the library's parser."""
+        conn = self._protocol
+        rest = memoryview(received)
+        while len(rest) >= FRAME_HEAD_SIZE and _is_between_frames(conn.parser) and conn.in_flight_requests:
+            sent = conn.in_flight_requests[0][1]
+            end = FRAME_HEAD_SIZE + int.from_bytes(rest[:FRAME_HEAD_SIZE], "big", signed=True)
+            if type(sent) is not _Sent or not FRAME_HEAD_SIZE < end <= len(rest):
+                break
+            answer = sent.read(rest[FRAME_HEAD_SIZE:end])
+            if answer is None:
+                break
+            conn.in_flight_requests.popleft()
+            conn.parser.in_flight_requests.popleft()
+            rest = rest[end:]
+            if answer.throttle_time_ms:
+                conn._maybe_throttle(answer)  # noqa: SLF001 - as the library does with every answer
+            sent.success(answer)
+            conn._reauth.on_response_processed()  # noqa: SLF001 - a login waits until nothing is in flight
+        if rest:
+            conn.data_received(bytes(rest))
 
     def _close(self, error: Exception | None = None) -> None:
         super()._close(error)
         unwritten, self._dropped = self._dropped, ()
         for frame in unwritten:
-            frame.end(is_written=False)
+            frame.end()
 
     def abort(self, error: Exception | None = None) -> None:
         """Closes the socket, then lets go of what was not written."""
@@ -260,21 +385,36 @@ class _FrameTransport(KafkaTCPTransport):  # type: ignore[misc]
         super().abort(error)
 
 
-class _TlsTransport(_FrameTransport, KafkaSSLTransport):  # type: ignore[misc]
-    """The same over TLS: encrypting copies."""
+def _is_between_frames(parser: Any) -> bool:
+    """The parser is in the middle of none."""
+    return not parser._receiving and parser._header.tell() == 0  # noqa: SLF001 - the library has no other way to ask
 
-    def _send_some(self, pieces: list[Piece]) -> int:
-        """A TLS record or more. After "want write" OpenSSL is given the same bytes again, as it demands."""
-        count, size = 0, 0
-        while count < len(pieces) and size < TLS_RECORD_SIZE:
-            size += len(pieces[count])
-            count += 1
-        data = pieces[0] if count == 1 else b"".join(pieces[:count])
+
+class _TlsTransport(_FrameTransport, KafkaSSLTransport):  # type: ignore[misc]
+    """The same over TLS: gathering a record, and encrypting it, copies."""
+
+    def _send_some(self, frame: _Frame | _Sent) -> int:
+        """What the socket takes at once. After "want write" OpenSSL is given the same bytes again, as it demands."""
+        total = 0
         try:
-            sent: int = self._sock.send(data)
+            while not frame.is_written:
+                sent = self._sock.send(frame.peek())
+                frame.skip(sent)
+                total += sent
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            pass
+        return total
+
+    def _receive(self) -> bytes:
+        """All that is there: what OpenSSL has decrypted already wakes no selector."""
+        received = bytearray()
+        try:
+            while data := self._sock.recv(RECEIVE_SIZE):
+                received += data
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError) as error:
-            raise BlockingIOError from error
-        return sent
+            if not received:
+                raise BlockingIOError from error
+        return bytes(received)
 
 
 # --- the loop
@@ -296,6 +436,17 @@ class _Selector(NetworkSelector):  # type: ignore[misc]
         else:
             self._selector.register(fileobj, event, (task, None) if event == selectors.EVENT_READ else (None, task))
         self._waited_for[descriptor] = events | event
+
+    def wait_readable(self, fileobj: Any) -> Awaitable[None]:
+        """Waits, and stays registered, for whoever reads again and again; who stops unregisters the event."""
+        return KernelEvent("_wait_readable", fileobj)  # type: ignore[no-any-return]
+
+    def _wait_readable(self, fileobj: Any) -> None:
+        """What that event does, in the loop's words."""
+        task = self._current
+        if not self._waited_for.get(_descriptor(fileobj), 0) & selectors.EVENT_READ:
+            self.register_event(fileobj, selectors.EVENT_READ, task)
+        task.state = TaskState.WAIT_IO
 
     def unregister_event(self, fileobj: Any, event: int) -> None:
         """Does not, any more."""
@@ -437,6 +588,7 @@ class _Manager(KafkaConnectionManager):  # type: ignore[misc]
         self._auth_failures.pop(node.node_id, None)
         counters = self.counters.setdefault(node.node_id, ConnectionCounters())
         if conn.connected:
+            conn.transport.timer = _Timer(self._net, conn, self.config["request_timeout_ms"] / 1000)
             counters.connections_created += 1
             conn.close_future.add_both(lambda _: _count_close(counters))
             if reset_backoff_on_connect:
@@ -595,7 +747,8 @@ class Client:
     def __init__(self, config: Mapping[str, Any], report: Callable[[str], None]) -> None:
         self._servers = ",".join(config["bootstrap_servers"])
         self._report = report
-        self._outcomes: list[Outcome] = []
+        self.client_id: str = config["client_id"]
+        self.outcomes: list[Outcome] = []
         self._doorbell = -1
         self._doorbell_task: Any = None
         self._bootstrap_failures = 0
@@ -636,9 +789,9 @@ class Client:
     def poll(self, timeout_s: float, doorbell: int) -> list[Outcome]:
         """One round: waits for sockets, timers, the doorbell or `wake`, whichever first, and does what is due."""
         self._watch_doorbell(doorbell)
-        if not self._outcomes:
+        if not self.outcomes:
             self._net.poll(timeout_ms=timeout_s * 1000)
-        outcomes, self._outcomes = self._outcomes, []
+        outcomes, self.outcomes = self.outcomes, []
         return outcomes
 
     def wake(self) -> None:
@@ -653,7 +806,7 @@ class Client:
             conn.close(errors.Cancelled("the sink was closed") if is_writing else None)
         self._manager.close()
         self._net.close()
-        outcomes, self._outcomes = self._outcomes, []
+        outcomes, self.outcomes = self.outcomes, []
         return outcomes
 
     def _watch_doorbell(self, doorbell: int) -> None:
@@ -666,8 +819,12 @@ class Client:
 
     async def _listen(self) -> None:
         """Keeps the doorbell in the selector's set. Nothing is read: that it rang is all the round needs to know."""
-        while True:
-            await self._net.wait_read(self._doorbell)
+        doorbell = self._doorbell
+        try:
+            while True:
+                await self._net.wait_readable(doorbell)
+        finally:
+            self._net.unregister_event(doorbell, selectors.EVENT_READ)
 
     # --- what fails
 
@@ -795,36 +952,20 @@ class Client:
 
     # --- requests
 
-    def produce(
-        self, node_id: int, tag: Any, version: int, encode: Callable[[int, str], list[Piece]], *, is_answered: bool
-    ) -> None:
+    def produce(self, node_id: int, tag: Any, request: ProduceRequest, *, is_answered: bool) -> None:
         """Begins to send a Produce request to a node that is ready; `poll` will answer an Outcome with the tag.
 
         Args:
-            encode: from correlation id and client id to the buffers.
             is_answered: False with acks=0: then the Outcome comes when the last byte was written.
         """
-        begun = time.monotonic()
-        request = _ProduceRequest(version, encode)
-        if not is_answered:
-            request.on_end = lambda is_written: self._end_unanswered(tag, begun, is_written)
-        future = self._manager.connection(node_id).send_request(request)
+        conn = self._manager.connection(node_id)
+        sent = _Sent(self, tag, request, is_answered=is_answered)
+        sent.begin(conn.parser._next_correlation_id(), conn.transport.counters)  # noqa: SLF001 - shared with its own
         if is_answered:
-            counters = self._manager.counters[node_id]
-            future.add_callback(lambda answer: self._answered(tag, begun, answer, counters))
-            future.add_errback(lambda error: self._failed(tag, begun, error))
-
-    def _answered(self, tag: Any, begun: float, answer: ProduceAnswer, counters: ConnectionCounters) -> None:
-        counters.responses += 1
-        self._outcomes.append(Outcome(tag, answer, 0, "", (time.monotonic() - begun) * 1000))
-
-    def _failed(self, tag: Any, begun: float, error: Exception) -> None:
-        code = error_code(error)
-        self._outcomes.append(Outcome(tag, None, code, describe(error), (time.monotonic() - begun) * 1000))
-
-    def _end_unanswered(self, tag: Any, begun: float, is_written: bool) -> None:
-        code, message = (0, "") if is_written else (NETWORK_EXCEPTION, "the connection was closed")
-        self._outcomes.append(Outcome(tag, None, code, message, (time.monotonic() - begun) * 1000))
+            conn.parser.in_flight_requests.append(sent)
+            conn.in_flight_requests.append((sent.correlation_id, sent, sent.begun_s, 0.0, sent))
+            conn.transport.timer.watch(sent)
+        conn.transport.write(sent)
 
     def ask_producer_id(self) -> ProducerIdRequest:
         """Asks any broker for a new producer id (InitProducerId without a transactional id)."""

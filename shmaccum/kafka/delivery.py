@@ -6,6 +6,9 @@ again: then this one comes again behind it, unchanged. Or nothing is coming that
 starts over in a new epoch (KIP-360). Which of the two it is shows in the batches of its partition that were in flight
 when it was delivered: the sender drains a partition's oldest batch first, so every older batch that still exists was
 among them. This needs no memory of sequences, and so holds for a sender that has just taken over, too.
+
+Nearly every request is answered with "all is well", and costs nothing per batch here: what is kept is kept of requests,
+and looked for in them when something is wrong.
 """
 
 from __future__ import annotations
@@ -13,136 +16,107 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from shmaccum.kafka.errors import NETWORK_EXCEPTION, Action, sentence, treatment
-from shmaccum.kafka.produce import PartitionAnswer, PartitionRecords, TopicRecords
+from shmaccum.kafka.produce import PartitionAnswer
 from shmaccum.sinks.sink import Ack, Verdict, WireBatch
 
-_new_tuple = tuple.__new__
-"""Makes a NamedTuple without its own __new__, which would take several times as long."""
-
-
-@dataclass(slots=True, eq=False)
-class PartitionState:
-    """What the sink knows of a partition: where its batches go, and which are on their way."""
-
-    partition_index: int
-    topic: str
-    partition: int
-    node_id: int | None = None
-    """Its leader, as long as nothing was heard of another one."""
-    in_flight: list[InFlight] = field(default_factory=list)
-    """In the order in which they were delivered."""
-    delivery_number: int = 0
-    """When it had a batch delivered last; 0 never."""
-    acked: tuple[int, int] = (-1, -1)
-    """Producer id and epoch that the broker has acked."""
-    acked_s: float = 0.0
-
-    def begin(self, wire: WireBatch) -> InFlight:
-        """A batch is delivered, behind those that are in flight."""
-        batch = InFlight(wire, self, tuple(self.in_flight) if self.in_flight else ())
-        self.in_flight.append(batch)
-        return batch
-
-    def waits_for_first_ack(self, now_s: float, forgotten_s: float) -> bool:
-        """True while its next batch might overtake the first that this broker sees of the producer."""
-        if not self.in_flight:
-            return False
-        wire = self.in_flight[-1].wire
-        return self.acked != (wire.producer_id, wire.producer_epoch) or now_s - self.acked_s > forgotten_s
-
-
-@dataclass(slots=True, eq=False)
-class InFlight:
-    """A batch between `deliver` and its ack."""
-
-    wire: WireBatch
-    state: PartitionState
-    predecessors: Sequence[InFlight]
-    """The older batches of its partition that were in flight when it was delivered."""
-    verdict: Verdict | None = None
-    """None while it is in flight."""
-    compressed: bytes | None = None
-
-    def end(self, ack: Ack) -> Ack:
-        """Notes the verdict for those behind it."""
-        self.state.in_flight.remove(self)
-        self.verdict = ack.verdict
-        self.predecessors = ()
-        return ack
-
-    def end_delivered(self, answer: PartitionAnswer, now_s: float) -> Ack:
-        """It is in the partition: what nearly always happens, and therefore takes the short way."""
-        wire, state = self.wire, self.state
-        state.acked = (wire.producer_id, wire.producer_epoch)
-        state.acked_s = now_s
-        return self.end(Ack(wire, Verdict.DELIVERED, answer.base_offset, answer.log_append_time_ms))
-
-    def sequence_verdict(self) -> Verdict:
-        """What "out of order" means here."""
-        fates = {before.verdict for before in self.predecessors}
-        return Verdict.RETRY if fates & {None, Verdict.RETRY, Verdict.TOO_LARGE} else Verdict.OUT_OF_SEQUENCE
+Topic = tuple[str, bytes | None, tuple[int, ...], tuple[tuple[bytes | memoryview, ...], ...]]
+"""Name, id, and the partitions with their bytes: what a ProduceRequest is made of."""
+COMES_AGAIN = frozenset({None, Verdict.RETRY, Verdict.TOO_LARGE})
+"""Fates of a batch that may yet arrive; None while it is in flight."""
 
 
 @dataclass(slots=True, eq=False)
 class Delivery:
-    """One Produce request: at most one batch of each partition."""
+    """One Produce request: at most one batch of each partition, those of a topic in a row."""
 
     node_id: int
-    topics: dict[str, dict[int, InFlight]] = field(default_factory=dict)
-    """By topic and partition."""
+    wires: Sequence[WireBatch]
+    predecessors: Sequence[Delivery]
+    """Those that were in flight when it began: in one of them is the batch before each of its own, if there is one."""
+    compressed: Sequence[bytes | None] = ()
+    """Empty: none is."""
+    fates: dict[int, Verdict] = field(default_factory=dict)
+    """Of its batches that were not delivered, by partition index."""
+    is_over: bool = False
     topic_names: dict[uuid.UUID, str] = field(default_factory=dict)
     """As they were when it was sent: a topic may be deleted and created again meanwhile (KAFKA-19397)."""
 
-    def add(self, batch: InFlight) -> bool:
-        """False when it has a batch of this partition already."""
-        partitions = self.topics.get(batch.wire.topic)
-        if partitions is None:
-            partitions = self.topics[batch.wire.topic] = {}
-        return partitions.setdefault(batch.wire.partition, batch) is batch
+    def partition_indices(self) -> list[int]:
+        """Of its batches."""
+        return [wire.partition_index for wire in self.wires]
 
-    def batches(self) -> list[InFlight]:
-        """All of them."""
-        return [batch for partitions in self.topics.values() for batch in partitions.values()]
+    def topics(self, topic_id: Callable[[str], uuid.UUID | None]) -> tuple[Topic, ...]:
+        """As the request wants them; remembers the ids."""
+        bodies = [wire.buffers if own is None else (own,) for wire, own in self._with_compressed()]
+        topics: list[Topic] = []
+        first = 0
+        for name, count in self._runs():
+            end = first + count
+            named = topic_id(name)
+            if named is not None:
+                self.topic_names[named] = name
+            partitions = tuple([wire.partition for wire in self.wires[first:end]])
+            topics.append((name, None if named is None else named.bytes, partitions, tuple(bodies[first:end])))
+            first = end
+        return tuple(topics)
 
-    @property
-    def wires(self) -> list[WireBatch]:
-        """What the sender lent."""
-        return [batch.wire for partitions in self.topics.values() for batch in partitions.values()]
+    def _with_compressed(self) -> Iterator[tuple[WireBatch, bytes | None]]:
+        return zip(self.wires, self.compressed or [None] * len(self.wires), strict=True)
 
-    def records(self, topic_id: Callable[[str], uuid.UUID | None]) -> list[TopicRecords]:
-        """As the request wants it; remembers the ids."""
-        found = [
-            TopicRecords(topic, topic_id(topic), [_records_of(batch) for batch in partitions.values()])
-            for topic, partitions in self.topics.items()
-        ]
-        self.topic_names = {records.topic_id: records.topic for records in found if records.topic_id is not None}
-        return found
+    def _runs(self) -> Iterator[tuple[str, int]]:
+        """Topics, and how many batches each has."""
+        names = [wire.topic for wire in self.wires]
+        return ((name, names.count(name)) for name in dict.fromkeys(names))
 
-    def answers(self, answered: Sequence[PartitionAnswer]) -> Iterator[tuple[InFlight, PartitionAnswer]]:
-        """Each batch with its answer; one that the broker left out counts as lost on the way. Only once."""
-        names: Mapping[Any, Any] = self.topic_names
-        left, self.topics = self.topics, {}
-        key, partitions = None, {}
-        for answer in answered:
-            if answer.topic is not key:  # those of a topic come together
-                key = answer.topic
-                partitions = left.get(names.get(key, key), {})
-            batch = partitions.pop(answer.partition, None)
-            if batch is not None:
-                yield batch, answer
+    def answers(self, answered: Sequence[PartitionAnswer]) -> Iterator[tuple[WireBatch, PartitionAnswer]]:
+        """Each batch with its answer; one that the broker left out counts as lost on the way."""
         lost = no_answer(NETWORK_EXCEPTION, "the broker did not answer for this partition")
-        for missing in left.values():
-            yield from ((batch, lost) for batch in missing.values())
+        names: Mapping[Any, Any] = self.topic_names
+        by_place = {(names.get(answer.topic, answer.topic), answer.partition): answer for answer in reversed(answered)}
+        return ((wire, by_place.get((wire.topic, wire.partition), lost)) for wire in self.wires)
+
+    def end(self) -> None:
+        """All its batches have their answers."""
+        self.is_over = True
+        self.predecessors = ()
+
+    def fate(self, partition_index: int) -> Verdict | None:
+        """What became of its batch of a partition; DELIVERED also when it has none of it."""
+        if self.is_over or partition_index in self.fates:
+            return self.fates.get(partition_index, Verdict.DELIVERED)
+        return None if partition_index in self.partition_indices() else Verdict.DELIVERED
+
+    def sequence_verdict(self, wire: WireBatch) -> Verdict:
+        """What "out of order" means for a batch of it."""
+        fates = {before.fate(wire.partition_index) for before in self.predecessors}
+        return Verdict.RETRY if fates & COMES_AGAIN else Verdict.OUT_OF_SEQUENCE
 
 
-def _records_of(batch: InFlight) -> PartitionRecords:
-    wire, compressed = batch.wire, batch.compressed
-    if compressed is None:
-        return _new_tuple(PartitionRecords, (wire.partition, wire.buffers, wire.size))
-    return PartitionRecords(wire.partition, (compressed,), len(compressed))
+Node = TypeVar("Node")
+
+
+def in_requests(wires: Sequence[WireBatch], node_of: Callable[[int], Node]) -> list[tuple[Node, list[WireBatch]]]:
+    """One request per node, and more only where a partition comes more than once; those of a topic in a row.
+
+    Args:
+        node_of: from a partition index to the node that leads it.
+    """
+    requests: list[tuple[Node, dict[str, dict[int, WireBatch]]]] = []
+    newest: dict[Node, dict[str, dict[int, WireBatch]]] = {}
+    for wire in wires:
+        node_id = node_of(wire.partition_index)
+        topics = newest.get(node_id)
+        if topics is None or wire.partition in topics.get(wire.topic, ()):
+            topics = newest[node_id] = {}
+            requests.append((node_id, topics))
+        topics.setdefault(wire.topic, {})[wire.partition] = wire
+    return [
+        (node_id, [wire for partitions in topics.values() for wire in partitions.values()])
+        for node_id, topics in requests
+    ]
 
 
 def no_answer(error_code: int, message: str) -> PartitionAnswer:
@@ -158,17 +132,24 @@ VERDICTS: Mapping[Action, Verdict] = {
 }
 
 
-def ack_of(batch: InFlight, answer: PartitionAnswer) -> Ack:
-    """What an error means, in the words of the contract."""
+def ack_of(delivery: Delivery | None, wire: WireBatch, answer: PartitionAnswer) -> Ack:
+    """What an error means, in the words of the contract.
+
+    Args:
+        delivery: that the batch was in; None: it was in none yet.
+    """
     row = treatment(answer.error_code)
-    verdict = batch.sequence_verdict() if row.action is Action.SEQUENCE else VERDICTS[row.action]
+    if row.action is not Action.SEQUENCE:
+        verdict = VERDICTS[row.action]
+    else:
+        verdict = Verdict.OUT_OF_SEQUENCE if delivery is None else delivery.sequence_verdict(wire)
     return Ack(
-        batch.wire,
+        wire,
         verdict,
         base_offset=answer.base_offset if row.action is Action.DELIVER else -1,
         log_append_time_ms=answer.log_append_time_ms,
         error_code=answer.error_code,
-        message=_explain(batch.wire, answer),
+        message=_explain(wire, answer),
         record_errors=[place for place, _ in answer.record_errors],
     )
 

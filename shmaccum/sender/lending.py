@@ -82,11 +82,14 @@ class Lending:
             first_record,
         )
 
-    def take_back(self, wire: WireBatch) -> int | None:
-        """With its Ack. Answers when it was lent; None: it was not, or was acked before."""
-        lent_ns = self._lent.pop(wire, None)
-        if lent_ns is not None:
-            let_go(wire.buffers)
+    def take_back(self, wires: Iterable[WireBatch]) -> list[int | None]:
+        """With their acks. Answers when each was lent; None: it was not, or was acked before."""
+        lent_ns = []
+        for wire in wires:
+            lent = self._lent.pop(wire, None)
+            if lent is not None:
+                let_go(wire.buffers)
+            lent_ns.append(lent)
         return lent_ns
 
     def is_lent(self, partition_index: int) -> bool:

@@ -44,7 +44,7 @@ from shmaccum.sender.places import Places
 from shmaccum.sender.settling import Settling
 from shmaccum.sender.splitting import Splitting
 from shmaccum.sender.topics import TopicPublisher
-from shmaccum.sinks.sink import Ack, Sink, Verdict, WireBatch
+from shmaccum.sinks.sink import Ack, Acks, Sink, Verdict, WireBatch
 
 if TYPE_CHECKING:
     from shmaccum.sender.dead_letters import DeadLetters
@@ -218,7 +218,7 @@ class Rounds:
         """Partitions that have something, those first that the last deliveries had no room for."""
         ready = self._look(now_ns) + self._splitting.partitions_due()
         if self._left_over:
-            left_over, self._left_over = self._left_over, {}
+            left_over = self._left_over
             ready.sort(key=lambda partition_index: left_over.get(partition_index, len(left_over)))
         return ready
 
@@ -233,15 +233,22 @@ class Rounds:
     def _send_request(self, request: Sequence[int], now_ns: int) -> int:
         sink = self._sink
         batches, seen_count = self._accumulator.drain(request, sink.request_size_max, sink.in_flight_max, now_ns)
-        if seen_count < len(request):
-            for partition_index in request[seen_count:]:
-                self._left_over.setdefault(partition_index, len(self._left_over))
+        if self._left_over or seen_count < len(request):
+            self._leave_over(request, seen_count)
         wires = self._wires(batches)
         if due := self._splitting.partitions_due():
             wires += [part for index in due if index in request and (part := self._splitting.take_due(index))]
         if wires:
             self._deliver(wires, now_ns)
         return len(wires)
+
+    def _leave_over(self, request: Sequence[int], seen_count: int) -> None:
+        """Those behind the ones that were seen had no room, and come first until they have."""
+        left_over = self._left_over
+        for partition_index in request[:seen_count]:
+            left_over.pop(partition_index, None)
+        left = [*left_over, *(index for index in request[seen_count:] if index not in left_over)]
+        self._left_over = {partition_index: place for place, partition_index in enumerate(left)}
 
     def _wires(self, batches: Iterable[Batch]) -> list[WireBatch]:
         """The batches as the sink gets them; of one whose first parts have their results, the next part is due."""
@@ -270,10 +277,10 @@ class Rounds:
 
     # --- rest
 
-    def _poll(self, rest_ns: int) -> Sequence[Ack]:
+    def _poll(self, rest_ns: int) -> Sequence[Ack | Acks]:
         return self._ask(lambda: self._sink.poll(rest_ns / NS_PER_S, self._doorbell.fileno()), ())
 
-    def _rest(self) -> Sequence[Ack]:
+    def _rest(self) -> Sequence[Ack | Acks]:
         """Waits until something is due; whoever has news in the meantime rings."""
         now_ns = self._native.now_ns()
         if now_ns - self._last_sent_ns < BUSY_NS:
@@ -298,7 +305,7 @@ class Rounds:
         letters_at_ns = None if self._letters is None else self._letters.due_ns()
         return self._topics.look_at_ns if letters_at_ns is None else min(letters_at_ns, self._topics.look_at_ns)
 
-    def _sleep(self) -> Sequence[Ack]:
+    def _sleep(self) -> Sequence[Ack | Acks]:
         """Nothing is queued: for a second a tick is a sign of life and a look for what nobody rang for, no more.
 
         Coming awake is what an idle sender costs (docs/decisions/0035), so after such a second ticks are rarer.

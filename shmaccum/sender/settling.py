@@ -30,7 +30,7 @@ from shmaccum.sender.identity import ProducerIdentity
 from shmaccum.sender.lending import Lending, let_go
 from shmaccum.sender.metrics import SenderMetrics
 from shmaccum.sender.splitting import Splitting, is_part
-from shmaccum.sinks.sink import Ack, Verdict
+from shmaccum.sinks.sink import Ack, Acks, Verdict, each_ack
 
 if TYPE_CHECKING:
     from shmaccum.sender.dead_letters import DeadLetters
@@ -101,18 +101,34 @@ class Settling:
         """Why a batch of the partition was tried again or failed the last time; empty: none was."""
         return self._last_failures.get(partition_index, "")
 
-    def settle(self, acks: Iterable[Ack], now_ns: int) -> None:
+    def settle(self, acks: Iterable[Ack | Acks], now_ns: int) -> None:
         """Ends what the acks end, in their order."""
-        latencies_ns = []
+        latencies_ns: list[int] = []
         for ack in acks:
-            lent_ns = self._lending.take_back(ack.wire)
-            if lent_ns is None:
-                self._report(f"the sink acknowledged a batch of {ack.wire.topic} that it does not have: ignored")
+            wires = ack.wires if isinstance(ack, Acks) else (ack.wire,)
+            lent_ns = self._lending.take_back(wires)
+            latencies_ns += [now_ns - lent for lent in lent_ns if lent is not None]
+            if isinstance(ack, Acks) and None not in lent_ns:
+                self._deliver_all(ack, now_ns)
                 continue
-            latencies_ns.append(now_ns - lent_ns)
-            self._handle(ack, now_ns)
+            for one, lent in zip(each_ack([ack]), lent_ns, strict=True):
+                if lent is not None:
+                    self._handle(one, now_ns)
+                    continue
+                self._report(f"the sink acknowledged a batch of {one.wire.topic} that it does not have: ignored")
         if latencies_ns:
             self._metrics.acked(latencies_ns, now_ns)
+
+    def _deliver_all(self, acks: Acks, now_ns: int) -> None:
+        """In one call; those that are no ordinary ones, as single acks."""
+        batches = [wire.batch for wire in acks.wires]
+        counts = [wire.record_count for wire in acks.wires]
+        left = self._accumulator.complete_many(batches, counts, acks.base_offsets, acks.log_append_times_ms)
+        if left:
+            places = set(left)
+            for place, ack in enumerate(acks):
+                if place in places:
+                    self._handle(ack, now_ns)
 
     def settle_kept(self, now_ns: int) -> None:
         """Tries again what could not be ended because views of its bytes were left."""

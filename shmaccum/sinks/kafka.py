@@ -8,9 +8,10 @@ Picture::
                                  a node that is not connected, throttled, or has enough requests under way
                                  is left out; the others go on
 
-A partition has one batch in flight until the broker has acked one of this producer id and epoch. A broker that knows
-nothing of a producer takes any first sequence (KIP-360); were the first batch to fail and the second one to arrive,
-their order would be lost. From then on there are as many as `in_flight_max`.
+A partition has one batch in flight until the broker has acked one, lately. A broker that knows nothing of a producer,
+or nothing any more, takes any first sequence (KIP-360); were the first batch to fail and the second one to arrive,
+their order would be lost. From then on there are as many as `in_flight_max`. (That an epoch begins with one batch, too,
+is seen to where batches are drained.)
 
 A lane per node keeps the requests to it in order, at most `max_in_flight_requests_per_connection` of them without an
 answer. The arena's bytes go to the socket as they are (`client`); after the answer, or after the connection is closed,
@@ -22,35 +23,35 @@ Over TLS the bytes are copied once, by encrypting; compressed batches are privat
 from __future__ import annotations
 
 import hashlib
-import itertools
-import operator
 import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
+from shmaccum._native import ProduceRequest
 from shmaccum.config import KafkaSinkOptions, SenderOptions
 from shmaccum.exceptions import InvalidArgumentError
 from shmaccum.kafka.compression import CODECS, Compressor
-from shmaccum.kafka.delivery import Delivery, InFlight, PartitionState, ack_of, no_answer
+from shmaccum.kafka.delivery import Delivery, ack_of, in_requests, no_answer
 from shmaccum.kafka.errors import LEADER_NOT_AVAILABLE, NETWORK_EXCEPTION, Action, sentence, treatment
 from shmaccum.kafka.metrics import ProduceMetrics
-from shmaccum.kafka.produce import (
-    VERSION_MIN,
-    VERSION_ZSTD,
-    PartitionAnswer,
-    Piece,
-    ProduceHead,
-    TopicRecords,
-    encode,
-    version_for,
-)
+from shmaccum.kafka.produce import VERSION_MIN, VERSION_ZSTD, PartitionAnswer, PlainAnswer, version_for
 from shmaccum.kafka.topics import Topics
 from shmaccum.secret import Secret
-from shmaccum.sinks.sink import IDENTITY_SIZE, IN_FLIGHT_MAX, NO_PRODUCER_ID, Ack, Sink, SinkHost, Verdict, WireBatch
+from shmaccum.sinks.sink import (
+    IDENTITY_SIZE,
+    IN_FLIGHT_MAX,
+    NO_PRODUCER_ID,
+    Ack,
+    Acks,
+    Sink,
+    SinkHost,
+    Verdict,
+    WireBatch,
+)
 
 try:
     from shmaccum.kafka.client import Client, Outcome, ProducerIdRequest
@@ -60,7 +61,6 @@ except ImportError as error:
     ) from error
 
 ACKS: Mapping[str, int] = {"all": -1, "-1": -1, "1": 1, "0": 0}
-BY_DELIVERY = operator.attrgetter("delivery_number")
 PORT_MAX = 65535
 FORGOTTEN_S = 60.0
 """A partition that was quiet for so long begins with one batch again: the broker may have forgotten the producer."""
@@ -113,12 +113,36 @@ class _Lane:
     def __init__(self) -> None:
         self.waiting: deque[tuple[Delivery, list[Future[bytes | None]]]] = deque()
         """Being compressed; the first one goes first."""
-        self.sent: set[Delivery] = set()
+        self.sent: dict[Delivery, None] = {}
 
     @property
     def count(self) -> int:
         """Requests under way."""
         return len(self.waiting) + len(self.sent)
+
+
+class _Known:
+    """Partitions of which a batch was acked lately: in this half of `FORGOTTEN_S`, or in the one before."""
+
+    def __init__(self) -> None:
+        self._young: set[int] = set()
+        self._old: set[int] = set()
+        self._turn_s = 0.0
+
+    def acked(self, partition_indices: Iterable[int], now_s: float) -> None:
+        """A broker has a batch of each."""
+        if now_s >= self._turn_s:
+            self._old = self._young if now_s < self._turn_s + FORGOTTEN_S / 2 else set()
+            self._young = set()
+            self._turn_s = now_s + FORGOTTEN_S / 2
+        self._young.update(partition_indices)
+
+    def missing(self, partition_indices: Iterable[int], now_s: float) -> set[int]:
+        """Those that nobody may remember."""
+        if now_s >= self._turn_s + FORGOTTEN_S / 2:
+            return set(partition_indices)
+        missing = set(partition_indices) - self._young
+        return missing if now_s >= self._turn_s else missing - self._old
 
 
 class KafkaSink(Sink):
@@ -143,14 +167,15 @@ class KafkaSink(Sink):
             self._new_compressor()
         self.is_idempotent = True
         self._lanes: dict[int, _Lane] = {}
-        self._acks: list[Ack] = []
-        self._states: dict[int, PartitionState] = {}
+        self._acks: list[Ack | Acks] = []
+        # By partition index: which node leads it, as long as nothing was heard of another one.
+        self._leaders: dict[int, int] = {}
+        self._known = _Known()
         # Those whose last batch is to be retried, with the leader that did not take it.
-        self._retried: dict[PartitionState, int | None] = {}
-        self._leaderless: set[PartitionState] = set()
+        self._retried: dict[int, int | None] = {}
+        self._leaderless: set[int] = set()
         self._metadata_count = 0
         self._leadership_count = 0
-        self._delivery_numbers = itertools.count(1)
         self._metrics = ProduceMetrics()
         self._asked: ProducerIdRequest | None = None
         self._ask_again_s = 0.0
@@ -211,7 +236,6 @@ class KafkaSink(Sink):
             self._pool.shutdown(wait=True, cancel_futures=True)
         self._client.close()
         self._lanes.clear()
-        self._states.clear()
         self._acks.clear()
 
     # --- what the arena must know
@@ -248,52 +272,62 @@ class KafkaSink(Sink):
     # --- plan
 
     def plan(self, ready: Sequence[int]) -> Sequence[Sequence[int]]:
-        """One delivery for each leader that can take one; what was delivered longest ago first."""
+        """One delivery for each leader that can take one."""
         self._forget_old_leaders()
-        by_node: dict[int, list[int] | None] = {}
-        now_s = time.monotonic()
-        is_idempotent = self.is_idempotent
-        for state in sorted(map(self._state, ready), key=BY_DELIVERY):
-            node_id = state.node_id if state.node_id is not None else self._look_for_leader(state)
-            if node_id is None:
-                continue
-            if node_id not in by_node:
-                by_node[node_id] = [] if self._can_take(node_id) else None
-            planned = by_node[node_id]
-            if planned is None or (is_idempotent and state.in_flight and state.waits_for_first_ack(now_s, FORGOTTEN_S)):
-                continue
-            planned.append(state.partition_index)
-        return [planned for planned in by_node.values() if planned]
+        nodes = set(map(self._leaders.get, ready))
+        if None in nodes:
+            nodes = set(map(self._leader_of, ready))
+        planned: dict[int | None, list[int]] = {
+            node_id: [] for node_id in nodes if node_id is not None and self._can_take(node_id)
+        }
+        if not planned:
+            return []
+        may_go = ready
+        if self.is_idempotent and (unknown := self._known.missing(ready, time.monotonic())):
+            waiting = unknown & self._indices_in_flight()
+            may_go = [partition_index for partition_index in ready if partition_index not in waiting]
+        if len(planned) == len(nodes) == 1:
+            return [may_go] if may_go else []
+        for partition_index in may_go:
+            if (node_id := self._leaders.get(partition_index)) in planned:
+                planned[node_id].append(partition_index)
+        return [indices for indices in planned.values() if indices]
 
-    def _state(self, partition_index: int) -> PartitionState:
-        state = self._states.get(partition_index)
-        if state is None:
-            topic, partition = self._host.topic_partition(partition_index)
-            state = self._states[partition_index] = PartitionState(partition_index, topic, partition)
-        return state
+    def _indices_in_flight(self) -> set[int]:
+        return {index for delivery in self._in_flight() for index in delivery.partition_indices()}
+
+    def _in_flight(self) -> Iterator[Delivery]:
+        """Deliveries without an answer."""
+        for lane in self._lanes.values():
+            yield from lane.sent
+            yield from (delivery for delivery, _ in lane.waiting)
 
     def _forget_old_leaders(self) -> None:
         if self._client.leadership_count != self._leadership_count:
             self._leadership_count = self._client.leadership_count
-            for state in self._states.values():
-                state.node_id = None
+            self._leaders.clear()
 
-    def _look_for_leader(self, state: PartitionState) -> int | None:
+    def _leader_of(self, partition_index: int) -> int | None:
         """None while nobody leads the partition; then metadata are asked for."""
-        state.node_id = self._client.leader(state.topic, state.partition)
-        if state.node_id is None:
-            self._miss_leader(state)
-        return state.node_id
+        node_id = self._leaders.get(partition_index)
+        if node_id is None:
+            node_id = self._client.leader(*self._host.topic_partition(partition_index))
+            if node_id is None:
+                self._miss_leader(partition_index)
+            else:
+                self._leaders[partition_index] = node_id
+        return node_id
 
-    def _miss_leader(self, state: PartitionState) -> None:
-        if state not in self._leaderless:
-            self._leaderless.add(state)
-            self._host.set_available(state.partition_index, False)
-        self._client.watch_topic(state.topic)
+    def _miss_leader(self, partition_index: int) -> None:
+        topic, _ = self._host.topic_partition(partition_index)
+        if partition_index not in self._leaderless:
+            self._leaderless.add(partition_index)
+            self._host.set_available(partition_index, False)
+        self._client.watch_topic(topic)
         self._client.refresh_metadata()
-        error_code = self._client.topic_state(state.topic).error_code
+        error_code = self._client.topic_state(topic).error_code
         if treatment(error_code).action is Action.REFUSE:
-            self._host.report(f"{state.topic} cannot be delivered to: {sentence(error_code)}")
+            self._host.report(f"{topic} cannot be delivered to: {sentence(error_code)}")
 
     def _can_take(self, node_id: int) -> bool:
         if self._lane(node_id).count >= self._requests_max or not self._client.is_ready(node_id):
@@ -309,73 +343,55 @@ class KafkaSink(Sink):
     # --- deliver
 
     def deliver(self, batches: Sequence[WireBatch]) -> None:
-        for delivery in self._deliveries(batches):
+        self._forget_old_leaders()
+        for node_id, wires in self._requests(batches):
+            if node_id is None:
+                for wire in wires:
+                    self._end(None, wire, no_answer(LEADER_NOT_AVAILABLE, "no leader is known"))
+                continue
+            delivery = Delivery(node_id, wires, tuple(self._in_flight()))
             if self._pool is None:
                 self._send(delivery)
             else:
                 self._compress(delivery)
 
-    def _deliveries(self, batches: Sequence[WireBatch]) -> list[Delivery]:
-        """One request per node, and more only where a partition comes more than once."""
-        deliveries: list[Delivery] = []
-        newest: dict[int, Delivery] = {}
-        number = next(self._delivery_numbers)
-        self._forget_old_leaders()
-        for wire in batches:
-            state = self._state(wire.partition_index)
-            state.delivery_number = number
-            if self._retried:
-                self._retried.pop(state, None)
-            batch = state.begin(wire)
-            node_id = state.node_id if state.node_id is not None else self._look_for_leader(state)
-            if node_id is None:
-                self._end(batch, no_answer(LEADER_NOT_AVAILABLE, "no leader is known"))
-                continue
-            delivery = newest.get(node_id)
-            if delivery is None or not delivery.add(batch):
-                delivery = newest[node_id] = Delivery(node_id)
-                delivery.add(batch)
-                deliveries.append(delivery)
-        return deliveries
+    def _requests(self, wires: Sequence[WireBatch]) -> Sequence[tuple[int | None, Sequence[WireBatch]]]:
+        """By leader; the short way is for what comes of one plan, and goes to one topic."""
+        indices = [wire.partition_index for wire in wires]
+        for partition_index in self._retried.keys() & indices:
+            del self._retried[partition_index]
+        nodes = set(map(self._leaders.get, indices))
+        if len(nodes) == 1 and len({wire.topic for wire in wires}) == 1 and len(set(indices)) == len(indices):
+            (node_id,) = nodes
+            if node_id is not None:
+                return [(node_id, wires)]
+        return in_requests(wires, self._leader_of)
 
     def _send(self, delivery: Delivery) -> None:
         """Hands a request to the client; where the node is gone meanwhile, its batches are acked for a retry."""
-        if not self._client.is_ready(delivery.node_id):
-            self._end_all(
-                delivery, no_answer(NETWORK_EXCEPTION, f"broker {delivery.node_id} is not connected any more")
-            )
+        node_id = delivery.node_id
+        if not self._client.is_ready(node_id):
+            self._end_all(delivery, no_answer(NETWORK_EXCEPTION, f"broker {node_id} is not connected any more"))
             return
-        topics = delivery.records(self._client.topic_id)
-        version = version_for(self._client.produce_versions(delivery.node_id), topics)
+        request = self._request(delivery)
+        self._count_sent(delivery, request.size)
+        self._lane(node_id).sent[delivery] = None
+        self._client.produce(node_id, delivery, request, is_answered=self._required_acks != 0)
+
+    def _request(self, delivery: Delivery) -> ProduceRequest:
+        topics = delivery.topics(self._client.topic_id)
+        has_topic_ids = all(topic_id is not None for _, topic_id, _, _ in topics)
+        version = version_for(self._client.produce_versions(delivery.node_id), has_topic_ids=has_topic_ids)
         if version < VERSION_ZSTD and self._options.compression_type == "zstd":
-            topics = self._uncompressed(delivery)
-        self._count_sent(delivery, topics)
-        self._lane(delivery.node_id).sent.add(delivery)
-        self._client.produce(
-            delivery.node_id, delivery, version, self._encoder(version, topics), is_answered=self._required_acks != 0
-        )
+            self._host.report(f"broker {delivery.node_id} is too old for zstd (Kafka 2.1): batches go uncompressed")
+            delivery.compressed = ()
+            topics = delivery.topics(self._client.topic_id)
+        return ProduceRequest(version, self._client.client_id, self._required_acks, self._request_timeout_ms, topics)
 
-    def _uncompressed(self, delivery: Delivery) -> list[TopicRecords]:
-        """For a broker that would not understand."""
-        self._host.report(f"broker {delivery.node_id} is too old for zstd (Kafka 2.1): batches go uncompressed")
-        for batch in delivery.batches():
-            batch.compressed = None
-        return delivery.records(self._client.topic_id)
-
-    def _encoder(self, version: int, topics: Sequence[TopicRecords]) -> Any:
-        acks, timeout_ms = self._required_acks, self._request_timeout_ms
-
-        def encode_with(correlation_id: int, client_id: str) -> list[Piece]:
-            return encode(ProduceHead(version, correlation_id, client_id, acks, timeout_ms), topics)
-
-        return encode_with
-
-    def _count_sent(self, delivery: Delivery, topics: Sequence[TopicRecords]) -> None:
-        wires = delivery.wires
-        size = sum([records.size for topic in topics for records in topic.partitions])
-        self._metrics.sent(delivery.node_id, size, sum([wire.record_count for wire in wires]))
+    def _count_sent(self, delivery: Delivery, size: int) -> None:
+        self._metrics.sent(delivery.node_id, size, sum([wire.record_count for wire in delivery.wires]))
         if self._pool is not None:
-            self._metrics.compression_rate.record(size / sum(wire.size for wire in wires))
+            self._metrics.compression_rate.record(size / sum([wire.size for wire in delivery.wires]))
 
     # --- compress
 
@@ -387,13 +403,13 @@ class KafkaSink(Sink):
     def _compress(self, delivery: Delivery) -> None:
         assert self._pool is not None
         jobs = []
-        for batch in delivery.batches():
-            job = self._pool.submit(self._compress_in_thread, batch)
+        for wire in delivery.wires:
+            job = self._pool.submit(self._compress_in_thread, wire)
             job.add_done_callback(lambda _: self._client.wake())
             jobs.append(job)
         self._lane(delivery.node_id).waiting.append((delivery, jobs))
 
-    def _compress_in_thread(self, batch: InFlight) -> bytes | None:
+    def _compress_in_thread(self, wire: WireBatch) -> bytes | None:
         """In a thread of the pool: it reads lent bytes, and writes nothing that anybody shares.
 
         It is given the batch and not its buffers: the pool keeps the arguments for a moment after the job is done.
@@ -401,15 +417,14 @@ class KafkaSink(Sink):
         compressor: Compressor | None = getattr(self._compressors, "own", None)
         if compressor is None:
             compressor = self._compressors.own = self._new_compressor()
-        return compressor.compress(batch.wire.buffers)
+        return compressor.compress(wire.buffers)
 
     def _send_compressed(self) -> None:
         """Whatever heads its lane and is compressed goes."""
         for lane in list(self._lanes.values()):
             while lane.waiting and all(job.done() for job in lane.waiting[0][1]):
                 delivery, jobs = lane.waiting.popleft()
-                for batch, job in zip(delivery.batches(), jobs, strict=True):
-                    batch.compressed = self._compressed(job)
+                delivery.compressed = [self._compressed(job) for job in jobs]
                 self._send(delivery)
 
     def _compressed(self, job: Future[bytes | None]) -> bytes | None:
@@ -421,7 +436,7 @@ class KafkaSink(Sink):
 
     # --- poll
 
-    def poll(self, timeout_s: float, doorbell: int) -> Sequence[Ack]:
+    def poll(self, timeout_s: float, doorbell: int) -> Sequence[Ack | Acks]:
         self._send_compressed()
         for outcome in self._client.poll(0 if self._acks else timeout_s, doorbell):
             self._finish(outcome)
@@ -435,49 +450,65 @@ class KafkaSink(Sink):
     def _finish(self, outcome: Outcome) -> None:
         """A request has its answer, or will have none."""
         delivery: Delivery = outcome.tag
-        self._lane(delivery.node_id).sent.discard(delivery)
-        if outcome.answer is None:
+        del self._lane(delivery.node_id).sent[delivery]
+        answer = outcome.answer
+        if answer is None:
             self._end_all(delivery, no_answer(outcome.error_code, outcome.message))
             return
-        self._metrics.answered(delivery.node_id, outcome.latency_ms, outcome.answer.throttle_time_ms)
-        now_s = time.monotonic()
-        for batch, answer in delivery.answers(outcome.answer.partitions):
-            if answer.error_code == 0:
-                self._acks.append(batch.end_delivered(answer, now_s))
+        self._metrics.answered(delivery.node_id, outcome.latency_ms, answer.throttle_time_ms)
+        if isinstance(answer, PlainAnswer):
+            self._end_well(delivery, answer.base_offsets, answer.log_append_times_ms)
+            return
+        for wire, partition in delivery.answers(answer.partitions):
+            if partition.error_code == 0:
+                self._known.acked((wire.partition_index,), time.monotonic())
+                self._acks.append(Ack(wire, Verdict.DELIVERED, partition.base_offset, partition.log_append_time_ms))
             else:
-                is_news = self._client.note_leader(batch.wire.topic, answer, outcome.answer.nodes)
-                self._end(batch, answer, retries_at_once=is_news)
+                is_news = self._client.note_leader(wire.topic, partition, answer.nodes)
+                self._end(delivery, wire, partition, retries_at_once=is_news)
+        delivery.end()
+
+    def _end_well(self, delivery: Delivery, base_offsets: Sequence[int], log_append_times_ms: Sequence[int]) -> None:
+        """All of them are in their partitions: what nearly always happens."""
+        self._known.acked(delivery.partition_indices(), time.monotonic())
+        self._acks.append(Acks(delivery.wires, base_offsets, log_append_times_ms))
+        delivery.end()
 
     def _end_all(self, delivery: Delivery, answer: PartitionAnswer) -> None:
         """All of a request end alike: without acks, or without an answer."""
-        now_s = time.monotonic()
-        for batch in delivery.batches():
-            if answer.error_code == 0:
-                self._acks.append(batch.end_delivered(answer, now_s))
-            else:
-                self._end(batch, answer)
+        if answer.error_code == 0:
+            unknown = [-1] * len(delivery.wires)
+            self._end_well(delivery, unknown, unknown)
+            return
+        for wire in delivery.wires:
+            self._end(delivery, wire, answer)
+        delivery.end()
 
-    def _end(self, batch: InFlight, answer: PartitionAnswer, *, retries_at_once: bool = False) -> None:
+    def _end(
+        self, delivery: Delivery | None, wire: WireBatch, answer: PartitionAnswer, *, retries_at_once: bool = False
+    ) -> None:
         """Acks a batch that was not delivered; `poll` gives the ack out."""
-        ack = batch.end(ack_of(batch, answer))
+        ack = ack_of(delivery, wire, answer)
+        if delivery is not None:
+            delivery.fates[wire.partition_index] = ack.verdict
         if treatment(answer.error_code).is_metadata_stale:
             self._client.refresh_metadata()
         if ack.verdict is Verdict.RETRY:
             ack.retry_after_ms = 0 if retries_at_once else None
-            self._retried[batch.state] = self._client.leader(batch.wire.topic, batch.wire.partition)
+            self._retried[wire.partition_index] = self._client.leader(wire.topic, wire.partition)
         self._acks.append(ack)
 
     def _take_news(self) -> None:
         """New metadata: where another node leads now, there is nothing to wait for (KAFKA-15415)."""
-        for state, former in list(self._retried.items()):
-            leader = self._client.leader(state.topic, state.partition)
+        for partition_index, former in list(self._retried.items()):
+            leader = self._client.leader(*self._host.topic_partition(partition_index))
             if leader is not None and leader != former:
-                del self._retried[state]
-                self._host.end_backoff(state.partition_index)
-        for state in list(self._leaderless):
-            if self._client.leader(state.topic, state.partition) is not None:
-                self._leaderless.discard(state)
-                self._host.set_available(state.partition_index, True)
+                del self._retried[partition_index]
+                self._host.end_backoff(partition_index)
+        for partition_index in list(self._leaderless):
+            if self._client.leader(*self._host.topic_partition(partition_index)) is not None:
+                self._leaderless.discard(partition_index)
+                self._host.set_available(partition_index, True)
 
     # --- metrics
 

@@ -28,6 +28,7 @@ Bytes
 
 Answers
     Each delivered batch gets exactly one Ack, with the WireBatch that was delivered; in any order, in any later poll.
+    Many that were all delivered may get theirs in one: `Acks`.
     The sink does not retry: it answers RETRY, and the sender waits, counts attempts, and gives up in time. It changes
     no bytes between attempts: a batch that is delivered again is the same, up to its last bit, and an idempotent sink
     recognises it by (producer id, epoch, base sequence).
@@ -57,7 +58,7 @@ from __future__ import annotations
 import abc
 import enum
 import select
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -164,6 +165,31 @@ class Ack:
     """With REFUSED: places of the records that are to blame, in this wire batch; empty when all are (KIP-467)."""
 
 
+@dataclass(slots=True, eq=False)
+class Acks:
+    """The acks of batches that were all delivered, in one: what nearly always happens takes the short way.
+
+    Iterating gives the Ack of each.
+    """
+
+    wires: Sequence[WireBatch]
+    base_offsets: Sequence[int]
+    log_append_times_ms: Sequence[int]
+
+    def __iter__(self) -> Iterator[Ack]:
+        for wire, base_offset, time_ms in zip(self.wires, self.base_offsets, self.log_append_times_ms, strict=True):
+            yield Ack(wire, Verdict.DELIVERED, base_offset, time_ms)
+
+
+def each_ack(acks: Iterable[Ack | Acks]) -> Iterator[Ack]:
+    """One by one."""
+    for ack in acks:
+        if isinstance(ack, Acks):
+            yield from ack
+        else:
+            yield ack
+
+
 class SinkHost(Protocol):
     """What a sink may ask of the sender that opened it."""
 
@@ -261,7 +287,7 @@ class Sink(abc.ABC):
         """Begins the delivery of the batches that one sequence of the plan gave; at least one."""
 
     @abc.abstractmethod
-    def poll(self, timeout_s: float, doorbell: int) -> Sequence[Ack]:
+    def poll(self, timeout_s: float, doorbell: int) -> Sequence[Ack | Acks]:
         """Waits for its own I/O or until `doorbell` is readable, and answers what is acked.
 
         Comes back at once when there are acks already, and whenever `plan` might now answer otherwise.

@@ -24,7 +24,7 @@ from shmaccum.sender.places import Places
 from shmaccum.sinks import Ack, Sink, Verdict, WireBatch, open_sink
 from shmaccum.sinks.kafka import KafkaSink
 from shmaccum.sinks.memory import MemorySink
-from shmaccum.sinks.sink import IDENTITY_SIZE, NO_PRODUCER_ID, SinkHost
+from shmaccum.sinks.sink import IDENTITY_SIZE, NO_PRODUCER_ID, Acks, SinkHost, each_ack
 from tests.kafka.fake_broker import Arrived, Reply, fake_cluster
 from tests.sending import ScriptedSink
 from tests.support import WATCHDOG_S, drain
@@ -45,7 +45,7 @@ class LateSink(ScriptedSink):
     def deliver(self, batches: Sequence[WireBatch]) -> None:
         self.late += self.broker.write(batches)
 
-    def poll(self, timeout_s: float, doorbell: int) -> Sequence[Ack]:
+    def poll(self, timeout_s: float, doorbell: int) -> Sequence[Ack | Acks]:
         return [self.late.pop()] if self.late else super().poll(timeout_s, doorbell)
 
 
@@ -154,7 +154,7 @@ class Case:
         deadline = time.monotonic() + WATCHDOG_S
         while len(acks) < count:
             assert time.monotonic() < deadline, f"{len(acks)} acks of {count}"
-            acks += self.sink.poll(0.01, self.doorbell.fileno())
+            acks += each_ack(self.sink.poll(0.01, self.doorbell.fileno()))
         return acks
 
     def deliver(self, wires: Sequence[WireBatch]) -> list[Ack]:
@@ -163,7 +163,7 @@ class Case:
 
     def end(self, wires: Sequence[WireBatch]) -> None:
         for wire in wires:
-            assert self.lending.take_back(wire) is not None
+            assert self.lending.take_back([wire]) != [None]
             self.accumulator.complete(wire.batch, BatchResult.SUCCEEDED)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from shmaccum.accumulator import Accumulator, BatchResult
 from shmaccum.arena import Arena
-from shmaccum.sinks.sink import Ack, Sink, Verdict, WireBatch
+from shmaccum.sinks.sink import Ack, Sink, Verdict, WireBatch, each_ack
 from tests.support import WATCHDOG_S
 
 if sys.version_info >= (3, 11):
@@ -87,7 +87,7 @@ class Loop:
                 batches, _ = self.accumulator.drain(planned, self.sink.request_size_max, self.sink.in_flight_max)
                 if batches:
                     self.sink.deliver([wire_of(batch) for batch in batches])
-        acks = list(self.sink.poll(timeout_s, self._bell))
+        acks = list(each_ack(self.sink.poll(timeout_s, self._bell)))
         for ack in acks:
             self._complete(ack)
         return acks

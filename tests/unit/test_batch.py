@@ -234,6 +234,50 @@ def test_the_parts_of_a_batch_that_was_split(sender: Accumulator) -> None:
     ]
 
 
+def test_many_that_have_succeeded_are_completed_in_one_call(sender: Accumulator) -> None:
+    tokens = [sender.append("t", partition, 1, None, b"v") for partition in range(3)]
+    batches = drain(sender)
+    counts = [batch.record_count for batch in batches]
+    assert sender.complete_many(batches, counts, [10, 11, 12], (-1, 5, -1)) == []
+    assert all(batch.is_over for batch in batches)
+    offsets = {batch.partition_index: offset for batch, offset in zip(batches, (10, 11, 12), strict=True)}
+    for token in tokens:
+        found = sender.find(token)
+        assert found is not None
+        assert (found.result, found.base_offset) == (BatchResult.SUCCEEDED, offsets[token.partition_index])
+
+
+def test_of_many_those_that_are_no_ordinary_ones_are_left(arena: Arena, sender: Accumulator) -> None:
+    """In use; with a result of its first part; a part; over already; with a result since it expired; nobody's."""
+    for partition in range(6):
+        sender.append_many("t", partition, [b"v"] * 4)
+    batches = drain(sender)
+    in_use, begun, part, over, _, last = batches
+    (buffer,) = in_use.buffers
+    sender.complete_part(begun, 1, BatchResult.SUCCEEDED)
+    sender.complete(over, BatchResult.FAILED)
+    counts = [4, 4, 2, 4, 4, 4]
+    given: list[Any] = [*batches[:5], None]
+    assert sender.complete_many(given, counts, [7] * 6, [-1] * 6) == [0, 1, 2, 3, 5]
+    assert [batch.is_over for batch in batches] == [False, False, False, True, True, False]
+    assert sender.expire(0, 2**62)[0] == 4
+    buffer.release()
+    assert sender.complete_many([in_use, begun, part, last], [4] * 4, [7] * 4, [-1] * 4) == [0, 1, 2, 3]
+    for batch in (in_use, begun, part, last):
+        sender.complete(batch, BatchResult.SUCCEEDED)
+
+
+@pytest.mark.parametrize(
+    "columns", [([1], [0], []), ([0], [0], [0]), ([1], [-2], [0]), ([1], ["x"], [0]), ([1], [0], 3)]
+)
+def test_many_that_cannot_be_are_refused_and_nothing_is_completed(
+    batch: Batch, sender: Accumulator, columns: tuple[Any, Any, Any]
+) -> None:
+    with pytest.raises((ValueError, TypeError)):
+        sender.complete_many([batch], *columns)
+    assert not batch.is_over
+
+
 def test_a_result_that_was_overwritten_is_not_guessed(arena_name: str) -> None:
     sizes: dict[str, Any] = {"buffer_memory": "64KiB", "batch_size": "4KiB", "completion_count": 2}
     with Arena.create(arena_name, **sizes) as arena, Accumulator(arena) as accumulator:

@@ -25,7 +25,7 @@ from shmaccum.exceptions import (
 from shmaccum.sender import Sender
 from shmaccum.sinks.memory import MemorySink
 from shmaccum.sinks.null import NullSink
-from shmaccum.sinks.sink import Ack, Verdict, WireBatch
+from shmaccum.sinks.sink import Ack, Acks, Verdict, WireBatch, each_ack
 from tests.sending import MS, TOPIC, ScriptedSink, Sending, refuse, rests_of, retry
 from tests.support import wait_until
 
@@ -282,12 +282,79 @@ def test_what_a_delivery_has_no_room_for_comes_first_the_next_time(sending: Send
     assert sorted(served) == [0, 1, 2, 3]
 
 
+def test_what_had_no_room_keeps_its_turn_while_the_sink_takes_nothing(sending: Sending) -> None:
+    sending.scripted.request_size_max = 1
+    for partition in range(3):
+        sending.append(partition)
+    sending.run()
+    ((first, _, _),) = sending.scripted.deliveries[-1]
+    sending.append(first)
+    sending.scripted.plan_filter = lambda _: False
+    sending.run(3)
+    sending.scripted.plan_filter = lambda _: True
+    sending.run(2)
+    assert [partition for ((partition, _, _),) in sending.scripted.deliveries[1:3]] == [
+        partition for partition in (2, 1, 0, 2, 1) if partition != first
+    ][:2]
+
+
 def test_linger(arena: Arena) -> None:
     sending = Sending(arena, linger_ms=50)
     sending.producer.append(TOPIC, 0, 1000, None, b"0")
     assert sending.run(2) == [0, 0]
     sending.sleep(50)
     assert sending.run() == [1]
+    sending.close()
+
+
+# --- many acks in one
+
+
+class AcksTogether(ScriptedSink):
+    """Answers what was delivered in one."""
+
+    def poll(self, timeout_s: float, doorbell: int) -> Sequence[Ack | Acks]:
+        acks = list(each_ack(super().poll(timeout_s, doorbell)))
+        if not acks:
+            return ()
+        wires = [ack.wire for ack in acks]
+        offsets = [ack.base_offset for ack in acks]
+        return [Acks(wires, offsets, [ack.log_append_time_ms for ack in acks])]
+
+
+def test_batches_that_were_all_delivered_are_acked_in_one(arena: Arena) -> None:
+    sending = Sending(arena, AcksTogether())
+    tokens = [token for partition in range(4) for token in sending.append(partition, 2)]
+    sending.run(2)
+    assert [sending.completion(token).base_offset for token in tokens] == [0, 0] * 4
+    sending.close()
+
+
+def test_of_acks_in_one_each_is_what_it_is_alone(arena: Arena) -> None:
+    """One expired meanwhile, of one the sink keeps a view, one the sink does not have."""
+    sink = AcksTogether()
+    sending = Sending(arena, sink, delivery_timeout_ms=1000, request_timeout_ms=500)
+    sink.is_held = True
+    (expired,) = sending.append(0)
+    sending.run(2)
+    sending.sleep(999)
+    (kept,), (delivered,) = sending.append(1), sending.append(2)
+    sending.run(2)
+    sending.sleep(1)
+    sending.run()
+    assert len(sink.held) == 3
+    view = next(wire for wire in sink.held if wire.partition == 1).buffers[0][61:]
+    sink.held.append(sink.held[2])  # twice: the second ack is one too many
+    sink.is_held = False
+    sending.run(2)
+    assert sending.result(expired) is BatchResult.EXPIRED
+    assert sending.result(delivered) is BatchResult.SUCCEEDED
+    assert sending.producer.find(kept) is None
+    view.release()
+    sending.sleep(200)
+    sending.run(2)
+    assert sending.result(kept) is BatchResult.SUCCEEDED
+    assert any("does not have" in error for error in sending.errors())
     sending.close()
 
 

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "format/produce.h"
+
+#include <stdlib.h>
+
+#include "answers.h"
+#include "base/bytes.h"
+#include "testing.h"
+
+enum { CORRELATION = 77, ANSWER_SIZE_MAX = 512 };
+
+static const struct produce_topic topics[] = {
+    {.name = "flights", .name_size = 7, .id = {1}, .batch_count = 2},
+    {.name = "hops", .name_size = 4, .id = {2}, .batch_count = 1},
+};
+static const struct produce_batch batches[] = {
+    {.partition = 0, .size = 61}, {.partition = 300, .size = 20000}, {.partition = 0, .size = 200}};
+
+static struct produce_request request_of(int16_t version)
+{
+    return (struct produce_request){.client = "me",
+                                    .client_size = 2,
+                                    .version = version,
+                                    .acks = -1,
+                                    .timeout_ms = 30000,
+                                    .topic_count = 2,
+                                    .batch_count = 3,
+                                    .topics = topics,
+                                    .batches = batches};
+}
+
+/* kafka-python's, of a request for one batch of two bytes; all versions are compared in tests/unit. */
+TEST(a_request_is_the_library_s)
+{
+    static const char plain[] =
+        "\0\0\0\x2f\0\0\0\3\0\0\0\0\0\2me\xff\xff\xff\xff\0\0\x75\x30\0\0\0\1"
+        "\0\7flights\0\0\0\1\0\0\0\5\0\0\0\2";
+    static const char flexible[] =
+        "\0\0\0\x28\0\0\0\x0c\0\0\0\0\0\2me\0\0\xff\xff\0\0\x75\x30\2\x08"
+        "flights\2\0\0\0\5\3"
+        "\0\0\0";
+    const struct produce_topic topic = {.name = "flights", .name_size = 7, .batch_count = 1};
+    const struct produce_batch batch = {.partition = 5, .size = 2};
+    struct produce_request request = request_of(3);
+    uint8_t own[128];
+    size_t cut;
+    request.topic_count = 1;
+    request.batch_count = 1;
+    request.topics = &topic;
+    request.batches = &batch;
+    EXPECT_EQ_U64(produce_encode(&request, own, &cut), sizeof plain - 1);
+    EXPECT(memcmp(own, plain, sizeof plain - 1) == 0 && cut == sizeof plain - 1);
+    request.version = 12;
+    EXPECT_EQ_U64(produce_encode(&request, own, &cut), sizeof flexible - 1);
+    EXPECT(memcmp(own, flexible, sizeof flexible - 1) == 0 && cut == sizeof flexible - 4);
+}
+
+TEST(a_request_fits_into_its_room_and_counts_all_of_it)
+{
+    for (int16_t version = PRODUCE_VERSION_MIN; version <= PRODUCE_VERSION_MAX; version++) {
+        const struct produce_request request = request_of(version);
+        size_t room = produce_own_size_max(&request);
+        uint8_t *own = malloc(room);
+        size_t cuts[3];
+        size_t size = produce_encode(&request, own, cuts);
+        EXPECT(size <= room);
+        EXPECT_EQ_U64(load_be32(own), size + 61 + 20000 + 200 - 4);
+        EXPECT(cuts[0] < cuts[1] && cuts[1] < cuts[2] && cuts[2] <= size);
+        free(own);
+    }
+}
+
+/* From memory of its own size, so that a sanitizer sees what is read behind it. */
+static bool read_copy(const struct produce_request *request, const uint8_t *answer, size_t size,
+                      struct produce_result *results, int32_t *throttle_ms)
+{
+    uint8_t *copy = malloc(size + (size == 0));
+    memcpy(copy, answer, size);
+    bool is_well = produce_answer_read(request, CORRELATION, copy, size, results, throttle_ms);
+    free(copy);
+    return is_well;
+}
+
+TEST(an_answer_is_read_in_the_request_s_order)
+{
+    for (int16_t version = PRODUCE_VERSION_MIN; version <= PRODUCE_VERSION_MAX; version++) {
+        const struct produce_request request = request_of(version);
+        struct produce_result results[3];
+        uint8_t answer[ANSWER_SIZE_MAX];
+        int32_t throttle_ms = 0;
+        size_t size = answer_write(&request, CORRELATION, answer);
+        EXPECT(read_copy(&request, answer, size, results, &throttle_ms));
+        EXPECT(throttle_ms == 7);
+        for (int i = 0; i < 3; i++) {
+            EXPECT(results[i].is_answered && results[i].base_offset == 1000 + batches[i].partition &&
+                   results[i].log_append_time_ms == -1);
+        }
+    }
+}
+
+TEST(an_answer_that_is_cut_or_longer_is_not_read)
+{
+    for (int16_t version = PRODUCE_VERSION_MIN; version <= PRODUCE_VERSION_MAX; version++) {
+        const struct produce_request request = request_of(version);
+        struct produce_result results[3];
+        uint8_t answer[ANSWER_SIZE_MAX] = {0};
+        int32_t throttle_ms;
+        size_t size = answer_write(&request, CORRELATION, answer);
+        for (size_t cut = 0; cut < size; cut++) {
+            EXPECT(!read_copy(&request, answer, cut, results, &throttle_ms));
+        }
+        EXPECT(!read_copy(&request, answer, size + 1, results, &throttle_ms));
+    }
+}
+
+/* Everything but offsets, times and the throttle time has one value only: any other is for somebody else to read. */
+TEST(an_answer_of_which_a_byte_is_changed_says_nothing_else)
+{
+    for (int16_t version = PRODUCE_VERSION_MIN; version <= PRODUCE_VERSION_MAX; version++) {
+        const struct produce_request request = request_of(version);
+        uint8_t answer[ANSWER_SIZE_MAX];
+        size_t size = answer_write(&request, CORRELATION, answer);
+        size_t free_count = 0;
+        for (size_t place = 0; place < size; place++) {
+            struct produce_result results[3];
+            int32_t throttle_ms;
+            answer[place] ^= 0x41;
+            free_count += read_copy(&request, answer, size, results, &throttle_ms);
+            answer[place] ^= 0x41;
+        }
+        EXPECT_EQ_U64(free_count, 3 * (version >= 5 ? 24 : 16) + 4);
+    }
+}
+
+TEST(an_answer_that_names_a_partition_twice_is_not_read)
+{
+    const struct produce_batch twice[] = {batches[0], batches[0], batches[2]};
+    struct produce_request request = request_of(PRODUCE_VERSION_MAX);
+    struct produce_result results[3];
+    uint8_t answer[ANSWER_SIZE_MAX];
+    int32_t throttle_ms;
+    request.batches = twice;
+    size_t size = answer_write(&request, CORRELATION, answer);
+    request.batches = batches;
+    EXPECT(!read_copy(&request, answer, size, results, &throttle_ms));
+}
+
+RUN_ALL()
