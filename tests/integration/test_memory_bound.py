@@ -17,7 +17,7 @@ from shmaccum.arena import Arena
 from shmaccum.exceptions import BufferExhaustedError
 from shmaccum.producer import Producer
 from shmaccum.sender import Sender
-from shmaccum.sinks.sink import Ack, WireBatch
+from shmaccum.sinks.sink import Ack, Acks, WireBatch
 from tests.sending import TOPIC, ScriptedSink
 from tests.support import Child, drain, wait_until
 
@@ -57,7 +57,7 @@ class SilentSink(ScriptedSink):
         super().deliver(batches)
         self.taken_count.value += len(batches)
 
-    def poll(self, timeout_s: float, doorbell: int) -> Sequence[Ack]:
+    def poll(self, timeout_s: float, doorbell: int) -> Sequence[Ack | Acks]:
         first = [wire for wire in self.held if wire.base_sequence == 0]
         self.held = [wire for wire in self.held if wire.base_sequence > 0]
         return [self._answer(wire) for wire in first] or super().poll(timeout_s, doorbell)
