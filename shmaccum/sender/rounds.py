@@ -116,6 +116,7 @@ class Rounds:
         self._last_ready: list[int] = []
         self._last_sent_ns = 0
         self._has_slept_long = False
+        self._is_dormant = False
         self._expired_record_count = 0
         self._tick_at_ns = now_ns
         self._check_at_ns = now_ns
@@ -158,6 +159,9 @@ class Rounds:
         self.is_closing = is_closing
         failure_count = self._trouble.failure_count
         now_ns = self._native.now_ns()
+        if self._may_sleep_on(now_ns):
+            self._settling.settle(self._rest(), self._native.now_ns())
+            return 0
         if now_ns >= self._tick_at_ns:
             self._tick(now_ns)
         self._expire(now_ns)
@@ -173,6 +177,15 @@ class Rounds:
         if failure_count == self._trouble.failure_count:
             self._trouble.end()
         return sent
+
+    def _may_sleep_on(self, now_ns: int) -> bool:
+        """True when the last round slept through and there is no news: a whole round would find nothing.
+
+        It costs more than coming awake (docs/decisions/0035).
+        """
+        was_dormant, self._is_dormant = self._is_dormant, False
+        is_due = self.is_closing or now_ns >= self._other_duties_at_ns or self._trouble.failure_count > 0
+        return was_dormant and not is_due and not self._has_news(now_ns)
 
     def _tick(self, now_ns: int) -> None:
         self._tick_at_ns = now_ns + TICK_NS
@@ -298,7 +311,8 @@ class Rounds:
             return self._poll(max(min(due_ns, self._tick_at_ns) - now_ns, 0))
         finally:
             self._native.set_sender_asleep(False)
-            self._doorbell.clear()
+            if not self._is_dormant:
+                self._doorbell.clear()
 
     @property
     def _other_duties_at_ns(self) -> int:
@@ -315,12 +329,15 @@ class Rounds:
             acks = self._poll(tick_ns)
             if acks or self._doorbell.clear() or not self._is_idle_still():
                 return acks
-        self._has_slept_long = True
+        self._has_slept_long = self._is_dormant = True
         return ()
 
     def _is_idle_still(self) -> bool:
         self._accumulator.maintain()
-        return not self._look(self._native.now_ns()) and self._check_at_ns == NEVER_NS and not self._topics.is_news
+        return not self._has_news(self._native.now_ns())
+
+    def _has_news(self, now_ns: int) -> bool:
+        return bool(self._look(now_ns)) or self._check_at_ns != NEVER_NS or self._topics.is_news
 
     def _leave_alone(self, rest_ns: int) -> None:
         """The sink has just raised: only a stop ends this rest, for nobody rings who does not see a sleeper."""

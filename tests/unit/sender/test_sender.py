@@ -519,6 +519,52 @@ def test_ticks_are_rarer_when_nothing_came_for_a_second(sending: Sending) -> Non
     assert 1.0 not in rests, "after traffic it begins with short ticks"
 
 
+def asleep(sending: Sending) -> list[float]:
+    """Runs it until it has slept through a second; answers its rests from now on."""
+    rests = rests_of(sending)
+    while 1.0 not in rests:
+        sending.sender.run_once()
+    rests.clear()
+    return rests
+
+
+def test_who_slept_through_sleeps_on_until_there_is_news(sending: Sending, monkeypatch: pytest.MonkeyPatch) -> None:
+    asleep(sending)
+    rounds = sending.sender._rounds
+    assert rounds is not None
+    expire = rounds._expire
+    whole_rounds = []
+
+    def counting_expire(now_ns: int) -> None:
+        whole_rounds.append(now_ns)
+        expire(now_ns)
+
+    monkeypatch.setattr(rounds, "_expire", counting_expire)
+    assert [sending.sender.run_once() for _ in range(2)] == [0, 0]
+    assert whole_rounds == []
+    sending.append(0)
+    assert sending.sender.run_once() == 1
+    assert len(whole_rounds) == 1
+
+
+def test_who_slept_through_does_what_is_due(sending: Sending) -> None:
+    asleep(sending)
+    sending.arena.native.set_topic_partition_count(TOPIC, 1)
+    sending.sleep(6000)
+    sending.run()
+    wanted = sending.scripted.partition_count(TOPIC)
+    assert sending.arena.native.topic_partition_count(TOPIC) == wanted, "topics are looked at every few seconds"
+
+
+def test_who_slept_through_leaves_a_sink_alone_that_raises(sending: Sending) -> None:
+    rests = asleep(sending)
+    sending.scripted.raises["poll"] = RuntimeError("planted in poll")
+    for _ in range(2):
+        sending.sender.run_once()
+    assert rests == [1.0]
+    assert sending.errors() == ["the sink has a problem: planted in poll"]
+
+
 def test_an_append_wakes_a_sleeping_sender(arena: Arena, running: Start) -> None:
     sink = MemorySink()
     running(sink, linger_ms=0)
