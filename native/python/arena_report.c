@@ -84,6 +84,7 @@ PyObject *arena_report_layout(PyObject *self, void *unused)
         {"names", layout->names},
         {"free_hints", layout->free_hints},
         {"news_hints", layout->news_hints},
+        {"news_groups", layout->news_groups},
         {"slot_headers", layout->slot_headers},
         {"completions", layout->completions},
         {"counters", layout->counters},

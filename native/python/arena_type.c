@@ -467,7 +467,7 @@ struct region {
     uint64_t size;
 };
 
-enum { REGION_COUNT = 13 };
+enum { REGION_COUNT = 14 };
 
 static void regions_list(const struct arena *core, struct region *regions)
 {
@@ -484,6 +484,7 @@ static void regions_list(const struct arena *core, struct region *regions)
         {"names", layout->names, names_size},
         {"free_hints", layout->free_hints, bitmap_size},
         {"news_hints", layout->news_hints, bitmap_size},
+        {"news_groups", layout->news_groups, sizeof(atomic_u64) * (uint64_t)layout->news_group_count},
         {"slot_headers", layout->slot_headers, sizeof(struct slot_header) * (uint64_t)core->geometry.slot_count},
         {"completions", layout->completions,
          sizeof(struct completion_entry) * (uint64_t)core->geometry.completion_count},

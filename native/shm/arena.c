@@ -50,6 +50,7 @@ static void arena_set_regions(struct arena *arena)
     arena->names = base + layout->names;
     arena->free_hints = (atomic_u64 *)(void *)(base + layout->free_hints);
     arena->news_hints = (atomic_u64 *)(void *)(base + layout->news_hints);
+    arena->news_groups = (atomic_u64 *)(void *)(base + layout->news_groups);
     arena->slots = (struct slot_header *)(void *)(base + layout->slot_headers);
     arena->completions = (struct completion_entry *)(void *)(base + layout->completions);
     arena->counters = (struct counter_entry *)(void *)(base + layout->counters);

@@ -40,6 +40,7 @@ struct arena {
     uint8_t *names;
     atomic_u64 *free_hints;
     atomic_u64 *news_hints;
+    atomic_u64 *news_groups;
     struct slot_header *slots;
     struct completion_entry *completions;
     struct counter_entry *counters;

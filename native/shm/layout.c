@@ -77,6 +77,7 @@ uint64_t layout_fingerprint(void)
     MIX_NUMBER(PROCESS_LOCK_START);
     MIX_NUMBER(COUNTER_COUNT);
     MIX_NUMBER(ERROR_LOG_COUNT);
+    MIX_NUMBER(NEWS_GROUP_WORDS);
     return fingerprint_structs(fingerprint_words(fingerprint));
 }
 
@@ -143,6 +144,7 @@ void layout_compute(const struct geometry *geometry, struct layout *layout)
 {
     uint64_t end = PROCESSES_REF;
     layout->bitmap_word_count = (uint32_t)divide_up(geometry->slot_count, 64);
+    layout->news_group_count = (uint32_t)divide_up(layout->bitmap_word_count, NEWS_GROUP_WORDS);
     layout->processes = region_take(&end, sizeof(struct process_entry) * (uint64_t)geometry->process_count);
     layout->waiters = region_take(&end, sizeof(struct waiter_entry) * (uint64_t)geometry->waiter_count);
     layout->topics = region_take(&end, sizeof(struct topic_entry) * (uint64_t)geometry->topic_count);
@@ -150,6 +152,7 @@ void layout_compute(const struct geometry *geometry, struct layout *layout)
     layout->names = region_take(&end, geometry->name_heap_size);
     layout->free_hints = region_take(&end, sizeof(atomic_u64) * (uint64_t)layout->bitmap_word_count);
     layout->news_hints = region_take(&end, sizeof(atomic_u64) * (uint64_t)layout->bitmap_word_count);
+    layout->news_groups = region_take(&end, sizeof(atomic_u64) * (uint64_t)layout->news_group_count);
     layout->slot_headers = region_take(&end, sizeof(struct slot_header) * (uint64_t)geometry->slot_count);
     layout->completions = region_take(&end, sizeof(struct completion_entry) * (uint64_t)geometry->completion_count);
     layout->counters = region_take(&end, sizeof(struct counter_entry) * COUNTER_COUNT);

@@ -15,6 +15,7 @@
  *   | names                 name_heap_size      append-only bytes of topic names                     |
  *   | free hints         8 x bitmap_word_count  bit set: this slot was FREE a moment ago  (cache)    |
  *   | news hints         8 x bitmap_word_count  bit set: the sender has not seen this batch (cache)  |
+ *   | news groups        8 x news_group_count   bit set: this word of the news hints has bits (cache)|
  *   | slot headers     128 x slot_count         appender's line | sender's line                      |
  *   | completions       64 x completion_count   ring of results                                      |
  *   | counters          64 x COUNTER_COUNT      named counters of rare events                        |
@@ -58,6 +59,7 @@ enum {
     LAYOUT_VERSION = 1,
     PAGE_SIZE_BYTES = 4096,
     CACHE_LINE = 64,
+    NEWS_GROUP_WORDS = 64, /* words of news hints that have a bit in one word of news groups */
     SECTOR_SIZE = 512, /* what a disk writes whole or not at all */
     OPTIONS_SIZE_MAX = 2048,
     RECORDS_START = 61, /* RECORD_BATCH_HEADER_SIZE: records follow the header */
@@ -293,6 +295,7 @@ struct layout {
     uint64_t names;
     uint64_t free_hints;
     uint64_t news_hints;
+    uint64_t news_groups;
     uint64_t slot_headers;
     uint64_t completions;
     uint64_t counters;
@@ -301,6 +304,7 @@ struct layout {
     uint64_t slot_data;
     uint64_t arena_size;
     uint32_t bitmap_word_count;
+    uint32_t news_group_count;
 };
 
 #define SUPERBLOCK_REF UINT64_C(0)

@@ -9,6 +9,7 @@
 #include "format/record_batch.h"
 #include "shm/buffer_pool.h"
 #include "shm/counters.h"
+#include "shm/news.h"
 #include "shm/producer_lock.h"
 
 STATIC_CHECK((int)RECORDS_START == (int)RECORD_BATCH_HEADER_SIZE);
@@ -286,11 +287,6 @@ enum status producer_batch_append(struct arena *arena, struct partition_hold *ho
 
 /* ---- opening ---- */
 
-static void slot_announce(struct arena *arena, uint32_t slot_index)
-{
-    or_bits_u64(&arena->news_hints[slot_index / 64], UINT64_C(1) << (slot_index % 64));
-}
-
 /* Fields that stay as they are until the slot is free again. The slot is OWNED by us: nobody else reads them yet. */
 static void slot_prepare(struct arena *arena, uint32_t slot_index, uint32_t partition_index, int64_t base_timestamp_ms,
                          uint64_t linger)
@@ -335,7 +331,7 @@ enum status producer_batch_open(struct arena *arena, struct partition_hold *hold
     }
     POINT(seq_taken);
     prefetch_lines(arena, slot_index, 0, PREFETCH_AHEAD);
-    slot_announce(arena, slot_index); /* before OPEN, so that the sender can never miss it */
+    news_set(arena, slot_index); /* before OPEN, so that the sender can never miss it */
     uint64_t owned = load_relaxed_u64(&slot->word);
     uint64_t opened =
         slot_word(SLOT_OPEN, slot_word_generation(owned), slot_payload_filled(0, RECORDS_START));
@@ -444,7 +440,7 @@ enum status producer_batch_commit_chain(struct arena *arena, struct partition_ho
         return STATUS_TRY_AGAIN;
     }
     POINT(chain_seq_taken);
-    slot_announce(arena, slots[0]);
+    news_set(arena, slots[0]);
     uint64_t seq = load_relaxed_u64(&head->seq);
     uint32_t generation = slot_word_generation(load_relaxed_u64(&head->word));
     store_seq_cst_u64(&head->word, slot_word(SLOT_READY, generation, slot_payload_filled(1, size))); /* P1 */

@@ -13,6 +13,7 @@
 #include "shm/completion.h"
 #include "shm/counters.h"
 #include "shm/durability.h"
+#include "shm/news.h"
 #include "shm/producer_id.h"
 
 /* ---- boot id ---- */
@@ -354,13 +355,16 @@ static void caches_rebuild(struct arena *arena)
         store_relaxed_u64(&arena->free_hints[i], 0);
         store_relaxed_u64(&arena->news_hints[i], 0);
     }
+    for (uint32_t i = 0; i < arena->layout.news_group_count; i++) {
+        store_relaxed_u64(&arena->news_groups[i], 0);
+    }
     for (uint32_t i = 0; i < arena->geometry.slot_count; i++) {
         uint64_t word = load_relaxed_u64(&arena->slots[i].word);
         enum slot_state state = slot_word_state(word);
         if (state == SLOT_FREE) {
             or_bits_u64(&arena->free_hints[i / 64], UINT64_C(1) << (i % 64));
         } else if (state == SLOT_READY) {
-            or_bits_u64(&arena->news_hints[i / 64], UINT64_C(1) << (i % 64));
+            news_set(arena, i);
             const struct slot_header *slot = &arena->slots[i];
             sequence_raise(arena, slot, load_relaxed_u32(&slot->partition_index), word);
         }

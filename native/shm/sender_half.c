@@ -6,6 +6,7 @@
 #include "base/point.h"
 #include "format/sequence.h"
 #include "shm/counters.h"
+#include "shm/news.h"
 #include "shm/process.h"
 #include "shm/producer_id.h"
 
@@ -262,23 +263,30 @@ static void sender_look_at_watched(struct accumulator *accumulator)
     }
 }
 
+static void sender_read_news_word(struct accumulator *accumulator, uint32_t word_index)
+{
+    struct arena *arena = accumulator->arena;
+    if (word_index >= arena->layout.bitmap_word_count) {
+        return;
+    }
+    for (uint64_t bits = news_take(&arena->news_hints[word_index]); bits != 0; bits &= bits - 1) {
+        uint32_t slot_index = word_index * 64 + (uint32_t)__builtin_ctzll(bits);
+        if (slot_index < arena->geometry.slot_count) {
+            sender_note_slot(accumulator, slot_index);
+        }
+    }
+}
+
 /* The watched ones last: if a batch is among the news, those opened before it are OPEN by now. */
 static void sender_pass(struct accumulator *accumulator)
 {
     struct arena *arena = accumulator->arena;
     accumulator->sender->pass++;
     accumulator->sender->found_count = 0;
-    for (uint32_t i = 0; i < arena->layout.bitmap_word_count; i++) {
-        POINT(news_word_next);
-        if (load_relaxed_u64(&arena->news_hints[i]) == 0) {
-            continue;
-        }
-        uint64_t bits = exchange_u64(&arena->news_hints[i], 0);
-        for (; bits != 0; bits &= bits - 1) {
-            uint32_t slot_index = i * 64 + (uint32_t)__builtin_ctzll(bits);
-            if (slot_index < arena->geometry.slot_count) {
-                sender_note_slot(accumulator, slot_index);
-            }
+    for (uint32_t i = 0; i < arena->layout.news_group_count; i++) {
+        POINT(news_group_next);
+        for (uint64_t bits = news_take(&arena->news_groups[i]); bits != 0; bits &= bits - 1) {
+            sender_read_news_word(accumulator, i * NEWS_GROUP_WORDS + (uint32_t)__builtin_ctzll(bits));
         }
     }
     sender_look_at_watched(accumulator);

@@ -715,6 +715,7 @@ static void arena_move(struct arena *arena, uint8_t *base)
     arena->names = moved(arena, arena->names, base);
     arena->free_hints = moved(arena, arena->free_hints, base);
     arena->news_hints = moved(arena, arena->news_hints, base);
+    arena->news_groups = moved(arena, arena->news_groups, base);
     arena->slots = moved(arena, arena->slots, base);
     arena->completions = moved(arena, arena->completions, base);
     arena->counters = moved(arena, arena->counters, base);

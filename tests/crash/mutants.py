@@ -32,6 +32,9 @@ class Mutant:
     is_quick: bool = False
 
 
+SET_NEWS_HINT = "    or_bits_u64(&arena->news_hints[word_index], UINT64_C(1) << (slot_index % 64));\n"
+SET_NEWS_GROUP = "    or_bits_u64(&arena->news_groups[group_index], UINT64_C(1) << (word_index % NEWS_GROUP_WORDS));\n"
+
 MUTANTS = (
     Mutant(
         "no-hazard",
@@ -136,7 +139,7 @@ MUTANTS = (
     Mutant(
         "news-after-open",
         "shm/producer_batch.c",
-        "    slot_announce(arena, slot_index); /* before OPEN, so that the sender can never miss it */\n"
+        "    news_set(arena, slot_index); /* before OPEN, so that the sender can never miss it */\n"
         "    uint64_t owned = load_relaxed_u64(&slot->word);\n"
         "    uint64_t opened =\n"
         "        slot_word(SLOT_OPEN, slot_word_generation(owned), slot_payload_filled(0, RECORDS_START));\n"
@@ -145,7 +148,7 @@ MUTANTS = (
         "    uint64_t opened =\n"
         "        slot_word(SLOT_OPEN, slot_word_generation(owned), slot_payload_filled(0, RECORDS_START));\n"
         "    store_seq_cst_u64(&slot->word, opened); /* P3; our own OWNED slot: nobody else may change it */\n"
-        "    slot_announce(arena, slot_index);\n",
+        "    news_set(arena, slot_index);\n",
         (("copy", "append-first"),),
         is_quick=True,
     ),
@@ -374,6 +377,22 @@ MUTANTS = (
         "pool_lock, &held) == LOCK_TAKEN_OVER) {\n        locked_repair(arena);\n",
         "pool_lock, &held) == LOCK_TAKEN_OVER) {\n        (void)locked_repair;\n",
         (("test", "shm/buffer_pool_test"),),
+        is_quick=True,
+    ),
+    Mutant(
+        "news-without-their-group",
+        "shm/news.h",
+        "    or_bits_u64(&arena->news_groups[group_index], UINT64_C(1) <<",
+        "    or_bits_u64(&arena->news_groups[group_index], UINT64_C(0) <<",
+        (("test", "shm/drain_test"),),
+        is_quick=True,
+    ),
+    Mutant(
+        "group-before-its-news",
+        "shm/news.h",
+        f"{SET_NEWS_HINT}    POINT(news_hint_set);\n{SET_NEWS_GROUP}",
+        f"{SET_NEWS_GROUP}    POINT(news_hint_set);\n{SET_NEWS_HINT}",
+        (("test", "shm/drain_test"),),
         is_quick=True,
     ),
     Mutant(

@@ -117,6 +117,7 @@ static inline struct arena *arena_attached_for_thread(int file, const struct are
     arena->names = shared->names;
     arena->free_hints = shared->free_hints;
     arena->news_hints = shared->news_hints;
+    arena->news_groups = shared->news_groups;
     arena->slots = shared->slots;
     arena->completions = shared->completions;
     arena->counters = shared->counters;

@@ -13,7 +13,7 @@ struct region {
     uint64_t size;
 };
 
-enum { REGION_COUNT = 15 };
+enum { REGION_COUNT = 16 };
 
 /* In the order of the picture at the head of layout.h. */
 static void regions_list(const struct geometry *geometry, const struct layout *layout,
@@ -29,6 +29,7 @@ static void regions_list(const struct geometry *geometry, const struct layout *l
         {"names", layout->names, geometry->name_heap_size},
         {"free hints", layout->free_hints, 8 * (uint64_t)layout->bitmap_word_count},
         {"news hints", layout->news_hints, 8 * (uint64_t)layout->bitmap_word_count},
+        {"news groups", layout->news_groups, 8 * (uint64_t)layout->news_group_count},
         {"slot headers", layout->slot_headers, sizeof(struct slot_header) * (uint64_t)geometry->slot_count},
         {"completions", layout->completions, sizeof(struct completion_entry) * (uint64_t)geometry->completion_count},
         {"counters", layout->counters, sizeof(struct counter_entry) * COUNTER_COUNT},
@@ -53,6 +54,7 @@ static void expect_regions_disjoint_and_aligned(const struct geometry *geometry)
     EXPECT_EQ_U64(layout.slot_data % PAGE_SIZE_BYTES, 0);
     EXPECT_EQ_U64(layout.arena_size, layout.slot_data + (uint64_t)geometry->slot_stride * geometry->slot_count);
     EXPECT((uint64_t)layout.bitmap_word_count * 64 >= geometry->slot_count);
+    EXPECT((uint64_t)layout.news_group_count * 64 >= layout.bitmap_word_count);
 }
 
 static const struct geometry smallest = {

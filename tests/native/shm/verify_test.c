@@ -801,6 +801,7 @@ static struct arena moved_to(const struct arena *arena, uint8_t *base)
     moved.names = base + layout->names;
     moved.free_hints = (atomic_u64 *)(void *)(base + layout->free_hints);
     moved.news_hints = (atomic_u64 *)(void *)(base + layout->news_hints);
+    moved.news_groups = (atomic_u64 *)(void *)(base + layout->news_groups);
     moved.slots = (struct slot_header *)(void *)(base + layout->slot_headers);
     moved.completions = (struct completion_entry *)(void *)(base + layout->completions);
     moved.slot_data = base + layout->slot_data;
@@ -818,8 +819,8 @@ static struct span region_of(const struct arena *arena, uint32_t number)
     const struct layout *layout = &arena->layout;
     const uint64_t starts[] = {SUPERBLOCK_REF,       GLOBALS_REF,        layout->processes,    layout->waiters,
                                layout->topics,       layout->partitions, layout->names,        layout->free_hints,
-                               layout->news_hints,   layout->slot_headers, layout->completions, layout->counters,
-                               layout->error_log,    layout->slot_data,  arena->size};
+                               layout->news_hints,   layout->news_groups, layout->slot_headers, layout->completions,
+                               layout->counters,     layout->error_log,  layout->slot_data,    arena->size};
     uint32_t count = COUNT_OF(starts) - 1;
     number %= count + 1;
     return number == count ? (struct span){.start = 0, .end = arena->size}
