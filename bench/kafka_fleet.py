@@ -21,15 +21,13 @@ from typing import Any
 
 import psutil
 
-from bench.apache_kafka import cluster
+from bench.apache_kafka import LINGER_MS, PARTITION_COUNT, cluster
 from bench.arenas import temporary_arena
 from bench.harness.question import Measurement
+from bench.sending import VALUE
 from shmaccum.segment_log.reader import LogReader
 
-PARTITION_COUNT = 6
-VALUE = b"x" * 100
 KEYS = [b"key-%d" % number for number in range(256)]
-LINGER_MS = 5
 BATCH_SIZE = 16_384
 PACED_BURST = 5
 """Records that a paced worker sends at once: an event of its own that makes several records."""

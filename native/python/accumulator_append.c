@@ -6,6 +6,7 @@
  * has to sleep for a lock. What runs once per batch (waiting for a buffer, waking waiters, ringing the doorbell) is
  * Python, given to the constructor as callables.
  */
+#include "python/accumulator_call.h"
 #include "python/append.h"
 #include "python/columns.h"
 #include "python/errors.h"

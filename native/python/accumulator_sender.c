@@ -9,6 +9,7 @@
  * A Batch that nobody refers to any more before it was completed cannot be put back at that moment (its last reference
  * may go on any thread, in the middle of any call): it is noted, and requeued by the next call of the sender.
  */
+#include "python/accumulator_call.h"
 #include "python/arguments.h"
 #include "python/errors.h"
 #include "shm/sender_half.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Accumulator: opening, closing, and counting the calls in between. What it does for producers is in
- * accumulator_append.c, what it does for the sender in accumulator_sender.c.
+ * Accumulator: opening and closing. The calls in between are counted in accumulator_call.h; those of producers are in
+ * accumulator_append.c, those of the sender in accumulator_sender.c.
  */
 #include "python/arguments.h"
 #include "python/errors.h"
@@ -86,15 +86,6 @@ static PyObject *accumulator_new(PyTypeObject *type, PyObject *args, PyObject *k
     return accumulator_create(type, (struct arena_object *)arena, callables, &times);
 }
 
-bool accumulator_object_is_open(const struct accumulator_object *self)
-{
-    if (self->core == NULL) {
-        raise_format(self->state, STATUS_CLOSED, "the accumulator is closed: open another one");
-        return false;
-    }
-    return true;
-}
-
 /* ---- close ---- */
 
 static void cells_clear(struct accumulator_object *self)
@@ -174,32 +165,6 @@ static void accumulator_dealloc(PyObject *object)
     Py_XDECREF(self->arena);
     type->tp_free(object);
     Py_DECREF(type);
-}
-
-/* ---- calls ---- */
-
-bool accumulator_call_begin_slow(struct accumulator_object *self)
-{
-    if (!accumulator_object_is_open(self) || !arena_object_attach(self->arena)) {
-        return false;
-    }
-    if (self->call_owner != self->arena->core->owner) {
-        self->call_owner = self->arena->core->owner;
-        self->call_count = 0;
-    }
-    return true;
-}
-
-bool accumulator_object_wake(struct accumulator_object *self)
-{
-    if (LIKELY(self->core->wakes.count == 0) || self->wake == NULL) {
-        return true;
-    }
-    PyObject *indices = wake_set_to_tuple(&self->core->wakes);
-    PyObject *answer = indices == NULL ? NULL : PyObject_CallOneArg(self->wake, indices);
-    Py_XDECREF(indices);
-    Py_XDECREF(answer);
-    return answer != NULL;
 }
 
 /* ---- the type ---- */

@@ -8,6 +8,7 @@
 #ifndef PYTHON_APPEND_H
 #define PYTHON_APPEND_H
 
+#include "python/accumulator_call.h"
 #include "python/arguments.h"
 
 /* Where a call appends to, and how long it may wait. */

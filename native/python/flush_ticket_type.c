@@ -2,6 +2,7 @@
  *
  * FlushTicket: the batches this process had appended to when flush_begin() was called. Waiting for them is Python's.
  */
+#include "python/accumulator_call.h"
 #include "python/errors.h"
 
 struct flush_ticket_object {

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "python/accumulator_call.h"
 #include "python/append.h"
 #include "python/errors.h"
 

@@ -147,30 +147,6 @@ struct accumulator_object {
     struct partition_cell cells[PARTITION_CELL_COUNT];
 };
 
-bool accumulator_object_is_open(const struct accumulator_object *self);
-
-/* Around every call that may let go of the GIL. False, with an exception set, when the accumulator is closed or this
- * process, after fork, cannot attach. */
-bool accumulator_call_begin_slow(struct accumulator_object *self);
-
-static inline bool accumulator_call_begin(struct accumulator_object *self)
-{
-    if (UNLIKELY(self->core == NULL || self->call_owner != self->arena->core->owner) &&
-        !accumulator_call_begin_slow(self)) {
-        return false;
-    }
-    self->call_count++;
-    return true;
-}
-
-static inline void accumulator_call_end(struct accumulator_object *self)
-{
-    self->call_count--;
-}
-
-/* Hands the waiters that the last calls served to `wake`. False with an exception set. */
-bool accumulator_object_wake(struct accumulator_object *self);
-
 /* The producer's half; accumulator_append.c. */
 PyObject *accumulator_append_many(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *accumulator_append_one(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
