@@ -21,6 +21,7 @@ Rules, and where Kafka's sender differs:
 REST has two depths. Asleep (in ticks of 100 ms, and of a second when nothing came for one), the sender is woken by
 whoever appends, at the price of a system call for the producer. So in the middle of traffic it naps instead: a
 millisecond, in which only those ring who wait for it (for a buffer, for a flush), and then it finds many batches.
+Who slept through a second and finds nothing sleeps on without a round.
 """
 
 from __future__ import annotations
