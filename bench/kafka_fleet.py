@@ -213,10 +213,10 @@ def _sender_of(arena: str) -> Iterator[psutil.Process]:
 
 
 @contextlib.contextmanager
-def arena_fleet(worker_count: int) -> Iterator[Fleet]:
+def arena_fleet(worker_count: int, batch_size: int = BATCH_SIZE) -> Iterator[Fleet]:
     """Workers that share an arena; its sender has the connections."""
-    with temporary_arena(buffer_memory="32MiB", batch_size=BATCH_SIZE) as arena, _sender_of(arena.name) as sender:
-        fleet = Fleet(f"arena-{worker_count}", worker_count, through_the_arena, arena.name)
+    with temporary_arena(buffer_memory="32MiB", batch_size=batch_size) as arena, _sender_of(arena.name) as sender:
+        fleet = Fleet(f"arena-{worker_count}-{batch_size}", worker_count, through_the_arena, arena.name)
         fleet.helpers.append(sender)
         try:
             yield fleet

@@ -219,9 +219,9 @@ PyObject *accumulator_sender_ready(PyObject *object, PyObject *const *args, Py_s
 {
     static const struct signature signature = {.function = "ready",
                                                .names = {"linger_ns", "is_everything_ready", "now_ns",
-                                                         "in_flight_max"},
+                                                         "in_flight_max", "takes_along"},
                                                .required_count = 1,
-                                               .count = 4};
+                                               .count = 5};
     static const struct integer_range in_flight_range = {"in_flight_max", 1, UINT32_MAX};
     static const struct integer_range linger_range = {"linger_ns", 0, INT64_MAX};
     struct accumulator_object *self = accumulator_of(object);
@@ -232,7 +232,8 @@ PyObject *accumulator_sender_ready(PyObject *object, PyObject *const *args, Py_s
     if (!arguments_bind(&signature, args, count, names, bound) ||
         !integer_parse(self->state, bound[0], &linger_range, &linger_ns) ||
         !integer_parse_optional(self->state, bound[3], &in_flight_range, &in_flight_max) ||
-        !flag_parse_optional(bound[1], &options.is_everything_ready) || !accumulator_sender_begin(self)) {
+        !flag_parse_optional(bound[1], &options.is_everything_ready) ||
+        !flag_parse_optional(bound[4], &options.takes_along) || !accumulator_sender_begin(self)) {
         return NULL;
     }
     options.linger_ns = (uint64_t)linger_ns;

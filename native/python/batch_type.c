@@ -333,6 +333,7 @@ static PyMemberDef batch_members[] = {
     FACT(base_timestamp_ms, T_LONGLONG, "Timestamp of the first record."),
     FACT(crc, T_UINT, "CRC-32C as in the header."),
     FACT(created_ns, T_ULONGLONG, "When the batch was opened, CLOCK_BOOTTIME."),
+    FACT(linger_ns, T_LONGLONG, "How long it was to wait for company; -1 when its opener left that to the sender."),
     FACT(max_timestamp_ms, T_LONGLONG, "The largest timestamp."),
     FACT(partition_index, T_UINT, "Index in the arena's table of partitions."),
     FACT(producer_epoch, T_SHORT, "Kafka's producer epoch, -1 without idempotence."),

@@ -117,10 +117,12 @@ struct ready_options {
     uint64_t linger_ns; /* of batches whose opener said nothing */
     uint32_t in_flight_max; /* partitions with so many batches in flight are not ready; 0: no limit */
     bool is_everything_ready; /* closing, or somebody flushes: lingering ends */
+    bool takes_along;         /* when a batch is ready, those go with it that have lingered for half of their time */
 };
 
-/* Partitions with a batch that may be drained now. Fills at most partitions_max indices; `next_check_ns` receives how
- * long until another one may become ready (UINT64_MAX: nothing to wait for but news and acks). */
+/* Partitions with a batch that may be drained now; those that are taken along come last. Fills at most partitions_max
+ * indices; `next_check_ns` receives how long until another one may become ready (UINT64_MAX: nothing to wait for but
+ * news and acks). */
 uint32_t accumulator_ready(struct accumulator *accumulator, const struct ready_options *options, uint32_t *partitions,
                            uint32_t partitions_max, uint64_t *next_check_ns);
 
@@ -138,6 +140,7 @@ struct drained_batch {
     uint32_t crc;        /* as in the header */
     int32_t base_sequence;
     uint32_t attempt_count; /* this transmission included */
+    int64_t linger_ns; /* as its opener wished; -1: it left that to the sender */
     int16_t producer_epoch;
 };
 

@@ -23,6 +23,13 @@ static uint64_t saturating_add(uint64_t a, uint64_t b)
 
 /* ---- ready ---- */
 
+/* What a batch is waited for: how long yet, and how long in all. */
+static uint64_t batch_linger_ns(const struct arena *arena, const struct ready_options *options, uint32_t slot_index)
+{
+    uint64_t linger = load_relaxed_u64(&arena->slots[slot_index].linger);
+    return linger == 0 ? options->linger_ns : linger - 1;
+}
+
 /* How long until this batch may be drained; 0: now. */
 static uint64_t batch_wait_ns(const struct accumulator *accumulator, const struct ready_options *options,
                               uint32_t slot_index)
@@ -40,10 +47,28 @@ static uint64_t batch_wait_ns(const struct accumulator *accumulator, const struc
     if (is_full || options->is_everything_ready || load_relaxed_u32(&arena->globals->waiting_count) != 0) {
         return 0;
     }
-    const struct slot_header *slot = &arena->slots[slot_index];
-    uint64_t linger = load_relaxed_u64(&slot->linger);
-    uint64_t linger_ns = linger == 0 ? options->linger_ns : linger - 1;
-    return ns_until(saturating_add(slot->created_ns, linger_ns), options->now_ns);
+    uint64_t linger_ns = batch_linger_ns(arena, options, slot_index);
+    return ns_until(saturating_add(arena->slots[slot_index].created_ns, linger_ns), options->now_ns);
+}
+
+/* It fills and lingers, and has done so for half of its time at least. */
+static bool batch_goes_along(const struct accumulator *accumulator, const struct ready_options *options,
+                             uint32_t slot_index, uint64_t wait_ns)
+{
+    const struct arena *arena = accumulator->arena;
+    return options->takes_along && wait_ns <= batch_linger_ns(arena, options, slot_index) / 2 &&
+           !sender_is_fresh(accumulator, slot_index) &&
+           accumulator->sender->notes[slot_index].retry_at_ns <= options->now_ns;
+}
+
+/* Those at the end of the array come behind the `count` at its front, or are forgotten when there is none to go with. */
+static uint32_t take_along(uint32_t *partitions, uint32_t partitions_max, uint32_t count, uint32_t along_count)
+{
+    if (count == 0) {
+        return 0;
+    }
+    memmove(partitions + count, partitions + partitions_max - along_count, along_count * sizeof *partitions);
+    return count + along_count;
 }
 
 /* The batch that is next in its partition, if nothing but time keeps it; NO_SLOT otherwise. */
@@ -64,6 +89,7 @@ uint32_t accumulator_ready(struct accumulator *accumulator, const struct ready_o
 {
     struct sender_half *half = accumulator->sender;
     uint32_t count = 0;
+    uint32_t along_count = 0;
     *next_check_ns = UINT64_MAX;
     sender_collect_news(accumulator);
     for (uint32_t i = half->active_count; i-- > 0;) { /* downwards: a queue found empty takes the last one's place */
@@ -72,11 +98,15 @@ uint32_t accumulator_ready(struct accumulator *accumulator, const struct ready_o
         uint64_t wait_ns = slot_index == NO_SLOT ? UINT64_MAX : batch_wait_ns(accumulator, options, slot_index);
         if (wait_ns > 0) {
             *next_check_ns = wait_ns < *next_check_ns ? wait_ns : *next_check_ns;
-        } else if (count < partitions_max) {
+            if (slot_index != NO_SLOT && count + along_count < partitions_max &&
+                batch_goes_along(accumulator, options, slot_index, wait_ns)) {
+                partitions[partitions_max - ++along_count] = partition_index;
+            }
+        } else if (count + along_count < partitions_max) {
             partitions[count++] = partition_index;
         }
     }
-    return count;
+    return take_along(partitions, partitions_max, count, along_count);
 }
 
 /* ---- drain ---- */
@@ -142,6 +172,7 @@ static void batch_describe(const struct accumulator *accumulator, uint32_t slot_
         .crc = header.crc,
         .base_sequence = header.base_sequence,
         .attempt_count = load_relaxed_u32(&slot->attempt_count),
+        .linger_ns = (int64_t)load_relaxed_u64(&slot->linger) - 1,
         .producer_epoch = header.producer_epoch,
     };
 }

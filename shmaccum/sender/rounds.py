@@ -19,9 +19,11 @@ Rules, and where Kafka's sender differs:
 * A sink that raises is left alone for a while; what it was lent stays lent, or is delivered again.
 
 REST has two depths. Asleep (in ticks of 100 ms, and of a second when nothing came for one), the sender is woken by
-whoever appends, at the price of a system call for the producer. So in the middle of traffic it naps instead: a
-millisecond, in which only those ring who wait for it (for a buffer, for a flush), and then it finds many batches.
-Who slept through a second and finds nothing sleeps on without a round.
+whoever appends, at the price of a system call for the producer. So in the middle of traffic it naps instead, and only
+those ring who wait for it (for a buffer, for a flush): a millisecond where batches fill up, and then it finds many;
+where they linger, until the next one may be due. A batch that is due takes those along that have lingered for half of
+their time: they share its request, and save a round of their own. Who slept through a second and finds nothing sleeps
+on without a round.
 """
 
 from __future__ import annotations
@@ -55,6 +57,8 @@ IDLE_TICK_NS = 1000 * NS_PER_MS
 """Once a second has passed without anything."""
 IDLE_REST_NS = 1000 * NS_PER_MS
 NAP_NS = NS_PER_MS
+LONG_NAP_NS = 5 * NS_PER_MS
+"""Of records that nobody waits for; a producer with a shorter linger than the others may come just then."""
 BUSY_NS = 10 * NS_PER_MS
 NEVER_NS = 2**63 - 1
 LETTERS_AT_END_NS = 5_000 * NS_PER_MS
@@ -116,6 +120,8 @@ class Rounds:
         self._left_over: dict[int, int] = {}
         self._last_ready: list[int] = []
         self._last_sent_ns = 0
+        self._nap_ns = NAP_NS
+        self._full_size = self._native.geometry["batch_size"] // 2
         self._has_slept_long = False
         self._is_dormant = False
         self._expired_record_count = 0
@@ -173,8 +179,9 @@ class Rounds:
             self._leave_alone(rest_ns)
             return 0
         sent = self._send(now_ns)
-        acks = self._poll(0) if sent else self._rest()
-        self._settling.settle(acks, self._native.now_ns())
+        if sent:
+            self._last_ready = []  # what is ready now is news
+        self._settling.settle(self._rest(), self._native.now_ns())
         if failure_count == self._trouble.failure_count:
             self._trouble.end()
         return sent
@@ -238,7 +245,7 @@ class Rounds:
 
     def _look(self, now_ns: int) -> list[int]:
         ready, next_check_ns = self._accumulator.ready(
-            self._linger_ns, self.is_closing, now_ns, self._sink.in_flight_max
+            self._linger_ns, self.is_closing, now_ns, self._sink.in_flight_max, True
         )
         self._last_ready = ready
         self._check_at_ns = NEVER_NS if next_check_ns is None else now_ns + next_check_ns
@@ -281,6 +288,7 @@ class Rounds:
     def _deliver(self, wires: list[WireBatch], now_ns: int) -> None:
         self._last_sent_ns = now_ns
         self._has_slept_long = False
+        self._nap_ns = self._nap_after(wires)
         self._lending.lend(wires, now_ns)
         self._metrics.sent(wires, now_ns)
         try:
@@ -291,6 +299,15 @@ class Rounds:
 
     # --- rest
 
+    def _nap_after(self, wires: Sequence[WireBatch]) -> int:
+        """How long nobody has to ring. Where batches go because they have lingered, and are far from full, the next
+        ones will linger, too: nothing can be due before the shortest of these times."""
+        if max([wire.size for wire in wires]) > self._full_size:
+            return NAP_NS
+        lingers_ns = [wire.batch.linger_ns for wire in wires]
+        shortest_ns = min([self._linger_ns if linger_ns < 0 else linger_ns for linger_ns in lingers_ns])
+        return max(NAP_NS, min(shortest_ns, LONG_NAP_NS))
+
     def _poll(self, rest_ns: int) -> Sequence[Ack | Acks]:
         return self._ask(lambda: self._sink.poll(rest_ns / NS_PER_S, self._doorbell.fileno()), ())
 
@@ -298,7 +315,7 @@ class Rounds:
         """Waits until something is due; whoever has news in the meantime rings."""
         now_ns = self._native.now_ns()
         if now_ns - self._last_sent_ns < BUSY_NS:
-            wake_at_ns = now_ns + NAP_NS
+            wake_at_ns = now_ns + self._nap_ns
             self._native.set_sender_napping()
         else:
             wake_at_ns = NEVER_NS

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from shmaccum._native import Token, decode_batch
-from shmaccum.accumulator import Accumulator, BatchResult
+from shmaccum.accumulator import Accumulator, BatchResult, flush_rest
 from shmaccum.arena import Arena, VerifyDepth
 from shmaccum.exceptions import (
     AccumulatorClosedError,
@@ -345,6 +345,16 @@ def test_the_buffers_of_an_oversized_batch_are_its_bytes(sender: Accumulator) ->
 
 
 # --- flush
+
+
+@pytest.mark.parametrize(
+    ("elapsed", "completed", "left", "rest"),
+    [(1.0, 0, 100, 0.0), (1.0, 10, 4, 0.0), (0.01, 10, 40, 0.01), (0.01, 10, 5, 0.00125), (1.0, 10, 1000, 0.02)],
+)
+def test_a_flush_of_many_rests_for_a_part_of_what_is_left(
+    elapsed: float, completed: int, left: int, rest: float
+) -> None:
+    assert flush_rest(elapsed, completed, left) == pytest.approx(rest)
 
 
 def test_flush_waits_for_what_this_process_appended(arena: Arena, sender: Accumulator) -> None:

@@ -394,6 +394,37 @@ def test_lingering_ends_by_time(arena: Arena, sender: Accumulator) -> None:
     assert sender.ready(5 * MS) == ([], None)
 
 
+def test_batches_that_have_lingered_for_half_of_their_time_go_along(arena: Arena, sender: Accumulator) -> None:
+    arena.native.set_manual_clock(1000 * MS)
+    sender.append("t", 0, 1, None, b"first")
+    arena.native.set_manual_clock(1005 * MS)
+    sender.append("t", 1, 1, None, b"half a linger later")
+    arena.native.set_manual_clock(1006 * MS)
+    sender.append("t", 2, 1, None, b"more than that")
+    first, second = (sender.partition_index("t", partition) for partition in (0, 1))
+    assert sender.ready(10 * MS, False, 1009 * MS, takes_along=True) == ([], 1 * MS)
+    assert sender.ready(10 * MS, False, 1010 * MS) == ([first], 5 * MS)
+    assert sender.ready(10 * MS, False, 1010 * MS, takes_along=True) == ([first, second], 5 * MS)
+    batches, _ = sender.drain([first, second], 2**31)
+    assert [batch.decode()[0][3] for batch in batches] == [b"first", b"half a linger later"]
+
+
+def test_what_backs_off_does_not_go_along(arena: Arena, sender: Accumulator) -> None:
+    arena.native.set_manual_clock(1000 * MS)
+    sender.append("t", 0, 1, None, b"v")
+    (batch,) = drain(sender)
+    sender.requeue(batch, 1005 * MS)
+    sender.append("t", 1, 1, None, b"v")
+    assert sender.ready(0, False, 1000 * MS, takes_along=True)[0] == [sender.partition_index("t", 1)]
+
+
+def test_a_batch_tells_how_long_its_opener_let_it_linger(arena: Arena, sender: Accumulator) -> None:
+    sender.append("t", 0, 1, None, b"v")
+    with Accumulator(arena, linger_ms=7) as patient:
+        patient.append("t", 1, 1, None, b"v")
+    assert sorted(batch.linger_ns for batch in drain(sender)) == [-1, 7 * MS]
+
+
 def test_a_requeued_batch_backs_off(arena: Arena, sender: Accumulator) -> None:
     arena.native.set_manual_clock(1000 * MS)
     sender.append("t", 0, 1, None, b"v")

@@ -307,6 +307,21 @@ def test_linger(arena: Arena) -> None:
     sending.close()
 
 
+def test_where_batches_linger_the_sender_naps_until_one_may_be_due(arena: Arena) -> None:
+    sending = Sending(arena, linger_ms=4)
+    rests = rests_of(sending)
+    sending.producer.append(TOPIC, 0, 1000, None, b"0")
+    sending.sleep(4)
+    assert sending.run(2) == [1, 0]
+    assert arena.native.sender()["is_asleep"] is False
+    assert rests[-1] == pytest.approx(0.004)
+    sending.producer.append(TOPIC, 0, 1000, None, b"x" * 3000)
+    sending.sleep(4)
+    assert sending.run(2) == [1, 0]
+    assert rests[-1] == pytest.approx(0.001)
+    sending.close()
+
+
 # --- many acks in one
 
 
