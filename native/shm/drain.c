@@ -61,7 +61,7 @@ static bool batch_goes_along(const struct accumulator *accumulator, const struct
            accumulator->sender->notes[slot_index].retry_at_ns <= options->now_ns;
 }
 
-/* Those at the end of the array come behind the `count` at its front, or are forgotten when there is none to go with. */
+/* Those at the end of the array come behind the `count` at its front, or are forgotten when there is nothing there. */
 static uint32_t take_along(uint32_t *partitions, uint32_t partitions_max, uint32_t count, uint32_t along_count)
 {
     if (count == 0) {

@@ -68,7 +68,10 @@ class ProduceMetrics:
 
     def node(self, node_id: int) -> NodeMetrics:
         """Those of a broker."""
-        return self.nodes.setdefault(node_id, NodeMetrics())
+        known = self.nodes.get(node_id)
+        if known is None:
+            known = self.nodes[node_id] = NodeMetrics()
+        return known
 
     def sent(self, node_id: int, size: int, record_count: int) -> None:
         """A request began."""

@@ -338,7 +338,10 @@ class KafkaSink(Sink):
         return newest >= VERSION_MIN
 
     def _lane(self, node_id: int) -> _Lane:
-        return self._lanes.setdefault(node_id, _Lane())
+        known = self._lanes.get(node_id)
+        if known is None:
+            known = self._lanes[node_id] = _Lane()
+        return known
 
     # --- deliver
 
