@@ -51,6 +51,12 @@ def check_idle(arena: Arena) -> None:
     assert sum(counts.values()) == arena.geometry["slot_count"]
 
 
+def sender_pid(arena: Arena) -> int | None:
+    """Who has the sender's role; None: nobody is attached in its place."""
+    entry = arena.native.sender()["entry"]
+    return next((int(row["pid"]) for row in arena.native.processes() if row["entry"] == entry), None)
+
+
 def left_in_shared_memory(*fragments: str) -> list[str]:
     return [path.name for path in SHARED_MEMORY.iterdir() if any(fragment in path.name for fragment in fragments)]
 

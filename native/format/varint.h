@@ -96,12 +96,17 @@ MUST_USE static inline enum status varint_read_groups(const uint8_t **cursor, co
     return STATUS_CORRUPT;
 }
 
-/* The same, at once for the most frequent: one group. */
+/* The same, at once for the most frequent: one group, or two. */
 MUST_USE static inline enum status varint_read_bits(const uint8_t **cursor, const uint8_t *end, unsigned width,
                                                     uint64_t *bits)
 {
     if (LIKELY(*cursor < end && **cursor < 0x80)) {
         *bits = *(*cursor)++;
+        return STATUS_OK;
+    }
+    if (LIKELY(end - *cursor >= 2 && (*cursor)[1] < 0x80)) {
+        *bits = ((*cursor)[0] & 0x7f) | (uint64_t)(*cursor)[1] << 7;
+        *cursor += 2;
         return STATUS_OK;
     }
     return varint_read_groups(cursor, end, width, bits);

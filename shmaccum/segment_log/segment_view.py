@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """A segment as a reader has it open, while its writer may append to it, roll it, or delete it.
 
-Rules: what was not seen whole is read by pread and never touched through the map, because the writer may cut a torn
-batch off at any time, and a page of a map behind the end of its file kills who touches it. A whole batch is never cut,
-so what is handed out is a view of the map. A file that was deleted stays readable while it is open or mapped.
+Rules: the file is read by pread, a block at a time, and what is handed out are views of blocks, which nobody changes.
+It is not mapped: the writer may cut a torn batch off at any time, and a page of a map behind the end of its file kills
+who touches it. A block is as old as when it was read. What is wrong or missing in it is read again, and counts when it
+is the same twice: where a torn batch was cut off another may be written meanwhile. A file that was deleted stays
+readable while it is open.
 
 The end of the active segment is wherever the last whole batch ends. Bytes behind it are a batch that is being written,
 or was when the writer died: the same to a reader, who waits.
@@ -16,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shmaccum.segment_log.batch_header import HEADER, HEADER_SIZE, BatchHeader, crc_problem, read_header
+from shmaccum.segment_log.batch_header import HEADER_SIZE, crc_problem, read_header
 from shmaccum.segment_log.file_names import LOG, OFFSET_INDEX, TIME_INDEX, offset_file
 from shmaccum.segment_log.index_file import (
     OFFSET_ENTRY,
@@ -30,8 +32,10 @@ from shmaccum.segment_log.index_file import (
     map_entries,
 )
 from shmaccum.segment_log.log_batch import LogBatch
-from shmaccum.segment_log.walk import Damage, OffsetRange, find_batch, map_descriptor
+from shmaccum.segment_log.walk import Damage, OffsetRange, find_batch
 
+READ_AHEAD_SIZE = 256 << 10
+"""Stays in a core's cache until it is decoded."""
 REREADS_MAX = 3
 
 
@@ -41,6 +45,8 @@ class Missing(NamedTuple):
     problem: str
     is_unfinished: bool = False
     """All there is of it may be right, but there is too little."""
+    size: int = 0
+    """Of the whole batch, where that is known."""
 
 
 class SegmentView:
@@ -64,7 +70,8 @@ class SegmentView:
         self.is_finished = is_finished
         self.path = offset_file(folder, base_offset, LOG)
         self._is_crc_checked = is_crc_checked
-        self._map = memoryview(b"")
+        self._block = memoryview(b"")
+        self._block_position = 0
         self._descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         self.size = 0
         try:
@@ -85,7 +92,7 @@ class SegmentView:
 
     def close(self) -> None:
         """Lets go of the file; batches that were handed out stay readable."""
-        self._map = memoryview(b"")
+        self._block = memoryview(b"")
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
@@ -94,45 +101,41 @@ class SegmentView:
 
     def batch(self, position: int, expected: OffsetRange) -> LogBatch | Missing:
         """The whole batch that begins here, at an offset that may be expected, or why there is none (yet)."""
+        found = self._batch(position, expected)
+        if isinstance(found, LogBatch):
+            return found
         for _ in range(REREADS_MAX):
-            header = self._header(position)
-            missing = self._what_is_missing(header, position, expected)
-            if header is None or missing is not None:
-                return missing or Missing("", is_unfinished=True)
-            if self.is_finished or not self._is_crc_checked:
-                return self._checked(self._mapped(header, position))
-            wire = os.pread(self._descriptor, header.size, position)
-            if wire[:HEADER_SIZE] == HEADER.pack(*header) and len(wire) == header.size:
-                problem = crc_problem(header, memoryview(wire))
-                return Missing(problem) if problem else self._mapped(header, position)
-            self.refresh()  # a torn batch was cut off, and another is being written in its place
+            former = found
+            self._read_ahead(position, former.size)
+            found = self._batch(position, expected)
+            if isinstance(found, LogBatch) or found == former:
+                return found
         return Missing("it changes while it is read", is_unfinished=True)
 
-    def _header(self, position: int) -> BatchHeader | None:
-        content = os.pread(self._descriptor, HEADER_SIZE, position)
-        return read_header(content) if len(content) == HEADER_SIZE else None
-
-    def _what_is_missing(self, header: BatchHeader | None, position: int, expected: OffsetRange) -> Missing | None:
-        if header is None:
+    def _batch(self, position: int, expected: OffsetRange) -> LogBatch | Missing:
+        """The same, of what was read ahead."""
+        start = position - self._block_position
+        room = len(self._block) - start
+        if start < 0 or room < HEADER_SIZE:
             return Missing("less than a batch's header is left", is_unfinished=True)
+        header = read_header(self._block, start)
         if problem := header.problem:
             return Missing(problem)
         if not expected.first <= header.base_offset <= expected.last:
             return Missing(f"its base offset is {header.base_offset}, {expected.problem}")
-        if header.size > self.size - position and (not self.refresh() or header.size > self.size - position):
-            text = f"the batch at offset {header.base_offset} has {header.size} bytes, {self.size - position} are left"
-            return Missing(text, is_unfinished=True)
-        return None
+        if header.size > room:
+            text = f"the batch at offset {header.base_offset} has {header.size} bytes, {room} are left"
+            return Missing(text, is_unfinished=True, size=header.size)
+        view = self._block[start : start + header.size]
+        problem = crc_problem(header, view) if self._is_crc_checked else None
+        return Missing(problem) if problem else LogBatch(header, view, self.path, position)
 
-    def _mapped(self, header: BatchHeader, position: int) -> LogBatch:
-        end = position + header.size
-        if end > len(self._map):
-            self._map = map_descriptor(self._descriptor, self.size)
-        return LogBatch(header, self._map[position:end], self.path, position)
-
-    def _checked(self, batch: LogBatch) -> LogBatch | Missing:
-        problem = batch.crc_problem() if self._is_crc_checked else None
-        return Missing(problem) if problem else batch
+    def _read_ahead(self, position: int, size: int) -> None:
+        """Reads from here on; at least so many bytes, if they are there."""
+        self.refresh()
+        there = max(self.size - position, 0)
+        self._block = memoryview(os.pread(self._descriptor, min(max(size, READ_AHEAD_SIZE), there), position))
+        self._block_position = position
 
     def damage(self, position: int, expected: OffsetRange, problem: str) -> Damage:
         """How far it goes that no batch can be read from this position on, and which may be expected behind."""
@@ -148,7 +151,8 @@ class SegmentView:
         if not len(index) or offset <= self.base_offset or not ascends(index["relative_offset"]):
             return 0
         position = last_position_for(index, min(offset - self.base_offset, 2**31 - 1))
-        header = self._header(position)
+        content = os.pread(self._descriptor, HEADER_SIZE, position)
+        header = read_header(content) if len(content) == HEADER_SIZE else None
         return 0 if header is None or header.problem or header.last_offset > offset else position
 
     def offset_older_than(self, timestamp_ms: int) -> int:

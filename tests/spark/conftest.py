@@ -6,6 +6,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import signal
 import sys
 import warnings
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ import pytest
 
 from setup import ROOT
 from shmaccum.arena import Arena
-from tests.support import wait_until
+from tests.support import sender_pid, wait_until
 
 SETTINGS = {
     "spark.ui.enabled": "false",
@@ -83,9 +84,8 @@ def node_arena(arena_name: str) -> Iterator[str]:
         pass
     yield arena_name
     with Arena.open_read_only(arena_name) as arena:
-        pid = next(
-            (row["pid"] for row in arena.native.processes() if row["entry"] == arena.native.sender()["entry"]), None
-        )
+        pid = sender_pid(arena)
         if pid is not None and arena.native.sender_is_alive:
-            os.kill(pid, 15)
+            os.kill(pid, signal.SIGTERM)
+            os.kill(pid, signal.SIGCONT)  # a test may have stopped it
             wait_until(lambda: not arena.native.sender_is_alive, "the sender has left")

@@ -3,31 +3,46 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from shmaccum.arena import Arena
 from shmaccum.segment_log import LogReader
+from tests.support import sender_pid, wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 ROW_COUNT = 4000
 
 
-def write_wounded(spark: Any, arena: str, log: Path, wound: str, **options: str) -> Counter[int]:
-    """Writes numbers, four batches of Arrow in each of two tasks; answers how often each came out."""
+def write_wounded(spark: Any, arena: str, log: Path, wound: str, *, width: int = 1, **options: str) -> Counter[int]:
+    """Writes numbers, four batches of Arrow in each of two tasks; answers how often each came out.
+
+    Args:
+        width: bytes of a value, at least.
+    """
     from tests.spark.wounds import WoundedSource
 
     spark.dataSource.register(WoundedSource)
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 500)
     try:
-        frame = spark.range(ROW_COUNT, numPartitions=2).selectExpr("cast(id as string) value")
+        frame = spark.range(ROW_COUNT, numPartitions=2).selectExpr(
+            f"rpad(cast(id as string), greatest({width}, length(id)), ' ') value"
+        )
         writer = frame.write.format("wounded").mode("append")
         writer.options(arena=arena, sink=f"log:{log}", topic="flights", wound=wound, **options).save()
     finally:
         spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+    return found(log)
+
+
+def found(log: Path) -> Counter[int]:
+    """How often each number is in the log."""
     return Counter(int(record.value or b"-1") for record in LogReader(log).partition("flights", 0).records())
 
 
@@ -35,14 +50,69 @@ def write_wounded(spark: Any, arena: str, log: Path, wound: str, **options: str)
 def test_an_attempt_that_ends_in_the_middle_leaves_duplicates_and_nothing_worse(
     spark: Any, node_arena: str, log: Path, wound: str
 ) -> None:
-    found = write_wounded(spark, node_arena, log, wound)
-    assert set(found) == set(range(ROW_COUNT))
-    repeated = {number for number, count in found.items() if count > 1}
+    values = write_wounded(spark, node_arena, log, wound)
+    assert set(values) == set(range(ROW_COUNT))
+    repeated = {number for number, count in values.items() if count > 1}
     assert repeated <= set(range(500)), "only the batch that the first attempt had appended is there twice"
-    assert max(found.values()) <= 2
+    assert max(values.values()) <= 2
 
 
 @pytest.mark.spark_short
 def test_a_killed_sender_is_replaced_and_nothing_is_there_twice(spark: Any, node_arena: str, log: Path) -> None:
-    found = write_wounded(spark, node_arena, log, "kill_sender")
-    assert found == Counter(range(ROW_COUNT))
+    assert write_wounded(spark, node_arena, log, "kill_sender") == Counter(range(ROW_COUNT))
+
+
+@pytest.mark.spark_cluster
+def test_workers_that_spark_ends_because_they_are_idle_leave_nothing_behind(
+    spark: Any, node_arena: str, log: Path
+) -> None:
+    """After a minute, by os._exit: no handler of theirs runs. The next job has new ones."""
+    assert write_wounded(spark, node_arena, log, "") == Counter(range(ROW_COUNT))
+    with Arena.open_read_only(node_arena) as arena:
+        workers = {row["pid"] for row in arena.native.processes()} - {sender_pid(arena)}
+        assert workers
+        wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers), "Spark has ended them", 240)
+        assert write_wounded(spark, node_arena, log, "") == Counter([*range(ROW_COUNT)] * 2)
+        assert not workers & {row["pid"] for row in arena.native.processes()}, "their entries were taken back"
+
+
+# --- an arena that becomes full: each task has more than it holds, and its sender is stopped
+
+
+def write_too_much(spark: Any, arena: str, log: Path, wound: str, **options: str) -> Counter[int]:
+    """16 MB in each task, which wait for 2 s."""
+    return write_wounded(spark, arena, log, wound, width=8000, maxBlockMs="2s", **options)
+
+
+SENTENCE = "Failed to allocate 16384 bytes within the configured max blocking time 2000 ms"
+
+
+def check_everything_came_out(arena_name: str, values: Counter[int]) -> None:
+    """Whatever was appended, by whichever attempt, was delivered once."""
+    with Arena.open_read_only(arena_name) as arena:
+        found = arena.statistics()
+    assert found.slots["READY"] == found.slots["BAD"] == 0
+    assert found.counters["records completed"] == values.total()
+    assert set(values) == set(range(ROW_COUNT))
+
+
+def test_a_task_that_finds_the_arena_full_fails_and_the_next_attempt_delivers(
+    spark: Any, node_arena: str, log: Path, tmp_path: Path
+) -> None:
+    values = write_too_much(spark, node_arena, log, "stop_sender", sign=str(tmp_path / "sign"))
+    assert SENTENCE in (tmp_path / "sign").read_text()
+    check_everything_came_out(node_arena, values)
+
+
+def test_a_job_that_finds_the_arena_full_says_what_to_do_and_the_next_one_delivers(
+    spark: Any, node_arena: str, log: Path
+) -> None:
+    with pytest.raises(Exception, match=SENTENCE) as caught:
+        write_too_much(spark, node_arena, log, "stop_sender_for_good")
+    assert "The sender is running. If it cannot keep up, give the arena a larger buffer_memory" in str(caught.value)
+    with Arena.open_read_only(node_arena) as arena:
+        pid = sender_pid(arena)
+    assert pid is not None
+    os.kill(pid, signal.SIGCONT)
+    write_too_much(spark, node_arena, log, "")
+    check_everything_came_out(node_arena, found(log))

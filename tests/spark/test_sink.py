@@ -48,6 +48,19 @@ def test_topics_headers_partitions_and_times_of_rows(spark: Any, node_arena: str
     assert len(values(log, "high")) == 6
 
 
+def test_what_is_null(spark: Any, node_arena: str, log: Path) -> None:
+    """A tombstone, no key, no headers; any partition, and now."""
+    nulls = "cast(null as string) key", "cast(null as binary) value", "cast(null as int) partition"
+    rest = "cast(null as timestamp) timestamp", "cast(null as array<struct<key: string, value: binary>>) headers"
+    written(spark.range(1).selectExpr(*nulls, *rest), node_arena, log, topic="flights").save()
+    (record,) = LogReader(log).partition("flights", 0).records()
+    assert (record.key, record.value, record.headers) == (None, None, ())
+    assert record.timestamp_ms > 1_700_000_000_000
+    frame = spark.range(2, numPartitions=1).selectExpr("'x' value", "if(id = 1, null, 'flights') topic")
+    with pytest.raises(Exception, match="row 1 has no topic"):
+        written(frame, node_arena, log).save()
+
+
 @pytest.mark.spark_short
 def test_a_stream(spark: Any, node_arena: str, log: Path, tmp_path: Path) -> None:
     source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 500).option("numPartitions", 2).load()

@@ -5,7 +5,8 @@
 #
 #   tests/spark/versions.sh [VERSION ...]     (4.0 4.1 4.2)
 #
-# Each venv has its own pyspark, and sees .venv for everything else.
+# Each venv has its own pyspark, and sees .venv for everything else. At the end there is a line for each version, and one
+# for each reason why tests were skipped.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -22,8 +23,14 @@ for version; do
     shared=$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
     own=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
     echo "import site; site.addsitedir('$shared')" >"$own/shared.pth"
-    "$venv/bin/python" -c 'import pyspark; print(f"--- pyspark {pyspark.__version__}")'
-    "$venv/bin/python" -m pytest -q tests/spark tests/unit/spark -m "not spark_cluster" || failed=1
+    "$venv/bin/python" -c 'import pyspark; print(f"--- pyspark {pyspark.__version__}")' | tee "$folder/$version.told"
+    "$venv/bin/python" -m pytest -q -rs tests/spark tests/unit/spark -m "not spark_cluster" |
+        tee -a "$folder/$version.told" || failed=1
     rm -rf "$venv"
+done
+
+echo
+for version; do
+    grep -E '^(---|SKIPPED)|^=* ?[0-9]+ (passed|failed|skipped).* in ' "$folder/$version.told"
 done
 exit $failed

@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 from shmaccum.spark.data_source import ShmaccumDataSource
 from shmaccum.spark.node import node_producer
 from shmaccum.spark.writers import BatchWriter, TaskCommit
-from tests.support import wait_until
+from tests.support import sender_pid, wait_until
 
 
 def kill_worker(_writer: WoundedWriter) -> None:
@@ -24,13 +24,27 @@ def kill_worker(_writer: WoundedWriter) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def kill_sender(writer: WoundedWriter) -> None:
-    """The one that has the role at this moment."""
+def signal_sender(writer: WoundedWriter, number: signal.Signals) -> None:
+    """Whoever has the role at this moment."""
     settings = writer.plan.settings
-    native = node_producer(settings.arena, settings.producer_options).arena.native
-    entry = native.sender()["entry"]
-    pids = [row["pid"] for row in native.processes() if row["entry"] == entry]
-    os.kill(pids[0], signal.SIGKILL)
+    pid = sender_pid(node_producer(settings.arena, settings.producer_options).arena)
+    assert pid is not None
+    os.kill(pid, number)
+
+
+def kill_sender(writer: WoundedWriter) -> None:
+    """Another one takes over."""
+    signal_sender(writer, signal.SIGKILL)
+
+
+def stop_sender(writer: WoundedWriter) -> None:
+    """It keeps its role and does nothing, as with a sink that hangs: the arena becomes full."""
+    signal_sender(writer, signal.SIGSTOP)
+
+
+def continue_sender(writer: WoundedWriter) -> None:
+    """It goes on."""
+    signal_sender(writer, signal.SIGCONT)
 
 
 def fail(_writer: WoundedWriter) -> None:
@@ -54,16 +68,21 @@ WOUNDS = {
     "kill_worker": kill_worker,
     "kill_sender": kill_sender,
     "kill_executor": kill_executor,
+    "stop_sender": stop_sender,
+    "stop_sender_for_good": stop_sender,
     "fail": fail,
     "stall": stall,
 }
+CURES = {"stop_sender": continue_sender}
+"""What the next attempt at partition 0 begins with."""
 
 
 class WoundedWriter(BatchWriter):
     """Hurts the first attempt at partition 0, after its first batch.
 
     Attributes:
-        sign: a file that some wounds make, and with ``.done`` behind it the attempts at partition 0 that came later.
+        sign: a file that some wounds make, and in which an error is that ended the first attempt; with ``.done`` behind
+            it the one that the attempts at partition 0 make that came later.
     """
 
     def __init__(self, whole: BatchWriter, wound: str, sign: str) -> None:
@@ -78,11 +97,20 @@ class WoundedWriter(BatchWriter):
         if context.partitionId() != 0 or not self._wound:
             return super().write(iterator)
         if context.attemptNumber() == 0:
-            return super().write(self._hurt(iterator))
+            return self._write_first(iterator)
+        CURES.get(self._wound, lambda _: None)(self)
         done = super().write(iterator)
         if self.sign:
             Path(self.sign + ".done").touch()
         return done
+
+    def _write_first(self, iterator: Iterator[Any]) -> TaskCommit:
+        try:
+            return super().write(self._hurt(iterator))
+        except Exception as error:
+            if self.sign:
+                Path(self.sign).write_text(str(error), encoding="utf-8")
+            raise
 
     def _hurt(self, iterator: Iterator[Any]) -> Iterator[Any]:
         for number, batch in enumerate(iterator):

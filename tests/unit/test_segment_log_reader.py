@@ -24,7 +24,7 @@ from shmaccum.exceptions import (
 )
 from shmaccum.kafka.compression import CODECS as COMPRESSIONS
 from shmaccum.kafka.compression import Compressor
-from shmaccum.segment_log import LogDirectory, LogReader, LogRecord, OffsetAndTimestamp, check_log
+from shmaccum.segment_log import LogDirectory, LogReader, LogRecord, OffsetAndTimestamp, check_log, segment_view
 from shmaccum.segment_log.batch_header import HEADER_SIZE
 from shmaccum.segment_log.codecs import decompress
 from shmaccum.segment_log.reader import POLL_INTERVAL_S_MAX, POLL_INTERVAL_S_MIN, OnCorrupt, PartitionReader
@@ -160,6 +160,18 @@ def test_a_wrong_index_costs_time_and_no_record(written: Path, content: bytes) -
     for offset in (0, 8, 9, 14, 29):
         assert [record.offset for record in partition.records(offset)] == list(range(offset, 30))
     assert partition.log_end_offset == 30
+
+
+@pytest.mark.parametrize("size", [HEADER_SIZE, 100, 1000, 100_000])
+def test_batches_may_end_anywhere_in_what_is_read_ahead(
+    tmp_path: Path, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(segment_view, "READ_AHEAD_SIZE", size)
+    values = [b"x" * (length**2) for length in range(60)]
+    with open_log(tmp_path, segment_bytes=20_000) as log:
+        log.partition(TOPIC, 0).append([make_batch([value, b"small"]) for value in values])
+    found = [record.value for record in reader_of(tmp_path).records()]
+    assert found == [value for large in values for value in (large, b"small")]
 
 
 # --- a writer beside

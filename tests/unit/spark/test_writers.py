@@ -7,6 +7,7 @@ import os
 import pickle
 import resource
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from pyspark.sql import Row
 from shmaccum.arena import Arena
 from shmaccum.deliveries import OffsetRange
 from shmaccum.delivery import TopicPartition
-from shmaccum.exceptions import DeliveryFailedError, InvalidArgumentError, SenderNotStartedError
+from shmaccum.exceptions import BufferExhaustedError, DeliveryFailedError, InvalidArgumentError, SenderNotStartedError
 from shmaccum.segment_log import LogReader
 from shmaccum.sinks import open_sink
 from shmaccum.spark import arrow_appender
@@ -31,7 +32,7 @@ from shmaccum.spark.settings import SinkSettings, sink_settings
 from shmaccum.spark.task_writer import TaskWriter
 from shmaccum.spark.writers import HAS_ARROW_STREAMS, BatchWriter, SinkPlan, StreamWriter
 from tests.sending import ScriptedSink, refuse
-from tests.support import run_in_child, wait_until
+from tests.support import run_in_child, sender_pid, wait_until
 from tests.unit.spark.conftest import Running
 from tests.unit.spark.test_settings import schema
 
@@ -65,11 +66,6 @@ def numbers(log: Path, topic: str = "flights") -> list[int]:
     partitions = [reader.partition(topic, number) for number in reader.partitions(topic)]
     values = [record.value for partition in partitions for record in partition.records()]
     return sorted(int((value or b"").partition(b".")[0]) for value in values)
-
-
-def sender_pid(arena: Arena) -> int:
-    entry = arena.native.sender()["entry"]
-    return next(int(process["pid"]) for process in arena.native.processes() if process["entry"] == entry)
 
 
 # --- a task
@@ -183,6 +179,23 @@ def test_without_an_external_sender_a_task_fails_and_says_what_to_run(arena: Are
         sender.maintain()
 
 
+def test_a_full_arena_fails_the_task_after_max_block_and_loses_nothing(arena: Arena, running: Running) -> None:
+    sink = ScriptedSink(partitions=1)
+    sink.is_held = True
+    writer = BatchWriter(plan(arena.name, max_block_ms=300))
+    with running(arena, sink):
+        started_s = time.monotonic()
+        with pytest.raises(BufferExhaustedError, match=r"max blocking time 300 ms\. .* The sender is running\."):
+            writer.write(batches(20_000, size=100))
+        assert time.monotonic() - started_s >= 0.3
+        sink.is_held = False
+        assert writer.write(batches(3)).record_count == 3
+    values = [int((value or b"").partition(b".")[0]) for value in sink.broker.values("flights", 0)]
+    assert len(values) == arena.statistics().record_count
+    assert 0 < len(values) - 3 < 20_000
+    assert values == [*range(len(values) - 3), *range(3)]
+
+
 def test_a_sink_that_cannot_be_opened_fails_the_task_with_its_reason(arena: Arena, tmp_path: Path) -> None:
     (tmp_path / "log").write_text("a file")
     settings = SinkSettings(arena.name, "flights", f"log:{tmp_path / 'log'}")
@@ -246,7 +259,9 @@ def test_a_task_starts_a_sender_and_another_one_when_that_is_killed(arena_name: 
         parts = list(batches(300, 300))
         yield parts[0]
         arena = node_producer(arena_name, plan.settings.producer_options).arena
-        os.kill(sender_pid(arena), signal.SIGKILL)
+        pid = sender_pid(arena)
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
         yield parts[1]
 
     commit = plan.write(with_a_kill())
