@@ -36,7 +36,14 @@ class Dropping(DataSourceArrowWriter):
 
 
 class Prebuilt(DataSourceReader):
-    """Gives one record batch again and again."""
+    """Gives one record batch again and again.
+
+    Args:
+        is_copied: each time in memory of its own, as whatever is read is.
+    """
+
+    def __init__(self, *, is_copied: bool) -> None:
+        self._is_copied = is_copied
 
     def partitions(self) -> list[InputPartition]:
         """As many as the log has."""
@@ -59,11 +66,20 @@ class Prebuilt(DataSourceReader):
         arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
         batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
         for _ in range(ROW_COUNT // TASK_COUNT // count):
-            yield batch
+            yield _copied(batch) if self._is_copied else batch
+
+
+def _copied(batch: Any) -> Any:
+    """The same in new buffers."""
+    arrays = []
+    for column in batch.columns:
+        buffers = [buffer and pa.py_buffer(buffer.to_pybytes()) for buffer in column.buffers()]
+        arrays.append(pa.Array.from_buffers(column.type, len(column), buffers, column.null_count))
+    return pa.RecordBatch.from_arrays(arrays, schema=batch.schema)
 
 
 class PeerSource(DataSource):
-    """Both of them, as ``format("peer")``."""
+    """Both of them, as ``format("peer")``; with the option ``isCopied``, which is of the source."""
 
     @classmethod
     def name(cls) -> str:
@@ -76,7 +92,7 @@ class PeerSource(DataSource):
 
     def reader(self, schema: Any) -> Prebuilt:  # noqa: ARG002 - Spark's interface
         """Of the source."""
-        return Prebuilt()
+        return Prebuilt(is_copied="isCopied" in self.options)
 
     def writer(self, schema: Any, overwrite: bool) -> Dropping:  # noqa: ARG002 - Spark's interface
         """Of the sink."""

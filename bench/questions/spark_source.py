@@ -11,36 +11,41 @@ from typing import Any
 
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
-from bench.harness.question import Contender, Figure, Measurement, Question
+from bench.harness.question import Contender, Figure, Goal, Measurement, Question
 from bench.rows import ROW_COUNT, TASK_COUNT, VALUE_SIZE
 from bench.segments import FullBatch, lasting_folder
 from shmaccum.config import LogSinkOptions
 from shmaccum.segment_log import LogDirectory
 
-PEER = "a source that gives prebuilt batches"
+OURS, PEER = "source", "a source that gives prebuilt batches"
+COPIES = f"{PEER}, copied"
+"""What is left when nothing is read or decoded, but every batch is in memory of its own."""
 
 RECORDS_PER_BATCH = 125
+"""14 KB: what Kafka's default batch.size gives."""
+RECORDS_PER_LARGE_BATCH = 500
+APPENDED_AT_ONCE = 12_500
 TIMESTAMP_MS = 1_700_000_000_000
 
 
-def _batch() -> FullBatch:
+def _batch(record_count: int) -> FullBatch:
     builder = DefaultRecordBatchBuilder(2, 0, False, -1, -1, -1, 1 << 20)
-    for index in range(RECORDS_PER_BATCH):
+    for index in range(record_count):
         builder.append(index, TIMESTAMP_MS, b"key-%d" % index, b"x" * VALUE_SIZE, [])
     wire = bytes(builder.build())
-    return FullBatch((memoryview(wire),), len(wire), RECORDS_PER_BATCH, -1, -1, -1, TIMESTAMP_MS)
+    return FullBatch((memoryview(wire),), len(wire), record_count, -1, -1, -1, TIMESTAMP_MS)
 
 
 @cache
-def _folder() -> tempfile.TemporaryDirectory[str]:
+def _folder(records_per_batch: int) -> tempfile.TemporaryDirectory[str]:
     """A log that is gone with the process."""
     folder = lasting_folder()
     with LogDirectory(folder.name, LogSinkOptions(partitions=TASK_COUNT)) as directory:
         directory.create_topic("flights")
         for partition in range(TASK_COUNT):
             log = directory.partition("flights", partition)
-            for _ in range(ROW_COUNT // TASK_COUNT // RECORDS_PER_BATCH // 100):
-                log.append([_batch()] * 100)
+            for _ in range(ROW_COUNT // TASK_COUNT // APPENDED_AT_ONCE):
+                log.append([_batch(records_per_batch)] * (APPENDED_AT_ONCE // records_per_batch))
     return folder
 
 
@@ -54,22 +59,25 @@ def _read(reader: Callable[[], Any]) -> Callable[[], Measurement]:
     return run
 
 
-def _source() -> Any:
+def _source(records_per_batch: int) -> Any:
     from bench.spark_session import session
 
-    return session().read.format("shmaccum").options(path=_folder().name, subscribe="flights").load()
+    folder = _folder(records_per_batch).name
+    return session().read.format("shmaccum").options(path=folder, subscribe="flights").load()
 
 
-def _prebuilt() -> Any:
+def _prebuilt(**options: str) -> Any:
     from bench.spark_session import session
 
-    return session().read.format("peer").load()
+    return session().read.format("peer").options(**options).load()
 
 
 def contenders() -> list[Contender]:
-    """The source, and the peer."""
+    """The source, the peer, and what lies between them."""
     return [
-        Contender("source", _read(_source)),
+        Contender(OURS, _read(lambda: _source(RECORDS_PER_BATCH))),
+        Contender(f"{OURS}, batches of 57 KB", _read(lambda: _source(RECORDS_PER_LARGE_BATCH))),
+        Contender(COPIES, _read(lambda: _prebuilt(isCopied="true"))),
         Contender(PEER, _read(_prebuilt)),
     ]
 
@@ -81,4 +89,5 @@ QUESTION = Question(
     peer=PEER,
     repetitions=5,
     scope="full",
+    goals=(Goal("Spark source, of a source that gives prebuilt batches", OURS, "rows_per_s", 0.9, is_ratio=True),),
 )

@@ -48,33 +48,31 @@ class LogBatch:
 
     Attributes:
         header: every field of its header.
-        view: its bytes, read-only, `header.size` of them.
+        view: its bytes, read-only.
         segment: path of the ``.log`` file.
         position: where in it the batch begins.
+        size: in bytes.
+        base_offset: the offset of the first record (of the first there ever was, in a compacted log).
+        next_offset: where to read on.
+        record_count: how many offsets it takes; of a compacted batch fewer records may be left, `header.record_count`.
     """
 
-    __slots__ = ("header", "position", "segment", "view")
+    __slots__ = ("base_offset", "header", "next_offset", "position", "record_count", "segment", "size", "view")
 
     def __init__(self, header: BatchHeader, view: memoryview, segment: str, position: int) -> None:
         self.header = header
         self.view = view
         self.segment = segment
         self.position = position
-
-    @property
-    def base_offset(self) -> int:
-        """The offset of the first record (of the first there ever was, in a compacted log)."""
-        return self.header.base_offset
+        self.size = len(view)
+        self.base_offset = header.base_offset
+        self.record_count = header.last_offset_delta + 1
+        self.next_offset = self.base_offset + self.record_count
 
     @property
     def last_offset(self) -> int:
         """The offset of the last record."""
         return self.header.last_offset
-
-    @property
-    def next_offset(self) -> int:
-        """Where to read on."""
-        return self.header.next_offset
 
     @property
     def is_control(self) -> bool:
@@ -87,16 +85,6 @@ class LogBatch:
     def buffers(self) -> tuple[memoryview, ...]:
         """The wire bytes; base offset and leader epoch are those of this log."""
         return (self.view,)
-
-    @property
-    def size(self) -> int:
-        """Bytes of the batch."""
-        return self.header.size
-
-    @property
-    def record_count(self) -> int:
-        """How many offsets it takes; of a compacted batch fewer records may be left, `header.record_count`."""
-        return self.header.last_offset_delta + 1
 
     @property
     def producer_id(self) -> int:

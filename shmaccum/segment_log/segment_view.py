@@ -123,10 +123,10 @@ class SegmentView:
             return Missing(problem)
         if not expected.first <= header.base_offset <= expected.last:
             return Missing(f"its base offset is {header.base_offset}, {expected.problem}")
-        if header.size > room:
-            text = f"the batch at offset {header.base_offset} has {header.size} bytes, {room} are left"
-            return Missing(text, is_unfinished=True, size=header.size)
-        view = self._block[start : start + header.size]
+        if (size := header.size) > room:
+            text = f"the batch at offset {header.base_offset} has {size} bytes, {room} are left"
+            return Missing(text, is_unfinished=True, size=size)
+        view = self._block[start : start + size]
         problem = crc_problem(header, view) if self._is_crc_checked else None
         return Missing(problem) if problem else LogBatch(header, view, self.path, position)
 
