@@ -19,11 +19,15 @@ from setup import ROOT
 from shmaccum.arena import Arena
 from tests.support import sender_pid, wait_until
 
+SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For a Java that lives for minutes: what it would compile well and collect beside is never used enough."""
 SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.shuffle.partitions": "2",
     "spark.driver.memory": "512m",
+    "spark.driver.extraJavaOptions": SHORT_LIVED,
+    "spark.executor.extraJavaOptions": SHORT_LIVED,
     "spark.sql.session.timeZone": "UTC",
 }
 """What every session of these tests has."""
