@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a reader hands out: batches, which are views of a segment, and records, which are copies."""
+"""What a reader hands out: batches, which are views of a block of a segment, and records, which are copies."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Decodable(NamedTuple):
 
 @final
 class LogBatch:
-    """One record batch where it lies in its segment; nothing is copied before `records`.
+    """One record batch as it lies in its segment; nothing is decoded before `records`.
 
     It can be appended to another log as it is (`PartitionLog.append`), and stays readable while it is referenced, also
     when its segment is retained away.
