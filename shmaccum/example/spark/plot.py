@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ def save_plot(found: Mapping[str, pd.DataFrame], path: Path) -> None:
         found: the answers by question.
         path: of the picture.
     """
+    logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # the first time it tells of its font cache
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -43,6 +45,7 @@ def _plot_hours(axes: Any, answer: pd.DataFrame) -> None:
         axes.plot(delays.index, delays, color=COLOURS.get(str(origin)), label=origin)
     axes.set_title("by hour of departure", loc="left")
     axes.set_xlabel("hour")
+    axes.xaxis.get_major_locator().set_params(integer=True)
     axes.legend(frameon=False)
 
 

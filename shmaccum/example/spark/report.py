@@ -195,5 +195,6 @@ def _print(console: Console, place: pipeline.Place, outcome: Outcome) -> None:
     for finding in outcome.findings:
         console.print(f"[red]✗[/] {finding}")
     picture = place.folder / "delays.png"
-    save_plot(outcome.found, picture)
+    with console.status("drawing"):
+        save_plot(outcome.found, picture)
     console.print(f"the picture: {picture}")
