@@ -48,8 +48,6 @@ LONG = [
     Bounds(records=(3, 2), slot_count=3, passes=1, numbers=2, is_sender_last=True),
     Bounds(records=(3, 2), slot_count=3, passes=1, numbers=3, is_sender_last=True),
     Bounds(records=(2, 2), slot_count=3, deaths=1, numbers=2, is_sender_last=True),
-    Bounds(records=(2, 1), slot_count=3, passes=1, numbers=2),
-    Bounds(records=(2, 1, 1), slot_count=3, passes=1, numbers=2, is_sender_last=True),
     Bounds(records=(1, 1, 1), slot_count=3, passes=1, oversized=(2,), is_sender_last=True),
 ]
 LONG += [
