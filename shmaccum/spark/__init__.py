@@ -39,6 +39,12 @@ def register(spark: Any) -> None:
     Raises:
         ImportError: pyspark is older than 4.0, or pyarrow is missing.
     """
+    from pyspark.errors import AnalysisException
+
     from shmaccum.spark.data_source import ShmaccumDataSource
 
-    spark.dataSource.register(ShmaccumDataSource)
+    try:
+        spark.dataSource.register(ShmaccumDataSource)
+    except AnalysisException as error:  # Spark 4.0 minds when it has found it by itself
+        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+            raise

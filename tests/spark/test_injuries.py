@@ -14,7 +14,7 @@ import pytest
 
 from shmaccum.arena import Arena
 from shmaccum.segment_log import LogReader
-from tests.support import sender_pid
+from tests.support import sender_pid, wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -61,6 +61,20 @@ def test_an_attempt_that_ends_in_the_middle_leaves_duplicates_and_nothing_worse(
 @pytest.mark.spark_short
 def test_a_killed_sender_is_replaced_and_nothing_is_there_twice(spark: Any, node_arena: str, log: Path) -> None:
     assert write_wounded(spark, node_arena, log, "kill_sender") == Counter(range(ROW_COUNT))
+
+
+@pytest.mark.spark_cluster
+def test_workers_that_spark_ends_because_they_are_idle_leave_nothing_behind(
+    spark: Any, node_arena: str, log: Path
+) -> None:
+    """After a minute, by os._exit: no handler of theirs runs. The next job has new ones."""
+    assert write_wounded(spark, node_arena, log, "") == Counter(range(ROW_COUNT))
+    with Arena.open_read_only(node_arena) as arena:
+        workers = {row["pid"] for row in arena.native.processes()} - {sender_pid(arena)}
+        assert workers
+        wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers), "Spark has ended them", 240)
+        assert write_wounded(spark, node_arena, log, "") == Counter([*range(ROW_COUNT)] * 2)
+        assert not workers & {row["pid"] for row in arena.native.processes()}, "their entries were taken back"
 
 
 # --- an arena that becomes full: each task has more than it holds, and its sender is stopped

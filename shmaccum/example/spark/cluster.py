@@ -21,10 +21,13 @@ from pathlib import Path
 from shmaccum.exceptions import ShmaccumError
 from shmaccum.spark.node import NODE_VARIABLE
 
-START_TIMEOUT_S = 120.0
+START_TIMEOUT_S = 300.0
+"""On a machine that has other work, too."""
 STOP_TIMEOUT_S = 10.0
 LOOK_EVERY_S = 0.1
 DAEMON_MEMORY = "256m"
+MASTER_OPTIONS = "-Dspark.master.rest.enabled=false"
+"""Jobs come by their session; nobody else shall send any."""
 
 
 @dataclass(frozen=True)
@@ -58,14 +61,16 @@ def open_cluster(
     with contextlib.ExitStack() as daemons:
         port = _free_port()
         url = f"spark://127.0.0.1:{port}"
-        master = daemons.enter_context(
-            _daemon("Master", ["-h", "127.0.0.1", "-p", str(port), "--webui-port", "0"], folder / "master.log", {})
-        )
+        arguments = ["-h", "127.0.0.1", "-p", str(port), "--webui-port", "0"]
+        environment = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_MASTER_OPTS": MASTER_OPTIONS}
+        master = daemons.enter_context(_daemon("Master", arguments, folder / "master.log", environment))
         _wait(master, folder / "master.log", "Starting Spark master at ", 1)
         for number, node in enumerate(nodes, start=1):
-            arguments = ["-h", f"127.0.0.{number}", "-c", str(core_count), "-m", "2g", "--webui-port", "0"]
+            address = f"127.0.0.{number}"
+            arguments = ["-h", address, "-c", str(core_count), "-m", "2g", "--webui-port", "0"]
             arguments += ["-d", str(folder / node / "work"), url]
             environment = {NODE_VARIABLE: node, "SPARK_LOCAL_DIRS": str(folder / node / "local")}
+            environment["SPARK_LOCAL_IP"] = address  # their pages are for this machine alone
             daemons.enter_context(_daemon("Worker", arguments, folder / f"{node}.log", environment))
         _wait(master, folder / "master.log", "Registering worker ", len(nodes))
         yield Cluster(url, nodes)
