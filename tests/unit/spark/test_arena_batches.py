@@ -67,12 +67,17 @@ def planned(path: Path | str, **given: str) -> tuple[ArenaReader, list[InputPart
     return copy
 
 
-def rows(path: Path | str, **given: str) -> list[dict[str, Any]]:
+def sound_batches(path: Path | str, **given: str) -> list[Any]:
+    """What is read, as Arrow; times may be any."""
     reader, parts = planned(path, **given)
     found = [batch for part in parts for batch in reader.read(part)]
     for batch in found:
         batch.validate(full=True)
-    return [row for batch in found for row in batch.to_pylist()]
+    return found
+
+
+def rows(path: Path | str, **given: str) -> list[dict[str, Any]]:
+    return [row for batch in sound_batches(path, **given) for row in batch.to_pylist()]
 
 
 def scribble(path: Path, text: bytes, other: bytes) -> None:
@@ -184,7 +189,7 @@ def test_random_damage_is_told_and_never_worse(path: Path, seeded: Callable[[], 
         path.write_bytes(data)
         given = {"includeHeaders": "true"} if generator.random() < 0.5 else {"includeBatches": "true"}
         try:
-            rows(path, **given)
+            sound_batches(path, **given)  # damage makes times that Python's datetime cannot have
         except ArenaError as error:
             print(error)
         assert path.read_bytes() == data
