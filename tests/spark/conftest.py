@@ -40,6 +40,18 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     """All tests of this folder run in one process, and share its session (pytest-xdist with ``--dist loadgroup``)."""
     if FOLDER in item.path.parents:
         item.add_marker(pytest.mark.xdist_group("spark"))
+        for warning in (
+            "ResourceWarning",
+            "pytest.PytestUnraisableExceptionWarning",
+        ):  # pyspark 4.0 forgets its sockets
+            item.add_marker(pytest.mark.filterwarnings(f"ignore:.*<socket:{warning}"))
+
+
+needs_read_limits = pytest.mark.skipif(
+    importlib.util.find_spec("pyspark") is not None
+    and importlib.util.find_spec("pyspark.sql.streaming.datasource") is None,
+    reason="read limits came with Spark 4.2",
+)
 
 
 def reason_to_skip() -> str | None:

@@ -18,6 +18,7 @@ from setup import ROOT
 from shmaccum.config import LogSinkOptions
 from shmaccum.segment_log import LogDirectory, LogReader, check_log
 from tests.log_support import make_batch
+from tests.spark.conftest import needs_read_limits
 from tests.support import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
@@ -197,6 +198,7 @@ def copy(source: Path, sink: Path, checkpoint: Path, death: str) -> int:
     ).returncode
 
 
+@needs_read_limits
 @pytest.mark.timeout(3 * WHOLE_RUN_S)
 def test_a_driver_that_dies_in_a_commit_and_starts_again_writes_everything_once(
     tmp_path: Path, seeded: Callable[[], Random]

@@ -13,6 +13,7 @@ from shmaccum.arena import Arena
 from shmaccum.config import LogSinkOptions
 from shmaccum.segment_log import LogDirectory
 from tests.log_support import START_MS, make_batch
+from tests.spark.conftest import needs_read_limits
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -80,6 +81,7 @@ def run_available(spark: Any, log: Path, folder: Path, **options: str) -> list[i
     return counts
 
 
+@needs_read_limits
 @pytest.mark.spark_short
 def test_a_stream_goes_on_from_its_checkpoint(spark: Any, log: Path, tmp_path: Path) -> None:
     append(log, 10)
