@@ -256,7 +256,8 @@ static bool partition_read(struct reader *reader, const struct produce_request *
         return false;
     }
     struct produce_result *result = result_find(request, run, partition, hint, results);
-    if (result == NULL || !take_64(reader, &result->base_offset) || !take_64(reader, &result->log_append_time_ms)) {
+    if (result == NULL || !take_64(reader, &result->base_offset) || !take_64(reader, &result->log_append_time_ms) ||
+        result->base_offset < -1 || result->log_append_time_ms < -1) {
         return false;
     }
     result->is_answered = true;

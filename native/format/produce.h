@@ -17,8 +17,9 @@
  *   answer  correlation · topics: name or id · partitions: index error base append start * message * · throttle time
  *           int32                                          int32 int16 int64 int64 int64
  *
- * Of an answer only that is read in which all is well: no error, nothing said about records or leaders (*), and each
- * batch answered exactly once. That is nearly every answer; what any other one says is for a reader that can tell.
+ * Of an answer only that is read in which all is well: no error, nothing said about records or leaders (*), no number
+ * below -1 ("not told"), and each batch answered exactly once. That is nearly every answer; what any other one says is
+ * for a reader that can tell.
  * (ProduceResponse.json: `start` since version 5, records and message since 8.)
  *
  * The answer comes from outside. It is read with its end in view, its counts are held against the request's before
@@ -66,7 +67,7 @@ size_t produce_own_size_max(const struct produce_request *request);
 size_t produce_encode(const struct produce_request *request, uint8_t *own, size_t *cuts);
 
 struct produce_result {
-    int64_t base_offset;
+    int64_t base_offset;        /* -1: the broker does not tell */
     int64_t log_append_time_ms; /* -1: the records' own timestamps hold */
     bool is_answered;
 };

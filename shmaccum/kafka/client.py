@@ -237,7 +237,7 @@ class _Sent:
 
 
 class _Timer:
-    """Closes a connection whose oldest Produce request has had no answer for too long."""
+    """Closes a connection whose oldest Produce request has waited too long for its answer, or to be written."""
 
     def __init__(self, net: Any, conn: Any, timeout_s: float) -> None:
         self._net = net
@@ -254,8 +254,11 @@ class _Timer:
     def _look(self) -> None:
         self._is_set = False
         conn = self._conn
-        oldest = next((entry[1] for entry in conn.in_flight_requests if type(entry[1]) is _Sent), None)
-        if conn.closed or oldest is None:
+        if conn.closed:
+            return
+        waiting = [*(entry[1] for entry in conn.in_flight_requests), *conn.transport.unwritten]
+        oldest = next((sent for sent in waiting if type(sent) is _Sent), None)
+        if oldest is None:
             return
         timeout_at = oldest.begun_s + self._timeout_s
         if timeout_at <= time.monotonic():
@@ -293,9 +296,9 @@ class _FrameTransport(KafkaTCPTransport):  # type: ignore[misc]
             self._write_task = self._net.call_soon(self._write_to_sock)
 
     @property
-    def has_unwritten(self) -> bool:
-        """True while bytes wait for the socket."""
-        return bool(self._write_buffer)
+    def unwritten(self) -> Sequence[_Frame | _Sent]:
+        """What waits for the socket, or is half written."""
+        return self._write_buffer  # type: ignore[no-any-return]
 
     def _sock_send(self) -> tuple[int, Exception | None]:
         """Writes until nothing is left or the socket is full."""
@@ -332,6 +335,8 @@ class _FrameTransport(KafkaTCPTransport):  # type: ignore[misc]
                 self._take(received)
         except errors.KafkaProtocolError as error:
             self.abort(error=error)
+        except Exception as error:  # noqa: BLE001 - hostile bytes raise anything in the library, and nobody else reads
+            self.abort(error=errors.KafkaProtocolError(f"an answer cannot be read: {error}"))
         finally:
             self._net.unregister_event(sock, selectors.EVENT_READ)
 
@@ -789,8 +794,7 @@ class Client:
     def poll(self, timeout_s: float, doorbell: int) -> list[Outcome]:
         """One round: waits for sockets, timers, the doorbell or `wake`, whichever first, and does what is due."""
         self._watch_doorbell(doorbell)
-        if not self.outcomes:
-            self._net.poll(timeout_ms=timeout_s * 1000)
+        self._net.poll(timeout_ms=0 if self.outcomes else timeout_s * 1000)
         outcomes, self.outcomes = self.outcomes, []
         return outcomes
 
@@ -802,7 +806,7 @@ class Client:
         """Closes every connection; what was in flight ends with an error."""
         self._watch_doorbell(-1)
         for conn in self._manager.connections():
-            is_writing = conn.transport is not None and conn.transport.has_unwritten
+            is_writing = conn.transport is not None and bool(conn.transport.unwritten)
             conn.close(errors.Cancelled("the sink was closed") if is_writing else None)
         self._manager.close()
         self._net.close()
@@ -964,7 +968,7 @@ class Client:
         if is_answered:
             conn.parser.in_flight_requests.append(sent)
             conn.in_flight_requests.append((sent.correlation_id, sent, sent.begun_s, 0.0, sent))
-            conn.transport.timer.watch(sent)
+        conn.transport.timer.watch(sent)
         conn.transport.write(sent)
 
     def ask_producer_id(self) -> ProducerIdRequest:
@@ -992,8 +996,8 @@ def _read_partition(topic: str | uuid.UUID, partition: Any) -> PartitionAnswer:
         topic,
         partition.index,
         partition.error_code,
-        partition.base_offset,
-        -1 if partition.log_append_time_ms is None else partition.log_append_time_ms,
+        max(partition.base_offset, -1),
+        max(partition.log_append_time_ms, -1),
         partition.error_message,
         [(record.batch_index, record.batch_index_error_message) for record in partition.record_errors or ()],
         -1 if leader is None else leader.leader_id,

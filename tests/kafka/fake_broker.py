@@ -147,7 +147,8 @@ class FakeBroker:
         if len(head) < 4:
             return b""
         (size,) = struct.unpack(">i", head)
-        return stream.read(size)
+        frame = stream.read(size)
+        return frame if len(frame) == size else b""
 
     def _answer(self, frame: bytes) -> bytes | None:
         key, version, correlation_id = CLIENT_ID_HEADER.unpack_from(frame)

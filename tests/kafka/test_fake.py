@@ -3,9 +3,13 @@
 
 from __future__ import annotations
 
+import struct
 import threading
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import pytest
+from kafka.protocol.producer import ProduceRequest
 
 from shmaccum._native import decode_batch
 from shmaccum.accumulator import Accumulator
@@ -16,8 +20,9 @@ from shmaccum.sinks import open_sink
 from shmaccum.sinks.sink import Verdict
 from tests.kafka.broker import LOOPBACK, free_port
 from tests.kafka.conftest import OpenFake, OpenLoop
-from tests.kafka.fake_broker import Arrived, Cut, FakeCluster, Reply, Silence
+from tests.kafka.fake_broker import Arrived, Cut, FakeBroker, FakeCluster, Reply, Silence
 from tests.kafka.loop import Loop
+from tests.support import WATCHDOG_S
 
 TOPIC = "flights"
 RETRIED = [code for code, row in TREATMENTS.items() if row.action is Action.RETRY]
@@ -412,6 +417,74 @@ def test_a_cluster_that_has_moved_is_found_through_the_bootstrap_list(
     assert any("looking for the cluster" in report for report in loop.reports)
 
 
+# --- hostile answers
+
+HOSTILE: Mapping[str, tuple[int, Callable[[int], bytes]]] = {
+    "empty": (3, lambda _: b""),
+    "shorter than its header": (3, lambda _: b"ab"),
+    "its header alone": (13, struct.Struct(">i").pack),
+    "null topics": (3, lambda correlation_id: struct.pack(">iii", correlation_id, -1, 0)),
+    "null topics, flexible": (13, lambda correlation_id: struct.pack(">iBBiB", correlation_id, 0, 0, 0, 0)),
+    "null partitions": (3, lambda correlation_id: struct.pack(">iih7sii", correlation_id, 1, 7, b"flights", -1, 0)),
+    "a name of a negative size": (3, lambda correlation_id: struct.pack(">iihii", correlation_id, 1, -5, -1, 0)),
+    "more topics than bytes": (3, lambda correlation_id: struct.pack(">iii", correlation_id, 2**31 - 1, 0)),
+    "a count without end": (13, lambda correlation_id: struct.pack(">iB20s", correlation_id, 0, b"\xff" * 20)),
+    "of another request": (3, lambda correlation_id: struct.pack(">iii", correlation_id + 1, 0, 0)),
+    "more than an answer": (3, lambda correlation_id: struct.pack(">iii50s", correlation_id, 0, 0, b"x" * 50)),
+}
+
+
+class RawAnswer:
+    """Bytes in place of a response."""
+
+    API_VERSION = 0
+
+    def __init__(self, payload_of: Callable[[int], bytes]) -> None:
+        self._payload_of = payload_of
+        self._frame = b""
+
+    def with_header(self, correlation_id: int) -> None:
+        payload = self._payload_of(correlation_id)
+        self._frame = struct.pack(">i", len(payload)) + payload
+
+    def encode(self, **_how: bool) -> bytes:
+        return self._frame
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_an_answer_that_cannot_be_read_is_not_waited_for(
+    case: str, arena: Arena, open_fake: OpenFake, open_loop: OpenLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    version, payload_of = HOSTILE[case]
+    cluster = open_fake(versions={0: (3, version)})
+    honest, hostile = cluster.answer, [RawAnswer(payload_of)]
+
+    def answer(broker: FakeBroker, kind: Any, version: int, request: Any) -> Any:
+        response = honest(broker, kind, version, request)
+        return hostile.pop() if hostile and kind is ProduceRequest else response
+
+    monkeypatch.setattr(cluster, "answer", answer)
+    loop = open_loop(cluster.bootstrap, {"request_timeout_ms": 1000 * WATCHDOG_S})
+    append(arena, b"a")
+    loop.run_until_idle()
+    assert [(ack.verdict, ack.error_code) for ack in loop.acks] == [(Verdict.RETRY, 13), (Verdict.DELIVERED, 0)]
+    assert cluster.arrived[0].wire_bytes == cluster.arrived[1].wire_bytes
+
+
+@pytest.mark.parametrize("version", [3, 13])
+@pytest.mark.parametrize("reply", [Reply(base_offset=-2), Reply(base_offset=-(2**63)), Reply(log_append_time_ms=-2)])
+def test_numbers_that_cannot_be_are_none(
+    reply: Reply, version: int, arena: Arena, open_fake: OpenFake, open_loop: OpenLoop
+) -> None:
+    cluster = open_fake(versions={0: (3, version)})
+    cluster.on_produce = lambda _: reply
+    loop = open_loop(cluster.bootstrap)
+    append(arena, b"a")
+    loop.run_until_idle()
+    (ack,) = loop.acks
+    assert (ack.verdict, ack.base_offset, ack.log_append_time_ms) == (Verdict.DELIVERED, max(reply.base_offset, -1), -1)
+
+
 # --- acks=0
 
 
@@ -450,6 +523,39 @@ def test_without_acks_memory_is_not_freed_while_bytes_are_unwritten(arena_name: 
             loop.run_until_idle()
             loop.run_until(lambda: len(cluster.arrived) == 7)
     assert values_of(cluster.arrived) == values
+
+
+def test_without_acks_a_broker_that_reads_nothing_is_left_in_time(arena_name: str, open_fake: OpenFake) -> None:
+    cluster = open_fake(receive_buffer=4096)
+    is_over = threading.Event()
+
+    def answer(arrived: Arrived) -> Reply:
+        assert is_over.wait(WATCHDOG_S)
+        raise Cut
+
+    cluster.on_produce = answer
+    with Arena.create(arena_name, buffer_memory="8MiB", batch_size="1MiB") as arena:
+        sink = open_sink(f"kafka:{cluster.bootstrap}", send_buffer_bytes=4096)
+        with Loop(arena, sink, acks="0", enable_idempotence=False, request_timeout_ms=300) as loop:
+            append(arena, *[b"x" * 900_000] * 7)
+            loop.run_until(lambda: Verdict.RETRY in {ack.verdict for ack in loop.acks})
+            is_over.set()
+
+
+def test_without_acks_traffic_that_never_ends_leaves_time_for_metadata(
+    arena: Arena, open_fake: OpenFake, open_loop: OpenLoop
+) -> None:
+    cluster = open_fake()
+    loop = open_loop(cluster.bootstrap, {"acks": "0", "enable_idempotence": False}, metadata_max_age_ms=1)
+    append(arena, b"a")
+    loop.run_until_idle()
+    asked_count = cluster.metadata_count
+
+    def is_asked_again() -> bool:
+        append(arena, b"a")
+        return cluster.metadata_count > asked_count + 1
+
+    loop.run_until(is_asked_again, "metadata are asked for again")
 
 
 # --- topics
