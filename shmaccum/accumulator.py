@@ -35,11 +35,12 @@ def flush_rest(elapsed: float, completed: int, left: int) -> float:
     """Seconds in which a flush need not look: a quarter of what is left of it at its pace; 0 when it is nearly over.
 
     Each result wakes everybody who waits for one. With many batches to go, most of that would be for nothing, and at
-    the cost of the sender.
+    the cost of the sender. At the beginning the pace says little: many batches may have been on their way together. So
+    it is a quarter of what has passed at most, and no flush takes much longer than it must.
     """
     if left <= FLUSH_FEW or completed == 0:
         return 0.0
-    return min(elapsed / completed * left / 4, FLUSH_REST_MAX_S)
+    return min(elapsed * min(left / completed, 1.0) / 4, FLUSH_REST_MAX_S)
 
 
 class BatchResult(enum.IntEnum):

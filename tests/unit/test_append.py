@@ -349,7 +349,7 @@ def test_the_buffers_of_an_oversized_batch_are_its_bytes(sender: Accumulator) ->
 
 @pytest.mark.parametrize(
     ("elapsed", "completed", "left", "rest"),
-    [(1.0, 0, 100, 0.0), (1.0, 10, 4, 0.0), (0.01, 10, 40, 0.01), (0.01, 10, 5, 0.00125), (1.0, 10, 1000, 0.02)],
+    [(1.0, 0, 100, 0.0), (1.0, 10, 4, 0.0), (0.01, 10, 40, 0.0025), (0.01, 10, 5, 0.00125), (1.0, 10, 1000, 0.02)],
 )
 def test_a_flush_of_many_rests_for_a_part_of_what_is_left(
     elapsed: float, completed: int, left: int, rest: float
