@@ -22,8 +22,9 @@
  * for a reader that can tell.
  * (ProduceResponse.json: `start` since version 5, records and message since 8.)
  *
- * The answer comes from outside. It is read with its end in view, its counts are held against the request's before
- * anything is looked up, so that a hostile one costs no more than an honest one.
+ * The answer comes from outside. It is read with its end in view, and its counts are held against the request's before
+ * anything is looked up. One in the request's order costs no search; one that names the n batches of a topic backwards
+ * costs n * n / 2 comparisons, and no answer costs more (64: 6 us, 1,000: 1 ms).
  */
 #ifndef FORMAT_PRODUCE_H
 #define FORMAT_PRODUCE_H

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import io
 import socket
+import ssl
 import struct
 import threading
 import uuid
@@ -122,6 +123,8 @@ class FakeBroker:
                 connection, _ = self._listener.accept()
             except OSError:
                 return
+            if self.cluster.tls is not None:
+                connection = self.cluster.tls.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
             self.connection_count += 1
             self._connections.append(connection)
             thread = threading.Thread(target=self._serve, args=(connection,), daemon=True)
@@ -190,6 +193,7 @@ class FakeCluster:
         broker_count: nodes 0 to n - 1; partition p is led by node p modulo n.
         topics: name -> partition count.
         versions: API key -> oldest and newest version.
+        tls: None is plain text.
 
     Attributes:
         arrived: every batch, in the order of arrival.
@@ -208,7 +212,9 @@ class FakeCluster:
         versions: Mapping[int, tuple[int, int]] | None = None,
         receive_buffer: int | None = None,
         port: int = 0,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
+        self.tls = tls
         self.topics = dict(topics or {"flights": 1})
         self.versions = {0: (3, 13), 3: (0, 13), 18: (0, 4), 22: (0, 4), **(versions or {})}
         self.topic_ids = {topic: uuid.uuid4() for topic in self.topics}

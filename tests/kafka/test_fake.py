@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+import ssl
 import struct
 import threading
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 from kafka.protocol.producer import ProduceRequest
 
 from shmaccum._native import decode_batch
@@ -279,6 +282,66 @@ def test_a_request_larger_than_the_socket_is_written_in_parts(arena_name: str, o
         append(arena, value, value[::-1])
         loop.run_until_idle()
     assert values_of(cluster.arrived) == [value, value[::-1]]
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture
+def open_tls(authority: trustme.CA, open_fake: OpenFake) -> Callable[[], FakeCluster]:
+    """Starts a cluster that speaks TLS, and reads little at once."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert(LOOPBACK).configure_cert(context)
+    return lambda: open_fake(receive_buffer=4096, tls=context)
+
+
+def open_secure_loop(arena: Arena, authority: trustme.CA, folder: Path, cluster: FakeCluster, **sender: Any) -> Loop:
+    authority.cert_pem.write_to_path(folder / "ca.pem")
+    of_tls = {"security_protocol": "SSL", "ssl_cafile": str(folder / "ca.pem")}
+    return Loop(arena, open_sink(f"kafka:{cluster.bootstrap}", send_buffer_bytes=4096, **of_tls), **sender)
+
+
+@pytest.mark.parametrize("size", [16_384 - 61, 16_384, 40_000, 500_000], ids=["a record", "more", "some", "many"])
+def test_over_tls_a_request_is_written_in_records_and_in_parts_of_them(
+    size: int, arena_name: str, authority: trustme.CA, tmp_path: Path, open_tls: Callable[[], FakeCluster]
+) -> None:
+    cluster = open_tls()
+    values = [bytes([number]) * size for number in range(3)]
+    with (
+        Arena.create(arena_name, buffer_memory="2MiB", batch_size="512KiB") as arena,
+        open_secure_loop(arena, authority, tmp_path, cluster) as loop,
+    ):
+        append(arena, *values)
+        loop.run_until_idle()
+        assert {ack.verdict for ack in loop.acks} == {Verdict.DELIVERED}
+    assert values_of(cluster.arrived) == values
+
+
+def test_over_tls_a_broker_that_stops_reading_gets_the_same_bytes_again(
+    arena_name: str, authority: trustme.CA, tmp_path: Path, open_tls: Callable[[], FakeCluster]
+) -> None:
+    cluster = open_tls()
+    is_over = threading.Event()
+
+    def answer(arrived: Arrived) -> Reply:
+        if len(cluster.arrived) > 1:
+            return Reply()
+        assert is_over.wait(WATCHDOG_S)
+        raise Cut
+
+    cluster.on_produce = answer
+    values = [bytes([number]) * 500_000 for number in range(3)]
+    with (
+        Arena.create(arena_name, buffer_memory="2MiB", batch_size="512KiB") as arena,
+        open_secure_loop(arena, authority, tmp_path, cluster, request_timeout_ms=500) as loop,
+    ):
+        append(arena, *values)
+        loop.run_until_idle()
+        is_over.set()
+    assert values_of(cluster.arrived)[:1] == values[:1]
+    assert values_of(cluster.arrived)[-3:] == values
 
 
 def test_an_oversized_record_goes_as_pieces_of_several_slots(
