@@ -30,6 +30,7 @@ libraries:
 """
 FLOW = """\
 from pyspark import pipelines as dp
+from pyspark.sql import SparkSession
 
 dp.create_sink("copies", "shmaccum", {{
     "arena": "{arena}", "sink": "log:{folder}/copy", "topic": "copies", "bufferMemory": "4MiB", "idleExitMs": "1s"
@@ -38,7 +39,7 @@ dp.create_sink("copies", "shmaccum", {{
 
 @dp.append_flow(target="copies", name="copy")
 def copy():
-    source = spark.readStream.format("shmaccum").option("startingOffsets", "earliest")
+    source = SparkSession.active().readStream.format("shmaccum").option("startingOffsets", "earliest")
     return source.options(path="{folder}/log", subscribe="flights").load().select("key", "value")
 """
 
