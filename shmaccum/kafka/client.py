@@ -35,6 +35,7 @@ import os
 import selectors
 import socket
 import ssl
+import sys
 import threading
 import time
 import uuid
@@ -1031,7 +1032,10 @@ def error_code(error: Exception) -> int:
 ADVICE: Sequence[tuple[type[Exception], str]] = (
     (
         errors.SaslAuthenticationFailedError,
-        "check user and password (sasl_plain_username, sasl_plain_password), or what sasl_oauth_token_provider gives",
+        (
+            "check user and password (sasl_plain_username, sasl_plain_password), what sasl_oauth_token_provider gives, "
+            "or for which service the ticket is (sasl_kerberos_service_name)"
+        ),
     ),
     (errors.UnsupportedSaslMechanismError, "choose a sasl_mechanism the broker has"),
     (errors.IllegalSaslStateError, "the listener wants no login: check security_protocol"),
@@ -1043,11 +1047,22 @@ ADVICE: Sequence[tuple[type[Exception], str]] = (
     (errors.KafkaConnectionError, "check the address, that the broker runs, and that security_protocol fits"),
 )
 
+KERBEROS_ADVICE = (
+    "get a ticket with kinit or name a keytab in KRB5_CLIENT_KTNAME, and check the broker's name "
+    "(sasl_kerberos_service_name, sasl_kerberos_domain_name)"
+)
+
 
 def describe(error: Exception) -> str:
     """A sentence for people, without anything secret: what happened and what to do."""
     text = ", ".join(map(str, error.args)) or type(error).__name__
-    for kind, advice in ADVICE:
+    for kind, advice in (*ADVICE, *_advice_on_kerberos()):
         if isinstance(error, kind):
             return f"{text}: {advice}"
     return text
+
+
+def _advice_on_kerberos() -> Sequence[tuple[type[Exception], str]]:
+    """Its errors come through the library as they are. Without its package, which is optional, there are none."""
+    package = sys.modules.get("gssapi.exceptions")
+    return () if package is None else ((package.GSSError, KERBEROS_ADVICE),)

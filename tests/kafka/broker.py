@@ -25,6 +25,13 @@ STOP_TIMEOUT_S = 30.0
 REQUEST_TIMEOUT_S = 10.0
 LOOPBACK = "127.0.0.1"
 LOGIN_MODULES = "org.apache.kafka.common.security"
+LISTENERS: Mapping[str, str] = {
+    "PLAINTEXT": "PLAINTEXT",
+    "CONTROLLER": "PLAINTEXT",
+    "SASL_SSL": "SASL_SSL",
+    "SASL_PLAINTEXT": "SASL_PLAINTEXT",
+}
+"""What each of them speaks."""
 CLUSTER_ID = "c2htYWNjdW0gdGVzdHMhIQ"
 
 BROKER_PROPERTIES: Mapping[str, str] = {
@@ -72,7 +79,8 @@ class Broker:
     Attributes:
         node_id: from 1.
         port: of its PLAINTEXT listener.
-        secure_port: of its SASL_SSL listener, if it has one.
+        secure_port: of its SASL_SSL or SASL_PLAINTEXT listener, if it has one.
+        secure_host: what that is reached by: a ticket is for a name, not for an address.
         process: of the running JVM; None while it is stopped.
     """
 
@@ -82,6 +90,7 @@ class Broker:
         self.port = free_port()
         self.controller_port = free_port()
         self.secure_port = free_port()
+        self.secure_host = LOOPBACK
         self.process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -94,13 +103,16 @@ class Broker:
         self.log_directory.mkdir(parents=True)
         listeners = f"PLAINTEXT://{LOOPBACK}:{self.port}"
         if "ssl.keystore.location" in properties:
-            listeners += f",SASL_SSL://{LOOPBACK}:{self.secure_port}"
+            listeners += f",SASL_SSL://{self.secure_host}:{self.secure_port}"
+        elif "sasl.kerberos.service.name" in properties:
+            self.secure_host = "localhost"
+            listeners += f",SASL_PLAINTEXT://{self.secure_host}:{self.secure_port}"
         own = {
             "node.id": str(self.node_id),
             "controller.quorum.voters": voters,
             "listeners": f"{listeners},CONTROLLER://{LOOPBACK}:{self.controller_port}",
             "advertised.listeners": listeners,
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL_SSL:SASL_SSL",
+            "listener.security.protocol.map": ",".join(f"{name}:{spoken}" for name, spoken in LISTENERS.items()),
             "log.dirs": str(self.log_directory),
         }
         self._write("server.properties", {**BROKER_PROPERTIES, **own, **properties})
@@ -166,8 +178,8 @@ class Cluster:
 
     @property
     def secure_bootstrap(self) -> str:
-        """The same of their SASL_SSL listeners."""
-        return ",".join(f"{LOOPBACK}:{broker.secure_port}" for broker in self.brokers)
+        """The same of their SASL listeners."""
+        return ",".join(f"{broker.secure_host}:{broker.secure_port}" for broker in self.brokers)
 
     def start(self) -> None:
         """Starts what is not running and waits until every broker serves."""

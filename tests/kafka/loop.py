@@ -145,3 +145,16 @@ class Loop:
 def wire_of(batch: Any) -> WireBatch:
     """A drained batch as a sink gets it."""
     return WireBatch.of(batch, (batch.topic, batch.partition), batch.buffers)
+
+
+def append(arena: Arena, topic: str, *values: bytes) -> None:
+    """Records of one partition."""
+    with Accumulator(arena) as accumulator:
+        for value in values:
+            accumulator.append(topic, 0, None, None, value)
+
+
+def first_report(loop: Loop) -> str:
+    """What the sink says, as soon as it says something."""
+    loop.run_until(lambda: bool(loop.reports), "the sink says what is wrong")
+    return loop.reports[0]

@@ -18,14 +18,13 @@ import pytest
 import trustme
 from cryptography.hazmat.primitives import serialization
 
-from shmaccum.accumulator import Accumulator
 from shmaccum.arena import Arena
 from shmaccum.exceptions import InvalidArgumentError, UnknownTopicError
 from shmaccum.sinks.sink import Verdict
 from tests.kafka.broker import LOGIN_MODULES, LOOPBACK, SECURE_PROPERTIES, Cluster, running_cluster
 from tests.kafka.conftest import OpenLoop
 from tests.kafka.distribution import require
-from tests.kafka.loop import Loop
+from tests.kafka.loop import append, first_report
 from tests.kafka.reading import consume
 
 admin: Any = importlib.import_module("confluent_kafka.admin")  # its names are not those its stubs export
@@ -101,12 +100,6 @@ def _right(operation: Any, permission: Any) -> Any:
     return admin.AclBinding(kind, FORBIDDEN, pattern, f"User:{USER}", "*", operation, permission)
 
 
-def append(arena: Arena, topic: str, *values: bytes) -> None:
-    with Accumulator(arena) as accumulator:
-        for value in values:
-            accumulator.append(topic, 0, None, None, value)
-
-
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN"])
 def test_records_arrive_over_tls_after_a_login(
     mechanism: str, secure: Secure, arena: Arena, open_loop: OpenLoop, caplog: pytest.LogCaptureFixture
@@ -121,11 +114,6 @@ def test_records_arrive_over_tls_after_a_login(
     assert consume(secure.cluster.bootstrap, topic, 1, 3) == {0: [b"a", large, b"b"]}
     assert PASSWORD not in caplog.text
     assert PASSWORD not in f"{loop.sink!r} {loop.reports} {vars(loop.sink)!r}"
-
-
-def first_report(loop: Loop) -> str:
-    loop.run_until(lambda: bool(loop.reports), "the sink says what is wrong")
-    return loop.reports[0]
 
 
 def test_a_wrong_password_is_told_and_tried_again_slowly(secure: Secure, arena: Arena, open_loop: OpenLoop) -> None:
