@@ -6,8 +6,8 @@ Needs ``pip install matplotlib`` (the extra ``plot``). Each worker sends 1,000 r
 
 from __future__ import annotations
 
+import argparse
 import statistics
-import sys
 from pathlib import Path
 
 from bench.kafka_fleet import BATCH_SIZE, Job, arena_fleet, client_fleet
@@ -54,7 +54,10 @@ def draw(found: dict[str, list[float]], target: Path) -> None:
 
 def main() -> None:
     """Measures and draws."""
-    draw(measure(), Path(sys.argv[1]))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("target", type=Path, metavar="TARGET.png")
+    target = parser.parse_args().target
+    draw(measure(), target)
 
 
 if __name__ == "__main__":
