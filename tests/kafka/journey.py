@@ -13,7 +13,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,7 +22,7 @@ from typing import Any
 from confluent_kafka import Consumer, TopicPartition
 
 from shmaccum.arena import Arena
-from tests.kafka.journey_producer import COUNTER
+from tests.kafka.journey_producer import WORD, WORD_SIZE
 
 ROOT = Path(__file__).resolve().parents[2]
 DELIVERY_TIMEOUT = "10min"
@@ -63,7 +63,7 @@ class Journey:
         """Sends so many records; ends by itself."""
         number = len(self._producers)
         ledger = self._directory / f"ledger-{number}"
-        ledger.write_bytes(bytes(COUNTER.size))
+        ledger.write_bytes(bytes(WORD_SIZE))
         command = [sys.executable, "-m", "tests.kafka.journey_producer", self.arena.name, str(ledger), str(number)]
         with open(self._directory / "producers", "ab") as output:
             process = subprocess.Popen([*command, str(count), *topics], stdout=output, stderr=output, cwd=ROOT)
@@ -96,8 +96,8 @@ class Journey:
 
     def sent_count(self, number: int) -> int:
         """Records whose send came back."""
-        (count,) = COUNTER.unpack(self._producers[number][1].read_bytes())
-        return int(count)
+        (count,) = memoryview(self._producers[number][1].read_bytes()).cast(WORD)
+        return count
 
     def sent_total(self) -> int:
         return sum(self.sent_count(number) for number in range(len(self._producers)))
@@ -153,9 +153,17 @@ class Journey:
             last[topic, key] = sent
             arrived[int(key.split(b"-")[0])].append(sent)
         for number in range(len(self._producers)):
-            count = self.sent_count(number)
-            assert sorted(arrived[number]) in (list(range(count)), list(range(count + 1))), number
+            check_once(number, self.sent_count(number), arrived[number])
         return sum(map(len, arrived.values()))
+
+
+def check_once(producer: int, count: int, arrived: Sequence[int]) -> None:
+    """The numbers below `count` arrived once each, and at most `count` itself besides."""
+    times = Counter(arrived)
+    lost, unknown = set(range(count)) - times.keys(), times.keys() - set(range(count + 1))
+    twice = {sent for sent in times if times[sent] > 1}
+    for what, which in ("lost", lost), ("never sent", unknown), ("twice", twice):
+        assert not which, f"{what}: of producer {producer}, which sent {count}: {len(which)}, from {min(which)} on"
 
 
 def read_topics(bootstrap: str, topics: Sequence[str]) -> Iterator[tuple[str, bytes, bytes]]:
