@@ -34,7 +34,7 @@ def tmpfs_folder() -> Iterator[Path]:
     gc.collect()
     gc.disable()
     try:
-        with tempfile.TemporaryDirectory(dir=TMPFS, prefix=f"{new_name()}-") as folder:
+        with lasting_folder() as folder:
             yield Path(folder)
     finally:
         gc.enable()

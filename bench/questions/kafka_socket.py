@@ -24,6 +24,7 @@ from shmaccum._native import ProduceRequest
 from shmaccum.accumulator import Accumulator
 from shmaccum.arena import Arena
 from shmaccum.config import SenderOptions
+from shmaccum.segment_log.batch_header import HEADER_SIZE
 from shmaccum.sinks import open_sink
 from shmaccum.sinks.sink import Acks, Sink, WireBatch
 
@@ -33,7 +34,6 @@ SMALL, LARGE = 16 << 10, 128 << 10
 REQUEST_SIZE = 1 << 20
 VALUE_SIZE = 100
 RECORD_SIZE = 110
-RECORD_BATCH_HEADER_SIZE = 61
 REQUEST_COUNT = 500
 IN_FLIGHT_MAX = 5
 IOV_MAX = 1024
@@ -95,7 +95,7 @@ def _request(wires: Sequence[WireBatch], topic_id: object) -> list[bytes | memor
     pieces: list[bytes | memoryview] = []
     for buffer in (buffer for body in bodies for buffer in body):
         encoded = request.peek()
-        own_size = encoded.index(bytes(buffer[:RECORD_BATCH_HEADER_SIZE]))
+        own_size = encoded.index(bytes(buffer[:HEADER_SIZE]))
         pieces += [encoded[:own_size], buffer]
         request.skip(own_size + len(buffer))
     return [*pieces, request.peek()]

@@ -142,11 +142,11 @@ class _Sent:
 
     __slots__ = (
         "_client",
+        "_counters",
         "_is_answered",
         "_request",
         "begun_s",
         "correlation_id",
-        "counters",
         "peek",
         "send",
         "skip",
@@ -156,23 +156,27 @@ class _Sent:
     state = TaskState.DONE
     is_done = False
 
-    def __init__(self, client: Client, tag: Any, request: ProduceRequest, *, is_answered: bool) -> None:
+    def __init__(
+        self,
+        client: Client,
+        tag: Any,
+        request: ProduceRequest,
+        correlation_id: int,
+        counters: ConnectionCounters,
+        *,
+        is_answered: bool,
+    ) -> None:
+        request.begin(correlation_id)
         self._client = client
         self._request = request
+        self._counters = counters
         self._is_answered = is_answered
         self.tag = tag
         self.begun_s = time.monotonic()
-        self.correlation_id = 0
-        self.counters: ConnectionCounters | None = None
+        self.correlation_id = correlation_id
         self.send = request.send
         self.peek = request.peek
         self.skip = request.skip
-
-    def begin(self, correlation_id: int, counters: ConnectionCounters) -> None:
-        """It goes under this number."""
-        self._request.begin(correlation_id)
-        self.correlation_id = correlation_id
-        self.counters = counters
 
     # --- as a frame
 
@@ -220,8 +224,7 @@ class _Sent:
 
     def success(self, answer: ProduceAnswer | PlainAnswer) -> None:
         """It was answered."""
-        assert self.counters is not None
-        self.counters.responses += 1
+        self._counters.responses += 1
         self._tell(answer, 0, "")
 
     def failure(self, error: Exception) -> None:
@@ -964,8 +967,8 @@ class Client:
             is_answered: False with acks=0: then the Outcome comes when the last byte was written.
         """
         conn = self._manager.connection(node_id)
-        sent = _Sent(self, tag, request, is_answered=is_answered)
-        sent.begin(conn.parser._next_correlation_id(), conn.transport.counters)  # noqa: SLF001 - shared with its own
+        correlation_id = conn.parser._next_correlation_id()  # noqa: SLF001 - shared with the library's own requests
+        sent = _Sent(self, tag, request, correlation_id, conn.transport.counters, is_answered=is_answered)
         if is_answered:
             conn.parser.in_flight_requests.append(sent)
             conn.in_flight_requests.append((sent.correlation_id, sent, sent.begun_s, 0.0, sent))

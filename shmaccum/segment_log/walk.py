@@ -43,15 +43,11 @@ class Damage(NamedTuple):
     problem: str
 
 
-def map_descriptor(descriptor: int, size: int) -> memoryview:
-    """The first bytes of an open file, read-only. The map lives as long as a view of it."""
-    return memoryview(mmap.mmap(descriptor, size, prot=mmap.PROT_READ)) if size else memoryview(b"")
-
-
 def map_file(path: str) -> memoryview:
-    """The bytes of a file nobody else writes to, read-only."""
+    """The bytes of a file nobody else writes to, read-only. The map lives as long as a view of it."""
     with open(path, "rb", buffering=0) as file:
-        return map_descriptor(file.fileno(), os.fstat(file.fileno()).st_size)
+        size = os.fstat(file.fileno()).st_size
+        return memoryview(mmap.mmap(file.fileno(), size, prot=mmap.PROT_READ)) if size else memoryview(b"")
 
 
 class OffsetRange(NamedTuple):

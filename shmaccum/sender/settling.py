@@ -125,10 +125,9 @@ class Settling:
         counts = [wire.record_count for wire in acks.wires]
         left = self._accumulator.complete_many(batches, counts, acks.base_offsets, acks.log_append_times_ms)
         if left:
-            places = set(left)
-            for place, ack in enumerate(acks):
-                if place in places:
-                    self._handle(ack, now_ns)
+            singles = list(acks)
+            for place in left:
+                self._handle(singles[place], now_ns)
 
     def settle_kept(self, now_ns: int) -> None:
         """Tries again what could not be ended because views of its bytes were left."""

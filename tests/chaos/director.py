@@ -32,7 +32,7 @@ from tests.chaos.ledger import (
 )
 from tests.chaos.outcome import Outcome, Plan, Tally
 from tests.chaos.zygote import Zygote
-from tests.support import wait_until
+from tests.support import sender_pid, wait_until
 
 PAUSE_S = (0.002, 0.06)
 """Between two injuries, in the mean 32 a second; a director that is late makes no pause."""
@@ -173,9 +173,7 @@ class Director:
 
     def _has_role(self, seat: Seat) -> bool:
         """By the process id it has in its own namespace; a mistake is counted wrong, no more."""
-        owner = self._arena.native.sender()["entry"]
-        pids = [process["pid"] for process in self._arena.native.processes() if process["entry"] == owner]
-        return pids == [seat.pid]
+        return sender_pid(self._arena) == seat.pid
 
     def _look_for_take_over(self) -> None:
         watched, native = self._take_over, self._arena.native

@@ -31,6 +31,8 @@ SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
 }
 """What every session of these tests has."""
+FORGOTTEN_SOCKETS = ("ResourceWarning", "pytest.PytestUnraisableExceptionWarning")
+"""How it shows that pyspark 4.0 leaves sockets to the collector."""
 
 
 FOLDER = Path(__file__).parent
@@ -40,10 +42,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     """All tests of this folder run in one process, and share its session (pytest-xdist with ``--dist loadgroup``)."""
     if FOLDER in item.path.parents:
         item.add_marker(pytest.mark.xdist_group("spark"))
-        for warning in (
-            "ResourceWarning",
-            "pytest.PytestUnraisableExceptionWarning",
-        ):  # pyspark 4.0 forgets its sockets
+        for warning in FORGOTTEN_SOCKETS:
             item.add_marker(pytest.mark.filterwarnings(f"ignore:.*<socket:{warning}"))
 
 

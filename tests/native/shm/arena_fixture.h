@@ -24,6 +24,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -125,6 +126,24 @@ static inline struct arena *arena_attached_for_thread(int file, const struct are
     arena->slot_data = shared->slot_data;
     arena->me = &shared->processes[arena->entry_index];
     return arena;
+}
+
+enum { THREAD_COUNT_MAX = 8 };
+
+/* So many participants, each in a thread of its own, until all of them are done. */
+static inline void run_in_threads(int file, const struct arena *arena, uint32_t count, void *(*run)(void *arena))
+{
+    struct arena *participants[THREAD_COUNT_MAX];
+    pthread_t threads[THREAD_COUNT_MAX];
+    EXPECT(count <= THREAD_COUNT_MAX);
+    for (uint32_t i = 0; i < count; i++) {
+        participants[i] = arena_attached_for_thread(file, arena);
+        EXPECT(pthread_create(&threads[i], NULL, run, participants[i]) == 0);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        pthread_join(threads[i], NULL);
+        arena_detach(participants[i]);
+    }
 }
 
 static inline uint64_t counter_value(const struct arena *arena, enum counter counter)

@@ -2,8 +2,6 @@
 /* runs under: tsan */
 #include "shm/counters.h"
 
-#include <pthread.h>
-
 #include "arena_fixture.h"
 #include "shm/attach.h"
 
@@ -104,16 +102,7 @@ TEST(many_writers_lose_no_count)
     enum { WRITERS = 4 };
     int file = arena_file_new();
     struct arena *arena = arena_created(file, geometry_of(8, 512));
-    struct arena *writers[WRITERS];
-    pthread_t threads[WRITERS];
-    for (int i = 0; i < WRITERS; i++) {
-        writers[i] = arena_attached_for_thread(file, arena);
-        EXPECT(pthread_create(&threads[i], NULL, log_much, writers[i]) == 0);
-    }
-    for (int i = 0; i < WRITERS; i++) {
-        pthread_join(threads[i], NULL);
-        arena_detach(writers[i]);
-    }
+    run_in_threads(file, arena, WRITERS, log_much);
     EXPECT_EQ_U64(errors_logged(arena), 10);
     EXPECT_EQ_U64(counter_value(arena, COUNTER_WAITS), WRITERS * 300);
     for (int i = 0; i < 10; i++) {

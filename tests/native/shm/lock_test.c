@@ -59,19 +59,16 @@ TEST(every_acquisition_has_a_number_of_its_own_also_when_it_wraps)
 
 enum { THREADS = 6, ROUNDS = 2000 };
 
-struct racer {
-    struct arena *arena;
-    uint64_t *counter; /* guarded by the lock: not atomic */
-};
+static uint64_t guarded; /* by the lock: not atomic */
 
 static void *race(void *argument)
 {
-    struct racer *racer = argument;
+    struct arena *arena = argument;
     for (int i = 0; i < ROUNDS; i++) {
         uint64_t held;
-        (void)lock_acquire(racer->arena, lock_of(racer->arena), &held);
-        ++*racer->counter;
-        lock_release(lock_of(racer->arena), held);
+        (void)lock_acquire(arena, lock_of(arena), &held);
+        ++guarded;
+        lock_release(lock_of(arena), held);
     }
     return NULL;
 }
@@ -80,18 +77,8 @@ TEST(many_threads_exclude_each_other_and_none_sleeps_for_ever)
 {
     int file = arena_file_new();
     struct arena *arena = arena_created(file, geometry_of(8, 512));
-    pthread_t threads[THREADS];
-    struct racer racers[THREADS];
-    uint64_t counter = 0;
-    for (int i = 0; i < THREADS; i++) {
-        racers[i] = (struct racer){.arena = arena_attached_for_thread(file, arena), .counter = &counter};
-        EXPECT(pthread_create(&threads[i], NULL, race, &racers[i]) == 0);
-    }
-    for (int i = 0; i < THREADS; i++) {
-        pthread_join(threads[i], NULL);
-        arena_detach(racers[i].arena);
-    }
-    EXPECT_EQ_U64(counter, THREADS * ROUNDS);
+    run_in_threads(file, arena, THREADS, race);
+    EXPECT_EQ_U64(guarded, THREADS * ROUNDS);
     EXPECT_EQ_U64(lock_word_owner(load_relaxed_u64(lock_of(arena))), 0);
     EXPECT_EQ_U64(counter_value(arena, COUNTER_LOCKS_STOLEN), 0);
     arena_end(arena, file);

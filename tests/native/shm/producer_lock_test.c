@@ -75,19 +75,16 @@ TEST(every_acquisition_has_a_number_of_its_own_also_when_it_wraps)
 
 enum { THREADS = 6, ROUNDS = 2000 };
 
-struct racer {
-    struct arena *arena;
-    uint64_t *counter; /* guarded by the lock: not atomic */
-};
+static uint64_t guarded; /* by the lock: not atomic */
 
 static void *race(void *argument)
 {
-    struct racer *racer = argument;
+    struct arena *arena = argument;
     for (int i = 0; i < ROUNDS; i++) {
         uint64_t held;
-        EXPECT_EQ_U64(producer_lock_acquire(racer->arena, lock_of(racer->arena), LONG_NS, &held), LOCK_ACQUIRED);
-        ++*racer->counter;
-        EXPECT(producer_lock_release(lock_of(racer->arena), held));
+        EXPECT_EQ_U64(producer_lock_acquire(arena, lock_of(arena), LONG_NS, &held), LOCK_ACQUIRED);
+        ++guarded;
+        EXPECT(producer_lock_release(lock_of(arena), held));
         sched_yield(); /* nobody sleeps for the lock: with more threads than cores its holder needs one */
     }
     return NULL;
@@ -97,18 +94,8 @@ TEST(many_threads_exclude_each_other)
 {
     int file = arena_file_new();
     struct arena *arena = arena_created(file, geometry_of(8, 512));
-    pthread_t threads[THREADS];
-    struct racer racers[THREADS];
-    uint64_t counter = 0;
-    for (int i = 0; i < THREADS; i++) {
-        racers[i] = (struct racer){.arena = arena_attached_for_thread(file, arena), .counter = &counter};
-        EXPECT(pthread_create(&threads[i], NULL, race, &racers[i]) == 0);
-    }
-    for (int i = 0; i < THREADS; i++) {
-        pthread_join(threads[i], NULL);
-        arena_detach(racers[i].arena);
-    }
-    EXPECT_EQ_U64(counter, THREADS * ROUNDS);
+    run_in_threads(file, arena, THREADS, race);
+    EXPECT_EQ_U64(guarded, THREADS * ROUNDS);
     EXPECT(lock_is_free(arena));
     EXPECT_EQ_U64(counter_value(arena, COUNTER_LOCKS_PASSED), 0);
     arena_end(arena, file);
@@ -207,17 +194,8 @@ TEST(many_passers_of_one_holder_lose_nobody)
 {
     int file = arena_file_new();
     struct arena *arena = arena_created(file, geometry_of(8, 512));
-    struct arena *passers[THREADS];
-    pthread_t threads[THREADS];
     uint64_t held = lock_taken(arena);
-    for (int i = 0; i < THREADS; i++) {
-        passers[i] = arena_attached_for_thread(file, arena);
-        EXPECT(pthread_create(&threads[i], NULL, acquire_by_force, passers[i]) == 0);
-    }
-    for (int i = 0; i < THREADS; i++) {
-        pthread_join(threads[i], NULL);
-        arena_detach(passers[i]);
-    }
+    run_in_threads(file, arena, THREADS, acquire_by_force);
     EXPECT(!producer_lock_release(lock_of(arena), held));
     EXPECT(counter_value(arena, COUNTER_LOCKS_PASSED) >= 1);
     arena_end(arena, file);
