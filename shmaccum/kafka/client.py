@@ -8,7 +8,7 @@ This is the only module that imports kafka-python, and it uses more than the lib
                             again stays registered (`wait_readable`)
     KafkaConnectionManager  `_build_transport` and `_connect` are overridden: our transports, name lookups in a thread,
                             a pause also after a login that failed
-    ClusterMetadata         `update_metadata` is overridden to remember the error of each topic
+    ClusterMetadata         `update_metadata` is overridden to remember the error of each topic, and newer leaders
     KafkaConnection         `in_flight_requests`, and its parser's: a Produce request puts itself there (`_Sent`), and
                             has one timer per connection (`_Timer`) instead of one of its own
     KafkaTCPTransport       `write` and `_sock_send` are overridden: frames are written by sendmsg, at once if possible;
@@ -489,10 +489,25 @@ class _Cluster(ClusterMetadata):  # type: ignore[misc]
         return max(time.monotonic() - refreshed_ms / 1000, 0.0) if refreshed_ms else 0.0
 
     def update_metadata(self, metadata: Any) -> None:
-        """Takes a response over."""
+        """Takes a response over, but for leaders of which newer ones are known."""
+        self._keep_newer_leaders(metadata)
         self.update_count += 1
         self.topic_errors = {topic.name: topic.error_code for topic in metadata.topics if topic.error_code}
         super().update_metadata(metadata)
+
+    def _keep_newer_leaders(self, metadata: Any) -> None:
+        """A broker that is behind names former leaders, also after a hint; the library would go back to them.
+
+        An epoch says nothing about that of another topic, which may have had the same name. (Metadata.java,
+        updateLatestMetadata)
+        """
+        for topic in metadata.topics:
+            if topic.topic_id and topic.topic_id == self.topic_id(topic.name):
+                known = self._partitions.get(topic.name, {})
+                for partition in topic.partitions:
+                    former = known.get(partition.partition_index, partition)
+                    if 0 <= partition.leader_epoch < former.leader_epoch:
+                        partition.leader_id, partition.leader_epoch = former.leader_id, former.leader_epoch
 
     def watch(self, topic: str) -> None:
         """The topic is asked for from now on. Raises ValueError when Kafka allows no such name."""

@@ -12,17 +12,18 @@ import socket
 import subprocess
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ignore[attr-defined]
 
 from tests.kafka.distribution import java_command
+from tests.support import wait_until
 
 START_TIMEOUT_S = 90.0
 STOP_TIMEOUT_S = 30.0
-REQUEST_TIMEOUT_S = 10.0
+REQUEST_TIMEOUT_S = 30.0
 LOOPBACK = "127.0.0.1"
 LOGIN_MODULES = "org.apache.kafka.common.security"
 LISTENERS: Mapping[str, str] = {
@@ -215,11 +216,24 @@ class Cluster:
         return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
 
     def create_topic(self, topic: str, partition_count: int, replication_factor: int = 1, **config: str) -> None:
-        """Creates a topic; dots in names of `config` are written as underscores."""
+        """Creates a topic, and waits until its partitions are led; dots in names of `config` are underscores here."""
         dotted = {key.replace("_", "."): value for key, value in config.items()}
         new = NewTopic(topic, partition_count, replication_factor, config=dotted)
         admin = self.admin()  # ends its requests when it is collected
         admin.create_topics([new])[topic].result(REQUEST_TIMEOUT_S)
+        partitions = [TopicPartition(topic, partition) for partition in range(partition_count)]
+        wait_until(lambda: self._are_led(admin, partitions), f"somebody leads {topic}")
+
+    @staticmethod
+    def _are_led(admin: AdminClient, partitions: Sequence[TopicPartition]) -> bool:
+        """Asked of those who shall lead them, who may not know of it yet."""
+        newest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        try:
+            for found in admin.list_offsets(dict.fromkeys(partitions, newest)).values():
+                found.result(REQUEST_TIMEOUT_S)
+        except KafkaException:
+            return False
+        return True
 
     def stop(self) -> None:
         """Ends every broker and deletes what they wrote."""

@@ -93,23 +93,29 @@ class Silence(Exception):  # noqa: N818
     """Raised by `on_produce`: no answer ever comes."""
 
 
+def bound_socket() -> socket.socket:
+    """A port of loopback where nobody listens yet, and which nobody else can get meanwhile."""
+    listener = socket.socket()
+    listener.bind((LOOPBACK, 0))
+    return listener
+
+
 class FakeBroker:
     """One node.
 
     Args:
         cluster: which it belongs to.
         node_id: from 0.
+        listener: where it will listen.
         receive_buffer: bytes of its sockets; small ones make the sink write in parts.
-        port: 0 is any.
     """
 
-    def __init__(self, cluster: FakeCluster, node_id: int, receive_buffer: int | None, port: int) -> None:
+    def __init__(self, cluster: FakeCluster, node_id: int, listener: socket.socket, receive_buffer: int | None) -> None:
         self.cluster = cluster
         self.node_id = node_id
-        self._listener = socket.socket()
+        self._listener = listener
         if receive_buffer is not None:
             self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-        self._listener.bind((LOOPBACK, port))
         self._listener.listen()
         self.port: int = self._listener.getsockname()[1]
         self.connection_count = 0
@@ -177,9 +183,11 @@ class FakeBroker:
         self._connections.clear()
 
     def close(self) -> None:
-        """Also listens no more."""
+        """Also listens no more; then nobody comes after those that are cut."""
+        accepting, *_ = self._threads
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
+        accepting.join(10)
         self._listener.close()
         self.cut()
         for thread in self._threads:
@@ -193,6 +201,7 @@ class FakeCluster:
         broker_count: nodes 0 to n - 1; partition p is led by node p modulo n.
         topics: name -> partition count.
         versions: API key -> oldest and newest version.
+        listener: of node 0; any port without it.
         tls: None is plain text.
 
     Attributes:
@@ -211,7 +220,7 @@ class FakeCluster:
         topics: Mapping[str, int] | None = None,
         versions: Mapping[int, tuple[int, int]] | None = None,
         receive_buffer: int | None = None,
-        port: int = 0,
+        listener: socket.socket | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self.tls = tls
@@ -227,12 +236,15 @@ class FakeCluster:
         self.metadata_count = 0
         self.on_produce: Callable[[Arrived], Reply] = lambda arrived: Reply()  # noqa: ARG005
         self.leader_epoch = 1
-        self.brokers = [self.broker_type(self, node_id, receive_buffer, port) for node_id in range(broker_count)]
         self.leaders = {
             (topic, partition): partition % broker_count
             for topic, count in self.topics.items()
             for partition in range(count)
         }
+        # Last: they may be asked as soon as they listen.
+        listeners = [listener or bound_socket(), *(bound_socket() for _ in range(1, broker_count))]
+        self.brokers: list[FakeBroker] = []
+        self.brokers += [self.broker_type(self, *numbered, receive_buffer) for numbered in enumerate(listeners)]
 
     @property
     def bootstrap(self) -> str:

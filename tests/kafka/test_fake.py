@@ -6,6 +6,7 @@ from __future__ import annotations
 import ssl
 import struct
 import threading
+import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,11 +22,11 @@ from shmaccum.exceptions import UnknownTopicError
 from shmaccum.kafka.errors import TREATMENTS, Action
 from shmaccum.sinks import open_sink
 from shmaccum.sinks.sink import Verdict
-from tests.kafka.broker import LOOPBACK, free_port
+from tests.kafka.broker import LOOPBACK
 from tests.kafka.conftest import OpenFake, OpenLoop
-from tests.kafka.fake_broker import Arrived, Cut, FakeBroker, FakeCluster, Reply, Silence
+from tests.kafka.fake_broker import Arrived, Cut, FakeBroker, FakeCluster, Reply, Silence, bound_socket
 from tests.kafka.loop import Loop
-from tests.support import WATCHDOG_S
+from tests.support import WATCHDOG_S, wait_until
 
 TOPIC = "flights"
 RETRIED = [code for code, row in TREATMENTS.items() if row.action is Action.RETRY]
@@ -208,7 +209,7 @@ def test_out_of_sequence_behind_a_batch_that_comes_again_waits_for_it(
         attempt = sum(one.wire_bytes == arrived.wire_bytes for one in cluster.arrived)
         if attempt > 1 or values_of([arrived]) == [b"first"]:
             return Reply()
-        assert both_sent.wait(10)
+        assert both_sent.wait(WATCHDOG_S)
         return Reply(19 if values_of([arrived]) == [b"a"] else 45)
 
     cluster.on_produce = answer
@@ -228,7 +229,7 @@ def test_a_partition_has_one_batch_in_flight_until_the_first_is_acked(
 
     def answer(arrived: Arrived) -> Reply:
         if values_of([arrived]) == [b"a"]:
-            assert first_may_go.wait(10)
+            assert first_may_go.wait(WATCHDOG_S)
         return Reply()
 
     cluster.on_produce = answer
@@ -260,18 +261,22 @@ def test_a_producer_id_that_is_refused_is_asked_for_again(
 # --- connections
 
 
-@pytest.mark.parametrize("ending", [Cut, Silence])
+@pytest.mark.parametrize(("ending", "code", "timeout_ms"), [(Cut, 13, 1000 * WATCHDOG_S), (Silence, 7, 300)])
 def test_a_connection_that_ends_without_an_answer_sends_the_same_bytes_again(
-    ending: type[Exception], arena: Arena, open_fake: OpenFake, open_loop: OpenLoop
+    ending: type[Exception], code: int, timeout_ms: float, arena: Arena, open_fake: OpenFake, open_loop: OpenLoop
 ) -> None:
+    """An honest answer, too, may take longer than the short timeout, on a busy machine."""
     cluster = open_fake()
     cluster.on_produce = Script(ending)
-    loop = open_loop(cluster.bootstrap, {"request_timeout_ms": 300})
+    loop = open_loop(cluster.bootstrap, {"request_timeout_ms": timeout_ms})
     append(arena, b"a")
     loop.run_until_idle()
-    assert [ack.verdict for ack in loop.acks] == [Verdict.RETRY, Verdict.DELIVERED]
-    assert loop.acks[0].error_code == (13 if ending is Cut else 7)
-    assert cluster.arrived[0].wire_bytes == cluster.arrived[1].wire_bytes
+    first, *late, last = loop.acks
+    assert (first.verdict, first.error_code) == (Verdict.RETRY, code)
+    assert {(ack.verdict, ack.error_code) for ack in late} <= {(Verdict.RETRY, 7)}
+    assert last.verdict is Verdict.DELIVERED
+    assert len(cluster.arrived) > 1
+    assert len({one.wire_bytes for one in cluster.arrived}) == 1
 
 
 def test_a_request_larger_than_the_socket_is_written_in_parts(arena_name: str, open_fake: OpenFake) -> None:
@@ -332,16 +337,17 @@ def test_over_tls_a_broker_that_stops_reading_gets_the_same_bytes_again(
         raise Cut
 
     cluster.on_produce = answer
-    values = [bytes([number]) * 500_000 for number in range(3)]
+    values = [bytes([number]) * 100_000 for number in range(3)]
     with (
         Arena.create(arena_name, buffer_memory="2MiB", batch_size="512KiB") as arena,
-        open_secure_loop(arena, authority, tmp_path, cluster, request_timeout_ms=500) as loop,
+        open_secure_loop(arena, authority, tmp_path, cluster, request_timeout_ms=1_000) as loop,
     ):
         append(arena, *values)
         loop.run_until_idle()
         is_over.set()
-    assert values_of(cluster.arrived)[:1] == values[:1]
-    assert values_of(cluster.arrived)[-3:] == values
+    arrived = values_of(cluster.arrived)
+    assert arrived.count(values[0]) > 1
+    assert list(dict.fromkeys(arrived)) == values
 
 
 def test_an_oversized_record_goes_as_pieces_of_several_slots(
@@ -361,7 +367,7 @@ def test_a_slow_broker_does_not_stall_another(arena: Arena, open_fake: OpenFake,
 
     def answer(arrived: Arrived) -> Reply:
         if arrived.partition == 0:
-            assert slow_may_go.wait(30)
+            assert slow_may_go.wait(WATCHDOG_S)
         return Reply()
 
     cluster.on_produce = answer
@@ -397,7 +403,7 @@ def test_at_most_so_many_requests_are_under_way_to_a_broker(
     may_go = threading.Event()
 
     def answer(arrived: Arrived) -> Reply:
-        assert may_go.wait(30)
+        assert may_go.wait(WATCHDOG_S)
         return Reply()
 
     cluster.on_produce = answer
@@ -430,6 +436,38 @@ def test_the_hint_of_a_broker_is_followed_at_once(arena: Arena, open_fake: OpenF
     loop.run_until_idle()
     assert [one.node_id for one in cluster.arrived] == [0, 1]
     assert loop.acks[0].retry_after_ms == 0
+
+
+def test_a_hint_is_not_undone_by_metadata_that_are_older(
+    arena: Arena, open_fake: OpenFake, open_loop: OpenLoop
+) -> None:
+    """The broker that told of the leader still names the former one when asked, before anything was sent again."""
+    cluster = open_fake(broker_count=2)
+    cluster.on_produce = Script(Reply(6, leader=(1, 5)))
+    loop = open_loop(cluster.bootstrap)
+    append(arena, b"a")
+    loop.run_until(lambda: len(loop.acks) == 1)
+    client = loop.sink._client  # type: ignore[attr-defined]
+    hinted_count = client.metadata_count
+    wait_until(lambda: client.poll(0.05, -1) or client.metadata_count > hinted_count, "metadata came")
+    loop.run_until_idle()
+    assert [one.node_id for one in cluster.arrived] == [0, 1]
+
+
+def test_of_a_topic_that_was_created_anew_an_older_epoch_is_news(
+    arena: Arena, open_fake: OpenFake, open_loop: OpenLoop
+) -> None:
+    cluster = open_fake(broker_count=2, versions={0: (3, 12)})
+    cluster.leader_epoch = 7
+    loop = open_loop(cluster.bootstrap)
+    append(arena, b"a")
+    loop.run_until_idle()
+    cluster.topic_ids[TOPIC] = uuid.uuid4()
+    cluster.leaders[TOPIC, 0], cluster.leader_epoch = 1, 0
+    cluster.on_produce = lambda arrived: Reply(0 if arrived.node_id == 1 else 6)
+    append(arena, b"b")
+    loop.run_until_idle()
+    assert cluster.arrived[-1].node_id == 1
 
 
 def test_without_a_hint_metadata_end_the_pause(arena: Arena, open_fake: OpenFake, open_loop: OpenLoop) -> None:
@@ -468,12 +506,13 @@ def test_a_cluster_that_has_moved_is_found_through_the_bootstrap_list(
     arena: Arena, open_fake: OpenFake, open_loop: OpenLoop
 ) -> None:
     """KIP-1102; the topic is another one of the same name then."""
-    former, port = open_fake(), free_port()
+    former, listener = open_fake(), bound_socket()
+    port = listener.getsockname()[1]
     loop = open_loop(f"{former.bootstrap},{LOOPBACK}:{port}", metadata_recovery_rebootstrap_trigger_ms=0)
     append(arena, b"a")
     loop.run_until_idle()
     former.close()
-    moved = open_fake(port=port)
+    moved = open_fake(listener=listener)
     append(arena, b"b")
     loop.run_until_idle()
     assert (values_of(former.arrived), values_of(moved.arrived)) == ([b"a"], [b"b"])
@@ -569,7 +608,7 @@ def test_without_acks_memory_is_not_freed_while_bytes_are_unwritten(arena_name: 
     may_read = threading.Event()
 
     def answer(arrived: Arrived) -> Reply:
-        assert may_read.wait(30)
+        assert may_read.wait(WATCHDOG_S)
         return Reply()
 
     cluster.on_produce = answer
