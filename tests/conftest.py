@@ -13,6 +13,7 @@ import signal
 from collections.abc import Callable, Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from shmaccum.accumulator import Accumulator
 from shmaccum.arena import Arena
@@ -23,6 +24,15 @@ from tests.support import check_idle, each_semaphore, left_in_shared_memory
 NAME_PATTERN = re.compile(r"shmaccum-test-(\d+)-\d+")
 NAME_PREFIX = f"shmaccum-test-{os.getpid()}-"
 _numbers = itertools.count()
+
+# A busy machine makes any example slow, and proves nothing by it. What fails is told with what makes it again.
+settings.register_profile(
+    "untimed",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+    print_blob=True,
+)
+settings.load_profile("untimed")
 
 
 @pytest.fixture
@@ -96,7 +106,8 @@ def nothing_is_left() -> Iterator[None]:
 
 @pytest.fixture
 def interruptible() -> Iterator[None]:
-    """Ctrl-C raises KeyboardInterrupt, also where the tests were started in the background and ignore it."""
+    """Ctrl-C raises KeyboardInterrupt, here and in what a test starts, also where a shell that started the tests in
+    the background lets them ignore it."""
     former = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, former)

@@ -18,7 +18,7 @@ import crc32c
 import msgpack
 import pytest
 from click.testing import CliRunner
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from shmaccum import _native
@@ -34,7 +34,7 @@ from shmaccum.units import parse_duration_ms, parse_percent, parse_size
 from tests.log_support import TOPIC, make_batch, make_batches, open_log, partition_folder
 from tests.support import deliver_all
 
-some = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+some = settings(max_examples=60)
 few = settings(some, max_examples=25)
 _numbers = itertools.count()
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shmaccum.accumulator import Accumulator
@@ -105,7 +105,7 @@ def now_of(sent: Deliveries, rows: Sequence[dict[str, Any]]) -> int:
 
 
 @given(example=batches())
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=150)
+@settings(max_examples=150)
 def test_any_batch_arrives_where_it_belongs(
     sender: Accumulator, producer: Producer, example: tuple[list[dict[str, Any]], pa.RecordBatch]
 ) -> None:
@@ -116,7 +116,7 @@ def test_any_batch_arrives_where_it_belongs(
 
 
 @given(rows=st.lists(ROW, min_size=1, max_size=150), cuts=st.lists(st.integers(0, 150), max_size=5))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=40)
+@settings(max_examples=40)
 def test_a_table_of_several_batches_is_one_call(
     sender: Accumulator, producer: Producer, rows: list[dict[str, Any]], cuts: list[int]
 ) -> None:

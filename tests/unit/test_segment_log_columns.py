@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
@@ -75,7 +75,6 @@ def rows_of(batches: list[LogBatch], first: int, end: int) -> list[LogRecord]:
 
 
 @given(parts=st.lists(RECORDS, min_size=1, max_size=4), first=st.integers(0, 60), count=st.integers(0, 60))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 def test_any_records_are_the_same(
     parts: list[list[tuple[bytes | None, bytes | None, int, list[tuple[str, bytes | None]]]]], first: int, count: int
 ) -> None:

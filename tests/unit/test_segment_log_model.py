@@ -124,6 +124,4 @@ class PartitionLife(RuleBasedStateMachine):
 
 
 TestPartitionLife = PartitionLife.TestCase
-TestPartitionLife.settings = settings(
-    max_examples=25, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
-)
+TestPartitionLife.settings = settings(max_examples=25, stateful_step_count=25, suppress_health_check=list(HealthCheck))

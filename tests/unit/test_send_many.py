@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shmaccum.accumulator import Accumulator, BatchResult
@@ -152,7 +152,7 @@ ROWS = st.lists(
 
 
 @given(rows=ROWS)
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_any_rows_arrive_where_they_belong(sender: Accumulator, producer: Producer, rows: list[dict[str, Any]]) -> None:
     headers = [
         None if row["headers"] is None else [(header["key"], header["value"]) for header in row["headers"]]
