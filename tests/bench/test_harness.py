@@ -27,7 +27,9 @@ from bench.harness.question import Contender, Figure, Goal, Measurement, Questio
 from bench.harness.results import Answer, answer, from_json, lines, load, save, to_json
 from bench.harness.table import render, spell
 from bench.harness.verdict import Interval, Verdict, interval, judge, ratios, spread
+from tests.bench.limits import limit_counts_from
 from tests.sending import process_exists
+from tests.support import WATCHDOG_S
 
 NS = Figure("ns", "µs", 1e-3, "lower")
 RATE = Figure("rate", "M/s", 1e-6, "higher", "records")
@@ -369,19 +371,23 @@ def test_a_question_is_found_and_answered(questions: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "message"),
-    [("import time; time.sleep(1000)", "was not answered within"), ("raise SystemExit(3)", "ended with 3")],
+    ("code", "limit_s", "message"),
+    [
+        ("import time; time.sleep(1000)", 0.5, "was not answered within"),
+        ("raise SystemExit(3)", WATCHDOG_S, "ended with 3"),
+    ],
 )
 def test_a_question_that_hangs_or_fails_is_given_up_with_all_its_children(
-    code: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    code: str, limit_s: float, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     children = tmp_path / "child"
-    start = "import subprocess as s; child = s.Popen(['sleep', '1000'])"
-    note = f"open({str(children)!r}, 'w').write(str(child.pid))"
+    start = "import os, subprocess as s; child = s.Popen(['sleep', '1000'])"
+    note = f"os.symlink(str(child.pid), {str(children)!r})"  # which is there whole or not at all
     monkeypatch.setattr(asking, "command", lambda *_: [sys.executable, "-c", f"{start}; {note}; {code}"])
+    limit_counts_from(children, monkeypatch)
     with pytest.raises(RuntimeError, match=message):
-        asking.answer_apart("planted", Allowed(1.0, 1.0, 2.0), None, tmp_path)
-    child = int(children.read_text())
+        asking.answer_apart("planted", Allowed(1.0, 1.0, limit_s), None, tmp_path)
+    child = int(os.readlink(children))
     while process_exists(child):
         os.sched_yield()
 

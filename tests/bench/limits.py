@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Limits of planted questions, on machines that take their time to start a process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.support import wait_until
+
+
+def limit_counts_from(sign: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit of a question counts from when its process has made this file, or has ended."""
+
+    class SlowStarter(subprocess.Popen[bytes]):
+        def wait(self, timeout: float | None = None) -> int:
+            if timeout is not None:
+                wait_until(lambda: os.path.lexists(sign) or self.poll() is not None, "it has begun")
+            return super().wait(timeout)
+
+    monkeypatch.setattr(subprocess, "Popen", SlowStarter)
