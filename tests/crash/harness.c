@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "run_queue.h"
 #include "shm/attach.h"
 #include "shm/byte_lock.h"
 #include "shm/durability.h"
@@ -59,9 +60,23 @@ static uint64_t now_ns(void)
     return clock_now_ns(&(struct clock){.is_manual = false});
 }
 
-static void delay_note(struct world *world, const char *operation, uint64_t since_ns)
+struct beginning {
+    uint64_t ns;
+    uint64_t queued_ns;
+};
+
+static struct beginning begin(void)
 {
-    uint64_t ns = now_ns() - since_ns;
+    uint64_t queued = queued_ns();
+    return (struct beginning){.ns = now_ns(), .queued_ns = queued};
+}
+
+/* Without what the machine ran others for, which is no fault of ours. */
+static void delay_note(struct world *world, const char *operation, struct beginning since)
+{
+    uint64_t elapsed_ns = now_ns() - since.ns;
+    uint64_t others_ns = queued_ns() - since.queued_ns;
+    uint64_t ns = elapsed_ns > others_ns ? elapsed_ns - others_ns : 0;
     if (ns > world->delay.ns) {
         world->delay = (struct delay){.ns = ns, .operation = operation};
     }
@@ -74,9 +89,9 @@ static void delay_note(struct world *world, const char *operation, uint64_t sinc
         if ((world)->is_victim) {                                \
             call;                                                \
         } else {                                                 \
-            uint64_t timed_since_ns = now_ns();                  \
+            struct beginning timed_since = begin();              \
             call;                                                \
-            delay_note(world, operation, timed_since_ns);        \
+            delay_note(world, operation, timed_since);           \
         }                                                        \
     } while (0)
 

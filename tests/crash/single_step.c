@@ -224,7 +224,7 @@ static void summary_print(const struct scenario *scenario, enum mode mode, uint6
     fflush(stdout);
 }
 
-/* A machine that is busy elsewhere delays once; a protocol that waits too long does it every time. */
+/* A machine that stands still delays once; a protocol that waits too long does it every time. */
 static bool is_too_slow(const struct world *world)
 {
     return world->delay.ns > DELAY_MAX_NS;
