@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -162,9 +163,11 @@ def ensure(arena_name: str, folder: Path) -> tuple[bool, int]:
 
 
 def test_eight_processes_start_one_sender_which_leaves_after_them(arena_name: str, folder: Path) -> None:
-    Arena.create(arena_name, buffer_memory="64KiB", batch_size="4KiB", process_count=64, waiter_count=64).close()
-    children = [Child(ensure, arena_name, folder) for _ in range(8)]
-    reports = [eval(child.join()) for child in children]
+    sizes: dict[str, Any] = {"buffer_memory": "64KiB", "batch_size": "4KiB", "process_count": 64, "waiter_count": 64}
+    with Arena.create(arena_name, **sizes) as arena:  # who is attached keeps the sender until the last one has asked
+        children = [Child(ensure, arena_name, folder) for _ in range(8)]
+        reports = [eval(child.join()) for child in children]
+        assert arena.native.is_attached
     assert [has_started for has_started, _ in reports].count(True) == 1
     (pid,) = {pid for _, pid in reports}
     wait_until(lambda: not process_exists(pid), "the sender has left")
