@@ -18,7 +18,6 @@ import posix_ipc
 
 from shmaccum import _native
 from shmaccum.arena_file import ArenaFile
-from shmaccum.doorbell import doorbell_path
 from shmaccum.exceptions import (
     ArenaError,
     ArenaNotFoundError,
@@ -297,7 +296,7 @@ class Arena:
         try:
             with cls.open_read_only(file.text, mode=0o777) as arena:
                 names = [semaphore_name(arena.uuid, index) for index in range(arena.geometry["waiter_count"])]
-                return names, doorbell_path(file, arena.uuid)
+                return names, file.doorbell(arena.uuid)
         except ArenaNotFoundError:
             raise
         except (ArenaError, InvalidArgumentError, OSError):

@@ -32,6 +32,7 @@ from shmaccum.exceptions import (
 OPEN_FLAGS = os.O_NOFOLLOW | os.O_CLOEXEC
 OPEN_TO_OTHERS = 0o077
 WRITABLE_BY_ALL = 0o002
+SHARED_MEMORY = "/dev/shm"
 
 # A child forked between our open and the arena's own fork handler would keep the descriptor that carries the locks.
 _opening = threading.RLock()
@@ -86,6 +87,10 @@ class ArenaFile:
         if bare in {".", ".."} or len(os.fsencode(bare)) > 254:
             raise InvalidArgumentError(f"{text!r} cannot be the name of shared memory: at most 254 bytes, not . or ..")
         return cls("/" + bare, is_shared_memory=True)
+
+    def doorbell(self, uuid: bytes) -> str:
+        """Where the arena's doorbell lies: beside its file, or under shared memory by the arena's uuid."""
+        return f"{SHARED_MEMORY}/shmaccum-{uuid.hex()[:12]}.bell" if self.is_shared_memory else f"{self.text}.bell"
 
     def exists(self) -> bool:
         """True when something has this name, whatever it is."""

@@ -35,15 +35,7 @@ if TYPE_CHECKING:
     from shmaccum.arena import Arena
 
 OPEN_FLAGS = os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
-SHARED_MEMORY = "/dev/shm"
 CLEAR_SIZE = 65536
-
-
-def doorbell_path(file: ArenaFile, uuid: bytes) -> str:
-    """Where the FIFO of an arena lies: beside its file, or under shared memory by the arena's uuid."""
-    if file.is_shared_memory:
-        return f"{SHARED_MEMORY}/shmaccum-{uuid.hex()[:12]}.bell"
-    return f"{file.text}.bell"
 
 
 def _open_fifo(path: str, arena_mode: int) -> int:
@@ -76,7 +68,7 @@ class Doorbell:
 
     def __init__(self, arena: Arena) -> None:
         self._arena = arena
-        self.path = doorbell_path(ArenaFile.parse(arena.name), arena.uuid)
+        self.path = ArenaFile.parse(arena.name).doorbell(arena.uuid)
         self._make()
         self._descriptor = _open_fifo(self.path, arena.mode)
 
@@ -124,7 +116,7 @@ class DoorbellButton:
 
     def __init__(self, arena: Arena) -> None:
         self._arena = arena
-        self._path = doorbell_path(ArenaFile.parse(arena.name), arena.uuid)
+        self._path = ArenaFile.parse(arena.name).doorbell(arena.uuid)
         self._descriptor: int | None = None
 
     def ring(self) -> None:

@@ -24,6 +24,7 @@
 
 #include "format/crc32c.h"
 #include "format/record.h"
+#include "format/record_summed.h"
 #include "shm/accumulator.h"
 #include "workload.h"
 #include "shm/attach.h"

@@ -86,19 +86,6 @@ static inline uint32_t record_size_upper_bound(const struct record_size *size)
 uint8_t *record_write(uint8_t *target, const struct record *record, const struct record_size *size,
                       int32_t offset_delta, int64_t timestamp_delta);
 
-/* What record_write_summed is: the caller knows the value of the length field, from having sized the record. */
-uint32_t record_write_summed_body(uint8_t *target, const struct record *record, uint32_t body_size,
-                                  int32_t offset_delta, int64_t timestamp_delta, uint32_t crc);
-
-/* The same bytes; answers the CRC of what `crc` is the CRC of, followed by them. */
-static inline uint32_t record_write_summed(uint8_t *target, const struct record *record,
-                                           const struct record_size *size, int32_t offset_delta,
-                                           int64_t timestamp_delta, uint32_t crc)
-{
-    uint32_t body_size = record_body_size(size, offset_delta, timestamp_delta);
-    return record_write_summed_body(target, record, body_size, offset_delta, timestamp_delta, crc);
-}
-
 /* The same bytes into several pieces. */
 void record_write_scattered(struct scatter *target, const struct record *record, const struct record_size *size,
                             int32_t offset_delta, int64_t timestamp_delta);

@@ -1,11 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0
- *
- * A record written and summed in one pass. The same bytes as record_write followed by crc32c_extend over them, without
- * the wait in between (crc32c_steps.h says which): a test holds the two against each other.
- */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "format/record_summed.h"
+
 #include "format/crc32c.h"
 #include "format/crc32c_steps.h"
-#include "format/record.h"
 
 struct summed {
     uint8_t *next;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The sender's half, second part: how a batch ends.
+ * The sender's half: how a batch ends.
  *
  *   state        in flight   what ends it                      result recorded   memory freed
  *   READY        yes         complete (ack or final error)     then              then, unless a hazard defers it
@@ -21,67 +21,17 @@
 #include "shm/accumulator.h"
 #include "shm/counters.h"
 #include "shm/dead_letter.h"
+#include "shm/result.h"
 #include "shm/sender_half.h"
 
 /* ---- the end of one batch ---- */
-
-static bool batch_is_in_flight(const struct accumulator *accumulator, uint32_t slot_index, uint64_t seq)
-{
-    if (accumulator->sender == NULL || slot_index >= accumulator->arena->geometry.slot_count) {
-        return false;
-    }
-    const struct slot_note *note = &accumulator->sender->notes[slot_index];
-    return note->is_queued && note->is_in_flight && note->seq == seq;
-}
-
-static void result_count(struct arena *arena, enum batch_result result, uint32_t record_count)
-{
-    counter_add(arena, COUNTER_BATCHES_COMPLETED, 1);
-    counter_add(arena, COUNTER_RECORDS_COMPLETED, record_count);
-    if (result == RESULT_EXPIRED) {
-        counter_add(arena, COUNTER_BATCHES_EXPIRED, 1);
-    } else if (result != RESULT_SUCCEEDED) {
-        counter_add(arena, COUNTER_BATCHES_FAILED, 1);
-    }
-}
-
-static void result_record(struct accumulator *accumulator, uint32_t slot_index, uint32_t first_record,
-                          uint32_t record_count, const struct batch_outcome *outcome)
-{
-    const struct slot_note *note = &accumulator->sender->notes[slot_index];
-    completion_record(accumulator->arena, &(struct completion){.seq = note->seq,
-                                                               .slot_index = slot_index,
-                                                               .partition_index = note->partition_index,
-                                                               .first_record = first_record,
-                                                               .record_count = record_count,
-                                                               .result = outcome->result,
-                                                               .error_code = outcome->error_code,
-                                                               .base_offset = outcome->base_offset,
-                                                               .log_append_time_ms = outcome->log_append_time_ms});
-}
-
-void result_record_rest(struct accumulator *accumulator, uint32_t slot_index, const struct batch_outcome *outcome)
-{
-    const struct slot_header *slot = &accumulator->arena->slots[slot_index];
-    uint32_t count = slot_word_count(load_acquire_u64(&slot->word));
-    uint32_t acked = load_relaxed_u32(&slot->acked_record_count);
-    acked = acked < count ? acked : 0;
-    result_record(accumulator, slot_index, acked, count - acked, outcome);
-    result_count(accumulator->arena, outcome->result, count - acked);
-    accumulator->sender->expired_record_count += outcome->result == RESULT_EXPIRED ? count - acked : 0;
-    POINT(result_recorded);
-}
 
 static void batch_become_done(struct accumulator *accumulator, uint32_t slot_index, struct wake_set *wakes)
 {
     atomic_u64 *cell = &accumulator->arena->slots[slot_index].word;
     store_seq_cst_u64(cell, slot_word_with_state(load_relaxed_u64(cell), SLOT_DONE)); /* H2 */
     POINT(batch_done);
-    if (accumulator->sender->notes[slot_index].is_dead) {
-        accumulator->sender->notes[slot_index] = (struct slot_note){0};
-    } else {
-        sender_unlink(accumulator, slot_index);
-    }
+    sender_forget(accumulator, slot_index);
     sender_free_slot(accumulator, slot_index, wakes);
 }
 
@@ -98,11 +48,11 @@ static void batch_give_back(struct accumulator *accumulator, uint32_t slot_index
 static enum status batch_complete(struct accumulator *accumulator, uint32_t slot_index, uint64_t seq,
                                   const struct batch_outcome *outcome, struct wake_set *wakes)
 {
-    if (dead_letter_is_known(accumulator, slot_index, seq)) {
+    if (sender_has_dead(accumulator, slot_index, seq)) {
         batch_become_done(accumulator, slot_index, wakes);
         return STATUS_OK;
     }
-    if (!batch_is_in_flight(accumulator, slot_index, seq)) {
+    if (!sender_has_in_flight(accumulator, slot_index, seq)) {
         return STATUS_STALE;
     }
     const struct slot_note *note = &accumulator->sender->notes[slot_index];
@@ -138,7 +88,7 @@ enum status accumulator_complete_part(struct accumulator *accumulator, uint32_t 
                                       uint32_t record_count, const struct batch_outcome *outcome,
                                       struct wake_set *wakes)
 {
-    if (!batch_is_in_flight(accumulator, slot_index, seq)) {
+    if (!sender_has_in_flight(accumulator, slot_index, seq)) {
         return STATUS_STALE;
     }
     struct slot_header *slot = &accumulator->arena->slots[slot_index];
@@ -164,11 +114,11 @@ enum status accumulator_complete_part(struct accumulator *accumulator, uint32_t 
 enum status accumulator_requeue(struct accumulator *accumulator, uint32_t slot_index, uint64_t seq,
                                 uint64_t retry_at_ns)
 {
-    if (dead_letter_is_known(accumulator, slot_index, seq)) {
+    if (sender_has_dead(accumulator, slot_index, seq)) {
         dead_letter_put_back(accumulator, slot_index);
         return STATUS_OK;
     }
-    if (!batch_is_in_flight(accumulator, slot_index, seq)) {
+    if (!sender_has_in_flight(accumulator, slot_index, seq)) {
         return STATUS_STALE;
     }
     struct slot_note *note = &accumulator->sender->notes[slot_index];
@@ -196,43 +146,11 @@ void accumulator_end_backoff(struct accumulator *accumulator, uint32_t partition
 enum status accumulator_decide(struct accumulator *accumulator, uint32_t slot_index, uint64_t seq,
                                const struct batch_outcome *outcome)
 {
-    if (!batch_is_in_flight(accumulator, slot_index, seq)) {
+    if (!sender_has_in_flight(accumulator, slot_index, seq)) {
         return STATUS_STALE;
     }
     decision_store(&accumulator->arena->slots[slot_index], outcome);
     POINT(result_decided);
-    return STATUS_OK;
-}
-
-/* BAD: nothing is written there and nothing is sent, until somebody has looked at it. */
-static void batch_become_bad(struct accumulator *accumulator, uint32_t slot_index)
-{
-    atomic_u64 *cell = &accumulator->arena->slots[slot_index].word;
-    store_seq_cst_u64(cell, slot_word_with_state(load_relaxed_u64(cell), SLOT_BAD));
-    if (accumulator->sender->notes[slot_index].is_dead) {
-        accumulator->sender->notes[slot_index] = (struct slot_note){0};
-    } else {
-        sender_unlink(accumulator, slot_index);
-    }
-    counter_add(accumulator->arena, COUNTER_BATCHES_QUARANTINED, 1);
-    error_log_record(accumulator->arena, STATUS_CORRUPT, "a batch's bytes contradict their checksum: quarantined");
-}
-
-enum status accumulator_quarantine(struct accumulator *accumulator, uint32_t slot_index, uint64_t seq)
-{
-    if (dead_letter_is_known(accumulator, slot_index, seq)) { /* it has its result */
-        batch_become_bad(accumulator, slot_index);
-        return STATUS_OK;
-    }
-    if (!batch_is_in_flight(accumulator, slot_index, seq)) {
-        return STATUS_STALE;
-    }
-    const struct batch_outcome outcome = {.result = RESULT_CORRUPT, .base_offset = -1, .log_append_time_ms = -1};
-    if (!accumulator->sender->notes[slot_index].is_ended) {
-        result_record_rest(accumulator, slot_index, &outcome);
-    }
-    batch_become_bad(accumulator, slot_index);
-    completion_wake(accumulator->arena);
     return STATUS_OK;
 }
 

@@ -3,29 +3,10 @@
 
 #include <string.h>
 
-enum { ERROR_CODE_SHIFT = 16 };
-
-/* ---- what was decided about a batch ---- */
-
-void decision_store(struct slot_header *slot, const struct batch_outcome *outcome)
-{
-    uint32_t code = (uint16_t)outcome->error_code;
-    store_release_u32(&slot->result, (uint32_t)outcome->result | code << ERROR_CODE_SHIFT);
-}
-
-struct batch_outcome decision_of(const struct slot_header *slot)
-{
-    uint32_t value = load_relaxed_u32(&slot->result);
-    uint32_t result = value & UINT16_MAX;
-    return (struct batch_outcome){
-        .result = result < RESULT_COUNT ? (enum batch_result)result : RESULT_NONE,
-        .error_code = (int16_t)(value >> ERROR_CODE_SHIFT),
-        .base_offset = -1,
-        .log_append_time_ms = -1,
-    };
-}
-
-/* ---- letters ---- */
+#include "shm/drained_batch.h"
+#include "shm/quarantine.h"
+#include "shm/result.h"
+#include "shm/sender_half.h"
 
 bool dead_letter_is_wanted(const struct accumulator *accumulator, enum batch_result result)
 {
@@ -48,15 +29,6 @@ void dead_letter_keep(struct accumulator *accumulator, uint32_t slot_index)
     dead_letter_put_back(accumulator, slot_index);
 }
 
-bool dead_letter_is_known(const struct accumulator *accumulator, uint32_t slot_index, uint64_t seq)
-{
-    if (accumulator->sender == NULL || slot_index >= accumulator->arena->geometry.slot_count) {
-        return false;
-    }
-    const struct slot_note *note = &accumulator->sender->notes[slot_index];
-    return note->is_dead && note->seq == seq;
-}
-
 bool dead_letter_inherit(struct accumulator *accumulator, uint32_t slot_index, const struct batch_outcome *outcome)
 {
     if (!dead_letter_is_wanted(accumulator, outcome->result)) {
@@ -76,12 +48,12 @@ uint32_t accumulator_dead_letters(struct accumulator *accumulator, struct draine
     for (uint32_t i = 0; i < taken; i++) {
         uint32_t slot_index = half->dead.slots[i];
         const struct slot_header *slot = &accumulator->arena->slots[slot_index];
-        if (!sender_describe(accumulator, slot_index, load_acquire_u64(&slot->word), &batches[count])) {
-            enum status status = accumulator_quarantine(accumulator, slot_index, half->notes[slot_index].seq);
-            CHECK(status == STATUS_OK);
-            (void)status;
+        uint64_t word = load_acquire_u64(&slot->word);
+        if (!drained_batch_is_possible(accumulator, slot_index, word)) {
+            batch_quarantine(accumulator, slot_index);
             continue;
         }
+        drained_batch_describe(accumulator, slot_index, word, &batches[count]);
         outcomes[count++] = decision_of(slot);
     }
     half->dead.count -= taken;

@@ -13,18 +13,7 @@
 #ifndef SHM_DEAD_LETTER_H
 #define SHM_DEAD_LETTER_H
 
-#include "shm/sender_half.h"
-
-/* ---- what was decided about a batch ---- */
-
-void decision_store(struct slot_header *slot, const struct batch_outcome *outcome);
-/* RESULT_NONE: nothing yet. Of an impossible value, too. */
-struct batch_outcome decision_of(const struct slot_header *slot);
-
-/* complete.c: records the result of every record that has none yet. */
-void result_record_rest(struct accumulator *accumulator, uint32_t slot_index, const struct batch_outcome *outcome);
-
-/* ---- letters ---- */
+#include "shm/accumulator.h"
 
 /* What was aborted is nobody's letter: whoever aborts wants nothing kept. */
 bool dead_letter_is_wanted(const struct accumulator *accumulator, enum batch_result result);
@@ -32,7 +21,6 @@ bool dead_letter_is_wanted(const struct accumulator *accumulator, enum batch_res
 /* Takes a batch that has its result out of its queue. */
 void dead_letter_keep(struct accumulator *accumulator, uint32_t slot_index);
 void dead_letter_put_back(struct accumulator *accumulator, uint32_t slot_index);
-bool dead_letter_is_known(const struct accumulator *accumulator, uint32_t slot_index, uint64_t seq);
 
 /* A batch that an earlier sender decided about. False when it is no letter. */
 bool dead_letter_inherit(struct accumulator *accumulator, uint32_t slot_index, const struct batch_outcome *outcome);

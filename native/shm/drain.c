@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The sender's half, first part: which batches may go (ready), and making them go (drain).
+ * The sender's half: which batches may go (ready), and making them go (drain).
  */
 #include <string.h>
 
 #include "base/point.h"
-#include "format/record_batch.h"
 #include "shm/accumulator.h"
 #include "shm/counters.h"
+#include "shm/drained_batch.h"
 #include "shm/producer_id.h"
+#include "shm/quarantine.h"
 #include "shm/sender_half.h"
 
 static uint64_t ns_until(uint64_t when_ns, uint64_t now_ns)
@@ -126,84 +127,13 @@ static bool batch_seal_for_drain(struct accumulator *accumulator, uint32_t slot_
     return slot_word_state(*word) == SLOT_READY && sender_note_is_true(accumulator, slot_index);
 }
 
-static void header_describe(const struct slot_header *slot, uint64_t word, struct record_batch_header *header)
-{
-    const struct batch_meta *meta = &slot->meta[slot_word_count(word) & 1];
-    uint32_t epoch = load_relaxed_u32(&slot->producer_epoch);
-    *header = (struct record_batch_header){
-        .batch_length = (int32_t)slot_word_size(word) - RECORD_BATCH_UNCOUNTED_SIZE,
-        .partition_leader_epoch = -1,
-        .magic = RECORD_BATCH_MAGIC_VALUE,
-        .last_offset_delta = (int32_t)slot_word_count(word) - 1,
-        .base_timestamp = slot->base_timestamp_ms,
-        .max_timestamp = meta->max_timestamp_ms,
-        .producer_id = epoch == 0 ? -1 : (int64_t)load_relaxed_u64(&slot->producer_id),
-        .producer_epoch = epoch == 0 ? -1 : (int16_t)(epoch & UINT16_MAX),
-        .base_sequence = epoch == 0 ? -1 : (int32_t)load_relaxed_u32(&slot->base_sequence),
-        .record_count = (int32_t)slot_word_count(word),
-    };
-}
-
-/* The header is the sender's: no producer ever touches the first 61 bytes. The checksum comes from the running one. */
-static void batch_describe(const struct accumulator *accumulator, uint32_t slot_index, uint64_t word,
-                           struct drained_batch *batch)
-{
-    struct arena *arena = accumulator->arena;
-    const struct slot_note *note = &accumulator->sender->notes[slot_index];
-    struct slot_header *slot = &arena->slots[slot_index];
-    uint8_t *bytes = arena_slot_data(arena, slot_index);
-    uint32_t size = slot_word_size(word);
-    struct record_batch_header header;
-    header_describe(slot, word, &header);
-    record_batch_header_write(bytes, &header);
-    header.crc = record_batch_crc(bytes, slot->meta[slot_word_count(word) & 1].records_crc, size - RECORDS_START);
-    record_batch_set_crc(bytes, header.crc);
-    *batch = (struct drained_batch){
-        .seq = note->seq,
-        .created_ns = slot->created_ns,
-        .base_timestamp_ms = header.base_timestamp,
-        .max_timestamp_ms = header.max_timestamp,
-        .producer_id = header.producer_id,
-        .slot_index = slot_index,
-        .partition_index = note->partition_index,
-        .record_count = slot_word_count(word),
-        .acked_record_count = load_relaxed_u32(&slot->acked_record_count),
-        .size = size,
-        .crc = header.crc,
-        .base_sequence = header.base_sequence,
-        .attempt_count = load_relaxed_u32(&slot->attempt_count),
-        .linger_ns = (int64_t)load_relaxed_u64(&slot->linger) - 1,
-        .producer_epoch = header.producer_epoch,
-    };
-}
-
-/* Shared memory is input: a word that cannot be true is not sent. */
-static bool batch_is_possible(const struct accumulator *accumulator, uint32_t slot_index, uint64_t word)
-{
-    const struct geometry *geometry = &accumulator->arena->geometry;
-    uint32_t size = slot_word_size(word);
-    uint32_t size_max = accumulator->arena->slots[slot_index].chain_next == 0 ? geometry->batch_size
-                                                                              : geometry->record_size_max;
-    return slot_word_count(word) >= 1 && size > RECORDS_START && size <= size_max;
-}
-
-bool sender_describe(const struct accumulator *accumulator, uint32_t slot_index, uint64_t word,
-                     struct drained_batch *batch)
-{
-    if (!batch_is_possible(accumulator, slot_index, word)) {
-        return false;
-    }
-    batch_describe(accumulator, slot_index, word, batch);
-    return true;
-}
-
 static void batch_finish(struct accumulator *accumulator, uint32_t slot_index, uint64_t word,
                          struct drained_batch *batch)
 {
     struct slot_header *slot = &accumulator->arena->slots[slot_index];
     sequence_assign(accumulator->arena, slot, accumulator->sender->notes[slot_index].partition_index,
                     slot_word_count(word));
-    batch_describe(accumulator, slot_index, word, batch);
+    drained_batch_describe(accumulator, slot_index, word, batch);
     batch->attempt_count = add_u32(&slot->attempt_count, 1) + 1;
 }
 
@@ -262,11 +192,8 @@ uint32_t accumulator_drain(struct accumulator *accumulator, const struct drain_o
         }
         sender_launch(accumulator, slot_index);
         accumulator->sender->queues[partitions[i]].drained_in = accumulator->sender->drain_count;
-        if (!batch_is_possible(accumulator, slot_index, word)) {
-            uint64_t seq = accumulator->sender->notes[slot_index].seq;
-            enum status status = accumulator_quarantine(accumulator, slot_index, seq);
-            CHECK(status == STATUS_OK);
-            (void)status;
+        if (!drained_batch_is_possible(accumulator, slot_index, word)) {
+            batch_quarantine(accumulator, slot_index);
             continue;
         }
         batch_finish(accumulator, slot_index, word, &batches[count]);

@@ -7,6 +7,7 @@
 #include "base/point.h"
 #include "format/crc32c.h"
 #include "format/record_batch.h"
+#include "format/record_summed.h"
 #include "shm/buffer_pool.h"
 #include "shm/counters.h"
 #include "shm/news.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The sender's half, third part: telling producers how long the queues are, for the weights of KIP-794
+ * The sender's half: telling producers how long the queues are, for the weights of KIP-794
  * (partitioner.h). Kafka's producer computes this in ready(); ours is in another process, so it stands in the arena.
  *
  * Only partitions with a queue are looked at, and those that had one at the last look. Between the two a number may be

@@ -128,6 +128,29 @@ static void sender_enqueue(struct accumulator *accumulator, uint32_t slot_index)
     half->queued_count++;
 }
 
+/* ---- who is where ---- */
+
+static const struct slot_note *note_of(const struct accumulator *accumulator, uint32_t slot_index, uint64_t seq)
+{
+    if (accumulator->sender == NULL || slot_index >= accumulator->arena->geometry.slot_count) {
+        return NULL;
+    }
+    const struct slot_note *note = &accumulator->sender->notes[slot_index];
+    return note->seq == seq ? note : NULL;
+}
+
+bool sender_has_in_flight(const struct accumulator *accumulator, uint32_t slot_index, uint64_t seq)
+{
+    const struct slot_note *note = note_of(accumulator, slot_index, seq);
+    return note != NULL && note->is_queued && note->is_in_flight;
+}
+
+bool sender_has_dead(const struct accumulator *accumulator, uint32_t slot_index, uint64_t seq)
+{
+    const struct slot_note *note = note_of(accumulator, slot_index, seq);
+    return note != NULL && note->is_dead;
+}
+
 /* ---- in flight ---- */
 
 void sender_launch(struct accumulator *accumulator, uint32_t slot_index)
@@ -198,6 +221,15 @@ void sender_unlink(struct accumulator *accumulator, uint32_t slot_index)
     *note = (struct slot_note){0};
     if (queue->first == 0) {
         queue_deactivate(half, queue);
+    }
+}
+
+void sender_forget(struct accumulator *accumulator, uint32_t slot_index)
+{
+    if (accumulator->sender->notes[slot_index].is_dead) {
+        accumulator->sender->notes[slot_index] = (struct slot_note){0};
+    } else {
+        sender_unlink(accumulator, slot_index);
     }
 }
 

@@ -109,12 +109,14 @@ void sender_land(struct accumulator *accumulator, uint32_t slot_index);
  * first. */
 bool sender_may_launch(const struct accumulator *accumulator, uint32_t slot_index);
 
-/* Tells the facts of a sealed batch and writes its header, with the sequence it has. False: its word is impossible. */
-bool sender_describe(const struct accumulator *accumulator, uint32_t slot_index, uint64_t word,
-                     struct drained_batch *batch);
+/* Whoever names a batch gives its slot and its seq; it may be gone, and we may not be the sender. */
+bool sender_has_in_flight(const struct accumulator *accumulator, uint32_t slot_index, uint64_t seq);
+bool sender_has_dead(const struct accumulator *accumulator, uint32_t slot_index, uint64_t seq);
 
 /* Takes a batch out of its queue. */
 void sender_unlink(struct accumulator *accumulator, uint32_t slot_index);
+/* The same, of a dead one too, which is in none. */
+void sender_forget(struct accumulator *accumulator, uint32_t slot_index);
 
 /* Drops from the front what is neither OPEN nor READY any more; answers the first batch not in flight, or NO_SLOT. */
 uint32_t sender_candidate(struct accumulator *accumulator, uint32_t partition_index);

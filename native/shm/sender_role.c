@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The sender's half, third part: taking the role, clearing up after the dead while it is held, leaving it.
+ * The sender's half: taking the role, clearing up after the dead while it is held, leaving it.
  *
  * Whoever takes the role knows nothing of what the last sender knew: it looks at every slot once. What that one had
  * sent and not completed is READY and is sent again, with the sequence it had; what it had decided (expired, aborted,
@@ -12,6 +12,7 @@
 #include "shm/dead_letter.h"
 #include "shm/process.h"
 #include "shm/producer_id.h"
+#include "shm/result.h"
 #include "shm/sender_half.h"
 
 /* ---- taking it ---- */

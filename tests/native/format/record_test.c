@@ -2,6 +2,7 @@
 #include "format/record.h"
 
 #include "format/crc32c.h"
+#include "format/record_summed.h"
 #include "samples.h"
 #include "testing.h"
 

@@ -7,6 +7,7 @@
 #include "delivery_fixture.h"
 
 #include "format/record_batch.h"
+#include "shm/sender_half.h"
 
 enum { BATCH_SIZE = 512, LETTERS_MAX = 8, TIMEOUT_NS = 500, LATER_NS = 5000 };
 
