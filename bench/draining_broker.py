@@ -13,6 +13,7 @@ import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
+from random import Random
 
 from kafka.protocol.producer import ProduceResponse
 
@@ -53,8 +54,9 @@ class DrainingCluster(FakeCluster):
     broker_type = DrainingBroker
 
     def encoded_answer(self) -> bytes:
-        """Success for every partition."""
-        partitions = [partition_response(index, Reply()) for index in range(self.topics[TOPIC])]
+        """Success for every partition, in the order of a hash map, as Apache Kafka answers."""
+        indices = range(self.topics[TOPIC])
+        partitions = [partition_response(index, Reply()) for index in Random(0).sample(indices, len(indices))]
         topic = ProduceResponse.TopicProduceResponse(
             name=TOPIC, topic_id=self.topic_ids[TOPIC], partition_responses=partitions
         )

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/bytes.h"
+#include "format/crc32c.h"
 #include "format/varint.h"
 
 enum {
@@ -110,12 +111,86 @@ size_t produce_encode(const struct produce_request *request, uint8_t *own, size_
     return size;
 }
 
+/* ---- what is not where it is expected ---- */
+
+/* Places by hashes: each in the first slot from its hash on that was free; half of them stay free. */
+struct table {
+    uint32_t *slots; /* place + 1; 0 is free */
+    uint32_t shift;  /* leaves of 32 bits those that number a slot; 0: nothing was entered yet */
+};
+
+/* The binary logarithm of how many slots a table of so many places has. */
+static uint32_t table_bits(uint32_t count)
+{
+    uint32_t bits = 1;
+    while (bits < 31 && UINT32_C(1) << bits < 2 * count) {
+        bits++;
+    }
+    return bits;
+}
+
+static uint32_t table_slot(const struct table *table, uint32_t hash)
+{
+    return (hash * UINT32_C(0x9e3779b1)) >> table->shift; /* what steps evenly is spread evenly (Fibonacci hashing) */
+}
+
+static uint32_t table_slot_after(const struct table *table, uint32_t slot)
+{
+    return (slot + 1) & (UINT32_MAX >> table->shift);
+}
+
+static void table_clear(struct table *table, uint32_t count)
+{
+    uint32_t bits = table_bits(count);
+    table->shift = 32 - bits;
+    memset(table->slots, 0, sizeof *table->slots << bits);
+}
+
+static void table_enter(const struct table *table, uint32_t hash, uint32_t place)
+{
+    uint32_t slot = table_slot(table, hash);
+    while (table->slots[slot] != 0) {
+        slot = table_slot_after(table, slot);
+    }
+    table->slots[slot] = place + 1;
+}
+
+static uint32_t batches_max(const struct produce_request *request)
+{
+    uint32_t max = 0;
+    for (uint32_t i = 0; i < request->topic_count; i++) {
+        max = request->topics[i].batch_count > max ? request->topics[i].batch_count : max;
+    }
+    return max;
+}
+
+size_t produce_tables_size(const struct produce_request *request)
+{
+    return request->topic_count + ((size_t)1 << table_bits(request->topic_count)) +
+           ((size_t)1 << table_bits(batches_max(request)));
+}
+
 /* ---- the answer ---- */
+
+/* The batches of a topic, as places in the request. */
+struct run {
+    uint32_t first;
+    uint32_t count;
+};
 
 struct reader {
     const uint8_t *next;
     const uint8_t *end;
     bool is_flexible;
+    const struct produce_request *request;
+    struct produce_result *results;
+    uint32_t answered_count;
+    uint32_t topic_next; /* expected, and the first of its batches */
+    uint32_t topic_next_first;
+    uint32_t batch_next;
+    uint32_t *firsts; /* of each topic, as soon as topics are in their table */
+    struct table topics;
+    struct table batches; /* of one topic, by partition */
 };
 
 static bool take(struct reader *reader, size_t size, const uint8_t **bytes)
@@ -184,138 +259,206 @@ static bool take_end(struct reader *reader)
     return !reader->is_flexible || take_expected(reader, "\0", 1);
 }
 
-static bool take_name(struct reader *reader, const struct produce_request *request, const uint8_t **name, size_t *size)
+struct name {
+    const uint8_t *bytes;
+    size_t size;
+};
+
+static bool take_name(struct reader *reader, struct name *name)
 {
     uint16_t short_size;
     uint32_t count;
-    if (request->version >= PRODUCE_TOPIC_IDS) {
-        *size = TOPIC_ID_SIZE;
+    if (reader->request->version >= PRODUCE_TOPIC_IDS) {
+        name->size = TOPIC_ID_SIZE;
     } else if (reader->is_flexible) {
         if (!take_count(reader, &count)) {
             return false;
         }
-        *size = count;
+        name->size = count;
     } else {
         if (!take_16(reader, &short_size)) {
             return false;
         }
-        *size = short_size;
+        name->size = short_size;
     }
-    return take(reader, *size, name);
+    return take(reader, name->size, &name->bytes);
 }
 
-static bool topic_is_named(const struct produce_request *request, const struct produce_topic *topic,
-                           const uint8_t *name, size_t size)
+static struct name topic_name(const struct produce_request *request, uint32_t topic)
 {
-    if (request->version >= PRODUCE_TOPIC_IDS) {
-        return memcmp(topic->id, name, TOPIC_ID_SIZE) == 0;
-    }
-    return topic->name_size == size && memcmp(topic->name, name, size) == 0;
+    const struct produce_topic *named = &request->topics[topic];
+    return request->version >= PRODUCE_TOPIC_IDS ? (struct name){named->id, TOPIC_ID_SIZE}
+                                                 : (struct name){(const uint8_t *)named->name, named->name_size};
 }
 
-/* The batches of a topic, as places in the request. */
-struct run {
-    uint32_t first;
-    uint32_t count;
-};
-
-static bool topic_find(const struct produce_request *request, const uint8_t *name, size_t size, struct run *run)
+static bool topic_is_named(const struct produce_request *request, uint32_t topic, const struct name *name)
 {
-    *run = (struct run){0};
+    struct name own = topic_name(request, topic);
+    return own.size == name->size && memcmp(own.bytes, name->bytes, name->size) == 0;
+}
+
+static void topics_enter(struct reader *reader)
+{
+    const struct produce_request *request = reader->request;
+    uint32_t first = 0;
+    table_clear(&reader->topics, request->topic_count);
     for (uint32_t i = 0; i < request->topic_count; i++) {
-        run->count = request->topics[i].batch_count;
-        if (topic_is_named(request, &request->topics[i], name, size)) {
+        struct name name = topic_name(request, i);
+        table_enter(&reader->topics, crc32c_extend(0, name.bytes, name.size), i);
+        reader->firsts[i] = first;
+        first += request->topics[i].batch_count;
+    }
+}
+
+static bool topic_search(struct reader *reader, const struct name *name)
+{
+    if (reader->topics.shift == 0) {
+        topics_enter(reader);
+    }
+    uint32_t slot = table_slot(&reader->topics, crc32c_extend(0, name->bytes, name->size));
+    while (reader->topics.slots[slot] != 0) {
+        uint32_t topic = reader->topics.slots[slot] - 1;
+        if (topic_is_named(reader->request, topic, name)) {
+            reader->topic_next = topic;
+            reader->topic_next_first = reader->firsts[topic];
             return true;
         }
-        run->first += run->count;
+        slot = table_slot_after(&reader->topics, slot);
     }
     return false;
 }
 
-/* The result of a partition that has none yet; NULL when there is none. Brokers mostly answer in the request's order,
- * so the search begins behind the last one found. */
-static struct produce_result *result_find(const struct produce_request *request, const struct run *run,
-                                          uint32_t partition, uint32_t *hint, struct produce_result *results)
+static bool topic_find(struct reader *reader, const struct name *name, struct run *run)
 {
-    for (uint32_t i = 0; i < run->count; i++, *hint = *hint + 1 < run->count ? *hint + 1 : 0) {
-        uint32_t place = run->first + *hint;
-        if ((uint32_t)request->batches[place].partition == partition && !results[place].is_answered) {
-            return &results[place];
-        }
+    bool is_expected = reader->topic_next < reader->request->topic_count &&
+                       topic_is_named(reader->request, reader->topic_next, name);
+    if (!is_expected && !topic_search(reader, name)) {
+        return false;
     }
-    return NULL;
+    *run = (struct run){.first = reader->topic_next_first,
+                        .count = reader->request->topics[reader->topic_next].batch_count};
+    reader->topic_next++;
+    reader->topic_next_first += run->count;
+    return true;
 }
 
-static bool partition_read(struct reader *reader, const struct produce_request *request, const struct run *run,
-                           uint32_t *hint, struct produce_result *results)
+static void batches_enter(struct reader *reader, const struct run *run)
 {
+    table_clear(&reader->batches, run->count);
+    for (uint32_t place = run->first; place < run->first + run->count; place++) {
+        table_enter(&reader->batches, (uint32_t)reader->request->batches[place].partition, place);
+    }
+}
+
+/* The batch is of the partition, and was not answered yet. */
+static bool batch_fits(const struct reader *reader, uint32_t place, uint32_t partition)
+{
+    return (uint32_t)reader->request->batches[place].partition == partition && !reader->results[place].is_answered;
+}
+
+static bool batch_search(struct reader *reader, const struct run *run, uint32_t partition)
+{
+    if (reader->batches.shift == 0) {
+        batches_enter(reader, run);
+    }
+    uint32_t slot = table_slot(&reader->batches, partition);
+    while (reader->batches.slots[slot] != 0) {
+        reader->batch_next = reader->batches.slots[slot] - 1;
+        if (batch_fits(reader, reader->batch_next, partition)) {
+            return true;
+        }
+        slot = table_slot_after(&reader->batches, slot);
+    }
+    return false;
+}
+
+/* NULL when there is none, or none any more. */
+static struct produce_result *result_find(struct reader *reader, const struct run *run, uint32_t partition)
+{
+    bool is_expected = reader->batch_next < run->first + run->count &&
+                       batch_fits(reader, reader->batch_next, partition);
+    return is_expected || batch_search(reader, run, partition) ? &reader->results[reader->batch_next++] : NULL;
+}
+
+static bool partition_read(struct reader *reader, const struct run *run)
+{
+    int16_t version = reader->request->version;
     uint32_t partition;
     uint16_t error_code;
     int64_t log_start_offset;
     if (!take_32(reader, &partition) || !take_16(reader, &error_code) || error_code != 0) {
         return false;
     }
-    struct produce_result *result = result_find(request, run, partition, hint, results);
+    struct produce_result *result = result_find(reader, run, partition);
     if (result == NULL || !take_64(reader, &result->base_offset) || !take_64(reader, &result->log_append_time_ms) ||
         result->base_offset < -1 || result->log_append_time_ms < -1) {
         return false;
     }
     result->is_answered = true;
-    if (request->version >= 5 && !take_64(reader, &log_start_offset)) {
+    if (version >= 5 && !take_64(reader, &log_start_offset)) {
         return false;
     }
     if (reader->is_flexible) {
         return take_expected(reader, "\1\0\0", 3); /* no records, no message, no tagged fields */
     }
-    return request->version < 8 || take_expected(reader, "\0\0\0\0\xff\xff", 6);
+    return version < 8 || take_expected(reader, "\0\0\0\0\xff\xff", 6);
 }
 
-static bool topic_read(struct reader *reader, const struct produce_request *request, struct produce_result *results)
+static bool topic_read(struct reader *reader)
 {
-    const uint8_t *name;
-    size_t name_size;
+    struct name name;
     uint32_t count;
     struct run run;
-    uint32_t hint = 0;
-    if (!take_name(reader, request, &name, &name_size) || !topic_find(request, name, name_size, &run) ||
-        !take_count(reader, &count) || count != run.count) {
+    if (!take_name(reader, &name) || !topic_find(reader, &name, &run) || !take_count(reader, &count) ||
+        count != run.count) {
         return false;
     }
+    reader->batch_next = run.first;
+    reader->batches.shift = 0;
     for (uint32_t i = 0; i < count; i++) {
-        if (!partition_read(reader, request, &run, &hint, results)) {
+        if (!partition_read(reader, &run)) {
             return false;
         }
     }
+    reader->answered_count += count;
     return take_end(reader);
 }
 
-static bool head_read(struct reader *reader, const struct produce_request *request, uint32_t correlation)
+static bool head_read(struct reader *reader, uint32_t correlation)
 {
     uint32_t answered;
     uint32_t count;
     return take_32(reader, &answered) && answered == correlation && take_end(reader) && take_count(reader, &count) &&
-           count == request->topic_count;
+           count == reader->request->topic_count;
 }
 
-bool produce_answer_read(const struct produce_request *request, uint32_t correlation, const uint8_t *answer,
-                         size_t size, struct produce_result *results, int32_t *throttle_ms)
+static bool topics_read(struct reader *reader)
 {
-    struct reader reader = {.next = answer, .end = answer + size, .is_flexible = is_flexible(request)};
-    uint32_t throttle;
-    if (!head_read(&reader, request, correlation)) {
-        return false;
-    }
-    for (uint32_t i = 0; i < request->batch_count; i++) {
-        results[i] = (struct produce_result){0};
-    }
-    for (uint32_t i = 0; i < request->topic_count; i++) {
-        if (!topic_read(&reader, request, results)) {
+    for (uint32_t i = 0; i < reader->request->topic_count; i++) {
+        if (!topic_read(reader)) {
             return false;
         }
     }
-    if (!take_32(&reader, &throttle) || !take_end(&reader)) {
+    return reader->answered_count == reader->request->batch_count;
+}
+
+bool produce_answer_read(const struct produce_request *request, uint32_t correlation, const uint8_t *bytes, size_t size,
+                         struct produce_answer *answer)
+{
+    struct reader reader = {.next = bytes, .end = bytes + size, .is_flexible = is_flexible(request), .request = request,
+                            .results = answer->results, .firsts = answer->tables};
+    uint32_t throttle;
+    reader.topics.slots = reader.firsts + request->topic_count;
+    reader.batches.slots = reader.topics.slots + ((size_t)1 << table_bits(request->topic_count));
+    if (!head_read(&reader, correlation)) {
         return false;
     }
-    *throttle_ms = (int32_t)throttle;
+    for (uint32_t i = 0; i < request->batch_count; i++) {
+        answer->results[i] = (struct produce_result){0};
+    }
+    if (!topics_read(&reader) || !take_32(&reader, &throttle) || !take_end(&reader)) {
+        return false;
+    }
+    answer->throttle_ms = (int32_t)throttle;
     return reader.next == reader.end;
 }

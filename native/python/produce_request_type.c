@@ -26,7 +26,7 @@ struct produce_request_object {
     struct produce_request request;
     struct produce_topic *topics;
     struct produce_batch *batches;
-    struct produce_result *results;
+    struct produce_answer answer;
     PyObject *names; /* what request.client and the topics' names point into */
     uint8_t *own;
     Py_buffer *buffers;
@@ -223,10 +223,12 @@ static bool request_fill(struct produce_request_object *self, PyObject *topics)
     }
     size_t batch_count = request->batch_count;
     request->batches = self->batches = PyMem_Calloc(batch_count + 1, sizeof *self->batches);
-    self->results = PyMem_Calloc(batch_count + 1, sizeof *self->results);
+    self->answer.results = PyMem_Calloc(batch_count + 1, sizeof *self->answer.results);
+    self->answer.tables = PyMem_Malloc(produce_tables_size(request) * sizeof *self->answer.tables);
     self->buffers = PyMem_Calloc((size_t)buffer_count + 1, sizeof *self->buffers);
     self->iovecs = PyMem_Calloc((size_t)buffer_count + batch_count + 1, sizeof *self->iovecs);
-    if (self->batches == NULL || self->results == NULL || self->buffers == NULL || self->iovecs == NULL) {
+    bool has_room = self->batches != NULL && self->answer.results != NULL && self->answer.tables != NULL;
+    if (!has_room || self->buffers == NULL || self->iovecs == NULL) {
         PyErr_NoMemory();
         return false;
     }
@@ -285,7 +287,8 @@ static void request_dealloc(PyObject *object)
     Py_XDECREF(self->names);
     PyMem_Free(self->topics);
     PyMem_Free(self->batches);
-    PyMem_Free(self->results);
+    PyMem_Free(self->answer.results);
+    PyMem_Free(self->answer.tables);
     PyMem_Free(self->own);
     PyMem_Free(self->buffers);
     PyMem_Free(self->iovecs);
@@ -412,14 +415,13 @@ static PyObject *request_skip(PyObject *object, PyObject *count)
 
 /* ---- its answer ---- */
 
-static PyObject *results_to_lists(const struct produce_request_object *self, int32_t throttle_ms)
+static PyObject *answer_to_lists(const struct produce_answer *answer, uint32_t count)
 {
-    uint32_t count = self->request.batch_count;
     PyObject *offsets = PyList_New(count);
     PyObject *times = PyList_New(count);
     for (uint32_t i = 0; i < count && offsets != NULL && times != NULL; i++) {
-        PyObject *offset = PyLong_FromLongLong(self->results[i].base_offset);
-        PyObject *time = PyLong_FromLongLong(self->results[i].log_append_time_ms);
+        PyObject *offset = PyLong_FromLongLong(answer->results[i].base_offset);
+        PyObject *time = PyLong_FromLongLong(answer->results[i].log_append_time_ms);
         if (offset == NULL || time == NULL) {
             Py_XDECREF(offset);
             Py_XDECREF(time);
@@ -434,21 +436,20 @@ static PyObject *results_to_lists(const struct produce_request_object *self, int
         Py_XDECREF(times);
         return NULL;
     }
-    return Py_BuildValue("(iNN)", throttle_ms, offsets, times);
+    return Py_BuildValue("(iNN)", (int)answer->throttle_ms, offsets, times);
 }
 
 static PyObject *request_read_answer(PyObject *object, PyObject *answer)
 {
     struct produce_request_object *self = request_of(object);
     Py_buffer buffer;
-    int32_t throttle_ms;
     if (PyObject_GetBuffer(answer, &buffer, PyBUF_SIMPLE) < 0) {
         return NULL;
     }
     bool is_well = produce_answer_read(&self->request, load_be32(self->own + PRODUCE_CORRELATION), buffer.buf,
-                                       (size_t)buffer.len, self->results, &throttle_ms);
+                                       (size_t)buffer.len, &self->answer);
     PyBuffer_Release(&buffer);
-    return is_well ? results_to_lists(self, throttle_ms) : Py_NewRef(Py_None);
+    return is_well ? answer_to_lists(&self->answer, self->request.batch_count) : Py_NewRef(Py_None);
 }
 
 static PyObject *request_get_size(PyObject *object, void *unused)

@@ -26,7 +26,7 @@ struct choices {
     uint8_t version;
     uint8_t batch_counts[TOPICS_MAX]; /* 0: the request ends before it */
     uint8_t name_size;
-    uint8_t partition_step;
+    uint8_t partition_step; /* 0: all are the same one */
     uint8_t client_size;
 };
 
@@ -38,6 +38,17 @@ struct drawn_request {
 
 static const char names[] = "0123456789abcdefghijklmnopqrstuvwxyz0123456789abcdefghijklmnopqrstuvwxyz";
 
+static void batches_make(const struct choices *choices, struct drawn_request *drawn)
+{
+    drawn->request.batch_count = 0;
+    for (uint32_t i = 0; i < drawn->request.topic_count; i++) {
+        for (uint32_t j = 0; j < drawn->topics[i].batch_count; j++) {
+            drawn->batches[drawn->request.batch_count++] =
+                (struct produce_batch){.partition = (int32_t)(j * choices->partition_step), .size = 1u << (i * j)};
+        }
+    }
+}
+
 static void request_make(const struct choices *choices, struct drawn_request *drawn)
 {
     struct produce_request *request = &drawn->request;
@@ -47,15 +58,11 @@ static void request_make(const struct choices *choices, struct drawn_request *dr
     request->version =
         (int16_t)(PRODUCE_VERSION_MIN + choices->version % (PRODUCE_VERSION_MAX - PRODUCE_VERSION_MIN + 1));
     for (uint32_t i = 0; i < TOPICS_MAX && choices->batch_counts[i] != 0; i++) {
-        struct produce_topic *topic = &drawn->topics[request->topic_count++];
-        *topic = (struct produce_topic){.name = names + i, .name_size = choices->name_size % 40,
-                                        .id = {(uint8_t)(i + 1)},
-                                        .batch_count = 1 + choices->batch_counts[i] % BATCHES_MAX};
-        for (uint32_t j = 0; j < topic->batch_count; j++) {
-            drawn->batches[request->batch_count++] =
-                (struct produce_batch){.partition = (int32_t)(j * choices->partition_step), .size = 1u << (i * j)};
-        }
+        drawn->topics[request->topic_count++] =
+            (struct produce_topic){.name = names + i, .name_size = choices->name_size % 40, .id = {(uint8_t)(i + 1)},
+                                   .batch_count = 1 + choices->batch_counts[i] % BATCHES_MAX};
     }
+    batches_make(choices, drawn);
 }
 
 static void request_check(const struct produce_request *request)
@@ -79,22 +86,23 @@ static void request_check(const struct produce_request *request)
 static void answer_check(const struct produce_request *request, const uint8_t *data, size_t size)
 {
     struct produce_result results[TOPICS_MAX * BATCHES_MAX];
-    int32_t throttle_ms;
-    uint8_t *answer = malloc(size + (size == 0));
-    memcpy(answer, data, size);
-    bool is_well = produce_answer_read(request, CORRELATION, answer, size, results, &throttle_ms);
+    struct produce_answer answer = {.results = results, .tables = malloc(produce_tables_size(request) * 4)};
+    uint8_t *bytes = malloc(size + (size == 0));
+    memcpy(bytes, data, size);
+    bool is_well = produce_answer_read(request, CORRELATION, bytes, size, &answer);
     for (uint32_t i = 0; i < request->batch_count && is_well; i++) {
         if (!results[i].is_answered) {
             fuzz_fail("an answer was read that does not answer every batch");
         }
     }
-    if (is_well && produce_answer_read(request, CORRELATION + 1, answer, size, results, &throttle_ms)) {
+    if (is_well && produce_answer_read(request, CORRELATION + 1, bytes, size, &answer)) {
         fuzz_fail("an answer was read that answers another request");
     }
-    if (is_well && produce_answer_read(request, CORRELATION, answer, size - 1, results, &throttle_ms)) {
+    if (is_well && produce_answer_read(request, CORRELATION, bytes, size - 1, &answer)) {
         fuzz_fail("an answer was read that is not whole");
     }
-    free(answer);
+    free(answer.tables);
+    free(bytes);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -114,6 +122,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 /* ---- mutation ---- */
 
+/* As a broker answers that keeps topics in a hash map. */
+static void topics_turn_round(const struct choices *choices, struct drawn_request *drawn)
+{
+    for (uint32_t i = 0, j = drawn->request.topic_count; i + 1 < j; i++) {
+        struct produce_topic topic = drawn->topics[i];
+        drawn->topics[i] = drawn->topics[--j];
+        drawn->topics[j] = topic;
+    }
+    batches_make(choices, drawn);
+}
+
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t size_max, unsigned int seed)
 {
     enum { ANSWER_SIZE_MAX = 2048 };
@@ -129,6 +148,9 @@ size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t size_max, unsi
     }
     memcpy(&choices, data, sizeof choices);
     request_make(&choices, &drawn);
+    if (random_below(&randomness, 2) == 0) {
+        topics_turn_round(&choices, &drawn);
+    }
     size_t answer_size = answer_write(&drawn.request, CORRELATION, answer);
     size = answer_size < size_max - CHOICES_SIZE ? answer_size : size_max - CHOICES_SIZE;
     memcpy(data + CHOICES_SIZE, answer, size);

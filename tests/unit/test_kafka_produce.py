@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import socket
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
@@ -187,26 +187,32 @@ def test_an_unknown_error_is_refused_by_its_number() -> None:
 
 # --- answers
 
+PARTITION = ProduceResponse.TopicProduceResponse.PartitionProduceResponse
+
+
+def encoded_answer(version: int, topics: Sequence[Any]) -> bytes:
+    """What the library writes, from the correlation id on."""
+    response: Any = ProduceResponse(responses=topics, throttle_time_ms=7)
+    response.API_VERSION = version
+    response.with_header(correlation_id=CORRELATION_ID)
+    return bytes(response.encode(header=True, framed=True))[4:]
+
+
+def partition_answer(index: int) -> Any:
+    return PARTITION(index=index, base_offset=2**40 + index, log_append_time_ms=index - 1, log_start_offset=0)
+
 
 def answer_to(version: int, **changed: Any) -> bytes:
-    """What the library writes as an answer to TOPICS, from the correlation id on."""
+    """An answer to TOPICS."""
     kind = ProduceResponse.TopicProduceResponse
-    partitions = [
-        kind.PartitionProduceResponse(
-            index=index, base_offset=2**40 + index, log_append_time_ms=index - 1, log_start_offset=0
-        )
-        for index in (0, 300, 1)
-    ]
+    partitions = [partition_answer(index) for index in (0, 300, 1)]
     for name, value in changed.items():
         setattr(partitions[1], name, value)
     topics = [
         kind(name="flights", topic_id=FLIGHTS, partition_responses=partitions[1::-1]),
         kind(name="hops", topic_id=HOPS, partition_responses=partitions[2:]),
     ]
-    response: Any = ProduceResponse(responses=topics[::-1], throttle_time_ms=7)
-    response.API_VERSION = version
-    response.with_header(correlation_id=CORRELATION_ID)
-    return bytes(response.encode(header=True, framed=True))[4:]
+    return encoded_answer(version, topics[::-1])
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -218,7 +224,25 @@ def test_an_answer_in_which_all_is_well_is_read_in_the_request_s_order(version: 
     assert request.read_answer(memoryview(answer_to(version))) == expected
 
 
-PARTITION = ProduceResponse.TopicProduceResponse.PartitionProduceResponse
+@pytest.mark.parametrize("version", VERSIONS)
+def test_whatever_order_an_answer_has_it_is_read_in_the_request_s(version: int, seeded: Callable[[], Random]) -> None:
+    """Apache Kafka answers in the order of its hash maps."""
+    random = seeded()
+    indices = {f"topic-{number}": range(0, 7 * (1 + number * number), 7) for number in range(20)}
+    ids = {name: uuid.UUID(int=number + 1) for number, name in enumerate(indices)}
+    request = request_of(
+        version, tuple((name, ids[name].bytes, tuple(own), ((b"x",),) * len(own)) for name, own in indices.items())
+    )
+    answered = [
+        ProduceResponse.TopicProduceResponse(
+            name=name,
+            topic_id=ids[name],
+            partition_responses=[partition_answer(index) for index in random.sample(own, len(own))],
+        )
+        for name, own in random.sample(list(indices.items()), len(indices))
+    ]
+    expected = [2**40 + index for own in indices.values() for index in own]
+    assert request.read_answer(encoded_answer(version, answered)) == (7, expected, [at - 2**40 - 1 for at in expected])
 
 
 @pytest.mark.parametrize(

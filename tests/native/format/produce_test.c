@@ -5,6 +5,7 @@
 
 #include "answers.h"
 #include "base/bytes.h"
+#include "randomness.h"
 #include "testing.h"
 
 enum { CORRELATION = 77, ANSWER_SIZE_MAX = 512 };
@@ -70,13 +71,18 @@ TEST(a_request_fits_into_its_room_and_counts_all_of_it)
     }
 }
 
-/* From memory of its own size, so that a sanitizer sees what is read behind it. */
-static bool read_copy(const struct produce_request *request, const uint8_t *answer, size_t size,
+/* From memory of its own size, and with tables of theirs, so that a sanitizer sees what is used behind them. */
+static bool read_copy(const struct produce_request *request, const uint8_t *bytes, size_t size,
                       struct produce_result *results, int32_t *throttle_ms)
 {
+    size_t tables_size = produce_tables_size(request) * sizeof(uint32_t);
     uint8_t *copy = malloc(size + (size == 0));
-    memcpy(copy, answer, size);
-    bool is_well = produce_answer_read(request, CORRELATION, copy, size, results, throttle_ms);
+    struct produce_answer answer = {.results = results, .tables = malloc(tables_size)};
+    memcpy(copy, bytes, size);
+    memset(answer.tables, 0xff, tables_size);
+    bool is_well = produce_answer_read(request, CORRELATION, copy, size, &answer);
+    *throttle_ms = answer.throttle_ms;
+    free(answer.tables);
     free(copy);
     return is_well;
 }
@@ -144,6 +150,110 @@ TEST(an_answer_that_names_a_partition_twice_is_not_read)
     size_t size = answer_write(&request, CORRELATION, answer);
     request.batches = batches;
     EXPECT(!read_copy(&request, answer, size, results, &throttle_ms));
+}
+
+/* A topic without batches may be named again, but not in place of one that has some. */
+TEST(an_answer_that_leaves_a_topic_out_is_not_read)
+{
+    const struct produce_topic with_empty[] = {topics[0], {.name = "none", .name_size = 4, .id = {3}}};
+    const struct produce_topic only_empty[] = {with_empty[1], with_empty[1]};
+    for (int16_t version = PRODUCE_VERSION_MIN; version <= PRODUCE_VERSION_MAX; version++) {
+        struct produce_request request = request_of(version);
+        struct produce_result results[2];
+        uint8_t answer[ANSWER_SIZE_MAX];
+        int32_t throttle_ms;
+        request.batch_count = 2;
+        request.topics = with_empty;
+        size_t size = answer_write(&request, CORRELATION, answer);
+        EXPECT(read_copy(&request, answer, size, results, &throttle_ms));
+        request.topics = only_empty;
+        size = answer_write(&request, CORRELATION, answer);
+        request.topics = with_empty;
+        EXPECT(!read_copy(&request, answer, size, results, &throttle_ms));
+    }
+}
+
+/* ---- any order ---- */
+
+enum { LARGE_TOPICS = 40, LARGE_BATCHES = 3000 };
+
+/* Topics of one batch and of many; partitions in steps, as one broker of several leads them. */
+struct large {
+    struct produce_topic topics[LARGE_TOPICS];
+    struct produce_batch batches[LARGE_BATCHES];
+    char names[LARGE_TOPICS][12];
+    struct produce_request request;
+};
+
+static void large_make(struct randomness *randomness, int16_t version, struct large *large)
+{
+    struct produce_request *request = &large->request;
+    *large = (struct large){.request = request_of(version)};
+    request->topics = large->topics;
+    request->batches = large->batches;
+    request->batch_count = 0;
+    request->topic_count = 1 + (uint32_t)random_below(randomness, LARGE_TOPICS);
+    for (uint32_t i = 0; i < request->topic_count; i++) {
+        uint32_t count = 1 + (uint32_t)random_below(randomness, LARGE_BATCHES / LARGE_TOPICS);
+        uint32_t step = 1 + (uint32_t)random_below(randomness, 1 << random_below(randomness, 20));
+        snprintf(large->names[i], sizeof large->names[i], "t%u", i);
+        large->topics[i] = (struct produce_topic){.name = large->names[i],
+                                                  .name_size = (uint16_t)strlen(large->names[i]),
+                                                  .id = {(uint8_t)i, 1},
+                                                  .batch_count = count};
+        for (uint32_t j = 0; j < count; j++) {
+            large->batches[request->batch_count++].partition = (int32_t)(j * step);
+        }
+    }
+}
+
+/* The same topics and the same batches in another order. */
+static void large_shuffle(struct randomness *randomness, const struct large *large, struct large *shuffled)
+{
+    uint32_t firsts[LARGE_TOPICS];
+    uint32_t order[LARGE_TOPICS];
+    uint32_t count = large->request.topic_count;
+    struct produce_batch *next = shuffled->batches;
+    *shuffled = *large;
+    shuffled->request.topics = shuffled->topics;
+    shuffled->request.batches = shuffled->batches;
+    for (uint32_t i = 0, first = 0; i < count; first += large->topics[i++].batch_count) {
+        uint32_t place = (uint32_t)random_below(randomness, i + 1);
+        firsts[i] = first;
+        order[i] = order[place];
+        order[place] = i;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        shuffled->topics[i] = large->topics[order[i]];
+        for (uint32_t j = 0; j < shuffled->topics[i].batch_count; j++) {
+            uint32_t place = (uint32_t)random_below(randomness, j + 1);
+            next[j] = next[place];
+            next[place] = large->batches[firsts[order[i]] + j];
+        }
+        next += shuffled->topics[i].batch_count;
+    }
+}
+
+TEST(an_answer_in_any_order_is_read_in_the_request_s_order)
+{
+    enum { ROUNDS = 300, LARGE_ANSWER_SIZE_MAX = 64 * LARGE_BATCHES };
+    static struct large large;
+    static struct large shuffled;
+    static struct produce_result results[LARGE_BATCHES];
+    static uint8_t answer[LARGE_ANSWER_SIZE_MAX];
+    struct randomness randomness = randomness_seeded(__func__);
+    for (int round = 0; round < ROUNDS; round++) {
+        int16_t version =
+            (int16_t)(PRODUCE_VERSION_MIN + random_below(&randomness, PRODUCE_VERSION_MAX - PRODUCE_VERSION_MIN + 1));
+        int32_t throttle_ms;
+        large_make(&randomness, version, &large);
+        large_shuffle(&randomness, &large, &shuffled);
+        size_t size = answer_write(&shuffled.request, CORRELATION, answer);
+        EXPECT(read_copy(&large.request, answer, size, results, &throttle_ms));
+        for (uint32_t i = 0; i < large.request.batch_count; i++) {
+            EXPECT(results[i].is_answered && results[i].base_offset == 1000 + large.batches[i].partition);
+        }
+    }
 }
 
 RUN_ALL()
