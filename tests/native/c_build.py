@@ -173,7 +173,10 @@ def build_tool(name: str, sources: Iterable[Path], variant: Variant, stand_ins: 
 def _build_probe(variant: Variant) -> Path:
     source = CACHE / variant.name / "probe.c"
     with _locked(source):
-        source.write_text("int main(void) { return 0; }\n", encoding="ascii")
+        if not source.exists():  # somebody else may be compiling it
+            unfinished = source.with_suffix(".unfinished")
+            unfinished.write_text("int main(void) { return 0; }\n", encoding="ascii")
+            unfinished.rename(source)
     target = source.with_name(f"probe-{_key([_surroundings()])}")
     return _make(target, [*compiler(), *variant.flags, "-o"], [source])
 
