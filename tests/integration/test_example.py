@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from shmaccum.arena import Arena
 from shmaccum.segment_log import LogDirectory, LogReader
 from tests.kafka.distribution import require
 from tests.kafka.dumping import dump
-from tests.support import left_in_shared_memory
 
 FLIGHT_COUNT = 20_000
 
@@ -24,7 +24,7 @@ def run(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command += arguments
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         output, errors = process.communicate()
-    assert left_in_shared_memory(f"shmaccum-flights-{process.pid}") == []
+    assert not Arena.exists(f"shmaccum-flights-{process.pid}")
     return subprocess.CompletedProcess(command, process.returncode, output, errors)
 
 

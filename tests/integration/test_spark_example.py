@@ -22,7 +22,7 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
     whole = {**os.environ, **environment}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=whole) as process:
         output, errors = process.communicate()
-    assert left_in_shared_memory(f"shmaccum-spark-{process.pid}") == []
+    assert left_in_shared_memory(f"shmaccum-spark-{process.pid}-") == []
     return subprocess.CompletedProcess(command, process.returncode, output, errors)
 
 
