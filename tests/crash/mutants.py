@@ -758,10 +758,7 @@ def plant(mutant: Mutant) -> Path:
     mutated = text.replace(mutant.old, mutant.new)
     key = hashlib.sha256(mutated.encode()).hexdigest()[:16]
     root = c_build.CACHE / "mutants" / f"{mutant.name}-{key}"
-    target = root / mutant.path
-    target.parent.mkdir(parents=True, exist_ok=True)
-    if not target.exists():
-        target.write_text(mutated, encoding="utf-8")
+    c_build.write_whole(root / mutant.path, mutated)
     return root
 
 

@@ -125,6 +125,14 @@ def _make(target: Path, command: list[str], inputs: Iterable[Path]) -> Path:
     return target
 
 
+def write_whole(source: Path, text: str) -> None:
+    """Writes a source that other workers may write and compile at the same time: none of them finds half of it."""
+    source.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = source.with_name(f"{source.name}.{os.getpid()}")
+    unfinished.write_text(text, encoding="utf-8")
+    unfinished.rename(source)
+
+
 def build_object(source: Path, variant: Variant) -> Path:
     """Compiles one file, or finds it compiled."""
     flags = [*COMMON_FLAGS, *variant.flags]
@@ -172,11 +180,7 @@ def build_tool(name: str, sources: Iterable[Path], variant: Variant, stand_ins: 
 
 def _build_probe(variant: Variant) -> Path:
     source = CACHE / variant.name / "probe.c"
-    with _locked(source):
-        if not source.exists():  # somebody else may be compiling it
-            unfinished = source.with_suffix(".unfinished")
-            unfinished.write_text("int main(void) { return 0; }\n", encoding="ascii")
-            unfinished.rename(source)
+    write_whole(source, "int main(void) { return 0; }\n")
     target = source.with_name(f"probe-{_key([_surroundings()])}")
     return _make(target, [*compiler(), *variant.flags, "-o"], [source])
 

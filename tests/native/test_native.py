@@ -40,9 +40,7 @@ def test_program(program: Path, variant: Variant) -> None:
 def plant(name: str, text: str) -> Path:
     """Writes a test program of layer base, always to the same place, so that it is built once."""
     program = c_build.CACHE / "planted" / "base" / f"{name}_test.c"
-    program.parent.mkdir(parents=True, exist_ok=True)
-    if not program.exists() or program.read_text(encoding="ascii") != text:
-        program.write_text(text, encoding="ascii")
+    c_build.write_whole(program, text)
     return program
 
 
