@@ -8,7 +8,6 @@ drain, complete, ...) is for the one thread of the one process that called `beco
 from __future__ import annotations
 
 import enum
-import math
 import time
 from collections.abc import Callable
 from types import TracebackType
@@ -18,6 +17,7 @@ from shmaccum import _native
 from shmaccum.arena import Arena
 from shmaccum.buffer_pool import BufferPool
 from shmaccum.doorbell import DoorbellButton
+from shmaccum.units import parse_timeout_s
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -162,10 +162,11 @@ class Accumulator:
         Args:
             timeout: seconds; None waits as long as it takes.
         """
+        timeout_s = parse_timeout_s(timeout)
         ticket = self.flush_begin()
         self._doorbell.ring_if_asleep()
         begin = time.monotonic()
-        end = math.inf if timeout is None else begin + timeout
+        end = begin + timeout_s
         count = ticket.remaining()
         tail = self.arena.native.completion_tail
         while (left := ticket.remaining()) > 0:

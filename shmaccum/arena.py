@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import errno
 import operator
 import os
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, final
@@ -23,6 +24,7 @@ from shmaccum.exceptions import (
     ArenaNotFoundError,
     CorruptArenaError,
     InvalidArgumentError,
+    NotAnArenaError,
     SyncTimeoutError,
 )
 from shmaccum.flusher import Flusher
@@ -136,6 +138,31 @@ def _checked_sizes(buffer_memory: Size, batch_size: Size) -> tuple[int, int]:
     return memory, batch
 
 
+@contextlib.contextmanager
+def _named(file: ArenaFile) -> Iterator[None]:
+    """What is wrong with an arena is told with its name."""
+    try:
+        yield
+    except ArenaError as error:
+        raise type(error)(f"{file.text}: {error}") from None
+
+
+@contextlib.contextmanager
+def _room_named(file: ArenaFile, buffer_memory: int) -> Iterator[None]:
+    """Where there was no room, and what to do about it."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        place = "/dev/shm" if file.is_shared_memory else os.path.dirname(file.text)
+        raise OSError(
+            errno.ENOSPC,
+            f"{place} has no room for an arena with a buffer_memory of {format_size(buffer_memory)}: make room there, "
+            "or create a smaller one",
+        ) from None
+
+
 @final
 class Arena:
     """One process's handle of an arena; make one with `create`, `attach` or `open_read_only`.
@@ -226,7 +253,7 @@ class Arena:
         }
         packed = msgpack.packb(dict(options or {}))
         file = ArenaFile.parse(name)
-        with file.create(mode) as descriptors:
+        with file.create(mode) as descriptors, _room_named(file, memory):
             native = _native.arena_create(descriptors.map, descriptors.lock, geometry, packed)
         return cls(file, native, mode)
 
@@ -247,7 +274,7 @@ class Arena:
             ArenaBusyError: somebody creates or recovers it and does not finish.
         """
         file = ArenaFile.parse(name)
-        with file.open(read_only=False, mode_max=mode) as descriptors:
+        with file.open(read_only=False, mode_max=mode) as descriptors, _named(file):
             native = _native.arena_attach(descriptors.map, descriptors.lock)
         return cls(file, native, mode)
 
@@ -259,7 +286,7 @@ class Arena:
             ArenaError: as `attach`.
         """
         file = ArenaFile.parse(name)
-        with file.open(read_only=True, mode_max=mode) as descriptors:
+        with file.open(read_only=True, mode_max=mode) as descriptors, _named(file):
             native = _native.arena_open_read_only(descriptors.map, descriptors.lock)
         return cls(file, native, mode)
 
@@ -272,8 +299,11 @@ class Arena:
     def remove(cls, name: Name, *, missing_ok: bool = False) -> None:
         """Takes the arena's name, its waiters' semaphores and its doorbell away. Who is attached goes on with it.
 
+        One that is damaged or unfinished is removed, too; what never was an arena is left alone.
+
         Raises:
             ArenaNotFoundError: no arena of this name, unless `missing_ok`.
+            NotAnArenaError: something else has this name.
         """
         file = ArenaFile.parse(name)
         try:
@@ -292,12 +322,12 @@ class Arena:
 
     @classmethod
     def _companions(cls, file: ArenaFile) -> tuple[list[str], str | None]:
-        """The semaphores of all waiters the arena has room for and its doorbell; none of a file that is no arena."""
+        """The semaphores of all waiters the arena has room for and its doorbell; none of a damaged one."""
         try:
             with cls.open_read_only(file.text, mode=0o777) as arena:
                 names = [semaphore_name(arena.uuid, index) for index in range(arena.geometry["waiter_count"])]
                 return names, file.doorbell(arena.uuid)
-        except ArenaNotFoundError:
+        except (ArenaNotFoundError, NotAnArenaError):
             raise
         except (ArenaError, InvalidArgumentError, OSError):
             return [], None

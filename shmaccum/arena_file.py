@@ -48,6 +48,11 @@ def _is_encodable(text: str) -> bool:
     return True
 
 
+def _is_utf8(text: str) -> bool:
+    """False for bytes that the locale could not read, which posix_ipc does not take."""
+    return not any("\ud800" <= character <= "\udfff" for character in text)
+
+
 @dataclass(frozen=True)
 class Descriptors:
     """Two opens of one inode; whoever is given them closes them."""
@@ -74,9 +79,9 @@ class ArenaFile:
         Raises:
             InvalidArgumentError: empty, with a NUL, too long, or a name that shared memory does not take.
         """
+        if isinstance(name, bytes) or not isinstance(name, (str, os.PathLike)):
+            raise TypeError(f"an arena's name is a str or a path, not {type(name).__name__}")
         text = os.fspath(name)
-        if not isinstance(text, str):
-            raise TypeError(f"an arena's name is a str or a path, not {type(text).__name__}")
         if "\0" in text or not text.strip("/") or not _is_encodable(text):
             raise InvalidArgumentError(
                 f"{text!r} cannot be the name of an arena: give a name such as 'events' or a path"
@@ -84,8 +89,10 @@ class ArenaFile:
         bare = text.removeprefix("/")
         if "/" in bare:
             return cls(os.path.abspath(text), is_shared_memory=False)
-        if bare in {".", ".."} or len(os.fsencode(bare)) > 254:
-            raise InvalidArgumentError(f"{text!r} cannot be the name of shared memory: at most 254 bytes, not . or ..")
+        if bare in {".", ".."} or not _is_utf8(bare) or len(os.fsencode(bare)) > 254:
+            raise InvalidArgumentError(
+                f"{text!r} cannot be the name of shared memory: at most 254 bytes of UTF-8, not . or .."
+            )
         return cls("/" + bare, is_shared_memory=True)
 
     def doorbell(self, uuid: bytes) -> str:
@@ -189,6 +196,9 @@ class ArenaFile:
 
     def _create_once(self, mode: int) -> int:
         taken = ArenaExistsError(f"{self.text} exists already: attach to it, or remove it first")
+        folder = os.path.dirname(self.text)
+        if not os.path.isdir(folder):
+            raise FileNotFoundError(errno.ENOENT, "there is no such folder for an arena: make it first", folder)
         with self._errors_named(FileExistsError, taken):
             if self.is_shared_memory:
                 return int(posix_ipc.SharedMemory(self.text, posix_ipc.O_CREX, mode=mode).fd)

@@ -16,6 +16,7 @@ from shmaccum._native import DeliveryFuture, Receipt
 from shmaccum.accumulator import BatchResult
 from shmaccum.delivery import DeliveryTracker, TopicPartition
 from shmaccum.exceptions import DeliveryError, ResultPendingError
+from shmaccum.units import parse_timeout_s
 
 SLICE_NS = 10**9
 
@@ -102,15 +103,15 @@ class Deliveries(Sequence[DeliveryFuture]):
             timeout: seconds; None waits as long as it takes.
         """
         native = self._tracker.arena.native
-        deadline = None if timeout is None else time.monotonic_ns() + int(timeout * 10**9)
+        deadline_s = time.monotonic() + parse_timeout_s(timeout)
         while True:
             tail = native.completion_tail
             if self._receipt.resolve():
                 return True
-            left_ns = SLICE_NS if deadline is None else deadline - time.monotonic_ns()
-            if left_ns <= 0:
+            left_s = deadline_s - time.monotonic()
+            if left_s <= 0:
                 return False
-            native.wait_completion(tail, min(left_ns, SLICE_NS))
+            native.wait_completion(tail, int(min(left_s * 10**9, SLICE_NS)))
 
     def get(self, timeout: float | None = None) -> dict[TopicPartition, OffsetRange]:
         """Waits for all records and answers where they are.

@@ -37,6 +37,7 @@ from shmaccum.exceptions import (
     ResultPendingError,
 )
 from shmaccum.refusals import find_expiry, find_refusal
+from shmaccum.units import parse_timeout_s
 
 logger = logging.getLogger(__name__)
 
@@ -232,15 +233,15 @@ class DeliveryTracker:
     def wait_for(self, future: DeliveryFuture, timeout: float | None) -> bool:
         """Waits until the future's result is known; False when the time, in seconds, is over."""
         native = self.arena.native
-        deadline = None if timeout is None else time.monotonic_ns() + int(timeout * 10**9)
+        deadline_s = time.monotonic() + parse_timeout_s(timeout)
         while True:
             tail = native.completion_tail
             if self.look_up(future):
                 return True
-            left_ns = GET_SLICE_NS if deadline is None else deadline - time.monotonic_ns()
-            if left_ns <= 0:
+            left_s = deadline_s - time.monotonic()
+            if left_s <= 0:
                 return False
-            native.wait_completion(tail, min(left_ns, GET_SLICE_NS))
+            native.wait_completion(tail, int(min(left_s * 10**9, GET_SLICE_NS)))
 
     def topic_partition(self, partition_index: int) -> TopicPartition:
         """The name of a row in the arena's table of partitions, which only grows.

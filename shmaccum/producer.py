@@ -36,6 +36,7 @@ from shmaccum.exceptions import (
 )
 from shmaccum.producer_pipeline import Pipeline, RecordColumns
 from shmaccum.serializers import Headers
+from shmaccum.units import parse_timeout_s
 
 logger = logging.getLogger(__name__)
 
@@ -57,19 +58,6 @@ class Producer(_native.Producer):
     `send` puts the record into the arena and comes back. From that moment on it outlives this process; a sender
     (``shmaccum sender``) delivers it. Usable by all threads; a child of a fork goes on using the same object; pickled,
     it attaches again by the arena's name.
-
-    ``send(topic, value=None, key=None, headers=None, partition=None, timestamp_ms=None)`` answers a `DeliveryFuture`.
-    Keys and values are bytes-like or None unless there are serializers; headers a list of (str, bytes or None). Other
-    than Java's, it raises what is wrong with a record, instead of answering a future that failed; the arena is
-    untouched then:
-
-        BufferExhaustedError: no memory came free within ``max_block_ms``.
-        PartitionCountUnknownError: no sender told the topic's partition count within ``max_block_ms``.
-        UnknownPartitionError: the topic has no such partition.
-        RecordTooLargeError: the record is larger than the arena takes.
-        InvalidArgumentError, TypeError: the topic's name, the timestamp, the type of key, value or headers.
-        ProducerClosedError: after `close`.
-        SyncTimeoutError, ArenaPoisonedError: with durability=sync; it was appended, but is not known to be on disk.
 
     Args:
         arena: the name or path of an arena, which this producer then attaches to, or an Arena, which stays its owner's.
@@ -353,6 +341,7 @@ class Producer(_native.Producer):
         """
         if not self.is_open:
             return
+        parse_timeout_s(timeout)  # what is no time ends nothing
         self.refuse_sends()
         self._accumulator.buffer_pool.refuse()
         _producers.discard(self)

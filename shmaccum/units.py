@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import math
+import numbers
 import re
 from collections.abc import Mapping
 
@@ -96,6 +98,23 @@ def parse_duration_ms(duration: Duration) -> int:
     if not 0 <= duration < float("inf"):
         raise InvalidArgumentError(f"a duration cannot be {duration}")
     return -int(-duration // 1)
+
+
+def parse_timeout_s(timeout: float | None) -> float:
+    """Seconds to wait at most; infinity for None.
+
+    Raises:
+        InvalidArgumentError: not a number (NaN).
+        TypeError: neither a number nor None.
+    """
+    if timeout is None:
+        return math.inf
+    given: object = timeout  # whatever the caller's type checker has let pass
+    if isinstance(given, bool) or not isinstance(given, numbers.Real):
+        raise TypeError(f"a timeout is a number of seconds, or None to wait as long as it takes, not {given!r}")
+    if math.isnan(given):
+        raise InvalidArgumentError("a timeout cannot be nan")
+    return float(given)
 
 
 def parse_percent(share: int | str) -> int:

@@ -154,20 +154,27 @@ static PyObject *future_await(PyObject *self)
 
 static PyMethodDef future_methods[] = {
     {"add_both", FAST(future_add_both), METH_FASTCALL | METH_KEYWORDS,
-     "add_both(function, *args, **kwargs): add_callback and add_errback."},
+     "add_both($self, function, *args, **kwargs)\n--\n\nadd_callback and add_errback."},
     {"add_callback", FAST(future_add_callback), METH_FASTCALL | METH_KEYWORDS,
-     "add_callback(function, *args, **kwargs): calls function(*args, metadata, **kwargs) once the record is delivered, "
-     "at once if it is. In this process, in the tracker's thread, in the order of a partition's records."},
+     "add_callback($self, function, *args, **kwargs)\n--\n\n"
+     "Calls function(*args, metadata, **kwargs) once the record is delivered, at once if it is.\n\n"
+     "In this process, in a thread of its own, in the order of a partition's records. What it raises is logged."},
     {"add_errback", FAST(future_add_errback), METH_FASTCALL | METH_KEYWORDS,
-     "add_errback(function, *args, **kwargs): calls function(*args, exception, **kwargs) if it was not delivered."},
-    {"done", FAST(future_done), METH_FASTCALL | METH_KEYWORDS, "done(): True when the result is known."},
+     "add_errback($self, function, *args, **kwargs)\n--\n\n"
+     "Calls function(*args, exception, **kwargs) if it was not delivered."},
+    {"done", FAST(future_done), METH_FASTCALL | METH_KEYWORDS, "done($self)\n--\n\nTrue when the result is known."},
     {"failed", FAST(future_failed), METH_FASTCALL | METH_KEYWORDS,
-     "failed(): True when it is known that the record was not delivered, or that its result is lost."},
+     "failed($self)\n--\n\nTrue when it is known that the record was not delivered, or that its result is lost."},
     {"get", FAST(future_get), METH_FASTCALL | METH_KEYWORDS,
-     "get(timeout=None): waits, seconds, for the RecordMetadata; raises a DeliveryError, ResultPendingError when time "
-     "is over."},
+     "get($self, timeout=None)\n--\n\n"
+     "Waits for the RecordMetadata: timeout seconds, None as long as it takes.\n\n"
+     "A record that lingers is not hurried by it; Producer.flush does that.\n\n"
+     "Raises:\n"
+     "    ResultPendingError: a TimeoutError; the result is not known yet, and may be asked for again.\n"
+     "    DeliveryTimeoutError, DeliveryFailedError, DeliveryAbortedError, RecordCorruptError: it was not delivered.\n"
+     "    ResultExpiredError: the result was overwritten before anybody asked."},
     {"succeeded", FAST(future_succeeded), METH_FASTCALL | METH_KEYWORDS,
-     "succeeded(): True when the record was delivered."},
+     "succeeded($self)\n--\n\nTrue when the record was delivered."},
     {"__reduce__", FAST(future_reduce), METH_FASTCALL | METH_KEYWORDS, "For pickle: any process of the host."},
     {NULL, NULL, 0, NULL},
 };

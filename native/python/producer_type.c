@@ -441,16 +441,40 @@ static PyObject *producer_send(PyObject *object, PyObject *const *args, Py_ssize
 
 #define FAST(function) ((PyCFunction)(void (*)(void))(function))
 
+static const char send_text[] =
+    "send($self, topic, value=None, key=None, headers=None, partition=None, timestamp_ms=None)\n"
+    "--\n\n"
+    "Puts a record into the arena and comes back; a sender delivers it, also when this process dies.\n\n"
+    "Args:\n"
+    "    topic: a str of 1 to 249 of the characters a-z A-Z 0-9 . _ -.\n"
+    "    value, key: bytes-like, or None for null; with serializers whatever these take.\n"
+    "    headers: a list of (str, bytes or None).\n"
+    "    partition: its number, from 0; None: by the key's hash as in Kafka, without a key the one that all processes\n"
+    "        of the host are filling.\n"
+    "    timestamp_ms: milliseconds since 1970; None: now.\n\n"
+    "Returns:\n"
+    "    A DeliveryFuture: wait with get(timeout), await it, or give it callbacks; or forget it.\n\n"
+    "Other than Java's, it raises what is wrong, instead of answering a future that failed. The arena is untouched\n"
+    "then, but for the last line.\n\n"
+    "Raises:\n"
+    "    BufferExhaustedError: no memory came free within max_block_ms.\n"
+    "    PartitionCountUnknownError: no sender told the topic's partition count within max_block_ms.\n"
+    "    UnknownPartitionError: the topic has no such partition.\n"
+    "    RecordTooLargeError: the record is larger than the arena takes.\n"
+    "    InvalidArgumentError, TypeError: the topic's name, the timestamp, the type of key, value or headers.\n"
+    "    ProducerClosedError: after close.\n"
+    "    SyncTimeoutError, ArenaPoisonedError: with durability=sync; it was appended, but is not known to be on disk.";
+
 static PyMethodDef producer_methods[] = {
     {"append_columns", FAST(producer_append_columns), METH_FASTCALL | METH_KEYWORDS,
-     "append_columns(topic, values, keys=None, headers=None, timestamps_ms=None, partition=None): appends records "
-     "given as sequences of their parts, answers a Receipt."},
+     "append_columns($self, topic, values, keys=None, headers=None, timestamps_ms=None, partition=None)\n--\n\n"
+     "Appends records given as sequences of their parts, answers a Receipt; `send_many` is made of it."},
     {"append_rows", FAST(producer_append_rows), METH_FASTCALL | METH_KEYWORDS,
-     "append_rows(batch, topic=None): appends the rows of an Arrow batch, table or stream, answers a Receipt."},
+     "append_rows($self, batch, topic=None)\n--\n\n"
+     "Appends the rows of an Arrow batch, table or stream, answers a Receipt; `append_arrow` is made of it."},
     {"refuse_sends", producer_refuse_sends, METH_NOARGS, "From now on send() raises ProducerClosedError."},
     {"send", FAST(producer_send), METH_FASTCALL | METH_KEYWORDS,
-     "send(topic, value=None, key=None, headers=None, partition=None, timestamp_ms=None): appends a record, "
-     "answers its future."},
+     send_text},
     {"send_serialized", FAST(producer_send_serialized), METH_FASTCALL | METH_KEYWORDS,
      "The same, for what the pipeline has made of the record."},
     {NULL, NULL, 0, NULL},

@@ -59,12 +59,14 @@ static enum status superblock_judge(const struct superblock *superblock, uint64_
     }
     if (superblock->layout_version != LAYOUT_VERSION || superblock->layout_fingerprint != layout_fingerprint()) {
         return error_set(error, STATUS_OTHER_LAYOUT,
-                         "the arena has layout version %u, this build has %d with another fingerprint or number: "
+                         "the arena has layout version %u, this build has %d or another fingerprint of the layout: "
                          "drain the arena with the build that made it, then remove it",
                          superblock->layout_version, LAYOUT_VERSION);
     }
     if (superblock->options_size > OPTIONS_SIZE_MAX || superblock_crc(superblock) != superblock->superblock_crc) {
-        return error_set(error, STATUS_CORRUPT, "the superblock's bytes contradict its checksum");
+        return error_set(error, STATUS_CORRUPT,
+                         "the superblock's bytes contradict its checksum: nothing in it can be found any more, remove "
+                         "the arena and create it again");
     }
     RETURN_IF_FAILED(geometry_validate(&superblock->geometry, error));
     struct layout layout;

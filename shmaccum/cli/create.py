@@ -3,19 +3,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import click
 
 from shmaccum.arena import Arena
-from shmaccum.cli.group import Command, arena_argument, json_option, print_json
+from shmaccum.cli.group import Command, arena_argument, json_option, looking_at, print_json
 from shmaccum.config import ArenaOptions
-from shmaccum.exceptions import ArenaExistsError, InvalidArgumentError, ShmaccumError
+from shmaccum.exceptions import (
+    ArenaError,
+    ArenaExistsError,
+    InvalidArgumentError,
+    ShmaccumError,
+    UnfinishedArenaError,
+)
+from shmaccum.observation import Observer
 from shmaccum.options_page import spell
 from shmaccum.units import format_size
 
 TOPIC_EXAMPLE = "flights:12"
+SIZES = ("buffer_memory", "batch_size")
 
 
 def arena_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -36,6 +44,40 @@ def parse_topic(text: str) -> tuple[str, int]:
     if not name or not count.isdecimal() or int(count) < 1:
         raise InvalidArgumentError(f"{text!r} is no topic with its partitions: write it like {TOPIC_EXAMPLE}")
     return name, int(count)
+
+
+def parse_topics(texts: tuple[str, ...]) -> dict[str, int]:
+    """Partition counts by topic.
+
+    Raises:
+        InvalidArgumentError: one is no topic with its partitions, or is named twice.
+    """
+    counts: dict[str, int] = {}
+    for topic, count in map(parse_topic, texts):
+        if topic in counts:
+            raise InvalidArgumentError(f"topic {topic!r} is named twice: name it once, with all of its partitions")
+        counts[topic] = count
+    return counts
+
+
+def _differences(arena_name: str, sizes: dict[str, int], partition_counts: dict[str, int]) -> Iterator[str]:
+    """What an arena that exists has otherwise than it was asked for: its sizes, and its topics."""
+    try:
+        with looking_at(arena_name) as arena:
+            seen = Observer(arena).observe()
+    except UnfinishedArenaError:  # somebody is about it
+        return
+    except ArenaError as error:
+        yield str(error)
+        return
+    for name, wanted in sizes.items():
+        has = getattr(seen, name)
+        if has != wanted:
+            yield f"its {name} is {format_size(has)}, not {format_size(wanted)}"
+    for topic, wanted_count in partition_counts.items():
+        has_count = seen.topics.get(topic, 0)
+        if has_count != wanted_count:
+            yield f"it knows {has_count or 'no'} partitions of topic {topic!r}, not {wanted_count}"
 
 
 def _facts(arena: Arena, topics: dict[str, int]) -> dict[str, Any]:
@@ -60,7 +102,7 @@ def _register(arena: Arena, partition_counts: dict[str, int]) -> None:
 )
 @arena_argument
 @click.option("--topic", "topics", metavar="NAME:PARTITIONS", multiple=True, help="A topic; may be repeated.")
-@click.option("--exist-ok", is_flag=True, help="Leave an arena of this name as it is.")
+@click.option("--exist-ok", is_flag=True, help="Leave an arena of this name as it is; what differs is told.")
 @arena_options
 @json_option
 def command(arena_name: str, topics: tuple[str, ...], exist_ok: bool, is_json: bool, **given: str | None) -> None:
@@ -69,12 +111,15 @@ def command(arena_name: str, topics: tuple[str, ...], exist_ok: bool, is_json: b
     A topic that is not named here gets its partitions from the sink at its first record.
     """
     options = ArenaOptions.parse({name: value for name, value in given.items() if value is not None})
-    partition_counts = dict(parse_topic(topic) for topic in topics)
+    partition_counts = parse_topics(topics)
     try:
         arena = Arena.create(arena_name, **vars(options))
     except ArenaExistsError:
         if not exist_ok:
             raise
+        sizes = {name: getattr(options, name) for name in SIZES if given[name] is not None}
+        for difference in _differences(arena_name, sizes, partition_counts):
+            click.echo(f"shmaccum: {arena_name} exists already and is left as it is: {difference}", err=True)
         return
     with arena:
         _register(arena, partition_counts)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import importlib
+import io
 import json
 import os
 import sys
@@ -63,6 +64,8 @@ class Failure(click.ClickException):
 
 def sentence_of(error: BaseException) -> str:
     """What a user is told of an error that is expected to happen."""
+    if isinstance(error, UnicodeEncodeError):
+        return f"{os.fsencode(error.object)!r} cannot be read in this locale: set one with UTF-8, as LANG=C.UTF-8 does"
     if isinstance(error, OSError) and not isinstance(error, ShmaccumError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return str(error) or (type(error).__doc__ or type(error).__name__).splitlines()[0]
@@ -72,6 +75,13 @@ def _leave_quietly() -> None:
     """The interpreter flushes standard output at its end; into a closed pipe that would be an error of its own."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _print_in_any_locale() -> None:
+    """What the terminal's encoding has no character for is shown as an escape, instead of ending the command."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 class Command(click.Command):
@@ -98,7 +108,7 @@ class Command(click.Command):
             ctx.exit(EXIT_READER_GONE)
         except KeyboardInterrupt:
             ctx.exit(EXIT_INTERRUPTED)
-        except (ShmaccumError, OSError) as error:
+        except (ShmaccumError, OSError, UnicodeEncodeError) as error:
             if ctx.meta.get("shmaccum.debug"):
                 traceback.print_exc()
             raise Failure(sentence_of(error)) from error
@@ -127,6 +137,10 @@ class Group(click.Group):
 
 class LazyGroup(Group):
     """The commands of `COMMANDS`; only the module of the one that is called is imported."""
+
+    def main(self, *arguments: Any, **keywords: Any) -> Any:
+        _print_in_any_locale()
+        return super().main(*arguments, **keywords)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return list(COMMANDS)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import codecs
 import os
 import select
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -56,8 +57,10 @@ def parse_delimiter(text: str) -> bytes:
         InvalidArgumentError: empty, or an escape that is none.
     """
     try:
-        delimiter: bytes = codecs.escape_decode(os.fsencode(text))[0]
-    except ValueError as error:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # an escape that is none
+            delimiter: bytes = codecs.escape_decode(os.fsencode(text))[0]
+    except (ValueError, DeprecationWarning, SyntaxWarning) as error:
         raise InvalidArgumentError(f"{text!r} is no delimiter: {error}") from None
     if not delimiter:
         raise InvalidArgumentError("a delimiter cannot be empty")

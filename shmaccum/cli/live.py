@@ -82,12 +82,19 @@ def watch_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+class OurConsole(Console):
+    """Standard output; whose reader goes away, that ends as every command does."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
 def make_console() -> Console:
     """Standard output; a pipe has no width of its own, so it gets one at which nothing is cut."""
-    console = Console(highlight=False)
+    console = OurConsole(highlight=False)
     if console.is_terminal or "COLUMNS" in os.environ:
         return console
-    return Console(highlight=False, width=WIDTH_OF_A_PIPE)
+    return OurConsole(highlight=False, width=WIDTH_OF_A_PIPE)
 
 
 def _looks(arena: Arena, watching: Watching, view_count: int | None) -> Iterator[tuple[Observation, Rates]]:

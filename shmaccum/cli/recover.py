@@ -57,7 +57,10 @@ def _show(plan: dict[str, Any]) -> None:
 
 def _export(arena_name: str, folder: Path, *, is_json: bool) -> int:
     with looking_at(arena_name) as arena:
-        batches = export(arena, folder)
+        try:
+            batches = export(arena, folder)
+        except FileExistsError:
+            raise Failure(f"{folder} exists already: name a folder that does not, it is made") from None
     damaged = sum(batch.base_offset < 0 for batch in batches)
     records = sum(batch.record_count for batch in batches if batch.base_offset >= 0)
     if is_json:
@@ -115,6 +118,8 @@ def command(
 
     Whoever attaches first does this by itself; the command is for doing it by hand, and for looking first.
     """
+    if folder is not None and dry_run:
+        raise click.UsageError("--export writes and --dry-run does not: say one of them, neither changes the arena")
     if folder is not None:
         ctx.exit(_export(arena_name, folder, is_json=is_json))
     if not dry_run:

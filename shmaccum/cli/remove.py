@@ -6,8 +6,14 @@ from __future__ import annotations
 import click
 
 from shmaccum.arena import Arena
-from shmaccum.cli.group import Command, Failure, looking_at
-from shmaccum.exceptions import ArenaError, ArenaNotFoundError, InvalidArgumentError
+from shmaccum.cli.group import EXIT_IMPOSSIBLE, Command, Failure, looking_at, sentence_of
+from shmaccum.exceptions import (
+    ArenaError,
+    ArenaNotFoundError,
+    InvalidArgumentError,
+    NotAnArenaError,
+    ShmaccumError,
+)
 from shmaccum.observation import Observer
 
 
@@ -16,7 +22,7 @@ def reasons_against(arena_name: str) -> list[str]:
     try:
         with looking_at(arena_name) as arena:
             seen = Observer(arena).observe()
-    except ArenaNotFoundError:
+    except (ArenaNotFoundError, NotAnArenaError):
         raise
     except (ArenaError, InvalidArgumentError) as error:
         return [f"it cannot be read ({error})"]
@@ -33,26 +39,41 @@ def reasons_against(arena_name: str) -> list[str]:
 
 
 def _remove(arena_name: str, *, is_forced: bool, missing_ok: bool) -> None:
+    if not Arena.exists(arena_name):
+        if missing_ok:
+            return
+        raise Failure(f"there is no arena {arena_name}")
     try:
-        reasons = [] if is_forced else reasons_against(arena_name)
-    except ArenaNotFoundError:
-        if not missing_ok:
-            raise
-        return
-    if reasons:
-        raise Failure(f"{arena_name} is not removed: {', '.join(reasons)}. Say --force if that is meant")
-    Arena.remove(arena_name, missing_ok=missing_ok)
+        if not is_forced and (reasons := reasons_against(arena_name)):
+            raise Failure(f"{arena_name} is not removed: {', '.join(reasons)}. Say --force if that is meant")
+        Arena.remove(arena_name, missing_ok=missing_ok)
+    except NotAnArenaError:
+        raise Failure(f"{arena_name} is no arena and is left alone; if it was one, delete the file yourself") from None
+
+
+def _is_removed(arena_name: str, *, is_forced: bool, missing_ok: bool) -> bool:
+    """Says why not, so that the others are removed all the same."""
+    try:
+        _remove(arena_name, is_forced=is_forced, missing_ok=missing_ok)
+    except Failure as failure:
+        failure.show()
+        return False
+    except (ShmaccumError, OSError) as error:
+        Failure(sentence_of(error)).show()
+        return False
+    return True
 
 
 @click.command("remove", cls=Command)
 @click.argument("arena_names", metavar="ARENA...", nargs=-1, required=True)
 @click.option("-f", "--force", "is_forced", is_flag=True, help="Also when it is in use, or records would be lost.")
 @click.option("--missing-ok", is_flag=True, help="Say nothing when there is no such arena.")
-def command(arena_names: tuple[str, ...], is_forced: bool, missing_ok: bool) -> None:
+@click.pass_context
+def command(ctx: click.Context, arena_names: tuple[str, ...], is_forced: bool, missing_ok: bool) -> None:
     """Take arenas away.
 
     Refused while processes are attached or records wait in it. With --force, processes that are attached go on with it,
     but nobody else finds it any more.
     """
-    for arena_name in arena_names:
-        _remove(arena_name, is_forced=is_forced, missing_ok=missing_ok)
+    removed = [_is_removed(name, is_forced=is_forced, missing_ok=missing_ok) for name in arena_names]
+    ctx.exit(0 if all(removed) else EXIT_IMPOSSIBLE)

@@ -6,10 +6,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
-from rich.console import Console
 
 from shmaccum.cli.group import Command
-from shmaccum.example.flights import FLIGHT_COUNT
+from shmaccum.cli.live import make_console
+from shmaccum.example.flights import FLIGHT_COUNT, data_folder
 
 DIRECTORY = Path("out/log")
 DIRECTORY_OF_SPARK = Path("out/spark")
@@ -59,8 +59,9 @@ def command(
         ctx.exit(_run_spark(directory or DIRECTORY_OF_SPARK, flight_count, has_cluster=has_cluster))
     from shmaccum.example import report  # slow to import, and what it reads is an extra of the package
 
+    data_folder()  # said now, or each worker would
     plan = report.Plan(directory or DIRECTORY, flight_count=flight_count, is_killing=is_killing, has_peer=peer)
-    ctx.exit(report.run(Console(), plan))
+    ctx.exit(report.run(make_console(), plan))
 
 
 def _run_spark(directory: Path, flight_count: int, *, has_cluster: bool) -> int:
@@ -69,4 +70,4 @@ def _run_spark(directory: Path, flight_count: int, *, has_cluster: bool) -> int:
     needs.check()
     from shmaccum.example.spark import report  # pandas
 
-    return report.run(Console(), report.Plan(directory, flight_count=flight_count, has_cluster=has_cluster))
+    return report.run(make_console(), report.Plan(directory, flight_count=flight_count, has_cluster=has_cluster))

@@ -23,6 +23,7 @@ logger = logging.getLogger(__name__)
 PROCESS_NAME = "shmaccum-sender"
 LOG_FORMAT = "%(asctime)s.%(msecs)03d %(levelname)-7s %(message)s"
 LOG_TIME_FORMAT = "%Y-%m-%d %H:%M:%S"
+SINKS = "Where to deliver: kafka:HOST:PORT[,HOST:PORT...], log:DIR; to try things out null: and memory:."
 
 
 def split_options(given: dict[str, Any], url: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -74,7 +75,7 @@ def _detach(arena_name: str, url: str, mode: int, sink_options: dict[str, str], 
     "on.",
 )
 @arena_argument
-@click.option("--sink", "url", required=True, metavar="KIND:PLACE", help="Where to deliver: log:DIR, null:, memory:.")
+@click.option("--sink", "url", required=True, metavar="KIND:PLACE", help=SINKS)
 @click.option("--standby", is_flag=True, help="Where the arena has a sender, wait and take over when it is gone.")
 @click.option("--idle-exit", metavar="DURATION", help="Leave after so long without work and without anybody attached.")
 @click.option("--detach", is_flag=True, help="Start it in the background unless there is one; come back when it works.")

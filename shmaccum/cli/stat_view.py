@@ -34,12 +34,17 @@ STATE_STYLES = {
 """In the order in which the bar shows them."""
 
 STATE_MARKS = dict.fromkeys(STATE_STYLES, "█") | {"FREE": "░", "BAD": "▓"}
+ASCII_MARKS = dict.fromkeys(STATE_STYLES, "#") | {"FREE": ".", "BAD": "!"}
 
 PROBLEM = "bold red"
 QUIET = "bright_black"
 
 
 # --- pieces
+
+
+def _marks(options: ConsoleOptions) -> dict[str, str]:
+    return ASCII_MARKS if options.ascii_only else STATE_MARKS
 
 
 class SlotBar:
@@ -52,7 +57,7 @@ class SlotBar:
         widths = cells([count for _, count in self._counts], options.max_width)
         for (state, _), width in zip(self._counts, widths, strict=True):
             if width:
-                yield Segment(STATE_MARKS[state] * width, Style.parse(STATE_STYLES[state]))
+                yield Segment(_marks(options)[state] * width, Style.parse(STATE_STYLES[state]))
 
 
 def cells(counts: Sequence[int], width: int) -> list[int]:
@@ -115,22 +120,28 @@ def _head(seen: Observation) -> Text:
     return text
 
 
-def _legend(seen: Observation) -> Text:
-    text = Text()
-    for state, style in STATE_STYLES.items():
-        if count := seen.slots[state]:
-            text.append(STATE_MARKS[state], style=style)
-            text.append(f" {state} {count:,}   ", style=PROBLEM if state == "BAD" else "")
-    return text
+class Legend:
+    """What the marks of the bar stand for, and how many slots are in each state."""
+
+    def __init__(self, seen: Observation) -> None:
+        self._seen = seen
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        text = Text()
+        for state, style in STATE_STYLES.items():
+            if count := self._seen.slots[state]:
+                text.append(_marks(options)[state], style=style)
+                text.append(f" {state} {count:,}   ", style=PROBLEM if state == "BAD" else "")
+        yield text
 
 
 def _fill(seen: Observation) -> Text:
     queued = (
         f"{seen.queued_record_count:,} records in {seen.queued_batch_count:,} batches, {format_size(seen.queued_size)}"
     )
-    text = Text(f"{seen.fill:.1%}").append(f"   {queued} wait to be delivered", style=QUIET)
+    text = Text(f"{seen.fill:.1%}").append(f"   {queued} wait", style=QUIET)
     if seen.dead_slot_count:
-        text.append(f"   {seen.dead_slot_count:,} buffers are of processes that are gone", style=QUIET)
+        text.append(f"   {seen.dead_slot_count:,} buffers of processes that are gone", style=QUIET)
     return text
 
 
@@ -350,11 +361,12 @@ def _queues(seen: Observation) -> RenderableType:
 
 
 def _errors(seen: Observation) -> RenderableType:
-    table = _columns("errors", "last", "times", "what", left=3)
+    table = _columns("errors", "last", "times")
+    table.add_column("what", header_style=QUIET, overflow="fold", ratio=1)
     newest = sorted(seen.errors, key=lambda error: error.age_ns)
     for error in newest[:ERRORS_SHOWN]:
         ago = f"{format_duration_ns(error.age_ns)} ago"
-        table.add_row(ago, number(error.count), Text(error.text or error.status, style=PROBLEM, overflow="ellipsis"))
+        table.add_row(ago, number(error.count), Text(error.text or error.status, style=PROBLEM))
     return table
 
 
@@ -367,7 +379,7 @@ def stat_view(seen: Observation, rates: Rates) -> RenderableType:
         [
             ("fill", _fill(seen)),
             ("", SlotBar(seen)),
-            ("", _legend(seen)),
+            ("", Legend(seen)),
             ("in", _in(seen, rates)),
             ("out", _out(seen, rates)),
             ("oldest", _oldest(seen)),

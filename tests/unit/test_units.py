@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from shmaccum.exceptions import InvalidArgumentError
-from shmaccum.units import format_size, parse_duration_ms, parse_duration_ns, parse_size
+from shmaccum.units import format_size, parse_duration_ms, parse_duration_ns, parse_size, parse_timeout_s
 
 
 @pytest.mark.parametrize(
@@ -58,3 +58,18 @@ def test_a_duration_that_cannot_be_is_refused(duration: float) -> None:
 @pytest.mark.parametrize(("size", "text"), [(32 << 20, "32 MiB"), (1536, "1.5 KiB"), (17, "17 B"), (0, "0 B")])
 def test_a_size_is_shown_in_its_largest_unit(size: int, text: str) -> None:
     assert format_size(size) == text
+
+
+def test_a_timeout_is_seconds_and_none_is_for_ever() -> None:
+    assert [parse_timeout_s(given) for given in (0, 1.5, -1, None)] == [0, 1.5, -1, float("inf")]
+
+
+@pytest.mark.parametrize("given", ["10", "10s", True, b"1"])
+def test_a_timeout_of_another_type_is_a_type_error(given: Any) -> None:
+    with pytest.raises(TypeError, match="a timeout is a number of seconds"):
+        parse_timeout_s(given)
+
+
+def test_a_timeout_that_is_no_number_is_refused() -> None:
+    with pytest.raises(InvalidArgumentError, match="nan"):
+        parse_timeout_s(float("nan"))

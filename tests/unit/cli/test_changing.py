@@ -16,6 +16,7 @@ import shmaccum
 from shmaccum.arena import Arena
 from shmaccum.cli.group import COMMANDS, sentence_of
 from shmaccum.config import ArenaOptions
+from shmaccum.example import flights
 from tests.unit.cli.conftest import Shell
 
 # --- create
@@ -49,6 +50,7 @@ def test_create_knows_topics(shell: Shell, arena_name: str) -> None:
         (["--topic", "flights"], "'flights' is no topic with its partitions: write it like flights:12"),
         (["--topic", "good:1", "--topic", "a/b:1"], "'a/b' is not a topic name"),
         (["--topic", "flights:0"], "write it like flights:12"),
+        (["--topic", "flights:1", "--topic", "flights:2"], "topic 'flights' is named twice"),
     ],
 )
 def test_create_refuses_with_a_sentence(shell: Shell, arena_name: str, arguments: list[str], sentence: str) -> None:
@@ -58,7 +60,11 @@ def test_create_refuses_with_a_sentence(shell: Shell, arena_name: str, arguments
 
 def test_an_arena_that_is_there_is_left_alone(shell: Shell, filled: str) -> None:
     assert "exists already" in shell("create", filled, code=2).stderr
-    shell("create", filled, "--exist-ok")
+    assert shell("create", filled, "--exist-ok").stderr == ""
+    told = shell("create", filled, "--exist-ok", "--batch-size=8KiB", "--topic=flights:3", "--topic=new:1").stderr
+    assert "its batch_size is 4 KiB, not 8 KiB" in told
+    assert "it knows 2 partitions of topic 'flights', not 3" in told
+    assert "it knows no partitions of topic 'new', not 1" in told
     assert shell.json("stat", filled)["queued_batch_count"] == 3
 
 
@@ -82,10 +88,26 @@ def test_an_idle_arena_is_removed(shell: Shell, arena_name: str) -> None:
 
 def test_what_cannot_be_read_is_removed_by_force_only(shell: Shell, tmp_path: Path) -> None:
     path = tmp_path / "broken.arena"
-    path.write_bytes(b"broken" * 2000)
+    with Arena.create(path, buffer_memory="64KiB", batch_size="4KiB"):
+        pass
+    path.write_bytes(path.read_bytes()[:5000])
     assert "it cannot be read" in shell("remove", str(path), code=2).stderr
     shell("remove", "-f", str(path))
     assert not path.exists()
+
+
+def test_what_never_was_an_arena_is_not_removed_even_by_force(shell: Shell, tmp_path: Path) -> None:
+    path = tmp_path / "letter.txt"
+    path.write_text("dear all, " * 1000)
+    assert "is no arena and is left alone" in shell("remove", "-f", str(path), code=2).stderr
+    assert path.exists()
+
+
+def test_of_many_arenas_those_are_removed_that_can_be(shell: Shell, arena_name: str) -> None:
+    shell("create", arena_name)
+    refused = shell("remove", "shmaccum-test-nobody", arena_name, code=2).stderr
+    assert refused == "shmaccum: there is no arena shmaccum-test-nobody\n"
+    assert not Arena.exists(arena_name)
 
 
 # --- recover
@@ -169,3 +191,12 @@ def test_errors_of_the_system_are_sentences() -> None:
     assert sentence_of(OSError(28, "No space left on device", "/x")) == "/x: No space left on device"
     assert sentence_of(OSError(5, "Input/output error")) == "Input/output error"
     assert sentence_of(shmaccum.exceptions.NotSenderError()).startswith("Only the process with the sender role")
+
+
+def test_the_example_says_at_once_that_its_data_is_missing(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(flights, "PACKAGE", "nobody_has_this")
+    refused = shell("run", "--directory", str(tmp_path / "log"), code=2)
+    assert refused.stderr.endswith("pip install 'shmaccum[example]'\n")
+    assert refused.stdout == ""

@@ -6,6 +6,8 @@ from __future__ import annotations
 import json
 import os
 import random
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +17,7 @@ import pytest
 from shmaccum import _native
 from shmaccum.accumulator import Accumulator
 from shmaccum.arena import Arena
+from shmaccum.cli.group import EXIT_READER_GONE
 from shmaccum.cli.inspect import hex_lines, shown
 from shmaccum.inspection import Inspector
 from tests.support import deliver_all, drain
@@ -287,10 +290,34 @@ def test_damaged_batches_are_exported_as_they_are(shell: Shell, make_file: Calla
 def test_an_export_never_writes_into_something_that_is_there(
     shell: Shell, make_file: Callable[[], Path], tmp_path: Path
 ) -> None:
-    assert "File exists" in shell("recover", str(make_file()), "--export", str(tmp_path), code=2).stderr
+    refused = shell("recover", str(make_file()), "--export", str(tmp_path), code=2).stderr
+    assert "exists already: name a folder that does not" in refused
+    assert "--dry-run does not" in shell("recover", "any", "--export", str(tmp_path), "--dry-run", code=2).stderr
 
 
 def test_metrics_are_told_in_prometheus_own_format(shell: Shell, arena: Arena) -> None:
     text = shell("metrics", arena.name).stdout
     assert f'shmaccum_buffer_bytes{{arena="{arena.name}"}}' in text
     assert text.endswith("\n")
+
+
+SHOWING = (["inspect"], ["inspect", "--slots"], ["stat", "--once"], ["top", "--once"])
+
+
+@pytest.mark.parametrize("arguments", SHOWING, ids=" ".join)
+def test_a_reader_that_went_away_is_told_by_the_exit_code(arena: Arena, arguments: list[str]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with open(writing, "wb") as stdout:
+        command = [sys.executable, "-m", "shmaccum", *arguments, arena.name]
+        result = subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE)
+    assert (result.returncode, result.stderr) == (EXIT_READER_GONE, b"")
+
+
+@pytest.mark.parametrize("arguments", SHOWING, ids=" ".join)
+def test_a_locale_without_unicode_ends_no_command(arena: Arena, arguments: list[str]) -> None:
+    environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    command = [sys.executable, "-m", "shmaccum", *arguments, arena.name]
+    result = subprocess.run(command, env=environment, capture_output=True)
+    assert (result.returncode, result.stderr) == (0, b"")
+    assert result.stdout.isascii()

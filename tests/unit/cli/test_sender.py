@@ -196,3 +196,17 @@ def test_a_sink_that_cannot_be_opened_is_a_sentence(shell: Shell, arena: Arena, 
     (tmp_path / "something").write_text("else")
     assert "shmaccum: " in shell("sender", arena.name, "--sink", f"log:{tmp_path}", code=2).stderr
     assert not arena.native.sender_is_alive
+
+
+def test_the_help_names_every_kind_of_sink(shell: Shell) -> None:
+    text = shell("sender", "--help").stdout
+    assert all(kind in text for kind in ("kafka:HOST:PORT", "log:DIR", "null:", "memory:"))
+
+
+def test_a_certificate_that_is_not_there_is_one_sentence(arena: Arena) -> None:
+    command = [sys.executable, "-m", "shmaccum", "sender", arena.name, "--sink", "kafka:127.0.0.1:9"]
+    command += ["-X", "security_protocol=SSL", "-X", "ssl_cafile=/nobody/has/this.pem"]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode == 2
+    assert result.stderr.startswith("shmaccum: TLS cannot be set up")
+    assert result.stderr.count("\n") == 1

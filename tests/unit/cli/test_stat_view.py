@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import os
 import re
 import signal
@@ -23,7 +24,7 @@ from shmaccum.accumulator import Accumulator
 from shmaccum.arena import Arena
 from shmaccum.cli.stat_view import STATE_STYLES, busiest, cells, stat_view, top_view
 from shmaccum.exceptions import InvalidArgumentError
-from shmaccum.observation import Observation, Observer, ProcessFacts, Rates
+from shmaccum.observation import ErrorFacts, Observation, Observer, ProcessFacts, Rates
 from tests.support import Child, deliver_all, wait_until
 from tests.unit.cli.conftest import Shell, fill
 
@@ -56,6 +57,24 @@ def test_a_bar_is_full_and_shows_whatever_exists(counts: list[int], width: int) 
 
 def test_every_state_has_a_style() -> None:
     assert set(STATE_STYLES) == set(tables.SLOT_STATES)
+
+
+def test_a_terminal_without_unicode_gets_a_bar_of_ascii(seen: Observation) -> None:
+    console = Console(file=io.TextIOWrapper(io.BytesIO(), encoding="latin-1"), width=80)
+    with console.capture() as capture:
+        console.print(stat_view(seen, Rates.between(seen, seen)))
+    assert capture.get().isascii()
+    assert "#" in capture.get()
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_an_error_is_told_whole_with_when_and_how_often(seen: Observation, width: int) -> None:
+    sentence = "x-0 is tried again: " + " ".join(f"word{number}" for number in range(30))
+    error = ErrorFacts(text=sentence, status="OK", count=1234, age_ns=625 * 10**6)
+    text = rendered(stat_view(changed(seen, errors=(error,)), Rates.between(seen, seen)), width)
+    assert "625 ms ago" in text
+    assert "1,234" in text
+    assert all(word in text for word in sentence.split())
 
 
 def test_rates_are_what_happened_per_second(seen: Observation) -> None:
@@ -117,7 +136,7 @@ def test_problems_are_named(seen: Observation) -> None:
         "STOPPED for 12 s",
         "for 3 s, holds 2 buffers, waits for a buffer, FORCES THE ARENA TO DISK",
         "kill -CONT",
-        "5 buffers are of processes that are gone",
+        "5 buffers of processes that are gone",
     ):
         assert words in text
 
@@ -214,7 +233,7 @@ def test_who_holds_what_is_told_with_its_share_by_name_and_pid_also_of_the_stopp
         child.kill()
         seen = Observer(arena).observe()
         assert seen.dead_slot_count == 3
-        assert "3 buffers are of processes that are gone" in rendered(stat_view(seen, Rates.between(seen, seen)), 160)
+        assert "3 buffers of processes that are gone" in rendered(stat_view(seen, Rates.between(seen, seen)), 160)
         deliver_everything(arena)
 
 
