@@ -314,15 +314,17 @@ static PyObject *arena_set_sender_asleep(PyObject *object, PyObject *is_asleep)
     Py_RETURN_NONE;
 }
 
-/* Only who waits for something, a buffer or a flush, rings then. */
-static PyObject *arena_set_sender_napping(PyObject *object, PyObject *unused)
+/* Who waits for something, a buffer or a flush, rings then, and who has something due before the nap is over. */
+static PyObject *arena_set_sender_napping(PyObject *object, PyObject *nap_us)
 {
-    struct arena *core = arena_core_for_writing(arena_of(object));
-    (void)unused;
-    if (core == NULL) {
+    static const struct integer_range range = {"nap_us", 0, 1000000};
+    struct arena_object *self = arena_of(object);
+    struct arena *core = arena_core_for_writing(self);
+    int64_t number;
+    if (core == NULL || !integer_parse(self->state, nap_us, &range, &number)) {
         return NULL;
     }
-    store_seq_cst_u32(&core->globals->sender_sleep, SENDER_NAPPING);
+    store_seq_cst_u32(&core->globals->sender_sleep, SENDER_NAPPING + (uint32_t)number);
     barrier_store_load(); /* D2 */
     Py_RETURN_NONE;
 }
@@ -539,8 +541,8 @@ static PyMethodDef arena_methods[] = {
     {"sender", arena_report_sender, METH_NOARGS, "Who has or had the sender role, and what it left."},
     {"set_manual_clock", arena_set_manual_clock, METH_O, "For tests: this handle's time; None: the kernel's."},
     {"set_sender_asleep", arena_set_sender_asleep, METH_O, "The sender says whether it wants the doorbell."},
-    {"set_sender_napping", arena_set_sender_napping, METH_NOARGS,
-     "The sender says that only who waits for it is to ring."},
+    {"set_sender_napping", arena_set_sender_napping, METH_O,
+     "The sender says that only who waits for it is to ring, and who has something due within so many microseconds."},
     {"set_topic_partition_count", FAST(arena_set_topic_partition_count), METH_FASTCALL | METH_KEYWORDS,
      "How many partitions the sink reports for a topic."},
     {"state_counts", arena_report_state_counts, METH_NOARGS, "State -> number of slots in it."},

@@ -117,6 +117,7 @@ struct append_call {
     uint32_t spare;
     bool is_reserved; /* a slot was taken out of the reservation */
     bool has_opened;
+    bool has_filled;
     bool has_moved_on; /* the sticky partition is another one now */
 };
 
@@ -137,6 +138,7 @@ static inline enum status locked_append(struct arena *arena, struct partition_ho
         if (LIKELY(status != STATUS_EXHAUSTED)) {
             return status;
         }
+        call->has_filled |= hold->has_sealed_full;
         if (!locked_may_open(arena, hold, call)) {
             return STATUS_TRY_AGAIN;
         }
@@ -166,6 +168,18 @@ static COLD void reservation_keep(struct append_call *call)
     }
 }
 
+/* What it did is due before the sender comes back by itself. */
+static COLD bool sender_is_wanted(const struct arena *arena, const struct append_call *call)
+{
+    uint32_t sleep = load_acquire_u32(&arena->globals->sender_sleep);
+    if (sleep <= SENDER_NAPPING) {
+        return sleep == SENDER_ASLEEP;
+    }
+    uint64_t nap_ns = (sleep - SENDER_NAPPING) * NS_PER_US;
+    bool lingers_less = call->has_opened && call->linger != 0 && call->linger - 1 < nap_ns;
+    return call->has_filled || lingers_less;
+}
+
 /* Batch-rare part of the end of an append. D1: what we stored, full barrier, then sender_sleep; the sender stores
  * sender_sleep, full barrier (D2), then looks for news once more before it sleeps. */
 static COLD void append_finish(struct accumulator *accumulator, struct append_call *call, enum status status,
@@ -178,7 +192,7 @@ static COLD void append_finish(struct accumulator *accumulator, struct append_ca
     }
     result->need = status == STATUS_EXHAUSTED ? 1 : 0;
     barrier_store_load(); /* D1 */
-    result->is_sender_wanted = load_acquire_u32(&arena->globals->sender_sleep) == SENDER_ASLEEP;
+    result->is_sender_wanted = sender_is_wanted(arena, call);
     if (status == STATUS_CORRUPT) {
         arena_poison(arena, status, "the open batch of a partition has an impossible slot word");
     }
@@ -243,7 +257,8 @@ static enum status append_oversized(struct accumulator *accumulator, const struc
     reservation->count -= need;
     result->appended = 1;
     count_appended(accumulator, order, result);
-    append_finish(accumulator, &(struct append_call){.order = order, .spare = NO_SLOT}, status, result);
+    struct append_call call = {.order = order, .spare = NO_SLOT, .has_filled = true};
+    append_finish(accumulator, &call, status, result);
     return status;
 }
 

@@ -77,7 +77,9 @@ enum {
 enum sender_sleep {
     SENDER_AWAKE = 0,
     SENDER_ASLEEP = 1,  /* whoever has something to send */
-    SENDER_NAPPING = 2, /* only who waits for it: it comes back within a millisecond or so by itself */
+    SENDER_NAPPING = 2, /* only who waits for it: it comes back within a millisecond or so by itself. In a longer nap
+                         * the word is larger by its microseconds, and whoever has something due before it ends rings,
+                         * too: a full batch, or one that lingers for less */
 };
 
 /* What survives the death of the host (durability.h). */
@@ -141,7 +143,7 @@ struct globals {
     ALIGNED atomic_u64 sender_epoch;   /* sender: raised at every take-over */
     atomic_u64 sender_heartbeat_ns;    /* sender; display only, never a reason to take anything */
     atomic_u32 sender_owner;           /* sender; display only: the truth is the byte lock */
-    atomic_u32 sender_sleep;           /* sender: enum sender_sleep; whoever finds it set and clears it rings */
+    atomic_u32 sender_sleep;           /* sender: as sender_sleep has it; whoever finds it set and clears it rings */
     atomic_u64 producer_id;            /* sender: Kafka's idempotence pair of this arena, as int64; -1 none */
     atomic_u32 producer_epoch;         /* sender */
     uint8_t sink_identity[16];         /* sender, while producer_id is -1: the sink that gave the producer id */

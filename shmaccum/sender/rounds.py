@@ -21,9 +21,9 @@ Rules, and where Kafka's sender differs:
 REST has two depths. Asleep (in ticks of 100 ms, and of a second when nothing came for one), the sender is woken by
 whoever appends, at the price of a system call for the producer. So in the middle of traffic it naps instead, and only
 those ring who wait for it (for a buffer, for a flush): a millisecond where batches fill up, and then it finds many;
-where they linger, until the next one may be due. A batch that is due takes those along that have lingered for half of
-their time: they share its request, and save a round of their own. Who slept through a second and finds nothing sleeps
-on without a round.
+where they linger, until the next one may be due, and then who fills one, or lets one linger for less, rings as well.
+A batch that is due takes those along that have lingered for half of their time: they share its request, and save a
+round of their own. Who slept through a second and finds nothing sleeps on without a round.
 """
 
 from __future__ import annotations
@@ -58,10 +58,11 @@ IDLE_TICK_NS = 1000 * NS_PER_MS
 IDLE_REST_NS = 1000 * NS_PER_MS
 NAP_NS = NS_PER_MS
 LONG_NAP_NS = 5 * NS_PER_MS
-"""Of records that nobody waits for; a producer with a shorter linger than the others may come just then."""
+"""Where batches linger. What is due before it is over ends it."""
 BUSY_NS = 10 * NS_PER_MS
 NEVER_NS = 2**63 - 1
 LETTERS_AT_END_NS = 5_000 * NS_PER_MS
+NS_PER_US = 1_000
 NS_PER_S = 1_000_000_000
 
 Answer = TypeVar("Answer")
@@ -301,12 +302,12 @@ class Rounds:
 
     def _nap_after(self, wires: Sequence[WireBatch]) -> int:
         """How long nobody has to ring. Where batches go because they have lingered, and are far from full, the next
-        ones will linger, too: nothing can be due before the shortest of these times."""
+        ones will linger, too, for the shortest of these times: who has something due before that rings. Whose producer
+        says nothing lingers as we say."""
         if max([wire.size for wire in wires]) > self._full_size:
             return NAP_NS
-        lingers_ns = [wire.batch.linger_ns for wire in wires]
-        shortest_ns = min([self._linger_ns if linger_ns < 0 else linger_ns for linger_ns in lingers_ns])
-        return max(NAP_NS, min(shortest_ns, LONG_NAP_NS))
+        said_ns = [wire.batch.linger_ns for wire in wires if wire.batch.linger_ns >= 0]
+        return max(NAP_NS, min([self._linger_ns, LONG_NAP_NS, *said_ns]))
 
     def _poll(self, rest_ns: int) -> Sequence[Ack | Acks]:
         return self._ask(lambda: self._sink.poll(rest_ns / NS_PER_S, self._doorbell.fileno()), ())
@@ -314,9 +315,10 @@ class Rounds:
     def _rest(self) -> Sequence[Ack | Acks]:
         """Waits until something is due; whoever has news in the meantime rings."""
         now_ns = self._native.now_ns()
-        if now_ns - self._last_sent_ns < BUSY_NS:
+        is_napping = now_ns - self._last_sent_ns < BUSY_NS
+        if is_napping:
             wake_at_ns = now_ns + self._nap_ns
-            self._native.set_sender_napping()
+            self._native.set_sender_napping(self._nap_ns // NS_PER_US if self._nap_ns > NAP_NS else 0)
         else:
             wake_at_ns = NEVER_NS
             self._native.set_sender_asleep(True)
@@ -324,7 +326,7 @@ class Rounds:
             if self._last_ready != self._look(now_ns):  # D2: it came before anybody knew that we sleep
                 return self._poll(0)
             due_ns = min(wake_at_ns, self._check_at_ns, self._expiry_at_ns, self._other_duties_at_ns)
-            if due_ns > self._tick_at_ns and self.is_idle:
+            if due_ns > self._tick_at_ns and self.is_idle and not is_napping:  # nobody rings a nap for all there is
                 return self._sleep()
             return self._poll(max(min(due_ns, self._tick_at_ns) - now_ns, 0))
         finally:

@@ -365,6 +365,23 @@ TEST(a_sleeping_sender_is_wanted_only_when_a_batch_was_opened_or_filled)
     company_left(company);
 }
 
+TEST(a_napping_sender_is_wanted_when_something_is_due_before_it_comes_back)
+{
+    struct company *company = company_met();
+    atomic_u32 *sleep = &company->arena->globals->sender_sleep;
+    const uint32_t naps[] = {SENDER_NAPPING, SENDER_NAPPING + 2000, SENDER_NAPPING + 2001};
+    company->producer->linger = 2 * NS_PER_MS + 1;
+    for (uint64_t i = 0; i < 3; i++) {
+        struct append_result result;
+        store_relaxed_u32(sleep, naps[i]);
+        EXPECT_STATUS(append_record(company->producer, (uint32_t)i, record_of(&i, 8, 1000), &result), STATUS_OK);
+        EXPECT(result.is_sender_wanted == (i == 2));
+    }
+    store_relaxed_u32(sleep, SENDER_AWAKE);
+    expect_only(company, 0, 3);
+    company_left(company);
+}
+
 /* ---- a holder that was stopped, and passed, at each of its points ---- */
 
 static const char *const append_points[] = {"seq_taken", "slot_opened", "record_claimed"};

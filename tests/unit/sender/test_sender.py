@@ -321,6 +321,52 @@ def test_where_batches_linger_the_sender_naps_until_one_may_be_due(arena: Arena)
     sending.close()
 
 
+def test_who_does_not_let_batches_linger_wakes_a_sender_that_naps_for_those_that_do(arena: Arena) -> None:
+    sending = Sending(arena, linger_ms=4)
+    rings: list[None] = []
+    hasty = Accumulator(arena, linger_ms=0, ring=lambda: rings.append(None))
+    sending.producer.append(TOPIC, 0, 1000, None, b"0")
+    sending.sleep(4)
+    assert sending.run() == [1]
+    poll = sending.scripted.poll
+
+    def poll_meanwhile(timeout_s: float, doorbell: int) -> Sequence[Ack | Acks]:
+        if not rings:
+            assert timeout_s == pytest.approx(0.004)
+            hasty.append(TOPIC, 1, 1000, None, b"1")
+        return poll(0, doorbell)
+
+    sending.scripted.poll = poll_meanwhile  # type: ignore[method-assign]
+    assert sending.run(2) == [0, 1]
+    assert rings == [None]
+    hasty.close()
+    sending.close()
+
+
+def test_a_nap_that_reaches_beyond_the_next_tick_is_no_sleep(arena: Arena) -> None:
+    """Nobody rings for what lingers while the sender naps: it would lie there for a tick."""
+    sending = Sending(arena, linger_ms=4)
+    rests = rests_of(sending)
+    sending.run()
+    sending.sleep(95)
+    sending.producer.append(TOPIC, 0, 1000, None, b"0")
+    sending.sleep(4)
+    assert sending.run(2) == [1, 0]
+    assert rests[-1] == pytest.approx(0.001)
+    sending.close()
+
+
+def test_a_sender_that_lets_nothing_linger_does_not_nap_longer_for_producers_that_do(arena: Arena) -> None:
+    sending = Sending(arena, linger_ms=0)
+    rests = rests_of(sending)
+    with Accumulator(arena, linger_ms=5) as patient:
+        patient.append(TOPIC, 0, 1000, None, b"0")
+        sending.sleep(5)
+        assert sending.run(2) == [1, 0]
+    assert rests[-1] == pytest.approx(0.001)
+    sending.close()
+
+
 # --- many acks in one
 
 
