@@ -26,6 +26,7 @@ def run(seconds: int) -> None:
     assert result.returncode == 0, f"seed {seed}\n{result.stdout}{result.stderr}"
 
 
+@pytest.mark.timeout(c_build.BUILD_AND_RUN_SECONDS_MAX)
 def test_nothing_acknowledged_is_lost_for_a_while() -> None:
     """Some hundred kills and stops."""
     run(SHORT_S)

@@ -43,6 +43,7 @@ def check_is_killed(mutant: Mutant, point_count: int) -> None:
         assert fails(program, mode, scenario, point_count), f"{mutant.name} survives {mode} {scenario}"
 
 
+@pytest.mark.timeout(c_build.BUILD_AND_RUN_SECONDS_MAX)
 @pytest.mark.parametrize("mutant", [m for m in MUTANTS if m.is_quick], ids=lambda mutant: mutant.name)
 def test_a_mutant_is_killed(mutant: Mutant) -> None:
     check_is_killed(mutant, QUICK_POINTS)
@@ -55,6 +56,7 @@ def test_a_slow_mutant_is_killed(mutant: Mutant) -> None:
     check_is_killed(mutant, EVERY_POINT)
 
 
+@pytest.mark.timeout(c_build.BUILD_AND_RUN_SECONDS_MAX)
 def test_the_core_itself_passes_the_runs_that_kill_mutants() -> None:
     """At every point, test_single_step does; the C tests, test_native."""
     program = single_step.build()

@@ -10,6 +10,7 @@ import pytest
 
 from tests.crash import single_step
 from tests.crash.single_step import EVERY_POINT, EXIT_UNTRACEABLE, MODES
+from tests.native import c_build
 
 SHORT_POINTS = {"copy": 8, "kill": 3, "stop": 4, "pass": 3, "seal": 3, "duel": 3}
 SHORT_SECONDS_MAX = 150  # a few seconds each on a machine that is not busy
@@ -47,5 +48,6 @@ def test_every_instruction(program: Path, mode: str, scenario: str, capsys: pyte
         run_or_skip(program, mode, EVERY_POINT, 0, [scenario], EXHAUSTIVE_SECONDS_MAX)
 
 
+@pytest.mark.timeout(c_build.BUILD_AND_RUN_SECONDS_MAX)
 def test_a_scenario_that_does_not_exist_is_an_error(program: Path) -> None:
     assert single_step.run(program, "copy", 1, 0, ["no-such-scenario"], timeout_s=10).returncode == 2

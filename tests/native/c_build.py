@@ -39,6 +39,9 @@ COMMON_FLAGS = (
 LINK_FLAGS = ("-Wl,-z,now",)
 TSAN_LINE = "/* runs under: tsan */"
 RUN_SECONDS_MAX = 120
+BUILD_AND_RUN_SECONDS_MAX = 3 * RUN_SECONDS_MAX
+"""Longer than a program has, whose end tells more, and enough for who is the first to build the core, on a machine that
+is busy with other tests."""
 
 
 class BuildError(Exception):

@@ -29,8 +29,7 @@ def run_program(program: Path, variant: Variant, *arguments: str) -> subprocess.
     return subprocess.run(command, capture_output=True, text=True, timeout=RUN_SECONDS_MAX)
 
 
-# Longer than the watchdog of the program itself, which tells more, and enough to build the core on a slow machine.
-@pytest.mark.timeout(3 * RUN_SECONDS_MAX)
+@pytest.mark.timeout(c_build.BUILD_AND_RUN_SECONDS_MAX)
 @pytest.mark.parametrize(("program", "variant"), CASES)
 def test_program(program: Path, variant: Variant) -> None:
     result = run_program(program, variant)
