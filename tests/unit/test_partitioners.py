@@ -77,9 +77,12 @@ def test_an_explicit_partition_comes_before_the_key(arena: Arena, topic: str) ->
 
 
 def test_without_a_key_full_batches_go_to_all_partitions(arena: Arena, topic: str) -> None:
-    """BuiltInPartitionerTest: it stays until a batch is full, and no begun batch is left behind."""
+    """BuiltInPartitionerTest: it stays until a batch is full, and no begun batch is left behind.
+
+    Of 160 batches none goes to one of five partitions once in 10^15 runs; of 54, once in 35,000.
+    """
     with Drainer(arena) as drainer, Producer(arena, linger_ms=60_000) as producer:
-        futures = [producer.send(topic, b"%0100d" % number) for number in range(2000)]
+        futures = [producer.send(topic, b"%0100d" % number) for number in range(6000)]
         producer.flush(60)
     assert sum(partitions_of(drainer).values()) == len(futures)
     assert set(partitions_of(drainer)) == {0, 1, 2, 3, 4}
