@@ -65,7 +65,7 @@ QUESTION_TABLE_HEAD = """\
 """
 
 GUARANTEES_HEAD = """
-.. list-table:: what each guarantees (:doc:`peers`)
+.. list-table:: what each guarantees (`peers.rst <peers.rst>`__)
    :header-rows: 1
    :widths: 44 14 14 14 14
 

@@ -379,14 +379,18 @@ class DeliveryTracker:
             _notify(self._take(key, lambda waiting: self.look_up(waiting[0])))
 
     def stop(self) -> int:
-        """Ends the thread; answers how many futures somebody still wanted to be told of. They can be asked on."""
+        """Ends the thread and tells of every result that is known; answers how many futures somebody still wanted to be
+        told of. They can be asked on."""
         with self._lock:
             thread, self._is_stopped = self._thread, True
-            left = sum(len(waiting) for waiting in self._observed.values())
-            self._observed.clear()
             self._news.notify_all()
         if thread is not None and thread is not threading.current_thread():
             thread.join()
+        with contextlib.suppress(ArenaError):  # closed: there is nothing to be known any more
+            self._look_at_all()
+        with self._lock:
+            left = sum(len(waiting) for waiting in self._observed.values())
+            self._observed.clear()
         return left
 
 

@@ -333,8 +333,9 @@ class Producer(_native.Producer):
         """No more sends; waits until everything is delivered or has failed. Closing again does nothing.
 
         What is not delivered in time stays in the arena and will be sent; that is logged as a warning. Futures can be
-        asked on; callbacks that were not called by then will not be. Threads that wait in a send for memory or for a
-        partition count get ProducerClosedError at once, as in Kafka; their records were not appended.
+        asked on; callbacks of what is delivered have been called when this comes back, others will not be. Threads that
+        wait in a send for memory or for a partition count get ProducerClosedError at once, as in Kafka; their records
+        were not appended.
 
         Args:
             timeout: seconds; None waits as long as it takes.

@@ -16,6 +16,7 @@ import pytest
 from shmaccum import DeliveryFuture, Producer
 from shmaccum.accumulator import Accumulator, BatchResult
 from shmaccum.arena import Arena
+from shmaccum.delivery import DeliveryTracker
 from shmaccum.exceptions import (
     ArenaNotFoundError,
     DeliveryAbortedError,
@@ -259,6 +260,19 @@ def test_a_tracker_that_was_lapped_by_the_ring_still_tells(arena_name: str) -> N
             hold.set()
             wait_until(lambda: len(told) == 1, "the lost one was told")
         assert isinstance(told[0], ResultExpiredError)
+
+
+def test_close_tells_of_every_result_that_is_known(
+    producer: Producer, sender: Accumulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(DeliveryTracker, "_run", lambda _tracker: None)  # a thread that comes too late
+    told: list[int] = []
+    for _ in range(3):
+        producer.send(TOPIC, b"v", partition=0).add_callback(lambda metadata: told.append(metadata.offset))
+    complete_all(sender, BatchResult.SUCCEEDED, base_offset=7)
+    assert told == []
+    producer.close()
+    assert told == [7, 8, 9]
 
 
 def test_close_says_whom_it_does_not_tell_any_more(
