@@ -318,6 +318,12 @@ class Producer(_native.Producer):
 
     def _flush(self, timeout: float | None) -> int:
         """Answers how many records may be left, at most."""
+        if timeout is None and not self.arena.native.sender_is_alive and self._accumulator.flush_begin().record_count():
+            logger.warning(
+                "%s waits until a sender delivers, and none runs: start one (shmaccum sender %s --sink ...)",
+                self.client_id,
+                self.arena.name,
+            )
         if self._accumulator.flush(timeout):
             return 0
         return self._accumulator.flush_begin().record_count()

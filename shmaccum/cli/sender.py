@@ -3,10 +3,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import sys
-from pathlib import Path
 from typing import Any
 
 import click
@@ -15,12 +13,11 @@ from shmaccum.arena import Arena
 from shmaccum.cli.group import Command, arena_argument, assignments, mode_option
 from shmaccum.config import SenderOptions, command_line_value, parse_together
 from shmaccum.ensure_sender import ensure_sender
-from shmaccum.sender.service import SenderService
+from shmaccum.sender.service import SenderService, name_process
 from shmaccum.sinks import sink_type, split_url
 
 logger = logging.getLogger(__name__)
 
-PROCESS_NAME = "shmaccum-sender"
 LOG_FORMAT = "%(asctime)s.%(msecs)03d %(levelname)-7s %(message)s"
 LOG_TIME_FORMAT = "%Y-%m-%d %H:%M:%S"
 SINKS = "Where to deliver: kafka:HOST:PORT[,HOST:PORT...], log:DIR; to try things out null: and memory:."
@@ -41,12 +38,6 @@ def split_options(given: dict[str, Any], url: str) -> tuple[dict[str, Any], dict
     else:
         parse_together(given, SenderOptions, of_sink_type)
     return of_sender, {name: value for name, value in given.items() if name not in of_sender}
-
-
-def name_process() -> None:
-    """What ps, top and ``shmaccum stat`` call this process; 15 bytes are what the kernel keeps."""
-    with contextlib.suppress(OSError):
-        Path("/proc/self/comm").write_text(PROCESS_NAME, encoding="utf-8")
 
 
 def _start_logging(level: int) -> None:

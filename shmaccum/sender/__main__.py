@@ -16,7 +16,7 @@ import sys
 from shmaccum.arena import DEFAULT_MODE
 from shmaccum.config import command_line_value
 from shmaccum.exceptions import ShmaccumError
-from shmaccum.sender.service import SenderService
+from shmaccum.sender.service import SenderService, name_process
 
 FORMAT = "%(asctime)s %(levelname)s %(message)s"
 
@@ -70,4 +70,5 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    name_process()
     sys.exit(main())

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from shmaccum._native import decode_batch
@@ -141,6 +142,7 @@ def test_sigterm_delivers_what_is_there_and_ends_with_nought(arena: Arena, folde
         assert process.stdout is not None
         assert process.stderr is not None
         assert process.stdout.read() == b""  # comes back when it has begun
+        assert psutil.Process(process.pid).name() == "shmaccum-sender"
         with Accumulator(arena) as accumulator:
             for number in range(100):
                 accumulator.append(TOPIC, 0, 1000, None, b"%d" % number)

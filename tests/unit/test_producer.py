@@ -329,6 +329,21 @@ def test_close_waits_for_what_was_sent(arena: Arena, topic: str) -> None:
     assert drainer.values() == [b"v"]
 
 
+def test_a_wait_without_end_says_that_no_sender_runs(
+    arena: Arena, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    producer = Producer(arena, client_id="me")
+    producer.flush()
+    assert caplog.text == ""
+    producer.send(topic, b"v")
+    flushing = threading.Thread(target=producer.flush)
+    flushing.start()
+    wait_until(lambda: "me waits until a sender delivers, and none runs: start one" in caplog.text, "it was told")
+    with Drainer(arena):
+        flushing.join()
+        producer.close()
+
+
 def test_close_in_time_leaves_the_rest_in_the_arena(
     arena: Arena, topic: str, caplog: pytest.LogCaptureFixture, sender: Accumulator
 ) -> None:
