@@ -147,6 +147,8 @@ class ArenaFile:
             ArenaForbiddenError: of another user, open to more than `mode_max`, or (to attach) writable by everybody.
             NotAnArenaError: a folder, a device, a symbolic link.
         """
+        if not isinstance(mode_max, int):
+            raise TypeError(f"a mode is an int such as 0o600, not {mode_max!r}")
         with _opening:
             descriptors = self._with_second_open(self._open_once(read_only=read_only), read_only=read_only)
             try:

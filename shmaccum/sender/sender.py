@@ -74,6 +74,8 @@ class Sender:
     ) -> None:
         self.options = SenderOptions.parse(options)
         self.sink = open_sink(sink) if isinstance(sink, str) else sink
+        if not isinstance(self.sink, Sink):
+            raise TypeError(f"a sink is a Sink or a str such as 'log:DIR', not {type(sink).__name__}")
         self._is_standby = standby
         self._owns_arena = not isinstance(arena, Arena)
         self.arena = arena if isinstance(arena, Arena) else Arena.attach(arena, mode=mode)

@@ -685,3 +685,12 @@ def test_the_largest_record_is_known_however_small_its_batch_is(sending: Sending
         2 + 1 + 1 + 1 + 1 + 2 + 700 + 1
     )  # length, attributes, timestamp, offset, key, value's length, value, headers
     assert sending.sender.metrics()["record-size-max"] == record
+
+
+def test_what_is_no_sink_is_a_type_error(arena: Arena) -> None:
+    sink: Any = None
+    with pytest.raises(TypeError, match="a sink is a Sink or a str such as 'log:DIR', not NoneType"):
+        Sender(arena, sink)
+    mode: Any = "0600"
+    with pytest.raises(TypeError, match="a mode is an int such as 0o600, not '0600'"):
+        Arena.attach(arena.name, mode=mode)
