@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``python -m bench.page``: writes docs/benchmarks.rst and the table of README.rst from ``bench/results``.
+"""``python -m bench.page`` writes docs/benchmarks.rst, and tables of other pages, from ``bench/results``.
 
 ``--adopt FOLDER`` takes over what was measured anew, before it writes.
 """
@@ -19,6 +19,7 @@ from setup import ROOT
 
 PAGE = ROOT / "docs" / "benchmarks.rst"
 README = ROOT / "README.rst"
+KAFKA_PAGE = ROOT / "docs" / "kafka.rst"
 BEGIN = ".. figures: python -m bench.page writes what stands between this line and the next comment\n"
 END = ".. end of figures\n"
 NOT_OF_THE_MACHINE = ("revision", "load before", "day")
@@ -89,6 +90,18 @@ README_HEAD = """
 """
 
 
+WORKERS_HEAD = """
+.. list-table::
+   :header-rows: 1
+   :widths: 50 16 18 18
+
+   * - workers send, in batches of
+     - records/s
+     - CPU per record
+     - records per batch
+"""
+
+
 @dataclass(frozen=True)
 class Row:
     """A row of the README's table: one contender in one figure, beside its peer or another one."""
@@ -113,6 +126,15 @@ ROWS = (
     Row("recovery of a full arena of 1 GiB", "recovery", "after the death of every process", "seconds"),
     Row("the same after a host crash", "recovery", "after a host crash", "seconds"),
 )
+
+WORKERS = "kafka_workers"
+WORKER_ROWS = {
+    "shmaccum, flat out": "as fast as they can, 16 KiB each",
+    "shmaccum, batches of 128 KiB, flat out": "as fast as they can, 128 KiB, the peer's 1 MB",
+    "shmaccum, paced": "1,000 records/s each, 16 KiB each",
+}
+"""Contender -> what docs/kafka.rst says of it."""
+WORKER_FIGURES = ("records_per_s", "cpu_us_per_record", "records_per_batch")
 
 
 # --- the README's table
@@ -141,13 +163,43 @@ def _median(answer: Answer, contender: str, figure: Figure) -> str:
     return f"{spell(spread.median)} {figure.unit}" if spread else "not measured"
 
 
-def readme(text: str, answers: Mapping[str, Answer]) -> str:
-    """The README with its table replaced."""
+def between_marks(text: str, table: str, name: str) -> str:
+    """A page with its table replaced.
+
+    Raises:
+        ValueError: it has no place for one.
+    """
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not (begin and end):
-        raise ValueError(f"README.rst must have the lines {BEGIN!r} and {END!r}")
-    return before + begin + readme_table(answers) + end + after
+        raise ValueError(f"{name} must have the lines {BEGIN!r} and {END!r}")
+    return before + begin + table + end + after
+
+
+def readme(text: str, answers: Mapping[str, Answer]) -> str:
+    """The README with its table replaced."""
+    return between_marks(text, readme_table(answers), README.name)
+
+
+# --- the table of docs/kafka.rst
+
+
+def kafka_page(text: str, answers: Mapping[str, Answer]) -> str:
+    """docs/kafka.rst with its table replaced."""
+    return between_marks(text, workers_table(answers[WORKERS]), KAFKA_PAGE.name)
+
+
+def workers_table(answer: Answer) -> str:
+    """Workers with one arena: their ratios to as many with a client each."""
+    rows = "".join(line for contender in WORKER_ROWS for line in _worker_row(answer, contender))
+    return f"{WORKERS_HEAD}{rows}\n"
+
+
+def _worker_row(answer: Answer, contender: str) -> Iterator[str]:
+    yield f"   * - {WORKER_ROWS[contender]}\n"
+    for name in WORKER_FIGURES:
+        compared = answer.compared(contender, answer.figure(name))
+        yield f"     - {spell(compared.ratio) if compared else 'not measured'}\n"
 
 
 # --- the page
@@ -254,10 +306,11 @@ def adopt(source: Path, target: Path = RESULTS) -> None:
 
 
 def write() -> None:
-    """Both files, in place."""
+    """All files, in place."""
     answers = load()
     PAGE.write_text(page(answers), encoding="utf-8")
-    README.write_text(readme(README.read_text(encoding="utf-8"), answers), encoding="utf-8")
+    for path, rewritten in ((README, readme), (KAFKA_PAGE, kafka_page)):
+        path.write_text(rewritten(path.read_text(encoding="utf-8"), answers), encoding="utf-8")
 
 
 def main() -> None:

@@ -752,6 +752,18 @@ SCOPES: tuple[type[Options], ...] = (
 ABSENT: Mapping[str, str] = {
     "bootstrap_servers": "brokers are named by the sender's sink: shmaccum sender ARENA --sink kafka:HOST:PORT",
     "transactional_id": "a producer that is shared by a host has no transactions",
+    "sasl_jaas_config": "say who logs in by sasl_plain_username and sasl_plain_password",
+    **dict.fromkeys(("ssl_truststore_location", "ssl_truststore_certificates"), "name a PEM file by ssl_cafile"),
+    **dict.fromkeys(
+        ("ssl_keystore_location", "ssl_keystore_key", "ssl_keystore_certificate_chain"),
+        "name PEM files by ssl_certfile and ssl_keyfile",
+    ),
+    **dict.fromkeys(
+        ("ssl_truststore_password", "ssl_truststore_type", "ssl_keystore_password", "ssl_keystore_type"),
+        "certificates are PEM files (ssl_cafile, ssl_certfile, ssl_keyfile; ssl_password opens the key)",
+    ),
+    "ssl_endpoint_identification_algorithm": "say ssl_check_hostname=false for an empty one",
+    "sasl_login_callback_handler_class": "tokens come from sasl_oauth_token_provider, in Python",
 }
 """Options of Kafka's producer that no table has, and why."""
 
@@ -764,6 +776,11 @@ def _spelled(name: str) -> str:
     return name.replace(".", "_")
 
 
+def folded(name: str) -> str:
+    """A name as it is compared where users of Spark wrote it: case, dots and underscores do not count."""
+    return _spelled(name).replace("_", "").lower()
+
+
 def _nearest(name: str, tables: Iterable[type[Options]]) -> str | None:
     known = sorted({spelling for table in tables for spelling in table.spellings()})
     found = difflib.get_close_matches(_spelled(name).lower(), known, n=1, cutoff=NAME_SIMILARITY)
@@ -774,8 +791,9 @@ def _unknown(name: str, tables: Sequence[type[Options]]) -> InvalidArgumentError
     """The sentence for a name that none of the tables has."""
     spelled = _spelled(name)
     whose = " or the ".join(table.scope for table in tables)
+    is_own = folded(name) in {folded(spelling) for table in tables for spelling in table.spellings()}
     for other in SCOPES:
-        if spelled in other.spellings():
+        if not is_own and folded(name) in map(folded, other.spellings()):
             place = other.place.replace("``", "'")
             return InvalidArgumentError(f"{name} is an option of the {other.scope}: give it to {place}")
     if spelled in ABSENT:

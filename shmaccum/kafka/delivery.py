@@ -78,6 +78,15 @@ class Delivery:
         by_place = {(names.get(answer.topic, answer.topic), answer.partition): answer for answer in reversed(answered)}
         return ((wire, by_place.get((wire.topic, wire.partition), lost)) for wire in self.wires)
 
+    def leave_out_ended(self) -> list[WireBatch]:
+        """Takes out, and answers, the batches that have their result already: they are not for the broker any more."""
+        ended = [wire for wire in self.wires if wire.batch.is_ended]
+        if ended:
+            kept = [(wire, own) for wire, own in self._with_compressed() if wire not in ended]
+            self.wires = [wire for wire, _ in kept]
+            self.compressed = [own for _, own in kept]
+        return ended
+
     def end(self) -> None:
         """All its batches have their answers."""
         self.is_over = True

@@ -36,7 +36,14 @@ from shmaccum.config import KafkaSinkOptions, SenderOptions
 from shmaccum.exceptions import InvalidArgumentError
 from shmaccum.kafka.compression import CODECS, Compressor
 from shmaccum.kafka.delivery import Delivery, ack_of, in_requests, no_answer
-from shmaccum.kafka.errors import LEADER_NOT_AVAILABLE, NETWORK_EXCEPTION, Action, sentence, treatment
+from shmaccum.kafka.errors import (
+    LEADER_NOT_AVAILABLE,
+    NETWORK_EXCEPTION,
+    REQUEST_TIMED_OUT,
+    Action,
+    sentence,
+    treatment,
+)
 from shmaccum.kafka.metrics import ProduceMetrics
 from shmaccum.kafka.produce import VERSION_MIN, VERSION_ZSTD, PartitionAnswer, PlainAnswer, version_for
 from shmaccum.kafka.topics import Topics
@@ -426,12 +433,15 @@ class KafkaSink(Sink):
         return compressor.compress(wire.buffers)
 
     def _send_compressed(self) -> None:
-        """Whatever heads its lane and is compressed goes."""
+        """Whatever heads its lane and is compressed goes, but for batches that expired meanwhile."""
         for lane in list(self._lanes.values()):
             while lane.waiting and all(job.done() for job in lane.waiting[0][1]):
                 delivery, jobs = lane.waiting.popleft()
                 delivery.compressed = [self._compressed(job) for job in jobs]
-                self._send(delivery)
+                for wire in delivery.leave_out_ended():
+                    self._end(delivery, wire, no_answer(REQUEST_TIMED_OUT, "it expired before it was sent"))
+                if delivery.wires:
+                    self._send(delivery)
 
     def _compressed(self, job: Future[bytes | None]) -> bytes | None:
         error = job.exception()

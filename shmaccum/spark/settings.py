@@ -20,6 +20,7 @@ from shmaccum.config import (
     SenderOptions,
     SparkSinkOptions,
     SparkSourceOptions,
+    folded,
     parse_together,
 )
 from shmaccum.exceptions import InvalidArgumentError
@@ -42,7 +43,21 @@ REFUSED: Mapping[str, str] = {
     "autooffsetreset": "a sink reads nothing",
     "enableautocommit": "a sink reads nothing",
     "path": "the sink is named by .option('sink', 'log:DIR') or .option('sink', 'kafka:HOST:PORT')",
+    "includeheaders": "a column headers is always taken",
 }
+AT_EACH_TRIGGER = "a query takes at each trigger what there is: choose the trigger's interval, or maxOffsetsPerTrigger"
+NO_CONSUMER = "files are read, and no consumer of Kafka: leave it out"
+REFUSED_BY_THE_SOURCE: Mapping[str, str] = {
+    "kafkabootstrapservers": "it reads log directories and arenas, of brokers reads Spark's own format('kafka')",
+    "minoffsetspertrigger": AT_EACH_TRIGGER,
+    "maxtriggerdelay": AT_EACH_TRIGGER,
+    "maxrecordsperpartition": "minPartitions says how finely a read is cut",
+    "groupidprefix": NO_CONSUMER,
+    "kafkaconsumerpolltimeoutms": NO_CONSUMER,
+    "fetchoffsetnumretries": NO_CONSUMER,
+    "fetchoffsetretryintervalms": NO_CONSUMER,
+}
+"""Options of Spark's source for Kafka; whatever else begins with ``kafka.`` is a consumer's."""
 IDLE_EXIT_DEFAULT = "60s"
 EXACTLY_ONCE = "exactly_once"
 STAGING_MEMORY_DEFAULT = "8MiB"
@@ -50,11 +65,6 @@ STAGING_MEMORY_DEFAULT = "8MiB"
 OF_THEIR_OWN = "and tasks run in folders of their own: write the whole path"
 
 OptionsType = TypeVar("OptionsType", bound=Options)
-
-
-def folded(name: str) -> str:
-    """A name as it is compared."""
-    return name.lower().replace("_", "").replace(".", "")
 
 
 def spelled(given: Mapping[str, Any], tables: Iterable[type[Options]]) -> dict[str, Any]:
@@ -233,10 +243,15 @@ def source_options(given: Mapping[str, Any]) -> SparkSourceOptions:
     """What the options of a read mean.
 
     Raises:
-        InvalidArgumentError: an option is unknown, out of bounds or contradicts another; not exactly one of ``path``
-            and ``arena`` is given; of a log, not exactly one of ``assign``, ``subscribe`` and ``subscribePattern``.
+        InvalidArgumentError: an option is unknown, out of bounds, contradicts another, or has no meaning here; not
+            exactly one of ``path`` and ``arena`` is given; of a log, not exactly one of ``assign``, ``subscribe`` and
+            ``subscribePattern``.
     """
     kept = {name: value for name, value in given.items() if name.lower() not in OF_SPARK}
+    for name in kept:
+        otherwise = NO_CONSUMER if name.lower().startswith(KAFKA_PREFIX) else None
+        if (reason := REFUSED_BY_THE_SOURCE.get(folded(name), otherwise)) is not None:
+            raise InvalidArgumentError(f"{name} cannot be given to the Spark source: {reason}")
     options = SparkSourceOptions.parse(spelled(kept, [SparkSourceOptions]))
     if options.path is None and options.arena is None:
         raise InvalidArgumentError(

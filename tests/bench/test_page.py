@@ -51,6 +51,11 @@ def test_the_readme_is_what_the_generator_gives() -> None:
     assert text == page.readme(text, load()), ADVICE
 
 
+def test_the_page_of_the_kafka_sink_is_what_the_generator_gives() -> None:
+    text = page.KAFKA_PAGE.read_text(encoding="utf-8")
+    assert text == page.kafka_page(text, load()), ADVICE
+
+
 def test_the_page_is_what_the_generator_gives() -> None:
     assert page.PAGE.read_text(encoding="utf-8") == page.page(load()), ADVICE
 
@@ -99,6 +104,17 @@ def test_the_page_says_what_is_reached_and_who_is_missing() -> None:
     assert "0.200 (0.200 to 0.200), better" in text
     assert "``python -m bench producer_send``" in text
     assert "5 rounds at revision abc, 2026-01-01, load 0.1 before. Versions: 1.0." in text
+
+
+def test_workers_are_told_by_their_ratios(tmp_path: Path) -> None:
+    save(load()["kafka_workers"], tmp_path)
+    found = load(tmp_path)["kafka_workers"]
+    table = page.workers_table(found)
+    compared = found.compared("shmaccum, flat out", found.figure("records_per_s"))
+    assert compared is not None
+    assert f"   * - as fast as they can, 16 KiB each\n     - {page.spell(compared.ratio)}\n" in table
+    assert table.count("   * - ") == 1 + len(page.WORKER_ROWS)
+    assert "not measured" not in table
 
 
 def test_a_readme_without_the_marks_is_refused() -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A proxy for one port that cuts connections in the middle of what they carry."""
+"""A proxy for one port that cuts connections in the middle of what they carry, and carries it late."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import contextlib
 import select
 import socket
 import threading
+import time
 from collections.abc import Iterator
 
 CHUNK_SIZE = 16 * 1024
@@ -19,6 +20,7 @@ class Proxy:
     Attributes:
         port: where it listens.
         carried: bytes so far, in both directions.
+        delay_s: how late each piece comes, in both directions.
     """
 
     def __init__(self, target_port: int, port: int = 0) -> None:
@@ -26,6 +28,7 @@ class Proxy:
         self._listener = socket.create_server((LOOPBACK, port))
         self.port: int = self._listener.getsockname()[1]
         self.carried = 0
+        self.delay_s = 0.0
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
         self._threads = [threading.Thread(target=self._accept, daemon=True)]
         self._threads[0].start()
@@ -49,6 +52,7 @@ class Proxy:
                         if not data:
                             return
                         self.carried += len(data)
+                        time.sleep(self.delay_s)
                         target.sendall(data)
 
     def cut(self) -> None:

@@ -122,6 +122,22 @@ def test_a_batch_the_topic_finds_too_large_is_for_the_sender_to_split(
     assert "max.message.bytes" in loop.acks[0].message
 
 
+def test_a_batch_the_topic_finds_too_large_arrives_in_parts(apache: Cluster, topic: str, arena: Arena) -> None:
+    apache.create_topic(topic, 1, max_message_bytes="1000")
+    values = [b"value %d " % number * 6 for number in range(50)]
+    with Sender(arena, f"kafka:{apache.bootstrap}", linger_ms=0) as sender, Accumulator(arena) as accumulator:
+        for value in values:
+            last = accumulator.append(topic, 0, None, b"key", value)
+        sender.open()
+        run_until_found(sender, accumulator, last)
+        completion = accumulator.find(last)
+        assert completion is not None
+        assert completion.result is BatchResult.SUCCEEDED
+        assert sender.metrics()["batch-split-total"] > 1
+        assert arena.native.producer_identity[1] == 0
+    assert consume(apache.bootstrap, topic, 1, len(values)) == {0: values}
+
+
 def run_until_found(sender: Sender, accumulator: Accumulator, token: Token) -> None:
     """Rounds of the real sender until a record has its result."""
 

@@ -15,11 +15,14 @@ import pytest
 import trustme
 from kafka.protocol.producer import ProduceRequest
 
-from shmaccum._native import decode_batch
-from shmaccum.accumulator import Accumulator
+from shmaccum._native import Token, decode_batch
+from shmaccum.accumulator import Accumulator, BatchResult
 from shmaccum.arena import Arena
+from shmaccum.config import SenderOptions
 from shmaccum.exceptions import UnknownTopicError
+from shmaccum.kafka.compression import Compressor
 from shmaccum.kafka.errors import TREATMENTS, Action
+from shmaccum.sender import Sender
 from shmaccum.sinks import open_sink
 from shmaccum.sinks.sink import Verdict
 from tests.kafka.broker import LOOPBACK
@@ -122,6 +125,27 @@ def test_a_retriable_error_sends_the_same_bytes_again(
     assert loop.acks[-1].base_offset == 42
     assert len({one.wire_bytes for one in cluster.arrived}) == 1
     assert len(cluster.arrived) == 3
+
+
+@pytest.mark.parametrize("code", RETRIED)
+def test_metadata_are_asked_for_where_an_error_says_that_another_may_lead(
+    code: int, arena: Arena, open_fake: OpenFake, open_loop: OpenLoop
+) -> None:
+    cluster = open_fake()
+    loop = open_loop(cluster.bootstrap, reconnect_backoff_ms=1)
+    append(arena, b"a")
+    loop.run_until_idle()
+    asked_count = cluster.metadata_count
+    cluster.on_produce = Script(Reply(code))
+    append(arena, b"b")
+    loop.run_until_idle()
+    if TREATMENTS[code].is_metadata_stale:
+        loop.run_until(lambda: cluster.metadata_count > asked_count, "metadata are asked for")
+    else:
+        for _ in range(5):
+            loop.run_once(0.01)
+        assert cluster.metadata_count == asked_count
+    assert values_of(cluster.arrived) == [b"a", b"b", b"b"]
 
 
 @pytest.mark.parametrize("code", [*REFUSED, 9_999])
@@ -585,6 +609,47 @@ def test_numbers_that_cannot_be_are_none(
     loop.run_until_idle()
     (ack,) = loop.acks
     assert (ack.verdict, ack.base_offset, ack.log_append_time_ms) == (Verdict.DELIVERED, max(reply.base_offset, -1), -1)
+
+
+# --- expiry
+
+
+def test_what_expired_while_it_was_compressed_is_not_sent(
+    arena: Arena, open_fake: OpenFake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = open_fake(topics={TOPIC: 2})
+    has_begun, may_go = threading.Event(), threading.Event()
+    compress = Compressor.compress
+
+    def wait_and_compress(self: Compressor, pieces: Any) -> bytes | None:
+        has_begun.set()
+        assert may_go.wait(WATCHDOG_S)
+        return compress(self, pieces)
+
+    monkeypatch.setattr(Compressor, "compress", wait_and_compress)
+    now_ns = arena.native.now_ns()
+    arena.native.set_manual_clock(now_ns)
+    sink = open_sink(f"kafka:{cluster.bootstrap}", compression_type="gzip")
+    with Sender(arena, sink, linger_ms=0) as sender, Accumulator(arena) as accumulator:
+        sender.open()
+
+        def send(value: bytes, partition: int) -> Token:
+            return accumulator.append(TOPIC, partition, None, None, value)
+
+        def run_until(is_over: Callable[[], object], what: str) -> None:
+            wait_until(lambda: sender.run_once() >= 0 and bool(is_over()), what)
+
+        late = send(b"late", 0)
+        run_until(has_begun.is_set, "it is being compressed")
+        now_ns += SenderOptions().delivery_timeout_ms * 10**6
+        arena.native.set_manual_clock(now_ns)
+        run_until(lambda: accumulator.find(late), "it has expired")
+        may_go.set()
+        tokens = [send(b"after", 0), send(b"beside", 1)]
+        run_until(lambda: all(accumulator.find(token) for token in tokens), "the others have arrived")
+        found = [accumulator.find(token) for token in (late, *tokens)]
+    assert [each and each.result for each in found] == [BatchResult.EXPIRED, *[BatchResult.SUCCEEDED] * 2]
+    assert sorted(map(str, values_of(cluster.arrived))) == ["b'after'", "b'beside'"]
 
 
 # --- acks=0

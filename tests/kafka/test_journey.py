@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import itertools
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -12,11 +14,14 @@ import pytest
 from tests.kafka.broker import LOOPBACK, Cluster, free_port, running_cluster
 from tests.kafka.distribution import require
 from tests.kafka.journey import Journey, journey
-from tests.kafka.proxy import proxy
+from tests.kafka.proxy import Proxy, proxy
 
 SENDER_PERIOD_S = 0.3
 SHORT_COUNT = 12_000
 LONG_COUNT = 250_000
+LONG_PRODUCER_COUNT = 8
+ENDLESS = 10**9
+DELAY_S = 0.005
 
 
 @pytest.fixture
@@ -59,7 +64,7 @@ def test_senders_are_killed(apache: Cluster, topics: list[str], arena_name: str,
 def test_producers_are_killed(apache: Cluster, topics: list[str], arena_name: str, tmp_path: Path) -> None:
     with journey(arena_name, apache.bootstrap, tmp_path) as one:
         one.start_sender()
-        produce(one, topics, 3, 10**9)
+        produce(one, topics, 3, ENDLESS)
         one.run_until(lambda: min(one.sent_count(number) for number in range(3)) > 500)
         for _ in range(3):
             one.kill_producer()
@@ -67,14 +72,20 @@ def test_producers_are_killed(apache: Cluster, topics: list[str], arena_name: st
         assert one.check_arrived(topics) >= one.sent_total() > 1_500
 
 
-def test_connections_are_cut(topics: list[str], arena_name: str, tmp_path: Path) -> None:
+@contextmanager
+def proxied_broker(directory: Path) -> Iterator[tuple[Proxy, str]]:
+    """A broker that is reached through a proxy alone; and its bootstrap list."""
     require()
     port = free_port()
     properties = {"advertised.listeners": f"PLAINTEXT://{LOOPBACK}:{port}"}
+    with running_cluster(directory, properties=properties) as cluster, proxy(cluster.brokers[0].port, port) as between:
+        yield between, f"{LOOPBACK}:{port}"
+
+
+def test_connections_are_cut(topics: list[str], arena_name: str, tmp_path: Path) -> None:
     with (
-        running_cluster(tmp_path / "cluster", properties=properties) as cluster,
-        proxy(cluster.brokers[0].port, port) as between,
-        journey(arena_name, f"{LOOPBACK}:{port}", tmp_path) as one,
+        proxied_broker(tmp_path / "cluster") as (between, bootstrap),
+        journey(arena_name, bootstrap, tmp_path) as one,
     ):
         one.start_sender()
         produce(one, topics, 2, SHORT_COUNT)
@@ -98,14 +109,53 @@ def test_two_million_records_of_eight_processes(
     ):
         one.timeout_s = 600.0
         one.start_sender()
-        produce(one, topics, 8, LONG_COUNT)
+        produce(one, topics, LONG_PRODUCER_COUNT, LONG_COUNT)
         if disturbance == "senders":
             one.run_until_delivered(lambda: replace_sender(one), SENDER_PERIOD_S)
         elif disturbance == "broker":
             one.run_until_delivered(lambda: restart(cluster), 5.0)
         else:
             one.run_until_delivered()
-        assert one.check_arrived(topics) == 8 * LONG_COUNT
+        assert one.check_arrived(topics) == LONG_PRODUCER_COUNT * LONG_COUNT
+
+
+@pytest.mark.kafka
+@pytest.mark.timeout(900)
+def test_two_million_records_over_connections_that_are_cut_and_slow(
+    topics: list[str], arena_name: str, tmp_path: Path
+) -> None:
+    with (
+        proxied_broker(tmp_path / "cluster") as (between, bootstrap),
+        journey(arena_name, bootstrap, tmp_path, buffer_memory="32MiB") as one,
+    ):
+        one.timeout_s = 600.0
+        between.delay_s = DELAY_S
+        one.start_sender()
+        produce(one, topics, LONG_PRODUCER_COUNT, LONG_COUNT)
+        one.run_until_delivered(between.cut, SENDER_PERIOD_S)
+        between.delay_s = 0.0
+        assert one.check_arrived(topics) == LONG_PRODUCER_COUNT * LONG_COUNT
+
+
+@pytest.mark.kafka
+@pytest.mark.timeout(900)
+def test_two_million_records_of_producers_that_are_killed_and_replaced(
+    apache: Cluster, topics: list[str], arena_name: str, tmp_path: Path
+) -> None:
+    """Each is killed wherever it is when all of them together have sent so many more; nobody comes to an end."""
+    total, between_kills = LONG_PRODUCER_COUNT * LONG_COUNT, 50_000
+    with journey(arena_name, apache.bootstrap, tmp_path, buffer_memory="32MiB") as one:
+        one.timeout_s = 600.0
+        one.start_sender()
+        produce(one, topics, LONG_PRODUCER_COUNT, ENDLESS)
+        for sent in range(between_kills, total + 1, between_kills):
+            one.run_until(lambda sent=sent: one.sent_total() >= sent)  # type: ignore[misc]
+            one.kill_producer()
+            one.start_producer(ENDLESS, topics)
+        while one.is_producing():
+            one.kill_producer()
+        one.run_until_delivered()
+        assert one.check_arrived(topics) >= one.sent_total() >= total
 
 
 def restart(cluster: Cluster) -> None:
@@ -134,6 +184,6 @@ def test_leaders_move_among_three_brokers(
     with journey(arena_name, three_brokers.bootstrap, tmp_path, buffer_memory="32MiB") as one:
         one.timeout_s = 600.0
         one.start_sender()
-        produce(one, topics, 4, LONG_COUNT)
+        produce(one, topics, LONG_PRODUCER_COUNT, LONG_COUNT)
         one.run_until_delivered(disturb, 1.0)
-        assert one.check_arrived(topics) == 4 * LONG_COUNT
+        assert one.check_arrived(topics) == LONG_PRODUCER_COUNT * LONG_COUNT

@@ -156,10 +156,8 @@ def test_the_newest_common_version_is_chosen_and_ids_only_when_all_are_known() -
 
 # --- errors
 
-# Kafka's own classes, where kafka-python's differ: CorruptRecordException is retriable there, ThrottlingQuotaExceeded
-# too; ListenerNotFound and the two epochs of leaders say that metadata are stale.
+# Kafka's own class, where kafka-python's differs: CorruptRecordException is retriable there.
 RETRIABLE_IN_KAFKA = {2}
-NOT_STALE_IN_KAFKA: set[int] = set()
 OF_SEQUENCES = {45, 46, 47, 59}
 
 

@@ -26,6 +26,8 @@ from shmaccum.spark.data_source import ShmaccumDataSource
 from shmaccum.spark.settings import sink_settings, source_options
 
 LOG = {"arena": "events", "sink": "log:/data/log"}
+KAFKA = {"arena": "events", "kafka.bootstrap.servers": "broker:9092"}
+DIRECTORY = {"path": "/log", "subscribe": "a"}
 
 
 KINDS = {
@@ -109,6 +111,14 @@ def test_settings_are_plain_data() -> None:
         (LOG | {"bufferMemmory": "1MiB"}, "did you mean buffer_memory?"),
         (LOG | {"bufferMemory": "lots"}, "buffer_memory: "),
         (LOG | {"transactional.id": "x"}, "has no transactions"),
+        (LOG | {"includeHeaders": "true"}, "given to the Spark sink: a column headers is always"),
+        (LOG | {"startingOffsets": "earliest"}, "startingOffsets is an option of the Spark source: give"),
+        (KAFKA | {"kafka.sasl.jaas.config": "x"}, "sasl.jaas.config is no option here: say who logs in by sasl_plain"),
+        (KAFKA | {"kafka.ssl.truststore.location": "/x"}, "name a PEM file by ssl_cafile"),
+        (KAFKA | {"kafka.ssl.keystore.password": "x"}, "certificates are PEM files"),
+        (KAFKA | {"kafka.ssl.endpoint.identification.algorithm": ""}, "say ssl_check_hostname=false"),
+        (KAFKA | {"kafka.metric.reporters": "x"}, "metric.reporters is no option of"),
+        (KAFKA | {"producer.cache.timeout": "1"}, "producer.cache.timeout is no option of"),
     ],
 )
 def test_what_a_sink_refuses(given: dict[str, Any], sentence: str) -> None:
@@ -181,6 +191,16 @@ def test_options_of_the_source_are_the_connector_s() -> None:
         ({"path": "/log", "subscribe": "a", "assign": "{}"}, "given are assign and subscribe"),
         ({"path": "/log", "subscribe": "a", "startingOffset": "earliest"}, "did you mean starting_offsets?"),
         ({"path": "/log", "subscribe": "a", "maxOffsetsPerTrigger": "0"}, "it must be at least 1"),
+        (DIRECTORY | {"kafka.bootstrap.servers": "a:1"}, "of brokers reads Spark's own format('kafka')"),
+        (DIRECTORY | {"minOffsetsPerTrigger": "1"}, "cannot be given to the Spark source: a query"),
+        (DIRECTORY | {"maxTriggerDelay": "15m"}, "choose the trigger's interval"),
+        (DIRECTORY | {"maxRecordsPerPartition": "9"}, "minPartitions says how finely"),
+        (DIRECTORY | {"groupIdPrefix": "x"}, "no consumer of Kafka"),
+        (DIRECTORY | {"kafkaConsumer.pollTimeoutMs": "1"}, "no consumer of Kafka"),
+        (DIRECTORY | {"fetchOffset.numRetries": "1"}, "no consumer of Kafka"),
+        (DIRECTORY | {"fetchOffset.retryIntervalMs": "1"}, "no consumer of Kafka"),
+        (DIRECTORY | {"kafka.isolation.level": "read_committed"}, "no consumer of Kafka"),
+        (DIRECTORY | {"lingerMs": "1"}, "lingerMs is an option of the producer: give it to"),
     ],
 )
 def test_what_a_source_refuses(given: dict[str, Any], sentence: str) -> None:
