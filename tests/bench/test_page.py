@@ -15,6 +15,7 @@ from bench.harness.asking import find_question, question_names
 from bench.harness.measuring import measure
 from bench.harness.question import Contender, Figure, Goal, Question
 from bench.harness.results import RESULTS, Answer, answer, load, save
+from bench.harness.table import spell
 
 ADVICE = "python -m bench.page"
 SMALL = 20_000
@@ -112,7 +113,7 @@ def test_workers_are_told_by_their_ratios(tmp_path: Path) -> None:
     table = page.workers_table(found)
     compared = found.compared("shmaccum, flat out", found.figure("records_per_s"))
     assert compared is not None
-    assert f"   * - as fast as they can, 16 KiB each\n     - {page.spell(compared.ratio)}\n" in table
+    assert f"   * - as fast as they can, 16 KiB each\n     - {spell(compared.ratio)}\n" in table
     assert table.count("   * - ") == 1 + len(page.WORKER_ROWS)
     assert "not measured" not in table
 

@@ -126,11 +126,10 @@ def test_a_batch_the_topic_finds_too_large_arrives_in_parts(apache: Cluster, top
     apache.create_topic(topic, 1, max_message_bytes="1000")
     values = [b"value %d " % number * 6 for number in range(50)]
     with Sender(arena, f"kafka:{apache.bootstrap}", linger_ms=0) as sender, Accumulator(arena) as accumulator:
-        for value in values:
-            last = accumulator.append(topic, 0, None, b"key", value)
+        tokens = [accumulator.append(topic, 0, None, b"key", value) for value in values]
         sender.open()
-        run_until_found(sender, accumulator, last)
-        completion = accumulator.find(last)
+        run_until_found(sender, accumulator, tokens[-1])
+        completion = accumulator.find(tokens[-1])
         assert completion is not None
         assert completion.result is BatchResult.SUCCEEDED
         assert sender.metrics()["batch-split-total"] > 1
