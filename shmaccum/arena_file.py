@@ -30,6 +30,7 @@ from shmaccum.exceptions import (
 )
 
 OPEN_FLAGS = os.O_NOFOLLOW | os.O_CLOEXEC
+EXISTING_FLAGS = os.O_NONBLOCK  # a FIFO in the arena's place would keep whoever opens it until somebody writes
 OPEN_TO_OTHERS = 0o077
 WRITABLE_BY_ALL = 0o002
 SHARED_MEMORY = "/dev/shm"
@@ -105,7 +106,7 @@ class ArenaFile:
             os.close(self._open_once(read_only=True))
         except ArenaNotFoundError:
             return False
-        except OSError:
+        except (OSError, ArenaError):
             return True
         return True
 
@@ -209,8 +210,8 @@ class ArenaFile:
     def _open_once(self, *, read_only: bool) -> int:
         with self._errors_named(FileNotFoundError, self._missing()):
             if self.is_shared_memory:
-                return int(posix_ipc.SharedMemory(self.text, read_only=read_only).fd)
-            return os.open(self.text, (os.O_RDONLY if read_only else os.O_RDWR) | OPEN_FLAGS)
+                return int(posix_ipc.SharedMemory(self.text, EXISTING_FLAGS, read_only=read_only).fd)
+            return os.open(self.text, (os.O_RDONLY if read_only else os.O_RDWR) | OPEN_FLAGS | EXISTING_FLAGS)
 
     def _missing(self) -> ArenaNotFoundError:
         return ArenaNotFoundError(f"there is no arena {self.text}: create it first")
@@ -227,6 +228,8 @@ class ArenaFile:
         except IsADirectoryError:
             raise NotAnArenaError(f"{self.text} is a folder") from None
         except OSError as error:
+            if error.errno == errno.ENXIO:
+                raise NotAnArenaError(f"{self.text} is no regular file") from None  # a socket
             if error.errno != errno.ELOOP:
                 raise
             raise NotAnArenaError(f"{self.text} is a symbolic link: name the arena itself") from None

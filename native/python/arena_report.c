@@ -120,12 +120,9 @@ PyObject *arena_report_counters(PyObject *self, PyObject *unused)
     if (core == NULL) {
         return NULL;
     }
-    char labels[COUNTERS_USED][COUNTER_LABEL_SIZE];
     struct number numbers[COUNTERS_USED];
-    for (int i = 0; i < COUNTERS_USED; i++) {
-        memcpy(labels[i], core->counters[i].label, COUNTER_LABEL_SIZE);
-        labels[i][COUNTER_LABEL_SIZE - 1] = 0;
-        numbers[i] = (struct number){labels[i], load_relaxed_u64(&core->counters[i].value)};
+    for (uint32_t i = 0; i < COUNTERS_USED; i++) {
+        numbers[i] = (struct number){counter_label(i), load_relaxed_u64(&core->counters[i].value)};
     }
     return numbers_to_dict(numbers, COUNTERS_USED);
 }
@@ -174,7 +171,7 @@ static PyObject *text_of(const char *bytes, size_t size_max)
 
 static PyObject *error_to_dict(const struct error_entry *entry)
 {
-    bool is_readable = load_acquire_u32(&entry->is_readable) != 0;
+    bool is_readable = load_acquire_u32(&entry->is_readable) != 0; /* E1 */
     PyObject *text = is_readable ? text_of(entry->text, ERROR_LOG_TEXT_SIZE) : PyUnicode_FromString("");
     return Py_BuildValue("{s:s,s:N,s:K,s:K,s:K}", "status",
                          is_readable ? status_name((enum status)entry->code) : "UNKNOWN", "text", text, "count",

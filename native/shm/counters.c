@@ -9,6 +9,12 @@ static const char *const counter_labels[COUNTERS_USED] = {
 #undef COUNTER_LABEL
 };
 
+const char *counter_label(uint32_t counter)
+{
+    CHECK(counter < COUNTERS_USED);
+    return counter_labels[counter];
+}
+
 void counters_init(struct arena *arena)
 {
     for (uint32_t i = 0; i < COUNTERS_USED; i++) {
@@ -32,7 +38,7 @@ static void error_entry_write_text(struct error_entry *entry, enum status status
     entry->code = (uint32_t)status;
     strncpy(entry->text, text, ERROR_LOG_TEXT_SIZE - 1);
     store_relaxed_u64(&entry->first_ns, now_ns);
-    store_release_u32(&entry->is_readable, 1);
+    store_release_u32(&entry->is_readable, 1); /* E1 */
 }
 
 void error_log_record(struct arena *arena, enum status status, const char *text)

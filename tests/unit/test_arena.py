@@ -8,6 +8,7 @@ import errno
 import gc
 import os
 import pickle
+import socket
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -347,6 +348,7 @@ def test_a_symbolic_link_is_refused(path: Path, tmp_path: Path) -> None:
     for open_it in (Arena.attach, Arena.open_read_only):
         with pytest.raises(NotAnArenaError, match="symbolic link"):
             open_it(link)
+    assert Arena.exists(link)
     with pytest.raises(ArenaExistsError):
         Arena.create(link, **SMALL)
 
@@ -359,6 +361,29 @@ def test_a_folder_is_refused(tmp_path: Path) -> None:
 def test_a_device_is_refused() -> None:
     with pytest.raises(NotAnArenaError, match="no regular file"):
         Arena.attach("/dev/null", mode=0o777)
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("kind", ["fifo", "socket"])
+@pytest.mark.parametrize("place", ["shared memory", "file"])
+def test_what_never_answers_is_refused_at_once(arena_name: str, tmp_path: Path, kind: str, place: str) -> None:
+    """Anybody may plant it under a name that an arena is to have: nobody may wait for it."""
+    planted = SHARED_MEMORY / arena_name if place == "shared memory" else tmp_path / "x.arena"
+    name = arena_name if place == "shared memory" else planted
+    with contextlib.closing(socket.socket(socket.AF_UNIX)) as listener:
+        if kind == "fifo":
+            os.mkfifo(planted, 0o600)
+        else:
+            listener.bind(str(planted))
+        try:
+            for open_it in (Arena.attach, Arena.open_read_only):
+                with pytest.raises(NotAnArenaError, match="no regular file"):
+                    open_it(name)
+            assert Arena.exists(name)
+            with pytest.raises(ArenaExistsError):
+                Arena.create(name, **SMALL)
+        finally:
+            planted.unlink()
 
 
 def test_removing_leaves_alone_what_never_was_an_arena(path: Path) -> None:

@@ -162,13 +162,21 @@ def test_a_sender_takes_the_doorbell_of_a_removed_arena_away(tmp_path: Path) -> 
         assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("kind", ["file", "symbolic link"])
+OF_ANOTHER_USER = pytest.param(
+    "of another user", marks=pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give a file away")
+)
+
+
+@pytest.mark.parametrize("kind", ["file", "symbolic link", OF_ANOTHER_USER])
 def test_what_is_no_doorbell_is_refused(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "x.arena"
     fake = tmp_path / "x.arena.bell"
     with Arena.create(path, buffer_memory="64KiB", batch_size="4KiB") as arena, Accumulator(arena) as accumulator:
         if kind == "file":
             fake.write_bytes(b"")
+        elif kind == "of another user":
+            os.mkfifo(fake, 0o666)
+            os.chown(fake, 12345, -1)
         else:
             os.mkfifo(tmp_path / "elsewhere")
             fake.symlink_to(tmp_path / "elsewhere")

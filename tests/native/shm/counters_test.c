@@ -12,6 +12,7 @@ TEST(every_counter_has_a_label_of_its_own_and_starts_at_nought)
     for (uint32_t i = 0; i < COUNTERS_USED; i++) {
         EXPECT(arena->counters[i].label[0] != 0);
         EXPECT(memchr(arena->counters[i].label, 0, COUNTER_LABEL_SIZE) != NULL);
+        EXPECT(strcmp(arena->counters[i].label, counter_label(i)) == 0);
         EXPECT_EQ_U64(counter_value(arena, (enum counter)i), 0);
         for (uint32_t j = 0; j < i; j++) {
             EXPECT(strcmp(arena->counters[i].label, arena->counters[j].label) != 0);

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import json
+import random
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -74,6 +75,18 @@ def fill(arena: Arena) -> None:
         accumulator.append("cargo", 0, 1_700_000_000_000, None, bytes(10_000))
         arena.native.set_topic_partition_count("flights", 2)
         arena.native.record_error("the log is full: No space left on device")
+
+
+def damage_region(path: Path, region: str, seed: str) -> bytes:
+    """Random bytes in all of a region of an arena's file. Answers what the file holds then."""
+    with Arena.open_read_only(path) as arena:
+        layout = arena.native.layout
+    data = bytearray(path.read_bytes())
+    start = layout[region]
+    end = min(place for place in (*layout.values(), len(data)) if place > start)
+    data[start:end] = random.Random(seed).randbytes(end - start)
+    path.write_bytes(data)
+    return bytes(data)
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import random
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from shmaccum.arena import Arena
+from tests.unit.cli.conftest import damage_region
 
 WATCHDOG_S = 60
 WORKING = {
@@ -22,6 +22,10 @@ WORKING = {
     "remove": ["remove", "{}", "--force"],
 }
 each_command = pytest.mark.parametrize("command", WORKING.values(), ids=WORKING)
+REGIONS = [
+    *("globals", "processes", "waiters", "topics", "partitions", "names", "slot_headers", "completions", "error_log"),
+    "slot_data",
+]
 
 
 def run(command: list[str], path: Path) -> subprocess.CompletedProcess[str]:
@@ -40,16 +44,12 @@ def run(command: list[str], path: Path) -> subprocess.CompletedProcess[str]:
 
 
 @each_command
-@pytest.mark.parametrize("region", ["slot_headers", "partitions", "processes", "topics", "slot_data", "globals"])
+@pytest.mark.parametrize("region", REGIONS)
 def test_random_damage_ends_no_command_but_with_a_sentence(
     make_file: Callable[[], Path], command: list[str], region: str
 ) -> None:
     path = make_file()
-    with Arena.open_read_only(path) as arena:
-        start, size = arena.native.layout[region], arena.native.region(region).nbytes
-    with open(path, "r+b") as stream:
-        stream.seek(start)
-        stream.write(random.Random(f"{region} {command}").randbytes(size))
+    damage_region(path, region, f"{region} {command}")
     run(command, path)
     assert path.exists() == (command[0] != "remove")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import subprocess
 import sys
 from collections.abc import Callable
@@ -21,7 +20,7 @@ from shmaccum.cli.group import EXIT_READER_GONE
 from shmaccum.cli.inspect import hex_lines, shown
 from shmaccum.inspection import Inspector
 from tests.support import deliver_all, drain
-from tests.unit.cli.conftest import RECORD_COUNT, Shell
+from tests.unit.cli.conftest import RECORD_COUNT, Shell, damage_region
 
 LOOKING = {
     "stat": ["stat", "{}", "--once"],
@@ -38,10 +37,15 @@ LOOKING = {
     "completions --json": ["inspect", "{}", "--completions", "5", "--json"],
     "check": ["check", "{}", "--depth", "deep"],
     "check --json": ["check", "{}", "--json"],
+    "metrics": ["metrics", "{}"],
     "recover": ["recover", "{}", "--dry-run"],
     "recover --json": ["recover", "{}", "--dry-run", "--json"],
 }
 each_command = pytest.mark.parametrize("command", LOOKING.values(), ids=LOOKING)
+REGIONS = [
+    *("globals", "processes", "waiters", "topics", "partitions", "names", "free_hints", "slot_headers", "completions"),
+    *("counters", "error_log", "slot_data"),
+]
 
 
 def spell(command: list[str], name: object) -> list[str]:
@@ -76,23 +80,19 @@ def test_looking_at_an_empty_arena(shell: Shell, arena: Arena, command: list[str
 
 
 @each_command
-@pytest.mark.parametrize("region", ["slot_headers", "partitions", "processes", "topics", "completions", "slot_data"])
+@pytest.mark.parametrize("region", REGIONS)
 def test_looking_at_a_damaged_arena_neither_crashes_nor_changes_it(
     shell: Shell, make_file: Callable[[], Path], command: list[str], region: str
 ) -> None:
     path = make_file()
-    with Arena.open_read_only(path) as arena:
-        start, size = arena.native.layout[region], arena.native.region(region).nbytes
-    data = bytearray(path.read_bytes())
-    data[start : start + size] = random.Random(f"{region} {command}").randbytes(size)
-    path.write_bytes(data)
+    data = damage_region(path, region, f"{region} {command}")
     result = shell(*spell(command, path), code=None)
     assert result.exit_code in ({0, 1, 2} if command[0] in {"check", "recover"} else {0, 2})
     assert path.read_bytes() == data
 
 
 @each_command
-@pytest.mark.parametrize("damage", ["missing", "folder", "something else", "truncated"])
+@pytest.mark.parametrize("damage", ["missing", "folder", "fifo", "something else", "truncated"])
 def test_what_is_no_arena_is_a_sentence_and_exit_code_two(
     shell: Shell, make_file: Callable[[], Path], command: list[str], damage: str
 ) -> None:
@@ -105,6 +105,8 @@ def test_what_is_no_arena_is_a_sentence_and_exit_code_two(
         path.unlink()
         if damage == "folder":
             path.mkdir()
+        elif damage == "fifo":
+            os.mkfifo(path, 0o600)
     result = shell(*spell(command, path), code=2)
     assert result.stderr.startswith("shmaccum: ")
     assert result.stdout == ""
