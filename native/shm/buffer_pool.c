@@ -86,7 +86,7 @@ static void slot_become_free(struct arena *arena, uint32_t slot_index, uint64_t 
     store_seq_cst_u64(&arena->slots[slot_index].word, slot_word_freed(word));
     POINT(slot_freed);
     free_hint_set(arena, slot_index);
-    barrier_store_load();
+    barrier_store_load(); /* W2 */
 }
 
 /* ---- the pool lock ---- */
@@ -377,7 +377,7 @@ static void locked_join_queue(struct arena *arena, struct buffer_wait *wait)
     waiter->granted_count = 0;
     waiter->granted_first = 0;
     store_release_u64(&waiter->word, waiter_word(WAITER_WAIT, wait->need, wait->ticket));
-    barrier_store_load();
+    barrier_store_load(); /* W1 */
 }
 
 enum status buffer_pool_enqueue(struct arena *arena, uint32_t need, struct buffer_wait *wait, struct wake_set *wakes)

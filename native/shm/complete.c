@@ -29,7 +29,7 @@
 static void batch_become_done(struct accumulator *accumulator, uint32_t slot_index, struct wake_set *wakes)
 {
     atomic_u64 *cell = &accumulator->arena->slots[slot_index].word;
-    store_seq_cst_u64(cell, slot_word_with_state(load_relaxed_u64(cell), SLOT_DONE)); /* H2 */
+    store_seq_cst_u64(cell, slot_word_with_state(load_relaxed_u64(cell), SLOT_DONE)); /* C5, H2 */
     POINT(batch_done);
     sender_forget(accumulator, slot_index);
     sender_free_slot(accumulator, slot_index, wakes);

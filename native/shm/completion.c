@@ -35,8 +35,8 @@ void completion_record(struct arena *arena, const struct completion *completion)
     struct slot_header *slot = &arena->slots[completion->slot_index];
     uint64_t number = load_relaxed_u64(&arena->globals->completion_tail);
     struct completion_entry *cell = completion_cell(arena, number);
-    store_seq_cst_u64(&cell->number, 0); /* C1 */
-    barrier_store_load();
+    store_seq_cst_u64(&cell->number, 0);
+    barrier_store_load(); /* C1 */
     POINT(completion_cleared);
     completion_write(cell, completion, load_relaxed_u64(&slot->last_completion));
     store_release_u64(&cell->number, number + 1); /* C2 */
@@ -94,7 +94,7 @@ static bool completion_is_of(const struct completion *completion, const struct r
 static bool token_is_pending(const struct arena *arena, const struct record_token *token)
 {
     const struct slot_header *slot = &arena->slots[token->slot_index];
-    enum slot_state state = slot_word_state(load_acquire_u64(&slot->word));
+    enum slot_state state = slot_word_state(load_acquire_u64(&slot->word)); /* C5 */
     return (state == SLOT_OPEN || state == SLOT_READY) && load_relaxed_u64(&slot->seq) == token->seq &&
            load_relaxed_u32(&slot->partition_index) == token->partition_index;
 }

@@ -117,12 +117,12 @@ uint32_t accumulator_ready(struct accumulator *accumulator, const struct ready_o
 static bool batch_seal_for_drain(struct accumulator *accumulator, uint32_t slot_index, uint64_t *word)
 {
     struct arena *arena = accumulator->arena;
-    *word = load_acquire_u64(&arena->slots[slot_index].word);
+    *word = load_acquire_u64(&arena->slots[slot_index].word); /* P2 */
     while (slot_word_state(*word) == SLOT_OPEN) {
         if (producer_batch_seal(arena, slot_index, *word)) {
             counter_add(arena, COUNTER_BATCHES_SEALED_LINGER, 1);
         }
-        *word = load_acquire_u64(&arena->slots[slot_index].word);
+        *word = load_acquire_u64(&arena->slots[slot_index].word); /* P2 */
     }
     return slot_word_state(*word) == SLOT_READY && sender_note_is_true(accumulator, slot_index);
 }

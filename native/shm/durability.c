@@ -88,8 +88,8 @@ static void state_fill(const struct slot_header *slot, uint64_t word, struct syn
                                   .base_timestamp_ms = slot->base_timestamp_ms};
 }
 
-/* What an open batch has, of one moment: an appender changes the word before it touches the meta cell that belongs to
- * the word we read. False: there is no open batch with records. */
+/* What an open batch has, of one moment: an appender changes the word (P1) before it touches the meta cell that belongs
+ * to the word we read. False: there is no open batch with records. */
 static bool state_read(const struct slot_header *slot, struct sync_record *state)
 {
     for (;;) {
@@ -99,7 +99,7 @@ static bool state_read(const struct slot_header *slot, struct sync_record *state
         }
         state_fill(slot, word, state);
         POINT(sync_state_read);
-        barrier_store_load(); /* what was read is read before the word is read again */
+        barrier_store_load(); /* P4: what was read is read before the word is read again */
         if (load_acquire_u64(&slot->word) == word) {
             return true;
         }

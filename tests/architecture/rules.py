@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import PurePosixPath
 
@@ -125,6 +126,20 @@ def long_c_function(_path: PurePosixPath, text: str) -> Iterator[str]:
             start = 0
 
 
+LABEL = re.compile(r"\b[A-Z]\d\b")
+COMMENT_BEHIND_CODE = re.compile(r"[;{)][ \t]*/\*(?:[^*]|\*(?!/))*\*/")
+FULL_BARRIER = re.compile(r"^[ \t]*barrier_\w+\(\);(.*)$", re.MULTILINE)
+
+
+def unlabelled_barrier(path: PurePosixPath, text: str) -> Iterator[str]:
+    """A full barrier names the ordering edge it is there for."""
+    if path == PurePosixPath("native/base/atomic.h"):
+        return
+    for match in FULL_BARRIER.finditer(text):
+        if not LABEL.search(match.group(1)):
+            yield f"line {line_number(text, match.start())} has a barrier and no label"
+
+
 # --- Python
 
 
@@ -214,6 +229,21 @@ def unused_headers(files: dict[str, str]) -> set[str]:
     """Headers under native/ that no file there includes; `files` maps paths to texts."""
     wanted = {f"native/{name}" for text in files.values() for is_system, name in included(text) if not is_system}
     return {name for name in files if name.endswith(".h")} - wanted
+
+
+def edge_ends(page: str) -> Counter[str]:
+    """Each label in the tables of docs/memory-ordering.rst, and how many ends of edges have it."""
+    ends: set[tuple[str, str]] = set()
+    for row in re.split(r"^   \* - ", page, flags=re.MULTILINE)[1:]:
+        cells = re.split(r"^     - ", row, flags=re.MULTILINE)
+        ends |= {(label, "from") for label in LABEL.findall(cells[0])}
+        ends |= {(label, "to") for label in LABEL.findall(cells[2]) if len(cells) == 5}
+    return Counter(label for label, _ in ends)
+
+
+def labels_of_code(text: str) -> Counter[str]:
+    """How many places of a C file carry each label, in a comment behind the code."""
+    return Counter(label for comment in COMMENT_BEHIND_CODE.findall(text) for label in set(LABEL.findall(comment)))
 
 
 def exported_symbols(nm_output: str) -> set[str]:

@@ -43,6 +43,8 @@ VIOLATIONS = [
     (rules.bare_atomic, "native/shm/a.c", "#include <stdatomic.h>\n"),
     (rules.bare_atomic, "native/shm/a.c", "x = atomic_load_explicit(&y, memory_order_relaxed);\n"),
     (rules.bare_atomic, "native/shm/a.c", "__atomic_store_n(&x, 1, __ATOMIC_RELEASE);\n"),
+    (rules.unlabelled_barrier, "native/shm/a.c", "    barrier_store_load();\n"),
+    (rules.unlabelled_barrier, "native/shm/a.c", "    barrier_store_load(); /* before the word */\n"),
     (rules.long_c_function, "native/base/a.c", c_function(61)),
     (rules.long_c_function, "native/base/a.c", c_function(3) + c_function(61)),
     (rules.long_python_function, "shmaccum/a.py", python_function(61)),
@@ -70,6 +72,8 @@ NEAR_MISSES = [
     (rules.python_header, "bench/native/empty_call.c", "#include <Python.h>\n"),
     (rules.bare_atomic, "native/base/atomic.h", "#include <stdatomic.h>\nmemory_order_relaxed\n"),
     (rules.bare_atomic, "native/shm/a.c", "/* not memory_order_relaxed: */ load_acquire_u64(&x);\n"),
+    (rules.unlabelled_barrier, "native/shm/a.c", "    barrier_store_load(); /* W2: before the look */\n"),
+    (rules.unlabelled_barrier, "native/base/atomic.h", "    barrier_store_load();\n"),
     (rules.long_c_function, "native/base/a.c", c_function(60) + c_function(60)),
     (rules.long_c_function, "native/base/a.c", "struct a {\n" + "    int b;\n" * 80 + "};\n"),
     (rules.long_c_function, "native/base/a.h", "/*\n{\n" + " * prose\n" * 80 + "}\n*/\n"),
@@ -110,6 +114,17 @@ def test_a_file_left_out_of_the_build_is_found() -> None:
 def test_a_header_nobody_includes_is_found() -> None:
     files = {"native/base/a.h": "", "native/base/b.h": '/* "base/b.h" */', "native/shm/c.c": '#include "base/a.h"\n'}
     assert rules.unused_headers(files) == {"native/base/b.h"}
+
+
+def test_ends_of_edges_are_counted() -> None:
+    page = "   * - P1\n     - a: x, then y\n     - P2\n     - b (Q3)\n     - all\n   * - H1 / H2\n     - a\n     - b\n"
+    page += "   * - S1\n     - a\n     - S1\n     - b\n     - c\n"
+    assert rules.edge_ends(page) == {"P1": 1, "P2": 1, "H1": 1, "H2": 1, "S1": 2}
+
+
+def test_labels_are_counted_behind_code_only() -> None:
+    text = "/* S1 pairs with S2 */\nstore(a); /* S1 */\nif (load(b)) { /* S1: or\n * later, S2 */\n"
+    assert rules.labels_of_code(text) == {"S1": 2, "S2": 1}
 
 
 def test_every_exported_symbol_is_read() -> None:
