@@ -97,23 +97,55 @@ static void delay_note(struct world *world, const char *operation, struct beginn
 
 /* ---- producers ---- */
 
-enum status world_try_append(struct world *world, enum producer_name producer, uint32_t partition_index,
-                             struct reservation *reservation)
+static void world_measure(struct world *world, struct measured_record *measured)
 {
-    struct measured_record *measured = &world->record.measured;
+    REQUIRE(accumulator_measure(world->accumulator, &measured->record, &measured->size) == STATUS_OK);
+}
+
+/* As many of them as go into one batch. */
+static enum status world_try_append_some(struct world *world, enum producer_name producer, uint32_t partition_index,
+                                         const struct measured_record *records, uint32_t count,
+                                         struct reservation *reservation, uint32_t *appended)
+{
     struct append_result result;
-    enum status status = accumulator_measure(world->accumulator, &measured->record, &measured->size);
-    REQUIRE(status == STATUS_OK);
-    TIMED(world, "append", status = accumulator_append(world->accumulator, partition_index, measured, 1, reservation,
-                                                       &result));
+    enum status status;
+    TIMED(world, "append", status = accumulator_append(world->accumulator, partition_index, records, count,
+                                                       reservation, &result));
     if (status == STATUS_OK) {
-        struct record_token token = {.seq = result.first.seq,
+        struct record_token first = {.seq = result.first.seq,
                                      .partition_index = partition_index,
                                      .slot_index = result.first.slot_index,
                                      .record_index = result.first.record_index};
-        ledger_return(&world->shared->ledger, producer, &token);
+        ledger_return(&world->shared->ledger, producer, &first, result.appended);
     }
+    *appended = result.appended;
     world->need = result.need;
+    return status;
+}
+
+enum status world_try_append(struct world *world, enum producer_name producer, uint32_t partition_index,
+                             struct reservation *reservation)
+{
+    uint32_t appended;
+    world_measure(world, &world->record.measured);
+    return world_try_append_some(world, producer, partition_index, &world->record.measured, 1, reservation, &appended);
+}
+
+enum status world_append_run(struct world *world, enum producer_name producer)
+{
+    struct measured_record records[RUN_COUNT];
+    enum status status = STATUS_OK;
+    uint32_t done = 0;
+    for (uint32_t i = 0; i < RUN_COUNT; i++) {
+        world_measure(world, &world->run[i].measured);
+        records[i] = world->run[i].measured;
+    }
+    while (done < RUN_COUNT && status == STATUS_OK) {
+        uint32_t appended;
+        status = world_try_append_some(world, producer, VICTIM_PARTITION, records + done, RUN_COUNT - done, NULL,
+                                       &appended);
+        done += status == STATUS_OK ? appended : 0;
+    }
     return status;
 }
 

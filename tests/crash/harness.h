@@ -40,6 +40,7 @@
 #include "shm/accumulator.h"
 
 enum { SLOT_COUNT = 6, BATCH_SIZE = 512, VALUE_SIZE = 100, CHAIN_VALUE_SIZE = 1200, RECORDS_PER_BATCH = 4 };
+enum { RUN_COUNT = 5 }; /* records that one call appends: they fill an open batch and begin the next */
 enum { RECORDS_BEFORE_SYNC = 3, SYNC_STEPS_MAX = 4 };
 enum { VICTIM_PARTITION = 0, OTHER_PARTITION = 1 };
 #define DELAY_MAX_NS (UINT64_C(50) * NS_PER_MS)
@@ -68,6 +69,7 @@ struct world {
 
     /* what the victim prepared for its own operation */
     struct ledger_record record;
+    struct ledger_record run[RUN_COUNT];
     struct buffer_wait wait;
     uint32_t need; /* how many slots the last append that answered EXHAUSTED wanted */
     struct drained_batch drained[SLOT_COUNT];
@@ -141,6 +143,8 @@ enum status world_try_append(struct world *world, enum producer_name producer, u
 enum status world_append(struct world *world, enum producer_name producer);
 /* Begins and appends a record. */
 enum status world_append_new(struct world *world, enum producer_name producer, uint32_t value_size);
+/* Appends world->run, which ledger_begin filled in, several records by one commit; never waits. */
+enum status world_append_run(struct world *world, enum producer_name producer);
 void world_become_sender(struct world *world);
 /* Everything appended so far is forced to disk, by us or by who is about it. PENDING: nobody came to an end. */
 enum status world_sync(struct world *world);

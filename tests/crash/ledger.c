@@ -44,11 +44,17 @@ void ledger_withdraw(struct ledger *ledger, enum producer_name producer)
     ledger->producers[producer].begun_count--;
 }
 
-void ledger_return(struct ledger *ledger, enum producer_name producer, const struct record_token *token)
+void ledger_return(struct ledger *ledger, enum producer_name producer, const struct record_token *first,
+                   uint32_t count)
 {
     struct ledger_producer *entry = &ledger->producers[producer];
-    entry->tokens[entry->begun_count - 1] = *token;
-    entry->returned_count = entry->begun_count;
+    REQUIRE(entry->returned_count + count <= entry->begun_count);
+    for (uint32_t i = 0; i < count; i++) {
+        struct record_token *token = &entry->tokens[entry->returned_count + i];
+        *token = *first;
+        token->record_index += i;
+    }
+    entry->returned_count += count;
 }
 
 static bool record_deliver(struct ledger *ledger, uint32_t partition_index, const struct record_view *view,
@@ -125,7 +131,8 @@ bool ledger_check(const struct ledger *ledger, bool may_be_completed, char probl
         const struct ledger_producer *entry = &ledger->producers[producer];
         for (uint32_t sequence = 0; sequence < entry->begun_count; sequence++) {
             uint32_t count = entry->delivered_counts[sequence];
-            bool may_be_absent = sequence >= entry->returned_count || may_be_completed;
+            bool is_followed = sequence + 1 < entry->begun_count && entry->delivered_counts[sequence + 1] > 0;
+            bool may_be_absent = (sequence >= entry->returned_count && !is_followed) || may_be_completed;
             if (count > 1 || (count == 0 && !may_be_absent)) {
                 snprintf(problem, PROBLEM_SIZE, "record %u of producer %u (%s) was delivered %u times", sequence,
                          producer, sequence < entry->returned_count ? "returned" : "not returned", count);

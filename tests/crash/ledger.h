@@ -45,15 +45,17 @@ void ledger_begin(struct ledger *ledger, enum producer_name producer, uint32_t v
 /* The append of the record begun last answered that nothing was appended. */
 void ledger_withdraw(struct ledger *ledger, enum producer_name producer);
 
-/* The append of the record begun last returned. */
-void ledger_return(struct ledger *ledger, enum producer_name producer, const struct record_token *token);
+/* The append of the next `count` records that were begun and not returned yet returned: they lie in a row. */
+void ledger_return(struct ledger *ledger, enum producer_name producer, const struct record_token *first,
+                   uint32_t count);
 
 /* Notes a delivered batch and every record in its wire bytes. False, with a sentence, if one is wrong. */
 bool ledger_deliver(struct ledger *ledger, uint32_t partition_index, uint64_t seq, const uint8_t *bytes, uint32_t size,
                     char problem[PROBLEM_SIZE]);
 
 /* How often a record must have been delivered, once everything was sent: a returned one exactly once, an unreturned one
- * at most once. With `may_be_completed` a returned record may also have been delivered by a sender that died. */
+ * at most once, and not without those before it. With `may_be_completed` a record may also have been delivered by a
+ * sender that died. */
 bool ledger_check(const struct ledger *ledger, bool may_be_completed, char problem[PROBLEM_SIZE]);
 
 #endif

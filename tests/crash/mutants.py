@@ -88,7 +88,7 @@ MUTANTS = (
         "shm/producer_batch.c",
         "        odd = (i & 1) == 0 ? claim : odd;\n",
         "        odd = claim;\n",
-        (("test", "shm/producer_batch_test"),),
+        (("test", "shm/producer_batch_test"), ("copy", "append-many")),
         is_quick=True,
     ),
     Mutant(

@@ -31,6 +31,12 @@ static void prepare_open_batch(struct world *world)
     append_many(world, SURVIVOR, 1);
 }
 
+/* Room for an even number of records, of which a run takes one less (producer_batch.c, claim_run). */
+static void prepare_half_batch(struct world *world)
+{
+    append_many(world, SURVIVOR, RECORDS_PER_BATCH / 2);
+}
+
 static void prepare_full_batch(struct world *world)
 {
     append_many(world, SURVIVOR, RECORDS_PER_BATCH);
@@ -143,6 +149,13 @@ static void prepare_ruin(struct world *world)
     REQUIRE(world_count_slots(world, SLOT_FREE) == 0);
 }
 
+/* The same after a crash of the host: nothing is believed without its checksum. */
+static void prepare_ruin_of_host(struct world *world)
+{
+    prepare_ruin(world);
+    world->arena->globals->boot_id[0] ^= 1;
+}
+
 /* ---- how a victim gets ready ---- */
 
 static void begin_record(struct world *world)
@@ -165,6 +178,13 @@ static void send_one_batch(struct world *world)
 {
     send_and_die(world);
     world_complete(world);
+}
+
+static void begin_run(struct world *world)
+{
+    for (uint32_t i = 0; i < RUN_COUNT; i++) {
+        ledger_begin(&world->shared->ledger, VICTIM, VALUE_SIZE, &world->run[i]);
+    }
 }
 
 /* Waits in the queue, and is granted what a sender frees that dies then. */
@@ -234,6 +254,11 @@ static void begin_completing_chain(struct world *world)
 static enum status operate_append(struct world *world)
 {
     return world_append(world, VICTIM);
+}
+
+static enum status operate_append_many(struct world *world)
+{
+    return world_append_run(world, VICTIM);
 }
 
 static enum status operate_append_granted(struct world *world)
@@ -408,6 +433,12 @@ const struct scenario scenarios[] = {
      .operate = operate_append,
      .slots_wanted = 1,
      .has_rival = true},
+    {.name = "append-many",
+     .prepare = prepare_half_batch,
+     .begin = begin_run,
+     .operate = operate_append_many,
+     .slots_wanted = 2,
+     .has_rival = true},
     {.name = "append-chain",
      .prepare = prepare_open_batch,
      .begin = begin_chain_record,
@@ -514,6 +545,11 @@ const struct scenario scenarios[] = {
      .is_sender = true},
     {.name = "cold-recovery",
      .prepare = prepare_ruin,
+     .operate = operate_attach,
+     .is_attaching = true,
+     .is_alone = true},
+    {.name = "host-recovery",
+     .prepare = prepare_ruin_of_host,
      .operate = operate_attach,
      .is_attaching = true,
      .is_alone = true},
