@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import itertools
 import os
@@ -11,13 +10,14 @@ import random
 import re
 import signal
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from shmaccum.accumulator import Accumulator
 from shmaccum.arena import Arena
-from shmaccum.exceptions import ArenaNotFoundError
+from shmaccum.exceptions import NotAnArenaError
 from tests.sending import process_exists
 from tests.support import check_idle, each_semaphore, left_in_shared_memory
 
@@ -92,8 +92,10 @@ def remove_arenas_of_the_dead() -> None:
     for name in left_in_shared_memory("shmaccum-test-"):
         found = NAME_PATTERN.fullmatch(name)
         if found and not process_exists(int(found[1])):
-            with contextlib.suppress(ArenaNotFoundError):  # another session does the same
-                Arena.remove(name)
+            try:
+                Arena.remove(name, missing_ok=True)  # another session does the same
+            except NotAnArenaError:  # its first bytes are damaged
+                Path("/dev/shm", name).unlink(missing_ok=True)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from bench.harness.native import BUILD
 from shmaccum.arena import Arena
+from shmaccum.exceptions import NotAnArenaError
 
 VARIABLE = "SHMACCUM_BENCH_MARK"
 NOBODYS = "shmaccum-bench"
@@ -80,7 +81,8 @@ def _remove(path: Path) -> None:
         for arena in path.glob("*.arena"):
             Arena.remove(arena, missing_ok=True)
         shutil.rmtree(path, ignore_errors=True)
-    elif path.parent == SHARED_MEMORY:
-        Arena.remove(path.name, missing_ok=True)
-    else:
-        path.unlink(missing_ok=True)
+        return
+    with contextlib.suppress(NotAnArenaError):
+        if path.parent == SHARED_MEMORY:
+            Arena.remove(path.name, missing_ok=True)
+    path.unlink(missing_ok=True)
