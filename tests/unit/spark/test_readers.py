@@ -152,6 +152,23 @@ def test_starting_and_ending_times(log: Path) -> None:
         ranges(log, startingOffsetsByTimestamp=times)
 
 
+@pytest.mark.parametrize(("edge", "other_edge"), [("starting", "ending"), ("ending", "starting")])
+def test_of_several_options_for_an_edge_times_win(log: Path, edge: str, other_edge: str) -> None:
+    """As in Spark's Kafka source: one time for all, then one for each partition, then offsets."""
+    given = {
+        f"{edge}Timestamp": str(START_MS + 1000),
+        f"{edge}OffsetsByTimestamp": json.dumps({"flights": {"0": START_MS + 4000, "1": START_MS}}),
+        f"{edge}Offsets": json.dumps({"flights": {"0": 7, "1": 2}}),
+    }
+    for first, second in ((3, 3), (12, 0), (7, 2)):
+        bounds = {edge: (first, second), other_edge: (30, 6) if other_edge == "ending" else (0, 0)}
+        wanted = [
+            (f"flights-{partition}", bounds["starting"][partition], bounds["ending"][partition]) for partition in (0, 1)
+        ]
+        assert ranges(log, **given) == [found for found in wanted if found[1] < found[2]]
+        del given[next(iter(given))]
+
+
 def test_min_partitions_cuts_what_is_large(log: Path) -> None:
     assert ranges(log, minPartitions="6") == [
         ("flights-0", 0, 6),
