@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,20 @@ def test_what_is_read_can_be_written(spark: Any, log: Path, node_arena: str, tmp
     same = ["key", "value", "topic", "partition", "timestamp", "headers"]
     found = source(spark.read, copy, includeHeaders="true").select(same).collect()
     assert sorted(map(str, found)) == sorted(map(str, frame.select(same).collect()))
+
+
+def test_a_thread_of_one_s_own_finds_it_as_the_manual_says(spark: Any, log: Path) -> None:
+    append(log, 2)
+    counts: list[int] = []
+
+    def count() -> None:
+        spark._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(spark._jsparkSession)
+        counts.append(source(spark.read, log).count())
+
+    thread = threading.Thread(target=count)
+    thread.start()
+    thread.join()
+    assert counts == [2 * RECORDS_PER_BATCH]
 
 
 def test_mistakes_are_told_by_spark(spark: Any, log: Path) -> None:
