@@ -7,8 +7,8 @@
  *   faults_disarm()         answers how many were counted
  *   faults_hit()            the name of the call that failed; NULL: none
  *
- * Counted are the calls named below, of all threads, wherever they come from: the C core, its extension modules or the
- * interpreter. A call that fails is not made.
+ * Counted are the calls named below, of all threads and of the children of a fork, wherever they come from: the C core,
+ * its extension modules or the interpreter. A call that fails is not made.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -18,7 +18,9 @@
 #include <stddef.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
 #include <sys/types.h>
@@ -27,42 +29,58 @@
 
 enum { FAULT_SHORT = -1 };
 
-static atomic_int wanted; /* 0: not armed */
-static atomic_int wanted_error;
-static atomic_int counted;
-static _Atomic(const char *) hit;
+/* In memory that the children of a fork share. */
+static struct state {
+    atomic_int wanted; /* 0: not armed */
+    atomic_int wanted_error;
+    atomic_int counted;
+    _Atomic(const char *) hit; /* a literal: at the same place in each child */
+} *state;
+
+static struct state *shared(void)
+{
+    if (state == NULL) { /* the first call of this library by the test itself, which has one thread then */
+        state = mmap(NULL, sizeof *state, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        if (state == MAP_FAILED) {
+            abort();
+        }
+    }
+    return state;
+}
 
 void faults_arm(int number, int error)
 {
-    hit = NULL;
-    counted = 0;
-    wanted_error = error;
-    wanted = number;
+    struct state *armed = shared();
+    armed->hit = NULL;
+    armed->counted = 0;
+    armed->wanted_error = error;
+    armed->wanted = number;
 }
 
 int faults_disarm(void)
 {
-    wanted = 0;
-    return counted;
+    shared()->wanted = 0;
+    return shared()->counted;
 }
 
 const char *faults_hit(void)
 {
-    return hit;
+    return shared()->hit;
 }
 
 /* The error that this call is to fail with; 0: it is made. */
 static int fault_of(const char *name, int is_write)
 {
-    if (wanted == 0 || atomic_fetch_add(&counted, 1) + 1 != wanted) {
+    if (state == NULL || state->wanted == 0 || atomic_fetch_add(&state->counted, 1) + 1 != state->wanted) {
         return 0;
     }
-    bool is_impossible = wanted_error == FAULT_SHORT ? !is_write : wanted_error == EAGAIN && strcmp(name, "read") == 0;
+    int error = state->wanted_error;
+    bool is_impossible = error == FAULT_SHORT ? !is_write : error == EAGAIN && strcmp(name, "read") == 0;
     if (is_impossible) { /* a regular file never says to read it again, and the interpreter does not expect it */
         return 0;
     }
-    hit = name;
-    return wanted_error;
+    state->hit = name;
+    return error;
 }
 
 #define REAL(type, name, parameters)                        \

@@ -11,6 +11,7 @@ import contextlib
 import itertools
 import os
 import shutil
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -202,6 +203,48 @@ class Append(Operation):
             assert deliver_all(sender) == [b"again"]
         self.producer.close()
         arena_end(self.arena, [])
+
+
+class ChildRefusedError(ShmaccumError):
+    """The child of a fork got an error that says what to do."""
+
+
+class Fork(Operation):
+    """The child of a fork appends with what it inherited: it attaches for itself."""
+
+    REFUSED: ClassVar[int] = 1
+    was_appended = False
+
+    def prepare(self) -> None:
+        self.arena = Arena.create(self.name, **SMALL)
+        self.producer = Accumulator(self.arena)
+        self.producer.append("topic", 0, None, None, b"parent")
+
+    def run(self) -> None:
+        child = os.fork()
+        if child == 0:
+            os._exit(self._append())
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        if code == self.REFUSED:
+            raise ChildRefusedError("the child of a fork could not append")
+        assert code == 0, f"the child ended with {code}"
+        self.was_appended = True
+
+    def _append(self) -> int:
+        try:
+            self.producer.append("topic", 0, None, None, b"child")
+        except (OSError, MemoryError, ShmaccumError):
+            return self.REFUSED
+        except BaseException:  # noqa: BLE001 - it is the child's last word
+            traceback.print_exc()
+            return self.REFUSED + 1
+        return 0
+
+    def settle(self) -> None:
+        if not self.was_appended:
+            self.run()
+        self.producer.close()
+        arena_end(self.arena, [b"parent", b"child"])
 
 
 class Deliver(Operation):
@@ -441,6 +484,7 @@ OPERATIONS: dict[str, type[Operation]] = {
     "recover": Recover,
     "export": Export,
     "append": Append,
+    "fork": Fork,
     "deliver": Deliver,
     "send": Send,
     "doorbell": MakeDoorbell,
