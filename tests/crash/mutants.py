@@ -427,6 +427,14 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
+        "sequences-taken-back-from-the-oldest",
+        "shm/producer_id.c",
+        "            youngest = next - 1;\n",
+        "            return next - 1;\n",
+        (("test", "shm/drain_test"),),
+        is_quick=True,
+    ),
+    Mutant(
         "part-acked-before-its-result",
         "shm/complete.c",
         "    if (!accumulator->sender->notes[slot_index].is_ended) {\n"

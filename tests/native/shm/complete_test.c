@@ -364,6 +364,36 @@ TEST(a_quarantined_chain_stays_counted_and_linked)
     arena_end(ending.arena, ending.file);
 }
 
+static void run_quarantine(struct arena *arena, void *argument)
+{
+    (void)argument;
+    struct ending ending = {.arena = arena, .sender = sender_opened(arena)};
+    struct drained_batch batch = drained_one(&ending);
+    EXPECT_STATUS(accumulator_quarantine(ending.sender, batch.slot_index, batch.seq), STATUS_OK);
+}
+
+/* It is READY still: whoever comes next finds the same contradiction, and its producer is told the same. */
+TEST(a_sender_that_dies_while_it_quarantines_leaves_it_to_the_next)
+{
+    static const char *const points[] = {"completion_cleared", "completion_numbered", "completion_linked"};
+    for (uint32_t i = 0; i < COUNT_OF(points); i++) {
+        struct ending ending = ending_begun();
+        EXPECT_STATUS(append_number(ending.producer, 0, 0), STATUS_OK);
+        accumulator_close(ending.sender);
+        pid_t child = child_started(ending.file, run_quarantine, NULL, points[i], SIGKILL);
+        EXPECT_OR_SAY(child_was_killed(child), "%s was not reached", points[i]);
+        ending.sender = sender_opened(ending.arena);
+        struct drained_batch batch = drained_one(&ending);
+        EXPECT_STATUS(accumulator_quarantine(ending.sender, batch.slot_index, batch.seq), STATUS_OK);
+        EXPECT_EQ_U64(slot_state_at(ending.arena, batch.slot_index), SLOT_BAD);
+        expect_result(&ending, &batch, 0, RESULT_CORRUPT);
+        accumulator_close(ending.sender);
+        accumulator_close(ending.producer);
+        arena_detach(ending.producing);
+        arena_end(ending.arena, ending.file);
+    }
+}
+
 /* ---- hazards ---- */
 
 TEST(a_slot_under_a_hazard_is_freed_when_the_hazard_is_gone)

@@ -634,6 +634,63 @@ TEST(resequenced_batches_start_over_in_their_order)
     sending_ended(&sending);
 }
 
+static void expect_sequence(const struct drained_batch *batch, int16_t epoch, int32_t base_sequence)
+{
+    EXPECT_EQ_U64((uint64_t)batch->producer_epoch, (uint64_t)epoch);
+    EXPECT_EQ_U64((uint64_t)batch->base_sequence, (uint64_t)base_sequence);
+}
+
+/* The sink refused the first of three: their sequences are taken back, and we are killed after `argument` of them. */
+static void run_resequence(struct arena *arena, void *argument)
+{
+    int signal = SIGKILL;
+    arena->clock = (struct clock){.is_manual = true, .manual_ns = 1000};
+    struct sending sending = {
+        .arena = arena, .producer = accumulator_opened(arena), .sender = sender_opened(arena)};
+    struct drained_batch batches[3];
+    accumulator_set_producer_id(sending.sender, 7, 0);
+    EXPECT_EQ_U64((uint64_t)sequence_of_next(&sending, 3), 0);
+    for (int i = 0; i < 3; i++) {
+        fill_batch(&sending, 0);
+        EXPECT(drain_first_partition(&sending, &batches[i]));
+    }
+    for (int i = 0; i < 3; i++) {
+        EXPECT_STATUS(accumulator_requeue(sending.sender, batches[i].slot_index, batches[i].seq, 0), STATUS_OK);
+    }
+    accumulator_set_producer_id(sending.sender, 7, 1);
+    interrupt_at("sequence_taken_back", *(uint32_t *)argument - 1, raise_signal, &signal);
+    accumulator_resequence(sending.sender, 0);
+}
+
+/* Whatever still has a sequence is the front of the queue, so the next sender's sink refuses it again. */
+static void expect_resequenced_by_the_next(uint32_t taken_back)
+{
+    struct sending sending = sending_begun();
+    struct drained_batch batch;
+    accumulator_close(sending.sender);
+    EXPECT(child_was_killed(child_started(sending.file, run_resequence, &taken_back, NULL, 0)));
+    sending.sender = sender_opened(sending.arena);
+    EXPECT(drain_first_partition(&sending, &batch));
+    expect_sequence(&batch, taken_back < 3 ? 0 : 1, taken_back < 3 ? 3 : 0);
+    EXPECT_STATUS(accumulator_requeue(sending.sender, batch.slot_index, batch.seq, 0), STATUS_OK);
+    accumulator_resequence(sending.sender, 0);
+    uint64_t first_seq = batch.seq;
+    for (int32_t i = 0; i < 3; i++) {
+        EXPECT(drain_first_partition(&sending, &batch));
+        EXPECT_EQ_U64(batch.seq, first_seq + (uint64_t)i);
+        expect_sequence(&batch, 1, i);
+        complete(&sending, &batch);
+    }
+    sending_ended(&sending);
+}
+
+TEST(a_sender_that_dies_while_it_takes_sequences_back_is_followed_by_one_that_begins_anew)
+{
+    for (uint32_t taken_back = 1; taken_back <= 3; taken_back++) {
+        expect_resequenced_by_the_next(taken_back);
+    }
+}
+
 TEST(one_batch_goes_at_a_time_until_the_sink_has_taken_one_of_the_epoch)
 {
     struct sending sending = sending_begun();
