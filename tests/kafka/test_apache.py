@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,6 +27,7 @@ from tests.kafka.reading import consume, consume_records
 from tests.support import wait_until
 
 RECORD_COUNT = 600
+HOUR_MS = 3_600_000
 
 
 @pytest.fixture
@@ -177,6 +179,31 @@ def test_a_record_the_broker_refuses_names_itself(
     loop.run_until_idle()
     (ack,) = loop.acks
     assert (ack.verdict, ack.error_code, ack.record_errors) == (Verdict.REFUSED, 87, [1])
+
+
+def test_a_record_from_the_future_names_itself(apache: Cluster, topic: str, arena: Arena, open_loop: OpenLoop) -> None:
+    """The broker takes no time that is more than an hour ahead of its own (message.timestamp.after.max.ms)."""
+    apache.create_topic(topic, 1)
+    loop = open_loop(apache.bootstrap)
+    now_ms = time.time_ns() // 10**6
+    with Accumulator(arena) as accumulator:
+        for timestamp_ms in (now_ms, now_ms + 2 * HOUR_MS):
+            accumulator.append(topic, 0, timestamp_ms, None, b"value")
+    loop.run_until_idle()
+    (ack,) = loop.acks
+    assert (ack.verdict, ack.error_code, ack.record_errors) == (Verdict.REFUSED, 32, [1])
+    assert "message.timestamp.after.max.ms" in ack.message
+
+
+def test_the_time_at_which_the_broker_appended_is_told(
+    apache: Cluster, topic: str, arena: Arena, open_loop: OpenLoop
+) -> None:
+    apache.create_topic(topic, 1, message_timestamp_type="LogAppendTime")
+    loop = open_loop(apache.bootstrap)
+    before_ms = time.time_ns() // 10**6
+    append_numbered(arena, topic, range(3), 1)
+    loop.run_until_idle()
+    assert before_ms <= loop.acks[-1].log_append_time_ms <= time.time_ns() // 10**6
 
 
 def test_the_broker_is_stopped_and_started_again(
