@@ -61,7 +61,8 @@ from shmaccum.sinks.sink import (
 )
 
 try:
-    from shmaccum.kafka.client import Client, Outcome, ProducerIdRequest
+    from shmaccum.kafka.library.client import Client, ProducerIdRequest
+    from shmaccum.kafka.library.frames import Outcome
 except ImportError as error:
     raise InvalidArgumentError(
         f"the sink kafka: needs the package kafka-python: pip install 'shmaccum[kafka]' ({error})"

@@ -58,7 +58,7 @@ RULES: list[tuple[Rule, list[PurePosixPath]]] = [
     (rules.long_c_function, C_FILES),
     (rules.long_python_function, PYTHON),
     (rules.pyspark_outside_spark, PACKAGE),
-    (rules.kafka_outside_client, PACKAGE),
+    (rules.kafka_outside_library, PACKAGE),
     (rules.crossing_import, PACKAGE),
 ]
 

@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+"""kafka-python, wrapped: connections, bootstrap, metadata, versions, TLS, SASL, reconnect backoff, throttling.
+
+This is the only folder that imports kafka-python, and it uses more than the library promises. What it stands on::
+
+    loop          NetworkSelector         one round of it per `Client.poll`, in the caller's thread; a task watches the
+                                          doorbell; `register_event` and `unregister_event` are overridden to be
+                                          cheaper; who reads again and again stays registered (`wait_readable`)
+    connections   KafkaConnectionManager  `_build_transport` and `_connect` are overridden: our transports, name
+                                          lookups in a thread, a pause also after a login that failed
+    metadata      ClusterMetadata         `update_metadata` is overridden to remember the error of each topic, and
+                                          newer leaders
+    frames        KafkaConnection         `in_flight_requests`, and its parser's: a Produce request puts itself there
+                                          (`Sent`), and has one timer per connection (`Timer`) instead of its own
+    transport     KafkaTCPTransport       `write` and `_sock_send` are overridden: frames are written by sendmsg, at
+                                          once if possible; `_read_from_sock`: an answer to Produce that came whole
+                                          does not go through the parser
+                  KafkaSSLTransport       the same, a record of TLS at a time: gathering and encrypting are copies
+    login         KafkaSSLTransport       `_build_ssl_context`, once at the start
+    failures      its exceptions          as Kafka's numbers, and as sentences
+
+`client` is what the rest of the house sees: `Client` and its `Outcome`.
+
+The rule that all of it serves: the arena's bytes are read by the kernel inside `sendmsg` and by nobody afterwards. A
+request forgets its buffers when its last byte was taken or its connection is closed; only then an `Outcome` tells of
+it.
+"""

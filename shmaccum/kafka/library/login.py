@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TLS and logins, as the library is to have them; and what it must not tell of them."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import ssl
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from kafka import errors
+from kafka.net.sasl.oauth import AbstractTokenProvider
+from kafka.net.transport import KafkaSSLTransport
+
+from shmaccum.exceptions import InvalidArgumentError
+
+LOGIN_PACKAGES: Mapping[str, str] = {"GSSAPI": "gssapi", "AWS_MSK_IAM": "botocore"}
+
+
+def tls_context(config: Mapping[str, Any]) -> ssl.SSLContext | None:
+    """Made once, so that a file that cannot be read is told at the start, and not at each connection."""
+    if config["security_protocol"] not in {"SSL", "SASL_SSL"}:
+        return None
+    try:
+        context: ssl.SSLContext = KafkaSSLTransport._build_ssl_context({**config, "ssl_context": None})  # noqa: SLF001
+    except OSError as error:
+        files = [name for name in ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_crlfile") if config[name]]
+        raise InvalidArgumentError(f"TLS cannot be set up: {error}: check {', '.join(files)}") from None
+    return context
+
+
+def check_login(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a login has to be another way for the library; a package it will need is asked for now."""
+    mechanism = config["sasl_mechanism"]
+    package = LOGIN_PACKAGES.get(mechanism or "")
+    try:
+        if package is not None:
+            importlib.import_module(package)
+    except (ImportError, OSError) as error:
+        raise InvalidArgumentError(
+            f"sasl_mechanism={mechanism} needs the package {package}: pip install {package} ({error})"
+        ) from None
+    given = config["sasl_oauth_token_provider"]
+    return {} if given is None else {"sasl_oauth_token_provider": _TokenProvider(given)}
+
+
+class _TokenProvider(AbstractTokenProvider):  # type: ignore[misc]
+    """A user's object with ``token()``, and perhaps ``extensions()``, or a function, as the library wants it."""
+
+    def __init__(self, given: Any) -> None:
+        super().__init__()
+        self._ask = getattr(given, "token", given)
+        self._ask_extensions = getattr(given, "extensions", dict)
+
+    def token(self) -> str:
+        return str(self._answer(self._ask))
+
+    def extensions(self) -> dict[str, str]:
+        return dict(self._answer(self._ask_extensions))
+
+    @staticmethod
+    def _answer(ask: Callable[[], Any]) -> Any:
+        try:
+            return ask()
+        except Exception as error:  # noqa: BLE001 - it is the user's: whatever it raises is told, and tried again
+            reason = f"sasl_oauth_token_provider has no token: {type(error).__name__}: {error}"
+            raise errors.SaslAuthenticationFailedError(reason) from None
+
+
+def quiet_library(*, has_login: bool) -> None:
+    """What matters is reported by us, in sentences; who wants to hear the library sets the level of its logger.
+
+    Its most talkative level writes requests as they are, logins too: it is not to be had with a login.
+    """
+    if logging.getLogger("kafka").level == logging.NOTSET:
+        logging.getLogger("kafka").setLevel(logging.CRITICAL)
+    if has_login:
+        for name in ("kafka.net.connection", "kafka.protocol.parser", "kafka.net.sasl"):
+            library = logging.getLogger(name)
+            library.setLevel(max(logging.INFO, library.getEffectiveLevel()))
