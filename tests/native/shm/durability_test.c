@@ -4,8 +4,9 @@
  *
  * A crash image is what a disk may hold after the host died: of each sector of 512 bytes one of the versions it had
  * since the last force that was completed, each sector for itself; and of bytes behind the forced ones anything. More
- * than a thousand are built from random work, recovered, and held against the promise: what was acknowledged and not
- * delivered is there, once, in order, and nothing is there that nobody appended.
+ * than a thousand for each level are built from random work, recovered, and held against the promise: what was appended
+ * before the last completed force, which is what `sync` acknowledges, and was not delivered is there, once, in order, and
+ * nothing is there that nobody appended.
  */
 #include "shm/durability.h"
 
@@ -521,17 +522,19 @@ static void host_step(struct host *self)
         accumulator_flush_end(&ticket);
     } else if (choice < 89) {
         deliver_everything(self->sender, self->delivered);
-    } else {
+    } else if (self->arena->geometry.durability == DURABILITY_SYNC) {
         EXPECT_STATUS(synced(self->arena), STATUS_OK);
+    } else {
+        EXPECT_STATUS(durability_force_if_due(self->arena, 0), STATUS_OK); /* at every look its interval is over */
     }
 }
 
-static struct host *host_new(int file, const char *test)
+static struct host *host_new(int file, uint32_t level, const char *test)
 {
     struct host *self = calloc(1, sizeof *self);
     host = self;
     self->randomness = randomness_seeded(test);
-    self->arena = arena_created(file, durable_geometry(DURABILITY_SYNC));
+    self->arena = arena_created(file, durable_geometry(level));
     self->arena->force = force_imaged;
     self->size = self->arena->size;
     self->delivered = calloc(1, sizeof *self->delivered);
@@ -558,10 +561,10 @@ static void host_end(struct host *self, int file)
     free(self);
 }
 
-TEST(whatever_reached_the_disk_what_was_acknowledged_is_there)
+static void expect_images_recovered(uint32_t level, const char *test)
 {
     int file = arena_file_new();
-    struct host *self = host_new(file, __func__);
+    struct host *self = host_new(file, level, test);
     for (uint32_t step = 0; step < STEPS && self->next_number < NUMBERS_MAX; step++) {
         host_step(self);
         version_add(self);
@@ -573,6 +576,16 @@ TEST(whatever_reached_the_disk_what_was_acknowledged_is_there)
     EXPECT_OR_SAY(self->cut_count > 0, "none of %u images had a batch to cut", self->image_count);
     printf("%u crash images, %u batches cut back\n", self->image_count, self->cut_count);
     host_end(self, file);
+}
+
+TEST(whatever_reached_the_disk_what_was_acknowledged_is_there)
+{
+    expect_images_recovered(DURABILITY_SYNC, __func__);
+}
+
+TEST(whatever_reached_the_disk_what_was_appended_before_the_last_force_is_there)
+{
+    expect_images_recovered(DURABILITY_INTERVAL, __func__);
 }
 
 RUN_ALL()
