@@ -3,6 +3,7 @@
 
 #include "delivery_fixture.h"
 #include "shm/attach.h"
+#include "shm/producer_id.h"
 #include "shm/sender_half.h"
 
 enum { BATCH_SIZE = 512 };
@@ -632,6 +633,31 @@ TEST(resequenced_batches_start_over_in_their_order)
         complete(&sending, &batches[i]);
     }
     sending_ended(&sending);
+}
+
+static void run_change_producer_id(struct arena *arena, void *argument)
+{
+    (void)argument;
+    accumulator_set_producer_id(sender_opened(arena), 8, 3);
+}
+
+TEST(a_sender_that_dies_while_it_changes_the_producer_id_leaves_none)
+{
+    static const char *const points[] = {"producer_id_forgotten", "producer_id_prepared"};
+    for (uint32_t i = 0; i < COUNT_OF(points); i++) {
+        struct sending sending = sending_begun();
+        struct producer_identity identity;
+        accumulator_set_producer_id(sending.sender, 7, 2);
+        accumulator_close(sending.sender);
+        pid_t child = child_started(sending.file, run_change_producer_id, NULL, points[i], SIGKILL);
+        EXPECT_OR_SAY(child_was_killed(child), "%s was not reached", points[i]);
+        sending.sender = sender_opened(sending.arena);
+        producer_identity_read(sending.arena, &identity);
+        EXPECT(identity.producer_id == -1 && identity.producer_epoch == -1);
+        accumulator_set_producer_id(sending.sender, 9, 0);
+        EXPECT_EQ_U64((uint64_t)sequence_of_next(&sending, 3), 0);
+        sending_ended(&sending);
+    }
 }
 
 static void expect_sequence(const struct drained_batch *batch, int16_t epoch, int32_t base_sequence)

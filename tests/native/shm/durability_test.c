@@ -5,8 +5,8 @@
  * A crash image is what a disk may hold after the host died: of each sector of 512 bytes one of the versions it had
  * since the last force that was completed, each sector for itself; and of bytes behind the forced ones anything. More
  * than a thousand for each level are built from random work, recovered, and held against the promise: what was appended
- * before the last completed force, which is what `sync` acknowledges, and was not delivered is there, once, in order, and
- * nothing is there that nobody appended.
+ * before the last completed force (which is what `sync` acknowledges) and was not delivered is there, once, in order,
+ * and nothing is there that nobody appended.
  */
 #include "shm/durability.h"
 
@@ -262,6 +262,19 @@ TEST(a_record_that_was_forced_is_not_replaced_by_one_that_was_not)
     arena_end(arena, file);
 }
 
+/* Its recoverer is killed while it cuts: the next one cuts again. */
+static void recover_and_die(int file)
+{
+    int signal = SIGKILL;
+    pid_t child = child_forked();
+    if (child == 0) {
+        interrupt_at("recovery_cut", 0, raise_signal, &signal);
+        arena_detach(arena_attached(file));
+        _exit(0);
+    }
+    EXPECT(child_was_killed(child));
+}
+
 TEST(what_is_torn_behind_the_forced_records_is_cut_off)
 {
     int file = arena_file_new();
@@ -278,6 +291,7 @@ TEST(what_is_torn_behind_the_forced_records_is_cut_off)
     accumulator_close(producer);
     boot_again(arena);
     arena_detach(arena);
+    recover_and_die(file);
     arena = arena_attached(file);
     EXPECT_EQ_U64(slot_state_at(arena, slot_index), SLOT_READY);
     EXPECT_EQ_U64(slot_word_count(slot_word_at(arena, slot_index)), 5);
