@@ -16,13 +16,16 @@ Work = Callable[..., Any]
 def _run(begin: Any, answer: Connection, prepare: Work, work: Work, arguments: tuple[Any, ...]) -> None:
     prepared = prepare(*arguments)
     begin.wait()
-    answer.send(work(prepared, *arguments))
+    started_s = time.perf_counter()
+    answered = work(prepared, *arguments)
+    answer.send((started_s, time.perf_counter(), answered))
 
 
 def together(prepare: Work, work: Work, arguments: Sequence[tuple[Any, ...]]) -> tuple[list[Any], float]:
     """Forks a process for each of `arguments`: ``prepare(*arguments)``, and when all are ready ``work(prepared, ...)``.
 
-    Answers what the works answered, and the seconds from their common start to the last one's end.
+    Answers what the works answered, and the seconds from the first one's start to the last one's end, by their own
+    clocks: whoever waits for them may come to itself when most is done.
     """
     context = multiprocessing.get_context("fork")
     begin = context.Barrier(len(arguments) + 1)
@@ -34,9 +37,7 @@ def together(prepare: Work, work: Work, arguments: Sequence[tuple[Any, ...]]) ->
     for process in processes:
         process.start()
     begin.wait()
-    started_s = time.perf_counter()
-    answers = [ours.recv() for ours, _ in pipes]
-    seconds = time.perf_counter() - started_s
+    starts_s, ends_s, answers = zip(*(ours.recv() for ours, _ in pipes), strict=True)
     for process in processes:
         process.join()
-    return answers, seconds
+    return list(answers), max(ends_s) - min(starts_s)
