@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The extension as a module: heap types, a state for each copy of it, and what stays of an append."""
+
+from __future__ import annotations
+
+import gc
+import importlib.util
+import sys
+import types
+import weakref
+
+from shmaccum import _native
+from shmaccum.accumulator import Accumulator
+
+HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE
+RECORD_COUNT = 1000
+BLOCKS_BESIDE_MAX = 8  # of the interpreter itself
+
+
+def types_of(module: types.ModuleType) -> dict[str, type]:
+    return {name: value for name, value in vars(module).items() if isinstance(value, type)}
+
+
+def another_copy() -> types.ModuleType:
+    """As a subinterpreter would get it: initialized once more, in a module of its own."""
+    spec = importlib.util.spec_from_file_location(_native.__name__, _native.__file__)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_type_lies_on_the_heap() -> None:
+    found = types_of(_native)
+    assert {"Arena", "Accumulator", "Batch"} <= set(found)
+    assert [name for name, each in found.items() if not each.__flags__ & HEAP_TYPE] == []
+
+
+def test_each_copy_of_the_module_has_types_of_its_own_and_leaves_nothing() -> None:
+    module = another_copy()
+    assert types_of(module).keys() == types_of(_native).keys()
+    shared = [name for name, each in types_of(module).items() if each is types_of(_native)[name]]
+    assert all(issubclass(types_of(module)[name], BaseException) for name in shared), shared
+    gone = weakref.ref(module), weakref.ref(types_of(module)["Arena"])
+    del module
+    gc.collect()
+    assert [each() for each in gone] == [None, None]
+
+
+def test_of_an_append_its_token_is_all_that_stays(sender: Accumulator) -> None:
+    numbers = list(range(RECORD_COUNT))
+    kept: list[object] = [None] * RECORD_COUNT
+    sender.append("t", 0, 1, b"key", b"value")  # finds the topic, opens the batch
+    before = sys.getallocatedblocks()
+    for number in numbers:
+        kept[number] = sender.append("t", 0, 1, b"key", b"value")
+    assert 0 <= sys.getallocatedblocks() - before - RECORD_COUNT <= BLOCKS_BESIDE_MAX
+    kept.clear()
+    assert sys.getallocatedblocks() - before <= BLOCKS_BESIDE_MAX
