@@ -16,7 +16,7 @@ from shmaccum._native import DeliveryFuture, Receipt
 from shmaccum.accumulator import BatchResult
 from shmaccum.delivery import DeliveryTracker, TopicPartition
 from shmaccum.exceptions import DeliveryError, ResultPendingError
-from shmaccum.units import parse_timeout_s
+from shmaccum.units import format_count, parse_timeout_s
 
 SLICE_NS = 10**9
 
@@ -126,8 +126,8 @@ class Deliveries(Sequence[DeliveryFuture]):
         """
         if not self.wait(timeout):
             raise ResultPendingError(
-                f"{self.counts.pending} of {len(self)} records have no result after {timeout} s: they are in the arena "
-                "and will be sent; ask again"
+                f"{self.counts.pending:,} of {format_count(len(self), 'record')} have no result after {timeout} s: "
+                "they are in the arena and will be sent; ask again"
             )
         if (error := self.exception) is not None:
             raise error
@@ -181,6 +181,6 @@ class Deliveries(Sequence[DeliveryFuture]):
 
     def __repr__(self) -> str:
         if self._tracker.arena.closed:
-            return f"<Deliveries of {len(self)} records, arena closed>"
+            return f"<Deliveries of {format_count(len(self), 'record')}, arena closed>"
         counts = ", ".join(f"{count} {name}" for name, count in self.counts._asdict().items() if count)
-        return f"<Deliveries of {len(self)} records: {counts or 'none'}>"
+        return f"<Deliveries of {format_count(len(self), 'record')}: {counts or 'none'}>"

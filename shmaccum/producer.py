@@ -36,7 +36,7 @@ from shmaccum.exceptions import (
 )
 from shmaccum.producer_pipeline import Pipeline, RecordColumns
 from shmaccum.serializers import Headers
-from shmaccum.units import parse_timeout_s
+from shmaccum.units import format_count, parse_timeout_s
 
 logger = logging.getLogger(__name__)
 
@@ -331,7 +331,7 @@ class Producer(_native.Producer):
     def _left_over(self, record_count: int) -> str:
         sender = "a sender delivers them" if self.arena.native.sender_is_alive else "no sender runs: start one"
         return (
-            f"at most {record_count} records were not delivered yet; they are not lost: they stay in the arena "
+            f"not delivered yet: at most {format_count(record_count, 'record')}, not lost; they stay in the arena "
             f"{self.arena.name!r}, and {sender}"
         )
 

@@ -141,6 +141,11 @@ def format_size(size: int) -> str:
     return f"{size} B"
 
 
+def format_count(count: int, one: str, many: str = "") -> str:
+    """A count as people read it: ``1 record``, ``12,000 records``, ``2 batches`` (where an s does not do)."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
 def format_duration_ns(duration_ns: float) -> str:
     """A duration as people read it: ``350 ms``, ``1.2 s``, ``2.5 min``, ``0 s``."""
     if duration_ns == 0:

@@ -95,8 +95,8 @@ static bool arena_is_unused(struct arena_object *self)
         return true;
     }
     PyErr_Format(self->state->arena_in_use,
-                 "the arena cannot be closed yet: %u accumulators are open, %u buffers are exported and %u calls of "
-                 "other threads are running; close, release and join them first",
+                 "the arena cannot be closed yet: open accumulators: %u, exported buffers: %u, calls of other "
+                 "threads: %u; close, release and join them first",
                  self->accumulator_count, self->export_count, call_count);
     return false;
 }

@@ -20,7 +20,7 @@ from shmaccum.exceptions import (
 )
 from shmaccum.observation import Observer
 from shmaccum.options_page import spell
-from shmaccum.units import format_size
+from shmaccum.units import format_count, format_size
 
 TOPIC_EXAMPLE = "flights:12"
 SIZES = ("buffer_memory", "batch_size")
@@ -77,7 +77,7 @@ def _differences(arena_name: str, sizes: dict[str, int], partition_counts: dict[
     for topic, wanted_count in partition_counts.items():
         has_count = seen.topics.get(topic, 0)
         if has_count != wanted_count:
-            yield f"it knows {has_count or 'no'} partitions of topic {topic!r}, not {wanted_count}"
+            yield f"it knows {format_count(has_count, 'partition')} of topic {topic!r}, not {wanted_count}"
 
 
 def _facts(arena: Arena, topics: dict[str, int]) -> dict[str, Any]:

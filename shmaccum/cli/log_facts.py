@@ -15,7 +15,7 @@ from shmaccum.cli.live import make_console
 from shmaccum.cli.log_place import directory_argument, partitions, place_options, segment_sizes
 from shmaccum.exceptions import InvalidArgumentError
 from shmaccum.segment_log import LogFinding, LogReader, PartitionReader, check_log
-from shmaccum.units import format_size
+from shmaccum.units import format_count, format_size
 
 # --- info
 
@@ -71,7 +71,7 @@ def info(directory: str, topic: str | None, partition: int | None, is_json: bool
         return
     state = "a sender writes it" if reader.is_written() else "nobody writes it"
     size = sum(fact["size"] for fact in facts)
-    click.echo(f"{reader.path}: {len(facts)} partitions, {format_size(size)}, {state}")
+    click.echo(f"{reader.path}: {format_count(len(facts), 'partition')}, {format_size(size)}, {state}")
     make_console().print(_info_table(facts))
 
 
@@ -143,7 +143,7 @@ def verify(ctx: click.Context, directory: str, is_json: bool) -> None:
     else:
         for finding in findings:
             click.echo(str(finding))
-        sound = f"is sound ({len(reader.topic_partitions())} partitions)"
+        sound = f"is sound ({format_count(len(reader.topic_partitions()), 'partition')})"
         click.echo(f"{reader.path}: {len(findings)} found" if findings else f"{reader.path} {sound}")
         if findings and is_written:
             click.echo("a sender writes it: its ends may only look torn")

@@ -20,23 +20,20 @@ from shmaccum.cli.group import (
     print_json,
 )
 from shmaccum.inspection import export
-
-
-def _plural(count: int, one: str, many: str) -> str:
-    return f"{count:,} {one if count == 1 else many}"
+from shmaccum.units import format_count
 
 
 def _sentences(plan: dict[str, Any]) -> list[str]:
     """A plan as a list of what is to be done."""
     boot = "this boot: its words are believed" if plan["is_same_boot"] else "another boot: only checksums are believed"
-    records = _plural(plan["record_count"], "record", "records")
+    records = format_count(plan["record_count"], "record")
     return [
         f"last used in {boot}",
-        f"{_plural(plan['freed_count'], 'buffer', 'buffers')} to take back from the dead",
-        f"{_plural(plan['sealed_count'], 'open batch', 'open batches')} to seal at the last committed record",
-        f"{_plural(plan['cut_count'], 'batch', 'batches')} to cut back to what had been forced to disk",
-        f"{_plural(plan['ready_count'], 'batch', 'batches')} with {records} to be delivered by the next sender",
-        f"{_plural(plan['quarantined_count'], 'damaged batch', 'damaged batches')} to be kept for inspection",
+        f"{format_count(plan['freed_count'], 'buffer')} to take back from the dead",
+        f"{format_count(plan['sealed_count'], 'open batch', 'open batches')} to seal at the last committed record",
+        f"{format_count(plan['cut_count'], 'batch', 'batches')} to cut back to what had been forced to disk",
+        f"{format_count(plan['ready_count'], 'batch', 'batches')} with {records} to be delivered by the next sender",
+        f"{format_count(plan['quarantined_count'], 'damaged batch', 'damaged batches')} to be kept for inspection",
     ]
 
 
@@ -69,8 +66,8 @@ def _export(arena_name: str, folder: Path, *, is_json: bool) -> int:
         )
     else:
         click.echo(
-            f"{_plural(len(batches) - damaged, 'batch', 'batches')} with {_plural(records, 'record', 'records')} and "
-            f"{_plural(damaged, 'damaged batch', 'damaged batches')} copied to {folder}; the arena was not changed"
+            f"{format_count(len(batches) - damaged, 'batch', 'batches')} with {format_count(records, 'record')} and "
+            f"{format_count(damaged, 'damaged batch', 'damaged batches')} copied to {folder}; the arena was not changed"
         )
     return EXIT_BAD if damaged else 0
 

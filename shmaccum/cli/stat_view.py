@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from shmaccum.observation import Observation, PartitionFacts, ProcessFacts, Rates, SenderFacts
-from shmaccum.units import format_duration_ns, format_size
+from shmaccum.units import format_count, format_duration_ns, format_size
 
 LABEL_WIDTH = 9
 PROCESSES_SHOWN = 12
@@ -137,11 +137,12 @@ class Legend:
 
 def _fill(seen: Observation) -> Text:
     queued = (
-        f"{seen.queued_record_count:,} records in {seen.queued_batch_count:,} batches, {format_size(seen.queued_size)}"
+        f"{format_count(seen.queued_record_count, 'record')} in "
+        f"{format_count(seen.queued_batch_count, 'batch', 'batches')}, {format_size(seen.queued_size)}"
     )
     text = Text(f"{seen.fill:.1%}").append(f"   {queued} wait", style=QUIET)
     if seen.dead_slot_count:
-        text.append(f"   {seen.dead_slot_count:,} buffers of processes that are gone", style=QUIET)
+        text.append(f"   {format_count(seen.dead_slot_count, 'buffer')} of processes that are gone", style=QUIET)
     return text
 
 
@@ -159,7 +160,10 @@ def _out(seen: Observation, rates: Rates) -> Text:
     text.append(f"{number(counters.get('records completed', 0))} records in all")
     for label in ("failed", "expired", "requeued", "quarantined"):
         if count := counters.get(f"batches {label}", 0):
-            text.append(f"   {count:,} batches {label}", style="yellow" if label == "requeued" else PROBLEM)
+            text.append(
+                f"   {format_count(count, 'batch', 'batches')} {label}",
+                style="yellow" if label == "requeued" else PROBLEM,
+            )
     return text
 
 
@@ -169,7 +173,7 @@ def _oldest(seen: Observation) -> str:
         return "nothing waits"
     return (
         f"{format_duration_ns(batch.age_ns)}: {batch.topic}-{batch.partition}, {batch.state}, slot {batch.slot_index}, "
-        f"{batch.record_count:,} records, {format_size(batch.size)}"
+        f"{format_count(batch.record_count, 'record')}, {format_size(batch.size)}"
     )
 
 
@@ -179,7 +183,7 @@ def _waiting(seen: Observation, rates: Rates) -> Text:
     text = Text(f"{seen.waiting_count:,} for a buffer now", style="yellow" if seen.waiting_count else "")
     if (ended := waits - seen.waiting_count) > 0:
         mean_ns = counters.get("nanoseconds spent waiting for a buffer", 0) / ended
-        text.append(f"   {ended:,} waits before, {format_duration_ns(mean_ns)} in the mean", style=QUIET)
+        text.append(f"   {format_count(ended, 'wait')} before, {format_duration_ns(mean_ns)} in the mean", style=QUIET)
         text.append(f"   {number(rates.waits)} waits/s", style=QUIET)
     if gave_up := counters.get("allocations that gave up waiting", 0):
         text.append(f"   {gave_up:,} gave up", style=PROBLEM)
@@ -345,7 +349,7 @@ def _queue_rows(seen: Observation) -> list[PartitionFacts]:
 
 def _queues(seen: Observation) -> RenderableType:
     queues = _queue_rows(seen)
-    title = f"queues ({len(queues)} of {len(seen.partitions)} partitions)"
+    title = f"queues ({len(queues)} of {format_count(len(seen.partitions), 'partition')})"
     table = _columns(title, "partition", "batches", "records", "bytes", "oldest")
     for queue in queues[:QUEUES_SHOWN]:
         table.add_row(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from shmaccum.exceptions import InvalidArgumentError
-from shmaccum.units import format_size, parse_duration_ms, parse_duration_ns, parse_size, parse_timeout_s
+from shmaccum.units import format_count, format_size, parse_duration_ms, parse_duration_ns, parse_size, parse_timeout_s
 
 
 @pytest.mark.parametrize(
@@ -58,6 +58,12 @@ def test_a_duration_that_cannot_be_is_refused(duration: float) -> None:
 @pytest.mark.parametrize(("size", "text"), [(32 << 20, "32 MiB"), (1536, "1.5 KiB"), (17, "17 B"), (0, "0 B")])
 def test_a_size_is_shown_in_its_largest_unit(size: int, text: str) -> None:
     assert format_size(size) == text
+
+
+def test_counts_are_written_as_people_say_them() -> None:
+    assert format_count(1, "record") == "1 record"
+    assert format_count(0, "record") == "0 records"
+    assert format_count(12_000, "batch", "batches") == "12,000 batches"
 
 
 def test_a_timeout_is_seconds_and_none_is_for_ever() -> None:

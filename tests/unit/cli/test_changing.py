@@ -64,7 +64,7 @@ def test_an_arena_that_is_there_is_left_alone(shell: Shell, filled: str) -> None
     told = shell("create", filled, "--exist-ok", "--batch-size=8KiB", "--topic=flights:3", "--topic=new:1").stderr
     assert "its batch_size is 4 KiB, not 8 KiB" in told
     assert "it knows 2 partitions of topic 'flights', not 3" in told
-    assert "it knows no partitions of topic 'new', not 1" in told
+    assert "it knows 0 partitions of topic 'new', not 1" in told
     assert shell.json("stat", filled)["queued_batch_count"] == 3
 
 
