@@ -43,7 +43,7 @@ def numbers(count: int, word: bytes = b"") -> Counter[bytes]:
 
 
 def staged(log: Path) -> list[str]:
-    """What tasks have left there; a job may fail before the first of its tasks has made the folder."""
+    """What tasks have left there. A job may fail before the first of its tasks has made the folder, and the log."""
     return os.listdir(log / ".staging") if (log / ".staging").exists() else []
 
 
@@ -100,7 +100,7 @@ def test_a_job_that_fails_for_good_leaves_nothing(wounded: Any, log: Path) -> No
     with pytest.raises(Exception, match="is not true"):
         frame.write.format("wounded_staging").mode("append").options(**EXACTLY_ONCE, sink=f"log:{log}").save()
     assert staged(log) == []
-    assert LogReader(log).topics() == []
+    assert not log.exists() or LogReader(log).topics() == []
 
 
 # --- streams
