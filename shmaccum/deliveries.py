@@ -8,7 +8,6 @@ future of its own for a record only when somebody asks for that one.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, final, overload
 
@@ -16,9 +15,7 @@ from shmaccum._native import DeliveryFuture, Receipt
 from shmaccum.accumulator import BatchResult
 from shmaccum.delivery import DeliveryTracker, TopicPartition
 from shmaccum.exceptions import DeliveryError, ResultPendingError
-from shmaccum.units import format_count, parse_timeout_s
-
-SLICE_NS = 10**9
+from shmaccum.units import format_count
 
 
 class OffsetRange(NamedTuple):
@@ -102,16 +99,7 @@ class Deliveries(Sequence[DeliveryFuture]):
         Args:
             timeout: seconds; None waits as long as it takes.
         """
-        native = self._tracker.arena.native
-        deadline_s = time.monotonic() + parse_timeout_s(timeout)
-        while True:
-            tail = native.completion_tail
-            if self._receipt.resolve():
-                return True
-            left_s = deadline_s - time.monotonic()
-            if left_s <= 0:
-                return False
-            native.wait_completion(tail, int(min(left_s * 10**9, SLICE_NS)))
+        return self._receipt.resolve() or self._tracker.wait_until(self._receipt.resolve, timeout)
 
     def get(self, timeout: float | None = None) -> dict[TopicPartition, OffsetRange]:
         """Waits for all records and answers where they are.

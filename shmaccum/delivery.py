@@ -99,10 +99,13 @@ class DeliveryTracker:
 
     Args:
         arena: in which the results are; stays open as long as the tracker is used.
+        hurry: what whoever begins to wait for a result does first: where records do not linger it wakes a sender that
+            naps (docs/decisions/0020).
     """
 
-    def __init__(self, arena: Arena) -> None:
+    def __init__(self, arena: Arena, hurry: Callable[[], object] | None = None) -> None:
         self.arena = arena
+        self._hurry = hurry
         self._topic_partitions: list[TopicPartition] = []
         self.start_anew()
         _trackers.add(self)
@@ -152,7 +155,7 @@ class DeliveryTracker:
             DeliveryTimeoutError, DeliveryFailedError, DeliveryAbortedError, RecordCorruptError: it was not delivered.
             ResultExpiredError: the result was overwritten before anybody asked.
         """
-        if not self.future_done(future) and not self.wait_for(future, timeout):
+        if not self.future_done(future) and not self.wait_until(lambda: self.look_up(future), timeout):
             raise ResultPendingError(
                 f"the result was not known within {timeout} s: the record is in the arena and will be sent; ask again"
             )
@@ -196,6 +199,7 @@ class DeliveryTracker:
             loop = asyncio.get_running_loop()
             waiter: asyncio.Future[None] = loop.create_future()
             self.observe(future, lambda _: _wake_loop(loop, waiter))
+            self._hurry_sender()
             yield from waiter
         return self._outcome(future)
 
@@ -230,18 +234,25 @@ class DeliveryTracker:
             future.completion = completion
         return completion is not None
 
-    def wait_for(self, future: DeliveryFuture, timeout: float | None) -> bool:
-        """Waits until the future's result is known; False when the time, in seconds, is over."""
+    def wait_until(self, is_known: Callable[[], bool], timeout: float | None) -> bool:
+        """Waits for results until what one waits for is known; False when the time, in seconds, is over."""
         native = self.arena.native
-        deadline_s = time.monotonic() + parse_timeout_s(timeout)
+        timeout_s = parse_timeout_s(timeout)
+        deadline_s = time.monotonic() + timeout_s
+        if timeout_s > 0:
+            self._hurry_sender()
         while True:
             tail = native.completion_tail
-            if self.look_up(future):
+            if is_known():
                 return True
             left_s = deadline_s - time.monotonic()
             if left_s <= 0:
                 return False
             native.wait_completion(tail, int(min(left_s * 10**9, GET_SLICE_NS)))
+
+    def _hurry_sender(self) -> None:
+        if self._hurry is not None:
+            self._hurry()
 
     def topic_partition(self, partition_index: int) -> TopicPartition:
         """The name of a row in the arena's table of partitions, which only grows.
@@ -380,7 +391,8 @@ class DeliveryTracker:
 
     def stop(self) -> int:
         """Ends the thread and tells of every result that is known; answers how many futures somebody still wanted to be
-        told of. They can be asked on."""
+        told of. They can be asked on, and nobody is hurried for them."""
+        self._hurry = None
         with self._lock:
             thread, self._is_stopped = self._thread, True
             self._news.notify_all()

@@ -85,11 +85,12 @@ class Producer(_native.Producer):
             raise TypeError("a producer is initialized once")
         self._options = ProducerOptions.parse(options)
         self.arena = arena if isinstance(arena, Arena) else Arena.attach(arena)
-        self._tracker = DeliveryTracker(self.arena)
+        self._doorbell = DoorbellButton(self.arena)
+        is_impatient = self._options.linger_ms == 0
+        self._tracker = DeliveryTracker(self.arena, self._doorbell.ring_if_asleep if is_impatient else None)
         self._accumulator = Accumulator(
             self.arena, max_block_ms=self._options.max_block_ms, linger_ms=self._options.linger_ms
         )
-        self._doorbell = DoorbellButton(self.arena)
         self._metrics = _Times()
         self._pipeline = Pipeline.of(self._options)
         self._is_synchronous = self.arena.durability == "sync"

@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import pickle
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from shmaccum import DeliveryFuture, Producer
 from shmaccum.accumulator import Accumulator, BatchResult
 from shmaccum.arena import Arena
 from shmaccum.delivery import DeliveryTracker
+from shmaccum.doorbell import Doorbell
 from shmaccum.exceptions import (
     ArenaNotFoundError,
     DeliveryAbortedError,
@@ -321,6 +323,64 @@ def test_an_await_may_be_given_up(producer: Producer, sender: Accumulator) -> No
     asyncio.run(give_up())
     deliver_all(sender)
     assert asyncio.run(_awaited(future)).topic == TOPIC
+
+
+# --- a sender that naps
+
+
+async def _await_shortly(future: DeliveryFuture) -> None:
+    with pytest.raises(asyncio.TimeoutError):
+        await asyncio.wait_for(_awaited(future), 0.01)
+
+
+def _get_shortly(future: DeliveryFuture) -> None:
+    with pytest.raises(ResultPendingError):
+        future.get(0.01)
+
+
+WAITS: dict[str, Callable[[Producer], object]] = {
+    "get": lambda producer: _get_shortly(producer.send(TOPIC, b"v")),
+    "await": lambda producer: asyncio.run(_await_shortly(producer.send(TOPIC, b"v"))),
+    "many": lambda producer: producer.send_many(TOPIC, [b"v", b"v"]).wait(0.01),
+}
+
+
+@pytest.mark.parametrize("wait", WAITS.values(), ids=WAITS.keys())
+@pytest.mark.parametrize(("linger_ms", "is_woken"), [(0, True), (5, False)])
+def test_who_waits_for_a_result_wakes_a_sender_that_naps_where_nothing_lingers(
+    arena: Arena, sender: Accumulator, wait: Callable[[Producer], object], linger_ms: int, is_woken: bool
+) -> None:
+    arena.native.set_topic_partition_count(TOPIC, 1)
+    with contextlib.closing(Doorbell(arena)) as doorbell, Producer(arena, linger_ms=linger_ms) as producer:
+        arena.native.set_sender_napping(0)
+        wait(producer)
+        assert doorbell.clear() is is_woken
+        assert arena.native.take_doorbell() is not is_woken
+        deliver_all(sender)
+
+
+def test_who_only_asks_wakes_nobody(arena: Arena, sender: Accumulator) -> None:
+    arena.native.set_topic_partition_count(TOPIC, 1)
+    with Producer(arena, linger_ms=0) as producer:
+        arena.native.set_sender_napping(0)
+        future = producer.send(TOPIC, b"v")
+        with pytest.raises(ResultPendingError):
+            future.get(0)
+        future.add_callback(print)
+        assert arena.native.take_doorbell()
+        deliver_all(sender)
+
+
+def test_a_future_outlives_its_producer_and_hurries_nobody(arena: Arena, sender: Accumulator) -> None:
+    arena.native.set_topic_partition_count(TOPIC, 1)
+    producer = Producer(arena, linger_ms=0)
+    future = producer.send(TOPIC, b"v")
+    producer.close(0)
+    arena.native.set_sender_napping(0)
+    _get_shortly(future)
+    assert arena.native.take_doorbell()
+    deliver_all(sender)
+    assert future.get(0).topic == TOPIC
 
 
 # --- other processes
