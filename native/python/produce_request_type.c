@@ -36,6 +36,7 @@ struct produce_request_object {
     uint32_t iovec_next;
     uint64_t size;
     bool is_sending;
+    bool is_touched;
 };
 
 static struct produce_request_object *request_of(PyObject *self)
@@ -319,6 +320,7 @@ static PyObject *request_release(PyObject *object, PyObject *unused)
 
 static void request_advance(struct produce_request_object *self, size_t written)
 {
+    self->is_touched |= written > 0;
     while (self->iovec_next < self->iovec_count && written >= self->iovecs[self->iovec_next].iov_len) {
         written -= self->iovecs[self->iovec_next++].iov_len;
     }
@@ -380,12 +382,13 @@ static PyObject *request_send(PyObject *object, PyObject *descriptor)
     return PyLong_FromSize_t(total);
 }
 
-/* Up to PEEK_SIZE bytes of what is next, copied into one piece. */
+/* Up to PEEK_SIZE bytes of what is next, copied into one piece. Whoever has the copy writes it, now or later. */
 static PyObject *request_peek(PyObject *object, PyObject *unused)
 {
     struct produce_request_object *self = request_of(object);
     size_t size = 0;
     (void)unused;
+    self->is_touched = true;
     for (uint32_t i = self->iovec_next; i < self->iovec_count && size < PEEK_SIZE; i++) {
         size += self->iovecs[i].iov_len;
     }
@@ -464,6 +467,12 @@ static PyObject *request_get_version(PyObject *object, void *unused)
     return PyLong_FromLong(request_of(object)->request.version);
 }
 
+static PyObject *request_get_is_touched(PyObject *object, void *unused)
+{
+    (void)unused;
+    return PyBool_FromLong(request_of(object)->is_touched);
+}
+
 static PyObject *request_get_is_written(PyObject *object, void *unused)
 {
     (void)unused;
@@ -489,6 +498,7 @@ static PyMethodDef request_methods[] = {
 };
 
 static PyGetSetDef request_properties[] = {
+    {"is_touched", request_get_is_touched, NULL, "True when a byte of it was written, or given out by `peek`.", NULL},
     {"is_written", request_get_is_written, NULL, "True when nothing of it is left, or it was released.", NULL},
     {"size", request_get_size, NULL, "Bytes of all of it, the frame's size included.", NULL},
     {"version", request_get_version, NULL, "Of the protocol.", NULL},

@@ -79,9 +79,13 @@ class Delivery:
         return ((wire, by_place.get((wire.topic, wire.partition), lost)) for wire in self.wires)
 
     def leave_out_ended(self) -> list[WireBatch]:
-        """Takes out, and answers, the batches that have their result already: they are not for the broker any more."""
+        """Takes out, and answers, the batches that have their result already: they are not for the broker any more.
+
+        What comes behind one of them finds a gap that nothing will fill.
+        """
         ended = [wire for wire in self.wires if wire.batch.is_ended]
         if ended:
+            self.fates.update((wire.partition_index, Verdict.REFUSED) for wire in ended)
             kept = [(wire, own) for wire, own in self._with_compressed() if wire not in ended]
             self.wires = [wire for wire, _ in kept]
             self.compressed = [own for _, own in kept]

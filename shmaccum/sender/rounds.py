@@ -12,7 +12,8 @@ One round::
 
 Rules, and where Kafka's sender differs:
 
-* Expiry comes before drain, so nothing is ever transmitted that its producer was told had failed.
+* Expiry comes before drain, and the sink leaves out what expired while it was lent: no request is begun with a batch
+  whose producer was told that it had failed.
 * A partition that backs off, is muted or has enough in flight is skipped; it holds up nothing else.
 * No user code runs here: callbacks are the business of the producing processes.
 * What is not queued costs nothing: a round looks at partitions that have batches, not at all that ever had.
@@ -206,6 +207,7 @@ class Rounds:
         expired_count, next_expiry_ns = self._accumulator.expire(self._delivery_timeout_ms * NS_PER_MS, now_ns)
         self._expiry_at_ns = NEVER_NS if next_expiry_ns is None else now_ns + next_expiry_ns
         if expired_count:
+            self._ask(self._sink.leave_out_ended, None)
             records, self._expired_record_count = self._expired_record_count, self._expired_records()
             self._metrics.records_failed.add(self._expired_record_count - records, now_ns)
             trouble, told_ns = self._host.last_trouble

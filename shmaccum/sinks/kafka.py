@@ -39,7 +39,6 @@ from shmaccum.kafka.delivery import Delivery, ack_of, in_requests, no_answer
 from shmaccum.kafka.errors import (
     LEADER_NOT_AVAILABLE,
     NETWORK_EXCEPTION,
-    REQUEST_TIMED_OUT,
     Action,
     sentence,
     treatment,
@@ -407,6 +406,32 @@ class KafkaSink(Sink):
         if self._pool is not None:
             self._metrics.compression_rate.record(size / sum([wire.size for wire in delivery.wires]))
 
+    # --- leave out
+
+    def leave_out_ended(self) -> None:
+        """Requests that wait for their socket go on without the batches that ended; where none is left, they do not go.
+
+        The others keep their places, so order and sequences are what they were.
+        """
+        for node_id, lane in self._lanes.items():
+            for sent in self._client.untouched(node_id):
+                delivery: Delivery = sent.tag
+                if not self._leave_out_ended(delivery):
+                    continue
+                if delivery.wires:
+                    sent.replace(self._request(delivery))
+                else:
+                    self._client.withdraw(node_id, sent)
+                    del lane.sent[delivery]
+
+    def _leave_out_ended(self, delivery: Delivery) -> bool:
+        """Acks the batches that have their result meanwhile; False when there are none."""
+        ended = delivery.leave_out_ended()
+        self._acks += [Ack(wire, Verdict.REFUSED, message="it ended before it was sent") for wire in ended]
+        if not delivery.wires:
+            delivery.end()
+        return bool(ended)
+
     # --- compress
 
     def _new_compressor(self) -> Compressor:
@@ -439,8 +464,7 @@ class KafkaSink(Sink):
             while lane.waiting and all(job.done() for job in lane.waiting[0][1]):
                 delivery, jobs = lane.waiting.popleft()
                 delivery.compressed = [self._compressed(job) for job in jobs]
-                for wire in delivery.leave_out_ended():
-                    self._end(delivery, wire, no_answer(REQUEST_TIMED_OUT, "it expired before it was sent"))
+                self._leave_out_ended(delivery)
                 if delivery.wires:
                     self._send(delivery)
 

@@ -8,6 +8,7 @@ Picture, one thread, one round of the sender::
       new_producer_id() ───────────────────────────────────> (id, epoch), or None while it asks for one
       plan(ready partitions) ──────────────────────────────> one list per delivery, of what may go now
       deliver(batches of one list) ────────────────────────> begins; the bytes are lent from here ...
+      leave_out_ended() ───────────────────────────────────> some expired meanwhile: it begins to send none of those
       poll(timeout, doorbell) ─────────────────────────────> waits for its own I/O or the doorbell
       <───────────────────────────────────────────── acks    ... until its ack was returned from poll
       close(timeout) ──────────────────────────────────────> gives back what is lent, with or without an ack
@@ -302,6 +303,12 @@ class Sink(abc.ABC):
         """Finishes or breaks off what is under way, within the time, and lets go of all bytes.
 
         What has no Ack then is kept in the arena and delivered by the next sender.
+        """
+
+    def leave_out_ended(self) -> None:  # noqa: B027 - nothing to do for a sink whose deliveries are begun at once
+        """Some of what is lent has its result meanwhile (`Batch.is_ended`): what is not begun of that is not sent.
+
+        Their Acks come from `poll` like any others; whatever they say, the batches keep the results they have.
         """
 
     def metrics(self) -> Mapping[str, float]:

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import ssl
 import struct
 import threading
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -688,6 +689,203 @@ def test_what_expired_while_it_was_compressed_is_not_sent(
         found = [accumulator.find(token) for token in (late, *tokens)]
     assert [each and each.result for each in found] == [BatchResult.EXPIRED, *[BatchResult.SUCCEEDED] * 2]
     assert sorted(map(str, values_of(cluster.arrived))) == ["b'after'", "b'beside'"]
+
+
+BULK = 900_000
+"""Bytes that no pair of small sockets holds."""
+
+
+class Stalled:
+    """A broker that checks sequences and reads on when it may, and a sender whose clock the test moves.
+
+    Partitions 0 to 3 have had a batch each. Then the broker has stopped in the next one of partition 0, and one of
+    partition 1 is half written: whatever is sent behind it waits for the socket.
+
+    Attributes:
+        taken: values that the broker took, by partition.
+    """
+
+    def __init__(self, arena: Arena, cluster: FakeCluster, place: Mapping[str, Any], bulk: int, **options: Any) -> None:
+        self.cluster = cluster
+        self.taken: dict[int, list[bytes | None]] = {partition: [] for partition in range(4)}
+        self.may_read = threading.Event()
+        self._native = arena.native
+        self._now_ns = arena.native.now_ns()
+        self._next: dict[int, tuple[int, int]] = {}
+        cluster.on_produce = self._answer
+        arena.native.set_manual_clock(self._now_ns)
+        sink = open_sink(f"kafka:{cluster.bootstrap}", send_buffer_bytes=4096, **place)
+        self._sender = Sender(arena, sink, linger_ms=0, **options)
+        self._accumulator = Accumulator(arena)
+        self._sender.open()
+        self._stall(bulk)
+
+    def _stall(self, bulk: int) -> None:
+        self.may_read.set()
+        warm = [self.send(b"warm", partition) for partition in range(4)]
+        self.run_until(lambda: all(map(self._accumulator.find, warm)), "every partition has had a batch")
+        wait_until(lambda: len(self.cluster.arrived) == 4, "the broker has read them")
+        self.may_read.clear()
+        self.send(b"stall", 0)
+        self.run_until(lambda: len(self.cluster.arrived) == 5, "the broker has stopped")
+        written = self.written
+        self.bulk_token = self.send(b"x" * bulk, 1)
+        self.run_until_sent(6)
+        assert self.written < written + bulk
+
+    def _answer(self, arrived: Arrived) -> Reply:
+        assert self.may_read.wait(WATCHDOG_S)
+        _, epoch, sequence = arrived.sequence
+        count = arrived.wire_batch().record_count
+        known_epoch, expected = self._next.get(arrived.partition, (epoch, 0))
+        if epoch >= 0 and sequence != (expected if epoch == known_epoch else 0):
+            return Reply(45)
+        self._next[arrived.partition] = epoch, sequence + count
+        self.taken[arrived.partition] += values_of([arrived])
+        return Reply()
+
+    @property
+    def written(self) -> float:
+        """Bytes, all in all."""
+        return self._sender.metrics()["outgoing-byte-total"]
+
+    @property
+    def lent_count(self) -> float:
+        """Batches whose memory cannot be used again yet."""
+        return self._sender.metrics()["batches-in-flight"]
+
+    @property
+    def retried_count(self) -> float:
+        """Records that the broker was blamed for."""
+        return self._sender.metrics()["record-retry-total"]
+
+    def send(self, value: bytes, partition: int) -> Token:
+        """A batch of its own, when what was sent before to the partition is on its way."""
+        return self._accumulator.append(TOPIC, partition, None, None, value)
+
+    def run_until(self, is_over: Callable[[], object], what: str) -> None:
+        wait_until(lambda: self._sender.run_once() >= 0 and bool(is_over()), what)
+
+    def run_until_sent(self, record_count: int) -> None:
+        """So many were handed to the connection, all in all."""
+        self.run_until(lambda: self._sender.metrics()["record-send-total"] == record_count, "all wait for the socket")
+
+    def pass_time(self, share: float) -> None:
+        """So much of the time in which a batch must be delivered."""
+        self._now_ns += int(SenderOptions().delivery_timeout_ms * 10**6 * share)
+        self._native.set_manual_clock(self._now_ns)
+
+    def result(self, token: Token) -> BatchResult | None:
+        found = self._accumulator.find(token)
+        return None if found is None else BatchResult(found.result)
+
+    def results(self, *tokens: Token) -> list[BatchResult | None]:
+        """Of what has one, after the broker has read on."""
+        self.may_read.set()
+        self.run_until(lambda: all(map(self._accumulator.find, tokens)), "all have their results")
+        return [self.result(token) for token in tokens]
+
+    def abort(self) -> None:
+        self._sender.abort()
+        self._sender.run()
+
+    def close(self) -> None:
+        self.may_read.set()
+        self._sender.close()
+        self._accumulator.close()
+
+
+WITHOUT_ACKS = {"acks": "0", "enable_idempotence": False, "retries": 0}
+OpenStalled = Callable[..., Stalled]
+
+
+@pytest.fixture(params=["plain", "TLS"])
+def open_stalled(
+    request: pytest.FixtureRequest, arena_name: str, authority: trustme.CA, tmp_path: Path, open_fake: OpenFake
+) -> Iterator[OpenStalled]:
+    """Over both kinds of transport; ``options`` are the sender's."""
+    place: dict[str, str] = {}
+    tls = None
+    if request.param == "TLS":
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        authority.issue_cert(LOOPBACK).configure_cert(tls)
+        authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+        place = {"security_protocol": "SSL", "ssl_cafile": str(tmp_path / "ca.pem")}
+    cluster = open_fake(topics={TOPIC: 4}, receive_buffer=4096, tls=tls)
+    with contextlib.ExitStack() as stack:
+        arena = stack.enter_context(Arena.create(arena_name, buffer_memory="8MiB", batch_size="1MiB"))
+
+        def open_one(bulk: int = BULK, **options: Any) -> Stalled:
+            stalled = Stalled(arena, cluster, place, bulk, **options)
+            stack.callback(stalled.close)
+            return stalled
+
+        yield open_one
+
+
+@pytest.mark.parametrize("options", [{}, WITHOUT_ACKS], ids=["acks", "no acks"])
+def test_a_request_that_waits_is_withdrawn_when_all_of_it_expired(
+    options: dict[str, Any], open_stalled: OpenStalled
+) -> None:
+    stalled = open_stalled(**options)
+    begun_count = stalled.lent_count
+    late = [stalled.send(b"late", 2), stalled.send(b"late", 3)]
+    stalled.run_until_sent(8)
+    stalled.pass_time(1)
+    stalled.run_until(lambda: stalled.lent_count == begun_count, "their memory is free, the broker stands still")
+    assert [stalled.result(token) for token in late] == [BatchResult.EXPIRED] * 2
+    after = [stalled.send(b"after", 2), stalled.send(b"after", 3)]
+    assert stalled.results(*after) == [BatchResult.SUCCEEDED] * 2
+    wait_until(lambda: stalled.taken[2] == stalled.taken[3] == [b"warm", b"after"], "the others have arrived")
+    assert b"late" not in values_of(stalled.cluster.arrived)
+
+
+@pytest.mark.parametrize("options", [{}, WITHOUT_ACKS], ids=["acks", "no acks"])
+def test_a_request_that_waits_goes_without_those_of_it_that_expired(
+    options: dict[str, Any], open_stalled: OpenStalled
+) -> None:
+    """Behind an expired one its partition starts over in a new epoch; the others keep their sequences and order."""
+    stalled = open_stalled(**options)
+    begun_count = stalled.lent_count
+    late = stalled.send(b"late", 2)
+    stalled.pass_time(0.5)
+    kept = [stalled.send(b"1", 3)]
+    stalled.run_until_sent(8)
+    kept += [stalled.send(b"2", 2), stalled.send(b"2", 3)]
+    stalled.run_until_sent(10)
+    stalled.pass_time(0.5)
+    stalled.run_until(lambda: stalled.lent_count == begun_count + 3, "its memory is free, the broker stands still")
+    assert stalled.result(late) == BatchResult.EXPIRED
+    assert stalled.results(*kept) == [BatchResult.SUCCEEDED] * 3
+    wait_until(lambda: stalled.taken[2] == [b"warm", b"2"], "the other one of the partition has arrived")
+    wait_until(lambda: stalled.taken[3] == [b"warm", b"1", b"2"], "those of the other one have arrived, in order")
+    arrived = values_of(stalled.cluster.arrived)
+    assert b"late" not in arrived
+    assert arrived.count(b"1") == 1
+    assert stalled.retried_count == 0
+
+
+@pytest.mark.parametrize("bulk", [BULK, 16_000], ids=["many pieces", "a record of TLS"])
+def test_a_request_that_is_half_written_is_finished_although_it_expired(bulk: int, open_stalled: OpenStalled) -> None:
+    stalled = open_stalled(bulk)
+    connection_count = stalled.cluster.brokers[0].connection_count
+    stalled.pass_time(1)
+    stalled.run_until(lambda: stalled.result(stalled.bulk_token) == BatchResult.EXPIRED, "it has expired")
+    after = [stalled.send(b"after", partition) for partition in (1, 2)]
+    assert stalled.results(*after) == [BatchResult.SUCCEEDED] * 2
+    assert stalled.taken[1] == [b"warm", b"x" * bulk, b"after"]
+    assert stalled.cluster.brokers[0].connection_count == connection_count
+
+
+def test_a_request_that_waits_is_not_sent_after_an_abort(open_stalled: OpenStalled) -> None:
+    stalled = open_stalled()
+    late = stalled.send(b"late", 2)
+    stalled.run_until_sent(7)
+    stalled.abort()
+    assert stalled.result(late) == BatchResult.ABORTED
+    stalled.may_read.set()
+    stalled.cluster.close()
+    assert b"late" not in values_of(stalled.cluster.arrived)
 
 
 # --- acks=0

@@ -23,5 +23,6 @@ This is the only folder that imports kafka-python, and it uses more than the lib
 
 The rule that all of it serves: the arena's bytes are read by the kernel inside `sendmsg` and by nobody afterwards. A
 request forgets its buffers when its last byte was taken or its connection is closed; only then an `Outcome` tells of
-it.
+it. Before its first byte is taken it can be replaced by another one, which keeps its place in all queues, or withdrawn
+from them; then there is no `Outcome`.
 """

@@ -281,9 +281,26 @@ class Client:
         sent = Sent(self._outcomes, tag, request, correlation_id, conn.transport.counters, is_answered=is_answered)
         if is_answered:
             conn.parser.in_flight_requests.append(sent)
-            conn.in_flight_requests.append((sent.correlation_id, sent, sent.begun_s, 0.0, sent))
+            conn.in_flight_requests.append(_in_flight(sent))
         conn.transport.timer.watch(sent)
         conn.transport.write(sent)
+
+    def untouched(self, node_id: int) -> list[Sent]:
+        """Produce requests to a node of which no byte is written: they may be replaced, or withdrawn."""
+        conn = self._manager.connection(node_id)
+        if conn is None or conn.transport is None:
+            return []
+        untouched: list[Sent] = conn.transport.untouched
+        return untouched
+
+    def withdraw(self, node_id: int, sent: Sent) -> None:
+        """Takes back an untouched one: its buffers are not used any more, and there will be no Outcome."""
+        conn = self._manager.connection(node_id)
+        conn.transport.withdraw(sent)
+        if sent.is_answered:
+            conn.parser.in_flight_requests.remove(sent)
+            conn.in_flight_requests.remove(_in_flight(sent))
+            conn._reauth.on_response_processed()  # noqa: SLF001 - a login waits until nothing is in flight
 
     def ask_producer_id(self) -> ProducerIdRequest:
         """Asks any broker for a new producer id (InitProducerId without a transactional id)."""
@@ -293,6 +310,11 @@ class Client:
         future.add_callback(lambda response: _take_producer_id(asked, response))
         future.add_errback(lambda error: _miss_producer_id(asked, error))
         return asked
+
+
+def _in_flight(sent: Sent) -> tuple[int, Sent, float, float, Sent]:
+    """As the library notes what is in flight: number, future, since when, until when, timer."""
+    return sent.correlation_id, sent, sent.begun_s, 0.0, sent
 
 
 def _take_producer_id(asked: ProducerIdRequest, response: Any) -> None:

@@ -2,7 +2,8 @@
 """What goes over a connection to a broker: requests of the library as they are, and Produce requests as they lie.
 
 A Produce request is one object from its first byte to its answer. Its buffers are the arena's: it lets go of them when
-its last byte was taken or its connection is closed; only then an `Outcome` tells of it.
+its last byte was taken or its connection is closed; only then an `Outcome` tells of it. As long as none of its bytes is
+taken, its owner may replace or withdraw it.
 """
 
 from __future__ import annotations
@@ -88,11 +89,11 @@ class Sent:
 
     __slots__ = (
         "_counters",
-        "_is_answered",
         "_outcomes",
         "_request",
         "begun_s",
         "correlation_id",
+        "is_answered",
         "peek",
         "send",
         "skip",
@@ -112,17 +113,39 @@ class Sent:
         *,
         is_answered: bool,
     ) -> None:
-        request.begin(correlation_id)
         self._outcomes = outcomes
-        self._request = request
         self._counters = counters
-        self._is_answered = is_answered
+        self.is_answered = is_answered
         self.tag = tag
         self.begun_s = time.monotonic()
         self.correlation_id = correlation_id
+        self._carry(request)
+
+    def _carry(self, request: ProduceRequest) -> None:
+        request.begin(self.correlation_id)
+        self._request = request
         self.send = request.send
         self.peek = request.peek
         self.skip = request.skip
+
+    # --- while it waits
+
+    @property
+    def is_touched(self) -> bool:
+        """True when its first byte was written, or is in a record of TLS: then its connection needs the last one, too.
+
+        Nothing is taken back of it any more.
+        """
+        return self._request.is_touched
+
+    def replace(self, request: ProduceRequest) -> None:
+        """Another request goes in its place, under its number. Only of an untouched one."""
+        self._request.release()
+        self._carry(request)
+
+    def withdraw(self) -> None:
+        """It is in no queue any more, and nobody is told how it ended. Only of an untouched one."""
+        self._request.release()
 
     # --- as a frame
 
@@ -135,7 +158,7 @@ class Sent:
         """Nothing of it will be written any more; of one without an answer that is the end."""
         is_written = self._request.is_written
         self._request.release()
-        if self._is_answered:
+        if self.is_answered:
             return
         if is_written:
             self._tell(None, 0, "")

@@ -85,6 +85,16 @@ class FrameTransport(KafkaTCPTransport):  # type: ignore[misc]
         """What waits for the socket, or is half written."""
         return self._write_buffer  # type: ignore[no-any-return]
 
+    @property
+    def untouched(self) -> list[Sent]:
+        """Produce requests of which no byte is written."""
+        return [frame for frame in self._write_buffer if isinstance(frame, Sent) and not frame.is_touched]
+
+    def withdraw(self, sent: Sent) -> None:
+        """One of the untouched ones is not written."""
+        self._write_buffer.remove(sent)
+        sent.withdraw()
+
     def _sock_send(self) -> tuple[int, Exception | None]:
         """Writes until nothing is left or the socket is full."""
         total = 0
