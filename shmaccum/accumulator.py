@@ -113,6 +113,7 @@ class Accumulator:
         self.partition_index = native.partition_index
         self.flush_begin = native.flush_begin
         self.become_sender = native.become_sender
+        self.set_sink_name = native.set_sink_name
         self.resign = native.resign
         self.ready = native.ready
         self.drain = native.drain

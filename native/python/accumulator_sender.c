@@ -9,6 +9,8 @@
  * A Batch that nobody refers to any more before it was completed cannot be put back at that moment (its last reference
  * may go on any thread, in the middle of any call): it is noted, and requeued by the next call of the sender.
  */
+#include <string.h>
+
 #include "python/accumulator_call.h"
 #include "python/arguments.h"
 #include "python/errors.h"
@@ -351,6 +353,28 @@ PyObject *accumulator_sender_want_dead_letters(PyObject *object, PyObject *is_wa
         return NULL;
     }
     self->core->wants_dead_letters = value;
+    Py_RETURN_NONE;
+}
+
+PyObject *accumulator_sender_set_sink_name(PyObject *object, PyObject *name)
+{
+    struct accumulator_object *self = accumulator_of(object);
+    char *text;
+    Py_ssize_t size;
+    if (!accumulator_object_is_open(self) || PyBytes_AsStringAndSize(name, &text, &size) < 0) {
+        return NULL;
+    }
+    if (has_role(self)) {
+        PyErr_SetString(self->state->arena_in_use, "this accumulator is the sender already: say it before that");
+        return NULL;
+    }
+    if (size >= SINK_NAME_SIZE || memchr(text, '\0', (size_t)size) != NULL) {
+        raise_format(self->state, STATUS_INVALID, "the name of a sink has at most %d bytes, and no NUL among them",
+                     SINK_NAME_SIZE - 1);
+        return NULL;
+    }
+    memset(self->core->sink_name, 0, sizeof self->core->sink_name);
+    memcpy(self->core->sink_name, text, (size_t)size);
     Py_RETURN_NONE;
 }
 

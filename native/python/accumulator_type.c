@@ -212,6 +212,8 @@ static PyMethodDef accumulator_methods[] = {
     {"set_producer_id", FAST(accumulator_sender_set_producer_id), METH_FASTCALL | METH_KEYWORDS,
      "Kafka's idempotence pair, (-1, -1): none, and the 16 bytes of the sink that gave it."},
     {"statistics", accumulator_sender_statistics_dict, METH_NOARGS, "The sender's own counts."},
+    {"set_sink_name", accumulator_sender_set_sink_name, METH_O,
+     "What the arena is told of where this sender delivers, as bytes; said before the role is taken."},
     {"want_dead_letters", accumulator_sender_want_dead_letters, METH_O,
      "Whether the bytes of failed batches are kept for dead_letters(); said before the role is taken."},
     {NULL, NULL, 0, NULL},

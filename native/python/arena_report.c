@@ -238,23 +238,31 @@ PyObject *arena_report_processes(PyObject *self, PyObject *unused)
     return list;
 }
 
-/* The role outlives its holder in all of this but the byte lock, which `Arena.sender_is_alive` asks for. */
+/* None unless the living sender has said it. */
+static PyObject *sink_name_of(const struct arena *core)
+{
+    char name[SINK_NAME_SIZE];
+    return process_sink_name(core, name) ? PyBytes_FromString(name) : Py_NewRef(Py_None);
+}
+
+/* The role outlives its holder in all of this but the sink's name and the byte lock, which `Arena.sender_is_alive` asks
+ * for. */
 PyObject *arena_report_sender(PyObject *self, PyObject *unused)
 {
     (void)unused;
     const struct arena *core = core_of(self);
-    if (core == NULL) {
+    if (core == NULL || (!core->is_read_only && !arena_object_attach((struct arena_object *)self))) {
         return NULL;
     }
     const struct globals *globals = core->globals;
     const uint32_t owner = load_relaxed_u32(&globals->sender_owner);
     PyObject *entry = owner == 0 ? Py_NewRef(Py_None) : PyLong_FromUnsignedLong(owner_index(owner));
-    return Py_BuildValue("{s:N,s:K,s:K,s:N,s:L,s:I}", "entry", entry, "epoch",
+    return Py_BuildValue("{s:N,s:K,s:K,s:N,s:L,s:I,s:N}", "entry", entry, "epoch",
                          (unsigned long long)load_relaxed_u64(&globals->sender_epoch), "heartbeat_ns",
                          (unsigned long long)load_relaxed_u64(&globals->sender_heartbeat_ns), "is_asleep",
                          PyBool_FromLong(load_relaxed_u32(&globals->sender_sleep) != SENDER_AWAKE), "producer_id",
                          (long long)load_relaxed_u64(&globals->producer_id), "producer_epoch",
-                         load_relaxed_u32(&globals->producer_epoch));
+                         load_relaxed_u32(&globals->producer_epoch), "sink_name", sink_name_of(core));
 }
 
 static PyObject *topic_name(const struct arena *core, uint32_t topic_index)

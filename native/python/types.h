@@ -181,6 +181,7 @@ PyObject *accumulator_sender_set_producer_id(PyObject *self, PyObject *const *ar
                                              PyObject *names);
 PyObject *accumulator_sender_statistics_dict(PyObject *self, PyObject *unused);
 PyObject *accumulator_sender_want_dead_letters(PyObject *self, PyObject *is_wanted);
+PyObject *accumulator_sender_set_sink_name(PyObject *self, PyObject *name);
 
 /* Leaves the role if it is held. False, with an exception set, while buffers of batches are exported. */
 bool accumulator_sender_leave(struct accumulator_object *self);

@@ -38,6 +38,7 @@ struct accumulator {
     uint32_t *touched; /* per slot: generation + 1 of the last batch we appended to; 0 none. For flush. */
     struct sender_half *sender; /* NULL without the sender role */
     bool wants_dead_letters;    /* before the role is taken: dead_letter.h */
+    char sink_name[SINK_NAME_SIZE]; /* likewise: what the arena is told; empty says nothing */
 };
 
 enum status accumulator_open(struct arena *arena, struct accumulator **accumulator, struct error *error) MUST_USE;

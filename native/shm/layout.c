@@ -43,6 +43,7 @@ static uint64_t fingerprint_structs(uint64_t fingerprint)
     MIX_FIELD(globals, completion_is_awaited);
     MIX_FIELD(globals, arena_epoch);
     MIX_FIELD(globals, sync_done);
+    MIX_FIELD(globals, sink_name);
     MIX_SIZE(process_entry);
     MIX_FIELD(process_entry, writing);
     MIX_SIZE(waiter_entry);

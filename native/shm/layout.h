@@ -7,7 +7,7 @@
  *
  *   +----------------------------------------------------------------------------------------------+
  *   | superblock       4096   write-once; magic stored last (release); options blob of the creator   |
- *   | globals          4096   locks, tickets, counts, the sender's line, clean flag                  |
+ *   | globals          4096   locks, tickets, counts, the sender's line, clean flag, sink's name     |
  *   | processes        128 x process_count      identity | hazard + what this process appended       |
  *   | waiters           64 x waiter_count       FIFO queue of the exhausted buffer pool               |
  *   | topics            64 x topic_count        name, partition count told by the sink               |
@@ -69,6 +69,7 @@ enum {
     ERROR_LOG_COUNT = 64,
     ERROR_LOG_TEXT_SIZE = 208,
     PROCESS_NAME_SIZE = 16,
+    SINK_NAME_SIZE = 256, /* with the NUL at its end */
 };
 
 #define PARTITION_UNAVAILABLE UINT32_MAX /* as queued_batch_count: nothing can be delivered there now */
@@ -142,7 +143,8 @@ struct globals {
 
     ALIGNED atomic_u64 sender_epoch;   /* sender: raised at every take-over */
     atomic_u64 sender_heartbeat_ns;    /* sender; display only, never a reason to take anything */
-    atomic_u32 sender_owner;           /* sender; display only: the truth is the byte lock */
+    atomic_u32 sender_owner;           /* sender: whom sink_name belongs to, release; 0 while it is written and when the
+                                          role was left. For the rest display only: the truth is the byte lock */
     atomic_u32 sender_sleep;           /* sender: as sender_sleep has it; whoever finds it set and clears it rings */
     atomic_u64 producer_id;            /* sender: Kafka's idempotence pair of this arena, as int64; -1 none */
     atomic_u32 producer_epoch;         /* sender */
@@ -159,6 +161,11 @@ struct globals {
     uint8_t boot_id[16];            /* creator, cold recovery: the boot whose page cache holds the arena */
     atomic_u32 is_clean;            /* 1 from the last orderly detach until the next attach */
     atomic_u32 poisoned_status;     /* anyone, 0 -> enum status by cas */
+
+    /* sender: where it delivers, as text (sinks/sink.py: Sink.name), a NUL behind it and to the end. Written when the
+     * role is taken, before sender_epoch is raised and sender_owner published. Readers take what they read between two
+     * looks at both, of which sender_owner names the living (process_sink_name). Any bytes may be found in it. */
+    ALIGNED atomic_u64 sink_name[SINK_NAME_SIZE / 8];
 };
 
 /* Entry i is alive while the byte lock PROCESS_LOCK_START + i is held and generation matches (process.h). */

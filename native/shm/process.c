@@ -10,6 +10,8 @@
 #include "base/point.h"
 #include "shm/byte_lock.h"
 
+enum { SINK_NAME_LOOKS = 8 }; /* a role that changes hands more often meanwhile is hostile */
+
 /* ---- liveness ---- */
 
 bool process_is_alive(const struct arena *arena, uint32_t owner)
@@ -109,7 +111,30 @@ void process_unregister(struct arena *arena)
 
 /* ---- sender role ---- */
 
-enum status process_take_sender_role(struct arena *arena, struct error *error)
+/* A reader that finds one word of ours finds sender_owner changed, too: each store is a release. */
+static void sink_name_write(struct globals *globals, const char *sink_name)
+{
+    char text[SINK_NAME_SIZE] = {0};
+    memcpy(text, sink_name, strnlen(sink_name, SINK_NAME_SIZE - 1));
+    for (size_t i = 0; i < SINK_NAME_SIZE / 8; i++) {
+        uint64_t word;
+        memcpy(&word, text + 8 * i, sizeof word);
+        store_release_u64(&globals->sink_name[i], word); /* K3 */
+        POINT(sink_name_word_written);
+    }
+}
+
+static void sink_name_copy(const struct globals *globals, char *sink_name)
+{
+    for (size_t i = 0; i < SINK_NAME_SIZE / 8; i++) {
+        uint64_t word = load_acquire_u64(&globals->sink_name[i]); /* K4 */
+        memcpy(sink_name + 8 * i, &word, sizeof word);
+        POINT(sink_name_word_copied);
+    }
+    sink_name[SINK_NAME_SIZE - 1] = '\0';
+}
+
+enum status process_take_sender_role(struct arena *arena, const char *sink_name, struct error *error)
 {
     enum status status = byte_lock_try(arena->lock_descriptor, SENDER_LOCK_BYTE, BYTE_EXCLUSIVE, error);
     if (status == STATUS_BUSY) {
@@ -117,9 +142,12 @@ enum status process_take_sender_role(struct arena *arena, struct error *error)
                                              "as its standby (standby=True, --standby)");
     }
     RETURN_IF_FAILED(status);
-    store_relaxed_u32(&arena->globals->sender_owner, arena->owner);
+    store_relaxed_u32(&arena->globals->sender_owner, 0); /* a dead sender has left its own */
+    sink_name_write(arena->globals, sink_name);
     store_release_u32(&arena->me->role, ROLE_SENDER);
     add_u64(&arena->globals->sender_epoch, 1);
+    POINT(sender_epoch_raised);
+    store_release_u32(&arena->globals->sender_owner, arena->owner); /* K1 */
     arena->is_sender = true;
     return STATUS_OK;
 }
@@ -137,6 +165,30 @@ void process_leave_sender_role(struct arena *arena)
 bool process_sender_is_alive(const struct arena *arena)
 {
     return arena->is_sender || byte_is_locked(arena->lock_descriptor, SENDER_LOCK_BYTE);
+}
+
+/* The role is held and its holder named: not so between the death of one sender and the publication of the next. */
+static bool sender_is_named(const struct arena *arena, uint32_t owner)
+{
+    return process_is_alive(arena, owner) && process_sender_is_alive(arena);
+}
+
+bool process_sink_name(const struct arena *arena, char sink_name[SINK_NAME_SIZE])
+{
+    const struct globals *globals = arena->globals;
+    for (int i = 0; i < SINK_NAME_LOOKS; i++) {
+        uint64_t epoch = load_acquire_u64(&globals->sender_epoch);
+        uint32_t owner = load_acquire_u32(&globals->sender_owner); /* K2 */
+        if (!sender_is_named(arena, owner)) {
+            return false;
+        }
+        sink_name_copy(globals, sink_name);
+        POINT(sink_name_copied);
+        if (load_acquire_u32(&globals->sender_owner) == owner && load_acquire_u64(&globals->sender_epoch) == epoch) {
+            return true;
+        }
+    }
+    return false;
 }
 
 /* ---- hazards ---- */

@@ -33,13 +33,18 @@ void process_unregister(struct arena *arena);
 /* Costs a system call (0.5 us). An owner that cannot exist (index or generation) is dead. */
 bool process_is_alive(const struct arena *arena, uint32_t owner);
 
-/* Tries to take the sender role of the arena: STATUS_BUSY while another process holds it. Freed by process death. */
-enum status process_take_sender_role(struct arena *arena, struct error *error) MUST_USE;
+/* Tries to take the sender role of the arena: STATUS_BUSY while another process holds it. Freed by process death.
+ * `sink_name`: where it will deliver; empty says nothing, and what is longer than the arena has room for is cut. */
+enum status process_take_sender_role(struct arena *arena, const char *sink_name, struct error *error) MUST_USE;
 void process_leave_sender_role(struct arena *arena);
 
 /* True while anybody holds the role, also through this handle: the kernel does not count a lock of our own, so that is
  * remembered. */
 bool process_sender_is_alive(const struct arena *arena);
+
+/* Where the living sender delivers, as it said itself; the last byte is always NUL. False while nobody has the role, or
+ * somebody has it who has not said it yet: look again then. */
+bool process_sink_name(const struct arena *arena, char sink_name[SINK_NAME_SIZE]) MUST_USE;
 
 /* Which slots living processes may still be writing into (their hazards), collected in one pass.
  *

@@ -326,6 +326,9 @@ static void holders_clear(struct arena *arena)
     lock_clear(&arena->globals->registry_lock);
     store_relaxed_u32(&arena->globals->sender_owner, 0);
     store_relaxed_u32(&arena->globals->sender_sleep, 0);
+    for (uint32_t i = 0; i < SINK_NAME_SIZE / 8; i++) {
+        store_relaxed_u64(&arena->globals->sink_name[i], 0);
+    }
     for (uint32_t i = 0; i < arena->geometry.process_count; i++) {
         store_relaxed_u32(&arena->processes[i].writing, 0);
         store_relaxed_u32(&arena->processes[i].role, 0);

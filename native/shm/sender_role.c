@@ -54,7 +54,7 @@ enum status accumulator_become_sender(struct accumulator *accumulator, struct er
     }
     struct sender_half *half;
     RETURN_IF_FAILED(sender_half_new(arena, &half, error));
-    enum status status = process_take_sender_role(arena, error);
+    enum status status = process_take_sender_role(arena, accumulator->sink_name, error);
     if (status != STATUS_OK) {
         sender_half_free(half);
         return status;

@@ -324,6 +324,10 @@ static void globals_check(struct inspection *inspection)
         load_relaxed_u32(&globals->waiter_count_used) > geometry->waiter_count) {
         finding_add(inspection, NO_SLOT, "a table claims more entries than it has room for");
     }
+    uint64_t last_word = load_relaxed_u64(&globals->sink_name[SINK_NAME_SIZE / 8 - 1]);
+    if (((const char *)&last_word)[sizeof last_word - 1] != '\0') {
+        finding_add(inspection, NO_SLOT, "the name of the sender's sink has no end");
+    }
 }
 
 /* ---- the public steps ---- */

@@ -299,6 +299,14 @@ static void topics_look(const struct arena *arena)
     }
 }
 
+static void sink_name_look(const struct arena *arena)
+{
+    char name[SINK_NAME_SIZE];
+    if (process_sink_name(arena, name)) {
+        (void)crc32c_extend(0, name, strlen(name)); /* it has an end */
+    }
+}
+
 static void results_look(const struct arena *arena)
 {
     struct completion completion;
@@ -324,6 +332,7 @@ static void arena_look(struct arena *arena)
     topics_look(arena);
     results_look(arena);
     (void)process_sender_is_alive(arena);
+    sink_name_look(arena);
 }
 
 /* The mapping is writable here: that it may only be read is held against the bytes. */

@@ -3,6 +3,9 @@
 
 #include "arena_fixture.h"
 
+#include <signal.h>
+#include <sys/wait.h>
+
 #include "shm/attach.h"
 #include "shm/buffer_pool.h"
 #include "shm/byte_lock.h"
@@ -264,19 +267,209 @@ TEST(the_sender_role_is_one_s_at_a_time_and_ends_with_the_handle)
     struct arena *arena = arena_created(file, geometry_of(8, 512));
     struct arena *other = arena_attached(file);
     EXPECT(!process_sender_is_alive(arena));
-    EXPECT_STATUS(process_take_sender_role(other, NULL), STATUS_OK);
+    EXPECT_STATUS(process_take_sender_role(other, "", NULL), STATUS_OK);
     EXPECT(process_sender_is_alive(arena));
     EXPECT_EQ_U64(load_relaxed_u32(&arena->globals->sender_owner), other->owner);
     EXPECT_EQ_U64(load_relaxed_u32(&other->me->role), ROLE_SENDER);
-    EXPECT_STATUS(process_take_sender_role(arena, NULL), STATUS_BUSY);
+    EXPECT_STATUS(process_take_sender_role(arena, "", NULL), STATUS_BUSY);
     arena_detach(other);
     EXPECT(!process_sender_is_alive(arena));
-    EXPECT_STATUS(process_take_sender_role(arena, NULL), STATUS_OK);
+    EXPECT_STATUS(process_take_sender_role(arena, "", NULL), STATUS_OK);
     EXPECT(process_sender_is_alive(arena)); /* our own lock is not in our own way, but the sender lives */
     process_leave_sender_role(arena);
     EXPECT(!process_sender_is_alive(arena));
     EXPECT_EQ_U64(load_relaxed_u32(&arena->me->role), ROLE_PRODUCER);
     EXPECT_EQ_U64(load_relaxed_u64(&arena->globals->sender_epoch), 2);
+    arena_end(arena, file);
+}
+
+/* ---- the name of its sink ---- */
+
+/* As long as a name can be, no two of its words alike. */
+static const char *longest_name(void)
+{
+    static char name[SINK_NAME_SIZE] = "log:/";
+    for (size_t i = strlen(name); i < SINK_NAME_SIZE - 1; i++) {
+        name[i] = (char)('a' + i % 25);
+    }
+    return name;
+}
+
+static void expect_sink_name(const struct arena *arena, const char *expected)
+{
+    char name[SINK_NAME_SIZE];
+    bool is_known = process_sink_name(arena, name);
+    EXPECT_OR_SAY(is_known && strcmp(name, expected) == 0, "the sink is %s, expected %s", is_known ? name : "not known",
+                  expected);
+}
+
+static void expect_no_sink_name(const struct arena *arena)
+{
+    char name[SINK_NAME_SIZE];
+    EXPECT(!process_sink_name(arena, name));
+}
+
+static void sender_role_taken(struct arena *arena, const char *sink_name)
+{
+    EXPECT_STATUS(process_take_sender_role(arena, sink_name, NULL), STATUS_OK);
+}
+
+TEST(a_sink_has_a_name_as_long_as_its_sender_lives_and_has_the_role)
+{
+    int file = arena_file_new();
+    struct arena *arena = arena_created(file, geometry_of(8, 512));
+    struct arena *other = arena_attached(file);
+    expect_no_sink_name(arena);
+    sender_role_taken(other, longest_name());
+    expect_sink_name(arena, longest_name());
+    expect_sink_name(other, longest_name());
+    process_leave_sender_role(other);
+    expect_no_sink_name(arena);
+    sender_role_taken(other, "log:/a");
+    expect_sink_name(arena, "log:/a");
+    EXPECT_EQ_U64(load_relaxed_u64(&arena->globals->sink_name[SINK_NAME_SIZE / 8 - 1]), 0);
+    arena_detach(other);
+    expect_no_sink_name(arena);
+    sender_role_taken(arena, "");
+    expect_sink_name(arena, "");
+    process_leave_sender_role(arena);
+    arena_end(arena, file);
+}
+
+TEST(whoever_has_just_got_the_role_of_a_dead_sender_does_not_deliver_where_that_one_did)
+{
+    int file = arena_file_new();
+    struct arena *arena = arena_created(file, geometry_of(8, 512));
+    struct arena *other = arena_attached(file);
+    uint32_t dead = other->owner;
+    sender_role_taken(other, "log:/dead");
+    arena_detach(other);
+    other = arena_attached(file);
+    store_relaxed_u32(&arena->globals->sender_owner, dead);
+    EXPECT_STATUS(byte_lock_try(other->lock_descriptor, SENDER_LOCK_BYTE, BYTE_EXCLUSIVE, NULL), STATUS_OK);
+    EXPECT(process_sender_is_alive(arena));
+    expect_no_sink_name(arena);
+    sender_role_taken(other, "log:/living");
+    expect_sink_name(arena, "log:/living");
+    arena_detach(other);
+    arena_end(arena, file);
+}
+
+static void take_role_named(struct arena *arena, void *sink_name)
+{
+    sender_role_taken(arena, sink_name);
+}
+
+static void expect_whole_name_after(const char *point, int signal)
+{
+    int file = arena_file_new();
+    struct arena *arena = arena_created(file, geometry_of(8, 512));
+    struct arena *before = arena_attached(file);
+    sender_role_taken(before, "log:/before");
+    arena_detach(before);
+    char name[SINK_NAME_SIZE];
+    memcpy(name, longest_name(), sizeof name);
+    pid_t child = child_started(file, take_role_named, name, point, signal);
+    int status;
+    EXPECT(waitpid(child, &status, WUNTRACED) == child);
+    EXPECT(process_sender_is_alive(arena) == (signal == SIGSTOP));
+    expect_no_sink_name(arena);
+    if (signal == SIGSTOP) {
+        kill(child, SIGKILL);
+        EXPECT(waitpid(child, &status, 0) == child);
+    }
+    sender_role_taken(arena, "log:/next");
+    expect_sink_name(arena, "log:/next");
+    EXPECT_EQ_U64(load_relaxed_u64(&arena->globals->sink_name[SINK_NAME_SIZE / 8 - 1]), 0);
+    process_leave_sender_role(arena);
+    arena_end(arena, file);
+}
+
+TEST(a_sender_that_dies_or_stops_while_it_says_its_sink_has_said_nothing)
+{
+    expect_whole_name_after("sink_name_word_written", SIGKILL);
+    expect_whole_name_after("sink_name_word_written", SIGSTOP);
+    expect_whole_name_after("sender_epoch_raised", SIGKILL);
+    expect_whole_name_after("sender_epoch_raised", SIGSTOP);
+}
+
+struct successor {
+    struct arena *leaving;
+    struct arena *coming;
+};
+
+static void take_over(void *argument)
+{
+    struct successor *successor = argument;
+    process_leave_sender_role(successor->leaving);
+    sender_role_taken(successor->coming, "log:/new");
+}
+
+static void expect_new_name_after(const char *point, bool is_same_process)
+{
+    int file = arena_file_new();
+    struct arena *arena = arena_created(file, geometry_of(8, 512));
+    struct arena *old = arena_attached(file);
+    struct arena *new = arena_attached(file);
+    struct successor successor = {.leaving = old, .coming = is_same_process ? old : new};
+    sender_role_taken(old, longest_name());
+    interrupt_at(point, 0, take_over, &successor);
+    expect_sink_name(arena, "log:/new");
+    EXPECT(interruption_is_over());
+    arena_detach(old);
+    arena_detach(new);
+    arena_end(arena, file);
+}
+
+TEST(a_role_that_changes_hands_between_two_looks_is_looked_at_again)
+{
+    expect_new_name_after("sink_name_copied", false);
+    expect_new_name_after("sink_name_copied", true);
+}
+
+/* A name of which a reader has half of the words: no longer the old one, not yet the new one. */
+TEST(a_name_that_is_half_read_when_the_role_changes_hands_is_not_taken)
+{
+    int file = arena_file_new();
+    struct arena *arena = arena_created(file, geometry_of(8, 512));
+    struct arena *old = arena_attached(file);
+    struct arena *new = arena_attached(file);
+    struct successor successor = {.leaving = old, .coming = new};
+    sender_role_taken(old, longest_name());
+    interrupt_at("sink_name_word_copied", SINK_NAME_SIZE / 16, take_over, &successor);
+    expect_sink_name(arena, "log:/new");
+    EXPECT(interruption_is_over());
+    arena_detach(old);
+    arena_detach(new);
+    arena_end(arena, file);
+}
+
+static struct arena *restless;
+
+static void raise_epoch(const char *name)
+{
+    if (strcmp(name, "sink_name_copied") == 0) {
+        add_u64(&restless->globals->sender_epoch, 1);
+    }
+}
+
+TEST(hostile_bytes_in_the_name_of_a_sink_end_and_hold_nobody)
+{
+    int file = arena_file_new();
+    struct arena *arena = arena_created(file, geometry_of(8, 512));
+    char name[SINK_NAME_SIZE];
+    sender_role_taken(arena, "log:/a");
+    memset((void *)arena->globals->sink_name, 0xff, SINK_NAME_SIZE);
+    EXPECT(process_sink_name(arena, name));
+    EXPECT_EQ_U64(strlen(name), SINK_NAME_SIZE - 1);
+    restless = arena;
+    point_hook = raise_epoch;
+    expect_no_sink_name(arena);
+    point_hook = NULL;
+    store_relaxed_u32(&arena->globals->sender_owner, UINT32_MAX);
+    expect_no_sink_name(arena);
+    memset((void *)arena->globals->sink_name, 0, SINK_NAME_SIZE);
+    process_leave_sender_role(arena);
     arena_end(arena, file);
 }
 

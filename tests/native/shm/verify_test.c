@@ -243,6 +243,12 @@ static uint32_t plant_waiter_count_used(struct arena *arena)
     return NO_SLOT;
 }
 
+static uint32_t plant_sink_name_without_end(struct arena *arena)
+{
+    memset((void *)arena->globals->sink_name, 'a', SINK_NAME_SIZE);
+    return NO_SLOT;
+}
+
 static uint32_t plant_name_at_the_end(struct arena *arena)
 {
     become_named(arena);
@@ -567,6 +573,7 @@ static const struct planted {
     {"a table claims more entries", VERIFY_QUICK, ALWAYS, REFUSED, plant_name_heap_used},
     {"a table claims more entries", VERIFY_QUICK, ALWAYS, REFUSED, plant_process_count_used},
     {"a table claims more entries", VERIFY_QUICK, ALWAYS, REFUSED, plant_waiter_count_used},
+    {"the name of the sender's sink has no end", VERIFY_QUICK, ALWAYS, RECOVERED, plant_sink_name_without_end},
 
     {"topic 0: its name lies outside", VERIFY_NORMAL, ALWAYS, KEPT, plant_name_at_the_end},
     {"topic 0: its name lies outside", VERIFY_NORMAL, ALWAYS, KEPT, plant_name_too_long},
