@@ -63,6 +63,10 @@ class Finding(NamedTuple):
     text: str
 
 
+SIZES = ("buffer_memory", "batch_size")
+"""What whoever meets an arena that exists may have wanted otherwise."""
+
+
 @dataclass(frozen=True)
 class ArenaStatistics:
     """What `Arena.statistics` saw. Sizes in bytes, counts since the arena was created."""
@@ -406,6 +410,15 @@ class Arena:
     def geometry(self) -> dict[str, int]:
         """The numbers the creator chose, and those that follow from them."""
         return self.native.geometry
+
+    def size_differences(self, sizes: Mapping[str, int]) -> list[str]:
+        """A sentence for each of `SIZES` that is another one here."""
+        has = self.geometry
+        return [
+            f"its {name} is {format_size(has[name])}, not {format_size(wanted)}"
+            for name, wanted in sizes.items()
+            if has[name] != wanted
+        ]
 
     @property
     def options(self) -> dict[str, Any]:

@@ -27,6 +27,8 @@ from shmaccum.arena import DEFAULT_MODE, Arena
 from shmaccum.arena_file import ArenaFile
 from shmaccum.config import SenderOptions, command_line_value
 from shmaccum.exceptions import SenderNotStartedError
+from shmaccum.sender_sink import expect_sink
+from shmaccum.sinks.names import name_in_arena, one_spelling
 
 ELECTION_SLICE_S = 0.005
 START_TIMEOUT_S = 30.0
@@ -47,7 +49,7 @@ def ensure_sender(
 ) -> bool:
     """Comes back when the arena has a sender. True when this call has started it.
 
-    An arena has one sender, whatever sink it was started with: the one that runs is not compared with `sink`.
+    An arena has one sender and one sink: one that lives and delivers elsewhere is an error.
 
     Args:
         arena: attached, or a name or path to attach to for the time of this call.
@@ -63,6 +65,7 @@ def ensure_sender(
         SenderNotStartedError: it could not begin, with its reason; or it took too long.
         InvalidArgumentError: an option is wrong, or a password is neither ``env:NAME`` nor ``file:PATH``: the sender's
             command line would show it.
+        OtherSinkError: the sender that lives delivers to another sink.
         ArenaError: the arena cannot be attached to.
     """
     given = {**options, **({} if idle_exit is None else {"idle_exit_ms": idle_exit})}
@@ -73,7 +76,8 @@ def ensure_sender(
         with _elected(attached, deadline_s) as is_elected:
             if is_elected:
                 _start(attached, command, log_path, deadline_s)
-            return is_elected
+        _wait_for_sink(attached, sink, deadline_s)
+        return is_elected
 
 
 @contextlib.contextmanager
@@ -124,6 +128,18 @@ def _try_lock(descriptor: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+# --- its sink
+
+
+def _wait_for_sink(arena: Arena, sink: str, deadline_s: float) -> None:
+    """Of whoever has the role now: the sender that was started, too, may have come second."""
+    name = name_in_arena(one_spelling(sink))
+    while not expect_sink(arena, name) and arena.native.sender_is_alive:
+        if time.monotonic() >= deadline_s:
+            raise SenderNotStartedError(f"the sender of {arena.name} does not begin: nobody knows where it delivers")
+        time.sleep(ELECTION_SLICE_S)
 
 
 # --- start

@@ -19,6 +19,7 @@
     │   ├── ArenaReadOnlyError
     │   ├── ArenaPoisonedError
     │   ├── CorruptArenaError
+    │   ├── OtherSinkError                its living sender delivers elsewhere than was asked for
     │   └── TableFullError
     │       ├── NoProcessEntryError
     │       ├── NoWaiterEntryError
@@ -122,6 +123,10 @@ class ArenaPoisonedError(ArenaError):
 
 class CorruptArenaError(ArenaError):
     """Bytes in the arena contradict each other."""
+
+
+class OtherSinkError(ArenaError):
+    """The arena's living sender delivers to another sink than the one asked for; the message says what to do."""
 
 
 class TableFullError(ArenaError):

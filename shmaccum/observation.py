@@ -21,6 +21,7 @@ import psutil
 
 from shmaccum import tables
 from shmaccum.arena import WAITER_WAIT, Arena
+from shmaccum.sinks.names import readable_name
 
 STATE_OF = {name: index for index, name in enumerate(tables.SLOT_STATES)}
 OWNER_INDEX_BITS = 12
@@ -92,6 +93,8 @@ class SenderFacts:
     is_asleep: bool
     producer_id: int
     producer_epoch: int
+    sink: str | None
+    """Where the living sender delivers; None: there is none, or it does not say."""
 
 
 @dataclass(frozen=True)
@@ -413,6 +416,7 @@ class Observer:
             is_asleep=facts["is_asleep"],
             producer_id=facts["producer_id"],
             producer_epoch=facts["producer_epoch"],
+            sink=readable_name(facts["sink_name"]) if facts["sink_name"] else None,
         )
 
     def _processes(self, entries: list[dict[str, Any]], slots: _Slots, now_ns: int) -> Iterator[ProcessFacts]:

@@ -106,6 +106,12 @@ class ArenaCollector:
         yield self._family(
             "slots", "Buffers by state", {(state,): count for state, count in seen.slots.items()}, "state"
         )
+        yield self._family(
+            "sender_info",
+            "1, with the sink to which the living sender delivers",
+            {(seen.sender.sink,): 1} if seen.sender.sink else {},
+            "sink",
+        )
         yield self._family("processes", "Attached processes", _process_counts(seen), "role", "state")
         yield self._family("events" + TOTAL, "Rare events since the arena was made", _event_counts(seen), "event")
         yield self._family(

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from shmaccum.arena import Arena
+from shmaccum.arena import SIZES, Arena
 from shmaccum.cli.group import Command, arena_argument, json_option, looking_at, print_json
 from shmaccum.config import ArenaOptions
 from shmaccum.exceptions import (
@@ -23,7 +23,6 @@ from shmaccum.options_page import spell
 from shmaccum.units import format_count, format_size
 
 TOPIC_EXAMPLE = "flights:12"
-SIZES = ("buffer_memory", "batch_size")
 
 
 def arena_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -65,15 +64,13 @@ def _differences(arena_name: str, sizes: dict[str, int], partition_counts: dict[
     try:
         with looking_at(arena_name) as arena:
             seen = Observer(arena).observe()
+            differences = arena.size_differences(sizes)
     except UnfinishedArenaError:  # somebody is about it
         return
     except ArenaError as error:
         yield str(error)
         return
-    for name, wanted in sizes.items():
-        has = getattr(seen, name)
-        if has != wanted:
-            yield f"its {name} is {format_size(has)}, not {format_size(wanted)}"
+    yield from differences
     for topic, wanted_count in partition_counts.items():
         has_count = seen.topics.get(topic, 0)
         if has_count != wanted_count:

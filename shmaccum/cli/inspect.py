@@ -151,6 +151,7 @@ def _overview_tables(facts: dict[str, Any]) -> Iterator[RenderableType]:
     yield _pairs("geometry", facts["geometry"].items())
     yield _pairs("regions (refs)", ((name, f"{ref:,}") for name, ref in facts["regions"].items()))
     yield _pairs("slots", facts["slots"].items())
+    yield _pairs("sender", (("delivers to", facts["sender"]["sink"]),) if facts["sender"]["sink"] else ())
     yield _rows(
         "processes",
         ("entry", "pid", "name", "role", "state", "attached for", "records"),

@@ -194,7 +194,7 @@ def _sender(sender: SenderFacts) -> Text:
     if not sender.is_alive:
         return Text("none: nothing is delivered until one is started (shmaccum sender)", style=PROBLEM)
     who = f"{sender.name} ({sender.pid})" if sender.pid is not None else "alive"
-    text = Text(f"{who}, take-over {sender.epoch}")
+    text = Text(f"{who}{f' delivers to {sender.sink}' if sender.sink else ''}, take-over {sender.epoch}")
     age_ns = sender.heartbeat_age_ns
     if age_ns is not None:
         is_stale = age_ns > STALE_HEARTBEAT_NS

@@ -29,7 +29,9 @@ from shmaccum.sender.backoff import NS_PER_MS
 from shmaccum.sender.host import Host, logger
 from shmaccum.sender.places import Places
 from shmaccum.sender.rounds import NS_PER_S, Rounds
+from shmaccum.sender_sink import expect_sink
 from shmaccum.sinks import open_sink
+from shmaccum.sinks.names import name_in_arena
 from shmaccum.sinks.sink import Sink
 
 if TYPE_CHECKING:
@@ -54,7 +56,8 @@ class Sender:
     Args:
         arena: a name or path to attach to, or an attached Arena that stays open.
         sink: a sink nobody has opened, or what `open_sink` takes.
-        standby: wait for the role instead of raising SenderBusyError; it is looked for every 10 ms.
+        standby: wait for the role instead of raising SenderBusyError; it is looked for every 10 ms. Only of a sender
+            with the same sink.
         mode: as `Arena.attach` takes it, for an arena that is given by name.
         options: those of `SenderOptions`, in either spelling.
 
@@ -100,6 +103,7 @@ class Sender:
 
         Raises:
             SenderBusyError: another process is the sender, and this is no standby.
+            OtherSinkError: this is a standby, and the sender it stands by delivers to another sink.
             OSError, ShmaccumError: the sink or the dead-letter log cannot be opened; the role is left again.
         """
         if self._rounds is not None:
@@ -136,7 +140,9 @@ class Sender:
             logger.info("metrics on port %d", self._metrics_server.port)
 
     def _take_role(self) -> bool:
+        name = name_in_arena(self.sink.name or type(self.sink).__name__)
         self._accumulator.want_dead_letters(self.options.dead_letter is not None)
+        self._accumulator.set_sink_name(name)
         while self._stop_at_ns is None:
             try:
                 self._accumulator.become_sender()
@@ -145,9 +151,14 @@ class Sender:
                     raise
             else:
                 return True
-            while self.arena.native.sender_is_alive and self._stop_at_ns is None:
-                time.sleep(STANDBY_SLICE_S)
+            self._stand_by(name)
         return False
+
+    def _stand_by(self, name: bytes) -> None:
+        """Until the role is free. To take it over from who delivers elsewhere would be to deliver elsewhere."""
+        while self.arena.native.sender_is_alive and self._stop_at_ns is None:
+            expect_sink(self.arena, name)
+            time.sleep(STANDBY_SLICE_S)
 
     @property
     def is_open(self) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from shmaccum.exceptions import InvalidArgumentError
+from shmaccum.sinks.names import one_spelling, split_url
 from shmaccum.sinks.sink import Ack, Sink, SinkHost, SynchronousSink, Verdict, WireBatch
 
 __all__ = [
@@ -73,18 +74,6 @@ def sink_type(kind: str) -> type[Sink]:
     return found
 
 
-def split_url(url: str) -> tuple[str, str]:
-    """Kind and place.
-
-    Raises:
-        InvalidArgumentError: there is no colon between the two.
-    """
-    kind, colon, place = url.partition(":")
-    if not colon:
-        raise InvalidArgumentError(f"{url!r} names no sink: write the kind and a colon first, as in log:{url}")
-    return kind, place
-
-
 def open_sink(url: str, **options: Any) -> Sink:
     """A sink from ``kind:place``: ``log:DIR``, ``kafka:HOST:PORT``, ``memory:``, ``null:``.
 
@@ -98,7 +87,9 @@ def open_sink(url: str, **options: Any) -> Sink:
         InvalidArgumentError: an unknown kind or option, or a place the kind cannot have.
     """
     kind, place = split_url(url)
-    return _construct(sink_type(kind), kind, place, options)
+    sink = _construct(sink_type(kind), kind, place, options)
+    sink.name = one_spelling(url)
+    return sink
 
 
 def _construct(chosen: type[Sink], kind: str, place: str, options: Mapping[str, Any]) -> Sink:

@@ -47,6 +47,7 @@ from shmaccum.kafka.metrics import ProduceMetrics
 from shmaccum.kafka.produce import VERSION_MIN, VERSION_ZSTD, PartitionAnswer, PlainAnswer, version_for
 from shmaccum.kafka.topics import Topics
 from shmaccum.secret import Secret
+from shmaccum.sinks.names import one_spelling
 from shmaccum.sinks.sink import (
     IDENTITY_SIZE,
     IN_FLIGHT_MAX,
@@ -167,6 +168,7 @@ class KafkaSink(Sink):
 
     def __init__(self, place: str, **options: Any) -> None:
         self._servers = parse_servers(place)
+        self.name = one_spelling(f"kafka:{place}")
         self._options = KafkaSinkOptions.parse(options)
         self._compressors = threading.local()
         self._pool: ThreadPoolExecutor | None = None

@@ -15,6 +15,7 @@ from shmaccum.exceptions import InvalidArgumentError, LogPartitionNotFoundError,
 from shmaccum.segment_log.directory import LogDirectory
 from shmaccum.segment_log.partition_log import Outcome, PartitionLog
 from shmaccum.segment_log.producer_state import KEPT_COUNT, BrokerError, Refusal
+from shmaccum.sinks.names import one_spelling
 from shmaccum.sinks.sink import Ack, SinkHost, SynchronousSink, Verdict, WireBatch
 
 REQUEST_SIZE_MAX = 16 << 20
@@ -44,6 +45,7 @@ class LogSink(SynchronousSink):
         if not place:
             raise InvalidArgumentError("log: needs a directory: write it behind the colon, as in log:/var/lib/events")
         self._place = place
+        self.name = one_spelling(f"log:{place}")
         self._options = LogSinkOptions.parse(options)
         self._directory: LogDirectory | None = None
         self._host: SinkHost | None = None

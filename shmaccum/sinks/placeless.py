@@ -25,6 +25,7 @@ class PlacelessSink(SynchronousSink):
         super().__init__()
         if place:
             raise InvalidArgumentError(f"{self.kind}: has no place, so {place!r} means nothing: leave it out")
+        self.name = f"{self.kind}:"
         self._partition_count = PlacelessSinkOptions.parse(options).partitions
 
     def open(self, host: SinkHost) -> None:

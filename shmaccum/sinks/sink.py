@@ -242,6 +242,9 @@ class Sink(abc.ABC):
     """The table of its options, so that what no table has is refused with advice; None: its constructor knows them."""
     is_idempotent: bool = False
     """It recognises a batch that is delivered again, and takes sequences only in order."""
+    name: str = ""
+    """Where it delivers, for people and to compare: its URL in one spelling (sinks/names.py). Empty where it has none:
+    the arena is told its class then."""
 
     @property
     @abc.abstractmethod

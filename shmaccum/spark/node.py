@@ -12,17 +12,20 @@ still needs an arena and a log of its own: ``{node}`` in a name stands for the n
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import resource
 import socket
 from collections.abc import Mapping
 from typing import Any
 
-from shmaccum.arena import Arena
+from shmaccum.arena import SIZES, Arena
 from shmaccum.config import ArenaOptions
 from shmaccum.exceptions import ArenaExistsError, ArenaNotFoundError, InvalidArgumentError
 from shmaccum.producer import Producer
 from shmaccum.units import format_size
+
+logger = logging.getLogger(__name__)
 
 NODE = "{node}"
 NODE_VARIABLE = "SHMACCUM_NODE"
@@ -79,6 +82,7 @@ def node_producer(
     if producer is None:
         producer = Producer(_open(arena, ArenaOptions.parse(arena_options or {})), **producer_options)
         _producers[place] = producer
+        _tell_differences(producer.arena, arena_options or {})
     return producer
 
 
@@ -109,6 +113,13 @@ def _attach_or_create(name: str, options: ArenaOptions) -> Arena:
         return Arena.create(name, **{option: getattr(options, option) for option in ArenaOptions.table()})
     except ArenaExistsError:
         return Arena.attach(name, mode=options.mode)
+
+
+def _tell_differences(arena: Arena, given: Mapping[str, Any]) -> None:
+    """An arena that exists is left as it is, as ``shmaccum create --exist-ok`` leaves it; what differs is told."""
+    options = ArenaOptions.parse(given)
+    for difference in arena.size_differences({name: getattr(options, name) for name in SIZES if name in given}):
+        logger.warning("%s exists already and is left as it is: %s", arena.name, difference)
 
 
 def _too_small(name: str, options: ArenaOptions) -> str:

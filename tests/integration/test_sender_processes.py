@@ -19,7 +19,7 @@ from shmaccum._native import decode_batch
 from shmaccum.accumulator import Accumulator
 from shmaccum.arena import Arena
 from shmaccum.ensure_sender import ensure_sender
-from shmaccum.exceptions import InvalidArgumentError, SenderNotStartedError
+from shmaccum.exceptions import InvalidArgumentError, OtherSinkError, SenderNotStartedError
 from shmaccum.sender import Sender
 from tests.sending import process_exists
 from tests.support import WATCHDOG_S, Child, wait_until
@@ -179,8 +179,76 @@ def test_eight_processes_start_one_sender_which_leaves_after_them(arena_name: st
 def test_where_there_is_a_sender_none_is_started(arena: Arena) -> None:
     with Sender(arena.name, "memory:") as sender:
         sender.open()
-        assert not ensure_sender(arena, "null:")
-        assert not ensure_sender(arena.name, "null:")
+        assert not ensure_sender(arena, "memory:")
+        assert not ensure_sender(arena.name, "memory:")
+
+
+def test_what_a_dead_sender_left_may_be_delivered_elsewhere(
+    arena: Arena, folder: Path, tmp_path: Path, started: Callable[..., Child]
+) -> None:
+    first = started(run_sender, arena.name, folder)
+    wait_until(lambda: arena.native.sender()["sink_name"] == f"log:{folder}".encode(), "it says where it delivers")
+    with pytest.raises(OtherSinkError, match=f"delivers to log:{folder}, and log:{tmp_path}/other was asked for"):
+        ensure_sender(arena, f"log:{tmp_path}/other")
+    os.kill(first.pid, signal.SIGSTOP)
+    with pytest.raises(OtherSinkError):
+        ensure_sender(arena, f"log:{tmp_path}/other")
+    with Accumulator(arena) as accumulator:
+        accumulator.append(TOPIC, 0, 1000, None, b"left")
+        first.kill()
+        assert ensure_sender(arena, f"log:{tmp_path}/other", idle_exit="100ms", linger_ms=0)
+        assert accumulator.flush(timeout=WATCHDOG_S)
+    assert arena.native.sender()["sink_name"] == f"log:{tmp_path}/other".encode()
+    pid = next(process["pid"] for process in arena.native.processes() if process["role"] == "sender")
+    os.kill(pid, signal.SIGTERM)
+    wait_until(lambda: not process_exists(pid), "it has left")
+    assert log_values(tmp_path / "other") == [b"left"]
+
+
+def ensure_at(arena_name: str, folder: Path) -> str:
+    with Arena.attach(arena_name) as arena:
+        try:
+            return f"started {ensure_sender(arena, f'log:{folder}', linger_ms=0)}"
+        except OtherSinkError as error:
+            return str(error)
+
+
+def test_of_many_who_ask_for_two_places_at_once_those_of_one_are_told(arena: Arena, tmp_path: Path) -> None:
+    folders = [tmp_path / "a", tmp_path / "b"]
+    children = [(folder, Child(ensure_at, arena.name, folder)) for folder in folders * 4]
+    answers = [(folder, child.join()) for folder, child in children]
+    chosen = arena.native.sender()["sink_name"].decode()
+    assert [answer.count("started True") for _, answer in answers].count(1) == 1
+    for folder, answer in answers:
+        assert ("was asked for" in answer) == (chosen != f"log:{folder}"), answer
+    pid = next(process["pid"] for process in arena.native.processes() if process["role"] == "sender")
+    os.kill(pid, signal.SIGTERM)
+    wait_until(lambda: not process_exists(pid), "it has left")
+
+
+def stand_by(arena_name: str, folder: Path) -> str:
+    try:
+        run_sender(arena_name, folder, True)
+    except OtherSinkError as error:
+        return str(error)
+    return "it had the role"
+
+
+def test_a_standby_leaves_when_the_sender_it_stands_by_is_followed_by_one_that_delivers_elsewhere(
+    arena: Arena, folder: Path, tmp_path: Path, started: Callable[..., Child]
+) -> None:
+    first = started(run_sender, arena.name, folder)
+    wait_until(lambda: arena.native.sender_is_alive, "the first one has the role")
+    standby = started(stand_by, arena.name, folder)
+    wait_until(lambda: sum(process["alive"] for process in arena.native.processes()) == 3, "the standby is there")
+    os.kill(standby.pid, signal.SIGSTOP)
+    first.kill()
+    other = started(run_sender, arena.name, tmp_path / "other")
+    wait_until(lambda: arena.native.sender()["sink_name"] == f"log:{tmp_path}/other".encode(), "another one has it")
+    os.kill(standby.pid, signal.SIGCONT)
+    assert f"delivers to log:{tmp_path}/other, and log:{folder} was asked for" in standby.join()
+    os.kill(other.pid, signal.SIGTERM)
+    other.join()
 
 
 def test_why_a_sender_could_not_begin_is_told(arena: Arena, tmp_path: Path) -> None:

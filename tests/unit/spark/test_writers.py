@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pickle
 import resource
@@ -22,12 +23,20 @@ from pyspark.sql import Row
 from shmaccum.arena import Arena
 from shmaccum.deliveries import OffsetRange
 from shmaccum.delivery import TopicPartition
-from shmaccum.exceptions import BufferExhaustedError, DeliveryFailedError, InvalidArgumentError, SenderNotStartedError
+from shmaccum.exceptions import (
+    BufferExhaustedError,
+    DeliveryFailedError,
+    InvalidArgumentError,
+    OtherSinkError,
+    SenderNotStartedError,
+)
 from shmaccum.segment_log import LogReader
+from shmaccum.sender import Sender
 from shmaccum.sinks import open_sink
 from shmaccum.spark import arrow_appender
 from shmaccum.spark.columns import sink_columns
 from shmaccum.spark.node import forget_producers, node_producer
+from shmaccum.spark.sender_keeper import SenderKeeper
 from shmaccum.spark.settings import SinkSettings, sink_settings
 from shmaccum.spark.task_writer import TaskWriter
 from shmaccum.spark.writers import HAS_ARROW_STREAMS, BatchWriter, SinkPlan, StreamWriter
@@ -244,6 +253,53 @@ def test_an_arena_that_does_not_fit_into_a_worker_says_what_to_raise(arena_name:
     sentence = run_in_child(attach_with_little_room, arena_name)
     assert "raise spark.executor.pyspark.memory" in sentence
     assert not Arena.exists(arena_name)
+
+
+def test_an_arena_that_has_another_size_is_left_as_it_is_and_says_so(
+    arena_name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Arena.create(arena_name, buffer_memory="128KiB", batch_size="4KiB") as arena:
+        node_producer(arena_name, {}, {"buffer_memory": "128KiB"})
+        assert not caplog.messages
+        forget_producers()
+        node_producer(arena_name, {}, {"buffer_memory": "64KiB", "batch_size": "8KiB"})
+        assert caplog.messages == [
+            f"{arena.name} exists already and is left as it is: its buffer_memory is 128 KiB, not 64 KiB",
+            f"{arena.name} exists already and is left as it is: its batch_size is 4 KiB, not 8 KiB",
+        ]
+        node_producer(arena_name, {}, {"buffer_memory": "64KiB", "batch_size": "8KiB"})
+        assert len(caplog.messages) == 2, "once for each producer"
+        forget_producers()
+
+
+def test_a_task_whose_node_delivers_elsewhere_fails(arena: Arena, log: Path, running: Running) -> None:
+    given = {"arena": arena.name, "topic": "flights", "sink": f"log:{log}2"}
+    writer = BatchWriter(SinkPlan.of(sink_settings(given), VALUES))
+    with running(arena, f"log:{log}"), pytest.raises(OtherSinkError, match=f"log:{log}, and log:{log}2 was asked for"):
+        writer.write(batches(3))
+    same = {**given, "sink": f"log:{log}/../{log.name}/"}
+    with running(arena, f"log:{log}"):
+        assert BatchWriter(SinkPlan.of(sink_settings(same), VALUES)).write(batches(3)).record_count == 3
+        assert BatchWriter(plan(arena.name)).write(batches(3)).record_count == 3, "external: whatever there is"
+
+
+def test_a_task_fails_when_its_sender_is_followed_by_one_that_delivers_elsewhere(arena: Arena, log: Path) -> None:
+    settings = sink_settings({"arena": arena.name, "topic": "flights", "sink": "memory:"})
+    first, second = Sender(arena.name, "memory:"), Sender(arena.name, f"log:{log}")
+    first.open()
+
+    def is_over(keeper: SenderKeeper) -> bool:
+        keeper.check()
+        return False
+
+    with SenderKeeper(arena, settings) as keeper, Path(f"/dev/shm{arena.name}").open("rb") as file:
+        keeper.check()
+        fcntl.flock(file, fcntl.LOCK_EX)  # as if somebody else were elected: the keeper starts none meanwhile
+        first.close()
+        second.open()
+        with pytest.raises(OtherSinkError, match="and memory: was asked for"):
+            wait_until(lambda: is_over(keeper), "it is told")
+    second.close()
 
 
 def test_a_task_starts_a_sender_and_another_one_when_that_is_killed(arena_name: str, log: Path) -> None:

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a sink is called in the arena: its URL in one spelling, so that two who mean the same place say the same.
+
+    log:events/          log:/var/lib/events      the absolute path
+    kafka:b:9092,a:9092  kafka:a:9092,b:9092      the servers in order, each once
+    others               as they were written     without user and password, and what a ? begins
+
+Never an option, never a secret. A name that the arena has no room for ends in a digest of all of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+
+from shmaccum.exceptions import InvalidArgumentError
+
+NAME_SIZE_MAX = 255
+DIGEST_LETTERS = 32
+CUT = "..."
+USER = re.compile(r"[^/,]*@")
+OPTIONS = "?"
+
+
+def split_url(url: str) -> tuple[str, str]:
+    """Kind and place.
+
+    Raises:
+        InvalidArgumentError: there is no colon between the two.
+    """
+    kind, colon, place = url.partition(":")
+    if not colon:
+        raise InvalidArgumentError(f"{url!r} names no sink: write the kind and a colon first, as in log:{url}")
+    return kind, place
+
+
+def one_spelling(url: str) -> str:
+    """The same for all who mean the same place, seen from this process's folder.
+
+    Raises:
+        InvalidArgumentError: as `split_url`.
+    """
+    kind, place = split_url(url)
+    if kind == "log" and place:
+        return f"log:{os.path.abspath(place)}"
+    if kind == "kafka":
+        servers = {USER.sub("", server).strip().lower() for server in place.split(",")} - {""}
+        return f"kafka:{','.join(sorted(servers))}"
+    return f"{kind}:{USER.sub('', place.partition(OPTIONS)[0])}"
+
+
+def name_in_arena(text: str) -> bytes:
+    """At most as many bytes as the arena has room for; two that differ stay different."""
+    whole = os.fsencode(text).replace(b"\0", b"")
+    if len(whole) <= NAME_SIZE_MAX:
+        return whole
+    end = CUT + hashlib.sha256(whole).hexdigest()[:DIGEST_LETTERS]
+    begin = whole[: NAME_SIZE_MAX - len(end)].decode(errors="ignore")  # no half of a letter
+    return (begin + end).encode()
+
+
+def readable_name(name: bytes) -> str:
+    """For people, whatever bytes were found in the arena: what is no text, or would move a cursor, as escapes."""
+    text = name.decode(errors="backslashreplace")
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
