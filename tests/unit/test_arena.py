@@ -613,7 +613,8 @@ def test_the_sender_is_known_to_all_also_when_it_is_gone(arena: Arena) -> None:
     assert facts["entry"] == arena.native.entry_index
     assert (facts["epoch"], facts["producer_id"], facts["producer_epoch"]) == (1, 71, 3)
     assert 0 < facts["heartbeat_ns"] <= arena.native.now_ns()
-    assert arena.native.sender() == facts | {"entry": None}
+    assert facts["sink_name"] == b""
+    assert arena.native.sender() == facts | {"entry": None, "sink_name": None}
 
 
 def test_a_manual_clock_stands_still(arena: Arena) -> None:
