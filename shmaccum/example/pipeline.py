@@ -205,7 +205,11 @@ class Pipeline:
         return float(max(self.crew.board.flushed_ns) - self._began_ns) / 1e9
 
     def leave(self) -> None:
-        """Lets the sender leave in order."""
+        """Lets the sender leave in order, also one that has just replaced another.
+
+        Before it has the role, SIGTERM would end it as it ends any process that starts.
+        """
+        self._look_until(lambda: self.arena.native.sender_is_alive)
         self._sender.drain_and_leave()
 
     def end(self) -> None:
