@@ -18,7 +18,7 @@ import msgpack
 import posix_ipc
 
 from shmaccum import _native
-from shmaccum.arena_file import ArenaFile
+from shmaccum.arena_file import SHARED_MEMORY, ArenaFile
 from shmaccum.exceptions import (
     ArenaError,
     ArenaNotFoundError,
@@ -159,7 +159,7 @@ def _room_named(file: ArenaFile, buffer_memory: int) -> Iterator[None]:
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
-        place = "/dev/shm" if file.is_shared_memory else os.path.dirname(file.text)
+        place = SHARED_MEMORY if file.is_shared_memory else os.path.dirname(file.text)
         raise OSError(
             errno.ENOSPC,
             f"{place} has no room for an arena with a buffer_memory of {format_size(buffer_memory)}: make room there, "
