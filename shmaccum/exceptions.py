@@ -224,6 +224,21 @@ class LogForbiddenError(LogError, PermissionError):
     """This user may not write, or not read, the log directory."""
 
 
+class NotARegularFileError(LogError, OSError):
+    """A FIFO, a socket, a device or a folder has the name of a file of the log.
+
+    Attributes:
+        path: of it.
+    """
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.path = path
+
+    def __str__(self) -> str:
+        return f"{self.path} is no regular file, and a log has only those under such names: remove it"
+
+
 class LogPartitionNotFoundError(LogError, LookupError):
     """The log directory has no such topic or partition."""
 

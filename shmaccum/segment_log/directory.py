@@ -41,6 +41,7 @@ from shmaccum.segment_log.file_names import (
 )
 from shmaccum.segment_log.lock_file import LockFile
 from shmaccum.segment_log.partition_log import PartitionLog
+from shmaccum.segment_log.regular_files import open_regular
 from shmaccum.segment_log.small_files import (
     offsets_checkpoint,
     parse_uuid,
@@ -226,7 +227,7 @@ class LogDirectory:
         """
         path = self._file(PRODUCER_IDS_FILE)
         try:
-            with open(path, encoding="ascii") as file:
+            with open(path, encoding="ascii", opener=open_regular) as file:
                 next_id = int(file.read())
         except FileNotFoundError:
             next_id = 0

@@ -30,6 +30,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from shmaccum.exceptions import InvalidArgumentError
+from shmaccum.segment_log.regular_files import open_regular
 
 LOG = ".log"
 OFFSET_INDEX = ".index"
@@ -120,8 +121,9 @@ def strangers_in(directory: str) -> list[str]:
 
 def is_ours(directory: str) -> bool:
     """True when the directory's ``meta.properties`` has the key that a broker's has not."""
+    path = os.path.join(directory, META_FILE)
     try:
-        with open(os.path.join(directory, META_FILE), encoding="utf-8", errors="replace") as file:
+        with open(path, encoding="utf-8", errors="replace", opener=open_regular) as file:
             return any(line.startswith(META_VERSION_KEY + "=") for line in file)
     except FileNotFoundError:
         return False

@@ -30,6 +30,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from shmaccum.segment_log.regular_files import open_regular
 from shmaccum.segment_log.small_files import write_all
 
 Entries = npt.NDArray[Any]
@@ -47,7 +48,8 @@ NO_TIMESTAMP = -1
 def load_entries(path: str, entry: np.dtype[Any]) -> Entries:
     """A copy of all whole entries of an index; none when the file is missing."""
     try:
-        content = np.fromfile(path, dtype=np.uint8)
+        with open(path, "rb", buffering=0, opener=open_regular) as file:
+            content = np.fromfile(file, dtype=np.uint8)
     except FileNotFoundError:
         return np.empty(0, entry)
     return content[: content.size - content.size % entry.itemsize].view(entry)
@@ -56,7 +58,7 @@ def load_entries(path: str, entry: np.dtype[Any]) -> Entries:
 def map_entries(path: str, entry: np.dtype[Any]) -> Entries:
     """A read-only view of a finished segment's index, which is only ever replaced as a whole; none when it is empty."""
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=open_regular) as file:
             count = os.fstat(file.fileno()).st_size // entry.itemsize
             return np.memmap(file, dtype=entry, mode="r", shape=(count,)) if count else np.empty(0, entry)
     except FileNotFoundError:
@@ -104,7 +106,7 @@ class IndexFile:
     def __init__(self, path: str, entry: np.dtype[Any]) -> None:
         self.path = path
         self.entry_size = entry.itemsize
-        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        self._descriptor = open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW)
         try:
             self.size = os.fstat(self._descriptor).st_size
         except OSError:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from shmaccum.segment_log.file_names import (
     LOG,
+    OF_A_SEGMENT,
     OFFSET_INDEX,
     SNAPSHOT,
     TIME_INDEX,
@@ -25,6 +26,7 @@ from shmaccum.segment_log.file_names import (
 from shmaccum.segment_log.index_file import OFFSET_ENTRY, TIME_ENTRY, ascends, load_entries
 from shmaccum.segment_log.producer_state import ProducerState
 from shmaccum.segment_log.recovery import Scan, scan_from
+from shmaccum.segment_log.regular_files import open_regular
 from shmaccum.segment_log.walk import map_file
 
 
@@ -51,6 +53,9 @@ def check_log(path: str | os.PathLike[str]) -> list[LogFinding]:
 def check_partition(directory: str, place: TopicPartition) -> Iterator[LogFinding]:
     """Everything that is wrong with one partition."""
     folder = os.path.join(directory, str(place))
+    if findings := list(_check_kinds(place, folder)):
+        yield from findings
+        return
     segments = offsets_with(folder, LOG)
     is_gapless = is_ours(directory)
     end_offset = 0
@@ -65,6 +70,14 @@ def check_partition(directory: str, place: TopicPartition) -> Iterator[LogFindin
         yield from _check_time_index(place, offset_file(folder, base_offset, TIME_INDEX), base_offset, scan)
         end_offset = scan.next_offset
     yield from _check_snapshots(place, folder)
+
+
+def _check_kinds(place: TopicPartition, folder: str) -> Iterator[LogFinding]:
+    for suffix in (*OF_A_SEGMENT, SNAPSHOT):
+        for offset in offsets_with(folder, suffix):
+            path = offset_file(folder, offset, suffix)
+            if not os.path.isfile(path):
+                yield LogFinding(place, path, 0, "it is no regular file, and nothing of this partition can be checked")
 
 
 def _check_offset_index(place: TopicPartition, path: str, base_offset: int, scan: Scan) -> Iterator[LogFinding]:
@@ -101,6 +114,6 @@ def _check_size(place: TopicPartition, path: str, whole: int) -> Iterator[LogFin
 def _check_snapshots(place: TopicPartition, folder: str) -> Iterator[LogFinding]:
     for offset in offsets_with(folder, SNAPSHOT):
         path = offset_file(folder, offset, SNAPSHOT)
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=open_regular) as file:
             if ProducerState.from_snapshot(file.read()) is None:
                 yield LogFinding(place, path, 0, "it is damaged")

@@ -15,6 +15,7 @@ import struct
 import weakref
 
 from shmaccum.exceptions import LogBusyError
+from shmaccum.segment_log.regular_files import open_regular
 from shmaccum.segment_log.small_files import properties, read_properties
 
 FLOCK = struct.Struct("hhqqi4x")
@@ -25,14 +26,14 @@ _held: weakref.WeakSet[LockFile] = weakref.WeakSet()
 
 def boot_id() -> str:
     """The name of this run of the kernel."""
-    with open(BOOT_ID_FILE, encoding="ascii") as file:
+    with open(BOOT_ID_FILE, encoding="ascii", opener=open_regular) as file:
         return file.read().strip()
 
 
 def is_locked(path: str) -> bool:
     """True while somebody holds the lock on this file."""
     try:
-        with open(path, "rb", buffering=0) as file:
+        with open(path, "rb", buffering=0, opener=open_regular) as file:
             asked = FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
             answer = fcntl.fcntl(file.fileno(), fcntl.F_OFD_GETLK, asked)
     except FileNotFoundError:
@@ -56,7 +57,7 @@ class LockFile:
             OSError: the file cannot be opened for writing.
         """
         self.path = path
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        self._descriptor = open_regular(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
         try:
             self._lock()
             self.is_same_boot = read_properties(path).get("boot.id") == boot_id()

@@ -38,6 +38,7 @@ from shmaccum.segment_log.file_names import (
 from shmaccum.segment_log.index_file import TIME_ENTRY, last_timestamp, load_entries
 from shmaccum.segment_log.producer_state import Appendable, BrokerError, Refusal
 from shmaccum.segment_log.recovery import Recovery
+from shmaccum.segment_log.regular_files import open_regular
 from shmaccum.segment_log.segment import IOV_MAX, Segment, Written
 from shmaccum.segment_log.small_files import LEADER_EPOCH, make_partition_files, replace_file, sync_folder
 from shmaccum.segment_log.walk import RELATIVE_OFFSET_MAX
@@ -427,7 +428,7 @@ class PartitionLog:
 
 def sync_file(path: str) -> None:
     """Forces a file that is not open to disk."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    descriptor = open_regular(path, os.O_RDONLY)
     try:
         os.fdatasync(descriptor)
     finally:

@@ -57,6 +57,7 @@ from shmaccum.segment_log.index_file import (
     load_entries,
 )
 from shmaccum.segment_log.producer_state import KnownBatch, ProducerState
+from shmaccum.segment_log.regular_files import open_regular
 from shmaccum.segment_log.segment import Indexer, Segment, Written
 from shmaccum.segment_log.small_files import replace_file
 from shmaccum.segment_log.walk import Damage, Found, at_least, batch_problem, map_file, walk
@@ -329,7 +330,7 @@ class Recovery:
         newest: tuple[ProducerState, int] | None = None
         for offset in reversed(offsets_with(self.folder, SNAPSHOT)):
             path = self._path(offset, SNAPSHOT)
-            with open(path, "rb") as file:
+            with open(path, "rb", opener=open_regular) as file:
                 state = ProducerState.from_snapshot(file.read()) if offset <= end_offset else None
             if state is None:
                 os.unlink(path)

@@ -37,6 +37,7 @@ from shmaccum.segment_log.index_file import (
     pack_offset_entry,
     pack_time_entry,
 )
+from shmaccum.segment_log.regular_files import open_regular
 
 IOV_MAX = os.sysconf("SC_IOV_MAX")
 
@@ -115,7 +116,7 @@ class Segment:
         self.path = offset_file(folder, base_offset, LOG)
         self.indexer = Indexer(base_offset, index_interval)
         self.first_timestamp_ms: int | None = None
-        self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        self._descriptor = open_regular(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
         try:
             self.size = os.fstat(self._descriptor).st_size
             self.offset_index, self.time_index = _index_files(folder, base_offset)

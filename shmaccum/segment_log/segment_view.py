@@ -32,6 +32,7 @@ from shmaccum.segment_log.index_file import (
     map_entries,
 )
 from shmaccum.segment_log.log_batch import LogBatch
+from shmaccum.segment_log.regular_files import open_regular
 from shmaccum.segment_log.walk import Damage, OffsetRange, find_batch
 
 READ_AHEAD_SIZE = 256 << 10
@@ -64,6 +65,7 @@ class SegmentView:
 
         Raises:
             FileNotFoundError: it was retained away.
+            NotARegularFileError: it is something else.
         """
         self.folder = folder
         self.base_offset = base_offset
@@ -72,7 +74,7 @@ class SegmentView:
         self._is_crc_checked = is_crc_checked
         self._block = memoryview(b"")
         self._block_position = 0
-        self._descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        self._descriptor = open_regular(self.path, os.O_RDONLY)
         self.size = 0
         try:
             self.refresh()

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 
 from shmaccum.exceptions import NotALogError
 from shmaccum.segment_log.file_names import LEADER_EPOCHS_FILE, PARTITION_METADATA_FILE, TEMPORARY, TopicPartition
+from shmaccum.segment_log.regular_files import open_regular
 
 UUID_SIZE = 16
 CHECKPOINT_VERSION = "0"
@@ -56,7 +57,7 @@ def replace_file_synced(path: str, content: bytes) -> None:
 @contextlib.contextmanager
 def _replacing(path: str) -> Iterator[int]:
     temporary = path + TEMPORARY
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    descriptor = open_regular(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW)
     try:
         yield descriptor
         os.replace(temporary, path)
@@ -76,7 +77,7 @@ def write_all(descriptor: int, content: bytes) -> None:
 
 def read_properties(path: str) -> dict[str, str]:
     """A Java properties file as Kafka writes it: comments, and one ``key=value`` a line."""
-    with open(path, encoding="utf-8", errors="replace") as file:
+    with open(path, encoding="utf-8", errors="replace", opener=open_regular) as file:
         pairs = [line.strip().partition("=") for line in file if "=" in line and not line.startswith("#")]
     return {key.strip(): value.strip() for key, _, value in pairs}
 
@@ -116,7 +117,7 @@ def offsets_checkpoint(offsets: Mapping[TopicPartition, int]) -> bytes:
 def read_offsets_checkpoint(path: str) -> dict[TopicPartition, int]:
     """What `offsets_checkpoint` wrote; a missing or damaged file knows nothing, which costs time and no data."""
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8", opener=open_regular) as file:
             version, count, *lines = file.read().splitlines()
         rows = [line.split() for line in lines]
         offsets = {TopicPartition(topic, int(partition)): int(offset) for topic, partition, offset in rows}

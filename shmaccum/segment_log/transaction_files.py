@@ -38,6 +38,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from shmaccum.exceptions import InvalidArgumentError, LogError
 from shmaccum.segment_log.file_names import STAGING_FOLDER, TEMPORARY, TRANSACTIONS_FOLDER
+from shmaccum.segment_log.regular_files import open_regular
 from shmaccum.segment_log.small_files import replace_file_synced, sync_folder, write_all
 
 ONLY = "only"
@@ -282,7 +283,7 @@ class TransactionFiles:
 def _read(path: str, parse: Callable[[Any], Content]) -> Content | None:
     """What a file says; None: it is not there."""
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=open_regular) as file:
             return parse(json.loads(file.read()))
     except FileNotFoundError:
         return None
@@ -312,7 +313,7 @@ def _content(decision: Decision) -> bytes:
 
 
 def _write_new(path: str, content: bytes) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    descriptor = open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW)
     try:
         write_all(descriptor, content)
         os.fsync(descriptor)

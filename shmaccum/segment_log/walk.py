@@ -23,6 +23,7 @@ from shmaccum.segment_log.batch_header import (
     crc_problem,
     read_header,
 )
+from shmaccum.segment_log.regular_files import open_regular
 
 RELATIVE_OFFSET_MAX = 2**31 - 1
 SEARCH_SIZE = 1 << 20
@@ -44,8 +45,12 @@ class Damage(NamedTuple):
 
 
 def map_file(path: str) -> memoryview:
-    """The bytes of a file nobody else writes to, read-only. The map lives as long as a view of it."""
-    with open(path, "rb", buffering=0) as file:
+    """The bytes of a file nobody else writes to, read-only. The map lives as long as a view of it.
+
+    Raises:
+        NotARegularFileError: it is something else.
+    """
+    with open(path, "rb", buffering=0, opener=open_regular) as file:
         size = os.fstat(file.fileno()).st_size
         return memoryview(mmap.mmap(file.fileno(), size, prot=mmap.PROT_READ)) if size else memoryview(b"")
 

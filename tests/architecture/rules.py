@@ -218,6 +218,21 @@ def crossing_import(path: PurePosixPath, text: str) -> Iterator[str]:
             yield f"a {own_side} module imports {name}"
 
 
+SEGMENT_LOG = PurePosixPath("shmaccum/segment_log")
+PATH_METHODS = {"read_bytes", "read_text", "write_bytes", "write_text"}
+
+
+def unguarded_open(path: PurePosixPath, text: str) -> Iterator[str]:
+    """What lies in a log directory may be a FIFO: its files are opened by regular_files.open_regular alone."""
+    if SEGMENT_LOG not in path.parents or path.name == "regular_files.py":
+        return
+    for call in (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)):
+        name, arguments = ast.unparse(call.func), ast.unparse(call)
+        is_guarded = "opener=open_regular" in arguments if name == "open" else "os.O_DIRECTORY" in arguments
+        if (name in {"open", "os.open"} and not is_guarded) or name.split(".")[-1] in PATH_METHODS:
+            yield f"line {call.lineno} calls {name} without open_regular"
+
+
 # --- the whole tree
 
 

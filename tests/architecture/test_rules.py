@@ -59,6 +59,9 @@ VIOLATIONS = [
     (rules.crossing_import, "shmaccum/producer.py", "from . import sender\n"),
     (rules.crossing_import, "shmaccum/sender/loop.py", "from ..producer import Producer\n"),
     (rules.crossing_import, "shmaccum/sender_loop.py", "import shmaccum.producer\n"),
+    (rules.unguarded_open, "shmaccum/segment_log/a.py", 'with open(path, "rb") as file:\n    pass\n'),
+    (rules.unguarded_open, "shmaccum/segment_log/a.py", "a = os.open(path, os.O_RDONLY)\n"),
+    (rules.unguarded_open, "shmaccum/segment_log/a.py", "a = Path(path).read_text()\n"),
 ]
 
 NEAR_MISSES = [
@@ -88,6 +91,10 @@ NEAR_MISSES = [
     (rules.crossing_import, "shmaccum/producer.py", "from shmaccum.arena import Arena\n"),
     (rules.crossing_import, "shmaccum/cli/run.py", "from ..producer import Producer\nfrom ..sender import Sender\n"),
     (rules.crossing_import, "shmaccum/sender/loop.py", "from . import drain\nfrom shmaccum.sender import x\n"),
+    (rules.unguarded_open, "shmaccum/segment_log/a.py", "a = open(path, opener=open_regular)\n"),
+    (rules.unguarded_open, "shmaccum/segment_log/a.py", "a = os.open(path, os.O_RDONLY | os.O_DIRECTORY)\n"),
+    (rules.unguarded_open, "shmaccum/segment_log/regular_files.py", "a = os.open(path, flags)\n"),
+    (rules.unguarded_open, "shmaccum/arena_file.py", "a = os.open(path, flags)\n"),
 ]
 
 

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Opening files of a log directory, whatever somebody may have put in their places.
+
+A FIFO would keep whoever opens it until somebody opens its other end, and whoever reads it until somebody writes; a
+device may never end. So every file of a log is opened by `open_regular`, without waiting, and what is no regular file
+is refused with a sentence. A symbolic link is followed to read, to a regular file; writers add ``O_NOFOLLOW``.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+from shmaccum.exceptions import NotARegularFileError
+
+MODE = 0o644
+NO_REGULAR_FILES = {errno.ENXIO, errno.EISDIR}
+"""What opening itself says of a socket, of a FIFO that nobody reads, and of a folder that is to be written."""
+
+
+def open_regular(path: str, flags: int) -> int:
+    """A descriptor of a regular file; also the ``opener`` of an `open`.
+
+    Raises:
+        NotARegularFileError: it is something else.
+        OSError: it cannot be opened.
+    """
+    descriptor = _open_at_once(path, flags)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise NotARegularFileError(path)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    try:
+        return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, MODE)
+    except OSError as error:
+        if error.errno in NO_REGULAR_FILES:
+            raise NotARegularFileError(path) from None
+        raise
