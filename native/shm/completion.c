@@ -142,27 +142,30 @@ enum status completion_at(const struct arena *arena, uint64_t number, struct com
 
 /* ---- wait ---- */
 
-/* Little-endian: the low half is the first. Not FUTEX_PRIVATE: sleeper and waker live in different processes. */
-static uint32_t *tail_futex(struct arena *arena)
+enum { COMPLETION_IS_AWAITED = 1 };
+
+/* Not FUTEX_PRIVATE: sleeper and waker live in different processes. */
+static uint32_t *wait_futex(struct arena *arena)
 {
-    return (uint32_t *)(void *)&arena->globals->completion_tail;
+    return (uint32_t *)(void *)&arena->globals->completion_wait;
 }
 
-static void tail_sleep(struct arena *arena, uint64_t tail, uint64_t timeout_ns)
+/* Until the next wake-up after the one that `raised` counts; not at all when that has been. */
+static void wake_up_sleep(struct arena *arena, uint32_t raised, uint64_t timeout_ns)
 {
     uint64_t slice_ns = timeout_ns < COMPLETION_SLICE_NS ? timeout_ns : COMPLETION_SLICE_NS;
     struct timespec slice = {.tv_sec = 0, .tv_nsec = (long)slice_ns};
-    syscall(SYS_futex, tail_futex(arena), FUTEX_WAIT, (uint32_t)tail, &slice, NULL, 0);
+    syscall(SYS_futex, wait_futex(arena), FUTEX_WAIT, raised, &slice, NULL, 0);
 }
 
 void completion_wait_slice(struct arena *arena, uint64_t tail, uint64_t timeout_ns)
 {
     void *state = arena->blocking.begin != NULL ? arena->blocking.begin() : NULL;
-    store_relaxed_u32(&arena->globals->completion_is_awaited, 1);
+    uint32_t raised = or_bits_u32(&arena->globals->completion_wait, COMPLETION_IS_AWAITED) | COMPLETION_IS_AWAITED;
     barrier_store_load(); /* C3 */
     POINT(completion_awaited);
     if (load_acquire_u64(&arena->globals->completion_tail) == tail) {
-        tail_sleep(arena, tail, timeout_ns);
+        wake_up_sleep(arena, raised, timeout_ns);
     }
     if (arena->blocking.end != NULL) {
         arena->blocking.end(state);
@@ -172,10 +175,10 @@ void completion_wait_slice(struct arena *arena, uint64_t tail, uint64_t timeout_
 void completion_wake(struct arena *arena)
 {
     barrier_store_load(); /* C4 */
-    if (LIKELY(load_relaxed_u32(&arena->globals->completion_is_awaited) == 0) ||
-        exchange_u32(&arena->globals->completion_is_awaited, 0) == 0) {
+    uint32_t wait = load_relaxed_u32(&arena->globals->completion_wait);
+    if (LIKELY((wait & COMPLETION_IS_AWAITED) == 0) || !cas_u32(&arena->globals->completion_wait, &wait, wait + 1)) {
         return;
     }
-    POINT(completion_wait_cleared);
-    syscall(SYS_futex, tail_futex(arena), FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+    POINT(completion_wake_counted);
+    syscall(SYS_futex, wait_futex(arena), FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }

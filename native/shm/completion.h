@@ -14,12 +14,20 @@
  *                   fields, number again (C1): changed = overwritten. The batch's own cell not found: the result has
  *                   expired.
  *
- * WAITING for results: a futex on the low half of completion_tail; what it says is a hint, the truth is found again.
- *   waiter   awaited = 1, full barrier (C3), completion_tail; as it was: sleep, at most a slice, unless it changes
- *   sender   results recorded, full barrier (C4), awaited; 1: exchange it for 0 and wake all
- *   So either the sender sees somebody waiting, or the waiter sees the new tail. It is a flag and no count of waiters,
- *   and whoever goes on waiting raises it again: one that dies leaves at most one wake-up for nobody. Killed between
- *   the exchange and the wake, the sender costs the sleepers the rest of their slice.
+ * WAITING for results: completion_wait, one word that is a count of wake-ups, a flag and a futex; what it says is a
+ * hint, the truth is found again.
+ *
+ *   completion_wait   | wake-ups so far 31 | somebody waits 1 |
+ *
+ *   waiter   raise the flag and keep the word as it is now, full barrier (C3), completion_tail; as it was: sleep, at
+ *            most a slice, unless the word is another one
+ *   sender   results recorded, full barrier (C4), the word; flag up: CAS to the word + 1, which takes the flag down and
+ *            counts, and wake all
+ *   So either the sender sees somebody waiting, or the waiter sees the new tail. And the flag that the sender takes
+ *   down for an earlier result is not taken from one who waits for the next: the word that it would sleep on is gone,
+ *   so it does not sleep, looks, and raises the flag again (docs/decisions/0043).
+ *   It is a flag and no count of waiters: one that dies leaves at most one wake-up for nobody. Killed between the CAS
+ *   and the wake, the sender costs the sleepers the rest of their slice.
  *
  * A batch may have several results, one per part, if it was split; the parts are contiguous and in order.
  *
@@ -74,7 +82,7 @@ enum status completion_find(const struct arena *arena, const struct record_token
 enum status completion_at(const struct arena *arena, uint64_t number, struct completion *completion) MUST_USE;
 
 /* Sleeps until completion_tail is not `tail` any more, at most timeout_ns and at most COMPLETION_SLICE_NS, within the
- * arena's blocking hooks. Requires arena->owner != 0. */
+ * arena's blocking hooks. May return early: look, and wait again. Requires arena->owner != 0. */
 #define COMPLETION_SLICE_NS (UINT64_C(50) * NS_PER_MS)
 void completion_wait_slice(struct arena *arena, uint64_t tail, uint64_t timeout_ns);
 

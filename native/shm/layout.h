@@ -150,8 +150,8 @@ struct globals {
     atomic_u32 producer_epoch;         /* sender */
     uint8_t sink_identity[16];         /* sender, while producer_id is -1: the sink that gave the producer id */
 
-    ALIGNED atomic_u64 completion_tail; /* sender, release: number of results ever recorded; its low half is a futex */
-    atomic_u32 completion_is_awaited;   /* waiter: 1 before each sleep; the sender clears it and wakes them all */
+    ALIGNED atomic_u64 completion_tail; /* sender, release: number of results ever recorded */
+    atomic_u32 completion_wait;         /* a futex: completion.h has it. waiter: odd before each sleep; sender: even */
 
     ALIGNED atomic_u64 sync_wanted; /* anyone, add: tickets of those who want their appends on disk */
     ALIGNED atomic_u64 sync_done;   /* sync leader, release: tickets up to here are on disk; its low half is a futex */

@@ -773,6 +773,22 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
+        "wait-on-a-word-read-late",
+        "shm/completion.c",
+        "        wake_up_sleep(arena, raised, timeout_ns);\n",
+        "        wake_up_sleep(arena, raised = load_relaxed_u32(&arena->globals->completion_wait), timeout_ns);\n",
+        (("test", "shm/completion_test"),),
+        is_quick=True,
+    ),
+    Mutant(
+        "wake-up-not-counted",
+        "shm/completion.c",
+        "!cas_u32(&arena->globals->completion_wait, &wait, wait + 1)",
+        "!cas_u32(&arena->globals->completion_wait, &wait, wait & ~1u)",
+        (("test", "shm/completion_test"),),
+        is_quick=True,
+    ),
+    Mutant(
         "compare-and-swap-relaxed",
         "base/atomic.h",
         "desired, memory_order_seq_cst,           \\\n"

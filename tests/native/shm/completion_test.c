@@ -4,6 +4,8 @@
  */
 #include "shm/completion.h"
 
+#include <sys/resource.h>
+
 #include "arena_fixture.h"
 
 static struct completion completion_of(uint32_t slot_index, uint64_t seq, uint32_t first, uint32_t count,
@@ -147,6 +149,11 @@ TEST(a_result_is_found_by_its_number_until_it_is_overwritten)
     arena_end(arena, file);
 }
 
+static bool somebody_waits(struct arena *arena)
+{
+    return (load_acquire_u32(&arena->globals->completion_wait) & 1) != 0;
+}
+
 static void record_one(void *argument)
 {
     struct completion completion = completion_of(0, 0, 0, 1, 0);
@@ -163,11 +170,58 @@ TEST(no_result_is_slept_through)
     completion_wait_slice(arena, 0, 3600 * NS_PER_S);
     EXPECT(interruption_is_over());
     EXPECT_EQ_U64(load_acquire_u64(&arena->globals->completion_tail), 1);
-    EXPECT_EQ_U64(load_acquire_u32(&arena->globals->completion_is_awaited), 0);
+    EXPECT(!somebody_waits(arena));
     completion_wait_slice(arena, 0, 3600 * NS_PER_S); /* has changed already */
-    EXPECT_EQ_U64(load_acquire_u32(&arena->globals->completion_is_awaited), 1);
+    EXPECT(somebody_waits(arena));
     completion_wait_slice(arena, 1, 0); /* nothing comes: the slice ends */
     arena_end(arena, file);
+}
+
+static uint64_t times_asleep(void)
+{
+    struct rusage usage;
+    EXPECT(getrusage(RUSAGE_THREAD, &usage) == 0);
+    return (uint64_t)usage.ru_nvcsw;
+}
+
+static void wake_for_an_earlier_one(void *argument)
+{
+    completion_wake(argument);
+    EXPECT(!somebody_waits(argument));
+}
+
+static void wake_and_see_another_wait(void *argument)
+{
+    struct arena *arena = argument;
+    completion_wake(arena);
+    or_bits_u32(&arena->globals->completion_wait, 1);
+}
+
+static void expect_no_sleep_over(void (*wake_up)(void *))
+{
+    int file = arena_file_new();
+    struct arena *arena = arena_created(file, geometry_of(4, 512));
+    uint64_t asleep = times_asleep();
+    interrupt_at("completion_awaited", 0, wake_up, arena);
+    completion_wait_slice(arena, 0, 3600 * NS_PER_S);
+    EXPECT(interruption_is_over());
+    EXPECT_EQ_U64(times_asleep(), asleep);
+    completion_wait_slice(arena, 0, 1);
+    EXPECT(somebody_waits(arena)); /* who goes on waiting raises it again */
+    arena_end(arena, file);
+}
+
+/* The flag is taken down for a result that the waiter has seen already. Were it to sleep now, the next result would
+ * find the flag down and wake nobody. */
+TEST(a_wake_up_for_an_earlier_result_is_not_taken_from_who_waits_for_the_next)
+{
+    expect_no_sleep_over(wake_for_an_earlier_one);
+}
+
+/* The flag is up again, but not for the wake-up that the waiter has missed. */
+TEST(a_wake_up_before_the_sleep_ends_it_also_when_another_waits_by_then)
+{
+    expect_no_sleep_over(wake_and_see_another_wait);
 }
 
 static void wait_for_a_result(struct arena *arena, void *argument)
@@ -185,12 +239,12 @@ TEST(a_waiter_is_woken_and_one_that_died_costs_one_wake)
     struct arena *arena = arena_created(file, geometry_of(4, 512));
     pid_t dead = child_started(file, wait_for_a_result, NULL, "completion_awaited", SIGKILL);
     EXPECT(child_was_killed(dead));
-    EXPECT_EQ_U64(load_acquire_u32(&arena->globals->completion_is_awaited), 1);
+    EXPECT(somebody_waits(arena));
     pid_t child = child_started(file, wait_for_a_result, NULL, "completion_awaited", SIGSTOP);
     EXPECT(child_is_stopped(child));
     record_one(arena);
     EXPECT(child_finishes(child));
-    EXPECT_EQ_U64(load_acquire_u32(&arena->globals->completion_is_awaited), 0);
+    EXPECT(!somebody_waits(arena));
     arena_end(arena, file);
 }
 
