@@ -16,16 +16,13 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from shmaccum import partitioners, serializers
 from shmaccum._native import DeliveryFuture
 from shmaccum.config import ProducerOptions
 from shmaccum.delivery import RecordMetadata
 from shmaccum.exceptions import InvalidArgumentError
-
-if TYPE_CHECKING:
-    from shmaccum.producer import Producer
 
 logger = logging.getLogger(__name__)
 
@@ -71,6 +68,24 @@ def _column(name: str, column: Iterable[Any] | None, count: int) -> list[Any]:
     return cells
 
 
+class Appender(Protocol):
+    """What stands behind a pipeline: a producer."""
+
+    def send_serialized(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        headers: Any = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> DeliveryFuture:
+        """Appends a record of bytes."""
+
+    def partitions_to_choose_from(self, topic: str) -> tuple[Sequence[int], Sequence[int]]:
+        """All partitions of a topic, and those that can be delivered to now."""
+
+
 class Pipeline:
     """The pipeline of one producer."""
 
@@ -98,11 +113,11 @@ class Pipeline:
         parts = (pipeline._serialize_key, pipeline._serialize_value, pipeline._choose)
         return pipeline if pipeline._interceptors or any(part is not None for part in parts) else None
 
-    def send(self, producer: Producer, arguments: tuple[Any, ...]) -> DeliveryFuture:
+    def send(self, appender: Appender, arguments: tuple[Any, ...]) -> DeliveryFuture:
         """Sends the record with these arguments of `Producer.send`."""
         record = self._intercepted(ProducerRecord(*arguments))
         try:
-            future = producer.send_serialized(*self._serialized(producer, record))
+            future = appender.send_serialized(*self._serialized(appender, record))
         except Exception as error:  # whatever it is, interceptors are told of it
             self._acknowledge(None, error)
             raise
@@ -115,7 +130,7 @@ class Pipeline:
         """True when somebody of the user's wants to see each record: an interceptor, a partitioner."""
         return bool(self._interceptors) or self._choose is not None
 
-    def prepare_many(self, producer: Producer, topic: str, columns: RecordColumns) -> RecordColumns:
+    def prepare_many(self, appender: Appender, topic: str, columns: RecordColumns) -> RecordColumns:
         """What becomes of these records before any of them is appended.
 
         Raises:
@@ -123,13 +138,13 @@ class Pipeline:
             ValueError: a column is not as long as the values.
         """
         try:
-            return self._prepared(producer, topic, columns.records(topic))
+            return self._prepared(appender, topic, columns.records(topic))
         except Exception as error:  # whatever it is, interceptors are told of it
             self._acknowledge(None, error)
             raise
 
-    def _prepared(self, producer: Producer, topic: str, records: Iterator[ProducerRecord]) -> RecordColumns:
-        prepared = [self._serialized(producer, self._intercepted(record)) for record in records]
+    def _prepared(self, appender: Appender, topic: str, records: Iterator[ProducerRecord]) -> RecordColumns:
+        prepared = [self._serialized(appender, self._intercepted(record)) for record in records]
         topics, values, keys, headers, partitions, timestamps_ms = zip(*prepared, strict=True) if prepared else [()] * 6
         if any(one != topic for one in topics):
             raise InvalidArgumentError(
@@ -153,12 +168,12 @@ class Pipeline:
             record = _guarded("on_send; the record goes on as it was", on_send, record) or record
         return record
 
-    def _serialized(self, producer: Producer, record: ProducerRecord) -> tuple[Any, ...]:
+    def _serialized(self, appender: Appender, record: ProducerRecord) -> tuple[Any, ...]:
         topic, value, key, headers, partition, timestamp_ms = record
         key_bytes = key if self._serialize_key is None else self._serialize_key(topic, headers, key)
         value_bytes = value if self._serialize_value is None else self._serialize_value(topic, headers, value)
         if partition is None and self._choose is not None:
-            partitions, available = producer.partitions_to_choose_from(topic)
+            partitions, available = appender.partitions_to_choose_from(topic)
             choice = partitioners.Choice(topic, key, key_bytes, value, value_bytes, partitions, available)
             partition = partitioners.checked(self._choose(choice), choice)
         return topic, value_bytes, key_bytes, headers, partition, timestamp_ms
