@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Three brokers of Apache Kafka, a topic that demands three replicas in sync, and a replica that goes away.
+
+A broker that leaves in order is missed at once: the leader refuses what comes (NOT_ENOUGH_REPLICAS). One that is killed
+is missed when its session is over. Until then the leader appends, and waits for it in vain: what is sent again then is
+in the log already, and must not be there twice. (NOT_ENOUGH_REPLICAS_AFTER_APPEND is tested with the fake broker: since
+KIP-966 a leader says so only when a replica goes in the moment between two looks of its own.)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from shmaccum._native import DeliveryFuture
+from shmaccum.arena import Arena
+from shmaccum.exceptions import DeliveryTimeoutError
+from shmaccum.producer import Producer
+from shmaccum.sender import Sender
+from tests.kafka.broker import Broker, Cluster, running_cluster
+from tests.kafka.distribution import require
+from tests.kafka.reading import consume
+from tests.support import WATCHDOG_S, wait_until
+
+REPLICA_COUNT = 3
+REQUEST_TIMEOUT_MS = 1_000
+BEFORE, BETWEEN, AFTER = range(50), range(50, 150), range(150, 200)
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Whose brokers a test has stopped, it starts again."""
+    require()
+    with running_cluster(tmp_path_factory.mktemp("replicas"), broker_count=REPLICA_COUNT) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def topic(cluster: Cluster) -> str:
+    """One partition, of which every replica has to be in sync."""
+    name = f"flights-{uuid.uuid4().hex[:8]}"
+    cluster.create_topic(name, 1, REPLICA_COUNT, min_insync_replicas=str(REPLICA_COUNT))
+    return name
+
+
+@contextlib.contextmanager
+def running_sender(arena: Arena, bootstrap: str, **options: Any) -> Iterator[None]:
+    """The real sender, in a thread."""
+    with Sender(arena, f"kafka:{bootstrap}", retry_backoff_ms=50, **options) as sender:
+        thread = threading.Thread(target=sender.run)
+        thread.start()
+        try:
+            yield
+        finally:
+            sender.stop()
+            thread.join(WATCHDOG_S)
+            assert not thread.is_alive()
+
+
+def follower(cluster: Cluster, topic: str) -> Broker:
+    """A broker that does not lead the topic's partition."""
+    leader = cluster.admin().list_topics(topic).topics[topic].partitions[0].leader
+    return next(broker for broker in cluster.brokers if broker.node_id != leader)
+
+
+def value_of(number: int) -> bytes:
+    return b"value %d" % number
+
+
+def send(producer: Producer, topic: str, numbers: range) -> list[DeliveryFuture]:
+    return [producer.send(topic, value_of(number), partition=0) for number in numbers]
+
+
+def was_reported(arena: Arena, error: str) -> bool:
+    return any(error in row["text"] for row in arena.native.errors())
+
+
+@pytest.mark.parametrize(
+    ("end", "errors"),
+    [(Broker.stop, ["NOT_ENOUGH_REPLICAS:"]), (Broker.kill, ["REQUEST_TIMED_OUT:", "NOT_ENOUGH_REPLICAS:"])],
+)
+def test_records_wait_for_a_replica_and_arrive_once_in_order(
+    cluster: Cluster, topic: str, arena: Arena, end: Callable[[Broker], None], errors: list[str]
+) -> None:
+    options = {"request_timeout_ms": REQUEST_TIMEOUT_MS}
+    with running_sender(arena, cluster.bootstrap, **options), Producer(arena) as producer:
+        futures = send(producer, topic, BEFORE)
+        producer.flush(timeout=WATCHDOG_S)
+        end(follower(cluster, topic))
+        futures += send(producer, topic, BETWEEN)
+        for error in errors:
+            wait_until(lambda error=error: was_reported(arena, error), f"the broker says {error}")  # type: ignore[misc]
+        assert not any(future.is_done for future in futures[len(BEFORE) :])
+        cluster.start()
+        futures += send(producer, topic, AFTER)
+        producer.flush(timeout=WATCHDOG_S)
+        offsets = [future.get(timeout=WATCHDOG_S).offset for future in futures]
+    assert offsets == list(range(len(futures)))
+    sent = [value_of(number) for number in range(len(futures))]
+    assert consume(cluster.bootstrap, topic, 1, len(sent)) == {0: sent}
+
+
+def test_records_that_may_not_wait_so_long_are_told_what_the_broker_said(
+    cluster: Cluster, topic: str, arena: Arena
+) -> None:
+    options = {"delivery_timeout_ms": 2 * REQUEST_TIMEOUT_MS, "request_timeout_ms": REQUEST_TIMEOUT_MS}
+    follower(cluster, topic).stop()
+    with running_sender(arena, cluster.bootstrap, **options), Producer(arena) as producer:
+        (future,) = send(producer, topic, range(1))
+        with pytest.raises(DeliveryTimeoutError, match="NOT_ENOUGH_REPLICAS: fewer replicas are in sync"):
+            future.get(timeout=WATCHDOG_S)
+        cluster.start()
+        (future,) = send(producer, topic, range(1, 2))
+        assert future.get(timeout=WATCHDOG_S).offset == 0
+    assert consume(cluster.bootstrap, topic, 1, 1) == {0: [value_of(1)]}
