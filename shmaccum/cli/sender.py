@@ -46,8 +46,7 @@ def _start_logging(level: int) -> None:
 
 def _run(service: SenderService) -> None:
     """In the foreground, until it is stopped or leaves by itself."""
-    service.stop_on_signals()
-    service.run()
+    service.run_until_signalled()
     logger.info("left in order")
 
 

@@ -61,8 +61,7 @@ def main(arguments: list[str] | None = None) -> int:
             on_open=lambda _: tell_that_it_is_open(has_log=not given.no_log),
             **_pairs(given.set),
         )
-        service.stop_on_signals()
-        service.run()
+        service.run_until_signalled()
     except (ShmaccumError, OSError) as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 1

@@ -2,7 +2,7 @@
 """A process that is a sender: signals, what it says to whoever started it, and leaving only when nobody needs it.
 
 SIGTERM and SIGINT stop it: what is there is delivered, then it leaves. A second one makes it leave at once; what is not
-delivered stays in the arena.
+delivered stays in the arena. One that comes when it has left changes nothing.
 """
 
 from __future__ import annotations
@@ -103,11 +103,21 @@ class SenderService:
         if self._sender is not None:
             self._sender.stop(None if self._stop_count == 1 else 0)
 
-    def stop_on_signals(self) -> None:
-        """Makes SIGTERM and SIGINT call `stop`; only in the main thread."""
+    def run_until_signalled(self) -> None:
+        """As `run`, and SIGTERM and SIGINT call `stop`; only in the main thread of a process that ends after it.
+
+        Who has left in order ends with 0, whatever signals come: the interpreter takes its handlers back before the
+        process is gone, so from then on the kernel is to ignore them.
+        """
 
         def stop(_number: int, _frame: FrameType | None) -> None:
             self.stop()
 
+        self._on_signals(stop)
+        self.run()
+        self._on_signals(signal.SIG_IGN)
+
+    @staticmethod
+    def _on_signals(handler: Callable[[int, FrameType | None], object] | signal.Handlers) -> None:
         for number in STOP_SIGNALS:
-            signal.signal(number, stop)
+            signal.signal(number, handler)
