@@ -491,6 +491,7 @@ def deliver_slowly(sender: Accumulator, is_over: Callable[[], bool]) -> list[byt
         for batch in sender.drain(partitions[:1], 2**31)[0]:
             values += [record[3] for record in batch.decode()]
             sender.complete(batch, 1)
+        sender.maintain()
     return values + deliver_all(sender)
 
 

@@ -61,6 +61,7 @@ class Kitchen:
         for batch in drain(self.sender):
             self.received += [Received(batch.partition, record[2], record[3], record[4]) for record in batch.decode()]
             self.sender.complete(batch, self.result)
+        self.sender.maintain()
 
     def finish(self, process: subprocess.Popen[bytes], *, code: int = 0) -> tuple[str, str]:
         """Delivers until the command ends; what it wrote to its outputs."""

@@ -227,7 +227,7 @@ def test_who_holds_what_is_told_with_its_share_by_name_and_pid_also_of_the_stopp
         assert (seen.process_slot_count_max, seen.dead_slot_count) == (4, 0)
         text = rendered(stat_view(seen, Rates.between(seen, seen)), 160)
         assert re.search(
-            rf"stopped +{facts.name} \({child.pid}\), producer, for .* m?s, holds 3 buffers: kill -CONT", text
+            rf"stopped +{facts.name} \({child.pid}\), producer, for .* [mu]?s, holds 3 buffers: kill -CONT", text
         )
         assert re.search(rf"{child.pid} .* 3 of 4 +12 KiB", text)
         child.kill()
@@ -255,7 +255,9 @@ def test_a_stopped_waiter_is_told_to_wait(arena_name: str) -> None:
         assert facts.is_waiting
         seen = Observer(arena).observe()
         text = rendered(stat_view(seen, Rates.between(seen, seen)), 160)
-        assert re.search(rf"\({waiter.pid}\), producer, for .* m?s, waits for a buffer: kill -CONT {waiter.pid}", text)
+        assert re.search(
+            rf"\({waiter.pid}\), producer, for .* [mu]?s, waits for a buffer: kill -CONT {waiter.pid}", text
+        )
         for child in (waiter, full):
             child.kill()
         deliver_everything(arena)
@@ -287,7 +289,7 @@ def test_a_stopped_leader_of_the_group_commit_is_named(tmp_path: Path) -> None:
         assert of_child(arena, leader).is_forcing
         seen = Observer(arena).observe()
         text = rendered(stat_view(seen, Rates.between(seen, seen)), 200)
-        assert re.search(rf"\({leader.pid}\), producer, for .* m?s,.* FORCES THE ARENA TO DISK", text)
+        assert re.search(rf"\({leader.pid}\), producer, for .* [mu]?s,.* FORCES THE ARENA TO DISK", text)
         leader.kill()
         assert not any(facts.is_forcing for facts in Observer(arena).observe().processes)
 
