@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timezone
 from typing import Any
@@ -15,7 +16,7 @@ from rich.text import Text
 from shmaccum import tables
 from shmaccum.arena import Arena
 from shmaccum.cli.group import Command, arena_argument, json_option, looking_at, print_json
-from shmaccum.cli.live import make_console
+from shmaccum.cli.live import make_console, show
 from shmaccum.exceptions import CorruptArenaError
 from shmaccum.inspection import FILLED_STATES, CompletionFacts, Inspector, SlotFacts
 from shmaccum.observation import Observer
@@ -24,6 +25,8 @@ from shmaccum.units import format_duration_ns, format_size
 HEX_WIDTH = 16
 HEX_SIZE_MAX = 512
 BYTES_SHOWN = 40
+QUANTITY = re.compile(r"-|[\d,.]+( [a-zA-Zµ]+)?")
+"""What stands on the right of its column: numbers, with a unit or without, and where there is none."""
 
 # --- small views
 
@@ -72,10 +75,12 @@ def _pairs(title: str, pairs: Iterable[tuple[str, Any]]) -> RenderableType:
 
 def _rows(title: str, names: Sequence[str], rows: Iterable[Sequence[Any]]) -> RenderableType:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for name in names:
-        table.add_column(name, header_style="bright_black", no_wrap=True)
-    for row in rows:
-        table.add_row(*("-" if cell is None else str(cell) for cell in row))
+    texts = [["-" if cell is None else str(cell) for cell in row] for row in rows]
+    for index, name in enumerate(names):
+        is_numeric = all(QUANTITY.fullmatch(row[index]) for row in texts)
+        table.add_column(name, header_style="bright_black", no_wrap=True, justify="right" if is_numeric else "left")
+    for row in texts:
+        table.add_row(*row)
     return _titled(title, table)
 
 
@@ -169,10 +174,18 @@ def _overview_tables(facts: dict[str, Any]) -> Iterator[RenderableType]:
         "partitions",
         ("topic", "partition", "batches", "records", "bytes"),
         (
-            [queue[key] for key in ("topic", "partition", "batch_count", "record_count", "size")]
-            for queue in facts["partitions"]
+            (
+                *(queue[key] for key in ("topic", "partition", "batch_count")),
+                f"{queue['record_count']:,}",
+                format_size(queue["size"]),
+            )
+            for queue in sorted(facts["partitions"], key=lambda queue: (queue["topic"], queue["partition"]))
         ),
     )
+    if facts["errors"]:
+        yield _pairs(
+            "errors", ((f"{error['count']:,} times", error["text"] or error["status"]) for error in facts["errors"])
+        )
 
 
 def _slot_row(slot: SlotFacts) -> Sequence[Any]:
@@ -244,19 +257,18 @@ def _slot_pairs(document: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 def _show_slot(inspector: Inspector, slot_index: int, hex_size: int) -> None:
     console = make_console()
     facts = inspector.slot(slot_index)
-    console.print(_pairs(f"slot {slot_index}", _slot_pairs(facts.as_json())))
+    show(console, _pairs(f"slot {slot_index}", _slot_pairs(facts.as_json())))
     if facts.state not in FILLED_STATES:
         return
     records = inspector.records(facts)
     if records is None:
-        console.print("\nits bytes are no records")
+        click.echo("\nits bytes are no records")
     else:
         rows = (
             (index, when(time_ms), shown(key), shown(value), len(headers))
             for index, time_ms, key, value, headers in records
         )
-        console.print()
-        console.print(_rows("records", ("record", "timestamp", "key", "value", "headers"), rows))
+        show(console, Group("", _rows("records", ("record", "timestamp", "key", "value", "headers"), rows)))
     click.echo()
     for line in hex_lines(facts.data, hex_size):
         click.echo(line)
@@ -338,14 +350,14 @@ def _show_slots(slots: Iterable[SlotFacts], *, is_json: bool) -> None:
     if is_json:
         print_json([slot.as_json() for slot in slots])
     else:
-        make_console().print(_rows("", SLOT_COLUMNS, (_slot_row(slot) for slot in slots)))
+        show(make_console(), _rows("", SLOT_COLUMNS, (_slot_row(slot) for slot in slots)))
 
 
 def _show_completions(results: Iterable[CompletionFacts], *, is_json: bool) -> None:
     if is_json:
         print_json([result.as_json() for result in results])
     else:
-        make_console().print(_rows("", COMPLETION_COLUMNS, (_completion_row(result) for result in results)))
+        show(make_console(), _rows("", COMPLETION_COLUMNS, (_completion_row(result) for result in results)))
 
 
 def _show_overview(facts: dict[str, Any], *, is_json: bool) -> None:
@@ -354,5 +366,4 @@ def _show_overview(facts: dict[str, Any], *, is_json: bool) -> None:
         return
     console = make_console()
     for table in _overview_tables(facts):
-        console.print(table)
-        console.print()
+        show(console, Group(table, ""))

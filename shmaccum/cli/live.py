@@ -89,12 +89,26 @@ class OurConsole(Console):
         raise BrokenPipeError
 
 
-def make_console() -> Console:
-    """Standard output; a pipe has no width of its own, so it gets one at which nothing is cut."""
-    console = OurConsole(highlight=False)
+def make_console(*, has_markup: bool = False) -> Console:
+    """Standard output; a pipe has no width of its own, so it gets one at which nothing is cut.
+
+    Args:
+        has_markup: ``[bold]`` in a text is a style. A record's key or the name of a process may have brackets, too.
+    """
+    console = OurConsole(highlight=False, markup=has_markup)
     if console.is_terminal or "COLUMNS" in os.environ:
         return console
-    return OurConsole(highlight=False, width=WIDTH_OF_A_PIPE)
+    return OurConsole(highlight=False, markup=has_markup, width=WIDTH_OF_A_PIPE)
+
+
+def show(console: Console, view: RenderableType) -> None:
+    """Prints a view; elsewhere than on a terminal without the blanks that fill its lines up."""
+    if console.is_terminal:
+        console.print(view)
+        return
+    with console.capture() as captured:
+        console.print(view)
+    click.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))
 
 
 def _looks(arena: Arena, watching: Watching, view_count: int | None) -> Iterator[tuple[Observation, Rates]]:
@@ -129,7 +143,7 @@ def watch(arena_name: str, watching: Watching, view: View) -> None:
             _paint(console, looks, view)
         else:
             for seen, rates in looks:
-                console.print(view(seen, rates))
+                show(console, view(seen, rates))
         is_linked = arena.is_linked()
     if not is_linked:
         click.echo(f"shmaccum: {arena_name} was removed", err=True)

@@ -4,14 +4,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import click
 from rich.table import Table
 
+from shmaccum.cli.fitting import FirstThatFits
 from shmaccum.cli.group import EXIT_BAD, Command, json_option, print_json
 from shmaccum.cli.inspect import when
-from shmaccum.cli.live import make_console
+from shmaccum.cli.live import make_console, show
 from shmaccum.cli.log_place import directory_argument, partitions, place_options, segment_sizes
 from shmaccum.exceptions import InvalidArgumentError
 from shmaccum.segment_log import LogFinding, LogReader, PartitionReader, check_log
@@ -39,23 +41,29 @@ def partition_facts(partition: PartitionReader) -> dict[str, Any]:
     }
 
 
-def _info_table(facts: Sequence[dict[str, Any]]) -> Table:
+TIMES = (("first record", "first_timestamp_ms"), ("last record (UTC)", "last_timestamp_ms"))
+
+
+def _info_table(facts: Sequence[dict[str, Any]], times: Sequence[tuple[str, str]]) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("partition", header_style="bright_black", no_wrap=True)
     for name in ("start", "end", "records", "bytes", "segments"):
         table.add_column(name, justify="right", header_style="bright_black", no_wrap=True)
-    for name in ("first record", "last record (UTC)"):
-        table.add_column(name, header_style="bright_black")
+    for name, _ in times:
+        table.add_column(name, header_style="bright_black", no_wrap=True)
     for fact in facts:
-        times = (fact["first_timestamp_ms"], fact["last_timestamp_ms"])
         table.add_row(
             f"{fact['topic']}-{fact['partition']}",
             *(f"{fact[name]:,}" for name in ("log_start_offset", "log_end_offset", "record_count")),
             format_size(fact["size"]),
             str(len(fact["segments"])),
-            *("-" if time_ms is None else when(time_ms, "seconds").removesuffix(" UTC") for time_ms in times),
+            *(_moment(fact[key]) for _, key in times),
         )
     return table
+
+
+def _moment(time_ms: int | None) -> str:
+    return "-" if time_ms is None else when(time_ms, "seconds").removesuffix(" UTC")
 
 
 @click.command("info", cls=Command)
@@ -72,7 +80,8 @@ def info(directory: str, topic: str | None, partition: int | None, is_json: bool
     state = "a sender writes it" if reader.is_written() else "nobody writes it"
     size = sum(fact["size"] for fact in facts)
     click.echo(f"{reader.path}: {format_count(len(facts), 'partition')}, {format_size(size)}, {state}")
-    make_console().print(_info_table(facts))
+    forms = (partial(_info_table, facts, TIMES[first:]) for first in range(len(TIMES) + 1))
+    show(make_console(), FirstThatFits(*forms))
 
 
 # --- offsets

@@ -61,7 +61,7 @@ def command(
 
     data_folder()  # said now, or each worker would
     plan = report.Plan(directory or DIRECTORY, flight_count=flight_count, is_killing=is_killing, has_peer=peer)
-    ctx.exit(report.run(make_console(), plan))
+    ctx.exit(report.run(make_console(has_markup=True), plan))
 
 
 def _run_spark(directory: Path, flight_count: int, *, has_cluster: bool) -> int:
@@ -70,4 +70,6 @@ def _run_spark(directory: Path, flight_count: int, *, has_cluster: bool) -> int:
     needs.check()
     from shmaccum.example.spark import report  # pandas
 
-    return report.run(make_console(), report.Plan(directory, flight_count=flight_count, has_cluster=has_cluster))
+    return report.run(
+        make_console(has_markup=True), report.Plan(directory, flight_count=flight_count, has_cluster=has_cluster)
+    )

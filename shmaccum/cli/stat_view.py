@@ -4,14 +4,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
-from rich.measure import Measurement
 from rich.segment import Segment
 from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
+from shmaccum.cli.fitting import FirstThatFits, FittedToScreen, Pieces
 from shmaccum.observation import Observation, PartitionFacts, ProcessFacts, Rates, SenderFacts
 from shmaccum.units import format_count, format_duration_ns, format_size
 
@@ -127,44 +128,46 @@ class Legend:
         self._seen = seen
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        text = Text()
-        for state, style in STATE_STYLES.items():
-            if count := self._seen.slots[state]:
-                text.append(_marks(options)[state], style=style)
-                text.append(f" {state} {count:,}   ", style=PROBLEM if state == "BAD" else "")
-        yield text
+        marks = _marks(options)
+        yield Pieces(
+            *(
+                Text.assemble((marks[state], style), (f" {state} {count:,}", PROBLEM if state == "BAD" else ""))
+                for state, style in STATE_STYLES.items()
+                if (count := self._seen.slots[state])
+            )
+        )
 
 
-def _fill(seen: Observation) -> Text:
+def _fill(seen: Observation) -> Pieces:
     queued = (
         f"{format_count(seen.queued_record_count, 'record')} in "
         f"{format_count(seen.queued_batch_count, 'batch', 'batches')}, {format_size(seen.queued_size)}"
     )
-    text = Text(f"{seen.fill:.1%}").append(f"   {queued} wait", style=QUIET)
+    pieces = [Text(f"{seen.fill:.1%}"), Text(f"{queued} wait", style=QUIET)]
     if seen.dead_slot_count:
-        text.append(f"   {format_count(seen.dead_slot_count, 'buffer')} of processes that are gone", style=QUIET)
-    return text
+        pieces.append(Text(f"{format_count(seen.dead_slot_count, 'buffer')} of processes that are gone", style=QUIET))
+    return Pieces(*pieces)
 
 
-def _in(seen: Observation, rates: Rates) -> str:
-    parts = [f"{number(rates.records)} records/s"]
+def _in(seen: Observation, rates: Rates) -> Pieces:
+    pieces = [f"{number(rates.records)} records/s"]
     if seen.record_bytes:
-        parts.append(rate_of_bytes(rates.bytes))
-    parts += [f"{number(rates.batches)} batches/s", f"{number(seen.record_count)} records in all"]
-    return "   ".join(parts)
+        pieces.append(rate_of_bytes(rates.bytes))
+    return Pieces(*pieces, f"{number(rates.batches)} batches/s", f"{number(seen.record_count)} in all")
 
 
-def _out(seen: Observation, rates: Rates) -> Text:
+def _out(seen: Observation, rates: Rates) -> Pieces:
     counters = seen.counters
-    text = Text(f"{number(rates.records_completed)} records/s   {number(rates.batches_completed)} batches/s   ")
-    text.append(f"{number(counters.get('records completed', 0))} records in all")
+    pieces = [
+        Text(f"{number(rates.records_completed)} records/s"),
+        Text(f"{number(rates.batches_completed)} batches/s"),
+        Text(f"{number(counters.get('records completed', 0))} in all"),
+    ]
     for label in ("failed", "expired", "requeued", "quarantined"):
         if count := counters.get(f"batches {label}", 0):
-            text.append(
-                f"   {format_count(count, 'batch', 'batches')} {label}",
-                style="yellow" if label == "requeued" else PROBLEM,
-            )
-    return text
+            style = "yellow" if label == "requeued" else PROBLEM
+            pieces.append(Text(f"{format_count(count, 'batch', 'batches')} {label}", style=style))
+    return Pieces(*pieces)
 
 
 def _oldest(seen: Observation) -> str:
@@ -177,35 +180,43 @@ def _oldest(seen: Observation) -> str:
     )
 
 
-def _waiting(seen: Observation, rates: Rates) -> Text:
+def _waiting(seen: Observation, rates: Rates) -> Pieces:
     counters = seen.counters
     waits = counters.get("allocations that waited for a buffer", 0)
-    text = Text(f"{seen.waiting_count:,} for a buffer now", style="yellow" if seen.waiting_count else "")
+    pieces = [Text(f"{seen.waiting_count:,} for a buffer now", style="yellow" if seen.waiting_count else "")]
     if (ended := waits - seen.waiting_count) > 0:
         mean_ns = counters.get("nanoseconds spent waiting for a buffer", 0) / ended
-        text.append(f"   {format_count(ended, 'wait')} before, {format_duration_ns(mean_ns)} in the mean", style=QUIET)
-        text.append(f"   {number(rates.waits)} waits/s", style=QUIET)
+        pieces += [
+            Text(f"{format_count(ended, 'wait')} before, {format_duration_ns(mean_ns)} in the mean", style=QUIET),
+            Text(f"{number(rates.waits)} waits/s", style=QUIET),
+        ]
     if gave_up := counters.get("allocations that gave up waiting", 0):
-        text.append(f"   {gave_up:,} gave up", style=PROBLEM)
-    return text
+        pieces.append(Text(f"{gave_up:,} gave up", style=PROBLEM))
+    return Pieces(*pieces)
 
 
-def _sender(sender: SenderFacts) -> Text:
+def _sender(sender: SenderFacts) -> Pieces:
     if not sender.is_alive:
-        return Text("none: nothing is delivered until one is started (shmaccum sender)", style=PROBLEM)
-    who = f"{sender.name} ({sender.pid})" if sender.pid is not None else "alive"
-    text = Text(f"{who}{f' delivers to {sender.sink}' if sender.sink else ''}, take-over {sender.epoch}")
+        return Pieces(Text("none: nothing is delivered until one is started (shmaccum sender)", style=PROBLEM))
+    pieces = [Text(f"{sender.name} ({sender.pid})" if sender.pid is not None else "alive")]
+    pieces.append(Text(f"take-over {sender.epoch}"))
     age_ns = sender.heartbeat_age_ns
     if age_ns is not None:
         is_stale = age_ns > STALE_HEARTBEAT_NS
-        text.append(f", heartbeat {format_duration_ns(age_ns)} ago", style="yellow" if is_stale else "")
+        pieces.append(Text(f"heartbeat {format_duration_ns(age_ns)} ago", style="yellow" if is_stale else ""))
     if sender.state == "stopped":
-        text.append(
-            f"   STOPPED for {format_duration_ns(age_ns or 0)}: it keeps its role (kill -CONT it)", style=PROBLEM
-        )
+        stopped = f"STOPPED for {format_duration_ns(age_ns or 0)}: it keeps its role (kill -CONT it)"
+        pieces.append(Text(stopped, style=PROBLEM))
     elif sender.is_asleep:
-        text.append("   asleep", style=QUIET)
-    return text
+        pieces.append(Text("asleep", style=QUIET))
+    return Pieces(*pieces)
+
+
+def _sender_lines(sender: SenderFacts) -> Iterator[tuple[str, RenderableType]]:
+    """Who delivers, and where to."""
+    yield "sender", _sender(sender)
+    if sender.is_alive and sender.sink:
+        yield "sink", Text(sender.sink)
 
 
 # --- tables
@@ -296,16 +307,11 @@ class ProcessTable:
     Args:
         title: above the table.
         sets: columns that belong together, the dearest first.
-        shown_max: how many processes; None all of them.
+        shown_max: how many processes.
     """
 
     def __init__(
-        self,
-        title: str,
-        sets: Sequence[Sequence[ProcessColumn]],
-        seen: Observation,
-        rates: Rates,
-        shown_max: int | None,
+        self, title: str, sets: Sequence[Sequence[ProcessColumn]], seen: Observation, rates: Rates, shown_max: int
     ) -> None:
         self._title = title
         self._sets = sets
@@ -314,14 +320,9 @@ class ProcessTable:
         self._alive = busiest(seen, rates)
         self._shown = self._alive[:shown_max]
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        tables = (self._table(self._sets[:count]) for count in range(len(self._sets), 0, -1))
-        fitting = (
-            table
-            for table in tables
-            if Measurement.get(console, options.update_width(10**4), table).maximum <= options.max_width
-        )
-        yield next(fitting, self._table(self._sets[:1]))
+    def __rich__(self) -> RenderableType:
+        counts = range(len(self._sets), 0, -1)
+        return FirstThatFits(*(partial(self._table, self._sets[:count]) for count in counts))
 
     def _table(self, sets: Sequence[Sequence[ProcessColumn]]) -> Table:
         columns = [column for columns in sets for column in columns]
@@ -333,12 +334,15 @@ class ProcessTable:
         return table
 
 
-def _processes(seen: Observation, rates: Rates) -> RenderableType:
-    alive = sum(process.is_alive for process in seen.processes)
+def _alive_count(seen: Observation) -> int:
+    return sum(process.is_alive for process in seen.processes)
+
+
+def _processes(seen: Observation, rates: Rates, shown_max: int) -> RenderableType:
+    alive = _alive_count(seen)
     if not alive:
         return Text("no process is attached", style=QUIET)
-    sets = (WORDS, APPENDED, HELD, RESOURCES)
-    return ProcessTable(f"processes ({alive})", sets, seen, rates, PROCESSES_SHOWN)
+    return ProcessTable(f"processes ({alive})", (WORDS, APPENDED, HELD, RESOURCES), seen, rates, shown_max)
 
 
 def _queue_rows(seen: Observation) -> list[PartitionFacts]:
@@ -347,11 +351,11 @@ def _queue_rows(seen: Observation) -> list[PartitionFacts]:
     return sorted(queues, key=lambda queue: -(queue.oldest_age_ns or 0))
 
 
-def _queues(seen: Observation) -> RenderableType:
+def _queues(seen: Observation, shown_max: int) -> RenderableType:
     queues = _queue_rows(seen)
     title = f"queues ({len(queues)} of {format_count(len(seen.partitions), 'partition')})"
     table = _columns(title, "partition", "batches", "records", "bytes", "oldest")
-    for queue in queues[:QUEUES_SHOWN]:
+    for queue in queues[:shown_max]:
         table.add_row(
             f"{queue.topic}-{queue.partition}",
             number(queue.batch_count),
@@ -359,16 +363,16 @@ def _queues(seen: Observation) -> RenderableType:
             format_size(queue.size),
             format_duration_ns(queue.oldest_age_ns or 0),
         )
-    if len(queues) > QUEUES_SHOWN:
-        table.add_row(f"and {len(queues) - QUEUES_SHOWN} more", style=QUIET)
+    if len(queues) > shown_max:
+        table.add_row(f"and {len(queues) - shown_max} more", style=QUIET)
     return table
 
 
-def _errors(seen: Observation) -> RenderableType:
+def _errors(seen: Observation, shown_max: int) -> RenderableType:
     table = _columns("errors", "last", "times")
     table.add_column("what", header_style=QUIET, overflow="fold", ratio=1)
     newest = sorted(seen.errors, key=lambda error: error.age_ns)
-    for error in newest[:ERRORS_SHOWN]:
+    for error in newest[:shown_max]:
         ago = f"{format_duration_ns(error.age_ns)} ago"
         table.add_row(ago, number(error.count), Text(error.text or error.status, style=PROBLEM))
     return table
@@ -379,7 +383,35 @@ def _errors(seen: Observation) -> RenderableType:
 
 def stat_view(seen: Observation, rates: Rates) -> RenderableType:
     """Everything about an arena in one screen."""
-    head = _lines(
+
+    def make_view(shown: Sequence[int]) -> RenderableType:
+        errors_shown, processes_shown, queues_shown = shown
+        parts = [_facts(seen, rates)]
+        if processes_shown or not _alive_count(seen):
+            parts.append(_processes(seen, rates, processes_shown))
+        if queues_shown:
+            parts.append(_queues(seen, queues_shown))
+        if errors_shown:
+            parts.append(_errors(seen, errors_shown))
+        return _apart(parts)
+
+    wanted = (
+        min(len(seen.errors), ERRORS_SHOWN),
+        min(_alive_count(seen), PROCESSES_SHOWN),
+        min(len(_queue_rows(seen)), QUEUES_SHOWN),
+    )
+    return FittedToScreen(make_view, wanted)
+
+
+def _apart(parts: Iterable[RenderableType]) -> RenderableType:
+    """Below each other, with an empty line between two."""
+    first, *others = parts
+    return Group(first, *(line for part in others for line in ("", part)))
+
+
+def _facts(seen: Observation, rates: Rates) -> RenderableType:
+    """What is told of the arena as a whole."""
+    lines = _lines(
         [
             ("fill", _fill(seen)),
             ("", SlotBar(seen)),
@@ -388,19 +420,19 @@ def stat_view(seen: Observation, rates: Rates) -> RenderableType:
             ("out", _out(seen, rates)),
             ("oldest", _oldest(seen)),
             ("waiting", _waiting(seen, rates)),
-            ("sender", _sender(seen.sender)),
+            *_sender_lines(seen.sender),
             *_stopped(seen),
         ]
     )
-    parts: list[RenderableType] = [_head(seen), "", head, "", _processes(seen, rates)]
-    if _queue_rows(seen):
-        parts += ["", _queues(seen)]
-    if seen.errors:
-        parts += ["", _errors(seen)]
-    return Group(*parts)
+    return _apart([_head(seen), lines])
 
 
 def top_view(seen: Observation, rates: Rates) -> RenderableType:
     """The processes alone, with everything that is known of them."""
-    table = ProcessTable("", (WORDS, APPENDED, HELD, RESOURCES, LIFE, PASSED), seen, rates, None)
-    return Group(_head(seen), _lines([("in", _in(seen, rates)), ("sender", _sender(seen.sender))]), table)
+
+    def make_view(shown: Sequence[int]) -> RenderableType:
+        sets = (WORDS, APPENDED, HELD, RESOURCES, LIFE, PASSED)
+        lines = _lines([("in", _in(seen, rates)), *_sender_lines(seen.sender)])
+        return _apart([_head(seen), lines, ProcessTable("", sets, seen, rates, *shown)])
+
+    return FittedToScreen(make_view, [_alive_count(seen)])

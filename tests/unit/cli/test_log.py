@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -174,6 +175,16 @@ def test_a_directory_that_is_none_is_a_sentence(shell: Shell, tmp_path: Path) ->
 
 
 # --- info, offsets, verify
+
+
+@pytest.mark.parametrize(("columns", "time_count"), [(120, 2), (80, 1), (60, 0)])
+def test_info_has_a_line_for_each_partition(shell: Shell, log: Path, columns: int, time_count: int) -> None:
+    place, head, *lines = shell("log", "info", str(log), columns=columns).stdout.splitlines()
+    assert len(lines) == len(shell.json("log", "info", str(log))["partitions"])
+    times = [re.findall(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", line) for line in lines]
+    assert max(map(len, times)) == time_count
+    assert max(map(len, [head, *lines])) <= columns
+    assert str(log) in place
 
 
 def test_info_tells_offsets_sizes_and_times(shell: Shell, log: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -197,6 +198,22 @@ def test_results_are_listed_newest_first(shell: Shell, filled: str) -> None:
         500,
         40,
     )
+
+
+def test_brackets_in_a_key_are_no_style(arena: Arena, shell: Shell) -> None:
+    with Accumulator(arena) as accumulator:
+        accumulator.become_sender()
+        accumulator.append("t", 0, 0, b"[/key]", b"[bold]value[/]")
+        arena.native.record_error("[/error]")
+        assert re.search(r"\[/key\] +\[bold\]value\[/\]", shell("inspect", arena.name, "--slot", "0").stdout)
+        assert "[/error]" in shell("inspect", arena.name).stdout
+        deliver_all(accumulator)
+
+
+def test_elsewhere_than_on_a_terminal_no_line_ends_in_blanks(shell: Shell, filled: str) -> None:
+    for command in (["stat"], ["top"], ["inspect"], ["inspect", "--slots"], ["inspect", "--completions", "5"]):
+        lines = shell(*command, filled).stdout.splitlines()
+        assert lines == [line.rstrip() for line in lines]
 
 
 def test_a_slot_that_is_not_there_is_a_sentence(shell: Shell, filled: str) -> None:

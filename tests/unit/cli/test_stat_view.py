@@ -22,6 +22,7 @@ from rich.console import Console, RenderableType
 from shmaccum import tables
 from shmaccum.accumulator import Accumulator
 from shmaccum.arena import Arena
+from shmaccum.cli.live import make_console
 from shmaccum.cli.stat_view import STATE_STYLES, busiest, cells, stat_view, top_view
 from shmaccum.exceptions import InvalidArgumentError
 from shmaccum.observation import ErrorFacts, Observation, Observer, ProcessFacts, Rates
@@ -150,6 +151,61 @@ def test_views_keep_within_the_terminal(seen: Observation, width: int) -> None:
         assert max(map(len, text.splitlines())) <= width
         assert str(10**6) in text
     assert "and 28 more" in rendered(stat_view(crowd, Rates.between(crowd, crowd)), width)
+
+
+def busy(seen: Observation) -> Observation:
+    """Large numbers, a long name of a sink, many of everything."""
+    many = tuple(dataclasses.replace(seen.processes[0], entry=entry, pid=10**6 + entry) for entry in range(40))
+    sender = dataclasses.replace(
+        seen.sender,
+        is_alive=True,
+        pid=10**6,
+        name="shmaccum-sender",
+        heartbeat_age_ns=88_900_000,
+        sink="kafka:broker-1.example:9092,broker-2.example:9092",
+    )
+    errors = tuple(ErrorFacts(text=f"error {age}", status="OK", count=1, age_ns=age * 10**9) for age in range(20))
+    counters = {**seen.counters, "records completed": 10**9}
+    return changed(seen, processes=many, record_count=10**9, sender=sender, errors=errors, counters=counters)
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_no_line_of_the_head_breaks_within_a_fact(seen: Observation, width: int) -> None:
+    later = changed(busy(seen), time_ns=seen.time_ns + 10**9, record_count=seen.record_count + 10**9)
+    lines = rendered(stat_view(later, Rates.between(seen, later)), width).splitlines()
+    for facts in (
+        ("in ", "1,000,000,000 records/s", f"{later.record_count:,} in all"),
+        ("sender ", "shmaccum-sender (1000000)", "heartbeat 88.9 ms ago"),
+        ("sink ", "kafka:broker-1.example:9092,broker-2.example:9092"),
+    ):
+        assert any(line.startswith(facts[0]) for line in lines)
+        assert all(any(fact in line for line in lines) for fact in facts)
+
+
+@pytest.mark.parametrize("height", [24, 30, 50])
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_screen_that_is_painted_over_shows_the_newest_error_and_the_busiest_process(
+    seen: Observation, width: int, height: int
+) -> None:
+    crowd = busy(seen)
+    console = Console(width=width, height=height, force_terminal=True, color_system=None, highlight=False)
+    with console.capture():
+        console.set_alt_screen()
+    for view in (stat_view, top_view):
+        with console.capture() as captured:
+            console.print(view(crowd, Rates.between(crowd, crowd)))
+        assert len(captured.get().splitlines()) <= height
+        assert "1000000 " in captured.get()
+        assert ("error 0" in captured.get()) == (view is stat_view)
+
+
+def test_brackets_in_a_name_are_no_style(seen: Observation) -> None:
+    process = dataclasses.replace(seen.processes[0], name="[/red]x[b]")
+    view = stat_view(changed(seen, processes=(process,)), Rates.between(seen, seen))
+    console = make_console()
+    with console.capture() as captured:
+        console.print(view)
+    assert "[/red]x[b]" in captured.get()
 
 
 def test_the_busiest_come_first_and_the_dead_not_at_all(seen: Observation) -> None:
