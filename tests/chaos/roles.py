@@ -198,6 +198,7 @@ def deliver(life: Life) -> None:
     sink = open_sink(f"log:{life.places.log}", partitions=PARTITIONS, segment_bytes=SEGMENT_BYTES)
     with Sender(life.places.arena_name, sink, standby=True, linger_ms=1) as sender:
         signal.signal(signal.SIGTERM, lambda *_: sender.stop())
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])  # one that came before waits for this
         sender.run()
 
 

@@ -191,6 +191,7 @@ def main() -> None:
     _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     _libc.prctl(PR_SET_CHILD_SUBREAPER, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])  # whoever it starts may be asked to leave at once
     gc.freeze()
     Forker(socket.socket(fileno=int(descriptor)), Places(arena_name, Path(folder)), int(seed)).run()
 
