@@ -152,9 +152,9 @@ struct drain_options {
 };
 
 /* Takes a batch of each partition given, in that order, whether it has lingered or not; a partition that is given again
- * gives another batch if that is sealed already. A partition that has nothing to give, backs off, is muted or has a
- * retry in flight is skipped, never waited for. A batch that would exceed size_max ends the drain. `batches` has room
- * for partition_count; `partitions_seen` receives how far it came. */
+ * gives another batch if that is sealed already. A partition that has nothing to give, awaits the first record of a
+ * batch, backs off, is muted or has a retry in flight is skipped, never waited for. A batch that would exceed size_max
+ * ends the drain. `batches` has room for partition_count; `partitions_seen` receives how far it came. */
 uint32_t accumulator_drain(struct accumulator *accumulator, const struct drain_options *options,
                            const uint32_t *partitions, uint32_t partition_count, struct drained_batch *batches,
                            uint32_t *partitions_seen);

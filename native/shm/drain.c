@@ -22,7 +22,33 @@ static uint64_t saturating_add(uint64_t a, uint64_t b)
     return a > UINT64_MAX - b ? UINT64_MAX : a + b;
 }
 
+static uint64_t ns_between(uint64_t a_ns, uint64_t b_ns)
+{
+    return a_ns > b_ns ? a_ns - b_ns : b_ns - a_ns;
+}
+
+/* It was opened just now, and nobody opened another one behind it. It may have been a little after `now_ns`, which was
+ * read before we looked; a time far ahead was never true. */
+static bool batch_awaits_first_record(const struct accumulator *accumulator, uint32_t slot_index, uint64_t now_ns)
+{
+    const struct arena *arena = accumulator->arena;
+    uint64_t word = load_acquire_u64(&arena->slots[slot_index].word); /* P2 */
+    return slot_word_state(word) == SLOT_OPEN && slot_word_count(word) == 0 &&
+           accumulator->sender->notes[slot_index].next == 0 &&
+           ns_between(arena->slots[slot_index].created_ns, now_ns) < sender_patience_ns(arena);
+}
+
+/* Whether it lingers or not. */
+static bool batch_is_held_back(const struct accumulator *accumulator, uint32_t slot_index, uint64_t now_ns)
+{
+    return sender_is_fresh(accumulator, slot_index) ||
+           accumulator->sender->notes[slot_index].retry_at_ns > now_ns ||
+           batch_awaits_first_record(accumulator, slot_index, now_ns);
+}
+
 /* ---- ready ---- */
+
+enum { NEXT_PASS_NS = 1 };
 
 /* What a batch is waited for: how long yet, and how long in all. */
 static uint64_t batch_linger_ns(const struct arena *arena, const struct ready_options *options, uint32_t slot_index)
@@ -31,25 +57,33 @@ static uint64_t batch_linger_ns(const struct arena *arena, const struct ready_op
     return linger == 0 ? options->linger_ns : linger - 1;
 }
 
-/* How long until this batch may be drained; 0: now. */
-static uint64_t batch_wait_ns(const struct accumulator *accumulator, const struct ready_options *options,
-                              uint32_t slot_index)
+static uint64_t batch_linger_left_ns(const struct accumulator *accumulator, const struct ready_options *options,
+                                     uint32_t slot_index)
 {
     const struct arena *arena = accumulator->arena;
-    const struct slot_note *note = &accumulator->sender->notes[slot_index];
     uint64_t word = load_acquire_u64(&arena->slots[slot_index].word);
-    if (sender_is_fresh(accumulator, slot_index)) {
-        return 1; /* the next pass */
-    }
-    if (note->retry_at_ns > options->now_ns) {
-        return ns_until(note->retry_at_ns, options->now_ns);
-    }
-    bool is_full = slot_word_state(word) != SLOT_OPEN || note->next != 0;
+    bool is_full = slot_word_state(word) != SLOT_OPEN || accumulator->sender->notes[slot_index].next != 0;
     if (is_full || options->is_everything_ready || load_relaxed_u32(&arena->globals->waiting_count) != 0) {
         return 0;
     }
     uint64_t linger_ns = batch_linger_ns(arena, options, slot_index);
     return ns_until(saturating_add(arena->slots[slot_index].created_ns, linger_ns), options->now_ns);
+}
+
+/* How long until this batch may be drained; 0: now. */
+static uint64_t batch_wait_ns(const struct accumulator *accumulator, const struct ready_options *options,
+                              uint32_t slot_index)
+{
+    uint64_t retry_at_ns = accumulator->sender->notes[slot_index].retry_at_ns;
+    if (sender_is_fresh(accumulator, slot_index)) {
+        return NEXT_PASS_NS;
+    }
+    if (retry_at_ns > options->now_ns) {
+        return ns_until(retry_at_ns, options->now_ns);
+    }
+    uint64_t linger_left_ns = batch_linger_left_ns(accumulator, options, slot_index);
+    bool is_early = linger_left_ns == 0 && batch_awaits_first_record(accumulator, slot_index, options->now_ns);
+    return is_early ? NEXT_PASS_NS : linger_left_ns;
 }
 
 /* It fills and lingers, and has done so for half of its time at least. */
@@ -58,8 +92,7 @@ static bool batch_goes_along(const struct accumulator *accumulator, const struct
 {
     const struct arena *arena = accumulator->arena;
     return options->takes_along && wait_ns <= batch_linger_ns(arena, options, slot_index) / 2 &&
-           !sender_is_fresh(accumulator, slot_index) &&
-           accumulator->sender->notes[slot_index].retry_at_ns <= options->now_ns;
+           !batch_is_held_back(accumulator, slot_index, options->now_ns);
 }
 
 /* Those at the end of the array come behind the `count` at its front, or are forgotten when there is nothing there. */
@@ -141,12 +174,19 @@ enum pick { PICK_SKIP, PICK_STOP, PICK_TAKE };
 
 /* A partition that was named before in this drain gives only what is sealed, or will be by nobody else: to cut batches
  * short that are still filling is the business of ready. */
-static bool batch_may_be_taken(const struct accumulator *accumulator, const struct partition_queue *queue,
+static bool batch_has_its_turn(const struct accumulator *accumulator, const struct partition_queue *queue,
                                uint32_t slot_index)
 {
     uint64_t word = load_acquire_u64(&accumulator->arena->slots[slot_index].word);
     return queue->drained_in != accumulator->sender->drain_count || slot_word_state(word) != SLOT_OPEN ||
            accumulator->sender->notes[slot_index].next != 0;
+}
+
+static bool batch_may_be_taken(const struct accumulator *accumulator, const struct partition_queue *queue,
+                               uint32_t slot_index, uint64_t now_ns)
+{
+    return !batch_is_held_back(accumulator, slot_index, now_ns) && sender_may_launch(accumulator, slot_index) &&
+           batch_has_its_turn(accumulator, queue, slot_index);
 }
 
 static enum pick batch_pick(struct accumulator *accumulator, const struct drain_options *options,
@@ -156,17 +196,17 @@ static enum pick batch_pick(struct accumulator *accumulator, const struct drain_
     if (queue->is_muted || queue->in_flight_count >= options->in_flight_max) {
         return PICK_SKIP;
     }
-    *slot_index = sender_candidate(accumulator, partition_index);
-    if (*slot_index == NO_SLOT || sender_is_fresh(accumulator, *slot_index) ||
-        accumulator->sender->notes[*slot_index].retry_at_ns > options->now_ns ||
-        !sender_may_launch(accumulator, *slot_index) || !batch_may_be_taken(accumulator, queue, *slot_index)) {
-        return PICK_SKIP;
-    }
-    uint64_t size = slot_word_size(load_acquire_u64(&accumulator->arena->slots[*slot_index].word));
-    if (size_before > 0 && size_before + size > options->size_max) {
-        return PICK_STOP;
-    }
-    return batch_seal_for_drain(accumulator, *slot_index, word) ? PICK_TAKE : PICK_SKIP;
+    do { /* when the first one was ended for want of a record, the next one goes: nobody would come back for it soon */
+        *slot_index = sender_candidate(accumulator, partition_index);
+        if (*slot_index == NO_SLOT || !batch_may_be_taken(accumulator, queue, *slot_index, options->now_ns)) {
+            return PICK_SKIP;
+        }
+        uint64_t size = slot_word_size(load_acquire_u64(&accumulator->arena->slots[*slot_index].word));
+        if (size_before > 0 && size_before + size > options->size_max) {
+            return PICK_STOP;
+        }
+    } while (!batch_seal_for_drain(accumulator, *slot_index, word));
+    return PICK_TAKE;
 }
 
 uint32_t accumulator_drain(struct accumulator *accumulator, const struct drain_options *options,

@@ -16,6 +16,12 @@
  * found is found by pass n + 1 at the latest. So a batch is drained only when a pass behind the one that found it is
  * over.
  *
+ * FIRST RECORD. Whoever opens a batch is about to commit its first record. A sender that seals it before makes it DONE,
+ * and its opener opens another one: a sender that looks often enough does so again and again, until no slot is free.
+ * So an OPEN batch without a record is left alone for the sender's patience, whatever is wanted; then its opener is
+ * dead, stopped or late, and it is sealed. Nothing is delayed: there is no record in it, and there is none behind it.
+ * If another batch was opened behind it, `open` names it no more (producer_batch.h): it is sealed at once.
+ *
  *   queued     OPEN or READY, in its partition's queue
  *   watched    announced, not OPEN yet
  *   deferred   DONE, but a living process may still be writing into it: freed when its hazard is gone
@@ -26,6 +32,8 @@
 #define SHM_SENDER_HALF_H
 
 #include "shm/accumulator.h"
+
+enum { FIRST_RECORD_NS_PER_BYTE = 4 };
 
 struct slot_note {
     uint64_t seq;         /* valid while queued */
@@ -96,6 +104,13 @@ void sender_collect_news(struct accumulator *accumulator);
 static inline bool sender_is_fresh(const struct accumulator *accumulator, uint32_t slot_index)
 {
     return accumulator->sender->notes[slot_index].found_in_pass == accumulator->sender->pass;
+}
+
+/* How long the sender leaves a batch without a record to its opener, whose first record may fill it: longer than that
+ * takes in a process of which each new page faults. Whoever is kept off its core for longer opens another batch. */
+static inline uint64_t sender_patience_ns(const struct arena *arena)
+{
+    return NS_PER_MS + FIRST_RECORD_NS_PER_BYTE * (uint64_t)arena->geometry.batch_size;
 }
 
 /* Into flight, and out of it, at its place in the queue. */

@@ -33,6 +33,7 @@
 #include "shm/accumulator.h"
 #include "shm/attach.h"
 #include "shm/process.h"
+#include "shm/sender_half.h"
 #include "shm/verify.h"
 
 enum {
@@ -277,7 +278,8 @@ static uint32_t sender_pass(struct accumulator *accumulator, bool is_last)
     struct drained_batch batches[DRAIN_MAX];
     uint64_t next_check_ns;
     uint32_t seen;
-    const struct ready_options ready = {.now_ns = arena_now_ns(accumulator->arena),
+    const uint64_t patience_ns = is_last ? sender_patience_ns(accumulator->arena) : 0; /* nobody opens batches now */
+    const struct ready_options ready = {.now_ns = arena_now_ns(accumulator->arena) + patience_ns,
                                         .linger_ns = NS_PER_MS,
                                         .is_everything_ready = is_last};
     const struct drain_options drain = {.now_ns = ready.now_ns, .size_max = 1 << 20, .in_flight_max = 5};

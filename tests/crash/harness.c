@@ -219,11 +219,13 @@ void world_become_sender(struct world *world)
     REQUIRE(status == STATUS_OK);
 }
 
+/* When its patience with those who have opened a batch is over: a batch is cut short at every instruction. */
 void world_drain(struct world *world)
 {
     uint32_t partitions[PARTITION_COUNT], ready_count, seen;
     uint64_t next_check_ns;
-    const struct ready_options ready = {.now_ns = arena_now_ns(world->arena), .is_everything_ready = true};
+    const struct ready_options ready = {.now_ns = arena_now_ns(world->arena) + sender_patience_ns(world->arena),
+                                        .is_everything_ready = true};
     TIMED(world, "ready", ready_count = accumulator_ready(world->accumulator, &ready, partitions, PARTITION_COUNT,
                                                  &next_check_ns));
     const struct drain_options drain = {.now_ns = ready.now_ns, .size_max = 1 << 20, .in_flight_max = 5};

@@ -279,6 +279,13 @@ static inline bool child_is_stopped(pid_t child)
     return WIFSTOPPED(child_status(child, WUNTRACED));
 }
 
+/* Does not wait; its end can still be waited for. */
+static inline bool child_has_ended(pid_t child)
+{
+    siginfo_t info = {0};
+    return waitid(P_PID, (id_t)child, &info, WEXITED | WNOHANG | WNOWAIT) < 0 || info.si_pid == child;
+}
+
 /* Waits for its end: true when it ended by itself and all its expectations held. */
 static inline bool child_is_content(pid_t child)
 {

@@ -18,6 +18,7 @@
 #include "format/crc32c.h"
 #include "format/record_batch.h"
 #include "shm/accumulator.h"
+#include "shm/sender_half.h"
 
 /* ---- records ---- */
 
@@ -187,16 +188,21 @@ static inline struct accumulator *sender_opened(struct arena *arena)
 }
 
 /* One round: everything that may go, goes. Answers how many batches. */
-static inline uint32_t drain_round(struct accumulator *sender, uint32_t in_flight_max, struct drained_batch *batches)
+static inline uint32_t drain_round_at(struct accumulator *sender, uint64_t now_ns, uint32_t in_flight_max,
+                                      struct drained_batch *batches)
 {
     uint32_t partitions[64];
     uint32_t seen;
     uint64_t next_check_ns;
-    const struct ready_options ready = {.now_ns = arena_now_ns(sender->arena), .is_everything_ready = true};
-    const struct drain_options drain = {
-        .now_ns = ready.now_ns, .size_max = UINT32_MAX, .in_flight_max = in_flight_max};
+    const struct ready_options ready = {.now_ns = now_ns, .is_everything_ready = true};
+    const struct drain_options drain = {.now_ns = now_ns, .size_max = UINT32_MAX, .in_flight_max = in_flight_max};
     uint32_t count = accumulator_ready(sender, &ready, partitions, COUNT_OF(partitions), &next_check_ns);
     return accumulator_drain(sender, &drain, partitions, count, batches, &seen);
+}
+
+static inline uint32_t drain_round(struct accumulator *sender, uint32_t in_flight_max, struct drained_batch *batches)
+{
+    return drain_round_at(sender, arena_now_ns(sender->arena), in_flight_max, batches);
 }
 
 static inline uint32_t queued_count(const struct accumulator *sender)
@@ -206,11 +212,11 @@ static inline uint32_t queued_count(const struct accumulator *sender)
     return statistics.queued_count;
 }
 
-/* Delivers what may go now; others may append meanwhile. Answers how many batches it were. */
-static inline uint32_t deliver_round(struct accumulator *sender, struct ledger *ledger)
+/* Delivers what may go then; others may append meanwhile. Answers how many batches it were. */
+static inline uint32_t deliver_round_at(struct accumulator *sender, uint64_t now_ns, struct ledger *ledger)
 {
     struct drained_batch batches[64];
-    uint32_t count = drain_round(sender, 1, batches);
+    uint32_t count = drain_round_at(sender, now_ns, 1, batches);
     for (uint32_t i = 0; i < count; i++) {
         ledger_add(ledger, sender->arena, &batches[i]);
         EXPECT_STATUS(accumulator_complete(sender, batches[i].slot_index, batches[i].seq, &success, NULL), STATUS_OK);
@@ -218,11 +224,18 @@ static inline uint32_t deliver_round(struct accumulator *sender, struct ledger *
     return count;
 }
 
-/* Delivers until nothing is queued (nothing may be in flight before), then clears up. */
+static inline uint32_t deliver_round(struct accumulator *sender, struct ledger *ledger)
+{
+    return deliver_round_at(sender, arena_now_ns(sender->arena), ledger);
+}
+
+/* Delivers until nothing is queued (nothing may be in flight before), then clears up. Its patience with those who have
+ * opened a batch is over. */
 static inline void deliver_everything(struct accumulator *sender, struct ledger *ledger)
 {
     for (int round = 0; round < 1000; round++) {
-        if (deliver_round(sender, ledger) == 0 && queued_count(sender) == 0) {
+        uint64_t now_ns = arena_now_ns(sender->arena) + sender_patience_ns(sender->arena);
+        if (deliver_round_at(sender, now_ns, ledger) == 0 && queued_count(sender) == 0) {
             break;
         }
     }

@@ -205,6 +205,184 @@ TEST(a_requeued_batch_waits_for_its_time)
     sending_ended(&sending);
 }
 
+/* ---- a batch that awaits its first record ---- */
+
+enum { CREATED_NS = 1000 };
+
+/* What a sender did that came by at a point of somebody's append. */
+struct look {
+    struct sending *sending;
+    uint64_t now_ns;
+    uint64_t next_check_ns;
+    uint32_t ready_count;
+    uint32_t drained_count;
+    struct drained_batch batch;
+    enum slot_state state_after; /* of the first slot */
+};
+
+static void sender_comes_by(void *argument)
+{
+    struct look *look = argument;
+    static const uint32_t partition = 0;
+    uint32_t partitions[8], seen;
+    const struct ready_options ready = {.now_ns = look->now_ns, .is_everything_ready = true};
+    const struct drain_options drain = {.now_ns = look->now_ns, .size_max = UINT32_MAX, .in_flight_max = 5};
+    look->ready_count = accumulator_ready(look->sending->sender, &ready, partitions, 8, &look->next_check_ns);
+    look->drained_count =
+        accumulator_drain(look->sending->sender, &drain, &partition, 1, &look->batch, &seen);
+    look->state_after = slot_state_at(look->sending->arena, 0);
+}
+
+static struct look looked_at(const char *point, struct sending *sending, uint64_t now_ns)
+{
+    struct look look = {.sending = sending, .now_ns = now_ns};
+    interrupt_at(point, 0, sender_comes_by, &look);
+    EXPECT_STATUS(append_number(sending->producer, 0, 7), STATUS_OK);
+    EXPECT(interruption_is_over());
+    EXPECT_EQ_U64(look.drained_count, 0);
+    return look;
+}
+
+static const char *const first_record_points[] = {"slot_opened", "record_claimed"};
+
+static void expect_left_alone(uint64_t created_ns, uint64_t now_ns)
+{
+    for (uint32_t i = 0; i < COUNT_OF(first_record_points); i++) {
+        struct sending sending = sending_begun();
+        sending.producing->clock.manual_ns = created_ns;
+        struct look look = looked_at(first_record_points[i], &sending, now_ns);
+        EXPECT_EQ_U64(look.ready_count, 0);
+        EXPECT_EQ_U64(look.next_check_ns, 1);
+        EXPECT_EQ_U64(look.state_after, SLOT_OPEN);
+        EXPECT_EQ_U64(counter_value(sending.arena, COUNTER_BATCHES_OPENED), 1);
+        sending_ended(&sending);
+    }
+}
+
+TEST(a_batch_is_left_to_its_opener_for_the_first_record)
+{
+    const uint64_t patience_ns = NS_PER_MS + 4 * BATCH_SIZE;
+    expect_left_alone(CREATED_NS, CREATED_NS);
+    expect_left_alone(CREATED_NS, CREATED_NS + patience_ns - 1);
+    expect_left_alone(CREATED_NS + patience_ns - 1, CREATED_NS); /* opened after the sender had read its clock */
+}
+
+static void expect_ended(uint64_t created_ns, uint64_t now_ns)
+{
+    for (uint32_t i = 0; i < COUNT_OF(first_record_points); i++) {
+        struct sending sending = sending_begun();
+        sending.producing->clock.manual_ns = created_ns;
+        struct look look = looked_at(first_record_points[i], &sending, now_ns);
+        EXPECT_EQ_U64(look.ready_count, 1);
+        EXPECT_EQ_U64(look.state_after, SLOT_DONE);
+        EXPECT_EQ_U64(counter_value(sending.arena, COUNTER_BATCHES_OPENED), 2);
+        sending.arena->clock.manual_ns = created_ns;
+        sending_ended(&sending);
+    }
+}
+
+TEST(a_batch_whose_opener_takes_too_long_is_ended)
+{
+    const uint64_t patience_ns = NS_PER_MS + 4 * BATCH_SIZE;
+    expect_ended(CREATED_NS, CREATED_NS + patience_ns);
+    expect_ended(CREATED_NS + patience_ns, CREATED_NS); /* a clock that was never right */
+}
+
+static void survivor_and_sender_come_by(void *argument)
+{
+    struct look *look = argument;
+    struct arena *survivor = arena_attached(look->sending->file);
+    struct accumulator *other = accumulator_opened(survivor);
+    survivor->clock = look->sending->arena->clock;
+    EXPECT_STATUS(append_number(other, 0, 8), STATUS_OK);
+    sender_comes_by(look);
+    accumulator_close(other);
+    arena_detach(survivor);
+}
+
+/* Nobody will append to it, and what is behind it does not wait for another drain. */
+TEST(a_batch_whose_opener_was_passed_is_ended_at_once_and_the_next_one_goes)
+{
+    struct sending sending = sending_begun();
+    struct look look = {.sending = &sending, .now_ns = CREATED_NS};
+    interrupt_at("slot_opened", 0, survivor_and_sender_come_by, &look);
+    EXPECT_STATUS(append_number(sending.producer, 0, 7), STATUS_OK);
+    EXPECT(interruption_is_over());
+    EXPECT_EQ_U64(look.ready_count, 1);
+    EXPECT_EQ_U64(look.drained_count, 1);
+    EXPECT_EQ_U64(look.batch.seq, 1);
+    EXPECT_EQ_U64(look.state_after, SLOT_DONE);
+    complete(&sending, &look.batch);
+    sending_ended(&sending);
+}
+
+static void lingering_sender_comes_by(void *argument)
+{
+    struct look *look = argument;
+    uint32_t partitions[8];
+    const struct ready_options ready = {.now_ns = look->now_ns, .linger_ns = 10 * CREATED_NS, .takes_along = true};
+    look->ready_count = accumulator_ready(look->sending->sender, &ready, partitions, 8, &look->next_check_ns);
+}
+
+/* It lingers no less than others, and until its first record is there it goes along with none. */
+TEST(a_batch_that_awaits_its_first_record_lingers)
+{
+    struct sending sending = sending_begun();
+    struct look look = {.sending = &sending, .now_ns = 7 * CREATED_NS};
+    sending.producer->linger = 0 + 1;
+    EXPECT_STATUS(append_number(sending.producer, 1, 6), STATUS_OK);
+    sending.producer->linger = 0;
+    interrupt_at("record_claimed", 0, lingering_sender_comes_by, &look);
+    EXPECT_STATUS(append_number(sending.producer, 0, 7), STATUS_OK);
+    EXPECT(interruption_is_over());
+    EXPECT_EQ_U64(look.ready_count, 1);
+    EXPECT_EQ_U64(look.next_check_ns, 4 * CREATED_NS);
+    lingering_sender_comes_by(&look);
+    EXPECT_EQ_U64(look.ready_count, 2);
+    sending_ended(&sending);
+}
+
+enum { BROAD_BATCH_SIZE = 256 * 1024, BROAD_RECORD_COUNT = 200 };
+
+static const struct clock stopped_clock = {.is_manual = true, .manual_ns = CREATED_NS};
+
+static void append_beside_a_sender(struct arena *arena, void *unused)
+{
+    static uint8_t value[BROAD_BATCH_SIZE / 2];
+    (void)unused;
+    struct accumulator *producer = accumulator_opened(arena);
+    arena->clock = stopped_clock;
+    for (uint64_t number = 0; number < BROAD_RECORD_COUNT; number++) {
+        struct append_result result;
+        memcpy(value, &number, sizeof number);
+        append_waiting(producer, 0, record_of(value, sizeof value, 1000), &result);
+    }
+    accumulator_close(producer);
+}
+
+/* A young process, whose every new page faults, and a sender that looks all the time. No time goes by. */
+TEST(a_sender_that_never_rests_ends_no_batch_before_its_first_record)
+{
+    struct ledger *ledger = calloc(1, sizeof *ledger);
+    int file = arena_file_new();
+    struct arena *arena = arena_created(file, geometry_of(16, BROAD_BATCH_SIZE));
+    struct accumulator *sender = sender_opened(arena);
+    arena->clock = stopped_clock;
+    pid_t child = child_started(file, append_beside_a_sender, NULL, NULL, 0);
+    while (ledger->count < BROAD_RECORD_COUNT && !child_has_ended(child)) {
+        (void)deliver_round(sender, ledger);
+        accumulator_maintain(sender, NULL);
+    }
+    EXPECT(child_is_content(child));
+    deliver_everything(sender, ledger);
+    expect_delivered_once(ledger, 0, BROAD_RECORD_COUNT);
+    EXPECT_EQ_U64(counter_value(arena, COUNTER_BATCHES_OPENED), ledger->batch_count);
+    accumulator_close(sender);
+    expect_all_free(arena);
+    arena_end(arena, file);
+    free(ledger);
+}
+
 /* ---- drain ---- */
 
 TEST(at_most_one_batch_of_each_partition_in_the_order_given)
