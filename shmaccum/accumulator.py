@@ -126,6 +126,7 @@ class Accumulator:
         self.dead_letters = native.dead_letters
         self.quarantine = native.quarantine
         self.expire = native.expire
+        self.take_expired = native.take_expired
         self.abort = native.abort
         self.mute = native.mute
         self.end_backoff = native.end_backoff

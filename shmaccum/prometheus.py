@@ -6,9 +6,10 @@ Two families of names:
 ``shmaccum_*``
     What lies in the arena and who works on it. Any process may tell it, whether a sender lives or not: it is read from
     the arena and nobody is asked.
-``kafka_producer_*`` and ``kafka_producer_node_*``
+``kafka_producer_*``, ``kafka_producer_node_*`` and ``kafka_producer_topic_*``
     Kafka's producer metrics of the whole host, named as Micrometer names the Java producer's: ``record-send-total`` is
-    ``kafka_producer_record_send_total``. Only the sender's own process knows them. Times are in milliseconds.
+    ``kafka_producer_record_send_total``. Only the sender's own process knows them. Times are in milliseconds, where the
+    name does not say nanoseconds. docs/metrics.rst lists them.
 
 Every one has the label ``arena``.
 """
@@ -31,7 +32,8 @@ logger = logging.getLogger(__name__)
 
 PREFIX = "shmaccum_"
 KAFKA_PREFIX = "kafka_producer_"
-NODE_MARK = ".node-"
+TAGS: Final[Mapping[str, str]] = {"node": "node_id", "topic": "topic"}
+"""What stands behind a name and its dot -> the label that it becomes."""
 TOTAL = "_total"
 WAIT_LABEL = "nanoseconds spent waiting for a buffer"
 NS_PER_S = 1e9
@@ -153,8 +155,8 @@ class SenderCollector:
 
     Args:
         arena_name: the label of all of them.
-        read: Kafka's names -> numbers; of one broker with ``.node-ID`` behind the name. What it raises as a
-            `ShmaccumError` or TimeoutError leaves this scrape without them.
+        read: Kafka's names -> numbers; of one broker with ``.node-ID`` behind the name, of one topic with
+            ``.topic-NAME``. What it raises as a `ShmaccumError` or TimeoutError leaves this scrape without them.
 
     Raises:
         InvalidArgumentError: the package prometheus_client is not there.
@@ -178,13 +180,21 @@ class SenderCollector:
         yield from families.values()
 
     def _add(self, families: dict[str, Any], name: str, number: float) -> None:
-        metric, is_of_node, node = name.partition(NODE_MARK)
-        prefix, labels = (KAFKA_PREFIX + "node_", [node]) if is_of_node else (KAFKA_PREFIX, [])
+        prefix, metric, tags = _split_name(name)
+        labels = {"arena": self._arena_name, **tags}
         full = prefix + metric.replace("-", "_")
         if full not in families:
-            label_names = ["arena", "node_id"] if is_of_node else ["arena"]
-            families[full] = _family_of(self._core, full, f"Kafka's producer metric {metric}", label_names)
-        families[full].add_metric([self._arena_name, *labels], number)
+            families[full] = _family_of(self._core, full, f"Kafka's producer metric {metric}", list(labels))
+        families[full].add_metric(list(labels.values()), number)
+
+
+def _split_name(name: str) -> tuple[str, str, dict[str, str]]:
+    """(prefix, metric, labels) of ``METRIC``, ``METRIC.node-ID`` or ``METRIC.topic-NAME``; a topic may have dots."""
+    metric, _, tag = name.partition(".")
+    kind, _, value = tag.partition("-")
+    if kind not in TAGS:
+        return KAFKA_PREFIX, name.replace(".", "_"), {}
+    return f"{KAFKA_PREFIX}{kind}_", metric, {TAGS[kind]: value}
 
 
 # --- telling

@@ -150,11 +150,9 @@ PyObject *accumulator_sender_statistics_dict(PyObject *object, PyObject *unused)
         return NULL;
     }
     accumulator_sender_statistics(self->core, &statistics);
-    PyObject *result = Py_BuildValue("{s:I,s:I,s:I,s:I,s:K}", "queued_count", statistics.queued_count,
-                                     "in_flight_count", statistics.in_flight_count, "deferred_count",
-                                     statistics.deferred_count, "active_partition_count",
-                                     statistics.active_partition_count, "expired_record_count",
-                                     (unsigned long long)statistics.expired_record_count);
+    PyObject *result = Py_BuildValue("{s:I,s:I,s:I,s:I}", "queued_count", statistics.queued_count, "in_flight_count",
+                                     statistics.in_flight_count, "deferred_count", statistics.deferred_count,
+                                     "active_partition_count", statistics.active_partition_count);
     return accumulator_sender_end(self, result);
 }
 
@@ -742,4 +740,28 @@ PyObject *accumulator_sender_abort(PyObject *object, PyObject *const *args, Py_s
     }
     uint32_t aborted = accumulator_abort(self->core, is_in_flight_included, &self->core->wakes);
     return accumulator_sender_end(self, PyLong_FromUnsignedLong(aborted));
+}
+
+/* {partition index: count} of the partitions that have some. */
+static PyObject *expired_taken(struct accumulator *core)
+{
+    PyObject *counts = PyDict_New();
+    for (uint32_t index = 0; counts != NULL && index < core->arena->geometry.partition_count; index++) {
+        uint64_t count = accumulator_take_expired(core, index);
+        PyObject *key = count == 0 ? NULL : PyLong_FromUnsignedLong(index);
+        PyObject *value = key == NULL ? NULL : PyLong_FromUnsignedLongLong(count);
+        if (count != 0 && (value == NULL || PyDict_SetItem(counts, key, value) < 0)) {
+            Py_CLEAR(counts);
+        }
+        Py_XDECREF(key);
+        Py_XDECREF(value);
+    }
+    return counts;
+}
+
+PyObject *accumulator_sender_take_expired(PyObject *object, PyObject *unused)
+{
+    struct accumulator_object *self = accumulator_of(object);
+    (void)unused;
+    return accumulator_sender_begin(self) ? accumulator_sender_end(self, expired_taken(self->core)) : NULL;
 }

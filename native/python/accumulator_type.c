@@ -214,6 +214,8 @@ static PyMethodDef accumulator_methods[] = {
     {"statistics", accumulator_sender_statistics_dict, METH_NOARGS, "The sender's own counts."},
     {"set_sink_name", accumulator_sender_set_sink_name, METH_O,
      "What the arena is told of where this sender delivers, as bytes; said before the role is taken."},
+    {"take_expired", accumulator_sender_take_expired, METH_NOARGS,
+     "How many records expired since it was asked last: {partition index: count}."},
     {"want_dead_letters", accumulator_sender_want_dead_letters, METH_O,
      "Whether the bytes of failed batches are kept for dead_letters(); said before the role is taken."},
     {NULL, NULL, 0, NULL},

@@ -180,6 +180,7 @@ PyObject *accumulator_sender_set_available(PyObject *self, PyObject *const *args
 PyObject *accumulator_sender_set_producer_id(PyObject *self, PyObject *const *args, Py_ssize_t count,
                                              PyObject *names);
 PyObject *accumulator_sender_statistics_dict(PyObject *self, PyObject *unused);
+PyObject *accumulator_sender_take_expired(PyObject *self, PyObject *unused);
 PyObject *accumulator_sender_want_dead_letters(PyObject *self, PyObject *is_wanted);
 PyObject *accumulator_sender_set_sink_name(PyObject *self, PyObject *name);
 

@@ -207,6 +207,9 @@ enum status accumulator_quarantine(struct accumulator *accumulator, uint32_t slo
 uint32_t accumulator_expire(struct accumulator *accumulator, uint64_t now_ns, uint64_t delivery_timeout_ns,
                             uint64_t *next_expiry_ns, struct wake_set *wakes);
 
+/* How many records of a partition expired since it was asked last. */
+uint64_t accumulator_take_expired(struct accumulator *accumulator, uint32_t partition_index);
+
 /* Failed batches whose bytes are still to be written somewhere (dead_letter.h), with what was decided about them. Each
  * is answered once; free it with accumulator_complete, or requeue it to have it answered again. */
 uint32_t accumulator_dead_letters(struct accumulator *accumulator, struct drained_batch *batches,
@@ -239,7 +242,6 @@ struct sender_statistics {
     uint32_t in_flight_count;
     uint32_t deferred_count;  /* DONE, waiting for a hazard to go */
     uint32_t active_partition_count;
-    uint64_t expired_record_count; /* since the role was taken */
 };
 void accumulator_sender_statistics(const struct accumulator *accumulator, struct sender_statistics *statistics);
 

@@ -250,6 +250,14 @@ uint32_t accumulator_expire(struct accumulator *accumulator, uint64_t now_ns, ui
     return expired;
 }
 
+uint64_t accumulator_take_expired(struct accumulator *accumulator, uint32_t partition_index)
+{
+    struct partition_queue *queue = &accumulator->sender->queues[partition_index];
+    uint64_t count = queue->expired_record_count;
+    queue->expired_record_count = 0;
+    return count;
+}
+
 uint32_t accumulator_abort(struct accumulator *accumulator, bool is_in_flight_included, struct wake_set *wakes)
 {
     const struct batch_outcome outcome = {.result = RESULT_ABORTED, .base_offset = -1, .log_append_time_ms = -1};

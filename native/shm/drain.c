@@ -256,6 +256,5 @@ void accumulator_sender_statistics(const struct accumulator *accumulator, struct
     *statistics = (struct sender_statistics){.queued_count = half->queued_count,
                                              .in_flight_count = half->in_flight_count,
                                              .deferred_count = half->deferred.count,
-                                             .active_partition_count = half->active_count,
-                                             .expired_record_count = half->expired_record_count};
+                                             .active_partition_count = half->active_count};
 }

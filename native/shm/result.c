@@ -63,6 +63,8 @@ void result_record_rest(struct accumulator *accumulator, uint32_t slot_index, co
     acked = acked < count ? acked : 0;
     result_record(accumulator, slot_index, acked, count - acked, outcome);
     result_count(accumulator->arena, outcome->result, count - acked);
-    accumulator->sender->expired_record_count += outcome->result == RESULT_EXPIRED ? count - acked : 0;
+    uint32_t partition_index = accumulator->sender->notes[slot_index].partition_index;
+    accumulator->sender->queues[partition_index].expired_record_count +=
+        outcome->result == RESULT_EXPIRED ? count - acked : 0;
     POINT(result_recorded);
 }

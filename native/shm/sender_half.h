@@ -56,6 +56,7 @@ struct partition_queue {
     uint32_t active_position; /* place in `active` + 1; 0: not there */
     uint32_t in_flight_count;
     uint64_t drained_in; /* number of the drain that took a batch of it last */
+    uint64_t expired_record_count; /* that nobody has asked for yet */
     bool has_retry_in_flight;
     bool is_established; /* the sink has taken a batch of this epoch since the role was taken */
     bool is_muted;
@@ -82,7 +83,6 @@ struct sender_half {
     uint32_t found_count; /* batches that it found */
     uint32_t *repaired_generation; /* process_count: generation + 1 whose death was already repaired */
     uint64_t drain_count;          /* drains ever */
-    uint64_t expired_record_count; /* ever, since the role was taken */
     uint32_t queued_count;
     uint32_t in_flight_count;
 };

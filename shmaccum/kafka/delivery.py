@@ -63,6 +63,10 @@ class Delivery:
             first = end
         return tuple(topics)
 
+    def with_sizes(self) -> Iterator[tuple[WireBatch, int]]:
+        """Its batches, and the bytes that each has on the wire."""
+        return ((wire, wire.size if own is None else len(own)) for wire, own in self._with_compressed())
+
     def _with_compressed(self) -> Iterator[tuple[WireBatch, bytes | None]]:
         return zip(self.wires, self.compressed or [None] * len(self.wires), strict=True)
 

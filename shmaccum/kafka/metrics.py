@@ -1,109 +1,111 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Metrics of the Kafka sink under the names of Kafka's producer (producer-metrics, producer-node-metrics)."""
+"""What the sink for Kafka knows of its requests and of compression, under the names of Kafka's producer.
+
+Connections and bytes on the wire are in `traffic`.
+"""
 
 from __future__ import annotations
 
-import time
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Iterable
 
-WINDOW_S = 30.0
-SAMPLE_COUNT = 2
-
-
-class Window:
-    """Mean and maximum over the last one to two half windows (Kafka's metrics.sample.window.ms, num.samples)."""
-
-    def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
-        self._now_s = now_s
-        # (begin, count, sum, maximum) of each sample
-        self._samples: deque[tuple[float, int, float, float]] = deque(maxlen=SAMPLE_COUNT)
-
-    def record(self, value: float) -> None:
-        """One more value."""
-        now = self._now_s()
-        if not self._samples or now - self._samples[-1][0] >= WINDOW_S:
-            self._samples.append((now, 1, value, value))
-            return
-        begin, count, total, maximum = self._samples[-1]
-        self._samples[-1] = (begin, count + 1, total + value, max(maximum, value))
-
-    def _living(self) -> list[tuple[float, int, float, float]]:
-        oldest = self._now_s() - WINDOW_S * SAMPLE_COUNT
-        return [sample for sample in self._samples if sample[0] >= oldest]
-
-    @property
-    def average(self) -> float:
-        """0 without values."""
-        samples = self._living()
-        count = sum(sample[1] for sample in samples)
-        return sum(sample[2] for sample in samples) / count if count else 0.0
-
-    @property
-    def maximum(self) -> float:
-        """0 without values."""
-        return max((sample[3] for sample in self._living()), default=0.0)
+from shmaccum.kafka.compression import HEADER_SIZE
+from shmaccum.sensors import Sensor, average_of, maximum_of
+from shmaccum.sinks.sink import WireBatch
 
 
 class NodeMetrics:
     """Of the Produce requests to one broker."""
 
-    def __init__(self) -> None:
-        self.latency_ms = Window()
-        self.throttle_ms = Window()
+    def __init__(self, now_ns: int) -> None:
+        self.latency_ms = Sensor(now_ns)
+        self.throttle_ms = Sensor(now_ns)
         self.request_total = 0
         self.record_total = 0
+
+    def read(self, now_ns: int) -> dict[str, float]:
+        """By name."""
+        return {
+            "request-latency-avg": self.latency_ms.average(now_ns),
+            "request-latency-max": self.latency_ms.maximum(now_ns),
+            "produce-throttle-time-max": self.throttle_ms.maximum(now_ns),
+            "produce-request-total": self.request_total,
+            "record-send-total": self.record_total,
+        }
 
 
 class ProduceMetrics:
     """Of all Produce requests."""
 
-    def __init__(self) -> None:
-        self.nodes: dict[int, NodeMetrics] = {}
-        self.request_size = Window()
-        self.records_per_request = Window()
-        self.latency_ms = Window()
-        self.throttle_ms = Window()
-        self.compression_rate = Window()
+    def __init__(self, now_ns: int) -> None:
+        self._nodes: dict[int, NodeMetrics] = {}
+        self._records_per_request = Sensor(now_ns)
 
-    def node(self, node_id: int) -> NodeMetrics:
-        """Those of a broker."""
-        known = self.nodes.get(node_id)
+    def _node(self, node_id: int, now_ns: int) -> NodeMetrics:
+        known = self._nodes.get(node_id)
         if known is None:
-            known = self.nodes[node_id] = NodeMetrics()
+            known = self._nodes[node_id] = NodeMetrics(now_ns)
         return known
 
-    def sent(self, node_id: int, size: int, record_count: int) -> None:
+    def sent(self, node_id: int, record_count: int, now_ns: int) -> None:
         """A request began."""
-        self.request_size.record(size)
-        self.records_per_request.record(record_count)
-        node = self.node(node_id)
+        self._records_per_request.add(record_count, now_ns)
+        node = self._node(node_id, now_ns)
         node.request_total += 1
         node.record_total += record_count
 
-    def answered(self, node_id: int, latency_ms: float, throttle_ms: float) -> None:
+    def answered(self, node_id: int, latency_ms: float, throttle_ms: float, now_ns: int) -> None:
         """A request was answered."""
-        node = self.node(node_id)
-        for latency, throttle in ((self.latency_ms, self.throttle_ms), (node.latency_ms, node.throttle_ms)):
-            latency.record(latency_ms)
-            throttle.record(throttle_ms)
+        node = self._node(node_id, now_ns)
+        node.latency_ms.add(latency_ms, now_ns)
+        node.throttle_ms.add(throttle_ms, now_ns)
 
-    def snapshot(self) -> dict[str, float]:
+    def read(self, now_ns: int) -> dict[str, float]:
         """By name; those of a broker end in its node id."""
+        latencies = [node.latency_ms for node in self._nodes.values()]
+        throttles = [node.throttle_ms for node in self._nodes.values()]
         named = {
-            "request-size-avg": self.request_size.average,
-            "request-size-max": self.request_size.maximum,
-            "records-per-request-avg": self.records_per_request.average,
-            "request-latency-avg": self.latency_ms.average,
-            "request-latency-max": self.latency_ms.maximum,
-            "produce-throttle-time-avg": self.throttle_ms.average,
-            "produce-throttle-time-max": self.throttle_ms.maximum,
-            "compression-rate-avg": self.compression_rate.average,
+            "records-per-request-avg": self._records_per_request.average(now_ns),
+            "request-latency-avg": average_of(latencies, now_ns),
+            "request-latency-max": maximum_of(latencies, now_ns),
+            "produce-throttle-time-avg": average_of(throttles, now_ns),
+            "produce-throttle-time-max": maximum_of(throttles, now_ns),
         }
-        for node_id, node in self.nodes.items():
-            named[f"request-latency-avg.node-{node_id}"] = node.latency_ms.average
-            named[f"request-latency-max.node-{node_id}"] = node.latency_ms.maximum
-            named[f"produce-throttle-time-max.node-{node_id}"] = node.throttle_ms.maximum
-            named[f"produce-request-total.node-{node_id}"] = node.request_total
-            named[f"record-send-total.node-{node_id}"] = node.record_total
+        for node_id, node in self._nodes.items():
+            named.update((f"{name}.node-{node_id}", number) for name, number in node.read(now_ns).items())
+        return named
+
+
+class _TopicCompression:
+    """Of the batches of one topic."""
+
+    def __init__(self, now_ns: int) -> None:
+        self.size = Sensor(now_ns)
+        self.rate = Sensor(now_ns)
+
+
+class CompressionMetrics:
+    """Of batches that are smaller on the wire than in the arena: their sizes are the sink's to tell."""
+
+    def __init__(self) -> None:
+        self._topics: dict[str, _TopicCompression] = {}
+
+    def sent(self, wires_and_sizes: Iterable[tuple[WireBatch, int]], now_ns: int) -> None:
+        """Batches, and the bytes that each has on the wire. Kafka's rate is of what stands behind the header."""
+        for wire, size in wires_and_sizes:
+            topic = self._topics.setdefault(wire.topic, _TopicCompression(now_ns))
+            topic.size.add(size, now_ns)
+            topic.rate.add((size - HEADER_SIZE) / (wire.size - HEADER_SIZE), now_ns)
+
+    def read(self, now_ns: int) -> dict[str, float]:
+        """By name; those of a topic end in its name."""
+        sizes = [topic.size for topic in self._topics.values()]
+        named = {
+            "batch-size-avg": average_of(sizes, now_ns),
+            "batch-size-max": maximum_of(sizes, now_ns),
+            "compression-rate-avg": average_of([topic.rate for topic in self._topics.values()], now_ns),
+        }
+        for name, topic in self._topics.items():
+            meter = topic.size.meter("byte", now_ns)
+            rate = {"compression-rate": topic.rate.average(now_ns)}
+            named.update((f"{each}.topic-{name}", number) for each, number in {**meter, **rate}.items())
         return named

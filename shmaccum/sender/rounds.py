@@ -38,6 +38,7 @@ from shmaccum._native import Batch
 from shmaccum.accumulator import Accumulator
 from shmaccum.config import SenderOptions
 from shmaccum.doorbell import Doorbell
+from shmaccum.exceptions import CorruptArenaError
 from shmaccum.refusals import expiry_text
 from shmaccum.sender.backoff import NS_PER_MS, Backoff, Trouble
 from shmaccum.sender.host import Host
@@ -126,7 +127,6 @@ class Rounds:
         self._full_size = self._native.geometry["batch_size"] // 2
         self._has_slept_long = False
         self._is_dormant = False
-        self._expired_record_count = 0
         self._tick_at_ns = now_ns
         self._check_at_ns = now_ns
         self._expiry_at_ns = NEVER_NS
@@ -208,8 +208,7 @@ class Rounds:
         self._expiry_at_ns = NEVER_NS if next_expiry_ns is None else now_ns + next_expiry_ns
         if expired_count:
             self._ask(self._sink.leave_out_ended, None)
-            records, self._expired_record_count = self._expired_record_count, self._expired_records()
-            self._metrics.records_failed.add(self._expired_record_count - records, now_ns)
+            self._count_expired(now_ns)
             trouble, told_ns = self._host.last_trouble
             is_young = now_ns - told_ns < self._delivery_timeout_ms * NS_PER_MS
             self._report(expiry_text(self._delivery_timeout_ms, trouble if is_young else ""))
@@ -221,8 +220,13 @@ class Rounds:
         trouble = self._settling.last_failure(partition_index) or self._host.last_trouble[0]
         return trouble or f"not delivered within {self._delivery_timeout_ms} ms"
 
-    def _expired_records(self) -> int:
-        return self._accumulator.statistics()["expired_record_count"]
+    def _count_expired(self, now_ns: int) -> None:
+        for partition_index, record_count in self._accumulator.take_expired().items():
+            try:
+                topic, _ = self._host.topic_partition(partition_index)
+            except CorruptArenaError:  # somebody scribbled on the batch, or on the table
+                topic = ""
+            self._metrics.failed(topic, record_count, now_ns)
 
     # --- send
 

@@ -166,8 +166,7 @@ class Settling:
         if ack.message:
             self._last_failures[ack.wire.partition_index] = ack.message
             self._report(retry_text(self._name(ack), ack.message))
-        self._metrics.records_retried.add(ack.wire.record_count, now_ns)
-        self._requeue(ack, now_ns + self._pause_ns(ack))
+        self._send_again(ack, now_ns + self._pause_ns(ack), now_ns)
 
     def _refuse(self, ack: Ack, now_ns: int) -> None:
         self._fail(ack, ack.message or "refused", now_ns)
@@ -184,7 +183,7 @@ class Settling:
         """A first attempt may just have overtaken an older batch that is retried; a later one was the oldest."""
         was_oldest = ack.wire.batch.attempt_count > 1
         partition_index = ack.wire.partition_index
-        self._requeue(ack, now_ns)
+        self._send_again(ack, now_ns, now_ns)
         if was_oldest and ack.wire.producer_id >= 0:
             self._report(f"{self._name(ack)} starts over in a new epoch: {ack.message}")
             self._identity.start_over(partition_index)
@@ -198,6 +197,10 @@ class Settling:
         if ack.retry_after_ms is not None:
             return ack.retry_after_ms * NS_PER_MS
         return self._backoff.pause_ns(ack.wire.batch.attempt_count)
+
+    def _send_again(self, ack: Ack, retry_at_ns: int, now_ns: int) -> None:
+        self._metrics.retried(ack.wire.topic, ack.wire.record_count, now_ns)
+        self._requeue(ack, retry_at_ns)
 
     def _requeue(self, ack: Ack, retry_at_ns: int) -> None:
         self._accumulator.requeue(ack.wire.batch, retry_at_ns)
@@ -239,7 +242,7 @@ class Settling:
             return
         self._report(refusal_text(self._name(ack), ack.error_code, sentence))  # first, for futures look for it
         self._complete_failed(ack)
-        self._metrics.records_failed.add(wire.record_count, now_ns)
+        self._metrics.failed(wire.topic, wire.record_count, now_ns)
         if is_part(wire):
             self._splitting.go_on(wire.batch)
 

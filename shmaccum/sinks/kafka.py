@@ -43,7 +43,7 @@ from shmaccum.kafka.errors import (
     sentence,
     treatment,
 )
-from shmaccum.kafka.metrics import ProduceMetrics
+from shmaccum.kafka.metrics import CompressionMetrics, ProduceMetrics
 from shmaccum.kafka.produce import VERSION_MIN, VERSION_ZSTD, PartitionAnswer, PlainAnswer, version_for
 from shmaccum.kafka.topics import Topics
 from shmaccum.secret import Secret
@@ -186,7 +186,8 @@ class KafkaSink(Sink):
         self._leaderless: set[int] = set()
         self._metadata_count = 0
         self._leadership_count = 0
-        self._metrics = ProduceMetrics()
+        self._metrics = ProduceMetrics(time.monotonic_ns())
+        self._compression = CompressionMetrics()
         self._asked: ProducerIdRequest | None = None
         self._ask_again_s = 0.0
 
@@ -389,7 +390,7 @@ class KafkaSink(Sink):
             self._end_all(delivery, no_answer(NETWORK_EXCEPTION, f"broker {node_id} is not connected any more"))
             return
         request = self._request(delivery)
-        self._count_sent(delivery, request.size)
+        self._count_sent(delivery)
         self._lane(node_id).sent[delivery] = None
         self._client.produce(node_id, delivery, request, is_answered=self._required_acks != 0)
 
@@ -403,10 +404,11 @@ class KafkaSink(Sink):
             topics = delivery.topics(self._client.topic_id)
         return ProduceRequest(version, self._client.client_id, self._required_acks, self._request_timeout_ms, topics)
 
-    def _count_sent(self, delivery: Delivery, size: int) -> None:
-        self._metrics.sent(delivery.node_id, size, sum([wire.record_count for wire in delivery.wires]))
+    def _count_sent(self, delivery: Delivery) -> None:
+        now_ns = time.monotonic_ns()
+        self._metrics.sent(delivery.node_id, sum([wire.record_count for wire in delivery.wires]), now_ns)
         if self._pool is not None:
-            self._metrics.compression_rate.record(size / sum([wire.size for wire in delivery.wires]))
+            self._compression.sent(delivery.with_sizes(), now_ns)
 
     # --- leave out
 
@@ -498,7 +500,7 @@ class KafkaSink(Sink):
         if answer is None:
             self._end_all(delivery, no_answer(outcome.error_code, outcome.message))
             return
-        self._metrics.answered(delivery.node_id, outcome.latency_ms, answer.throttle_time_ms)
+        self._metrics.answered(delivery.node_id, outcome.latency_ms, answer.throttle_time_ms, time.monotonic_ns())
         if isinstance(answer, PlainAnswer):
             self._end_well(delivery, answer.base_offsets, answer.log_append_times_ms)
             return
@@ -556,27 +558,15 @@ class KafkaSink(Sink):
     # --- metrics
 
     def metrics(self) -> Mapping[str, float]:
-        """As Kafka's producer-metrics and producer-node-metrics; of one broker with ``.node-ID`` behind the name."""
-        counters = self._client.counters
-        named = self._metrics.snapshot()
-        named["requests-in-flight"] = sum(len(lane.sent) for lane in self._lanes.values())
-        named["metadata-age"] = self._client.metadata_age_s
-        named["connection-count"] = self._client.connected_node_count()
-        for name, attribute in COUNTER_NAMES.items():
-            named[name] = sum(getattr(counter, attribute) for counter in counters.values())
-            for node_id, counter in counters.items():
-                named[f"{name}.node-{node_id}"] = getattr(counter, attribute)
-        return named
-
-
-COUNTER_NAMES: Mapping[str, str] = {
-    "connection-creation-total": "connections_created",
-    "connection-close-total": "connections_closed",
-    "request-total": "requests",
-    "response-total": "responses",
-    "outgoing-byte-total": "bytes_sent",
-    "incoming-byte-total": "bytes_received",
-}
+        """As Kafka's (docs/metrics.rst); those of a broker end in ``.node-ID``, those of a topic in ``.topic-NAME``."""
+        now_ns = time.monotonic_ns()
+        return {
+            **self._metrics.read(now_ns),
+            **(self._compression.read(now_ns) if self._pool is not None else {}),
+            **self._client.traffic.read(now_ns),
+            "requests-in-flight": sum(len(lane.sent) for lane in self._lanes.values()),
+            "metadata-age": self._client.metadata_age_s,
+        }
 
 
 def _revealed(value: Any) -> Any:

@@ -257,6 +257,8 @@ def test_expired_batches(new_case: NewCase) -> None:
     case.accumulator.ready(FOREVER_NS)
     case.sleep(201)
     assert case.accumulator.expire(DELIVERY_TIMEOUT_NS)[0] == 2
+    assert case.accumulator.take_expired() == {case.accumulator.partition_index(TOPIC, 0): RECORDS_OF_1024 + 1}
+    assert case.accumulator.take_expired() == {}
     assert case.drain_all() == 1
 
 

@@ -612,44 +612,6 @@ def test_numbers_that_cannot_be_are_none(
     assert (ack.verdict, ack.base_offset, ack.log_append_time_ms) == (Verdict.DELIVERED, max(reply.base_offset, -1), -1)
 
 
-# --- metrics
-
-OF_THE_SENDER = {
-    *("batch-size-avg", "batch-size-max", "batch-split-rate", "batch-split-total", "compression-rate-avg"),
-    *("metadata-age", "produce-throttle-time-avg", "produce-throttle-time-max", "record-error-rate"),
-    *("record-error-total", "record-queue-time-avg", "record-queue-time-max", "record-retry-rate"),
-    *("record-retry-total", "record-send-rate", "record-send-total", "record-size-avg", "record-size-max"),
-    *("records-per-request-avg", "request-latency-avg", "request-latency-max", "requests-in-flight"),
-}
-"""Kafka's SenderMetricsRegistry, but for transactions."""
-
-
-def test_a_sender_has_the_metrics_of_kafka_s_sender(arena: Arena, open_fake: OpenFake) -> None:
-    cluster = open_fake()
-    with Sender(arena, f"kafka:{cluster.bootstrap}", linger_ms=0) as sender:
-        sender.open()
-        assert sender.metrics().keys() >= OF_THE_SENDER
-
-
-def test_metrics_tell_brokers_apart(arena: Arena, open_fake: OpenFake, open_loop: OpenLoop) -> None:
-    cluster = open_fake(broker_count=2, topics={TOPIC: 2})
-    cluster.throttle_time_ms = 1
-    loop = open_loop(cluster.bootstrap)
-    for count in range(1, 4):
-        append(arena, b"value", partition=min(count - 1, 1))
-        loop.run_until(lambda count=count: len(loop.acks) == count)  # type: ignore[misc]
-    found = loop.sink.metrics()
-    for name, of_node in {"produce-request-total": (1, 2), "record-send-total": (1, 2)}.items():
-        assert (found[f"{name}.node-0"], found[f"{name}.node-1"]) == of_node
-    assert found["records-per-request-avg"] == 1
-    assert found["requests-in-flight"] == 0
-    assert found["produce-throttle-time-avg"] == found["produce-throttle-time-max.node-1"] == 1
-    nodes = [name for name in found if name.startswith("outgoing-byte-total.")]
-    assert found["outgoing-byte-total"] == sum(map(found.__getitem__, nodes)) > 3 * found["request-size-avg"] > 0
-    slowest = [found[f"request-latency-max.node-{node}"] for node in (0, 1)]
-    assert found["request-latency-max"] == max(slowest) >= found["request-latency-avg"] > 0
-
-
 # --- expiry
 
 
@@ -862,7 +824,7 @@ def test_a_request_that_waits_goes_without_those_of_it_that_expired(
     arrived = values_of(stalled.cluster.arrived)
     assert b"late" not in arrived
     assert arrived.count(b"1") == 1
-    assert stalled.retried_count == 0
+    assert stalled.retried_count == (0 if options else 2)  # behind the gap: out of sequence twice, then in a new epoch
 
 
 @pytest.mark.parametrize("bulk", [BULK, 16_000], ids=["many pieces", "a record of TLS"])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the Kafka sink is without a broker: bad input, secrets, topics, metrics."""
+"""What the Kafka sink is without a broker: bad input, secrets, topics."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pytest
 
 from shmaccum.config import KafkaSinkOptions
 from shmaccum.exceptions import InvalidArgumentError, UnknownTopicError
-from shmaccum.kafka.metrics import WINDOW_S, Window
 from shmaccum.kafka.topics import Topics
 from shmaccum.secret import Secret
 from shmaccum.sinks import open_sink
@@ -132,23 +131,3 @@ def test_time_runs_only_while_the_cluster_answers() -> None:
     assert topics.partition_count("flights") is None
     metadata.partition_count = 3
     assert topics.partition_count("flights") == 3
-
-
-# --- metrics
-
-
-def test_a_window_forgets() -> None:
-    now = [0.0]
-    window = Window(lambda: now[0])
-    assert (window.average, window.maximum) == (0.0, 0.0)
-    window.record(10.0)
-    window.record(20.0)
-    assert (window.average, window.maximum) == (15.0, 20.0)
-    now[0] = WINDOW_S
-    window.record(3.0)
-    assert (window.average, window.maximum) == (11.0, 20.0)
-    now[0] = 2 * WINDOW_S
-    window.record(5.0)
-    assert (window.average, window.maximum) == (4.0, 5.0)
-    now[0] = 10 * WINDOW_S
-    assert (window.average, window.maximum) == (0.0, 0.0)

@@ -5,7 +5,8 @@ This is the only folder that imports kafka-python, and it uses more than the lib
 
     loop          NetworkSelector         one round of it per `Client.poll`, in the caller's thread; a task watches the
                                           doorbell; `register_event` and `unregister_event` are overridden to be
-                                          cheaper; who reads again and again stays registered (`wait_readable`)
+                                          cheaper; who reads again and again stays registered (`wait_readable`);
+                                          its own selector is ours, which times waits
     connections   KafkaConnectionManager  `_build_transport` and `_connect` are overridden: our transports, name
                                           lookups in a thread, a pause also after a login that failed
     metadata      ClusterMetadata         `update_metadata` is overridden to remember the error of each topic, and
@@ -14,7 +15,7 @@ This is the only folder that imports kafka-python, and it uses more than the lib
                                           (`Sent`), and has one timer per connection (`Timer`) instead of its own
     transport     KafkaTCPTransport       `write` and `_sock_send` are overridden: frames are written by sendmsg, at
                                           once if possible; `_read_from_sock`: an answer to Produce that came whole
-                                          does not go through the parser
+                                          does not go through the parser; each call that moves bytes counts
                   KafkaSSLTransport       the same, a record of TLS at a time: gathering and encrypting are copies
     login         KafkaSSLTransport       `_build_ssl_context`, once at the start
     failures      its exceptions          as Kafka's numbers, and as sentences

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import selectors
+import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,10 +17,12 @@ from kafka.structs import TopicPartition
 from shmaccum._native import ProduceRequest
 from shmaccum.kafka.library.connections import Manager
 from shmaccum.kafka.library.failures import describe, error_code
-from shmaccum.kafka.library.frames import ConnectionCounters, Outcome, Sent
+from shmaccum.kafka.library.frames import Outcome, Sent
 from shmaccum.kafka.library.login import check_login, quiet_library, tls_context
 from shmaccum.kafka.library.loop import Selector
 from shmaccum.kafka.produce import PRODUCE_API_KEY, PartitionAnswer
+from shmaccum.kafka.traffic import Traffic
+from shmaccum.sensors import NS_PER_S, WINDOW_NS
 
 # The library's own limit pauses a connection for everything, metadata too: ours counts Produce requests only.
 LIBRARY_IN_FLIGHT_MAX = 1_000
@@ -27,6 +30,7 @@ FRAME_SIZE_MAX = 100_000_000
 BOOTSTRAP_PAUSE_S = 0.1
 BOOTSTRAP_PAUSE_MAX_S = 10.0
 REBOOTSTRAP_CHECK_S = 1.0
+WINDOW_S = WINDOW_NS / NS_PER_S
 
 
 @dataclass(slots=True)
@@ -78,7 +82,8 @@ class Client:
             **check_login(config),
         }
         self._net = Selector(client_id=config["client_id"], slow_task_threshold_secs=0)
-        self._manager = Manager(self._net, self._connection_failed, **{**config, **fixed})
+        self.traffic = Traffic(self._net.times)
+        self._manager = Manager(self._net, self.traffic, self._connection_failed, **{**config, **fixed})
 
     def __repr__(self) -> str:
         return f"<Client of {self._servers}>"
@@ -89,6 +94,12 @@ class Client:
         """Begins to look for the cluster."""
         self._bootstrap()
         self._net.call_later(REBOOTSTRAP_CHECK_S, self._maybe_rebootstrap)
+        self._net.call_later(WINDOW_S, self._end_window)
+
+    def _end_window(self) -> None:
+        if not self._manager.closed:
+            self.traffic.look()
+            self._net.call_later(WINDOW_S, self._end_window)
 
     def _bootstrap(self) -> None:
         self._manager.bootstrap_async().add_errback(self._bootstrap_failed)
@@ -259,15 +270,6 @@ class Client:
         oldest, newest = known.get(PRODUCE_API_KEY, (0, 0))
         return oldest, newest
 
-    def connected_node_count(self) -> int:
-        """How many connections there are."""
-        return sum(1 for conn in self._manager.connections() if conn.connected)
-
-    @property
-    def counters(self) -> Mapping[Any, ConnectionCounters]:
-        """By node id."""
-        return self._manager.counters
-
     # --- requests
 
     def produce(self, node_id: int, tag: Any, request: ProduceRequest, *, is_answered: bool) -> None:
@@ -278,12 +280,14 @@ class Client:
         """
         conn = self._manager.connection(node_id)
         correlation_id = conn.parser._next_correlation_id()  # noqa: SLF001 - shared with the library's own requests
-        sent = Sent(self._outcomes, tag, request, correlation_id, conn.transport.counters, is_answered=is_answered)
+        sent = Sent(self._outcomes, tag, request, correlation_id, conn.transport.traffic, is_answered=is_answered)
         if is_answered:
             conn.parser.in_flight_requests.append(sent)
             conn.in_flight_requests.append(_in_flight(sent))
         conn.transport.timer.watch(sent)
+        started_ns = time.monotonic_ns()
         conn.transport.write(sent)
+        self._net.times.io_ns += time.monotonic_ns() - started_ns
 
     def untouched(self, node_id: int) -> list[Sent]:
         """Produce requests to a node of which no byte is written: they may be replaced, or withdrawn."""

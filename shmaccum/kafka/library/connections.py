@@ -6,27 +6,38 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import ssl
 from collections.abc import Callable
 from typing import Any
 
 from kafka import errors
 from kafka.net.manager import KafkaConnectionManager
 
-from shmaccum.kafka.library.frames import ConnectionCounters
 from shmaccum.kafka.library.lookup import Lookup
 from shmaccum.kafka.library.metadata import Cluster
 from shmaccum.kafka.library.transport import FrameTransport, Timer, TlsTransport
+from shmaccum.kafka.traffic import Traffic
 
 VERSION_OF_VERSIONS_PLAIN = 2
+LOGIN_FAILURES = (
+    ssl.SSLError,
+    errors.SaslAuthenticationFailedError,
+    errors.UnsupportedSaslMechanismError,
+    errors.IllegalSaslStateError,
+)
+CUT_OFF = (ssl.SSLEOFError, ssl.SSLZeroReturnError)
+"""The connection ended during a handshake, which proves nothing."""
 
 
 class Manager(KafkaConnectionManager):  # type: ignore[misc]
     """Connections with our transports."""
 
-    def __init__(self, net: Any, on_failure: Callable[[str, Exception], None], **configs: Any) -> None:
+    def __init__(
+        self, net: Any, traffic: Traffic, on_failure: Callable[[str, Exception], None], **configs: Any
+    ) -> None:
         super().__init__(net, **configs)
         self.on_failure = on_failure
-        self.counters: dict[Any, ConnectionCounters] = {}
+        self._traffic = traffic
         # Brokers whose answer to the newest ApiVersions could not be read: they get an old one next time.
         self._misunderstood: set[tuple[str, int]] = set()
         self.cluster = Cluster(**configs)
@@ -47,10 +58,12 @@ class Manager(KafkaConnectionManager):  # type: ignore[misc]
             transport = TlsTransport(self._net, sock, host=node.host, **settings)
         else:
             transport = FrameTransport(self._net, sock, host=node.host)
-        transport.counters = self.counters.setdefault(node.node_id, ConnectionCounters())
+        transport.traffic = self._traffic.node(node.node_id)
+        transport.traffic.connections_created += 1
         try:
             await transport.handshake()
         except (OSError, ValueError, errors.KafkaError) as error:
+            transport.traffic.logins_failed += _is_login_failure(error)
             transport.abort(error)
             raise errors.KafkaConnectionError(f"TLS handshake failed: {error}") from None
         return transport
@@ -101,21 +114,21 @@ class Manager(KafkaConnectionManager):  # type: ignore[misc]
             conn._api_versions_idx = VERSION_OF_VERSIONS_PLAIN  # noqa: SLF001
         await super()._connect(node, conn, reset_backoff_on_connect=False, timeout_at=timeout_at)
         self._auth_failures.pop(node.node_id, None)
-        counters = self.counters.setdefault(node.node_id, ConnectionCounters())
         if conn.connected:
             conn.transport.timer = Timer(self._net, conn, self.config["request_timeout_ms"] / 1000)
-            counters.connections_created += 1
-            conn.close_future.add_both(lambda _: _count_close(counters))
+            self._traffic.node(node.node_id).logins += self.ssl_enabled or conn.sasl_enabled
             if reset_backoff_on_connect:
                 self.reset_backoff(node.node_id)
             return
         if self.connection_delay(node.node_id) == 0:
             self.update_backoff(node.node_id)
+        self._traffic.node(node.node_id).logins_failed += _is_login_failure(conn.init_future.exception)
         if isinstance(conn.init_future.exception, errors.KafkaProtocolError):
             self._misunderstood.add((node.host, node.port))
         if conn.init_future.failed() and not self.closed:
             self.on_failure(f"{node.host}:{node.port}", conn.init_future.exception)
 
 
-def _count_close(counters: ConnectionCounters) -> None:
-    counters.connections_closed += 1
+def _is_login_failure(error: Exception | None) -> bool:
+    """The other side is not whom we trust, or does not trust us (Kafka's AuthenticationException)."""
+    return isinstance(error, LOGIN_FAILURES) and not isinstance(error, CUT_OFF)

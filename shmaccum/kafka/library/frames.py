@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import time
 import uuid
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from kafka.net.selector import TaskState
@@ -21,6 +20,7 @@ from shmaccum._native import ProduceRequest
 from shmaccum.kafka.errors import NETWORK_EXCEPTION
 from shmaccum.kafka.library.failures import describe, error_code
 from shmaccum.kafka.produce import PRODUCE_API_KEY, PartitionAnswer, PlainAnswer, ProduceAnswer
+from shmaccum.kafka.traffic import NodeTraffic
 
 
 class Outcome(NamedTuple):
@@ -36,23 +36,12 @@ class Outcome(NamedTuple):
     latency_ms: float
 
 
-@dataclass(slots=True)
-class ConnectionCounters:
-    """What went over the connections to one broker, since the start."""
-
-    connections_created: int = 0
-    connections_closed: int = 0
-    requests: int = 0
-    responses: int = 0
-    bytes_sent: int = 0
-    bytes_received: int = 0
-
-
 class Frame:
     """The bytes of a request of the library on their way out."""
 
     def __init__(self, data: bytes | bytearray) -> None:
         self._left = memoryview(data)
+        self.size = len(data)
 
     @property
     def is_written(self) -> bool:
@@ -88,9 +77,9 @@ class Sent:
     """
 
     __slots__ = (
-        "_counters",
         "_outcomes",
         "_request",
+        "_traffic",
         "begun_s",
         "correlation_id",
         "is_answered",
@@ -109,12 +98,12 @@ class Sent:
         tag: Any,
         request: ProduceRequest,
         correlation_id: int,
-        counters: ConnectionCounters,
+        traffic: NodeTraffic,
         *,
         is_answered: bool,
     ) -> None:
         self._outcomes = outcomes
-        self._counters = counters
+        self._traffic = traffic
         self.is_answered = is_answered
         self.tag = tag
         self.begun_s = time.monotonic()
@@ -148,6 +137,11 @@ class Sent:
         self._request.release()
 
     # --- as a frame
+
+    @property
+    def size(self) -> int:
+        """All its bytes."""
+        return self._request.size
 
     @property
     def is_written(self) -> bool:
@@ -193,7 +187,7 @@ class Sent:
 
     def success(self, answer: ProduceAnswer | PlainAnswer) -> None:
         """It was answered."""
-        self._counters.responses += 1
+        self._traffic.responses += 1
         self._tell(answer, 0, "")
 
     def failure(self, error: Exception) -> None:

@@ -4,18 +4,50 @@
 from __future__ import annotations
 
 import selectors
+import time
 from collections.abc import Awaitable
 from typing import Any
 
 from kafka.net.selector import KernelEvent, NetworkSelector, Task, TaskState
+
+from shmaccum.kafka.traffic import LoopTimes
+
+
+class _TimedSelector(selectors.DefaultSelector):
+    """Counts its waits, and how long they were."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.times = LoopTimes()
+        self.woke_ns = 0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        """Waits."""
+        started_ns = time.monotonic_ns()
+        ready = super().select(timeout)
+        self.woke_ns = time.monotonic_ns()
+        self.times.select_count += 1
+        self.times.wait_ns += self.woke_ns - started_ns
+        return ready
 
 
 class Selector(NetworkSelector):  # type: ignore[misc]
     """Knows what is registered without asking for an error, whose text costs two system calls for each wait."""
 
     def __init__(self, **configs: Any) -> None:
-        super().__init__(**configs)
+        super().__init__(selector=_TimedSelector, **configs)
         self._waited_for: dict[int, int] = {}
+
+    @property
+    def times(self) -> LoopTimes:
+        """What the loop did."""
+        times: LoopTimes = self._selector.times
+        return times
+
+    def poll(self, timeout_ms: float | None = None, future: Any = None) -> None:
+        """One round: waits once, then does what is ready."""
+        super().poll(timeout_ms, future)
+        self.times.io_ns += time.monotonic_ns() - self._selector.woke_ns
 
     def register_event(self, fileobj: Any, event: int, task: Any) -> None:
         """Wakes the task when the file is ready."""

@@ -18,7 +18,8 @@ from typing import Any
 from kafka import errors
 from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
 
-from shmaccum.kafka.library.frames import ConnectionCounters, Frame, Sent
+from shmaccum.kafka.library.frames import Frame, Sent
+from shmaccum.kafka.traffic import NodeTraffic
 
 RECEIVE_SIZE = 64 * 1024
 FRAME_HEAD_SIZE = 4
@@ -58,7 +59,7 @@ class Timer:
 class FrameTransport(KafkaTCPTransport):  # type: ignore[misc]
     """Writes frames, whole or in parts, without copying; counts bytes."""
 
-    counters: ConnectionCounters
+    traffic: NodeTraffic
     timer: Timer
     _writing: bool
     _dropped: Sequence[Frame | Sent] = ()
@@ -70,7 +71,6 @@ class FrameTransport(KafkaTCPTransport):  # type: ignore[misc]
             frame.end()
             return
         self._write_buffer.append(frame)
-        self.counters.requests += 1
         if self._writing:
             return
         _, error = self._sock_send()
@@ -101,15 +101,18 @@ class FrameTransport(KafkaTCPTransport):  # type: ignore[misc]
         try:
             while self._write_buffer:
                 frame = self._write_buffer[0]
-                total += self._send_some(frame)
+                sent = self._send_some(frame)
+                total += sent
+                self.traffic.operations += sent > 0
                 if not frame.is_written:
                     break
+                self.traffic.request_written(frame.size)
                 self._write_buffer.popleft().end()
         except OSError as error:
             # Not the error itself: its traceback would keep buffers of the arena.
             return total, errors.KafkaConnectionError(str(error))
         finally:
-            self.counters.bytes_sent += total
+            self.traffic.bytes_sent += total
             self.last_write = time.monotonic()
         return total, None
 
@@ -142,7 +145,8 @@ class FrameTransport(KafkaTCPTransport):  # type: ignore[misc]
             return b"", None
         except OSError as error:
             return b"", errors.KafkaConnectionError(str(error))
-        self.counters.bytes_received += len(received)
+        self.traffic.operations += bool(received)
+        self.traffic.bytes_received += len(received)
         return received, None if received else errors.KafkaConnectionError("the broker closed the connection")
 
     def _receive(self) -> bytes:
@@ -170,9 +174,17 @@ class FrameTransport(KafkaTCPTransport):  # type: ignore[misc]
             sent.success(answer)
             conn._reauth.on_response_processed()  # noqa: SLF001 - a login waits until nothing is in flight
         if rest:
-            conn.data_received(bytes(rest))
+            self._pass_on(bytes(rest))
+
+    def _pass_on(self, received: bytes) -> None:
+        """To the library. Whose future succeeds by it was answered; a `Sent` says so itself."""
+        conn = self._protocol
+        waiting = [entry[1] for entry in conn.in_flight_requests]
+        conn.data_received(received)
+        self.traffic.responses += sum(type(future) is not Sent and future.succeeded() for future in waiting)
 
     def _close(self, error: Exception | None = None) -> None:
+        self.traffic.connections_closed += self._sock is not None
         super()._close(error)
         unwritten, self._dropped = self._dropped, ()
         for frame in unwritten:

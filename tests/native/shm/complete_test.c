@@ -279,6 +279,9 @@ TEST(only_the_old_batches_of_a_queue_expire)
     EXPECT_EQ_U64(drain_round(ending.sender, 5, batches), 1);
     EXPECT_EQ_U64(accumulator_expire(ending.sender, 1249, 149, &next_ns, NULL), 2);
     EXPECT_EQ_U64(next_ns, 100);
+    EXPECT_EQ_U64(accumulator_take_expired(ending.sender, 0), 2);
+    EXPECT_EQ_U64(accumulator_take_expired(ending.sender, 0), 0); /* it was asked already */
+    EXPECT_EQ_U64(accumulator_take_expired(ending.sender, 1), 0);
     EXPECT_EQ_U64(slots_in_state(ending.arena, SLOT_FREE), 5);
     EXPECT_STATUS(complete(&ending, &batches[0]), STATUS_OK);
     ending_ended(&ending);

@@ -8,7 +8,6 @@ import pytest
 from shmaccum.arena import Arena
 from shmaccum.exceptions import CorruptArenaError
 from shmaccum.sender.backoff import NS_PER_MS, Backoff, Trouble
-from shmaccum.sender.metrics import NS_PER_S, WINDOW_NS, Sensor
 from shmaccum.sender.places import Places
 from shmaccum.sender.settling import blame_runs
 from shmaccum.sender.splitting import node_end
@@ -60,19 +59,6 @@ def test_the_parts_of_a_batch_are_the_same_whoever_makes_them(record_count: int)
 def test_records_to_blame_come_in_runs() -> None:
     assert list(blame_runs(5, [0, 3])) == [(1, True), (2, False), (1, True), (1, False)]
     assert list(blame_runs(3, [0, 1, 2, 7])) == [(3, True)]
-
-
-def test_a_sensor_forgets_after_two_windows() -> None:
-    sensor = Sensor(0)
-    sensor.record(300, 3, 150, NS_PER_S)
-    assert (sensor.average(2 * NS_PER_S), sensor.maximum(2 * NS_PER_S)) == (100, 150)
-    assert sensor.rate(10 * NS_PER_S) == 30
-    sensor.add(10, WINDOW_NS + NS_PER_S)
-    assert sensor.maximum(WINDOW_NS + NS_PER_S) == 150
-    assert sensor.maximum(2 * WINDOW_NS + 2 * NS_PER_S) == 10
-    assert sensor.maximum(9 * WINDOW_NS) == 0
-    assert sensor.average(9 * WINDOW_NS) == 0
-    assert sensor.total == 310
 
 
 def test_a_place_that_does_not_exist(arena: Arena) -> None:

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How numbers become Kafka's averages, maxima and rates: of the last one to two windows of 30 seconds.
+
+As Kafka's (metrics.sample.window.ms, metrics.num.samples). A `Sensor` is told each value. What is counted anyway is not
+told twice: `Rates` looks at the totals when a window ends, and whoever counts does nothing for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+WINDOW_NS = 30_000_000_000
+NS_PER_S = 1_000_000_000
+
+
+@dataclass(slots=True)
+class _Window:
+    start_ns: int
+    sum: float = 0
+    count: int = 0
+    max: float = 0
+
+
+class Sensor:
+    """Sum, count and maximum of something, ever and lately."""
+
+    def __init__(self, now_ns: int) -> None:
+        self.total: float = 0
+        self._last = self._current = _Window(now_ns)
+
+    def record(self, total: float, count: int, largest: float, now_ns: int) -> None:
+        """Adds `count` values whose sum is `total`."""
+        if now_ns - self._current.start_ns >= WINDOW_NS:
+            self._turn(now_ns)
+        self.total += total
+        self._current.sum += total
+        self._current.count += count
+        self._current.max = max(self._current.max, largest)
+
+    def add(self, amount: float, now_ns: int) -> None:
+        """Adds one value."""
+        self.record(amount, 1, amount, now_ns)
+
+    def _turn(self, now_ns: int) -> None:
+        is_recent = now_ns - self._current.start_ns < 2 * WINDOW_NS
+        self._last = self._current if is_recent else _Window(now_ns)
+        self._current = _Window(now_ns)
+
+    def windows(self, now_ns: int) -> list[_Window]:
+        """One or two, the older one first."""
+        if now_ns - self._current.start_ns >= WINDOW_NS:
+            self._turn(now_ns)
+        return [self._current] if self._last is self._current else [self._last, self._current]
+
+    def rate(self, now_ns: int) -> float:
+        """Per second."""
+        windows = self.windows(now_ns)
+        return _per_second(sum(window.sum for window in windows), now_ns - windows[0].start_ns)
+
+    def average(self, now_ns: int) -> float:
+        """0 when there was nothing."""
+        return average_of([self], now_ns)
+
+    def maximum(self, now_ns: int) -> float:
+        """0 when there was nothing."""
+        return maximum_of([self], now_ns)
+
+    def meter(self, name: str, now_ns: int) -> dict[str, float]:
+        """Kafka's pair of rate and total."""
+        return {f"{name}-rate": self.rate(now_ns), f"{name}-total": self.total}
+
+
+def average_of(sensors: Iterable[Sensor], now_ns: int) -> float:
+    """Of the values of all of them together."""
+    windows = [window for sensor in sensors for window in sensor.windows(now_ns)]
+    return sum(window.sum for window in windows) / max(sum(window.count for window in windows), 1)
+
+
+def maximum_of(sensors: Iterable[Sensor], now_ns: int) -> float:
+    """The largest value of any."""
+    return max((window.max for sensor in sensors for window in sensor.windows(now_ns)), default=0)
+
+
+class Rates:
+    """Of totals that somebody else counts. One that is not known yet was 0.
+
+    Whoever has them calls `look` from time to time: how punctually is how punctually windows end.
+    """
+
+    def __init__(self, now_ns: int) -> None:
+        self._last = self._current = now_ns, dict[str, float]()
+
+    def is_due(self, now_ns: int) -> bool:
+        """True when the window is over."""
+        return now_ns - self._current[0] >= WINDOW_NS
+
+    def look(self, totals: Mapping[str, float], now_ns: int) -> None:
+        """A window ends here."""
+        self._last, self._current = self._current, (now_ns, dict(totals))
+
+    def read(self, totals: Mapping[str, float], now_ns: int) -> dict[str, float]:
+        """Of each total, per second."""
+        start_ns, known = self._last
+        return {name: _per_second(total - known.get(name, 0), now_ns - start_ns) for name, total in totals.items()}
+
+
+def _per_second(amount: float, elapsed_ns: int) -> float:
+    """Of less than a second as if it had been one."""
+    return amount * NS_PER_S / max(elapsed_ns, NS_PER_S)
