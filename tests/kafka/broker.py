@@ -60,6 +60,14 @@ def free_port() -> int:
     return port
 
 
+def held_port() -> socket.socket:
+    """A port of loopback that nobody is given but a server that is told its number: it may listen there beside this."""
+    held = socket.socket()
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    held.bind((LOOPBACK, 0))
+    return held
+
+
 SECURE_PROPERTIES: Mapping[str, str] = {
     "ssl.keystore.type": "PEM",
     "sasl.enabled.mechanisms": "SCRAM-SHA-256,SCRAM-SHA-512,PLAIN,OAUTHBEARER",
@@ -88,9 +96,8 @@ class Broker:
     def __init__(self, node_id: int, directory: Path) -> None:
         self.node_id = node_id
         self.directory = directory
-        self.port = free_port()
-        self.controller_port = free_port()
-        self.secure_port = free_port()
+        self._held = [held_port() for _ in range(3)]
+        self.port, self.controller_port, self.secure_port = (held.getsockname()[1] for held in self._held)
         self.secure_host = LOOPBACK
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -151,6 +158,14 @@ class Broker:
             self.process.kill()
             self.process.wait()
         self.process = None
+
+    def remove(self) -> None:
+        """At once, with its ports and all that it wrote."""
+        self.kill()
+        for held in self._held:
+            held.close()
+        with contextlib.suppress(OSError):
+            shutil.rmtree(self.directory)
 
     def output(self) -> str:
         """What it said last."""
@@ -238,9 +253,7 @@ class Cluster:
     def stop(self) -> None:
         """Ends every broker and deletes what they wrote."""
         for broker in self.brokers:
-            broker.kill()
-            with contextlib.suppress(OSError):
-                shutil.rmtree(broker.directory)
+            broker.remove()
 
 
 @contextlib.contextmanager
