@@ -320,6 +320,8 @@ class Rounds:
 
     def _rest(self) -> Sequence[Ack | Acks]:
         """Waits until something is due; whoever has news in the meantime rings."""
+        if self.is_closing and self.is_idle:
+            return self._poll(0)
         now_ns = self._native.now_ns()
         is_napping = now_ns - self._last_sent_ns < BUSY_NS
         if is_napping:

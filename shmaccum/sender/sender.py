@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 from concurrent import futures
 from queue import SimpleQueue
 from types import TracebackType
@@ -28,6 +27,7 @@ from shmaccum.prometheus import SENDER_ANSWER_S, ArenaCollector, MetricsServer, 
 from shmaccum.sender.backoff import NS_PER_MS
 from shmaccum.sender.host import Host, logger
 from shmaccum.sender.places import Places
+from shmaccum.sender.presence import Presence, SenderWatch
 from shmaccum.sender.rounds import NS_PER_S, Rounds
 from shmaccum.sender_sink import expect_sink
 from shmaccum.sinks import open_sink
@@ -37,7 +37,6 @@ from shmaccum.sinks.sink import Sink
 if TYPE_CHECKING:
     from shmaccum.sender.dead_letters import DeadLetters
 
-STANDBY_SLICE_S = 0.01
 IDLE_LOOKS = 10
 CLOSE_TIMEOUT_S = 5.0
 
@@ -56,8 +55,8 @@ class Sender:
     Args:
         arena: a name or path to attach to, or an attached Arena that stays open.
         sink: a sink nobody has opened, or what `open_sink` takes.
-        standby: wait for the role instead of raising SenderBusyError; it is looked for every 10 ms. Only of a sender
-            with the same sink.
+        standby: wait for the role instead of raising SenderBusyError; it is taken as soon as the sender is
+            gone. Only from one with the same sink.
         mode: as `Arena.attach` takes it, for an arena that is given by name.
         options: those of `SenderOptions`, in either spelling.
 
@@ -92,6 +91,8 @@ class Sender:
         self._idle_since_ns: int | None = None
         self._idle_look_at_ns = 0
         self._metrics_server: MetricsServer | None = None
+        self._presence: Presence | None = None
+        self._watch: SenderWatch | None = None
         self._questions: SimpleQueue[futures.Future[dict[str, float]]] = SimpleQueue()
         self.has_left_idle = False
         """True when it left because of `idle_exit_ms`."""
@@ -111,6 +112,7 @@ class Sender:
         if not self._take_role():
             return False
         try:
+            self._presence = Presence(self.arena)
             self._doorbell = Doorbell(self.arena)
             places = Places(self.arena.native)
             host = Host(self._accumulator, places, self._doorbell, self.options)
@@ -156,9 +158,11 @@ class Sender:
 
     def _stand_by(self, name: bytes) -> None:
         """Until the role is free. To take it over from who delivers elsewhere would be to deliver elsewhere."""
-        while self.arena.native.sender_is_alive and self._stop_at_ns is None:
-            expect_sink(self.arena, name)
-            time.sleep(STANDBY_SLICE_S)
+        with contextlib.closing(SenderWatch(self.arena)) as self._watch:
+            while self.arena.native.sender_is_alive and self._stop_at_ns is None:
+                expect_sink(self.arena, name)
+                self._watch.wait()
+        self._watch = None
 
     @property
     def is_open(self) -> bool:
@@ -255,6 +259,8 @@ class Sender:
     def _wake(self) -> None:
         if self._doorbell is not None:
             self._doorbell.ring()
+        if self._watch is not None:
+            self._watch.wake()
 
     def close(self) -> None:
         """Waits a little for what is in flight, closes the sink, leaves the role. Doing it twice does nothing.
@@ -274,6 +280,8 @@ class Sender:
         finally:
             self._close_letters()
             self._accumulator.close()
+            if self._presence is not None:
+                self._presence.close()
             self._close_doorbell()
             if self._owns_arena:
                 self.arena.close()

@@ -183,6 +183,17 @@ def test_it_stays_while_others_are_attached(arena: Arena, running: Start) -> Non
     assert thread.is_alive()
 
 
+def test_a_sender_that_is_stopped_and_has_nothing_does_not_rest(sending: Sending) -> None:
+    rests_s = rests_of(sending)
+    sending.sender.run_once()
+    assert max(rests_s) > 0
+    rests_s.clear()
+    sending.sender.stop()
+    sending.sender.run()
+    assert rests_s
+    assert max(rests_s) == 0
+
+
 def test_a_standby_waits_and_takes_over(arena: Arena) -> None:
     first = Sender(arena, MemorySink())
     first.open()

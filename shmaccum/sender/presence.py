@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a standby hears at once that the sender is gone, and sleeps until then.
+
+::
+
+    sender                                               standby
+    has the role, raises its epoch
+    listens on the socket @shmaccum-sender-UUID-EPOCH ─> connects; nobody accepts, nothing is ever said
+    leaves the role, or dies                             sleeps, and looks once a second
+    closes the socket, or the kernel does ─────────────> is hung up; tries to take the role
+
+A hang-up is a hint, the truth is the byte lock of the role: a standby that was hung up too early, that cannot connect
+(the sender has not got so far, is of another kind, or lives in another network namespace), or that found somebody else
+on the name, looks every 10 ms. An abstract socket leaves nothing behind, and has no rights: whoever makes one of this
+name can make a standby look more or less often, and no more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import socket
+import weakref
+
+from shmaccum.arena import Arena
+
+LOOK_S = 1.0
+BLIND_LOOK_S = 0.01
+
+_present: weakref.WeakSet[Presence] = weakref.WeakSet()
+
+
+def _address(arena: Arena) -> bytes:
+    """Of the sender of this epoch, so that a successor never finds it taken."""
+    return b"\0shmaccum-sender-%s-%d" % (arena.uuid.hex().encode(), arena.native.sender()["epoch"])
+
+
+def _new_socket() -> socket.socket:
+    return socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+
+
+class Presence:
+    """The sender's end, for as long as it has the role. A forked child is no sender, and lets go of it."""
+
+    def __init__(self, arena: Arena) -> None:
+        self._listener = _new_socket()
+        with contextlib.suppress(OSError):  # then every standby looks by itself
+            self._listener.bind(_address(arena))
+            self._listener.listen()
+        _present.add(self)
+
+    def close(self) -> None:
+        """Hangs up on every standby. Doing it twice does nothing."""
+        self._listener.close()
+
+
+class SenderWatch:
+    """A standby's end; `close` it."""
+
+    def __init__(self, arena: Arena) -> None:
+        self._arena = arena
+        self._address = b""
+        self._line: socket.socket | None = None
+        self._bell, self._rope = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def wait(self) -> None:
+        """Comes back when the sender hung up, when `wake` was called, and else when it is time to look at the role."""
+        address = _address(self._arena)
+        if address != self._address or self._line is None:
+            self._hang_up()
+            self._address, self._line = address, _connected(address)
+        lines: list[int | socket.socket] = [self._bell] if self._line is None else [self._bell, self._line]
+        ready, _, _ = select.select(lines, [], [], BLIND_LOOK_S if self._line is None else LOOK_S)
+        if self._line in ready:
+            self._hang_up()
+
+    def wake(self) -> None:
+        """Ends this wait and every later one; from any thread, and from a signal handler."""
+        with contextlib.suppress(OSError):
+            os.write(self._rope, b"\0")
+
+    def _hang_up(self) -> None:
+        line, self._line = self._line, None
+        if line is not None:
+            line.close()
+
+    def close(self) -> None:
+        """Lets go of everything."""
+        self._hang_up()
+        os.close(self._bell)
+        os.close(self._rope)
+
+
+def _connected(address: bytes) -> socket.socket | None:
+    line = _new_socket()
+    try:
+        line.connect(address)
+    except OSError:
+        line.close()
+        return None
+    return line
+
+
+def _let_go_in_child() -> None:
+    for presence in list(_present):
+        presence.close()
+
+
+os.register_at_fork(after_in_child=_let_go_in_child)

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A standby sleeps until the sender hangs up: where these tests look, nothing else can end its wait."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from shmaccum.arena import Arena
+from shmaccum.sender import Sender, presence
+from shmaccum.sender.presence import Presence, SenderWatch
+from shmaccum.sinks.memory import MemorySink
+from tests.support import WATCHDOG_S, Child, wait_until
+
+
+@pytest.fixture(autouse=True)
+def _nobody_looks_by_himself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(presence, "LOOK_S", 10 * WATCHDOG_S)
+
+
+@pytest.fixture
+def watch(arena: Arena) -> Iterator[SenderWatch]:
+    watch = SenderWatch(arena)
+    yield watch
+    watch.close()
+
+
+class Waiting:
+    """A watch that is waited for in a thread, and was connected."""
+
+    def __init__(self, watch: SenderWatch) -> None:
+        self._thread = threading.Thread(target=watch.wait, daemon=True)
+        self._thread.start()
+        wait_until(lambda: watch._line is not None, "it is connected")
+
+    def ends(self) -> bool:
+        self._thread.join(WATCHDOG_S)
+        return not self._thread.is_alive()
+
+
+def be_present(name: str) -> None:
+    with Arena.attach(name) as arena:
+        present = Presence(arena)
+        signal.pause()
+        present.close()
+
+
+def sleep_for_ever() -> None:
+    signal.pause()
+
+
+def connect_until(watch: SenderWatch) -> bool:
+    watch._line, former = presence._connected(presence._address(watch._arena)), watch._line
+    if former is not None:
+        former.close()
+    return watch._line is not None
+
+
+def test_a_sender_that_leaves_hangs_up(arena: Arena, watch: SenderWatch) -> None:
+    present = Presence(arena)
+    waiting = Waiting(watch)
+    present.close()
+    assert waiting.ends()
+
+
+def test_a_sender_that_is_killed_hangs_up(arena: Arena, watch: SenderWatch) -> None:
+    child = Child(be_present, arena.name)
+    wait_until(lambda: connect_until(watch), "the child listens")
+    waiting = Waiting(watch)
+    child.kill()
+    assert waiting.ends()
+
+
+def test_a_child_of_the_sender_does_not_keep_the_line(arena: Arena, watch: SenderWatch) -> None:
+    present = Presence(arena)
+    child = Child(sleep_for_ever)
+    waiting = Waiting(watch)
+    present.close()
+    assert waiting.ends()
+    child.kill()
+
+
+def test_who_cannot_connect_looks_by_himself(watch: SenderWatch) -> None:
+    watch.wait()
+    assert watch._line is None
+
+
+def test_a_successor_is_watched_in_its_turn(arena: Arena) -> None:
+    """The third one stands by for the first, then for the second."""
+    first = Sender(arena.name, MemorySink())
+    first.open()
+    second, third = (Sender(arena.name, MemorySink(), standby=True) for _ in range(2))
+    threads = {sender: threading.Thread(target=sender.run) for sender in (second, third)}
+    for thread in threads.values():
+        thread.start()
+    first.close()
+    wait_until(lambda: second.is_open or third.is_open, "one of them has the role")
+    elder, younger = (second, third) if second.is_open else (third, second)
+    elder.stop()
+    wait_until(lambda: younger.is_open, "the other one has it")
+    younger.stop()
+    for thread in threads.values():
+        thread.join(WATCHDOG_S)
+        assert not thread.is_alive()
+
+
+def test_a_standby_that_is_stopped_leaves_without_a_look(arena: Arena) -> None:
+    with Sender(arena.name, MemorySink()) as first:
+        first.open()
+        standby = Sender(arena.name, MemorySink(), standby=True)
+        thread = threading.Thread(target=standby.run)
+        thread.start()
+        wait_until(lambda: standby._watch is not None and standby._watch._line is not None, "it stands by")
+        standby.stop()
+        thread.join(WATCHDOG_S)
+        assert not thread.is_alive()
+        assert first.is_open
