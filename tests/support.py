@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import signal
@@ -52,9 +53,26 @@ def check_idle(arena: Arena) -> None:
 
 
 def sender_pid(arena: Arena) -> int | None:
-    """Who has the sender's role; None: nobody is attached in its place."""
+    """Who has the sender's role; None: nobody has it, or who has taken it is not known yet."""
     entry = arena.native.sender()["entry"]
-    return next((int(row["pid"]) for row in arena.native.processes() if row["entry"] == entry), None)
+    living = (row for row in arena.native.processes() if row["alive"])
+    return next((int(row["pid"]) for row in living if row["entry"] == entry), None)
+
+
+def end_senders(arena: Arena) -> None:
+    """Tells whoever has the role to leave, each once, until nobody has it; also who was stopped."""
+    told: set[int] = set()
+
+    def are_gone() -> bool:
+        pid = sender_pid(arena)
+        if pid is not None and pid not in told:
+            told.add(pid)
+            with contextlib.suppress(ProcessLookupError):  # it has left by itself
+                os.kill(pid, signal.SIGTERM)
+                os.kill(pid, signal.SIGCONT)
+        return not arena.native.sender_is_alive
+
+    wait_until(are_gone, "the sender has left")
 
 
 def left_in_shared_memory(*fragments: str) -> list[str]:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
-import signal
 import sys
 import warnings
 from collections.abc import Iterator
@@ -17,7 +16,7 @@ import pytest
 
 from setup import ROOT
 from shmaccum.arena import Arena
-from tests.support import sender_pid, wait_until
+from tests.support import end_senders
 
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """For a Java that lives for minutes: what it would compile well and collect beside is never used enough."""
@@ -99,8 +98,4 @@ def node_arena(arena_name: str) -> Iterator[str]:
         pass
     yield arena_name
     with Arena.open_read_only(arena_name) as arena:
-        pid = sender_pid(arena)
-        if pid is not None and arena.native.sender_is_alive:
-            os.kill(pid, signal.SIGTERM)
-            os.kill(pid, signal.SIGCONT)  # a test may have stopped it
-            wait_until(lambda: not arena.native.sender_is_alive, "the sender has left")
+        end_senders(arena)
