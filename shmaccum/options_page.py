@@ -15,7 +15,8 @@ Options
 
 Every option of shmaccum, written from the tables in ``shmaccum/config.py`` by ``python -m shmaccum.options_page``.
 
-Names and defaults are Kafka's where Kafka has the option. ``linger_ms`` and ``linger.ms`` are the same; where Kafka's
+Names and defaults are Kafka's where Kafka has the option. ``linger_ms`` and ``linger.ms`` are the same, but for
+``Arena.create`` and ``shmaccum create``, whose options are Python's keywords and flags; where Kafka's
 name is more than that, it stands below ours and is accepted, too. A size is a number of bytes or a text such as
 ``32MiB``, a duration a number of milliseconds or a text such as ``500ms``, ``2s``, ``7d``. An option that is unknown,
 out of its bounds, or in contradiction to another one is refused; none is ignored.

@@ -11,8 +11,8 @@
 
 A hang-up is a hint, the truth is the byte lock of the role: a standby that was hung up too early, that cannot connect
 (the sender has not got so far, is of another kind, or lives in another network namespace), or that found somebody else
-on the name, looks every 10 ms. An abstract socket leaves nothing behind, and has no rights: whoever makes one of this
-name can make a standby look more or less often, and no more.
+on the name, looks every 10 ms; a sender that hung up is not called again. An abstract socket leaves nothing behind, and
+has no rights: whoever knows the arena's uuid and takes the name can make a standby look every 10 ms, or once a second.
 """
 
 from __future__ import annotations
@@ -62,32 +62,36 @@ class SenderWatch:
         self._arena = arena
         self._address = b""
         self._line: socket.socket | None = None
+        self._has_hung_up = False
         self._bell, self._rope = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     def wait(self) -> None:
         """Comes back when the sender hung up, when `wake` was called, and else when it is time to look at the role."""
         address = _address(self._arena)
-        if address != self._address or self._line is None:
-            self._hang_up()
-            self._address, self._line = address, _connected(address)
+        if address != self._address:
+            self._let_go()
+            self._address, self._has_hung_up = address, False
+        if self._line is None and not self._has_hung_up:
+            self._line = _connected(address)
         lines: list[int | socket.socket] = [self._bell] if self._line is None else [self._bell, self._line]
         ready, _, _ = select.select(lines, [], [], BLIND_LOOK_S if self._line is None else LOOK_S)
         if self._line in ready:
-            self._hang_up()
+            self._let_go()
+            self._has_hung_up = True
 
     def wake(self) -> None:
         """Ends this wait and every later one; from any thread, and from a signal handler."""
         with contextlib.suppress(OSError):
             os.write(self._rope, b"\0")
 
-    def _hang_up(self) -> None:
+    def _let_go(self) -> None:
         line, self._line = self._line, None
         if line is not None:
             line.close()
 
     def close(self) -> None:
         """Lets go of everything."""
-        self._hang_up()
+        self._let_go()
         os.close(self._bell)
         os.close(self._rope)
 

@@ -88,7 +88,7 @@ def open_sink(url: str, **options: Any) -> Sink:
     """
     kind, place = split_url(url)
     sink = _construct(sink_type(kind), kind, place, options)
-    sink.name = one_spelling(url)
+    sink.name = one_spelling(url)  # ours have named themselves; a kind of one's own may be made of one of ours
     return sink
 
 

@@ -61,6 +61,7 @@ def test_a_kind_of_ones_own_is_registered_once() -> None:
 
     register_sink("own-kind", OwnSink)
     assert isinstance(open_sink("own-kind:"), OwnSink)
+    assert open_sink("own-kind:").name == "own-kind:"
     assert "own-kind" in sink_kinds()
     assert sink_type("own-kind") is OwnSink
     with pytest.raises(InvalidArgumentError, match="is a kind of sink already"):

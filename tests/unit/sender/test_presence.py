@@ -88,6 +88,18 @@ def test_who_cannot_connect_looks_by_himself(watch: SenderWatch) -> None:
     assert watch._line is None
 
 
+def test_who_hung_up_once_is_not_called_again(arena: Arena, watch: SenderWatch) -> None:
+    """Somebody who takes calls and hangs up at once must not keep a standby busy."""
+    present = Presence(arena)
+    waiting = Waiting(watch)
+    present.close()
+    assert waiting.ends()
+    present = Presence(arena)
+    watch.wait()
+    assert watch._line is None
+    present.close()
+
+
 def test_a_successor_is_watched_in_its_turn(arena: Arena) -> None:
     """The third one stands by for the first, then for the second."""
     first = Sender(arena.name, MemorySink())
