@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import select
 import subprocess
 import sys
 import tempfile
@@ -27,6 +26,7 @@ from shmaccum.arena import DEFAULT_MODE, Arena
 from shmaccum.arena_file import ArenaFile
 from shmaccum.config import SenderOptions, command_line_value
 from shmaccum.exceptions import SenderNotStartedError
+from shmaccum.readable import wait_readable
 from shmaccum.sender_sink import expect_sink
 from shmaccum.sinks.names import name_in_arena, one_spelling
 
@@ -205,8 +205,7 @@ def _spawn(command: list[str], log: IO[bytes]) -> int:
 
 def _wait_for_end(reader: int, deadline_s: float) -> bool:
     """True when the other end was closed."""
-    readable, _, _ = select.select([reader], [], [], max(deadline_s - time.monotonic(), 0))
-    return bool(readable)
+    return bool(wait_readable([reader], max(deadline_s - time.monotonic(), 0)))
 
 
 def _reason(log: IO[bytes], begins_at: int) -> str:

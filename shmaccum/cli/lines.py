@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import codecs
 import os
-import select
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from shmaccum.exceptions import InvalidArgumentError, RecordTooLargeError
+from shmaccum.readable import wait_readable
 from shmaccum.units import format_size
 
 BLOCK_SIZE = 1 << 18
@@ -111,7 +111,7 @@ class LineReader:
             yield [bytes(buffer)]
 
     def _read(self) -> bytes:
-        while not select.select([self._descriptor], [], [], IDLE_S)[0]:
+        while not wait_readable([self._descriptor], IDLE_S):
             self._on_idle()
         try:
             return os.read(self._descriptor, BLOCK_SIZE)

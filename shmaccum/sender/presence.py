@@ -10,23 +10,27 @@
     closes the socket, or the kernel does ─────────────> is hung up; tries to take the role
 
 A hang-up is a hint, the truth is the byte lock of the role: a standby that was hung up too early, that cannot connect
-(the sender has not got so far, is of another kind, or lives in another network namespace), or that found somebody else
-on the name, looks every 10 ms; a sender that hung up is not called again. An abstract socket leaves nothing behind, and
-has no rights: whoever knows the arena's uuid and takes the name can make a standby look every 10 ms, or once a second.
+(the sender has not got so far, is of another kind, or lives in another network namespace), or that found a stranger on
+the name, looks every 10 ms; a sender that hung up is not called again. An abstract socket leaves nothing behind, and
+has no rights, so a standby asks the kernel who listens: another user is believed only where the arena is shared with
+others, who can make it look once a second.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import select
 import socket
+import struct
 import weakref
 
 from shmaccum.arena import Arena
+from shmaccum.readable import wait_readable
 
 LOOK_S = 1.0
 BLIND_LOOK_S = 0.01
+PEER_CREDENTIALS = struct.Struct("3i")
+"""struct ucred: process, user, group of who listens."""
 
 _present: weakref.WeakSet[Presence] = weakref.WeakSet()
 
@@ -63,7 +67,8 @@ class SenderWatch:
         self._address = b""
         self._line: socket.socket | None = None
         self._has_hung_up = False
-        self._bell, self._rope = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._bell, self._rope = socket.socketpair()  # no pipe: what is closed has no number that another file may get
+        self._rope.setblocking(False)
 
     def wait(self) -> None:
         """Comes back when the sender hung up, when `wake` was called, and else when it is time to look at the role."""
@@ -72,17 +77,34 @@ class SenderWatch:
             self._let_go()
             self._address, self._has_hung_up = address, False
         if self._line is None and not self._has_hung_up:
-            self._line = _connected(address)
-        lines: list[int | socket.socket] = [self._bell] if self._line is None else [self._bell, self._line]
-        ready, _, _ = select.select(lines, [], [], BLIND_LOOK_S if self._line is None else LOOK_S)
-        if self._line in ready:
+            self._line = self._connected(address)
+        if self._line is None:
+            wait_readable([self._bell], BLIND_LOOK_S)
+        elif self._line in wait_readable([self._bell, self._line], LOOK_S):
             self._let_go()
             self._has_hung_up = True
+
+    def _connected(self, address: bytes) -> socket.socket | None:
+        line = _new_socket()
+        try:
+            line.connect(address)
+            if self._is_trusted(line):
+                return line
+        except OSError:
+            pass
+        line.close()
+        return None
+
+    def _is_trusted(self, line: socket.socket) -> bool:
+        _, user, _ = PEER_CREDENTIALS.unpack(
+            line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER_CREDENTIALS.size)
+        )
+        return user == os.geteuid() or bool(self._arena.mode & 0o077)
 
     def wake(self) -> None:
         """Ends this wait and every later one; from any thread, and from a signal handler."""
         with contextlib.suppress(OSError):
-            os.write(self._rope, b"\0")
+            self._rope.send(b"\0")
 
     def _let_go(self) -> None:
         line, self._line = self._line, None
@@ -92,18 +114,8 @@ class SenderWatch:
     def close(self) -> None:
         """Lets go of everything."""
         self._let_go()
-        os.close(self._bell)
-        os.close(self._rope)
-
-
-def _connected(address: bytes) -> socket.socket | None:
-    line = _new_socket()
-    try:
-        line.connect(address)
-    except OSError:
-        line.close()
-        return None
-    return line
+        self._bell.close()
+        self._rope.close()
 
 
 def _let_go_in_child() -> None:

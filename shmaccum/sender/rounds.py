@@ -29,7 +29,6 @@ round of their own. Who slept through a second and finds nothing sleeps on witho
 
 from __future__ import annotations
 
-import select
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeVar
@@ -39,6 +38,7 @@ from shmaccum.accumulator import Accumulator
 from shmaccum.config import SenderOptions
 from shmaccum.doorbell import Doorbell
 from shmaccum.exceptions import CorruptArenaError
+from shmaccum.readable import wait_readable
 from shmaccum.refusals import expiry_text
 from shmaccum.sender.backoff import NS_PER_MS, Backoff, Trouble
 from shmaccum.sender.host import Host
@@ -369,7 +369,7 @@ class Rounds:
 
     def _leave_alone(self, rest_ns: int) -> None:
         """The sink has just raised: only a stop ends this rest, for nobody rings who does not see a sleeper."""
-        select.select([self._doorbell], [], [], min(rest_ns, TICK_NS) / NS_PER_S)
+        wait_readable([self._doorbell], min(rest_ns, TICK_NS) / NS_PER_S)
         self._doorbell.clear()
 
     def _ask(self, question: Callable[[], Answer], otherwise: Answer) -> Answer:

@@ -58,13 +58,13 @@ from __future__ import annotations
 
 import abc
 import enum
-import select
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from shmaccum._native import Batch
 from shmaccum.config import Options
+from shmaccum.readable import wait_readable
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -345,7 +345,7 @@ class SynchronousSink(Sink):
 
     def poll(self, timeout_s: float, doorbell: int) -> Sequence[Ack]:
         if not self._acks and timeout_s > 0:
-            select.select([doorbell], [], [], timeout_s)
+            wait_readable([doorbell], timeout_s)
         acks, self._acks = self._acks, []
         return acks
 

@@ -201,6 +201,12 @@ def kafka_outside_library(path: PurePosixPath, text: str) -> Iterator[str]:
             yield f"imports {name} outside {KAFKA_LIBRARY}"
 
 
+def bare_select(path: PurePosixPath, text: str) -> Iterator[str]:
+    """select() raises for descriptors from 1,024 on; shmaccum/readable.py does not."""
+    if path != PurePosixPath("shmaccum/readable.py") and "select" in imported(path, text):
+        yield "imports select: shmaccum.readable.wait_readable takes every descriptor"
+
+
 def side(module: str) -> str | None:
     """Which side of the arena a module of ours is on: "producer", "sender", or neither."""
     parts = module.split(".")

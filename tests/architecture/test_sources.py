@@ -59,6 +59,7 @@ RULES: list[tuple[Rule, list[PurePosixPath]]] = [
     (rules.long_python_function, PYTHON),
     (rules.pyspark_outside_spark, PACKAGE),
     (rules.kafka_outside_library, PACKAGE),
+    (rules.bare_select, PACKAGE),
     (rules.crossing_import, PACKAGE),
     (rules.unguarded_open, PACKAGE),
 ]

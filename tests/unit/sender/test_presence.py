@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -53,7 +55,7 @@ def sleep_for_ever() -> None:
 
 
 def connect_until(watch: SenderWatch) -> bool:
-    watch._line, former = presence._connected(presence._address(watch._arena)), watch._line
+    watch._line, former = watch._connected(presence._address(watch._arena)), watch._line
     if former is not None:
         former.close()
     return watch._line is not None
@@ -98,6 +100,28 @@ def test_who_hung_up_once_is_not_called_again(arena: Arena, watch: SenderWatch) 
     watch.wait()
     assert watch._line is None
     present.close()
+
+
+@pytest.mark.parametrize(("mode", "is_believed"), [(0o600, False), (0o660, True)])
+def test_a_stranger_on_the_name_is_believed_only_where_the_arena_is_shared(
+    arena_name: str, monkeypatch: pytest.MonkeyPatch, mode: int, is_believed: bool
+) -> None:
+    with Arena.create(arena_name, mode=mode) as arena, contextlib.closing(SenderWatch(arena)) as watch:
+        present = Presence(arena)
+        monkeypatch.setattr(os, "geteuid", lambda: 12345)
+        assert connect_until(watch) is is_believed
+        present.close()
+
+
+def test_who_is_told_to_stop_after_the_watch_ended_writes_nowhere(arena: Arena) -> None:
+    watch = SenderWatch(arena)
+    watch.close()
+    reader, writer = os.pipe2(os.O_NONBLOCK)  # gets the numbers that the watch had
+    watch.wake()
+    with pytest.raises(BlockingIOError):
+        os.read(reader, 1)
+    os.close(reader)
+    os.close(writer)
 
 
 def test_a_successor_is_watched_in_its_turn(arena: Arena) -> None:
