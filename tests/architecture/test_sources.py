@@ -92,6 +92,13 @@ def test_every_ordering_edge_is_labelled_at_both_ends() -> None:
     assert set(coded) - set(documented) == {"N2", "N3"}, "those are no edges, but reasons; what else is labelled is one"
 
 
+def test_each_decision_has_a_number_of_its_own_and_its_title_says_it() -> None:
+    decisions = [path for path in files_under("docs/decisions") if path.name != "README.rst"]
+    assert len({path.name[:4] for path in decisions}) == len(decisions)
+    titles = {path: read(path).splitlines()[0] for path in decisions}
+    assert [title for path, title in titles.items() if not title.startswith(f"{path.name[:4]} ")] == []
+
+
 def test_native_holds_nothing_but_c() -> None:
     assert {path.suffix for path in files_under("native")} == C_SUFFIXES
 
