@@ -11,7 +11,7 @@
 #                 make spark-cluster those that start a cluster, make spark-versions them all on older versions
 #   make bench    the benchmarks that need no broker and no Spark, in 12 minutes, and before that
 #                 their peers are installed (ARGS="append_core --seconds 60" narrows)
-#   make bench-full   all of them (make kafka and make spark first), five minutes for each
+#   make bench-full   all of them (make kafka and make spark first), a minute for each
 #   make figures  takes over what was measured into bench/results, docs/benchmarks.rst and README.rst
 #   make clean    back to a fresh clone
 #
