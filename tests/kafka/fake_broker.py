@@ -208,6 +208,7 @@ class FakeCluster:
         arrived: every batch, in the order of arrival.
         failures: exceptions of its own threads; `fake_cluster` raises them.
         on_produce: answers for a batch; may raise `Cut` or `Silence`, and may wait.
+        on_metadata: called before metadata are answered; may wait.
         topic_errors: topic -> error code in the metadata.
         throttle_time_ms: of every Produce answer.
     """
@@ -235,6 +236,7 @@ class FakeCluster:
         self.failures: list[Exception] = []
         self.metadata_count = 0
         self.on_produce: Callable[[Arrived], Reply] = lambda arrived: Reply()  # noqa: ARG005
+        self.on_metadata: Callable[[], None] = lambda: None
         self.leader_epoch = 1
         self.leaders = {
             (topic, partition): partition % broker_count
@@ -275,6 +277,7 @@ class FakeCluster:
 
     def _answer_metadata(self, request: Any) -> Any:
         self.metadata_count += 1
+        self.on_metadata()
         asked = [topic.name for topic in request.topics or ()]
         brokers = [
             MetadataResponse.MetadataResponseBroker(node_id=broker.node_id, host=LOOPBACK, port=broker.port, rack=None)

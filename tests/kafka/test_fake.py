@@ -495,6 +495,45 @@ def test_of_a_topic_that_was_created_anew_an_older_epoch_is_news(
     assert cluster.arrived[-1].node_id == 1
 
 
+class HeldMetadata:
+    """Metadata that a broker was asked for and has not told yet."""
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        self._is_asked, self._may_go = threading.Event(), threading.Event()
+        self._cluster = cluster
+        cluster.on_metadata = self._hold
+
+    def _hold(self) -> None:
+        self._is_asked.set()
+        assert self._may_go.wait(WATCHDOG_S)
+
+    def are_asked(self) -> bool:
+        return self._is_asked.is_set()
+
+    def let_go(self) -> None:
+        self._cluster.on_metadata = lambda: None
+        self._may_go.set()
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_topic_that_is_named_while_metadata_are_under_way_is_asked_for_next(
+    is_first: bool, arena: Arena, open_fake: OpenFake, open_loop: OpenLoop
+) -> None:
+    """Of the bootstrap, and later: the answer does not know of it, and nothing else would be asked for minutes."""
+    cluster = open_fake(topics={TOPIC: 1, "late": 2})
+    held = HeldMetadata(cluster) if is_first else None
+    loop = open_loop(cluster.bootstrap)
+    assert loop.sink.partition_count(TOPIC) is None
+    if held is None:
+        loop.run_until(lambda: loop.sink.partition_count(TOPIC) == 1, "the first topic is known")
+        held = HeldMetadata(cluster)
+        loop.sink._client.refresh_metadata()  # type: ignore[attr-defined]
+    loop.run_until(held.are_asked, "metadata are asked for")
+    assert loop.sink.partition_count("late") is None
+    held.let_go()
+    loop.run_until(lambda: loop.sink.partition_count("late") == 2, "the other topic is known")
+
+
 def test_without_a_hint_metadata_end_the_pause(arena: Arena, open_fake: OpenFake, open_loop: OpenLoop) -> None:
     cluster = open_fake(broker_count=2, versions={0: (3, 9)})
     loop = open_loop(cluster.bootstrap)

@@ -18,6 +18,7 @@ class Cluster(ClusterMetadata):  # type: ignore[misc]
         super().__init__(**configs)
         self.topic_errors: dict[str, int] = {}
         self.update_count = 0
+        self._asked_topics: frozenset[str] = frozenset()
 
     @property
     def age_s(self) -> float:
@@ -25,12 +26,26 @@ class Cluster(ClusterMetadata):  # type: ignore[misc]
         refreshed_ms: float = self._last_successful_refresh_ms
         return max(time.monotonic() - refreshed_ms / 1000, 0.0) if refreshed_ms else 0.0
 
+    def metadata_request(self) -> Any:
+        """The next request; of which topics it is, is remembered."""
+        self._asked_topics = frozenset(self._topics)
+        return super().metadata_request()
+
     def update_metadata(self, metadata: Any) -> None:
         """Takes a response over, but for leaders of which newer ones are known."""
         self._keep_newer_leaders(metadata)
         self.update_count += 1
         self.topic_errors = {topic.name: topic.error_code for topic in metadata.topics if topic.error_code}
         super().update_metadata(metadata)
+        self._ask_for_new_topics()
+
+    def _ask_for_new_topics(self) -> None:
+        """The library takes any response for the one to every wish, also where a topic was named while it was under
+        way. New topics do not wait for the backoff. (Metadata.java, requestUpdateForNewTopics)
+        """
+        if not self._topics <= self._asked_topics:
+            self._last_refresh_ms = 0
+            self.request_update()
 
     def _keep_newer_leaders(self, metadata: Any) -> None:
         """A broker that is behind names former leaders, also after a hint; the library would go back to them.
