@@ -406,6 +406,7 @@ class Rounds:
             self._letters.expect()
             self._letters.collect(self._why)
             self._letters.finish(self._native.now_ns(), time.monotonic_ns() + LETTERS_AT_END_NS)
+        self._accumulator.maintain()  # frees the batches that somebody was writing into when they were done
 
 
 def _sentence(error: Exception) -> str:

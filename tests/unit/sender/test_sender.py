@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -26,7 +28,7 @@ from shmaccum.sinks.memory import MemorySink
 from shmaccum.sinks.null import NullSink
 from shmaccum.sinks.sink import Ack, Acks, Verdict, WireBatch, each_ack
 from tests.sending import MS, TOPIC, ScriptedSink, Sending, refuse, rests_of, retry
-from tests.support import WATCHDOG_S, wait_until
+from tests.support import WATCHDOG_S, Child, wait_until
 
 FAST: dict[str, Any] = {"linger_ms": 0, "retry_backoff_ms": 10, "retry_backoff_max_ms": 10}
 PAUSE_MS = 20
@@ -68,6 +70,34 @@ def test_a_second_sender_is_refused(sending: Sending) -> None:
     sending.append()
     sending.run()
     assert sending.values() == [0]
+
+
+def send_for_ever(name: str) -> None:
+    with Producer(name) as producer:
+        while True:
+            producer.send(TOPIC, b"v" * 500)
+
+
+def stopped_while_writing(child: Child, sender: Sender) -> bool:
+    """Lets it run a little, and stops it: in half of the cases with a batch as its hazard."""
+    os.kill(child.pid, signal.SIGCONT)
+    sender.run_once()
+    os.kill(child.pid, signal.SIGSTOP)
+    os.waitid(os.P_PID, child.pid, os.WSTOPPED)
+    return bool(sender.arena.process_table()["writing"].any())
+
+
+def test_who_leaves_frees_what_could_not_be_freed_when_it_was_done(arena: Arena) -> None:
+    arena.native.set_topic_partition_count(TOPIC, 1)
+    counts = arena.native.state_counts
+    with Sender(arena, MemorySink(), linger_ms=0) as sender:
+        sender.open()
+        child = Child(send_for_ever, arena.name)
+        wait_until(lambda: stopped_while_writing(child, sender), "it has a hazard")
+        wait_until(lambda: sender.run_once() == counts()["OPEN"] == counts()["READY"] == 0, "all is delivered")
+        assert counts()["DONE"] >= 1
+        child.kill()
+    assert counts()["DONE"] == 0
 
 
 def test_without_the_role_it_does_nothing(arena: Arena) -> None:
