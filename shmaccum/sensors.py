@@ -91,10 +91,6 @@ class Rates:
     def __init__(self, now_ns: int) -> None:
         self._last = self._current = now_ns, dict[str, float]()
 
-    def is_due(self, now_ns: int) -> bool:
-        """True when the window is over."""
-        return now_ns - self._current[0] >= WINDOW_NS
-
     def look(self, totals: Mapping[str, float], now_ns: int) -> None:
         """A window ends here."""
         self._last, self._current = self._current, (now_ns, dict(totals))

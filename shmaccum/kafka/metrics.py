@@ -89,10 +89,16 @@ class CompressionMetrics:
     def __init__(self) -> None:
         self._topics: dict[str, _TopicCompression] = {}
 
+    def _topic(self, topic: str, now_ns: int) -> _TopicCompression:
+        known = self._topics.get(topic)
+        if known is None:
+            known = self._topics[topic] = _TopicCompression(now_ns)
+        return known
+
     def sent(self, wires_and_sizes: Iterable[tuple[WireBatch, int]], now_ns: int) -> None:
         """Batches, and the bytes that each has on the wire. Kafka's rate is of what stands behind the header."""
         for wire, size in wires_and_sizes:
-            topic = self._topics.setdefault(wire.topic, _TopicCompression(now_ns))
+            topic = self._topic(wire.topic, now_ns)
             topic.size.add(size, now_ns)
             topic.rate.add((size - HEADER_SIZE) / (wire.size - HEADER_SIZE), now_ns)
 

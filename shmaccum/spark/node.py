@@ -80,9 +80,11 @@ def node_producer(
         producer.close(0)
         producer = None
     if producer is None:
-        producer = Producer(_open(arena, ArenaOptions.parse(arena_options or {})), **producer_options)
+        given = arena_options or {}
+        options = ArenaOptions.parse(given)
+        producer = Producer(_open(arena, options), **producer_options)
         _producers[place] = producer
-        _tell_differences(producer.arena, arena_options or {})
+        _tell_differences(producer.arena, {name: getattr(options, name) for name in SIZES if name in given})
     return producer
 
 
@@ -115,10 +117,9 @@ def _attach_or_create(name: str, options: ArenaOptions) -> Arena:
         return Arena.attach(name, mode=options.mode)
 
 
-def _tell_differences(arena: Arena, given: Mapping[str, Any]) -> None:
+def _tell_differences(arena: Arena, sizes: Mapping[str, int]) -> None:
     """An arena that exists is left as it is, as ``shmaccum create --exist-ok`` leaves it; what differs is told."""
-    options = ArenaOptions.parse(given)
-    for difference in arena.size_differences({name: getattr(options, name) for name in SIZES if name in given}):
+    for difference in arena.size_differences(sizes):
         logger.warning("%s exists already and is left as it is: %s", arena.name, difference)
 
 

@@ -262,7 +262,7 @@ ONE_BATCH = bytes(3000)
 
 
 def of_child(arena: Arena, child: Child) -> ProcessFacts:
-    return next(facts for facts in Observer(arena).observe().processes if facts.pid == child.pid)
+    return facts_of(Observer(arena), child.pid)
 
 
 def fill_and_stop(name: str, batch_count: int) -> None:
