@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The arena: the one mapped file of a host in which all processes meet (native/shm/layout.h has the map)."""
+"""The arena: the one mapped file of a host in which all processes meet (native/arena/layout.h has the map)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Waiting for a buffer: the part of the buffer pool that sleeps (native/shm/buffer_pool.h has the rest).
+"""Waiting for a buffer: the part of the buffer pool that sleeps (native/arena/buffer_pool.h has the rest).
 
 A process that holds its share of the arena (max_process_share) waits for a result, which is what gives it a buffer
 back, before it joins the queue: in the queue it would only stand in the way.

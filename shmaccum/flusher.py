@@ -2,7 +2,7 @@
 """Who forces an arena with durability=interval to disk: a thread in every process that is attached.
 
 They share the work: each looks at every half of the interval whether the arena was forced in the last half, by
-whomever, and only if not it does it (native/shm/durability.h). So whoever dies, the next one that wakes goes on. A
+whomever, and only if not it does it (native/arena/durability.h). So whoever dies, the next one that wakes goes on. A
 process that leaves forces it once more, because there may be nobody left to do it.
 
 After fork the child has a thread of its own; it does nothing before the child has attached by using the arena.

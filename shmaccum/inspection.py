@@ -3,7 +3,7 @@
 
 It reads a live or damaged arena and believes nothing: every index and size is checked, every chain is followed at most
 as far as there are slots. Headers and bytes of a batch that is being filled are read until both are of one moment: the
-slot word was the same before and after, and whoever appends changes it first of all (native/shm/layout.h, `meta`).
+slot word was the same before and after, and whoever appends changes it first of all (native/arena/layout.h, `meta`).
 
 A batch's header is written when it is drained. Before that (OPEN, and READY that no sender has seen) its bytes are
 zeros and everything it will say stands in the slot header; `batch_bytes` writes it the same way, so what comes out is
@@ -297,7 +297,7 @@ def _size(header: Any) -> int:
 
 
 def _holder(state: str, payload: int) -> int | None:
-    """Who has a slot without a batch, from its word (native/shm/slot_word.h)."""
+    """Who has a slot without a batch, from its word (native/arena/slot_word.h)."""
     if state == "GRANT":
         return payload >> 31 & (2**12 - 1)
     if state == "OWNED":

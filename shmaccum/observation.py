@@ -307,7 +307,7 @@ class _Slots:
         return _counts(self.words[self.states == STATE_OF["OWNED"]] & np.uint64(OWNER_MASK))
 
     def held_by(self) -> dict[int, int]:
-        """Owner -> slots that count for its share, as native/shm/process_share.c counts them."""
+        """Owner -> slots that count for its share, as native/arena/process_share.c counts them."""
         held = _counts(self.table["opener"][np.isin(self.states, [STATE_OF[state] for state in OPENED_STATES])])
         for owner, count in self.owned_by().items():
             held[owner] = held.get(owner, 0) + count
@@ -321,7 +321,7 @@ def _counts(owners: tables.Table) -> dict[int, int]:
 
 
 def owner_of(entry: Mapping[str, Any]) -> int:
-    """The word by which slots name a process (native/shm/slot_word.h)."""
+    """The word by which slots name a process (native/arena/slot_word.h)."""
     index: int = entry["entry"]
     generation: int = entry["generation"] & (2**OWNER_GENERATION_BITS - 1)
     return generation << OWNER_INDEX_BITS | (index + 1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Partitioners of one's own, and round robin. The built-in one is native (native/shm/partitioner.h).
+"""Partitioners of one's own, and round robin. The built-in one is native (native/producer/partitioner.h).
 
 A partitioner is asked for records that name no partition. It is a callable ``(key, all_partitions, available)`` with
 the serialized key, or an object with kafka-python's method ``partition(topic, key, serialized_key, value,

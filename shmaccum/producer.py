@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The producer: what users send records with (org.apache.kafka.clients.producer.KafkaProducer, kafka-python's shapes).
 
-`send` itself is native (native/python/producer_type.c) and runs once per record; here is what runs once per producer or
-per batch. Serializers, interceptors and a partitioner of the user's own make a pipeline in front of it
+`send` itself is native (native/python/producer/producer_type.c) and runs once per record. This module runs once per
+producer or per batch. Serializers, interceptors and a partitioner of the user's own make a pipeline in front of it
 (`shmaccum.producer_pipeline`); a producer without them has none.
 """
 

@@ -16,13 +16,14 @@ from setup import LANGUAGE_FLAGS, ROOT, python_header_flags
 
 SOURCES = ROOT / "bench" / "native"
 BUILD = ROOT / "build" / "bench"
+CORE = ("base", "format", "arena", "producer", "sender")
 RUN_SECONDS_MAX = 300
 
 
 def native_program(name: str, extra: Sequence[str] = ()) -> Path:
     """Builds ``bench/native/NAME.c`` (and EXTRA beside it) with the whole core, if anything changed since."""
     sources = [SOURCES / f"{stem}.c" for stem in (name, *extra)]
-    core = [path for layer in ("base", "format", "shm") for path in sorted((ROOT / "native" / layer).glob("*.c"))]
+    core = [path for folder in CORE for path in sorted((ROOT / "native" / folder).glob("*.c"))]
     headers = [*SOURCES.glob("*.h"), *(ROOT / "native").rglob("*.h")]
     target = BUILD / name
     newest = max(path.stat().st_mtime for path in (*sources, *core, *headers))

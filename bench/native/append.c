@@ -22,12 +22,12 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "arena/attach.h"
 #include "format/crc32c.h"
 #include "format/record.h"
 #include "format/record_summed.h"
-#include "shm/accumulator.h"
+#include "producer/accumulator.h"
 #include "workload.h"
-#include "shm/attach.h"
 
 enum { BATCH_SIZE = 16384, BUFFER_MEMORY = 32 << 20, RUN_MAX = 256, IDLE_SPINS = 500, DRAIN_MAX = 64 };
 enum { ALONE_TURN = 1000 }; /* records between two turns of the sender, a few batches */

@@ -14,10 +14,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "arena/attach.h"
+#include "arena/recovery.h"
 #include "format/crc32c.h"
-#include "shm/accumulator.h"
-#include "shm/attach.h"
-#include "shm/recovery.h"
+#include "producer/accumulator.h"
 
 enum { BATCH_SIZE = 16384, VALUE_SIZE = 1000, RUN = 15 };
 

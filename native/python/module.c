@@ -4,13 +4,13 @@
  */
 #include <unistd.h>
 
+#include "arena/attach.h"
+#include "arena/durability.h"
 #include "base/bytes.h"
 #include "format/murmur2.h"
-#include "python/arguments.h"
-#include "python/errors.h"
-#include "python/producer_many.h"
-#include "shm/attach.h"
-#include "shm/durability.h"
+#include "python/common/arguments.h"
+#include "python/common/errors.h"
+#include "python/producer/producer_many.h"
 
 /* ---- descriptors ---- */
 

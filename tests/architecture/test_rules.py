@@ -31,20 +31,32 @@ VIOLATIONS = [
     (rules.banned_word, "shmaccum/a.py", f"# {UNFINISHED}: more\n"),
     (rules.banned_word, "docs/a.rst", f"see {MACHINE_PATH}\n"),
     (rules.upward_include, "native/base/a.c", '#include "format/varint.h"\n'),
-    (rules.upward_include, "native/format/a.h", '#  include "shm/arena.h"\n'),
-    (rules.upward_include, "native/shm/a.c", '#include "python/module.h"\n'),
-    (rules.upward_include, "native/shm/a.c", '#include "arena.h"\n'),
-    (rules.upward_include, "native/base/a.c", '#include "../shm/arena.h"\n'),
+    (rules.upward_include, "native/format/a.h", '#  include "arena/arena.h"\n'),
+    (rules.upward_include, "native/arena/a.c", '#include "python/common/arguments.h"\n'),
+    (rules.upward_include, "native/arena/a.c", '#include "producer/a.h"\n'),
+    (rules.upward_include, "native/arena/a.c", '#include "sender/a.h"\n'),
+    (rules.upward_include, "native/producer/a.c", '#include "sender/a.h"\n'),
+    (rules.upward_include, "native/sender/a.c", '#include "producer/a.h"\n'),
+    (rules.upward_include, "native/sender/a.c", '#include "python/sender/a.h"\n'),
+    (rules.upward_include, "native/python/common/a.c", '#include "python/arena/a.h"\n'),
+    (rules.upward_include, "native/python/producer/a.c", '#include "python/arena/a.h"\n'),
+    (rules.upward_include, "native/python/producer/a.c", '#include "python/sender/a.h"\n'),
+    (rules.upward_include, "native/python/sender/a.c", '#include "python/producer/a.h"\n'),
+    (rules.upward_include, "native/python/sender/a.c", '#include "producer/a.h"\n'),
+    (rules.upward_include, "native/python/log/a.c", '#include "arena/arena.h"\n'),
+    (rules.upward_include, "native/python/a.c", ""),
+    (rules.upward_include, "native/arena/a.c", '#include "arena.h"\n'),
+    (rules.upward_include, "native/base/a.c", '#include "../arena/arena.h"\n'),
     (rules.upward_include, "native/extra/a.c", ""),
     (rules.upward_include, "native/a.c", ""),
-    (rules.python_header, "native/shm/a.h", "#include <Python.h>\n"),
+    (rules.python_header, "native/arena/a.h", "#include <Python.h>\n"),
     (rules.python_header, "bench/native/a.c", "#include <Python.h>\n"),
     (rules.python_header, "native/base/a.c", '#include "Python.h"\n'),
-    (rules.bare_atomic, "native/shm/a.c", "#include <stdatomic.h>\n"),
-    (rules.bare_atomic, "native/shm/a.c", "x = atomic_load_explicit(&y, memory_order_relaxed);\n"),
-    (rules.bare_atomic, "native/shm/a.c", "__atomic_store_n(&x, 1, __ATOMIC_RELEASE);\n"),
-    (rules.unlabelled_barrier, "native/shm/a.c", "    barrier_store_load();\n"),
-    (rules.unlabelled_barrier, "native/shm/a.c", "    barrier_store_load(); /* before the word */\n"),
+    (rules.bare_atomic, "native/arena/a.c", "#include <stdatomic.h>\n"),
+    (rules.bare_atomic, "native/arena/a.c", "x = atomic_load_explicit(&y, memory_order_relaxed);\n"),
+    (rules.bare_atomic, "native/arena/a.c", "__atomic_store_n(&x, 1, __ATOMIC_RELEASE);\n"),
+    (rules.unlabelled_barrier, "native/arena/a.c", "    barrier_store_load();\n"),
+    (rules.unlabelled_barrier, "native/arena/a.c", "    barrier_store_load(); /* before the word */\n"),
     (rules.long_c_function, "native/base/a.c", c_function(61)),
     (rules.long_c_function, "native/base/a.c", c_function(3) + c_function(61)),
     (rules.long_python_function, "shmaccum/a.py", python_function(61)),
@@ -70,13 +82,16 @@ NEAR_MISSES = [
     (rules.missing_license, "shmaccum/py.typed", ""),
     (rules.missing_license, ".ci/run", "#!/bin/sh\n# SPDX-License-Identifier: Apache-2.0\n"),
     (rules.banned_word, "shmaccum/a.py", f"mkstemp('XXXXXX'); {UNFINISHED.lower()} = 1; framework/\n"),
-    (rules.upward_include, "native/shm/a.c", '#include "base/a.h"\n#include "shm/a.h"\n#include <stdio.h>\n'),
-    (rules.upward_include, "native/base/a.c", '/* #include "shm/arena.h" */\n'),
-    (rules.python_header, "native/python/a.c", "#include <Python.h>\n"),
+    (rules.upward_include, "native/arena/a.c", '#include "base/a.h"\n#include "arena/a.h"\n#include <stdio.h>\n'),
+    (rules.upward_include, "native/sender/a.c", '#include "format/a.h"\n#include "arena/a.h"\n'),
+    (rules.upward_include, "native/python/producer/a.c", '#include "producer/a.h"\n#include "python/common/a.h"\n'),
+    (rules.upward_include, "native/python/module.c", '#include "python/producer/a.h"\n'),
+    (rules.upward_include, "native/base/a.c", '/* #include "arena/arena.h" */\n'),
+    (rules.python_header, "native/python/log/a.c", "#include <Python.h>\n"),
     (rules.python_header, "bench/native/empty_call.c", "#include <Python.h>\n"),
     (rules.bare_atomic, "native/base/atomic.h", "#include <stdatomic.h>\nmemory_order_relaxed\n"),
-    (rules.bare_atomic, "native/shm/a.c", "/* not memory_order_relaxed: */ load_acquire_u64(&x);\n"),
-    (rules.unlabelled_barrier, "native/shm/a.c", "    barrier_store_load(); /* W2: before the look */\n"),
+    (rules.bare_atomic, "native/arena/a.c", "/* not memory_order_relaxed: */ load_acquire_u64(&x);\n"),
+    (rules.unlabelled_barrier, "native/arena/a.c", "    barrier_store_load(); /* W2: before the look */\n"),
     (rules.unlabelled_barrier, "native/base/atomic.h", "    barrier_store_load();\n"),
     (rules.long_c_function, "native/base/a.c", c_function(60) + c_function(60)),
     (rules.long_c_function, "native/base/a.c", "struct a {\n" + "    int b;\n" * 80 + "};\n"),
@@ -117,12 +132,12 @@ def test_a_comment_keeps_its_lines_and_a_string_its_text() -> None:
 
 
 def test_a_file_left_out_of_the_build_is_found() -> None:
-    files = {"native/base/a.c", "native/base/a.h", "native/shm/b.c"}
-    assert rules.uncompiled(files, {"native/base/a.c"}) == {"native/shm/b.c"}
+    files = {"native/base/a.c", "native/base/a.h", "native/arena/b.c"}
+    assert rules.uncompiled(files, {"native/base/a.c"}) == {"native/arena/b.c"}
 
 
 def test_a_header_nobody_includes_is_found() -> None:
-    files = {"native/base/a.h": "", "native/base/b.h": '/* "base/b.h" */', "native/shm/c.c": '#include "base/a.h"\n'}
+    files = {"native/base/a.h": "", "native/base/b.h": '/* "base/b.h" */', "native/arena/c.c": '#include "base/a.h"\n'}
     assert rules.unused_headers(files) == {"native/base/b.h"}
 
 

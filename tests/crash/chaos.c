@@ -28,13 +28,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "arena/attach.h"
+#include "arena/process.h"
+#include "arena/verify.h"
 #include "format/record_batch.h"
+#include "producer/accumulator.h"
 #include "run_queue.h"
-#include "shm/accumulator.h"
-#include "shm/attach.h"
-#include "shm/process.h"
-#include "shm/sender_half.h"
-#include "shm/verify.h"
+#include "sender/sender_half.h"
 
 enum {
     PRODUCER_COUNT = 4,

@@ -12,16 +12,16 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "arena/attach.h"
+#include "arena/byte_lock.h"
+#include "arena/durability.h"
+#include "arena/lock.h"
+#include "arena/poison.h"
+#include "arena/process.h"
+#include "arena/registry.h"
+#include "arena/verify.h"
 #include "run_queue.h"
-#include "shm/attach.h"
-#include "shm/byte_lock.h"
-#include "shm/durability.h"
-#include "shm/lock.h"
-#include "shm/poison.h"
-#include "shm/process.h"
-#include "shm/registry.h"
-#include "shm/sender_half.h"
-#include "shm/verify.h"
+#include "sender/sender_half.h"
 
 enum { OTHER_SEQ_FIRST = 32 };
 enum { QUEUE_ROUNDS_MAX = 8, FINDINGS_MAX = 4, WIRE_SIZE_MAX = SLOT_COUNT * BATCH_SIZE };

@@ -10,8 +10,8 @@
 #ifndef CRASH_LEDGER_H
 #define CRASH_LEDGER_H
 
-#include "shm/completion.h"
-#include "shm/producer_batch.h"
+#include "arena/completion.h"
+#include "producer/producer_batch.h"
 
 enum producer_name { SURVIVOR, VICTIM, PREDECESSOR, RIVAL, PRODUCER_COUNT };
 

@@ -7,10 +7,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "arena/attach.h"
+#include "arena/lock.h"
+#include "arena/registry.h"
 #include "base/point.h"
-#include "shm/attach.h"
-#include "shm/lock.h"
-#include "shm/registry.h"
 
 /* ---- what went before ---- */
 

@@ -22,9 +22,9 @@
  */
 #include "harness.h"
 
+#include "arena/attach.h"
 #include "base/point.h"
 #include "path.h"
-#include "shm/attach.h"
 
 #include <sched.h>
 #include <signal.h>

@@ -73,4 +73,4 @@ def test_every_mutant_fits() -> None:
 
 def test_a_mutant_that_fits_nowhere_is_an_error() -> None:
     with pytest.raises(LookupError, match="0 times"):
-        mutants.plant(Mutant("lost", "shm/lock.c", "no such text in this file", "", ()))
+        mutants.plant(Mutant("lost", "arena/lock.c", "no such text in this file", "", ()))

@@ -15,19 +15,19 @@
  * Damage knows the layout: it hits words, indices and counts far more often than the bytes of records, and stores what
  * such fields could hold (limits, other indices, other states), not only noise. The mutator works in whole events.
  */
+#include "arena/attach.h"
+#include "arena/completion.h"
+#include "arena/counters.h"
+#include "arena/durability.h"
+#include "arena/process.h"
+#include "arena/producer_id.h"
+#include "arena/recovery.h"
+#include "arena/registry.h"
+#include "core/planting.h"
 #include "fuzzing.h"
-#include "shm/planting.h"
+#include "producer/partitioner.h"
 #include "randomness.h"
-#include "shm/attach.h"
-#include "shm/completion.h"
-#include "shm/counters.h"
-#include "shm/durability.h"
-#include "shm/partitioner.h"
-#include "shm/process.h"
-#include "shm/producer_id.h"
-#include "shm/recovery.h"
-#include "shm/registry.h"
-#include "shm/sender_half.h"
+#include "sender/sender_half.h"
 
 enum { SLOTS = 10, BATCH_SIZE = 512, ARENA_ROOM = 192 << 10 };
 enum { OTHER_BOOT = 1, RIGHT_CHECKSUMS = 2, ONLY_READ = 4, NOT_ALONE = 8, ROOM_BEHIND = 16, DISK_FAILS = 32 };

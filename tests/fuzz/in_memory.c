@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "shm/layout.h"
+#include "arena/layout.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #define HAS_ASAN 1

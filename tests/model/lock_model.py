@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The producer lock as a model: appenders that may be killed, stopped for ever, or passed while they live; one sender.
 
-One step of the model is one access to shared memory, as in ``native/shm/producer_batch.c`` and ``producer_lock.h``.
+One step of the model is one access to shared memory, as in ``native/producer/producer_batch.c`` and
+``native/producer/producer_lock.h``.
 Appender ``p`` appends ``records[p]`` records to one partition, each of them oversized where ``p`` is in ``oversized``
 (its chain is one slot here). A waiter never sleeps and asks nobody whether the holder lives: it passes the holder. How
 long its patience is does not matter, since anybody may be slow: a holder may find at any step that it was passed. It

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The buffer pool as a model: fast path, FIFO queue, oversized requests under a cap, cancellation, deaths.
 
-One step of the model is one store to shared memory, as in ``native/shm/buffer_pool.c``; a process may die before any of
-them. Process 0 begins with all slots and gives them back; every other process wants ``needs[p]`` slots, waits if it
+One step of the model is one store to shared memory, as in ``native/arena/buffer_pool.c``; a process may die before any
+of them. Process 0 begins with all slots and gives them back; every other process wants ``needs[p]`` slots, waits if it
 must, may give up, and gives back what it got.
 
     slot    FREE | Grant(waiter, ticket) | Owned(process, is_chain)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds C test programs, in several variants: one test file and what it uses of its layer and of those below.
+"""Builds C test programs, in several variants: one test file and what it uses of its folder and of those below.
 
-The core comes as a library per layer, so that a test of a lower layer proves that this layer stands alone, and the
-tests of a finished module run while its neighbour is being written.
+The core comes as a library per folder, so that a test of a lower folder proves that this folder stands alone, and the
+tests of a finished module run while its neighbour is being written. A test that includes a header of ``core`` uses the
+whole core.
 
 Objects are named by a hash of all that shapes them (source and its path, headers, flags, compiler), so that they are
 built once, are right for ever, and can be shared by parallel test workers; a lock file per output keeps two workers
@@ -27,7 +28,19 @@ from setup import LANGUAGE_FLAGS, ROOT, WARNING_FLAGS, sanitize_flags
 
 TESTS = ROOT / "tests" / "native"
 CACHE = ROOT / "build" / "native-tests"
-LAYERS = ("base", "format", "shm")
+LAYERS = ("base", "format", "arena", "producer", "sender")
+BELOW = ("arena", "format", "base")
+# The producer's half and the sender's half still know each other.
+WHOLE_CORE = ("sender", "producer", "sender", *BELOW)
+LAYERS_OF_TESTS = {
+    "base": ("base",),
+    "format": ("format", "base"),
+    "arena": BELOW,
+    "producer": ("producer", *BELOW),
+    "sender": ("sender", *BELOW),
+    "core": WHOLE_CORE,
+}
+CORE_INCLUDE = '#include "core/'
 COMMON_FLAGS = (
     *LANGUAGE_FLAGS,
     *WARNING_FLAGS,
@@ -78,15 +91,17 @@ def compiler() -> list[str]:
 
 
 def layers_of(test: Path) -> tuple[str, ...]:
-    """The layers a test may use, the highest first: its own, which is the name of its folder, and those below."""
+    """The folders of native/ that a test may use, the highest first: the one of its own name, and those below."""
     own = test.parent.name
-    if own not in LAYERS:
-        raise BuildError(f"{test} is in none of the layers {', '.join(LAYERS)}: move it into a folder of that name")
-    return tuple(reversed(LAYERS[: LAYERS.index(own) + 1]))
+    if own not in LAYERS_OF_TESTS:
+        folders = ", ".join(LAYERS_OF_TESTS)
+        raise BuildError(f"{test} is in none of the folders {folders}: move it into a folder of that name")
+    uses_core = test.exists() and CORE_INCLUDE in test.read_text(encoding="utf-8")
+    return WHOLE_CORE if uses_core else LAYERS_OF_TESTS[own]
 
 
 def layer_sources(layer: str) -> list[Path]:
-    """Every C file of a layer."""
+    """Every C file of a folder of native/."""
     return sorted((ROOT / "native" / layer).glob("**/*.c"))
 
 
@@ -145,7 +160,7 @@ def build_object(source: Path, variant: Variant) -> Path:
 
 
 def build_library(layer: str, variant: Variant) -> Path:
-    """Compiles a layer into a static library, or finds it built."""
+    """Compiles a folder of native/ into a static library, or finds it built."""
     objects = [build_object(source, variant) for source in layer_sources(layer)]
     key = _key(path.name.encode() for path in objects)
     return _make(CACHE / variant.name / f"{layer}-{key}.a", ["ar", "rcs"], objects)
@@ -166,7 +181,7 @@ def build_preloaded(source: Path) -> Path:
 
 
 def build_program(test: Path, variant: Variant) -> Path:
-    """Compiles a test file and links it with its layers, or finds it built."""
+    """Compiles a test file and links it with the folders it uses, or finds it built."""
     parts = [build_object(test, variant), *(build_library(layer, variant) for layer in layers_of(test))]
     return link(f"{test.parent.name}-{test.stem}", parts, variant)
 

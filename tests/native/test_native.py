@@ -117,8 +117,11 @@ def test_code_the_compiler_warns_of_is_not_built() -> None:
 
 def test_a_test_cannot_use_a_layer_above_its_own() -> None:
     assert c_build.layers_of(TESTS / "base" / "x_test.c") == ("base",)
-    assert c_build.layers_of(TESTS / "shm" / "x_test.c") == ("shm", "format", "base")
-    with pytest.raises(BuildError, match="none of the layers"):
+    assert c_build.layers_of(TESTS / "arena" / "x_test.c") == ("arena", "format", "base")
+    assert c_build.layers_of(TESTS / "producer" / "x_test.c") == ("producer", "arena", "format", "base")
+    assert c_build.layers_of(TESTS / "sender" / "x_test.c") == ("sender", "arena", "format", "base")
+    assert c_build.layers_of(TESTS / "arena" / "verify_test.c") == c_build.WHOLE_CORE, "it includes a header of core"
+    with pytest.raises(BuildError, match="none of the folders"):
         c_build.layers_of(TESTS / "elsewhere" / "x_test.c")
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Durability levels as users see them; what a disk may do to them is in tests/native/shm/durability_test.c."""
+"""Durability levels as users see them; what a disk may do to them is in tests/native/arena/durability_test.c."""
 
 from __future__ import annotations
 

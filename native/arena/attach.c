@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "arena/attach.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "arena/buffer_pool.h"
+#include "arena/byte_lock.h"
+#include "arena/counters.h"
+#include "arena/process.h"
+#include "arena/process_share.h"
+#include "arena/recovery.h"
+#include "arena/superblock.h"
+#include "base/point.h"
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+/* ---- the file and its memory ---- */
+
+static enum status descriptors_check(const struct arena *arena, struct stat *found, struct error *error)
+{
+    struct stat lock_file;
+    if (fstat(arena->map_descriptor, found) < 0 || fstat(arena->lock_descriptor, &lock_file) < 0) {
+        return error_set_os(error, "cannot examine the arena file");
+    }
+    if (!S_ISREG(found->st_mode) || found->st_dev != lock_file.st_dev || found->st_ino != lock_file.st_ino) {
+        return error_set(error, STATUS_NOT_AN_ARENA, "the arena must be one regular file, opened twice");
+    }
+    return STATUS_OK;
+}
+
+/* The lock must be seen from another open of the file, or liveness could not be told (some network file systems). */
+static enum status byte_locks_check(const struct arena *arena, struct error *error)
+{
+    if (!byte_is_locked(arena->map_descriptor, ATTACH_LOCK_BYTE)) {
+        return error_set(error, STATUS_OS, "this file system does not keep open-file-description locks: "
+                                           "put the arena on tmpfs or a local disk");
+    }
+    return STATUS_OK;
+}
+
+/* Kernels before 5.14 do not know the advice: there every page is touched by reading it, which is enough on memory that
+ * posix_fallocate reserved. EFAULT and its like mean that a store would raise SIGBUS: refuse now. */
+static enum status arena_populate(const struct arena *arena, uint64_t size, struct error *error)
+{
+    if (madvise(arena->base, size, MADV_POPULATE_WRITE) == 0) {
+        return STATUS_OK;
+    }
+    if (errno != EINVAL) {
+        return error_set_os(error, "cannot populate the arena's memory");
+    }
+    for (uint64_t ref = 0; ref < size; ref += PAGE_SIZE_BYTES) {
+        (void)*(volatile const uint8_t *)(arena->base + ref);
+    }
+    return STATUS_OK;
+}
+
+/* ---- this process ---- */
+
+/* Takes a process entry, begins with nothing, and repairs what its last holder left when that died. */
+static enum status arena_enter(struct arena *arena, struct error *error)
+{
+    bool was_left_in_order;
+    RETURN_IF_FAILED(process_register(arena, ROLE_PRODUCER, &was_left_in_order, error));
+    process_share_begin(arena);
+    arena->is_leading = false;
+    if (!was_left_in_order) {
+        buffer_pool_repair(arena);
+    }
+    return STATUS_OK;
+}
+
+/* On the list first: a fork between the two must not take the descriptor with the locks along. */
+static enum status arena_register(struct arena *arena, struct error *error)
+{
+    fork_list_add(arena);
+    enum status status = arena_enter(arena, error);
+    if (status != STATUS_OK) {
+        fork_list_remove(arena);
+    }
+    return status;
+}
+
+/* ---- create ---- */
+
+static enum status space_reserve(const struct arena *arena, uint64_t size, struct error *error)
+{
+    int failure;
+    do {
+        failure = posix_fallocate(arena->map_descriptor, 0, (off_t)size);
+    } while (failure == EINTR);
+    if (failure != 0) {
+        errno = failure;
+        return error_set_os(error, "cannot reserve the arena's space");
+    }
+    return STATUS_OK;
+}
+
+static void regions_fill(struct arena *arena)
+{
+    store_relaxed_u64(&arena->globals->producer_id, UINT64_MAX);
+    boot_id_read(arena->globals->boot_id);
+    counters_init(arena);
+    for (uint32_t i = 0; i < arena->geometry.slot_count; i++) {
+        or_bits_u64(&arena->free_hints[i / 64], UINT64_C(1) << (i % 64));
+    }
+}
+
+static enum status arena_build(struct arena *arena, const void *options, uint32_t options_size, struct error *error)
+{
+    struct stat found;
+    RETURN_IF_FAILED(descriptors_check(arena, &found, error));
+    if (found.st_size != 0) {
+        return error_set(error, STATUS_INVALID, "the file is not empty: an arena is created in a new file");
+    }
+    RETURN_IF_FAILED(byte_lock_try(arena->lock_descriptor, ATTACH_LOCK_BYTE, BYTE_EXCLUSIVE, error));
+    RETURN_IF_FAILED(byte_locks_check(arena, error));
+    layout_compute(&arena->geometry, &arena->layout);
+    RETURN_IF_FAILED(space_reserve(arena, arena->layout.arena_size, error));
+    RETURN_IF_FAILED(arena_map(arena, PROT_READ | PROT_WRITE, error));
+    RETURN_IF_FAILED(arena_populate(arena, arena->size, error));
+    regions_fill(arena);
+    RETURN_IF_FAILED(superblock_fill(arena, options, options_size, error));
+    POINT(arena_before_magic);
+    store_release_u64(&arena->superblock->magic, ARENA_MAGIC);
+    RETURN_IF_FAILED(byte_lock_try(arena->lock_descriptor, ATTACH_LOCK_BYTE, BYTE_SHARED, error));
+    return arena_register(arena, error);
+}
+
+static enum status arena_finish(struct arena *arena, enum status status, struct arena **result)
+{
+    if (status != STATUS_OK) {
+        arena_free(arena);
+        return status;
+    }
+    *result = arena;
+    return STATUS_OK;
+}
+
+enum status arena_create(int map_descriptor, int lock_descriptor, const struct geometry *geometry, const void *options,
+                         uint32_t options_size, struct arena **result, struct error *error)
+{
+    struct arena *arena = arena_new(map_descriptor, lock_descriptor, error);
+    if (arena == NULL) {
+        return STATUS_OS;
+    }
+    enum status status = geometry_validate(geometry, error);
+    if (status == STATUS_OK && options_size > OPTIONS_SIZE_MAX) {
+        status = error_set(error, STATUS_INVALID, "the options take %u bytes, an arena keeps at most %d", options_size,
+                           OPTIONS_SIZE_MAX);
+    }
+    if (status == STATUS_OK) {
+        arena->geometry = *geometry;
+        status = arena_build(arena, options, options_size, error);
+    }
+    return arena_finish(arena, status, result);
+}
+
+/* ---- attach ---- */
+
+static enum status superblock_find(struct arena *arena, struct error *error)
+{
+    struct stat found;
+    RETURN_IF_FAILED(descriptors_check(arena, &found, error));
+    return superblock_read(arena, found.st_size, error);
+}
+
+/* Alone: exclusive, so that nobody comes in before recovery is done. */
+static enum status attach_lock(struct arena *arena, bool *is_alone, struct error *error)
+{
+    enum status status = byte_lock_try(arena->lock_descriptor, ATTACH_LOCK_BYTE, BYTE_EXCLUSIVE, error);
+    *is_alone = status == STATUS_OK;
+    if (status == STATUS_BUSY) {
+        status = byte_lock_wait(arena->lock_descriptor, ATTACH_LOCK_BYTE, BYTE_SHARED, error);
+    }
+    if (status == STATUS_BUSY) {
+        error_set(error, STATUS_BUSY, "another process is creating or recovering this arena and does not finish: is it "
+                                      "stopped?");
+    }
+    return status;
+}
+
+static enum status recover_alone(struct arena *arena, struct error *error)
+{
+    struct recovery_report report;
+    RETURN_IF_FAILED(recovery_run(arena, &report, error));
+    counter_add(arena, COUNTER_ARENA_RECOVERIES, 1);
+    arena->was_recovered = true;
+    POINT(arena_recovered);
+    return byte_lock_try(arena->lock_descriptor, ATTACH_LOCK_BYTE, BYTE_SHARED, error);
+}
+
+static enum status arena_join(struct arena *arena, struct error *error)
+{
+    bool is_alone;
+    RETURN_IF_FAILED(attach_lock(arena, &is_alone, error));
+    RETURN_IF_FAILED(superblock_find(arena, error));
+    RETURN_IF_FAILED(arena_map(arena, PROT_READ | PROT_WRITE, error));
+    RETURN_IF_FAILED(arena_populate(arena, arena->layout.slot_data, error));
+    if (is_alone) {
+        RETURN_IF_FAILED(recover_alone(arena, error));
+    }
+    store_release_u32(&arena->globals->is_clean, 0);
+    return arena_register(arena, error);
+}
+
+enum status arena_attach(int map_descriptor, int lock_descriptor, struct arena **result, struct error *error)
+{
+    struct arena *arena = arena_new(map_descriptor, lock_descriptor, error);
+    return arena == NULL ? STATUS_OS : arena_finish(arena, arena_join(arena, error), result);
+}
+
+enum status arena_open_read_only(int map_descriptor, int lock_descriptor, struct arena **result, struct error *error)
+{
+    struct arena *arena = arena_new(map_descriptor, lock_descriptor, error);
+    if (arena == NULL) {
+        return STATUS_OS;
+    }
+    arena->is_read_only = true;
+    enum status status = superblock_find(arena, error);
+    if (status == STATUS_OK) {
+        status = arena_map(arena, PROT_READ, error);
+    }
+    return arena_finish(arena, status, result);
+}
+
+enum status arena_ensure_attached(struct arena *arena, struct error *error)
+{
+    if (arena->owner != 0) {
+        return STATUS_OK;
+    }
+    if (arena->is_read_only) {
+        return error_set(error, STATUS_DETACHED, "the arena was opened read-only");
+    }
+    char path[64];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", arena->map_descriptor);
+    if (arena->lock_descriptor < 0) {
+        arena->lock_descriptor = open(path, O_RDWR | O_CLOEXEC);
+        if (arena->lock_descriptor < 0) {
+            return error_set_os(error, "cannot open the arena again after fork (is /proc mounted?)");
+        }
+    }
+    RETURN_IF_FAILED(byte_lock_wait(arena->lock_descriptor, ATTACH_LOCK_BYTE, BYTE_SHARED, error));
+    return arena_enter(arena, error);
+}
+
+/* ---- detach ---- */
+
+/* Whoever can have byte 0 for itself is the last one: what it leaves behind is in order. */
+static void maybe_mark_clean(struct arena *arena)
+{
+    if (byte_lock_try(arena->lock_descriptor, ATTACH_LOCK_BYTE, BYTE_EXCLUSIVE, NULL) == STATUS_OK) {
+        store_release_u32(&arena->globals->is_clean, 1);
+    }
+}
+
+void arena_detach(struct arena *arena)
+{
+    if (arena->owner != 0) {
+        process_unregister(arena);
+        POINT(process_unregistered);
+        maybe_mark_clean(arena);
+    }
+    fork_list_remove(arena);
+    arena_free(arena);
+}

@@ -1,0 +1,585 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "arena/buffer_pool.h"
+
+#include <string.h>
+
+#include "arena/counters.h"
+#include "arena/lock.h"
+#include "arena/poison.h"
+#include "arena/process.h"
+#include "arena/process_share.h"
+#include "base/point.h"
+
+/* ---- hints of free slots ---- */
+
+static void free_hint_set(struct arena *arena, uint32_t slot_index)
+{
+    uint32_t word_index = slot_index / 64;
+    or_bits_u64(&arena->free_hints[word_index], UINT64_C(1) << (slot_index % 64));
+    if (word_index < load_relaxed_u32(&arena->globals->free_scan_hint)) {
+        store_relaxed_u32(&arena->globals->free_scan_hint, word_index);
+    }
+}
+
+/* Takes one hint out of the bitmap: the lowest from the scan hint on, so that a lightly used arena stays in the cache.
+ * The bit is cleared before the slot word is read: a freer that stores FREE later sets it again. */
+static bool free_hint_take(struct arena *arena, uint32_t *slot_index)
+{
+    uint32_t count = arena->layout.bitmap_word_count;
+    uint32_t start = load_relaxed_u32(&arena->globals->free_scan_hint) % count;
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t word_index = (start + i) % count;
+        uint64_t bits = load_relaxed_u64(&arena->free_hints[word_index]);
+        while (bits != 0) {
+            uint64_t lowest = bits & -bits;
+            bits ^= lowest;
+            if ((and_bits_u64(&arena->free_hints[word_index], ~lowest) & lowest) != 0) {
+                *slot_index = word_index * 64 + (uint32_t)__builtin_ctzll(lowest);
+                store_relaxed_u32(&arena->globals->free_scan_hint, word_index);
+                if (*slot_index < arena->geometry.slot_count) {
+                    return true;
+                }
+            }
+        }
+    }
+    return false;
+}
+
+/* Finds a FREE slot through the hints and turns it into `state` with `payload`. A hint may be late: what it names can
+ * be somebody's batch, so `slot_index` receives nothing but a slot that was taken. */
+static bool slot_take_free(struct arena *arena, enum slot_state state, uint64_t payload, uint32_t *slot_index)
+{
+    uint32_t hinted;
+    while (free_hint_take(arena, &hinted)) {
+        atomic_u64 *cell = &arena->slots[hinted].word;
+        uint64_t word = load_acquire_u64(cell);
+        while (slot_word_state(word) == SLOT_FREE) {
+            if (cas_u64(cell, &word, slot_word(state, slot_word_generation(word), payload))) {
+                *slot_index = hinted;
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* ---- becoming free ---- */
+
+/* Requires that this process alone may touch the slot's bytes. */
+static void slot_scrub(struct arena *arena, uint32_t slot_index)
+{
+    struct slot_header *slot = &arena->slots[slot_index];
+    uint32_t stride = arena->geometry.slot_stride;
+    uint32_t end = load_relaxed_u32(&slot->written_end);
+    memset(arena_slot_data(arena, slot_index), 0, end < stride ? end : stride);
+    store_relaxed_u32(&slot->written_end, 0);
+    if (slot->chain_next != 0) { /* 0: not a chain, not freed under the pool lock, and a recount may be reading it */
+        slot->chain_next = 0;
+    }
+}
+
+/* W2: the barrier stands between FREE and the look at waiting_count that every caller does next. */
+static void slot_become_free(struct arena *arena, uint32_t slot_index, uint64_t word)
+{
+    slot_scrub(arena, slot_index);
+    POINT(slot_scrubbed);
+    store_seq_cst_u64(&arena->slots[slot_index].word, slot_word_freed(word));
+    POINT(slot_freed);
+    free_hint_set(arena, slot_index);
+    barrier_store_load(); /* W2 */
+}
+
+/* ---- the pool lock ---- */
+
+static void locked_repair(struct arena *arena);
+
+static uint64_t pool_lock(struct arena *arena)
+{
+    uint64_t held;
+    if (lock_acquire(arena, &arena->globals->pool_lock, &held) == LOCK_TAKEN_OVER) {
+        locked_repair(arena);
+    }
+    return held;
+}
+
+static void pool_unlock(struct arena *arena, uint64_t held)
+{
+    lock_release(&arena->globals->pool_lock, held);
+}
+
+/* ---- fix: free slots go to the longest waiting ---- */
+
+static uint32_t waiter_count_used(const struct arena *arena)
+{
+    uint32_t used = load_relaxed_u32(&arena->globals->waiter_count_used);
+    return used < arena->geometry.waiter_count ? used : arena->geometry.waiter_count;
+}
+
+static bool waiter_is_eligible(const struct arena *arena, const struct waiter_entry *waiter, uint64_t word)
+{
+    uint32_t need = waiter_word_need(word);
+    if (need <= 1) {
+        return true;
+    }
+    uint64_t in_use = load_relaxed_u32(&arena->globals->oversized_slot_count);
+    uint64_t granted = waiter->granted_count;
+    return in_use + need <= arena->geometry.oversized_slot_count_max + granted;
+}
+
+/* The waiting one with the lowest ticket that may be served now. Of the oversized ones only the lowest is looked at. */
+static struct waiter_entry *locked_next_waiter(struct arena *arena)
+{
+    struct waiter_entry *normal = NULL;
+    struct waiter_entry *oversized = NULL;
+    uint64_t normal_ticket = UINT64_MAX;
+    uint64_t oversized_ticket = UINT64_MAX;
+    for (uint32_t i = 0; i < waiter_count_used(arena); i++) {
+        struct waiter_entry *waiter = &arena->waiters[i];
+        uint64_t word = load_relaxed_u64(&waiter->word);
+        if (waiter_word_state(word) != WAITER_WAIT) {
+            continue;
+        }
+        uint64_t ticket = waiter_word_ticket(word);
+        if (waiter_word_need(word) <= 1 && ticket < normal_ticket) {
+            normal = waiter;
+            normal_ticket = ticket;
+        } else if (waiter_word_need(word) > 1 && ticket < oversized_ticket) {
+            oversized = waiter;
+            oversized_ticket = ticket;
+        }
+    }
+    bool is_served = oversized != NULL && waiter_is_eligible(arena, oversized, load_relaxed_u64(&oversized->word));
+    return is_served && oversized_ticket < normal_ticket ? oversized : normal;
+}
+
+static void wake_add(struct wake_set *wakes, uint32_t waiter_index)
+{
+    if (wakes != NULL) {
+        wakes->bits[waiter_index / 64] |= UINT64_C(1) << (waiter_index % 64);
+        wakes->count++;
+    }
+}
+
+static void locked_grant(struct arena *arena, struct waiter_entry *waiter, uint32_t slot_index, struct wake_set *wakes)
+{
+    uint64_t word = load_relaxed_u64(&waiter->word);
+    uint32_t need = waiter_word_need(word);
+    arena->slots[slot_index].chain_next = waiter->granted_first;
+    waiter->granted_first = slot_index + 1;
+    waiter->granted_count++;
+    if (need > 1) {
+        add_u32(&arena->globals->oversized_slot_count, 1);
+    }
+    if (waiter->granted_count >= need) {
+        store_release_u64(&waiter->word, waiter_word(WAITER_GOT, need, waiter_word_ticket(word)));
+        wake_add(wakes, (uint32_t)(waiter - arena->waiters));
+    }
+}
+
+static void locked_count_waiting(struct arena *arena)
+{
+    uint32_t waiting = 0;
+    for (uint32_t i = 0; i < waiter_count_used(arena); i++) {
+        waiting += waiter_word_state(load_relaxed_u64(&arena->waiters[i].word)) == WAITER_WAIT;
+    }
+    store_seq_cst_u32(&arena->globals->waiting_count, waiting);
+}
+
+static void locked_fix(struct arena *arena, struct wake_set *wakes)
+{
+    struct waiter_entry *waiter;
+    while ((waiter = locked_next_waiter(arena)) != NULL) {
+        uint32_t slot_index;
+        uint64_t ticket = waiter_word_ticket(load_relaxed_u64(&waiter->word));
+        uint64_t grant = slot_payload_grant((uint32_t)(waiter - arena->waiters), ticket);
+        if (!slot_take_free(arena, SLOT_GRANT, grant, &slot_index)) {
+            break;
+        }
+        POINT(slot_granted);
+        locked_grant(arena, waiter, slot_index, wakes);
+    }
+    locked_count_waiting(arena);
+}
+
+/* ---- repair: undo what the dead left ---- */
+
+static bool grant_is_valid(const struct arena *arena, uint64_t word)
+{
+    uint32_t waiter_index = slot_word_waiter(word);
+    if (waiter_index >= arena->geometry.waiter_count) {
+        return false;
+    }
+    uint64_t waiting = load_relaxed_u64(&arena->waiters[waiter_index].word);
+    return waiter_word_state(waiting) != WAITER_IDLE &&
+           ((waiter_word_ticket(waiting) ^ word) & LOW_BITS(GRANT_TICKET_BITS)) == 0;
+}
+
+static bool cont_is_valid(const struct arena *arena, uint64_t word)
+{
+    uint32_t head_index = slot_word_head_index(word);
+    if (head_index >= arena->geometry.slot_count) {
+        return false;
+    }
+    uint64_t head = load_acquire_u64(&arena->slots[head_index].word);
+    enum slot_state state = slot_word_state(head);
+    return slot_word_generation(head) == slot_word_head_generation(word) &&
+           (state == SLOT_OWNED || state == SLOT_READY || state == SLOT_DONE || state == SLOT_BAD);
+}
+
+/* Only words that nobody alive may change: of a dead owner, a void grant, a piece without its head. */
+static bool slot_is_abandoned(const struct arena *arena, uint64_t word)
+{
+    switch (slot_word_state(word)) {
+    case SLOT_GRANT:
+        return !grant_is_valid(arena, word);
+    case SLOT_OWNED:
+        return !process_is_alive(arena, slot_word_owner(word));
+    case SLOT_CONT:
+        return !cont_is_valid(arena, word);
+    default:
+        return false;
+    }
+}
+
+static void locked_free_abandoned(struct arena *arena, enum slot_state state)
+{
+    for (uint32_t i = 0; i < arena->geometry.slot_count; i++) {
+        uint64_t word = load_acquire_u64(&arena->slots[i].word);
+        if (slot_word_state(word) == state && slot_is_abandoned(arena, word)) {
+            slot_become_free(arena, i, word);
+            counter_add(arena, COUNTER_SLOTS_REPAIRED, 1);
+        }
+    }
+}
+
+static void locked_idle_dead_waiters(struct arena *arena)
+{
+    for (uint32_t i = 0; i < waiter_count_used(arena); i++) {
+        struct waiter_entry *waiter = &arena->waiters[i];
+        bool is_idle = waiter_word_state(load_relaxed_u64(&waiter->word)) == WAITER_IDLE;
+        if (!is_idle && !process_is_alive(arena, load_relaxed_u32(&waiter->owner))) {
+            store_release_u64(&waiter->word, 0);
+        }
+        waiter->granted_count = 0;
+        waiter->granted_first = 0;
+    }
+}
+
+static bool slot_is_oversized(const struct arena *arena, uint32_t slot_index, uint64_t word)
+{
+    switch (slot_word_state(word)) {
+    case SLOT_GRANT:
+        return waiter_word_need(load_relaxed_u64(&arena->waiters[slot_word_waiter(word)].word)) > 1;
+    case SLOT_OWNED:
+        return slot_word_is_chain(word);
+    case SLOT_CONT:
+        return true;
+    case SLOT_READY:
+    case SLOT_DONE:
+    case SLOT_BAD:
+        return arena->slots[slot_index].chain_next != 0;
+    default:
+        return false;
+    }
+}
+
+/* Rebuilds every cache of the pool from the words. */
+static void locked_recount(struct arena *arena)
+{
+    uint32_t oversized = 0;
+    for (uint32_t i = 0; i < arena->geometry.slot_count; i++) {
+        uint64_t word = load_acquire_u64(&arena->slots[i].word);
+        oversized += slot_is_oversized(arena, i, word);
+        if (slot_word_state(word) == SLOT_FREE) {
+            free_hint_set(arena, i);
+        } else if (slot_word_state(word) == SLOT_GRANT) {
+            struct waiter_entry *waiter = &arena->waiters[slot_word_waiter(word)];
+            arena->slots[i].chain_next = waiter->granted_first;
+            waiter->granted_first = i + 1;
+            waiter->granted_count++;
+        }
+    }
+    store_relaxed_u32(&arena->globals->oversized_slot_count, oversized);
+}
+
+/* A fixer that died between its last grant and GOT left a waiter that has all it needs. */
+static void locked_finish_grants(struct arena *arena)
+{
+    for (uint32_t i = 0; i < waiter_count_used(arena); i++) {
+        struct waiter_entry *waiter = &arena->waiters[i];
+        uint64_t word = load_relaxed_u64(&waiter->word);
+        if (waiter_word_state(word) == WAITER_WAIT && waiter->granted_count >= waiter_word_need(word)) {
+            store_release_u64(&waiter->word, waiter_word(WAITER_GOT, waiter_word_need(word), waiter_word_ticket(word)));
+        }
+    }
+}
+
+static void locked_repair(struct arena *arena)
+{
+    locked_idle_dead_waiters(arena);
+    locked_free_abandoned(arena, SLOT_GRANT);
+    locked_free_abandoned(arena, SLOT_OWNED);
+    locked_free_abandoned(arena, SLOT_CONT); /* after their heads */
+    locked_recount(arena);
+    locked_finish_grants(arena);
+}
+
+/* ---- the public steps ---- */
+
+enum status buffer_pool_try_allocate(struct arena *arena, uint32_t *slot_index)
+{
+    if (load_acquire_u32(&arena->globals->waiting_count) != 0) {
+        return STATUS_EXHAUSTED; /* no barging past those who wait */
+    }
+    uint64_t payload = slot_payload_owned(arena->owner, false);
+    if (!process_share_allows_one(arena) || !slot_take_free(arena, SLOT_OWNED, payload, slot_index)) {
+        return STATUS_EXHAUSTED;
+    }
+    store_relaxed_u32(&arena->slots[*slot_index].opener, arena->owner); /* P3 */
+    process_share_add(arena, 1);
+    return STATUS_OK;
+}
+
+static bool locked_find_idle_waiter(const struct arena *arena, uint32_t *waiter_index)
+{
+    for (uint32_t i = 0; i < arena->geometry.waiter_count; i++) {
+        if (waiter_word_state(load_relaxed_u64(&arena->waiters[i].word)) == WAITER_IDLE) {
+            *waiter_index = i;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A queue that is full of the dead must not stay full: nobody may be left who helps. */
+static bool locked_claim_waiter(struct arena *arena, uint32_t *waiter_index)
+{
+    if (locked_find_idle_waiter(arena, waiter_index)) {
+        return true;
+    }
+    locked_repair(arena);
+    return locked_find_idle_waiter(arena, waiter_index);
+}
+
+/* W1: waiting_count is raised before WAIT is stored, so a death in between leaves it too high, never too low. */
+static void locked_join_queue(struct arena *arena, struct buffer_wait *wait)
+{
+    struct globals *globals = arena->globals;
+    struct waiter_entry *waiter = &arena->waiters[wait->waiter_index];
+    store_seq_cst_u32(&globals->waiting_count, load_relaxed_u32(&globals->waiting_count) + 1);
+    POINT(waiting_count_raised);
+    wait->ticket = load_relaxed_u64(&globals->next_ticket);
+    store_relaxed_u64(&globals->next_ticket, wait->ticket + 1);
+    if (load_relaxed_u32(&globals->waiter_count_used) <= wait->waiter_index) {
+        store_relaxed_u32(&globals->waiter_count_used, wait->waiter_index + 1);
+    }
+    store_relaxed_u32(&waiter->owner, arena->owner);
+    waiter->granted_count = 0;
+    waiter->granted_first = 0;
+    store_release_u64(&waiter->word, waiter_word(WAITER_WAIT, wait->need, wait->ticket));
+    barrier_store_load(); /* W1 */
+}
+
+enum status buffer_pool_enqueue(struct arena *arena, uint32_t need, struct buffer_wait *wait, struct wake_set *wakes)
+{
+    if (need == 0) {
+        return STATUS_INVALID;
+    }
+    if (need > process_share_max(arena) || (need > 1 && need > oversized_slot_count_max(arena))) {
+        return STATUS_RECORD_TOO_LARGE;
+    }
+    RETURN_IF_FAILED(process_share_await(arena, need));
+    uint64_t held = pool_lock(arena);
+    wait->need = need;
+    if (!locked_claim_waiter(arena, &wait->waiter_index)) {
+        pool_unlock(arena, held);
+        process_share_given_up(arena, need);
+        return STATUS_NO_WAITER;
+    }
+    locked_join_queue(arena, wait);
+    locked_fix(arena, wakes);
+    pool_unlock(arena, held);
+    counter_add(arena, COUNTER_WAITS, 1);
+    return STATUS_OK;
+}
+
+static bool wait_is_current(const struct arena *arena, const struct buffer_wait *wait, uint64_t word)
+{
+    return load_relaxed_u32(&arena->waiters[wait->waiter_index].owner) == arena->owner &&
+           waiter_word_state(word) != WAITER_IDLE && waiter_word_ticket(word) == (wait->ticket & LOW_BITS(40));
+}
+
+enum status buffer_pool_poll(const struct arena *arena, const struct buffer_wait *wait)
+{
+    uint64_t word = load_acquire_u64(&arena->waiters[wait->waiter_index].word);
+    if (!wait_is_current(arena, wait, word)) {
+        return STATUS_STALE;
+    }
+    return waiter_word_state(word) == WAITER_GOT ? STATUS_OK : STATUS_EXHAUSTED;
+}
+
+void buffer_pool_help(struct arena *arena, struct wake_set *wakes)
+{
+    uint64_t held = pool_lock(arena);
+    locked_repair(arena);
+    locked_fix(arena, wakes);
+    pool_unlock(arena, held);
+}
+
+static enum status locked_take(struct arena *arena, const struct buffer_wait *wait, uint32_t *slots)
+{
+    struct waiter_entry *waiter = &arena->waiters[wait->waiter_index];
+    uint64_t grant = slot_payload_grant(wait->waiter_index, wait->ticket);
+    uint32_t next = waiter->granted_first;
+    for (uint32_t i = 0; i < wait->need; i++) {
+        uint32_t slot_index = next - 1;
+        if (slot_index >= arena->geometry.slot_count) {
+            return STATUS_CORRUPT;
+        }
+        struct slot_header *slot = &arena->slots[slot_index];
+        uint64_t word = load_acquire_u64(&slot->word);
+        if (slot_word_state(word) != SLOT_GRANT || (word & LOW_BITS(43)) != grant) {
+            return STATUS_CORRUPT;
+        }
+        next = slot->chain_next;
+        slot->chain_next = 0;
+        slots[i] = slot_index;
+        store_relaxed_u32(&slot->opener, arena->owner); /* P3 */
+        store_release_u64(&slot->word, slot_word(SLOT_OWNED, slot_word_generation(word),
+                                                 slot_payload_owned(arena->owner, wait->need > 1)));
+        POINT(grant_taken);
+    }
+    return STATUS_OK;
+}
+
+enum status buffer_pool_take(struct arena *arena, const struct buffer_wait *wait, uint32_t *slots)
+{
+    uint64_t held = pool_lock(arena);
+    enum status status = buffer_pool_poll(arena, wait);
+    if (status == STATUS_OK) {
+        status = locked_take(arena, wait, slots);
+        process_share_granted(arena, wait->need);
+        store_release_u64(&arena->waiters[wait->waiter_index].word, 0);
+    }
+    pool_unlock(arena, held);
+    if (status == STATUS_CORRUPT) {
+        arena_poison(arena, status, "a granted buffer was not where its waiter's list says");
+    }
+    return status;
+}
+
+static void locked_free_grants(struct arena *arena, const struct buffer_wait *wait)
+{
+    struct waiter_entry *waiter = &arena->waiters[wait->waiter_index];
+    uint64_t grant = slot_payload_grant(wait->waiter_index, wait->ticket);
+    uint32_t next = waiter->granted_first;
+    while (next != 0 && next - 1 < arena->geometry.slot_count) {
+        struct slot_header *slot = &arena->slots[next - 1];
+        uint64_t word = load_acquire_u64(&slot->word);
+        if (slot_word_state(word) != SLOT_GRANT || (word & LOW_BITS(43)) != grant) {
+            break;
+        }
+        uint32_t slot_index = next - 1;
+        next = slot->chain_next;
+        if (wait->need > 1) {
+            add_u32(&arena->globals->oversized_slot_count, (uint32_t)-1);
+        }
+        slot_become_free(arena, slot_index, word);
+    }
+}
+
+enum status buffer_pool_cancel(struct arena *arena, const struct buffer_wait *wait, struct wake_set *wakes)
+{
+    uint64_t held = pool_lock(arena);
+    enum status status = buffer_pool_poll(arena, wait);
+    if (status == STATUS_EXHAUSTED) {
+        store_release_u64(&arena->waiters[wait->waiter_index].word, 0);
+        process_share_given_up(arena, wait->need);
+        POINT(wait_cancelled);
+        locked_free_grants(arena, wait);
+        locked_fix(arena, wakes);
+    }
+    pool_unlock(arena, held);
+    return status;
+}
+
+static void maybe_fix(struct arena *arena, struct wake_set *wakes)
+{
+    if (load_acquire_u32(&arena->globals->waiting_count) != 0) { /* W2 */
+        uint64_t held = pool_lock(arena);
+        locked_fix(arena, wakes);
+        pool_unlock(arena, held);
+    }
+}
+
+/* From the tail: what is left after a death is still linked to its head. */
+static void slots_become_free(struct arena *arena, const uint32_t *slots, uint32_t count)
+{
+    for (uint32_t i = count; i-- > 0;) {
+        slot_become_free(arena, slots[i], load_acquire_u64(&arena->slots[slots[i]].word));
+    }
+}
+
+/* Oversized slots enter and leave the count under the pool lock, so that a recount never meets a half-done change. */
+static void locked_chain_become_free(struct arena *arena, const uint32_t *slots, uint32_t count)
+{
+    slots_become_free(arena, slots, count);
+    add_u32(&arena->globals->oversized_slot_count, -count);
+}
+
+void buffer_pool_give_back(struct arena *arena, const uint32_t *slots, uint32_t count, struct wake_set *wakes)
+{
+    if (count == 0) {
+        return;
+    }
+    process_share_subtract(arena, count);
+    if (slot_word_is_chain(load_relaxed_u64(&arena->slots[slots[0]].word))) {
+        uint64_t held = pool_lock(arena);
+        locked_chain_become_free(arena, slots, count);
+        pool_unlock(arena, held);
+    } else {
+        slots_become_free(arena, slots, count);
+    }
+    maybe_fix(arena, wakes);
+}
+
+uint32_t slot_chain_walk(const struct arena *arena, uint32_t head_index, uint32_t *slots, uint32_t slots_max)
+{
+    uint64_t head = load_acquire_u64(&arena->slots[head_index].word);
+    uint64_t cont = slot_payload_cont(head_index, slot_word_generation(head));
+    uint32_t count = 0;
+    uint32_t next = head_index + 1;
+    while (count < slots_max) {
+        slots[count++] = next - 1;
+        next = arena->slots[next - 1].chain_next;
+        if (next == 0 || next - 1 >= arena->geometry.slot_count) {
+            break;
+        }
+        uint64_t word = load_acquire_u64(&arena->slots[next - 1].word);
+        if (slot_word_state(word) != SLOT_CONT || (word & LOW_BITS(43)) != cont) {
+            break;
+        }
+    }
+    return count;
+}
+
+void buffer_pool_free(struct arena *arena, uint32_t slot_index, struct wake_set *wakes)
+{
+    if (arena->slots[slot_index].chain_next == 0) {
+        slots_become_free(arena, &slot_index, 1);
+    } else {
+        uint64_t held = pool_lock(arena);
+        uint32_t count = slot_chain_walk(arena, slot_index, arena->chain_scratch, arena->chain_slot_count_max);
+        locked_chain_become_free(arena, arena->chain_scratch, count);
+        pool_unlock(arena, held);
+    }
+    maybe_fix(arena, wakes);
+}
+
+void buffer_pool_repair(struct arena *arena)
+{
+    uint64_t held = pool_lock(arena);
+    locked_repair(arena);
+    locked_fix(arena, NULL);
+    pool_unlock(arena, held);
+}

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The buffer pool: hands out slots and takes them back, the longest waiting first (Kafka's BufferPool, across
+ * processes).
+ *
+ * FAST PATH, nobody waits and one slot is wanted:
+ *     CAS FREE -> OWNED(me). The allocation names its owner in the same atomic, so there is no leak window.
+ *
+ * QUEUE, the pool is exhausted, somebody waits already, or several slots are wanted (an oversized record):
+ *     enqueue   pool lock: raise waiting_count → take a ticket → word = WAIT(ticket, need) → fix → unlock
+ *     sleep     on the waiter's semaphore, in slices; the semaphore is a hint, the waiter word is the truth
+ *     help      every slice: pool lock (stolen if its owner died) → repair → fix → unlock. Any living waiter is
+ *               enough to repair everything.
+ *     take      word is GOT: pool lock: GRANT -> OWNED(me) for each slot → word = IDLE → unlock
+ *     cancel    max_block_ms is over: pool lock: GOT: keep it after all; else word = IDLE → fix → unlock
+ *
+ *   The queue is the order of the tickets: there is no list to corrupt. New arrivals queue behind waiters.
+ *
+ * FIX (under the pool lock; run as often as one likes): while there is a free slot and an eligible waiter, the one
+ *     with the lowest ticket gets it: CAS FREE -> GRANT(waiter, ticket), and when it has all it needs: WAIT -> GOT.
+ *     At last waiting_count = number of WAIT. It is a CAS because the fast path runs without the lock.
+ *     A waiter for an oversized record is eligible while the oversized slots in use plus its need stay within
+ *     oversized_slot_count_max; one that is not does not block those behind it, and among oversized ones order holds.
+ *     Only the lowest eligible ticket accumulates, so two halves never wait for each other.
+ *
+ * REPAIR (under the pool lock, from the words alone): GRANT of a dead, cancelled or older ticket -> FREE; OWNED by the
+ *     dead -> scrubbed, FREE; CONT whose head is gone -> scrubbed, FREE; waiter words of the dead -> IDLE; then
+ *     recount what is cached (hints, grants, oversized slots).
+ *
+ * SHARES: a process holds at most its share of the slots (process_share.h). One that has used it up is not in the
+ *     queue, so it is in nobody's way there.
+ *
+ * A slot is scrubbed before it becomes FREE: a free slot is all zeros, so nothing of one topic is readable in another.
+ *
+ * Who may die: every store above leaves a word that names its owner or its ticket, and repair undoes it. A semaphore
+ * that was not posted delays its waiter by one slice. See docs/crash-stories.rst, rows 1-3, 8, 9.
+ * Who may be stopped: the holder of the pool lock stalls allocation under exhaustion until it goes on (stat names it);
+ * nothing is ever taken from it while it lives.
+ *
+ *   W1 waiter: waiting_count raised, full barrier, then free slots are looked for (fix)
+ *   W2 freer:  slot word = FREE, full barrier, then waiting_count is read
+ *   Either the freer sees the waiter or the waiter sees the free slot.
+ */
+#ifndef ARENA_BUFFER_POOL_H
+#define ARENA_BUFFER_POOL_H
+
+#include "arena/arena.h"
+
+/* Whose semaphores to post after the pool lock is released. */
+struct wake_set {
+    uint64_t bits[WAITER_COUNT_MAX / 64];
+    uint32_t count;
+};
+
+struct buffer_wait {
+    uint32_t waiter_index;
+    uint32_t need;
+    uint64_t ticket;
+};
+
+/* STATUS_EXHAUSTED when no slot is free, somebody waits already, or our share may be used up. Lock-free. */
+enum status buffer_pool_try_allocate(struct arena *arena, uint32_t *slot_index) MUST_USE;
+
+/* Joins the queue for `need` slots. STATUS_RECORD_TOO_LARGE when that many can never be had, STATUS_NO_WAITER when too
+ * many wait, STATUS_SHARE_USED while this process holds its share of the slots: sleep until a result is recorded
+ * (completion.h), then try again. May be granted at once: poll before sleeping. */
+enum status buffer_pool_enqueue(struct arena *arena, uint32_t need, struct buffer_wait *wait,
+                                struct wake_set *wakes) MUST_USE;
+
+/* STATUS_OK: granted, call buffer_pool_take. STATUS_EXHAUSTED: not yet. */
+enum status buffer_pool_poll(const struct arena *arena, const struct buffer_wait *wait) MUST_USE;
+
+/* What a waiter does when its slice ended without a grant. */
+void buffer_pool_help(struct arena *arena, struct wake_set *wakes);
+
+/* After a grant: fills `slots` (room for `need`) with slots that are now OWNED by this process. */
+enum status buffer_pool_take(struct arena *arena, const struct buffer_wait *wait, uint32_t *slots) MUST_USE;
+
+/* STATUS_OK: it was granted meanwhile, call buffer_pool_take. STATUS_EXHAUSTED: out of the queue. */
+enum status buffer_pool_cancel(struct arena *arena, const struct buffer_wait *wait, struct wake_set *wakes) MUST_USE;
+
+/* Gives back slots OWNED by this process (a spare, a chain that was not used). */
+void buffer_pool_give_back(struct arena *arena, const uint32_t *slots, uint32_t count, struct wake_set *wakes);
+
+/* Sender only: DONE -> scrubbed -> FREE, with the chain behind it. Requires that nobody writes into it (process.h). */
+void buffer_pool_free(struct arena *arena, uint32_t slot_index, struct wake_set *wakes);
+
+/* Takes the pool lock and repairs. Whoever proves a death may call it; wakes are left to the waiters' slices. */
+void buffer_pool_repair(struct arena *arena);
+
+/* The chain of a head slot: fills `slots` with at most `slots_max` indices, the head first; answers how many there are.
+ * Stops at the first link that is not a CONT of this head. */
+uint32_t slot_chain_walk(const struct arena *arena, uint32_t head_index, uint32_t *slots, uint32_t slots_max);
+
+#endif

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "arena/byte_lock.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <time.h>
+
+enum { BYTE_LOCK_SLICE_NS = 2000000, BYTE_LOCK_SLICE_COUNT = 500 };
+
+static int ofd_lock(int descriptor, int command, short type, int64_t byte, struct flock *answer)
+{
+    struct flock request = {.l_type = type, .l_whence = SEEK_SET, .l_start = byte, .l_len = 1};
+    int result;
+    do {
+        *answer = request;
+        result = fcntl(descriptor, command, answer);
+    } while (result < 0 && errno == EINTR);
+    return result;
+}
+
+enum status byte_lock_try(int descriptor, int64_t byte, enum byte_lock mode, struct error *error)
+{
+    static const short types[] = {[BYTE_UNLOCKED] = F_UNLCK, [BYTE_SHARED] = F_RDLCK, [BYTE_EXCLUSIVE] = F_WRLCK};
+    struct flock answer;
+    if (ofd_lock(descriptor, F_OFD_SETLK, types[mode], byte, &answer) == 0) {
+        return STATUS_OK;
+    }
+    if (errno == EAGAIN || errno == EACCES) {
+        return error_set(error, STATUS_BUSY, "another process holds a lock of the arena that is wanted: try again");
+    }
+    return error_set_os(error, "this file system does not give open-file-description locks");
+}
+
+enum status byte_lock_wait(int descriptor, int64_t byte, enum byte_lock mode, struct error *error)
+{
+    enum status status = byte_lock_try(descriptor, byte, mode, error);
+    for (int i = 0; i < BYTE_LOCK_SLICE_COUNT && status == STATUS_BUSY; i++) {
+        nanosleep(&(struct timespec){.tv_nsec = BYTE_LOCK_SLICE_NS}, NULL);
+        status = byte_lock_try(descriptor, byte, mode, error);
+    }
+    return status;
+}
+
+bool byte_is_locked(int descriptor, int64_t byte)
+{
+    struct flock answer;
+    if (ofd_lock(descriptor, F_OFD_GETLK, F_RDLCK, byte, &answer) < 0) {
+        return true; /* no proof of death: whoever is asked about counts as alive */
+    }
+    return answer.l_type != F_UNLCK;
+}

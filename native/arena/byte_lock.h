@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Locks on single bytes of the arena's file. Each belongs to an open file description (OFD lock), so the kernel frees
+ * it when the last descriptor of its process is gone. Which byte means what stands in layout.h.
+ */
+#ifndef ARENA_BYTE_LOCK_H
+#define ARENA_BYTE_LOCK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+enum byte_lock { BYTE_UNLOCKED, BYTE_SHARED, BYTE_EXCLUSIVE };
+
+/* STATUS_BUSY when somebody else's lock is in the way, STATUS_OS when the file system has no OFD locks. */
+enum status byte_lock_try(int descriptor, int64_t byte, enum byte_lock mode, struct error *error) MUST_USE;
+
+/* Like byte_lock_try, but tries for a second before it answers STATUS_BUSY. The kernel frees what the dead held, so
+ * who is still in the way then is alive, and probably stopped. */
+enum status byte_lock_wait(int descriptor, int64_t byte, enum byte_lock mode, struct error *error) MUST_USE;
+
+/* True when another open file description holds the byte exclusively. */
+bool byte_is_locked(int descriptor, int64_t byte);
+
+#endif

@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "arena/completion.h"
+
+#include <limits.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/point.h"
+
+static struct completion_entry *completion_cell(const struct arena *arena, uint64_t number)
+{
+    return &arena->completions[number & (arena->geometry.completion_count - 1)];
+}
+
+/* ---- record ---- */
+
+static void completion_write(struct completion_entry *cell, const struct completion *completion, uint64_t previous)
+{
+    store_relaxed_u64(&cell->previous, previous);
+    store_relaxed_u64(&cell->seq, completion->seq);
+    store_relaxed_u32(&cell->slot_index, completion->slot_index);
+    store_relaxed_u32(&cell->partition_index, completion->partition_index);
+    store_relaxed_u64(&cell->base_offset, (uint64_t)completion->base_offset);
+    store_relaxed_u64(&cell->log_append_time_ms, (uint64_t)completion->log_append_time_ms);
+    store_relaxed_u32(&cell->first_record, completion->first_record);
+    store_relaxed_u32(&cell->record_count, completion->record_count);
+    store_relaxed_u32(&cell->result, (uint32_t)completion->result);
+    store_relaxed_u32(&cell->error_code, (uint32_t)completion->error_code);
+}
+
+void completion_record(struct arena *arena, const struct completion *completion)
+{
+    struct slot_header *slot = &arena->slots[completion->slot_index];
+    uint64_t number = load_relaxed_u64(&arena->globals->completion_tail);
+    struct completion_entry *cell = completion_cell(arena, number);
+    store_seq_cst_u64(&cell->number, 0);
+    barrier_store_load(); /* C1 */
+    POINT(completion_cleared);
+    completion_write(cell, completion, load_relaxed_u64(&slot->last_completion));
+    store_release_u64(&cell->number, number + 1); /* C2 */
+    POINT(completion_numbered);
+    store_release_u64(&slot->last_completion, number + 1);
+    POINT(completion_linked);
+    store_release_u64(&arena->globals->completion_tail, number + 1);
+}
+
+/* A cell that says it is number `tail` was finished by a sender that died before it raised the tail. */
+void completion_repair(struct arena *arena)
+{
+    uint64_t tail = load_relaxed_u64(&arena->globals->completion_tail);
+    struct completion_entry *cell = completion_cell(arena, tail);
+    uint32_t slot_index = load_relaxed_u32(&cell->slot_index);
+    if (load_acquire_u64(&cell->number) != tail + 1 || slot_index >= arena->geometry.slot_count) {
+        return;
+    }
+    store_release_u64(&arena->slots[slot_index].last_completion, tail + 1);
+    store_release_u64(&arena->globals->completion_tail, tail + 1);
+}
+
+/* ---- find ---- */
+
+/* False when the cell does not hold result `number`, or was overwritten while we read it. */
+static bool completion_read(const struct arena *arena, uint64_t number, struct completion *completion,
+                            uint64_t *previous)
+{
+    const struct completion_entry *cell = completion_cell(arena, number);
+    if (load_acquire_u64(&cell->number) != number + 1) { /* C2 */
+        return false;
+    }
+    *completion = (struct completion){
+        .seq = load_acquire_u64(&cell->seq),
+        .slot_index = load_acquire_u32(&cell->slot_index),
+        .partition_index = load_acquire_u32(&cell->partition_index),
+        .first_record = load_acquire_u32(&cell->first_record),
+        .record_count = load_acquire_u32(&cell->record_count),
+        .result = (enum batch_result)load_acquire_u32(&cell->result),
+        .error_code = (int32_t)load_acquire_u32(&cell->error_code),
+        .base_offset = (int64_t)load_acquire_u64(&cell->base_offset),
+        .log_append_time_ms = (int64_t)load_acquire_u64(&cell->log_append_time_ms),
+    };
+    *previous = load_acquire_u64(&cell->previous);
+    return load_acquire_u64(&cell->number) == number + 1; /* C1: every load above is before this one */
+}
+
+static bool completion_is_of(const struct completion *completion, const struct record_token *token)
+{
+    return completion->seq == token->seq && completion->partition_index == token->partition_index &&
+           token->record_index - completion->first_record < completion->record_count;
+}
+
+/* Pending while the slot still holds this very batch. Completed between the loads: then its result is found. */
+static bool token_is_pending(const struct arena *arena, const struct record_token *token)
+{
+    const struct slot_header *slot = &arena->slots[token->slot_index];
+    enum slot_state state = slot_word_state(load_acquire_u64(&slot->word)); /* C5 */
+    return (state == SLOT_OPEN || state == SLOT_READY) && load_relaxed_u64(&slot->seq) == token->seq &&
+           load_relaxed_u32(&slot->partition_index) == token->partition_index;
+}
+
+/* Back in time over the results of the slot. Numbers only fall, so it ends; the ring bounds how far it can go. */
+static enum status completion_walk(const struct arena *arena, const struct record_token *token,
+                                   struct completion *completion)
+{
+    uint64_t next = load_acquire_u64(&arena->slots[token->slot_index].last_completion);
+    uint64_t before = UINT64_MAX;
+    while (next != 0 && next - 1 < before) {
+        uint64_t previous;
+        before = next - 1;
+        if (!completion_read(arena, before, completion, &previous) || completion->slot_index != token->slot_index) {
+            return STATUS_RESULT_EXPIRED;
+        }
+        if (completion_is_of(completion, token)) {
+            return (uint32_t)completion->result < RESULT_COUNT ? STATUS_OK : STATUS_CORRUPT;
+        }
+        next = previous;
+    }
+    return STATUS_RESULT_EXPIRED;
+}
+
+/* The state is read first: a batch found to be over has its result recorded already. A batch whose result was decided
+ * in flight is still READY, so its result is looked for as well. */
+enum status completion_find(const struct arena *arena, const struct record_token *token, struct completion *completion)
+{
+    if (token->slot_index >= arena->geometry.slot_count) {
+        return STATUS_INVALID;
+    }
+    bool is_pending = token_is_pending(arena, token);
+    enum status status = completion_walk(arena, token, completion);
+    return status == STATUS_RESULT_EXPIRED && is_pending ? STATUS_PENDING : status;
+}
+
+enum status completion_at(const struct arena *arena, uint64_t number, struct completion *completion)
+{
+    uint64_t previous;
+    if (number >= load_acquire_u64(&arena->globals->completion_tail)) {
+        return STATUS_PENDING;
+    }
+    return completion_read(arena, number, completion, &previous) ? STATUS_OK : STATUS_RESULT_EXPIRED;
+}
+
+/* ---- wait ---- */
+
+enum { COMPLETION_IS_AWAITED = 1 };
+
+/* Not FUTEX_PRIVATE: sleeper and waker live in different processes. */
+static uint32_t *wait_futex(struct arena *arena)
+{
+    return (uint32_t *)(void *)&arena->globals->completion_wait;
+}
+
+/* Until the next wake-up after the one that `raised` counts; not at all when that has been. */
+static void wake_up_sleep(struct arena *arena, uint32_t raised, uint64_t timeout_ns)
+{
+    uint64_t slice_ns = timeout_ns < COMPLETION_SLICE_NS ? timeout_ns : COMPLETION_SLICE_NS;
+    struct timespec slice = {.tv_sec = 0, .tv_nsec = (long)slice_ns};
+    syscall(SYS_futex, wait_futex(arena), FUTEX_WAIT, raised, &slice, NULL, 0);
+}
+
+void completion_wait_slice(struct arena *arena, uint64_t tail, uint64_t timeout_ns)
+{
+    void *state = arena->blocking.begin != NULL ? arena->blocking.begin() : NULL;
+    uint32_t raised = or_bits_u32(&arena->globals->completion_wait, COMPLETION_IS_AWAITED) | COMPLETION_IS_AWAITED;
+    barrier_store_load(); /* C3 */
+    POINT(completion_awaited);
+    if (load_acquire_u64(&arena->globals->completion_tail) == tail) {
+        wake_up_sleep(arena, raised, timeout_ns);
+    }
+    if (arena->blocking.end != NULL) {
+        arena->blocking.end(state);
+    }
+}
+
+void completion_wake(struct arena *arena)
+{
+    barrier_store_load(); /* C4 */
+    uint32_t wait = load_relaxed_u32(&arena->globals->completion_wait);
+    if (LIKELY((wait & COMPLETION_IS_AWAITED) == 0) || !cas_u32(&arena->globals->completion_wait, &wait, wait + 1)) {
+        return;
+    }
+    POINT(completion_wake_counted);
+    syscall(SYS_futex, wait_futex(arena), FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}

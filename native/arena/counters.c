@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "arena/counters.h"
+
+#include <string.h>
+
+static const char *const counter_labels[COUNTERS_USED] = {
+#define COUNTER_LABEL(name, label) [COUNTER_##name] = label,
+    COUNTER_TABLE(COUNTER_LABEL)
+#undef COUNTER_LABEL
+};
+
+const char *counter_label(uint32_t counter)
+{
+    CHECK(counter < COUNTERS_USED);
+    return counter_labels[counter];
+}
+
+void counters_init(struct arena *arena)
+{
+    for (uint32_t i = 0; i < COUNTERS_USED; i++) {
+        CHECK(strlen(counter_labels[i]) < COUNTER_LABEL_SIZE);
+        strncpy(arena->counters[i].label, counter_labels[i], COUNTER_LABEL_SIZE - 1);
+    }
+}
+
+static uint64_t error_key(enum status status, const char *text)
+{
+    uint64_t key = UINT64_C(0xcbf29ce484222325) ^ (uint64_t)status;
+    for (uint32_t i = 0; i < ERROR_LOG_TEXT_SIZE - 1 && text[i] != 0; i++) {
+        key = (key ^ (uint8_t)text[i]) * UINT64_C(0x100000001b3);
+    }
+    return key | 1; /* 0 marks an unused cell */
+}
+
+/* A cell whose claimant died before is_readable keeps its count and is shown without text. */
+static void error_entry_write_text(struct error_entry *entry, enum status status, const char *text, uint64_t now_ns)
+{
+    entry->code = (uint32_t)status;
+    strncpy(entry->text, text, ERROR_LOG_TEXT_SIZE - 1);
+    store_relaxed_u64(&entry->first_ns, now_ns);
+    store_release_u32(&entry->is_readable, 1); /* E1 */
+}
+
+void error_log_record(struct arena *arena, enum status status, const char *text)
+{
+    uint64_t key = error_key(status, text);
+    uint64_t now_ns = arena_now_ns(arena);
+    for (uint32_t i = 0; i < ERROR_LOG_COUNT; i++) {
+        struct error_entry *entry = &arena->error_log[i];
+        uint64_t found = 0;
+        if (cas_u64(&entry->key, &found, key)) {
+            error_entry_write_text(entry, status, text, now_ns);
+            found = key;
+        }
+        if (found == key) {
+            store_relaxed_u64(&entry->last_ns, now_ns);
+            add_u64(&entry->count, 1);
+            return;
+        }
+    }
+}

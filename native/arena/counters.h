@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Named counters of rare events and a de-duplicated error log, both in the arena, so that any tool can read them
+ * while the arena is in use or after a crash. Nothing depends on them: a death between two stores makes a number too
+ * small, no more.
+ */
+#ifndef ARENA_COUNTERS_H
+#define ARENA_COUNTERS_H
+
+#include "arena/arena.h"
+
+#define COUNTER_TABLE(X)                                            \
+    X(LOCKS_STOLEN, "locks stolen from dead processes")             \
+    X(LOCKS_PASSED, "locks passed by waiting processes")            \
+    X(WAITS, "allocations that waited for a buffer")                \
+    X(WAIT_NS, "nanoseconds spent waiting for a buffer")            \
+    X(EXHAUSTED, "allocations that gave up waiting")                \
+    X(SLOTS_REPAIRED, "buffers taken back from dead processes")     \
+    X(BATCHES_OPENED, "batches opened")                             \
+    X(BATCHES_SEALED_FULL, "batches sealed because they were full") \
+    X(BATCHES_SEALED_LINGER, "batches sealed by the sender")        \
+    X(BATCHES_SEALED_FLUSH, "batches sealed by flush or close")     \
+    X(BATCHES_SEALED_REPAIR, "batches sealed by a partition repair") \
+    X(BATCHES_OVERSIZED, "batches larger than one buffer")          \
+    X(BATCHES_COMPLETED, "batches completed")                       \
+    X(RECORDS_COMPLETED, "records completed")                       \
+    X(BATCHES_FAILED, "batches failed")                             \
+    X(BATCHES_EXPIRED, "batches expired")                           \
+    X(BATCHES_REQUEUED, "batches requeued")                         \
+    X(BATCHES_SPLIT, "batches split")                               \
+    X(BATCHES_QUARANTINED, "batches quarantined")                   \
+    X(ARENA_RECOVERIES, "cold recoveries of the arena")             \
+    X(FREES_DEFERRED, "frees deferred by a hazard")                 \
+    X(SHARES_USED, "allocations that found their share used up") \
+    X(SYNCS, "times the arena was forced to disk")
+
+enum counter {
+#define COUNTER_ENUM(name, label) COUNTER_##name,
+    COUNTER_TABLE(COUNTER_ENUM)
+#undef COUNTER_ENUM
+        COUNTERS_USED
+};
+STATIC_CHECK((int)COUNTERS_USED <= (int)COUNTER_COUNT);
+
+/* As this build knows it: whoever may write the arena may have scribbled over the label there. */
+const char *counter_label(uint32_t counter);
+
+/* Writes the labels; creator only. */
+void counters_init(struct arena *arena);
+
+static inline void counter_add(struct arena *arena, enum counter counter, uint64_t amount)
+{
+    add_u64(&arena->counters[counter].value, amount);
+}
+
+/* Adds one occurrence of (status, text) to the error log; a full log drops it. `text` is cut at ERROR_LOG_TEXT_SIZE. */
+void error_log_record(struct arena *arena, enum status status, const char *text);
+
+#endif

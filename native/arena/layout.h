@@ -1,0 +1,359 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The whole map of the arena: every struct, offset and size, and nothing that moves bytes.
+ *
+ * Words: a *ref* is a byte distance from the arena's start. An *index* numbers cells of a region from 0. *offset* is
+ * Kafka's word for the place of a record in a partition and is used for nothing else.
+ *
+ *   +----------------------------------------------------------------------------------------------+
+ *   | superblock       4096   write-once; magic stored last (release); options blob of the creator   |
+ *   | globals          4096   locks, tickets, counts, the sender's line, clean flag, sink's name     |
+ *   | processes        128 x process_count      identity | hazard + what this process appended       |
+ *   | waiters           64 x waiter_count       FIFO queue of the exhausted buffer pool               |
+ *   | topics            64 x topic_count        name, partition count told by the sink               |
+ *   | partitions       128 x partition_count    producer's line | sender's line                      |
+ *   | names                 name_heap_size      append-only bytes of topic names                     |
+ *   | free hints         8 x bitmap_word_count  bit set: this slot was FREE a moment ago  (cache)    |
+ *   | news hints         8 x bitmap_word_count  bit set: the sender has not seen this batch (cache)  |
+ *   | news groups        8 x news_group_count   bit set: this word of the news hints has bits (cache)|
+ *   | slot headers     128 x slot_count         appender's line | sender's line                      |
+ *   | completions       64 x completion_count   ring of results                                      |
+ *   | counters          64 x COUNTER_COUNT      named counters of rare events                        |
+ *   | error log        256 x ERROR_LOG_COUNT    distinct errors: first, last, how often              |
+ *   | sync records    1024 x slot_count         two sectors per slot; only above DURABILITY_PROCESS   |
+ *   | (padding to a page)                                                                            |
+ *   | slot data  slot_stride x slot_count       page-aligned; byte 0..60 of a batch is its header,   |
+ *   |                                           records start at 61: the sealed bytes are wire bytes |
+ *   +----------------------------------------------------------------------------------------------+
+ *
+ * What always adds up:
+ *   FREE + GRANT + OWNED + OPEN + READY + DONE + CONT + BAD == slot_count
+ *   waiting_count >= number of waiter words in WAIT          (equal whenever nobody holds the pool lock)
+ *   oversized_slot_count == slots granted, owned or filled for records that need more than one slot (ditto)
+ *
+ * Who may write (the rule of each field stands beside it):
+ *   creator   once, before the magic
+ *   owner     the process whose entry it is, while it holds the entry's byte lock
+ *   holder    whoever holds the lock named
+ *   appender  holder of the partition's lock, or one that was passed: then only what producer_batch.h allows
+ *   sender    the process that holds the sender role (a byte lock, never passed, never stolen from the living)
+ *   anyone    by a compare-and-swap from the value just read
+ *
+ * Shared memory is input: geometry is copied to private memory at attach, and every index, size and ref read from the
+ * arena is checked against that copy when it is used.
+ *
+ * A cache line is 64 bytes; what different parties write often never shares one.
+ */
+#ifndef ARENA_LAYOUT_H
+#define ARENA_LAYOUT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "arena/slot_word.h"
+#include "base/atomic.h"
+#include "base/check.h"
+#include "base/status.h"
+
+enum {
+    LAYOUT_VERSION = 1,
+    PAGE_SIZE_BYTES = 4096,
+    CACHE_LINE = 64,
+    NEWS_GROUP_WORDS = 64, /* words of news hints that have a bit in one word of news groups */
+    SECTOR_SIZE = 512, /* what a disk writes whole or not at all */
+    OPTIONS_SIZE_MAX = 2048,
+    RECORDS_START = 61, /* RECORD_BATCH_HEADER_SIZE: records follow the header */
+    TOPIC_NAME_SIZE_MAX = 249,
+    COUNTER_COUNT = 32,
+    COUNTER_LABEL_SIZE = 56,
+    ERROR_LOG_COUNT = 64,
+    ERROR_LOG_TEXT_SIZE = 208,
+    PROCESS_NAME_SIZE = 16,
+    SINK_NAME_SIZE = 256, /* with the NUL at its end */
+};
+
+#define PARTITION_UNAVAILABLE UINT32_MAX /* as queued_batch_count: nothing can be delivered there now */
+
+/* How the sender waits, and who is to ring the doorbell then. */
+enum sender_sleep {
+    SENDER_AWAKE = 0,
+    SENDER_ASLEEP = 1,  /* whoever has something to send */
+    SENDER_NAPPING = 2, /* only who waits for it: it comes back within a millisecond or so by itself. In a longer nap
+                         * the word is larger by its microseconds, and whoever has something due before it ends rings,
+                         * too: a full batch, or one that lingers for less */
+};
+
+/* What survives the death of the host (durability.h). */
+enum durability { DURABILITY_PROCESS = 0, DURABILITY_INTERVAL = 1, DURABILITY_SYNC = 2 };
+
+#define ARENA_MAGIC UINT64_C(0x31616e6572616d73) /* "smarena1" read as little-endian bytes */
+
+/* What the creator chose. All regions follow from these numbers. */
+struct geometry {
+    uint64_t buffer_memory; /* bytes of slot data promised to the user: slot_count * batch_size */
+    uint32_t batch_size;    /* bytes of one slot that a batch may use, header included */
+    uint32_t slot_stride;   /* batch_size rounded up to a page */
+    uint32_t slot_count;
+    uint32_t process_count;
+    uint32_t waiter_count;
+    uint32_t topic_count;
+    uint32_t partition_count;
+    uint32_t name_heap_size;
+    uint32_t completion_count;      /* a power of two */
+    uint32_t oversized_slot_count_max; /* slots that records larger than a slot may hold together */
+    uint32_t record_size_max;       /* max.request.size: the largest batch of one record, header included */
+    uint32_t process_slot_count_max; /* slots that one process may hold (process_share.h); 0: all of them */
+    uint32_t durability;       /* enum durability */
+    uint32_t sync_interval_ms; /* of DURABILITY_INTERVAL */
+};
+
+struct superblock {
+    atomic_u64 magic;      /* creator, last */
+    uint32_t layout_version;
+    uint32_t superblock_crc; /* CRC-32C of everything behind this field up to the options' end */
+    uint64_t layout_fingerprint;
+    uint64_t arena_size;   /* bytes of the file */
+    uint8_t uuid[16];
+    int64_t created_ms;    /* wall clock */
+    struct geometry geometry;
+    uint32_t options_size; /* bytes used of options[] */
+    uint32_t reserved;
+    uint8_t options[OPTIONS_SIZE_MAX]; /* msgpack, written and read by Python */
+};
+
+#define ALIGNED _Alignas(CACHE_LINE)
+
+struct globals {
+    ALIGNED atomic_u64 pool_lock; /* lock word; guards waiters, grants and oversized accounting */
+
+    ALIGNED atomic_u64 registry_lock; /* lock word; guards creation of topics and partitions */
+
+    ALIGNED atomic_u32 waiting_count; /* holder of pool_lock; raised before a word says WAIT; 0 opens the fast path */
+
+    ALIGNED atomic_u64 next_ticket;     /* holder of pool_lock; grows for ever */
+    atomic_u32 oversized_slot_count;    /* holder of pool_lock; cache, recounted by repair */
+    atomic_u32 waiter_count_used;       /* holder of pool_lock, only grows: entries at or above it never waited */
+
+    ALIGNED atomic_u32 free_scan_hint; /* anyone: bitmap word where free slots are likely */
+
+    ALIGNED atomic_u32 topic_count; /* holder of registry_lock, release after the entry is complete */
+    atomic_u32 partition_count;     /* likewise */
+    atomic_u32 name_heap_used;      /* likewise */
+    atomic_u32 process_count_used;  /* anyone, only grows: entries at or above it were never taken */
+
+    ALIGNED atomic_u64 sender_epoch;   /* sender: raised at every take-over */
+    atomic_u64 sender_heartbeat_ns;    /* sender; display only, never a reason to take anything */
+    atomic_u32 sender_owner;           /* sender: whom sink_name belongs to, release; 0 while it is written and when the
+                                          role was left. For the rest display only: the truth is the byte lock */
+    atomic_u32 sender_sleep;           /* sender: as sender_sleep has it; whoever finds it set and clears it rings */
+    atomic_u64 producer_id;            /* sender: Kafka's idempotence pair of this arena, as int64; -1 none */
+    atomic_u32 producer_epoch;         /* sender */
+    uint8_t sink_identity[16];         /* sender, while producer_id is -1: the sink that gave the producer id */
+
+    ALIGNED atomic_u64 completion_tail; /* sender, release: number of results ever recorded */
+    atomic_u32 completion_wait;         /* a futex: completion.h has it. waiter: odd before each sleep; sender: even */
+
+    ALIGNED atomic_u64 sync_wanted; /* anyone, add: tickets of those who want their appends on disk */
+    ALIGNED atomic_u64 sync_done;   /* sync leader, release: tickets up to here are on disk; its low half is a futex */
+    atomic_u64 sync_done_ns;        /* sync leader: when; CLOCK_BOOTTIME */
+
+    ALIGNED atomic_u64 arena_epoch; /* cold recovery: how often the arena was recovered */
+    uint8_t boot_id[16];            /* creator, cold recovery: the boot whose page cache holds the arena */
+    atomic_u32 is_clean;            /* 1 from the last orderly detach until the next attach */
+    atomic_u32 poisoned_status;     /* anyone, 0 -> enum status by cas */
+
+    /* sender: where it delivers, as text (sinks/sink.py: Sink.name), a NUL behind it and to the end. Written when the
+     * role is taken, before sender_epoch is raised and sender_owner published. Readers take what they read between two
+     * looks at both, of which sender_owner names the living (process_sink_name). Any bytes may be found in it. */
+    ALIGNED atomic_u64 sink_name[SINK_NAME_SIZE / 8];
+};
+
+/* Entry i is alive while the byte lock PROCESS_LOCK_START + i is held and generation matches (process.h). */
+struct process_entry {
+    ALIGNED atomic_u32 generation; /* owner: raised right after the byte lock was obtained */
+    atomic_u32 role;               /* owner: enum process_role, display only */
+    atomic_u32 pid;                /* owner: in its own pid namespace, display only */
+    atomic_u32 reserved;
+    atomic_u64 attached_ns;        /* owner, CLOCK_BOOTTIME */
+    atomic_u64 start_time_ticks;   /* owner: field 22 of /proc/self/stat, so that display can tell reused pids */
+    char name[PROCESS_NAME_SIZE];  /* owner: comm */
+
+    ALIGNED atomic_u32 writing; /* owner: the hazard. slot index + 1 that it may be writing into; 0 none */
+    atomic_u32 is_forcing;      /* owner: 1 while it forces the arena to disk for all; display only */
+    atomic_u64 record_count;    /* owner: records appended by all processes that ever used this entry */
+    atomic_u64 record_bytes;    /* owner: the bytes they take at most (record_size_upper_bound) */
+    atomic_u64 passed_count;    /* owner: how often it found itself passed */
+};
+
+struct waiter_entry {
+    ALIGNED atomic_u64 word; /* holder of pool_lock; GRANT completion included */
+    atomic_u32 owner;        /* holder of pool_lock: who waits */
+    uint32_t granted_count;  /* holder of pool_lock: slots granted so far; cache, recounted by repair */
+    uint32_t granted_first;  /* likewise: first of them, slot index + 1, linked by chain_next */
+};
+
+struct topic_entry {
+    ALIGNED uint32_t name_index; /* holder of registry_lock, before topic_count: first byte in the name heap */
+    uint32_t name_size;          /* likewise */
+    atomic_u32 partition_count;  /* sender: partitions the sink reports; 0 unknown */
+    atomic_u32 queued_batch_count_max; /* sender, a hint: largest queued_batch_count of its partitions; 0 no load */
+    atomic_u64 sticky;           /* sticky word; anyone, by cas from the value read (partitioner.h) */
+};
+
+/* Held by whom `word` names, until that word is in `released` too (producer_lock.h). */
+struct producer_lock {
+    atomic_u64 word;     /* lock word; anyone, by cas from the value read */
+    atomic_u64 released; /* whoever leaves: the word it held */
+};
+
+struct partition_entry {
+    ALIGNED struct producer_lock lock;
+    atomic_u64 open;            /* open word; appender, by cas from the value read under the lock */
+    atomic_u64 next_seq;        /* appender, by cas from the value read: number of the next batch of this partition */
+    uint32_t topic_index;       /* holder of registry_lock, before partition_count */
+    int32_t partition;          /* likewise: Kafka's partition number */
+
+    ALIGNED atomic_u64 producer_id;        /* sender: producer id that next_base_sequence belongs to, and */
+    atomic_u32 producer_epoch;             /* sender: its epoch; 0: none was ever assigned */
+    atomic_u32 next_base_sequence;         /* sender: int32 */
+    atomic_u32 queued_batch_count;         /* sender, a hint: batches not in flight, or PARTITION_UNAVAILABLE */
+};
+
+/* Running facts about the first n records of a batch. meta[n & 1] belongs to count n, so storing n + 1 never damages
+ * n. */
+struct batch_meta {
+    int64_t max_timestamp_ms;
+    uint32_t records_crc; /* CRC-32C of the record bytes [RECORDS_START, size) */
+    uint32_t reserved;
+};
+
+struct slot_header {
+    ALIGNED atomic_u64 word;
+    atomic_u32 partition_index; /* appender, before OPEN or READY */
+    atomic_u32 written_end;    /* appender, before it writes bytes: no byte at or beyond it was ever touched */
+    atomic_u64 seq;            /* appender, before OPEN or READY: orders the batches of a partition, unique for ever */
+    int64_t base_timestamp_ms; /* appender, before the first commit */
+    struct batch_meta meta[2];
+
+    ALIGNED uint64_t created_ns;      /* appender, before OPEN or READY; CLOCK_BOOTTIME */
+    uint32_t chain_next;              /* next slot index + 1 of an oversized batch, 0 ends: owner, before CONT.
+                                         while GRANT: next slot of the same waiter: holder of pool_lock */
+    atomic_u32 result;                /* sender: what was decided, before any later transmission is possible: enum
+                                         batch_result, and in the upper half the error code, int16 */
+    atomic_u64 producer_id;           /* sender, before the first transmission */
+    atomic_u32 base_sequence;         /* sender, likewise: int32 */
+    atomic_u32 producer_epoch;        /* sender, likewise, release: bit 16 says that a sequence was assigned */
+    atomic_u32 attempt_count;         /* sender: transmissions begun */
+    atomic_u32 acked_record_count;    /* sender: records of a split batch whose results are recorded */
+    atomic_u64 last_completion;       /* sender: number + 1 of the newest result recorded for this slot */
+    atomic_u64 linger;                /* appender, before OPEN or READY: its linger in ns + 1; 0 says nothing */
+    atomic_u32 opener;                /* owner, while OWNED: itself; who holds the slot until it is free */
+};
+
+/* One result. `number` is stored last (release) as its place in history + 1, and zeroed first when a cell is reused. */
+struct completion_entry {
+    ALIGNED atomic_u64 number;
+    atomic_u64 previous;        /* last_completion of the slot before this one */
+    atomic_u64 seq;
+    atomic_u32 slot_index;
+    atomic_u32 partition_index;
+    atomic_u64 base_offset;     /* int64; -1 unknown */
+    atomic_u64 log_append_time_ms; /* int64; -1: the records' own timestamps hold */
+    atomic_u32 first_record;    /* this result is for records [first_record, first_record + record_count) */
+    atomic_u32 record_count;
+    atomic_u32 result;          /* enum batch_result */
+    atomic_u32 error_code;      /* the sink's own number (Kafka's error code); 0 none */
+};
+
+struct counter_entry {
+    ALIGNED char label[COUNTER_LABEL_SIZE]; /* creator */
+    atomic_u64 value;                       /* anyone, add */
+};
+
+struct error_entry {
+    ALIGNED atomic_u64 key; /* anyone, 0 -> hash of code and text by cas */
+    atomic_u64 first_ns;
+    atomic_u64 last_ns;
+    atomic_u64 count;
+    atomic_u32 is_readable; /* release, after text */
+    uint32_t code;          /* enum status */
+    char text[ERROR_LOG_TEXT_SIZE];
+};
+
+/* The first `count` records of an open batch, as they were forced to disk (durability.h). Sync leader writes it. */
+struct sync_record {
+    _Alignas(SECTOR_SIZE) uint32_t own_crc; /* CRC-32C of what follows, up to `end` */
+    uint32_t partition_index;
+    uint64_t number; /* of the force it was written for; 0: never used */
+    uint64_t seq;
+    uint32_t generation;
+    uint32_t count;
+    uint32_t size;
+    uint32_t records_crc;
+    int64_t max_timestamp_ms;
+    int64_t base_timestamp_ms;
+    uint32_t end; /* nothing */
+};
+
+/* Where each region starts; computed from the geometry alone. */
+struct layout {
+    uint64_t processes;
+    uint64_t waiters;
+    uint64_t topics;
+    uint64_t partitions;
+    uint64_t names;
+    uint64_t free_hints;
+    uint64_t news_hints;
+    uint64_t news_groups;
+    uint64_t slot_headers;
+    uint64_t completions;
+    uint64_t counters;
+    uint64_t error_log;
+    uint64_t sync_records; /* 0: none */
+    uint64_t slot_data;
+    uint64_t arena_size;
+    uint32_t bitmap_word_count;
+    uint32_t news_group_count;
+};
+
+#define SUPERBLOCK_REF UINT64_C(0)
+#define GLOBALS_REF UINT64_C(4096)
+#define PROCESSES_REF UINT64_C(8192)
+
+/* Byte locks, taken on a descriptor that is never mapped. They may lie beyond the end of the file. */
+enum {
+    ATTACH_LOCK_BYTE = 0,    /* shared by everybody attached; exclusive for creation and cold recovery */
+    SENDER_LOCK_BYTE = 1,    /* exclusive: the sender role */
+    SYNC_LOCK_BYTE = 2,      /* exclusive: who forces the arena to disk for all */
+    PROCESS_LOCK_START = 64, /* + entry index, exclusive for the life of the entry */
+};
+
+STATIC_CHECK(sizeof(struct geometry) == 64);
+STATIC_CHECK(offsetof(struct superblock, options) + OPTIONS_SIZE_MAX <= PAGE_SIZE_BYTES);
+STATIC_CHECK(sizeof(struct globals) <= PAGE_SIZE_BYTES);
+STATIC_CHECK(sizeof(struct process_entry) == 128);
+STATIC_CHECK(offsetof(struct process_entry, writing) == 64);
+STATIC_CHECK(sizeof(struct waiter_entry) == 64);
+STATIC_CHECK(sizeof(struct topic_entry) == 64);
+STATIC_CHECK(sizeof(struct partition_entry) == 128);
+STATIC_CHECK(sizeof(struct slot_header) == 128);
+STATIC_CHECK(offsetof(struct slot_header, created_ns) == 64);
+STATIC_CHECK(sizeof(struct completion_entry) == 64);
+STATIC_CHECK(sizeof(struct counter_entry) == 64);
+STATIC_CHECK(sizeof(struct error_entry) == 256);
+STATIC_CHECK(sizeof(struct sync_record) == SECTOR_SIZE);
+STATIC_CHECK(SLOT_GENERATION_BITS + SLOT_COUNT_BITS + SLOT_SIZE_BITS == 61);
+STATIC_CHECK(SLOT_INDEX_BITS + SLOT_GENERATION_BITS <= 43);
+STATIC_CHECK(WAITER_INDEX_BITS + GRANT_TICKET_BITS == 43);
+STATIC_CHECK(OWNER_INDEX_BITS + OWNER_GENERATION_BITS == 31);
+
+/* A number that differs whenever a struct, an offset or a constant above differs. */
+uint64_t layout_fingerprint(void);
+
+/* Checks every number of a geometry against what the words can hold; `error` gets a sentence. */
+enum status geometry_validate(const struct geometry *geometry, struct error *error) MUST_USE;
+
+/* Requires a valid geometry. */
+void layout_compute(const struct geometry *geometry, struct layout *layout);
+
+#endif

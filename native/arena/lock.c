@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "arena/lock.h"
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "arena/counters.h"
+#include "arena/process.h"
+#include "base/point.h"
+
+/* The futex is the half that holds owner and waiters: little-endian, so it is the first. */
+static uint32_t *lock_futex(atomic_u64 *lock)
+{
+    return (uint32_t *)(void *)lock;
+}
+
+/* Not FUTEX_PRIVATE: the sleeper and the waker live in different processes. */
+static void futex_wait_slice(atomic_u64 *lock, uint32_t expected)
+{
+    struct timespec slice = {.tv_sec = 0, .tv_nsec = (long)LOCK_SLICE_NS};
+    syscall(SYS_futex, lock_futex(lock), FUTEX_WAIT, expected, &slice, NULL, 0);
+}
+
+static void futex_wake_one(atomic_u64 *lock)
+{
+    syscall(SYS_futex, lock_futex(lock), FUTEX_WAKE, 1, NULL, NULL, 0);
+}
+
+void lock_release(atomic_u64 *lock, uint64_t held)
+{
+    const uint64_t nobody = lock_word(lock_word_acquisition(held), 0);
+    uint64_t word = held;
+    if (LIKELY(cas_u64(lock, &word, nobody))) { /* L2 */
+        return;
+    }
+    word = held | LOCK_WAITERS;
+    if (cas_u64(lock, &word, nobody)) { /* L2 */
+        POINT(lock_released_before_wake);
+        futex_wake_one(lock); /* killed just before this: the sleeper's slice ends by itself */
+    }
+}
+
+/* Word without an owner, or with one that may be taken over -> ours. Whoever has slept keeps the waiters bit: others
+ * may sleep behind it, and its release has to wake them. */
+static bool lock_try_word(atomic_u64 *lock, uint64_t word, uint64_t mine, uint64_t *held)
+{
+    *held = lock_word(lock_word_acquisition(word) + 1, (uint32_t)(mine & LOW_BITS(31)));
+    return cas_u64(lock, &word, *held | (mine & LOCK_WAITERS)); /* L1 */
+}
+
+enum { LOCK_SPIN_COUNT = 50 };
+
+static bool lock_spin(atomic_u64 *lock, uint64_t mine, uint64_t *held)
+{
+    for (int i = 0; i <= LOCK_SPIN_COUNT; i++) {
+        uint64_t word = load_relaxed_u64(lock);
+        if (lock_word_owner(word) == 0 && lock_try_word(lock, word, mine, held)) {
+            return true;
+        }
+        spin_pause();
+    }
+    return false;
+}
+
+/* Marks that somebody sleeps. False when the word changed meanwhile: look again. */
+static bool lock_mark_waiting(atomic_u64 *lock, uint64_t *word)
+{
+    if ((*word & LOCK_WAITERS) != 0) {
+        return true;
+    }
+    uint64_t marked = *word | LOCK_WAITERS;
+    if (!cas_u64(lock, word, marked)) {
+        return false;
+    }
+    *word = marked;
+    return true;
+}
+
+bool lock_watch_is_over(struct lock_watch *watch, uint64_t word, uint64_t patience_ns)
+{
+    uint64_t now_ns = clock_now_ns(&(struct clock){.is_manual = false});
+    if ((word | LOCK_WAITERS) != watch->word) {
+        *watch = (struct lock_watch){.word = word | LOCK_WAITERS, .since_ns = now_ns};
+        return false;
+    }
+    return now_ns - watch->since_ns >= patience_ns;
+}
+
+/* The hooks stand around the sleep alone: a lock is never held while the host language may block in them. */
+static void lock_sleep_slice(struct arena *arena, atomic_u64 *lock, uint64_t word)
+{
+    void *state = arena->blocking.begin != NULL ? arena->blocking.begin() : NULL;
+    futex_wait_slice(lock, (uint32_t)word);
+    if (arena->blocking.end != NULL) {
+        arena->blocking.end(state);
+    }
+}
+
+/* Who waits is not inside, whatever a word says that somebody scribbled: a handle is used by one thread at a time. */
+static bool lock_owner_is_alive(const struct arena *arena, uint64_t word)
+{
+    uint32_t owner = lock_word_owner(word);
+    return owner != arena->owner && process_is_alive(arena, owner);
+}
+
+enum lock_outcome lock_acquire(struct arena *arena, atomic_u64 *lock, uint64_t *held)
+{
+    CHECK(arena->owner != 0);
+    uint64_t mine = arena->owner;
+    struct lock_watch watch = {0};
+    for (;;) {
+        if (lock_spin(lock, mine, held)) {
+            return LOCK_ACQUIRED;
+        }
+        uint64_t word = load_acquire_u64(lock);
+        if (lock_word_owner(word) == 0 || !lock_mark_waiting(lock, &word)) {
+            continue;
+        }
+        mine = arena->owner | LOCK_WAITERS;
+        if (!lock_watch_is_over(&watch, word, LOCK_SLICE_NS) || lock_owner_is_alive(arena, word)) {
+            lock_sleep_slice(arena, lock, word);
+        } else if (lock_try_word(lock, word, mine, held)) {
+            counter_add(arena, COUNTER_LOCKS_STOLEN, 1);
+            return LOCK_TAKEN_OVER;
+        }
+    }
+}

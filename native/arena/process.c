@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "arena/process.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include "arena/byte_lock.h"
+#include "base/point.h"
+
+enum { SINK_NAME_LOOKS = 8 }; /* a role that changes hands more often meanwhile is hostile */
+
+/* ---- liveness ---- */
+
+bool process_is_alive(const struct arena *arena, uint32_t owner)
+{
+    uint32_t index = owner_index(owner);
+    if (owner == 0 || index >= arena->geometry.process_count) {
+        return false;
+    }
+    uint32_t generation = load_acquire_u32(&arena->processes[index].generation);
+    if ((generation & LOW_BITS(OWNER_GENERATION_BITS)) != owner_generation(owner)) {
+        return false;
+    }
+    return owner == arena->owner || byte_is_locked(arena->lock_descriptor, PROCESS_LOCK_START + (int64_t)index);
+}
+
+/* ---- registration ---- */
+
+static uint64_t process_start_time_ticks(void)
+{
+    char text[1024];
+    FILE *file = fopen("/proc/self/stat", "re");
+    if (file == NULL) {
+        return 0;
+    }
+    size_t size = fread(text, 1, sizeof text - 1, file);
+    fclose(file);
+    text[size] = 0;
+    const char *field = strrchr(text, ')'); /* comm may hold anything but ends at the last ')' */
+    for (int i = 2; field != NULL && i < 22; i++) {
+        field = strchr(field + 1, ' ');
+    }
+    unsigned long long ticks = 0;
+    return field != NULL && sscanf(field, " %llu", &ticks) == 1 ? ticks : 0;
+}
+
+static void process_describe(struct process_entry *entry, enum process_role role, uint64_t now_ns)
+{
+    store_relaxed_u32(&entry->pid, (uint32_t)getpid());
+    store_relaxed_u64(&entry->attached_ns, now_ns);
+    store_relaxed_u64(&entry->start_time_ticks, process_start_time_ticks());
+    memset(entry->name, 0, sizeof entry->name);
+    prctl(PR_GET_NAME, entry->name, 0, 0, 0);
+    store_release_u32(&entry->role, role);
+}
+
+static void process_count_used_raise(struct arena *arena, uint32_t used)
+{
+    uint32_t seen = load_relaxed_u32(&arena->globals->process_count_used);
+    while (seen < used && !cas_u32(&arena->globals->process_count_used, &seen, used)) {
+    }
+}
+
+/* Answers whether the last holder left in order. */
+static bool process_take_entry(struct arena *arena, uint32_t index, enum process_role role)
+{
+    struct process_entry *entry = &arena->processes[index];
+    uint32_t generation = (load_relaxed_u32(&entry->generation) + 1) & (uint32_t)LOW_BITS(OWNER_GENERATION_BITS);
+    store_release_u32(&entry->generation, generation); /* from here on the last holder is proven dead */
+    POINT(process_generation_raised);
+    process_count_used_raise(arena, index + 1);
+    store_seq_cst_u32(&entry->writing, 0);
+    store_relaxed_u32(&entry->is_forcing, 0);
+    bool was_left_in_order = load_relaxed_u32(&entry->role) == ROLE_NONE;
+    arena->entry_index = index;
+    arena->me = entry;
+    arena->owner = owner_of(index, generation);
+    process_describe(entry, role, arena_now_ns(arena));
+    return was_left_in_order;
+}
+
+enum status process_register(struct arena *arena, enum process_role role, bool *was_left_in_order,
+                             struct error *error)
+{
+    for (uint32_t index = 0; index < arena->geometry.process_count; index++) {
+        enum status status =
+            byte_lock_try(arena->lock_descriptor, PROCESS_LOCK_START + (int64_t)index, BYTE_EXCLUSIVE, error);
+        if (status == STATUS_OK) {
+            POINT(process_byte_locked);
+            *was_left_in_order = process_take_entry(arena, index, role);
+            return STATUS_OK;
+        }
+        if (status != STATUS_BUSY) {
+            return status;
+        }
+    }
+    return error_set(error, STATUS_NO_ENTRY, "all %u process entries are taken: create the arena with a larger "
+                     "process_count, or stop a process", arena->geometry.process_count);
+}
+
+void process_unregister(struct arena *arena)
+{
+    store_release_u32(&arena->me->writing, 0);
+    store_release_u32(&arena->me->role, ROLE_NONE);
+    arena->owner = 0;
+    arena->me = NULL;
+}
+
+/* ---- sender role ---- */
+
+/* A reader that finds one word of ours finds sender_owner changed, too: each store is a release. */
+static void sink_name_write(struct globals *globals, const char *sink_name)
+{
+    char text[SINK_NAME_SIZE] = {0};
+    memcpy(text, sink_name, strnlen(sink_name, SINK_NAME_SIZE - 1));
+    for (size_t i = 0; i < SINK_NAME_SIZE / 8; i++) {
+        uint64_t word;
+        memcpy(&word, text + 8 * i, sizeof word);
+        store_release_u64(&globals->sink_name[i], word); /* K3 */
+        POINT(sink_name_word_written);
+    }
+}
+
+static void sink_name_copy(const struct globals *globals, char *sink_name)
+{
+    for (size_t i = 0; i < SINK_NAME_SIZE / 8; i++) {
+        uint64_t word = load_acquire_u64(&globals->sink_name[i]); /* K4 */
+        memcpy(sink_name + 8 * i, &word, sizeof word);
+        POINT(sink_name_word_copied);
+    }
+    sink_name[SINK_NAME_SIZE - 1] = '\0';
+}
+
+enum status process_take_sender_role(struct arena *arena, const char *sink_name, struct error *error)
+{
+    enum status status = byte_lock_try(arena->lock_descriptor, SENDER_LOCK_BYTE, BYTE_EXCLUSIVE, error);
+    if (status == STATUS_BUSY) {
+        return error_set(error, STATUS_BUSY, "the arena has a living sender already: stop that one, or start this one "
+                                             "as its standby (standby=True, --standby)");
+    }
+    RETURN_IF_FAILED(status);
+    store_relaxed_u32(&arena->globals->sender_owner, 0); /* a dead sender has left its own */
+    sink_name_write(arena->globals, sink_name);
+    store_release_u32(&arena->me->role, ROLE_SENDER);
+    add_u64(&arena->globals->sender_epoch, 1);
+    POINT(sender_epoch_raised);
+    store_release_u32(&arena->globals->sender_owner, arena->owner); /* K1 */
+    arena->is_sender = true;
+    return STATUS_OK;
+}
+
+void process_leave_sender_role(struct arena *arena)
+{
+    arena->is_sender = false;
+    store_release_u32(&arena->me->role, ROLE_PRODUCER);
+    store_relaxed_u32(&arena->globals->sender_owner, 0);
+    enum status status = byte_lock_try(arena->lock_descriptor, SENDER_LOCK_BYTE, BYTE_UNLOCKED, NULL);
+    CHECK(status == STATUS_OK);
+    (void)status;
+}
+
+bool process_sender_is_alive(const struct arena *arena)
+{
+    return arena->is_sender || byte_is_locked(arena->lock_descriptor, SENDER_LOCK_BYTE);
+}
+
+/* The role is held and its holder named: not so between the death of one sender and the publication of the next. */
+static bool sender_is_named(const struct arena *arena, uint32_t owner)
+{
+    return process_is_alive(arena, owner) && process_sender_is_alive(arena);
+}
+
+bool process_sink_name(const struct arena *arena, char sink_name[SINK_NAME_SIZE])
+{
+    const struct globals *globals = arena->globals;
+    for (int i = 0; i < SINK_NAME_LOOKS; i++) {
+        uint64_t epoch = load_acquire_u64(&globals->sender_epoch);
+        uint32_t owner = load_acquire_u32(&globals->sender_owner); /* K2 */
+        if (!sender_is_named(arena, owner)) {
+            return false;
+        }
+        sink_name_copy(globals, sink_name);
+        POINT(sink_name_copied);
+        if (load_acquire_u32(&globals->sender_owner) == owner && load_acquire_u64(&globals->sender_epoch) == epoch) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* ---- hazards ---- */
+
+bool process_anyone_writes(const struct arena *arena, uint32_t slot_index)
+{
+    uint32_t used = load_acquire_u32(&arena->globals->process_count_used);
+    used = used < arena->geometry.process_count ? used : arena->geometry.process_count;
+    for (uint32_t i = 0; i < used; i++) {
+        const struct process_entry *entry = &arena->processes[i];
+        if (load_acquire_u32(&entry->writing) == slot_index + 1 && /* H2 */
+            process_is_alive(arena, owner_of(i, load_acquire_u32(&entry->generation)))) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* ---- fork ---- */
+
+static pthread_mutex_t fork_mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
+static struct arena *fork_list;
+
+static void fork_prepare(void)
+{
+    pthread_mutex_lock(&fork_mutex);
+}
+
+static void fork_parent(void)
+{
+    pthread_mutex_unlock(&fork_mutex);
+}
+
+/* Async-signal-safe: close() and plain stores. The child must not keep its parent's locks alive, nor write as it. */
+static void fork_child(void)
+{
+    for (struct arena *arena = fork_list; arena != NULL; arena = arena->next_attached) {
+        if (arena->lock_descriptor >= 0) {
+            close(arena->lock_descriptor);
+        }
+        arena->lock_descriptor = -1;
+        arena->owner = 0;
+        arena->me = NULL;
+        arena->is_sender = false;
+    }
+    pthread_mutex_unlock(&fork_mutex);
+}
+
+static void fork_install(void)
+{
+    pthread_atfork(fork_prepare, fork_parent, fork_child);
+}
+
+void fork_list_add(struct arena *arena)
+{
+    pthread_once(&fork_once, fork_install);
+    pthread_mutex_lock(&fork_mutex);
+    arena->next_attached = fork_list;
+    fork_list = arena;
+    pthread_mutex_unlock(&fork_mutex);
+}
+
+void fork_list_remove(struct arena *arena)
+{
+    pthread_mutex_lock(&fork_mutex);
+    struct arena **link = &fork_list;
+    while (*link != NULL && *link != arena) {
+        link = &(*link)->next_attached;
+    }
+    if (*link == arena) {
+        *link = arena->next_attached;
+    }
+    pthread_mutex_unlock(&fork_mutex);
+}

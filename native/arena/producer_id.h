@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The arena's producer id, and the sequences of batches, by which a log or broker drops what it has already (Kafka's
+ * idempotent producer, KIP-98, KIP-360; here all processes of a host are one producer).
+ *
+ *   globals      producer id, epoch, and which sink gave them: kept from sender to sender
+ *   partition    producer id, epoch, next sequence of the last batch that got one
+ *   batch        producer id, epoch, base sequence: stored before the first transmission, the same in every later one
+ *
+ *   assign       a batch that is drained for the first time gets the partition's next sequence; when the arena's id or
+ *                epoch is another one than the partition's, the partition starts over at 0. That waits until nothing of
+ *                the partition is in flight: a broker refuses the older epoch once it has seen the newer one.
+ *   resequence   batches that the sink certainly does not have lose their sequences and get new ones, of the new epoch
+ *
+ * Cells named producer_epoch hold the epoch with EPOCH_ASSIGNED, so that 0 means: none was ever assigned.
+ *
+ * WHO MAY DIE: the sender, between any two stores.
+ *   producer_id_set   producer id -1 first and the new one last: in between there is none, and the next sender asks its
+ *                     sink for another one.
+ *   assign            1 the batch's sequence and id  2 its epoch (release)  3 the partition's next sequence. Between 2
+ *                     and 3: sequence_raise of the next sender does 3. Before 2: nothing was assigned.
+ *   resequence        from the youngest batch to the oldest, so that what is left with a sequence is older than what is
+ *                     left without, and keeps its place before it. The next sender hears of the gap again.
+ */
+#ifndef ARENA_PRODUCER_ID_H
+#define ARENA_PRODUCER_ID_H
+
+#include "arena/arena.h"
+
+#define EPOCH_ASSIGNED (UINT32_C(1) << 16)
+
+struct producer_identity {
+    int64_t producer_id; /* -1: none */
+    int16_t producer_epoch;
+    uint8_t sink[16];
+};
+
+void producer_identity_read(const struct arena *arena, struct producer_identity *identity);
+
+/* Sender only. Batches that have no sequence yet get one of these from now on. */
+void producer_identity_set(struct arena *arena, const struct producer_identity *identity);
+
+/* True while the batch, which has no sequence, would be the first of another id or epoch in its partition. */
+bool sequence_starts_over(const struct arena *arena, const struct slot_header *slot, uint32_t partition_index);
+
+/* Gives a batch its sequence, unless it has one or the arena has no producer id. */
+void sequence_assign(struct arena *arena, struct slot_header *slot, uint32_t partition_index, uint32_t record_count);
+
+/* A batch that has a sequence was perhaps transmitted: the partition's next one is behind it. */
+void sequence_raise(struct arena *arena, const struct slot_header *slot, uint32_t partition_index, uint64_t word);
+
+#endif

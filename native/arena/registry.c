@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The private tables: open addressing, one for topics by name and one for partitions by topic and number; a cell holds
+ * an index + 1. They grow by doubling; entries never leave them.
+ */
+#include "arena/registry.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "arena/lock.h"
+#include "base/point.h"
+#include "format/murmur2.h"
+
+struct table {
+    uint32_t *cells; /* index + 1; 0: empty */
+    uint32_t mask;
+    uint32_t count; /* entries of the arena already in it: all below this index */
+};
+
+struct registry {
+    struct arena *arena;
+    struct table topics;
+    struct table partitions;
+};
+
+enum { TABLE_SIZE_FIRST = 64 };
+
+/* ---- bounded reads ---- */
+
+static uint32_t count_within(const atomic_u32 *cell, uint32_t count_max)
+{
+    uint32_t count = load_acquire_u32(cell); /* R2 */
+    return count < count_max ? count : count_max;
+}
+
+uint32_t registry_topic_count(const struct arena *arena)
+{
+    return count_within(&arena->globals->topic_count, arena->geometry.topic_count);
+}
+
+uint32_t registry_partition_count(const struct arena *arena)
+{
+    return count_within(&arena->globals->partition_count, arena->geometry.partition_count);
+}
+
+enum status registry_topic_name(const struct arena *arena, uint32_t topic_index, const char **name,
+                                uint32_t *name_size)
+{
+    if (topic_index >= registry_topic_count(arena)) {
+        return STATUS_INVALID;
+    }
+    uint32_t start = arena->topics[topic_index].name_index;
+    uint32_t size = arena->topics[topic_index].name_size;
+    if (size > TOPIC_NAME_SIZE_MAX || start > arena->geometry.name_heap_size - size) {
+        return STATUS_CORRUPT;
+    }
+    *name = (const char *)arena->names + start;
+    *name_size = size;
+    return STATUS_OK;
+}
+
+/* ---- the private table ---- */
+
+static uint32_t hash_name(const char *name, uint32_t size)
+{
+    return murmur2(name, size);
+}
+
+static uint32_t hash_partition(uint32_t topic_index, int32_t partition)
+{
+    uint32_t key[2] = {topic_index, (uint32_t)partition};
+    return murmur2(key, sizeof key);
+}
+
+static uint32_t hash_of_topic(const struct arena *arena, uint32_t topic_index)
+{
+    const char *name;
+    uint32_t size;
+    return registry_topic_name(arena, topic_index, &name, &size) == STATUS_OK ? hash_name(name, size) : 0;
+}
+
+static uint32_t hash_of_partition(const struct arena *arena, uint32_t partition_index)
+{
+    const struct partition_entry *entry = &arena->partitions[partition_index];
+    return hash_partition(entry->topic_index, entry->partition);
+}
+
+typedef uint32_t entry_hash(const struct arena *arena, uint32_t entry_index);
+
+static void table_put(struct table *table, uint32_t hash, uint32_t entry_index)
+{
+    uint32_t cell = hash & table->mask;
+    while (table->cells[cell] != 0) {
+        cell = (cell + 1) & table->mask;
+    }
+    table->cells[cell] = entry_index + 1;
+}
+
+static enum status table_grow(const struct arena *arena, struct table *table, entry_hash *hash_of)
+{
+    uint32_t size = table->cells == NULL ? TABLE_SIZE_FIRST : (table->mask + 1) * 2;
+    uint32_t *cells = calloc(size, sizeof *cells);
+    if (cells == NULL) {
+        return STATUS_OS;
+    }
+    free(table->cells);
+    table->cells = cells;
+    table->mask = size - 1;
+    for (uint32_t i = 0; i < table->count; i++) {
+        table_put(table, hash_of(arena, i), i);
+    }
+    return STATUS_OK;
+}
+
+/* Takes in what was published since the last look. */
+static enum status table_extend(const struct arena *arena, struct table *table, uint32_t published, entry_hash *hash_of)
+{
+    while (table->count < published) {
+        if (table->count * 2 >= table->mask) {
+            RETURN_IF_FAILED(table_grow(arena, table, hash_of));
+        }
+        table_put(table, hash_of(arena, table->count), table->count);
+        table->count++;
+    }
+    return STATUS_OK;
+}
+
+enum status registry_open(struct arena *arena, struct registry **result, struct error *error)
+{
+    struct registry *registry = calloc(1, sizeof *registry);
+    if (registry == NULL) {
+        return error_set(error, STATUS_OS, "no memory for the table of topics");
+    }
+    registry->arena = arena;
+    if (table_grow(arena, &registry->topics, hash_of_topic) != STATUS_OK ||
+        table_grow(arena, &registry->partitions, hash_of_partition) != STATUS_OK) {
+        registry_close(registry);
+        return error_set(error, STATUS_OS, "no memory for the table of topics");
+    }
+    *result = registry;
+    return STATUS_OK;
+}
+
+void registry_close(struct registry *registry)
+{
+    free(registry->topics.cells);
+    free(registry->partitions.cells);
+    free(registry);
+}
+
+/* ---- find ---- */
+
+static bool topic_is(const struct arena *arena, uint32_t topic_index, const char *name, uint32_t name_size)
+{
+    const char *found;
+    uint32_t found_size;
+    return registry_topic_name(arena, topic_index, &found, &found_size) == STATUS_OK && found_size == name_size &&
+           memcmp(found, name, name_size) == 0;
+}
+
+static bool find_topic(const struct registry *registry, const char *name, uint32_t name_size, uint32_t *topic_index)
+{
+    const struct table *table = &registry->topics;
+    for (uint32_t cell = hash_name(name, name_size) & table->mask; table->cells[cell] != 0;
+         cell = (cell + 1) & table->mask) {
+        *topic_index = table->cells[cell] - 1;
+        if (topic_is(registry->arena, *topic_index, name, name_size)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool find_partition(const struct registry *registry, uint32_t topic_index, int32_t partition,
+                           uint32_t *partition_index)
+{
+    const struct table *table = &registry->partitions;
+    for (uint32_t cell = hash_partition(topic_index, partition) & table->mask; table->cells[cell] != 0;
+         cell = (cell + 1) & table->mask) {
+        *partition_index = table->cells[cell] - 1;
+        const struct partition_entry *entry = &registry->arena->partitions[*partition_index];
+        if (entry->topic_index == topic_index && entry->partition == partition) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static enum status look_again(struct registry *registry)
+{
+    struct arena *arena = registry->arena;
+    RETURN_IF_FAILED(table_extend(arena, &registry->topics, registry_topic_count(arena), hash_of_topic));
+    return table_extend(arena, &registry->partitions, registry_partition_count(arena), hash_of_partition);
+}
+
+bool registry_find_partition(struct registry *registry, uint32_t topic_index, int32_t partition,
+                             uint32_t *partition_index)
+{
+    return find_partition(registry, topic_index, partition, partition_index) ||
+           (look_again(registry) == STATUS_OK && find_partition(registry, topic_index, partition, partition_index));
+}
+
+/* ---- create ---- */
+
+static bool name_is_allowed(const char *name, uint32_t size)
+{
+    static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+    if (size == 0 || size > TOPIC_NAME_SIZE_MAX || (size <= 2 && memcmp(name, "..", size) == 0)) {
+        return false;
+    }
+    for (uint32_t i = 0; i < size; i++) {
+        if (memchr(allowed, name[i], sizeof allowed - 1) == NULL) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static enum status locked_create_topic(struct arena *arena, const char *name, uint32_t name_size)
+{
+    struct globals *globals = arena->globals;
+    uint32_t index = registry_topic_count(arena);
+    uint32_t start = count_within(&globals->name_heap_used, arena->geometry.name_heap_size);
+    if (index >= arena->geometry.topic_count || name_size > arena->geometry.name_heap_size - start) {
+        return STATUS_NO_PARTITION;
+    }
+    memcpy(arena->names + start, name, name_size);
+    arena->topics[index].name_index = start;
+    arena->topics[index].name_size = name_size;
+    store_relaxed_u32(&arena->topics[index].partition_count, 0);
+    store_relaxed_u32(&arena->topics[index].queued_batch_count_max, 0);
+    store_relaxed_u64(&arena->topics[index].sticky, 0);
+    store_release_u32(&globals->name_heap_used, start + name_size);
+    POINT(topic_written);
+    store_release_u32(&globals->topic_count, index + 1); /* R1 */
+    return STATUS_OK;
+}
+
+static enum status locked_create_partition(struct arena *arena, uint32_t topic_index, int32_t partition)
+{
+    uint32_t index = registry_partition_count(arena);
+    if (index >= arena->geometry.partition_count) {
+        return STATUS_NO_PARTITION;
+    }
+    arena->partitions[index].topic_index = topic_index;
+    arena->partitions[index].partition = partition;
+    POINT(partition_written);
+    store_release_u32(&arena->globals->partition_count, index + 1); /* R1 */
+    return STATUS_OK;
+}
+
+static uint64_t registry_lock(struct arena *arena)
+{
+    uint64_t held;
+    (void)lock_acquire(arena, &arena->globals->registry_lock, &held); /* nothing to repair */
+    return held;
+}
+
+/* Whoever holds the registry lock sees every entry that was ever published: a second creator finds the first one's. */
+static enum status create_topic(struct registry *registry, const char *name, uint32_t name_size, uint32_t *topic_index)
+{
+    struct arena *arena = registry->arena;
+    uint64_t held = registry_lock(arena);
+    enum status status = look_again(registry);
+    if (status == STATUS_OK && !find_topic(registry, name, name_size, topic_index)) {
+        *topic_index = registry_topic_count(arena);
+        status = locked_create_topic(arena, name, name_size);
+    }
+    lock_release(&arena->globals->registry_lock, held);
+    return status == STATUS_OK ? look_again(registry) : status;
+}
+
+static enum status create_partition(struct registry *registry, uint32_t topic_index, int32_t partition,
+                                    uint32_t *partition_index)
+{
+    struct arena *arena = registry->arena;
+    uint64_t held = registry_lock(arena);
+    enum status status = look_again(registry);
+    if (status == STATUS_OK && !find_partition(registry, topic_index, partition, partition_index)) {
+        *partition_index = registry_partition_count(arena);
+        status = locked_create_partition(arena, topic_index, partition);
+    }
+    lock_release(&arena->globals->registry_lock, held);
+    return status == STATUS_OK ? look_again(registry) : status;
+}
+
+/* ---- the public steps ---- */
+
+enum status registry_topic(struct registry *registry, const char *name, uint32_t name_size, uint32_t *topic_index)
+{
+    if (find_topic(registry, name, name_size, topic_index)) {
+        return STATUS_OK;
+    }
+    if (!name_is_allowed(name, name_size)) {
+        return STATUS_INVALID;
+    }
+    RETURN_IF_FAILED(look_again(registry));
+    if (find_topic(registry, name, name_size, topic_index)) {
+        return STATUS_OK;
+    }
+    return registry->arena->owner == 0 ? STATUS_DETACHED : create_topic(registry, name, name_size, topic_index);
+}
+
+enum status registry_partition(struct registry *registry, uint32_t topic_index, int32_t partition,
+                               uint32_t *partition_index)
+{
+    if (find_partition(registry, topic_index, partition, partition_index)) {
+        return STATUS_OK;
+    }
+    if (partition < 0 || topic_index >= registry_topic_count(registry->arena)) {
+        return STATUS_INVALID;
+    }
+    RETURN_IF_FAILED(look_again(registry));
+    if (find_partition(registry, topic_index, partition, partition_index)) {
+        return STATUS_OK;
+    }
+    return registry->arena->owner == 0 ? STATUS_DETACHED
+                                       : create_partition(registry, topic_index, partition, partition_index);
+}

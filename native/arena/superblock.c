@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "arena/superblock.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "format/crc32c.h"
+
+static uint32_t superblock_crc(const struct superblock *superblock)
+{
+    size_t start = offsetof(struct superblock, layout_fingerprint);
+    size_t end = offsetof(struct superblock, options) + superblock->options_size;
+    return crc32c_extend(0, (const uint8_t *)superblock + start, end - start);
+}
+
+static enum status uuid_make(uint8_t *uuid, size_t size, struct error *error)
+{
+    ssize_t count = 0;
+    while ((size_t)count != size) {
+        count = getrandom(uuid, size, 0);
+        if (count < 0 && errno != EINTR) {
+            return error_set_os(error, "cannot get random bytes to name the arena by");
+        }
+    }
+    return STATUS_OK;
+}
+
+enum status superblock_fill(struct arena *arena, const void *options, uint32_t options_size, struct error *error)
+{
+    struct superblock *superblock = arena->superblock;
+    RETURN_IF_FAILED(uuid_make(superblock->uuid, sizeof superblock->uuid, error));
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    superblock->layout_version = LAYOUT_VERSION;
+    superblock->layout_fingerprint = layout_fingerprint();
+    superblock->arena_size = arena->size;
+    superblock->created_ms = (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+    superblock->geometry = arena->geometry;
+    superblock->options_size = options_size;
+    if (options_size > 0) {
+        memcpy(superblock->options, options, options_size);
+    }
+    memcpy(arena->uuid, superblock->uuid, sizeof arena->uuid);
+    superblock->superblock_crc = superblock_crc(superblock);
+    return STATUS_OK;
+}
+
+static enum status superblock_judge(const struct superblock *superblock, uint64_t file_size, struct error *error)
+{
+    uint64_t magic = load_relaxed_u64(&superblock->magic);
+    if (magic == 0) {
+        return error_set(error, STATUS_UNFINISHED, "%s", status_sentence(STATUS_UNFINISHED));
+    }
+    if (magic != ARENA_MAGIC) {
+        return error_set(error, STATUS_NOT_AN_ARENA, "%s", status_sentence(STATUS_NOT_AN_ARENA));
+    }
+    if (superblock->layout_version != LAYOUT_VERSION || superblock->layout_fingerprint != layout_fingerprint()) {
+        return error_set(error, STATUS_OTHER_LAYOUT,
+                         "the arena has layout version %u, this build has %d or another fingerprint of the layout: "
+                         "drain the arena with the build that made it, then remove it",
+                         superblock->layout_version, LAYOUT_VERSION);
+    }
+    if (superblock->options_size > OPTIONS_SIZE_MAX || superblock_crc(superblock) != superblock->superblock_crc) {
+        return error_set(error, STATUS_CORRUPT,
+                         "the superblock's bytes contradict its checksum: nothing in it can be found any more, remove "
+                         "the arena and create it again");
+    }
+    RETURN_IF_FAILED(geometry_validate(&superblock->geometry, error));
+    struct layout layout;
+    layout_compute(&superblock->geometry, &layout);
+    if (layout.arena_size != superblock->arena_size) {
+        return error_set(error, STATUS_CORRUPT, "the superblock's size contradicts its geometry");
+    }
+    if (layout.arena_size > file_size) {
+        return error_set(error, STATUS_TRUNCATED, "the arena needs %llu bytes, its file has %llu",
+                         (unsigned long long)layout.arena_size, (unsigned long long)file_size);
+    }
+    return STATUS_OK;
+}
+
+bool superblock_is_sound(const struct arena *arena)
+{
+    struct superblock copy; /* a size that changes while it is checked could lead anywhere */
+    memcpy(&copy, arena->superblock, sizeof copy);
+    return superblock_judge(&copy, arena->size, NULL) == STATUS_OK &&
+           memcmp(&copy.geometry, &arena->geometry, sizeof copy.geometry) == 0;
+}
+
+/* By pread, not through the mapping: a file shorter than a page must not raise SIGBUS, and what we judged stays as it
+ * was. */
+enum status superblock_read(struct arena *arena, off_t file_size, struct error *error)
+{
+    struct superblock superblock = {0};
+    ssize_t size = pread(arena->map_descriptor, &superblock, sizeof superblock, 0);
+    if (size < 0) {
+        return error_set_os(error, "cannot read the superblock");
+    }
+    if ((size_t)size < sizeof superblock && load_relaxed_u64(&superblock.magic) == ARENA_MAGIC) {
+        return error_set(error, STATUS_TRUNCATED, "the file ends inside its superblock");
+    }
+    RETURN_IF_FAILED(superblock_judge(&superblock, (uint64_t)file_size, error));
+    arena->geometry = superblock.geometry;
+    memcpy(arena->uuid, superblock.uuid, sizeof arena->uuid);
+    return STATUS_OK;
+}

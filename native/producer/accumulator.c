@@ -1,0 +1,384 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The producer's half of the accumulator: append, flush, close.
+ */
+#include "producer/accumulator.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "arena/counters.h"
+#include "arena/poison.h"
+#include "arena/process_share.h"
+#include "arena/registry.h"
+#include "base/bytes.h"
+#include "base/point.h"
+#include "sender/sender_half.h"
+
+/* From here on a copy takes longer than letting go of an interpreter lock and taking it again. */
+enum { LONG_COPY_SIZE = 128 * 1024 };
+
+/* ---- open and close ---- */
+
+enum status accumulator_open(struct arena *arena, struct accumulator **result, struct error *error)
+{
+    struct accumulator *accumulator = calloc(1, sizeof *accumulator);
+    uint32_t *touched = calloc(arena->geometry.slot_count, sizeof *touched);
+    if (accumulator == NULL || touched == NULL) {
+        free(accumulator);
+        free(touched);
+        return error_set(error, STATUS_OS, "no memory for an accumulator");
+    }
+    accumulator->arena = arena;
+    accumulator->owner = arena->owner;
+    accumulator->touched = touched;
+    *result = accumulator;
+    return STATUS_OK;
+}
+
+void accumulator_close(struct accumulator *accumulator)
+{
+    accumulator_resign_sender(accumulator);
+    free(accumulator->touched);
+    free(accumulator);
+}
+
+/* The child of a fork has appended nothing, and it is not the sender. */
+static COLD void accumulator_forget(struct accumulator *accumulator)
+{
+    memset(accumulator->touched, 0, accumulator->arena->geometry.slot_count * sizeof *accumulator->touched);
+    sender_half_free(accumulator->sender);
+    accumulator->sender = NULL;
+    accumulator->owner = accumulator->arena->owner;
+}
+
+static inline enum status accumulator_check(struct accumulator *accumulator)
+{
+    const struct arena *arena = accumulator->arena;
+    if (UNLIKELY(arena->owner == 0)) {
+        return STATUS_DETACHED;
+    }
+    if (UNLIKELY(accumulator->owner != arena->owner)) {
+        accumulator_forget(accumulator);
+    }
+    if (UNLIKELY(accumulator->is_closed)) {
+        return STATUS_CLOSED;
+    }
+    return UNLIKELY(arena_is_poisoned(arena)) ? STATUS_POISONED : STATUS_OK;
+}
+
+/* ---- append ---- */
+
+/* The bound spares the frequent record its exact size. */
+static inline uint32_t record_slots_needed(const struct arena *arena, const struct record_size *size)
+{
+    uint64_t bound = (uint64_t)RECORDS_START + record_size_upper_bound(size);
+    return LIKELY(bound <= arena->geometry.batch_size) ? 1 : slots_needed(arena, record_encoded_size(size, 0, 0));
+}
+
+enum status accumulator_measure(const struct accumulator *accumulator, const struct record *record,
+                                struct record_size *size)
+{
+    const struct geometry *geometry = &accumulator->arena->geometry;
+    RETURN_IF_FAILED(record_measure(record, size));
+    uint64_t bound = (uint64_t)RECORDS_START + record_size_upper_bound(size);
+    if (LIKELY(bound <= geometry->batch_size)) {
+        return STATUS_OK;
+    }
+    uint32_t need = record_slots_needed(accumulator->arena, size);
+    bool fits = bound <= geometry->record_size_max &&
+                (need == 1 || need <= oversized_slot_count_max(accumulator->arena));
+    return fits ? STATUS_OK : STATUS_RECORD_TOO_LARGE;
+}
+
+/* A slot for a new batch that no append has used yet; NO_SLOT: none. */
+static enum status spare_get(struct arena *arena, uint32_t *spare)
+{
+    return *spare != NO_SLOT ? STATUS_OK : buffer_pool_try_allocate(arena, spare);
+}
+
+static COLD enum status locked_open_batch(struct arena *arena, struct partition_hold *hold, int64_t base_timestamp_ms,
+                                          uint64_t linger, uint32_t *spare)
+{
+    RETURN_IF_FAILED(spare_get(arena, spare));
+    hold->linger = linger;
+    bool is_kept = false;
+    enum status status = producer_batch_open(arena, hold, *spare, base_timestamp_ms, &is_kept);
+    if (status == STATUS_OK || !is_kept) {
+        *spare = NO_SLOT;
+    }
+    return status;
+}
+
+struct append_call {
+    const struct append_order *order;
+    uint64_t linger;
+    uint32_t count; /* how many records to try */
+    uint32_t spare;
+    bool is_reserved; /* a slot was taken out of the reservation */
+    bool has_opened;
+    bool has_filled;
+    bool has_moved_on; /* the sticky partition is another one now */
+};
+
+static COLD bool locked_may_open(struct arena *arena, const struct partition_hold *hold, struct append_call *call)
+{
+    const struct sticky *sticky = call->order->sticky;
+    call->has_moved_on = sticky != NULL && !sticky_stays(arena, sticky, hold->has_sealed_full);
+    return !call->has_moved_on;
+}
+
+static inline enum status locked_append(struct arena *arena, struct partition_hold *hold, struct append_call *call,
+                                        struct append_result *result)
+{
+    const struct append_order *order = call->order;
+    for (;;) {
+        enum status status =
+            producer_batch_append(arena, hold, order->records, call->count, &result->appended, &result->first);
+        if (LIKELY(status != STATUS_EXHAUSTED)) {
+            return status;
+        }
+        call->has_filled |= hold->has_sealed_full;
+        if (!locked_may_open(arena, hold, call)) {
+            return STATUS_TRY_AGAIN;
+        }
+        int64_t base_timestamp_ms = order->records[0].record.timestamp_ms;
+        RETURN_IF_FAILED(locked_open_batch(arena, hold, base_timestamp_ms, call->linger, &call->spare));
+        call->has_opened = true;
+    }
+}
+
+static uint32_t reservation_take_one(struct reservation *reservation)
+{
+    if (reservation == NULL || reservation->count == 0) {
+        return NO_SLOT;
+    }
+    reservation->count--;
+    return *reservation->slots++;
+}
+
+/* The sticky partition moved on before a new batch was opened: whoever waited for a slot keeps it for the next one. */
+static COLD void reservation_keep(struct append_call *call)
+{
+    struct reservation *reservation = call->order->reservation;
+    if (call->has_moved_on && call->is_reserved && call->spare != NO_SLOT) {
+        reservation->count++;
+        *--reservation->slots = call->spare;
+        call->spare = NO_SLOT;
+    }
+}
+
+/* What it did is due before the sender comes back by itself. */
+static COLD bool sender_is_wanted(const struct arena *arena, const struct append_call *call)
+{
+    uint32_t sleep = load_acquire_u32(&arena->globals->sender_sleep);
+    if (sleep <= SENDER_NAPPING) {
+        return sleep == SENDER_ASLEEP;
+    }
+    uint64_t nap_ns = (sleep - SENDER_NAPPING) * NS_PER_US;
+    bool lingers_less = call->has_opened && call->linger != 0 && call->linger - 1 < nap_ns;
+    return call->has_filled || lingers_less;
+}
+
+/* Batch-rare part of the end of an append. D1: what we stored, full barrier, then sender_sleep; the sender stores
+ * sender_sleep, full barrier (D2), then looks for news once more before it sleeps. */
+static COLD void append_finish(struct accumulator *accumulator, struct append_call *call, enum status status,
+                               struct append_result *result)
+{
+    struct arena *arena = accumulator->arena;
+    reservation_keep(call);
+    if (call->spare != NO_SLOT) {
+        buffer_pool_give_back(arena, &call->spare, 1, &accumulator->wakes);
+    }
+    result->need = status == STATUS_EXHAUSTED ? 1 : 0;
+    barrier_store_load(); /* D1 */
+    result->is_sender_wanted = sender_is_wanted(arena, call);
+    if (status == STATUS_CORRUPT) {
+        arena_poison(arena, status, "the open batch of a partition has an impossible slot word");
+    }
+}
+
+/* Kafka's own measure of a record (record-size): what it takes at most, whatever its neighbours. */
+static inline uint64_t appended_size(const struct append_order *order, uint32_t appended)
+{
+    uint64_t size = 0;
+    for (uint32_t i = 0; i < appended; i++) {
+        size += record_size_upper_bound(&order->records[i].size);
+    }
+    return size;
+}
+
+/* Only this process writes its own entry, so a load and a store are enough. */
+static inline void count_appended(struct accumulator *accumulator, const struct append_order *order,
+                                  const struct append_result *result)
+{
+    struct process_entry *me = accumulator->arena->me;
+    const uint64_t size = appended_size(order, result->appended);
+    store_relaxed_u64(&me->record_count, load_relaxed_u64(&me->record_count) + result->appended);
+    store_relaxed_u64(&me->record_bytes, load_relaxed_u64(&me->record_bytes) + size);
+    accumulator->touched[result->first.slot_index] = result->first.generation + 1;
+    if (order->sticky != NULL) {
+        order->sticky->size += size;
+    }
+}
+
+/* Its slots are ours alone, no lock is held and no hazard stands: a large record is copied while others run. */
+static enum status chain_fill(struct arena *arena, uint32_t partition_index, const uint32_t *slots, uint32_t count,
+                              const struct measured_record *record)
+{
+    bool is_long = (uint64_t)count * arena->geometry.batch_size >= LONG_COPY_SIZE && arena->blocking.begin != NULL;
+    void *state = is_long ? arena->blocking.begin() : NULL;
+    enum status status = producer_batch_fill_chain(arena, partition_index, slots, count, record);
+    if (is_long) {
+        arena->blocking.end(state);
+    }
+    return status;
+}
+
+static enum status append_oversized(struct accumulator *accumulator, const struct append_order *order, uint32_t need,
+                                    struct append_result *result)
+{
+    struct arena *arena = accumulator->arena;
+    struct reservation *reservation = order->reservation;
+    if (reservation == NULL || reservation->count < need) {
+        result->need = need;
+        return STATUS_EXHAUSTED;
+    }
+    const uint32_t *slots = reservation->slots;
+    RETURN_IF_FAILED(chain_fill(arena, order->partition_index, slots, need, order->records));
+    enum status status;
+    do {
+        struct partition_hold hold;
+        partition_lock(arena, order->partition_index, &hold);
+        status = producer_batch_commit_chain(arena, &hold, slots, order->records, &result->first);
+        partition_unlock(arena, &hold);
+    } while (status == STATUS_TRY_AGAIN);
+    reservation->slots += need;
+    reservation->count -= need;
+    result->appended = 1;
+    count_appended(accumulator, order, result);
+    struct append_call call = {.order = order, .spare = NO_SLOT, .has_filled = true};
+    append_finish(accumulator, &call, status, result);
+    return status;
+}
+
+enum status accumulator_append_order(struct accumulator *accumulator, const struct append_order *order,
+                                     struct append_result *result)
+{
+    struct arena *arena = accumulator->arena;
+    RETURN_IF_FAILED(accumulator_check(accumulator));
+    if (UNLIKELY(order->count == 0 || order->partition_index >= arena->geometry.partition_count)) {
+        return STATUS_INVALID;
+    }
+    result->appended = 0;
+    result->need = 0;
+    result->is_sender_wanted = false;
+    uint32_t need = record_slots_needed(arena, &order->records[0].size);
+    if (UNLIKELY(need > 1)) {
+        return append_oversized(accumulator, order, need, result);
+    }
+    struct append_call call = {.order = order,
+                               .linger = accumulator->linger,
+                               .count = order->count,
+                               .spare = reservation_take_one(order->reservation)};
+    call.is_reserved = call.spare != NO_SLOT;
+    enum status status;
+    for (;;) {
+        struct partition_hold hold;
+        partition_lock(arena, order->partition_index, &hold);
+        status = locked_append(arena, &hold, &call, result);
+        partition_unlock(arena, &hold);
+        if (LIKELY(status != STATUS_TRY_AGAIN) || call.has_moved_on) {
+            break;
+        }
+        call.count = (uint32_t)divide_up(call.count, 2); /* perhaps too long a section for the others' patience */
+    }
+    if (LIKELY(status == STATUS_OK)) {
+        count_appended(accumulator, order, result);
+    }
+    if (UNLIKELY(call.has_opened || call.spare != NO_SLOT || status != STATUS_OK)) {
+        append_finish(accumulator, &call, status, result);
+    }
+    return status;
+}
+
+/* ---- flush ---- */
+
+static bool batch_is_incomplete(const struct arena *arena, uint32_t slot_index, uint32_t generation, uint64_t *word)
+{
+    *word = load_acquire_u64(&arena->slots[slot_index].word);
+    enum slot_state state = slot_word_state(*word);
+    return slot_word_generation(*word) == generation && (state == SLOT_OPEN || state == SLOT_READY);
+}
+
+/* Sealing needs no lock and no hazard: the wrong batch sealed early would only be a shorter batch. */
+static bool batch_seal_for_flush(struct arena *arena, uint32_t slot_index, uint32_t generation)
+{
+    uint64_t word;
+    while (batch_is_incomplete(arena, slot_index, generation, &word)) {
+        if (slot_word_state(word) == SLOT_READY) {
+            return true;
+        }
+        if (producer_batch_seal(arena, slot_index, word)) {
+            counter_add(arena, COUNTER_BATCHES_SEALED_FLUSH, 1);
+        }
+    }
+    return false;
+}
+
+enum status accumulator_flush_begin(struct accumulator *accumulator, struct flush_ticket *ticket)
+{
+    struct arena *arena = accumulator->arena;
+    uint32_t slot_count = arena->geometry.slot_count;
+    *ticket = (struct flush_ticket){0};
+    if (accumulator->owner != arena->owner) { /* also before the child of a fork attaches */
+        accumulator_forget(accumulator);
+    }
+    ticket->items = malloc(slot_count * sizeof *ticket->items);
+    if (ticket->items == NULL) {
+        return STATUS_OS;
+    }
+    for (uint32_t i = 0; i < slot_count; i++) {
+        if (accumulator->touched[i] == 0) {
+            continue;
+        }
+        uint32_t generation = accumulator->touched[i] - 1;
+        if (batch_seal_for_flush(arena, i, generation)) {
+            ticket->items[ticket->count++] = (struct flush_item){.slot_index = i, .generation = generation};
+        } else {
+            accumulator->touched[i] = 0;
+        }
+    }
+    return STATUS_OK;
+}
+
+uint32_t accumulator_flush_remaining(struct accumulator *accumulator, struct flush_ticket *ticket)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < ticket->count; i++) {
+        uint64_t word;
+        if (batch_is_incomplete(accumulator->arena, ticket->items[i].slot_index, ticket->items[i].generation, &word)) {
+            ticket->items[kept++] = ticket->items[i];
+        }
+    }
+    ticket->count = kept;
+    return kept;
+}
+
+uint64_t accumulator_flush_record_count(const struct accumulator *accumulator, const struct flush_ticket *ticket)
+{
+    uint64_t count = 0;
+    for (uint32_t i = 0; i < ticket->count; i++) {
+        uint64_t word;
+        if (batch_is_incomplete(accumulator->arena, ticket->items[i].slot_index, ticket->items[i].generation, &word)) {
+            count += slot_word_count(word);
+        }
+    }
+    return count;
+}
+
+void accumulator_flush_end(struct flush_ticket *ticket)
+{
+    free(ticket->items);
+    *ticket = (struct flush_ticket){0};
+}

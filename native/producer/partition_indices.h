@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The partition indices of one topic, by partition number, as far as they were asked for: an array access per record,
+ * instead of a look into the registry's table.
+ *
+ * Private memory, one thread at a time. What is in it stays right, also after fork: the arena gives an index out once
+ * and for ever. All zeros is empty.
+ */
+#ifndef PRODUCER_PARTITION_INDICES_H
+#define PRODUCER_PARTITION_INDICES_H
+
+#include "arena/registry.h"
+#include "base/check.h"
+
+struct partition_indices {
+    uint32_t count;
+    uint32_t *cells; /* by partition: partition index + 1; 0: not asked for yet */
+};
+
+void partition_indices_close(struct partition_indices *indices);
+
+enum status partition_indices_find_slow(struct partition_indices *indices, struct registry *registry,
+                                        uint32_t topic_index, uint32_t partition, uint32_t *partition_index) MUST_USE;
+
+/* Of a partition of the topic, created if it is new: as registry_partition, and STATUS_OS. */
+static inline MUST_USE enum status partition_indices_find(struct partition_indices *indices, struct registry *registry,
+                                                          uint32_t topic_index, uint32_t partition,
+                                                          uint32_t *partition_index)
+{
+    if (LIKELY(partition < indices->count && indices->cells[partition] != 0)) {
+        *partition_index = indices->cells[partition] - 1;
+        return STATUS_OK;
+    }
+    return partition_indices_find_slow(indices, registry, topic_index, partition, partition_index);
+}
+
+#endif

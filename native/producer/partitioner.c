@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "producer/partitioner.h"
+
+/* splitmix64 */
+static uint64_t random_next(struct partitioner *partitioner)
+{
+    uint64_t bits = partitioner->random_state += UINT64_C(0x9e3779b97f4a7c15);
+    bits = (bits ^ bits >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    bits = (bits ^ bits >> 27) * UINT64_C(0x94d049bb133111eb);
+    return bits ^ bits >> 31;
+}
+
+/* The high half of a product: uniform to one part in 2^32. */
+uint32_t partitioner_random_below(struct partitioner *partitioner, uint32_t limit)
+{
+    return (uint32_t)((random_next(partitioner) >> 32) * limit >> 32);
+}
+
+/* ---- draw ---- */
+
+/* A partition that nobody has appended to yet has no entry and an empty queue. */
+static uint32_t queue_length(struct partitioner *partitioner, uint32_t topic_index, uint32_t partition)
+{
+    uint32_t partition_index;
+    if (!registry_find_partition(partitioner->registry, topic_index, (int32_t)partition, &partition_index)) {
+        return 0;
+    }
+    return load_relaxed_u32(&partitioner->arena->partitions[partition_index].queued_batch_count);
+}
+
+/* The draws all failed: the next available one, in a circle; none is: the one that was drawn. */
+static COLD uint32_t next_available(struct partitioner *partitioner, uint32_t topic_index, uint32_t partition_count,
+                                    uint32_t drawn)
+{
+    for (uint32_t i = 0; i < partition_count; i++) {
+        uint32_t partition = (uint32_t)(((uint64_t)drawn + i) % partition_count);
+        if (queue_length(partitioner, topic_index, partition) != PARTITION_UNAVAILABLE) {
+            return partition;
+        }
+    }
+    return drawn;
+}
+
+enum { DRAW_COUNT_MAX = 64 };
+
+uint32_t partitioner_draw(struct partitioner *partitioner, uint32_t topic_index, uint32_t partition_count)
+{
+    uint32_t longest = load_relaxed_u32(&partitioner->arena->topics[topic_index].queued_batch_count_max);
+    uint32_t weight_max = partitioner->is_adaptive && longest < UINT32_MAX ? longest + 1 : 1;
+    uint32_t partition = 0;
+    for (int i = 0; i < DRAW_COUNT_MAX; i++) {
+        partition = partitioner_random_below(partitioner, partition_count);
+        uint32_t length = queue_length(partitioner, topic_index, partition);
+        uint32_t counted = partitioner->is_adaptive || length == PARTITION_UNAVAILABLE ? length : 0;
+        if (partitioner_random_below(partitioner, weight_max) >= counted) {
+            return partition;
+        }
+    }
+    return next_available(partitioner, topic_index, partition_count, partition);
+}
+
+/* ---- the sticky partition ---- */
+
+static uint64_t sticky_moved_on(uint64_t word)
+{
+    return sticky_word(sticky_word_move_count(word) + 1, NO_STICKY);
+}
+
+/* Due: this process put in what two batches hold, without ever being the one who opens the next. */
+static bool sticky_is_over(const struct arena *arena, const struct sticky *sticky, uint64_t word,
+                           uint32_t partition_count)
+{
+    bool is_due = word == sticky->word && sticky->size >= 2 * (uint64_t)arena->geometry.batch_size;
+    return is_due || sticky_word_partition(word) >= partition_count;
+}
+
+/* Each turn either ends or has seen the word change: somebody else made progress. */
+uint32_t partitioner_sticky_slow(struct partitioner *partitioner, struct sticky *sticky, uint32_t partition_count)
+{
+    struct arena *arena = partitioner->arena;
+    atomic_u64 *cell = &arena->topics[sticky->topic_index].sticky;
+    uint64_t word = load_relaxed_u64(cell);
+    while (sticky_is_over(arena, sticky, word, partition_count)) {
+        uint32_t partition = partitioner_draw(partitioner, sticky->topic_index, partition_count);
+        uint64_t chosen = sticky_word(sticky_word_move_count(sticky_moved_on(word)), partition);
+        if (cas_u64(cell, &word, chosen)) {
+            word = chosen;
+            break;
+        }
+    }
+    if (word != sticky->word) {
+        sticky->word = word;
+        sticky->size = 0;
+    }
+    return sticky_word_partition(word);
+}
+
+bool sticky_stays(struct arena *arena, const struct sticky *sticky, bool is_full)
+{
+    atomic_u64 *cell = &arena->topics[sticky->topic_index].sticky;
+    uint64_t word = load_relaxed_u64(cell);
+    if (word != sticky->word) {
+        return false;
+    }
+    if (!is_full && sticky->size < arena->geometry.batch_size) {
+        return true;
+    }
+    (void)cas_u64(cell, &word, sticky_moved_on(word));
+    return false;
+}

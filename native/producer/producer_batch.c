@@ -1,0 +1,456 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "producer/producer_batch.h"
+
+#include <stdlib.h>
+
+#include "arena/buffer_pool.h"
+#include "arena/counters.h"
+#include "arena/news.h"
+#include "base/bytes.h"
+#include "base/point.h"
+#include "format/crc32c.h"
+#include "format/record_batch.h"
+#include "format/record_summed.h"
+#include "producer/producer_lock.h"
+
+STATIC_CHECK((int)RECORDS_START == (int)RECORD_BATCH_HEADER_SIZE);
+
+/* The lines of a fresh slot lie in the cache of the sender, which scrubbed them, and the commit, a locked instruction,
+ * waits for every store before it. So each line is asked for some records before it is written: the first ones when the
+ * batch is opened, then as many as each record fills. Measured from 128 to 2,048: 256 to 1,024 are alike. */
+enum { PREFETCH_AHEAD = 512 };
+
+/* See docs/decisions/0007. */
+enum { PATIENCE_NS = 20000, PATIENCE_BYTES_PER_NS = 2, PATIENCE_DOUBLINGS_MAX = 12 };
+
+/* ---- lock and hazard ---- */
+
+/* The lock was taken at once: its CAS stands between the store of the hazard and every load that follows. */
+static bool partition_try_lock(struct arena *arena, struct partition_hold *hold)
+{
+    uint32_t hint = open_word_slot(load_relaxed_u64(&hold->partition->open)) + 1;
+    store_relaxed_u32(&arena->me->writing, hint);
+    if (!producer_lock_try_acquire(&hold->partition->lock, arena->owner, &hold->lock)) {
+        return false;
+    }
+    barrier_after_cas(); /* H1 */
+    hold->hazard = hint;
+    return true;
+}
+
+/* How long a holder may keep others waiting: what a section takes that fills a whole batch, with a margin. Doubled each
+ * time we were passed ourselves. */
+static uint64_t patience_ns(const struct arena *arena)
+{
+    uint64_t whole_batch_ns = arena->geometry.batch_size / PATIENCE_BYTES_PER_NS;
+    uint32_t doublings = arena->passed_in_a_row < PATIENCE_DOUBLINGS_MAX ? arena->passed_in_a_row
+                                                                         : PATIENCE_DOUBLINGS_MAX;
+    return (PATIENCE_NS + whole_batch_ns) << doublings;
+}
+
+/* Nothing is under a hazard while we wait: it would pin a slot for no reason. */
+static COLD void partition_lock_slow(struct arena *arena, struct partition_hold *hold)
+{
+    store_release_u32(&arena->me->writing, 0);
+    hold->hazard = 0;
+    if (producer_lock_acquire(arena, &hold->partition->lock, patience_ns(arena), &hold->lock) == LOCK_TAKEN_OVER) {
+        POINT(partition_taken_over);
+        partition_repair(arena, hold);
+    }
+}
+
+void partition_lock(struct arena *arena, uint32_t partition_index, struct partition_hold *hold)
+{
+    CHECK(partition_index < arena->geometry.partition_count);
+    hold->partition = &arena->partitions[partition_index];
+    hold->partition_index = partition_index;
+    hold->has_sealed_full = false;
+    hold->linger = 0;
+    if (UNLIKELY(!partition_try_lock(arena, hold))) {
+        partition_lock_slow(arena, hold);
+    }
+}
+
+void partition_unlock(struct arena *arena, struct partition_hold *hold)
+{
+    store_release_u32(&arena->me->writing, 0);
+    if (UNLIKELY(!producer_lock_release(&hold->partition->lock, hold->lock))) {
+        add_u64(&arena->me->passed_count, 1);
+        arena->passed_in_a_row++;
+    } else {
+        arena->passed_in_a_row = 0;
+    }
+}
+
+static inline void hazard_set(struct arena *arena, struct partition_hold *hold, uint32_t slot_index)
+{
+    if (UNLIKELY(hold->hazard != slot_index + 1)) {
+        hold->hazard = slot_index + 1;
+        store_relaxed_u32(&arena->me->writing, hold->hazard);
+        barrier_store_load(); /* H1 */
+    }
+}
+
+static inline bool slot_is_of(const struct slot_header *slot, uint32_t partition_index)
+{
+    return load_relaxed_u32(&slot->partition_index) == partition_index;
+}
+
+/* ---- seal ---- */
+
+bool producer_batch_seal(struct arena *arena, uint32_t slot_index, uint64_t word)
+{
+    enum slot_state sealed = slot_word_count(word) == 0 ? SLOT_DONE : SLOT_READY;
+    return cas_u64(&arena->slots[slot_index].word, &word, slot_word_with_state(word, sealed));
+}
+
+void producer_batch_seal_own(struct arena *arena)
+{
+    for (uint32_t i = 0; i < arena->geometry.slot_count; i++) {
+        uint64_t word = load_acquire_u64(&arena->slots[i].word);
+        if (slot_word_state(word) == SLOT_OPEN && load_relaxed_u32(&arena->slots[i].opener) == arena->owner && /* P3 */
+            producer_batch_seal(arena, i, word)) {
+            counter_add(arena, COUNTER_BATCHES_SEALED_FLUSH, 1);
+        }
+    }
+    barrier_store_load(); /* D1 */
+}
+
+static void slot_seal_whatever(struct arena *arena, uint32_t slot_index, uint32_t partition_index)
+{
+    uint64_t word = load_acquire_u64(&arena->slots[slot_index].word);
+    while (slot_word_state(word) == SLOT_OPEN && slot_is_of(&arena->slots[slot_index], partition_index)) {
+        if (producer_batch_seal(arena, slot_index, word)) {
+            counter_add(arena, COUNTER_BATCHES_SEALED_REPAIR, 1);
+            return;
+        }
+        word = load_acquire_u64(&arena->slots[slot_index].word);
+    }
+}
+
+/* First sealed, then forgotten: whoever takes over from us in between finds it still named. The CAS fails when a passed
+ * holder has named another slot meanwhile: that one is sealed in turn. Ends also when we are passed: whoever passed us
+ * does the same. */
+void partition_repair(struct arena *arena, struct partition_hold *hold)
+{
+    uint64_t none = open_word(lock_word_acquisition(hold->lock), NO_SLOT);
+    uint64_t open = load_acquire_u64(&hold->partition->open);
+    do {
+        uint32_t slot_index = open_word_slot(open);
+        if (slot_index < arena->geometry.slot_count) {
+            slot_seal_whatever(arena, slot_index, hold->partition_index);
+        }
+        POINT(partition_open_sealed);
+    } while (producer_lock_is_held(&hold->partition->lock, hold->lock) &&
+             !cas_u64(&hold->partition->open, &open, none));
+}
+
+/* ---- claim and commit ---- */
+
+/* What a run of records makes of a batch, before it is committed. */
+struct claim {
+    uint32_t count;
+    uint32_t size;
+    uint32_t crc;
+    int64_t max_timestamp_ms;
+};
+
+static inline struct claim claim_begin(const struct slot_header *slot, uint64_t word)
+{
+    uint32_t count = slot_word_count(word);
+    const struct batch_meta *meta = &slot->meta[count & 1];
+    return (struct claim){.count = count,
+                          .size = slot_word_size(word),
+                          .crc = count == 0 ? 0 : meta->records_crc,
+                          .max_timestamp_ms = count == 0 ? INT64_MIN : meta->max_timestamp_ms};
+}
+
+/* Asks for the lines that begin in [from, end). What lies behind the batch is somebody else's and stays where it is. */
+static inline void prefetch_lines(struct arena *arena, uint32_t slot_index, uint32_t from, uint32_t end)
+{
+    uint8_t *bytes = arena_slot_data(arena, slot_index);
+    end = end < arena->geometry.batch_size ? end : arena->geometry.batch_size;
+    for (from = (uint32_t)round_up(from, CACHE_LINE); from < end; from += CACHE_LINE) {
+        prefetch_for_write(bytes + from);
+    }
+}
+
+/* False when the record does not fit. */
+static ALWAYS_INLINE bool claim_add(struct arena *arena, uint32_t slot_index, struct claim *claim,
+                             const struct measured_record *measured)
+{
+    struct slot_header *slot = &arena->slots[slot_index];
+    int64_t timestamp_ms = measured->record.timestamp_ms;
+    int64_t delta = timestamp_ms - slot->base_timestamp_ms;
+    uint32_t length = record_encoded_size(&measured->size, (int32_t)claim->count, delta);
+    uint32_t end = claim->size + length;
+    if (UNLIKELY(end > arena->geometry.batch_size || claim->count == BATCH_RECORD_COUNT_MAX)) {
+        return false;
+    }
+    if (LIKELY(end > load_relaxed_u32(&slot->written_end))) { /* a run may have written more than it committed */
+        store_relaxed_u32(&slot->written_end, end);
+    }
+    uint8_t *bytes = arena_slot_data(arena, slot_index);
+    prefetch_lines(arena, slot_index, claim->size + PREFETCH_AHEAD, end + PREFETCH_AHEAD);
+    claim->crc = record_write_summed(bytes + claim->size, &measured->record, &measured->size, (int32_t)claim->count,
+                                     delta, claim->crc);
+    claim->size = end;
+    claim->count++;
+    claim->max_timestamp_ms = timestamp_ms > claim->max_timestamp_ms ? timestamp_ms : claim->max_timestamp_ms;
+    return true;
+}
+
+/* As many as fit, an odd number of them: an even one would need the meta cell that the committed records are using. */
+static inline struct claim claim_run(struct arena *arena, uint32_t slot_index, const struct claim *begun,
+                                     const struct measured_record *records, uint32_t count)
+{
+    struct claim claim = *begun;
+    struct claim odd = *begun;
+    for (uint32_t i = 0; i < count && claim_add(arena, slot_index, &claim, &records[i]); i++) {
+        odd = (i & 1) == 0 ? claim : odd;
+    }
+    return odd;
+}
+
+static inline bool claim_commit(struct slot_header *slot, uint64_t word, const struct claim *claim)
+{
+    slot->meta[claim->count & 1] =
+        (struct batch_meta){.max_timestamp_ms = claim->max_timestamp_ms, .records_crc = claim->crc};
+    POINT(record_claimed);
+    uint64_t committed =
+        slot_word(SLOT_OPEN, slot_word_generation(word), slot_payload_filled(claim->count, claim->size));
+    return cas_u64(&slot->word, &word, committed); /* P1 */
+}
+
+static inline bool word_is_possible(const struct arena *arena, uint64_t word)
+{
+    uint32_t size = slot_word_size(word);
+    return size >= RECORDS_START && size <= arena->geometry.batch_size;
+}
+
+static inline enum status open_batch_append(struct arena *arena, uint32_t slot_index, uint64_t word,
+                                            const struct measured_record *records, uint32_t count, uint32_t *appended,
+                                            struct batch_place *first)
+{
+    struct slot_header *slot = &arena->slots[slot_index];
+    struct claim claim = claim_begin(slot, word);
+    uint32_t count_before = claim.count;
+    if (count_before == 0) {
+        slot->base_timestamp_ms = records[0].record.timestamp_ms;
+    }
+    if (LIKELY(count == 1)) {
+        (void)claim_add(arena, slot_index, &claim, records);
+    } else {
+        claim = claim_run(arena, slot_index, &claim, records, count);
+    }
+    if (UNLIKELY(claim.count == count_before)) {
+        return STATUS_EXHAUSTED;
+    }
+    if (UNLIKELY(!claim_commit(slot, word, &claim))) {
+        return STATUS_TRY_AGAIN;
+    }
+    *appended = claim.count - count_before;
+    first->slot_index = slot_index;
+    first->generation = slot_word_generation(word);
+    first->record_index = count_before;
+    first->seq = load_relaxed_u64(&slot->seq);
+    first->timestamp_ms = records[0].record.timestamp_ms;
+    return STATUS_OK;
+}
+
+enum status producer_batch_append(struct arena *arena, struct partition_hold *hold,
+                                  const struct measured_record *records, uint32_t count, uint32_t *appended,
+                                  struct batch_place *first)
+{
+    uint32_t slot_index = open_word_slot(load_acquire_u64(&hold->partition->open));
+    if (slot_index >= arena->geometry.slot_count) {
+        return slot_index == NO_SLOT ? STATUS_EXHAUSTED : STATUS_CORRUPT;
+    }
+    struct slot_header *slot = &arena->slots[slot_index];
+    hazard_set(arena, hold, slot_index);
+    uint64_t word = load_acquire_u64(&slot->word); /* H1 */
+    if (UNLIKELY(!producer_lock_is_held(&hold->partition->lock, hold->lock))) {
+        return STATUS_TRY_AGAIN;
+    }
+    if (slot_word_state(word) != SLOT_OPEN || !slot_is_of(slot, hold->partition_index)) {
+        return STATUS_EXHAUSTED;
+    }
+    if (UNLIKELY(!word_is_possible(arena, word))) {
+        return STATUS_CORRUPT;
+    }
+    enum status status = open_batch_append(arena, slot_index, word, records, count, appended, first);
+    if (status == STATUS_EXHAUSTED && producer_batch_seal(arena, slot_index, word)) {
+        hold->has_sealed_full = true;
+        counter_add(arena, COUNTER_BATCHES_SEALED_FULL, 1);
+    }
+    return status;
+}
+
+/* ---- opening ---- */
+
+/* Fields that stay as they are until the slot is free again. The slot is OWNED by us: nobody else reads them yet. */
+static void slot_prepare(struct arena *arena, uint32_t slot_index, uint32_t partition_index, int64_t base_timestamp_ms,
+                         uint64_t linger)
+{
+    struct slot_header *slot = &arena->slots[slot_index];
+    store_relaxed_u32(&slot->partition_index, partition_index);
+    slot->base_timestamp_ms = base_timestamp_ms;
+    slot->created_ns = arena_now_ns(arena);
+    store_relaxed_u64(&slot->linger, linger);
+    store_relaxed_u32(&slot->result, 0);
+    store_relaxed_u64(&slot->producer_id, UINT64_MAX);
+    store_relaxed_u32(&slot->base_sequence, UINT32_MAX);
+    store_relaxed_u32(&slot->producer_epoch, 0);
+    store_relaxed_u32(&slot->attempt_count, 0);
+    store_relaxed_u32(&slot->acked_record_count, 0);
+    if (load_relaxed_u32(&slot->written_end) < RECORDS_START) {
+        store_relaxed_u32(&slot->written_end, RECORDS_START);
+    }
+}
+
+/* False when we were passed: the number belongs to somebody else. What was read before this call with acquire was
+ * read while the lock was ours. */
+static bool seq_take(struct partition_hold *hold, struct slot_header *slot)
+{
+    uint64_t seq = load_acquire_u64(&hold->partition->next_seq);
+    if (!producer_lock_is_held(&hold->partition->lock, hold->lock)) {
+        return false;
+    }
+    store_relaxed_u64(&slot->seq, seq);
+    return cas_u64(&hold->partition->next_seq, &seq, seq + 1);
+}
+
+enum status producer_batch_open(struct arena *arena, struct partition_hold *hold, uint32_t slot_index,
+                                int64_t base_timestamp_ms, bool *is_spare_kept)
+{
+    struct slot_header *slot = &arena->slots[slot_index];
+    uint64_t open = load_acquire_u64(&hold->partition->open);
+    *is_spare_kept = true;
+    slot_prepare(arena, slot_index, hold->partition_index, base_timestamp_ms, hold->linger);
+    if (!seq_take(hold, slot)) {
+        return STATUS_TRY_AGAIN;
+    }
+    POINT(seq_taken);
+    prefetch_lines(arena, slot_index, 0, PREFETCH_AHEAD);
+    news_set(arena, slot_index); /* before OPEN, so that the sender can never miss it */
+    uint64_t owned = load_relaxed_u64(&slot->word);
+    uint64_t opened =
+        slot_word(SLOT_OPEN, slot_word_generation(owned), slot_payload_filled(0, RECORDS_START));
+    store_seq_cst_u64(&slot->word, opened); /* P3; our own OWNED slot: nobody else may change it */
+    POINT(slot_opened);
+    uint64_t mine = open_word(lock_word_acquisition(hold->lock), slot_index);
+    if (UNLIKELY(!cas_u64(&hold->partition->open, &open, mine))) {
+        *is_spare_kept = cas_u64(&slot->word, &opened, owned);
+        return STATUS_TRY_AGAIN;
+    }
+    counter_add(arena, COUNTER_BATCHES_OPENED, 1);
+    return STATUS_OK;
+}
+
+/* ---- oversized records ---- */
+
+uint32_t slots_needed(const struct arena *arena, uint64_t size)
+{
+    return (uint32_t)divide_up(RECORDS_START + size, arena->geometry.batch_size);
+}
+
+/* The wire bytes of an oversized batch as pieces, the first behind the header. */
+static void chain_pieces(struct arena *arena, const uint32_t *slots, uint32_t count, uint32_t size,
+                         struct piece *pieces)
+{
+    uint32_t start = RECORDS_START;
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t room = arena->geometry.batch_size - start;
+        uint32_t used = size < room ? size : room;
+        store_relaxed_u32(&arena->slots[slots[i]].written_end, start + used);
+        pieces[i] = (struct piece){.start = arena_slot_data(arena, slots[i]) + start, .size = used};
+        size -= used;
+        start = 0;
+    }
+}
+
+static enum status chain_write(struct arena *arena, const uint32_t *slots, uint32_t count,
+                               const struct measured_record *measured, uint32_t *crc)
+{
+    struct piece *pieces = malloc(count * sizeof *pieces);
+    if (pieces == NULL) {
+        return STATUS_OS;
+    }
+    chain_pieces(arena, slots, count, record_encoded_size(&measured->size, 0, 0), pieces);
+    struct scatter target = {.pieces = pieces, .piece_count = count};
+    record_write_scattered(&target, &measured->record, &measured->size, 0, 0);
+    *crc = pieces_crc32c(0, pieces, count);
+    free(pieces);
+    return STATUS_OK;
+}
+
+/* A piece is linked to its head before it stops saying who owns it. */
+static void chain_link(struct arena *arena, const uint32_t *slots, uint32_t count)
+{
+    uint32_t head_generation = slot_word_generation(load_relaxed_u64(&arena->slots[slots[0]].word));
+    for (uint32_t i = 0; i + 1 < count; i++) {
+        arena->slots[slots[i]].chain_next = slots[i + 1] + 1;
+    }
+    for (uint32_t i = 1; i < count; i++) {
+        struct slot_header *piece = &arena->slots[slots[i]];
+        uint32_t generation = slot_word_generation(load_relaxed_u64(&piece->word));
+        store_release_u64(&piece->word,
+                          slot_word(SLOT_CONT, generation, slot_payload_cont(slots[0], head_generation)));
+        POINT(chain_piece_linked);
+    }
+}
+
+enum status producer_batch_fill_chain(struct arena *arena, uint32_t partition_index, const uint32_t *slots,
+                                      uint32_t count, const struct measured_record *record)
+{
+    struct slot_header *head = &arena->slots[slots[0]];
+    uint32_t crc;
+    slot_prepare(arena, slots[0], partition_index, record->record.timestamp_ms, 0);
+    RETURN_IF_FAILED(chain_write(arena, slots, count, record, &crc));
+    head->meta[1] = (struct batch_meta){.max_timestamp_ms = record->record.timestamp_ms, .records_crc = crc};
+    chain_link(arena, slots, count);
+    return STATUS_OK;
+}
+
+/* Later records must not go into a batch that stands before the chain: an open one is sealed, also when it is empty. */
+static bool chain_seal_before(struct arena *arena, struct partition_hold *hold)
+{
+    uint64_t open = load_acquire_u64(&hold->partition->open);
+    uint32_t slot_index = open_word_slot(open);
+    uint64_t word = 0;
+    if (slot_index < arena->geometry.slot_count) {
+        hazard_set(arena, hold, slot_index);
+        word = load_acquire_u64(&arena->slots[slot_index].word); /* H1 */
+    }
+    if (!producer_lock_is_held(&hold->partition->lock, hold->lock)) {
+        return false;
+    }
+    if (slot_word_state(word) == SLOT_OPEN && slot_is_of(&arena->slots[slot_index], hold->partition_index) &&
+        producer_batch_seal(arena, slot_index, word)) {
+        counter_add(arena, COUNTER_BATCHES_SEALED_FULL, 1);
+    }
+    return cas_u64(&hold->partition->open, &open, open_word(lock_word_acquisition(hold->lock), NO_SLOT));
+}
+
+enum status producer_batch_commit_chain(struct arena *arena, struct partition_hold *hold, const uint32_t *slots,
+                                        const struct measured_record *record, struct batch_place *place)
+{
+    struct slot_header *head = &arena->slots[slots[0]];
+    uint32_t size = RECORDS_START + record_encoded_size(&record->size, 0, 0);
+    if (!chain_seal_before(arena, hold) || !seq_take(hold, head)) {
+        return STATUS_TRY_AGAIN;
+    }
+    POINT(chain_seq_taken);
+    news_set(arena, slots[0]);
+    uint64_t seq = load_relaxed_u64(&head->seq);
+    uint32_t generation = slot_word_generation(load_relaxed_u64(&head->word));
+    store_seq_cst_u64(&head->word, slot_word(SLOT_READY, generation, slot_payload_filled(1, size))); /* P1 */
+    /* No hazard names the head: from here on it may be sent, freed and filled with another batch. */
+    counter_add(arena, COUNTER_BATCHES_OVERSIZED, 1);
+    *place = (struct batch_place){.slot_index = slots[0],
+                                  .generation = generation,
+                                  .record_index = 0,
+                                  .seq = seq,
+                                  .timestamp_ms = record->record.timestamp_ms};
+    return STATUS_OK;
+}

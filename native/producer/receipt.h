@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The receipt of one call that appended many records: where each of them went, and what became of it, without an
+ * object per record.
+ *
+ *   rows        0 1 2 3 4 5 ...      records as they were given
+ *   positions   0 3 1 5 4 2 ...      the same records in the order they were appended (grouping.h); kept only if the
+ *                                    two orders differ
+ *   runs        [0..3) [3..5) ...    by position: records of one batch in a row, named by the token of the first
+ *
+ * A call that failed midway has appended positions [0, appended_count): row r is there if its position is below.
+ *
+ * A run is *resolved* when its result was found in the completion ring; the result is copied, so what happens to the
+ * ring later does not matter. One whose batch was split into parts with a boundary inside it becomes two runs.
+ *
+ * Private memory of one process, one thread at a time.
+ */
+#ifndef PRODUCER_RECEIPT_H
+#define PRODUCER_RECEIPT_H
+
+#include <stdbool.h>
+
+#include "arena/completion.h"
+#include "producer/grouping.h"
+#include "producer/producer_batch.h"
+
+struct receipt_run {
+    uint64_t seq;
+    uint32_t partition_index;
+    uint32_t slot_index;
+    uint32_t record_index; /* of the first record, in its batch */
+    uint32_t count;
+    uint32_t position;     /* of the first record */
+    bool is_resolved;
+    enum batch_result result; /* once resolved; RESULT_NONE: it was overwritten before it was read */
+    int32_t error_code;
+    int64_t base_offset;   /* of the first record; -1 unknown */
+    int64_t log_append_time_ms;
+};
+
+struct receipt {
+    uint32_t row_count;
+    uint32_t appended_count;
+    uint32_t row_capacity;
+    uint32_t run_count;
+    uint32_t run_capacity;
+    uint32_t first_pending;  /* runs before it are resolved */
+    uint64_t looked_at_tail; /* completion_tail when all runs were looked at */
+    int64_t timestamp_ms;    /* of every row, while `timestamps_ms` is NULL */
+    struct receipt_run *runs;
+    uint32_t *positions;     /* by row; NULL: row r has position r */
+    int64_t *timestamps_ms;  /* by row */
+};
+
+/* An empty receipt is all zeros. */
+void receipt_close(struct receipt *receipt);
+
+/* What the next rows bring with them. */
+struct receipt_rows {
+    uint32_t count;             /* at most CHUNK_COUNT_MAX */
+    const uint8_t *places;      /* of each row among them, in the order they are going to be appended; NULL: as given */
+    const int64_t *timestamps_ms; /* NULL: all as receipt->timestamp_ms */
+};
+
+/* Adds rows that are about to be appended, and makes room for all their runs: no record is committed without a place
+ * in its receipt. STATUS_OS: no memory, or 2^32 rows. */
+enum status receipt_add_rows(struct receipt *receipt, const struct receipt_rows *rows) MUST_USE;
+
+/* Records appended just now, all in one batch. */
+void receipt_add_run(struct receipt *receipt, uint32_t partition_index, const struct batch_place *first,
+                     uint32_t count);
+
+/* The position of a row; false when it was not appended. */
+bool receipt_find(const struct receipt *receipt, uint32_t row, uint32_t *position);
+
+/* The row at a position; looks through all rows if the orders differ. */
+uint32_t receipt_row_at(const struct receipt *receipt, uint32_t position);
+
+/* The run with the position, which lies below appended_count; the name of the record there, and its timestamp. */
+const struct receipt_run *receipt_run_at(const struct receipt *receipt, uint32_t position);
+void receipt_token(const struct receipt *receipt, uint32_t position, struct record_token *token);
+int64_t receipt_timestamp(const struct receipt *receipt, uint32_t row);
+
+/* Looks for results. Runs are looked at from the first pending one on as far as they are complete, and all of them
+ * before the ring can have overwritten anything, so that waiting costs no look at every run for every result.
+ * STATUS_PENDING: not all are resolved. STATUS_CORRUPT, STATUS_OS. */
+enum status receipt_resolve(struct receipt *receipt, const struct arena *arena) MUST_USE;
+
+/* The same, looking at every run. */
+enum status receipt_resolve_all(struct receipt *receipt, const struct arena *arena) MUST_USE;
+
+/* Records of one partition with one result. */
+struct receipt_total {
+    uint32_t partition_index;
+    bool is_resolved;
+    enum batch_result result;
+    int32_t error_code;
+    uint32_t count;
+    int64_t first_offset; /* smallest; -1 unknown */
+    int64_t last_offset;  /* largest; between them there may be records of others */
+};
+
+/* `totals` has room for run_count; answers how many it filled, in the order of partition index and result. */
+uint32_t receipt_totals(const struct receipt *receipt, struct receipt_total *totals);
+
+#endif

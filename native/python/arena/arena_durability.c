@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Arena, what survives the host: wait until it is on disk, force it there.
+ */
+#include "arena/durability.h"
+#include "base/clock.h"
+#include "python/common/arguments.h"
+#include "python/common/errors.h"
+
+static struct arena_object *arena_of(PyObject *self)
+{
+    return (struct arena_object *)self;
+}
+
+/* A disk that failed is another reason than a broken invariant, and another advice. */
+static PyObject *raise_durability(const struct arena_object *self, enum status status)
+{
+    if (status == STATUS_OS) {
+        struct error error;
+        error_set_os(&error, "cannot ask who forces the arena to disk");
+        return raise_error(self->state, &error);
+    }
+    if (status == STATUS_POISONED) {
+        uint32_t reason = load_acquire_u32(&self->core->globals->poisoned_status);
+        return raise_format(self->state, status, "the arena is poisoned: %s", status_sentence((enum status)reason));
+    }
+    return raise_status(self->state, status);
+}
+
+static bool is_durable(const struct arena_object *self)
+{
+    if (self->core->sync_records != NULL) {
+        return true;
+    }
+    raise_format(self->state, STATUS_INVALID,
+                 "the arena has durability=process: what shall survive the host needs an arena created with interval "
+                 "or sync");
+    return false;
+}
+
+/* The GIL is let go of in each step; between two of them signals are looked for. */
+static enum status ticket_wait(struct arena *core, uint64_t timeout_ns)
+{
+    const struct clock clock = {0};
+    uint64_t begin_ns = clock_now_ns(&clock);
+    uint64_t ticket = durability_ticket(core);
+    enum status status = durability_step(core, ticket);
+    while (status == STATUS_PENDING && PyErr_CheckSignals() == 0 && clock_now_ns(&clock) - begin_ns < timeout_ns) {
+        status = durability_step(core, ticket);
+    }
+    return status;
+}
+
+PyObject *arena_sync(PyObject *object, PyObject *timeout)
+{
+    static const struct integer_range range = {"timeout_ns", 0, INT64_MAX};
+    struct arena_object *self = arena_of(object);
+    int64_t timeout_ns;
+    if (!arena_object_attach(self) || !integer_parse(self->state, timeout, &range, &timeout_ns) || !is_durable(self)) {
+        return NULL;
+    }
+    self->call_count++;
+    enum status status = ticket_wait(self->core, (uint64_t)timeout_ns);
+    self->call_count--;
+    if (PyErr_Occurred() != NULL) {
+        return NULL;
+    }
+    return status == STATUS_OK || status == STATUS_PENDING ? PyBool_FromLong(status == STATUS_OK)
+                                                           : raise_durability(self, status);
+}
+
+PyObject *arena_force_if_due(PyObject *object, PyObject *interval)
+{
+    static const struct integer_range range = {"interval_ns", 0, INT64_MAX};
+    struct arena_object *self = arena_of(object);
+    int64_t interval_ns;
+    if (!arena_object_attach(self) || !integer_parse(self->state, interval, &range, &interval_ns) ||
+        !is_durable(self)) {
+        return NULL;
+    }
+    self->call_count++;
+    enum status status = durability_force_if_due(self->core, (uint64_t)interval_ns);
+    self->call_count--;
+    return status == STATUS_OK ? Py_NewRef(Py_None) : raise_durability(self, status);
+}

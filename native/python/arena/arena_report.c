@@ -1,0 +1,347 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What an Arena tells about itself: geometry, tables, counters, errors, findings. Everything here only reads, works on
+ * a read-only mapping, and believes nothing it reads.
+ */
+#include "arena/counters.h"
+#include "arena/process.h"
+#include "arena/recovery.h"
+#include "arena/verify.h"
+#include "python/common/arguments.h"
+#include "python/common/errors.h"
+
+static const struct arena *core_of(PyObject *self)
+{
+    const struct arena_object *arena = (const struct arena_object *)self;
+    return arena_object_is_open(arena) ? arena->core : NULL;
+}
+
+/* ---- small dictionaries ---- */
+
+struct number {
+    const char *name;
+    uint64_t value;
+};
+
+static PyObject *numbers_to_dict(const struct number *numbers, size_t count)
+{
+    PyObject *dict = PyDict_New();
+    for (size_t i = 0; i < count && dict != NULL; i++) {
+        PyObject *value = PyLong_FromUnsignedLongLong(numbers[i].value);
+        if (value == NULL || PyDict_SetItemString(dict, numbers[i].name, value) < 0) {
+            Py_CLEAR(dict);
+        }
+        Py_XDECREF(value);
+    }
+    return dict;
+}
+
+PyObject *arena_report_geometry(PyObject *self, void *unused)
+{
+    (void)unused;
+    const struct arena *core = core_of(self);
+    if (core == NULL) {
+        return NULL;
+    }
+    const struct geometry *geometry = &core->geometry;
+    const struct number numbers[] = {
+        {"buffer_memory", geometry->buffer_memory},
+        {"batch_size", geometry->batch_size},
+        {"slot_stride", geometry->slot_stride},
+        {"slot_count", geometry->slot_count},
+        {"process_count", geometry->process_count},
+        {"waiter_count", geometry->waiter_count},
+        {"topic_count", geometry->topic_count},
+        {"partition_count", geometry->partition_count},
+        {"name_heap_size", geometry->name_heap_size},
+        {"completion_count", geometry->completion_count},
+        {"oversized_slot_count_max", geometry->oversized_slot_count_max},
+        {"record_size_max", geometry->record_size_max},
+        {"process_slot_count_max", geometry->process_slot_count_max},
+        {"durability", geometry->durability},
+        {"sync_interval_ms", geometry->sync_interval_ms},
+    };
+    return numbers_to_dict(numbers, sizeof numbers / sizeof numbers[0]);
+}
+
+PyObject *arena_report_layout(PyObject *self, void *unused)
+{
+    (void)unused;
+    const struct arena *core = core_of(self);
+    if (core == NULL) {
+        return NULL;
+    }
+    const struct layout *layout = &core->layout;
+    const struct number numbers[] = {
+        {"version", LAYOUT_VERSION},
+        {"fingerprint", layout_fingerprint()},
+        {"superblock", SUPERBLOCK_REF},
+        {"globals", GLOBALS_REF},
+        {"processes", layout->processes},
+        {"waiters", layout->waiters},
+        {"topics", layout->topics},
+        {"partitions", layout->partitions},
+        {"names", layout->names},
+        {"free_hints", layout->free_hints},
+        {"news_hints", layout->news_hints},
+        {"news_groups", layout->news_groups},
+        {"slot_headers", layout->slot_headers},
+        {"completions", layout->completions},
+        {"counters", layout->counters},
+        {"error_log", layout->error_log},
+        {"slot_data", layout->slot_data},
+    };
+    return numbers_to_dict(numbers, sizeof numbers / sizeof numbers[0]);
+}
+
+PyObject *arena_report_state_counts(PyObject *self, PyObject *unused)
+{
+    static const char *const names[SLOT_BAD + 1] = {
+        [SLOT_FREE] = "FREE", [SLOT_GRANT] = "GRANT", [SLOT_OWNED] = "OWNED", [SLOT_OPEN] = "OPEN",
+        [SLOT_READY] = "READY", [SLOT_DONE] = "DONE", [SLOT_CONT] = "CONT", [SLOT_BAD] = "BAD"};
+    (void)unused;
+    const struct arena *core = core_of(self);
+    if (core == NULL) {
+        return NULL;
+    }
+    uint32_t counts[SLOT_BAD + 1];
+    struct number numbers[SLOT_BAD + 1];
+    verify_count_states(core, counts);
+    for (int i = 0; i <= SLOT_BAD; i++) {
+        numbers[i] = (struct number){names[i], counts[i]};
+    }
+    return numbers_to_dict(numbers, SLOT_BAD + 1);
+}
+
+PyObject *arena_report_counters(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    const struct arena *core = core_of(self);
+    if (core == NULL) {
+        return NULL;
+    }
+    struct number numbers[COUNTERS_USED];
+    for (uint32_t i = 0; i < COUNTERS_USED; i++) {
+        numbers[i] = (struct number){counter_label(i), load_relaxed_u64(&core->counters[i].value)};
+    }
+    return numbers_to_dict(numbers, COUNTERS_USED);
+}
+
+PyObject *arena_report_recovery_plan(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    struct arena_object *arena = (struct arena_object *)self;
+    struct recovery_report report;
+    struct error error;
+    if (core_of(self) == NULL) {
+        return NULL;
+    }
+    if (recovery_plan(arena->core, &report, &error) != STATUS_OK) {
+        return raise_error(arena->state, &error);
+    }
+    const struct number numbers[] = {
+        {"freed_count", report.freed_count},
+        {"sealed_count", report.sealed_count},
+        {"cut_count", report.cut_count},
+        {"ready_count", report.ready_count},
+        {"quarantined_count", report.quarantined_count},
+        {"record_count", report.record_count},
+        {"is_same_boot", report.is_same_boot},
+    };
+    return numbers_to_dict(numbers, sizeof numbers / sizeof numbers[0]);
+}
+
+/* ---- lists ---- */
+
+/* Takes over `item`; frees the list when anything failed. */
+static PyObject *list_add(PyObject *list, PyObject *item)
+{
+    if (item == NULL || PyList_Append(list, item) < 0) {
+        Py_CLEAR(list);
+    }
+    Py_XDECREF(item);
+    return list;
+}
+
+/* What other processes wrote is no text until it is proven. */
+static PyObject *text_of(const char *bytes, size_t size_max)
+{
+    return PyUnicode_DecodeUTF8(bytes, (Py_ssize_t)strnlen(bytes, size_max), "replace");
+}
+
+static PyObject *error_to_dict(const struct error_entry *entry)
+{
+    bool is_readable = load_acquire_u32(&entry->is_readable) != 0; /* E1 */
+    PyObject *text = is_readable ? text_of(entry->text, ERROR_LOG_TEXT_SIZE) : PyUnicode_FromString("");
+    return Py_BuildValue("{s:s,s:N,s:K,s:K,s:K}", "status",
+                         is_readable ? status_name((enum status)entry->code) : "UNKNOWN", "text", text, "count",
+                         (unsigned long long)load_relaxed_u64(&entry->count), "first_ns",
+                         (unsigned long long)load_relaxed_u64(&entry->first_ns), "last_ns",
+                         (unsigned long long)load_relaxed_u64(&entry->last_ns));
+}
+
+PyObject *arena_report_errors(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    const struct arena *core = core_of(self);
+    PyObject *list = core == NULL ? NULL : PyList_New(0);
+    for (uint32_t i = 0; i < ERROR_LOG_COUNT && list != NULL; i++) {
+        if (load_acquire_u64(&core->error_log[i].key) != 0) {
+            list = list_add(list, error_to_dict(&core->error_log[i]));
+        }
+    }
+    return list;
+}
+
+static const char *role_name(uint32_t role)
+{
+    static const char *const names[] = {[ROLE_NONE] = "none",
+                                        [ROLE_PRODUCER] = "producer",
+                                        [ROLE_SENDER] = "sender",
+                                        [ROLE_OBSERVER] = "observer"};
+    return role < sizeof names / sizeof names[0] ? names[role] : "unknown";
+}
+
+static PyObject *process_to_dict(const struct arena *core, uint32_t index)
+{
+    const struct process_entry *entry = &core->processes[index];
+    uint32_t owner = owner_of(index, load_acquire_u32(&entry->generation));
+    char name[PROCESS_NAME_SIZE];
+    memcpy(name, entry->name, sizeof name);
+    return Py_BuildValue(
+        "{s:I,s:I,s:s,s:N,s:N,s:I,s:K,s:K,s:K,s:K,s:K,s:N}", "entry", index, "pid", load_relaxed_u32(&entry->pid),
+        "role",
+        role_name(load_acquire_u32(&entry->role)), "alive", PyBool_FromLong(process_is_alive(core, owner)), "name",
+        text_of(name, sizeof name), "generation", load_relaxed_u32(&entry->generation), "attached_ns",
+        (unsigned long long)load_relaxed_u64(&entry->attached_ns), "start_time_ticks",
+        (unsigned long long)load_relaxed_u64(&entry->start_time_ticks), "record_count",
+        (unsigned long long)load_relaxed_u64(&entry->record_count), "record_bytes",
+        (unsigned long long)load_relaxed_u64(&entry->record_bytes), "passed_count",
+        (unsigned long long)load_relaxed_u64(&entry->passed_count), "is_forcing",
+        PyBool_FromLong(load_relaxed_u32(&entry->is_forcing) != 0));
+}
+
+PyObject *arena_report_processes(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    const struct arena *core = core_of(self);
+    /* The child of a fork has no descriptor to ask the kernel with until it is attached. */
+    if (core == NULL || (!core->is_read_only && !arena_object_attach((struct arena_object *)self))) {
+        return NULL;
+    }
+    PyObject *list = PyList_New(0);
+    uint32_t used = load_acquire_u32(&core->globals->process_count_used);
+    used = used < core->geometry.process_count ? used : core->geometry.process_count;
+    for (uint32_t i = 0; i < used && list != NULL; i++) {
+        list = list_add(list, process_to_dict(core, i));
+    }
+    return list;
+}
+
+/* None unless the living sender has said it. */
+static PyObject *sink_name_of(const struct arena *core)
+{
+    char name[SINK_NAME_SIZE];
+    return process_sink_name(core, name) ? PyBytes_FromString(name) : Py_NewRef(Py_None);
+}
+
+/* The role outlives its holder in all of this but the sink's name and the byte lock, which `Arena.sender_is_alive` asks
+ * for. */
+PyObject *arena_report_sender(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    const struct arena *core = core_of(self);
+    if (core == NULL || (!core->is_read_only && !arena_object_attach((struct arena_object *)self))) {
+        return NULL;
+    }
+    const struct globals *globals = core->globals;
+    const uint32_t owner = load_relaxed_u32(&globals->sender_owner);
+    PyObject *entry = owner == 0 ? Py_NewRef(Py_None) : PyLong_FromUnsignedLong(owner_index(owner));
+    return Py_BuildValue("{s:N,s:K,s:K,s:N,s:L,s:I,s:N}", "entry", entry, "epoch",
+                         (unsigned long long)load_relaxed_u64(&globals->sender_epoch), "heartbeat_ns",
+                         (unsigned long long)load_relaxed_u64(&globals->sender_heartbeat_ns), "is_asleep",
+                         PyBool_FromLong(load_relaxed_u32(&globals->sender_sleep) != SENDER_AWAKE), "producer_id",
+                         (long long)load_relaxed_u64(&globals->producer_id), "producer_epoch",
+                         load_relaxed_u32(&globals->producer_epoch), "sink_name", sink_name_of(core));
+}
+
+static PyObject *topic_name(const struct arena *core, uint32_t topic_index)
+{
+    const char *name;
+    uint32_t size;
+    if (registry_topic_name(core, topic_index, &name, &size) != STATUS_OK) {
+        return PyUnicode_FromString("?");
+    }
+    return PyUnicode_DecodeUTF8(name, size, "replace");
+}
+
+PyObject *arena_report_topics(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    const struct arena *core = core_of(self);
+    PyObject *list = core == NULL ? NULL : PyList_New(0);
+    for (uint32_t i = 0; list != NULL && i < registry_topic_count(core); i++) {
+        list = list_add(list, topic_name(core, i));
+    }
+    return list;
+}
+
+PyObject *arena_report_partitions(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    const struct arena *core = core_of(self);
+    PyObject *list = core == NULL ? NULL : PyList_New(0);
+    for (uint32_t i = 0; list != NULL && i < registry_partition_count(core); i++) {
+        const struct partition_entry *entry = &core->partitions[i];
+        list = list_add(list, Py_BuildValue("(Ni)", topic_name(core, entry->topic_index), entry->partition));
+    }
+    return list;
+}
+
+/* ---- verify ---- */
+
+enum { FINDINGS_SHOWN_MAX = 256 };
+
+static PyObject *finding_to_tuple(const struct finding *finding)
+{
+    PyObject *text = text_of(finding->text, VERIFY_TEXT_SIZE);
+    return finding->slot_index == NO_SLOT ? Py_BuildValue("(ON)", Py_None, text)
+                                          : Py_BuildValue("(IN)", finding->slot_index, text);
+}
+
+static PyObject *findings_to_list(const struct finding *findings, uint32_t found)
+{
+    PyObject *list = PyList_New(0);
+    for (uint32_t i = 0; i < found && i < FINDINGS_SHOWN_MAX && list != NULL; i++) {
+        list = list_add(list, finding_to_tuple(&findings[i]));
+    }
+    if (list != NULL && found > FINDINGS_SHOWN_MAX) {
+        PyObject *rest = PyUnicode_FromFormat("and %u more", found - FINDINGS_SHOWN_MAX);
+        list = list_add(list, Py_BuildValue("(ON)", Py_None, rest));
+    }
+    return list;
+}
+
+PyObject *arena_report_verify(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names)
+{
+    static const struct signature signature = {
+        .function = "verify", .names = {"depth", "is_idle"}, .required_count = 1, .count = 2};
+    static const struct integer_range range = {"depth", VERIFY_QUICK, VERIFY_DEEP};
+    const struct module_state *state = ((struct arena_object *)self)->state;
+    PyObject *bound[ARGUMENT_COUNT_MAX];
+    const struct arena *core = core_of(self);
+    int64_t depth;
+    bool is_idle = false;
+    if (core == NULL || !arguments_bind(&signature, args, count, names, bound) ||
+        !integer_parse(state, bound[0], &range, &depth) || !flag_parse_optional(bound[1], &is_idle)) {
+        return NULL;
+    }
+    struct finding *findings = PyMem_Calloc(FINDINGS_SHOWN_MAX, sizeof *findings);
+    if (findings == NULL) {
+        return PyErr_NoMemory();
+    }
+    const struct verify_options options = {.depth = (enum verify_depth)depth, .is_idle = is_idle};
+    PyObject *list = findings_to_list(findings, verify(core, &options, findings, FINDINGS_SHOWN_MAX));
+    PyMem_Free(findings);
+    return list;
+}

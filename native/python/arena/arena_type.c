@@ -1,0 +1,599 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Arena: the mapping of one process. Opened by the module's functions from two descriptors (module.c), closed once.
+ */
+#include "arena/attach.h"
+#include "arena/counters.h"
+#include "arena/process.h"
+#include "arena/producer_id.h"
+#include "python/common/arguments.h"
+#include "python/common/blocking.h"
+#include "python/common/errors.h"
+
+static struct arena_object *arena_of(PyObject *self)
+{
+    return (struct arena_object *)self;
+}
+
+/* ---- open and close ---- */
+
+PyObject *arena_object_new(struct module_state *state, struct arena *core)
+{
+    struct error error;
+    struct registry *registry;
+    if (registry_open(core, &registry, &error) != STATUS_OK) {
+        arena_detach(core);
+        return raise_error(state, &error);
+    }
+    struct arena_object *self = PyObject_New(struct arena_object, state->arena_type);
+    if (self == NULL) {
+        registry_close(registry);
+        arena_detach(core);
+        return NULL;
+    }
+    core->blocking = gil_hooks;
+    self->state = state;
+    self->core = core;
+    self->registry = registry;
+    self->accumulator_count = 0;
+    self->export_count = 0;
+    self->call_count = 0;
+    return (PyObject *)self;
+}
+
+static void arena_release(struct arena_object *self)
+{
+    struct arena *core = self->core;
+    self->core = NULL;
+    registry_close(self->registry);
+    arena_detach(core);
+}
+
+static void arena_dealloc(PyObject *object)
+{
+    PyTypeObject *type = Py_TYPE(object);
+    if (arena_of(object)->core != NULL) {
+        arena_release(arena_of(object));
+    }
+    PyObject_Free(object);
+    Py_DECREF(type);
+}
+
+bool arena_object_is_open(const struct arena_object *self)
+{
+    if (self->core == NULL) {
+        PyErr_SetString(self->state->arena_closed, "the arena is closed: attach to it again");
+        return false;
+    }
+    return true;
+}
+
+/* The calls that were counted before fork() go on in the parent, not here. */
+bool arena_object_attach(struct arena_object *self)
+{
+    struct error error;
+    if (!arena_object_is_open(self)) {
+        return false;
+    }
+    if (LIKELY(self->core->owner != 0)) {
+        return true;
+    }
+    if (!self->core->is_read_only) {
+        self->call_count = 0;
+    }
+    if (arena_ensure_attached(self->core, &error) != STATUS_OK) {
+        raise_error(self->state, &error);
+        return false;
+    }
+    return true;
+}
+
+static bool arena_is_unused(struct arena_object *self)
+{
+    uint32_t call_count = self->core->owner == 0 ? 0 : self->call_count;
+    if (call_count + self->accumulator_count + self->export_count == 0) {
+        return true;
+    }
+    PyErr_Format(self->state->arena_in_use,
+                 "the arena cannot be closed yet: open accumulators: %u, exported buffers: %u, calls of other "
+                 "threads: %u; close, release and join them first",
+                 self->accumulator_count, self->export_count, call_count);
+    return false;
+}
+
+static PyObject *arena_close(PyObject *object, PyObject *unused)
+{
+    struct arena_object *self = arena_of(object);
+    (void)unused;
+    if (self->core != NULL) {
+        if (!arena_is_unused(self)) {
+            return NULL;
+        }
+        arena_release(self);
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *arena_attach_again(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    return arena_object_attach(arena_of(object)) ? Py_NewRef(Py_None) : NULL;
+}
+
+/* ---- facts ---- */
+
+static PyObject *arena_get_closed(PyObject *object, void *unused)
+{
+    (void)unused;
+    return PyBool_FromLong(arena_of(object)->core == NULL);
+}
+
+static PyObject *arena_get_is_attached(PyObject *object, void *unused)
+{
+    (void)unused;
+    const struct arena *core = arena_of(object)->core;
+    return PyBool_FromLong(core != NULL && core->owner != 0);
+}
+
+/* What a getter answers of an open arena; NULL with an exception of a closed one. */
+static const struct arena *arena_core(PyObject *object)
+{
+    return arena_object_is_open(arena_of(object)) ? arena_of(object)->core : NULL;
+}
+
+static PyObject *arena_get_is_read_only(PyObject *object, void *unused)
+{
+    (void)unused;
+    const struct arena *core = arena_core(object);
+    return core == NULL ? NULL : PyBool_FromLong(core->is_read_only);
+}
+
+static PyObject *arena_get_was_recovered(PyObject *object, void *unused)
+{
+    (void)unused;
+    const struct arena *core = arena_core(object);
+    return core == NULL ? NULL : PyBool_FromLong(core->was_recovered);
+}
+
+static PyObject *arena_get_is_clean(PyObject *object, void *unused)
+{
+    (void)unused;
+    const struct arena *core = arena_core(object);
+    return core == NULL ? NULL : PyBool_FromLong(load_acquire_u32(&core->globals->is_clean) != 0);
+}
+
+/* The child of a fork has no descriptor to ask with until it is attached. */
+static PyObject *arena_get_sender_is_alive(PyObject *object, void *unused)
+{
+    (void)unused;
+    struct arena_object *self = arena_of(object);
+    if (arena_core(object) == NULL || (!self->core->is_read_only && !arena_object_attach(self))) {
+        return NULL;
+    }
+    return PyBool_FromLong(process_sender_is_alive(self->core));
+}
+
+static PyObject *arena_get_entry_index(PyObject *object, void *unused)
+{
+    (void)unused;
+    const struct arena *core = arena_core(object);
+    if (core == NULL) {
+        return NULL;
+    }
+    return core->owner == 0 ? Py_NewRef(Py_None) : PyLong_FromUnsignedLong(core->entry_index);
+}
+
+static PyObject *arena_get_owner(PyObject *object, void *unused)
+{
+    (void)unused;
+    const struct arena *core = arena_core(object);
+    return core == NULL ? NULL : PyLong_FromUnsignedLong(core->owner);
+}
+
+static PyObject *arena_get_producer_identity(PyObject *object, void *unused)
+{
+    (void)unused;
+    const struct arena *core = arena_core(object);
+    struct producer_identity identity;
+    if (core == NULL) {
+        return NULL;
+    }
+    producer_identity_read(core, &identity);
+    return Py_BuildValue("(LiN)", (long long)identity.producer_id, identity.producer_epoch,
+                         PyBytes_FromStringAndSize((const char *)identity.sink, sizeof identity.sink));
+}
+
+static PyObject *arena_get_registered_partition_count(PyObject *object, void *unused)
+{
+    (void)unused;
+    const struct arena *core = arena_core(object);
+    return core == NULL ? NULL : PyLong_FromUnsignedLong(registry_partition_count(core));
+}
+
+static PyObject *arena_get_registered_topic_count(PyObject *object, void *unused)
+{
+    (void)unused;
+    const struct arena *core = arena_core(object);
+    return core == NULL ? NULL : PyLong_FromUnsignedLong(registry_topic_count(core));
+}
+
+static PyObject *arena_get_size(PyObject *object, void *unused)
+{
+    (void)unused;
+    const struct arena *core = arena_core(object);
+    return core == NULL ? NULL : PyLong_FromUnsignedLongLong(core->size);
+}
+
+static PyObject *arena_get_uuid(PyObject *object, void *unused)
+{
+    (void)unused;
+    const struct arena *core = arena_core(object);
+    return core == NULL ? NULL : PyBytes_FromStringAndSize((const char *)core->uuid, sizeof core->uuid);
+}
+
+static PyObject *arena_get_created_ms(PyObject *object, void *unused)
+{
+    (void)unused;
+    const struct arena *core = arena_core(object);
+    return core == NULL ? NULL : PyLong_FromLongLong(core->superblock->created_ms);
+}
+
+static PyObject *arena_get_epoch(PyObject *object, void *unused)
+{
+    (void)unused;
+    const struct arena *core = arena_core(object);
+    return core == NULL ? NULL : PyLong_FromUnsignedLongLong(load_acquire_u64(&core->globals->arena_epoch));
+}
+
+static PyObject *arena_get_completion_tail(PyObject *object, void *unused)
+{
+    (void)unused;
+    const struct arena *core = arena_core(object);
+    return core == NULL ? NULL : PyLong_FromUnsignedLongLong(load_acquire_u64(&core->globals->completion_tail));
+}
+
+static PyObject *arena_get_options(PyObject *object, void *unused)
+{
+    (void)unused;
+    const struct arena *core = arena_core(object);
+    if (core == NULL) {
+        return NULL;
+    }
+    uint32_t size = core->superblock->options_size;
+    return PyBytes_FromStringAndSize((const char *)core->superblock->options,
+                                     size < OPTIONS_SIZE_MAX ? size : OPTIONS_SIZE_MAX);
+}
+
+static PyObject *arena_get_poisoned(PyObject *object, void *unused)
+{
+    (void)unused;
+    const struct arena *core = arena_core(object);
+    if (core == NULL) {
+        return NULL;
+    }
+    uint32_t status = load_acquire_u32(&core->globals->poisoned_status);
+    return status == 0 ? Py_NewRef(Py_None) : PyUnicode_FromString(status_name((enum status)status));
+}
+
+/* ---- clock and doorbell ---- */
+
+static PyObject *arena_now(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    const struct arena *core = arena_core(object);
+    return core == NULL ? NULL : PyLong_FromUnsignedLongLong(arena_now_ns(core));
+}
+
+static PyObject *arena_set_manual_clock(PyObject *object, PyObject *now)
+{
+    static const struct integer_range range = {"now_ns", 0, INT64_MAX};
+    struct arena_object *self = arena_of(object);
+    int64_t now_ns = 0;
+    if (!arena_object_is_open(self) || !integer_parse_optional(self->state, now, &range, &now_ns)) {
+        return NULL;
+    }
+    self->core->clock = (struct clock){.is_manual = now != Py_None, .manual_ns = (uint64_t)now_ns};
+    Py_RETURN_NONE;
+}
+
+static struct arena *arena_core_for_writing(struct arena_object *self)
+{
+    return arena_object_attach(self) ? self->core : NULL;
+}
+
+/* D2: stored, full barrier, then the sender looks for news once more before it sleeps (D1 in accumulator.c). */
+static PyObject *arena_set_sender_asleep(PyObject *object, PyObject *is_asleep)
+{
+    struct arena *core = arena_core_for_writing(arena_of(object));
+    int truth = core == NULL ? -1 : PyObject_IsTrue(is_asleep);
+    if (truth < 0) {
+        return NULL;
+    }
+    store_seq_cst_u32(&core->globals->sender_sleep, truth ? SENDER_ASLEEP : SENDER_AWAKE);
+    barrier_store_load(); /* D2 */
+    Py_RETURN_NONE;
+}
+
+/* Who waits for something, a buffer or a flush, rings then, and who has something due before the nap is over. */
+static PyObject *arena_set_sender_napping(PyObject *object, PyObject *nap_us)
+{
+    static const struct integer_range range = {"nap_us", 0, 1000000};
+    struct arena_object *self = arena_of(object);
+    struct arena *core = arena_core_for_writing(self);
+    int64_t number;
+    if (core == NULL || !integer_parse(self->state, nap_us, &range, &number)) {
+        return NULL;
+    }
+    store_seq_cst_u32(&core->globals->sender_sleep, SENDER_NAPPING + (uint32_t)number);
+    barrier_store_load(); /* D2 */
+    Py_RETURN_NONE;
+}
+
+/* Whoever clears the flag is the one to ring. */
+static PyObject *arena_take_doorbell(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    struct arena *core = arena_core_for_writing(arena_of(object));
+    return core == NULL ? NULL : PyBool_FromLong(exchange_u32(&core->globals->sender_sleep, SENDER_AWAKE));
+}
+
+/* ---- counters, topics ---- */
+
+static PyObject *arena_count_wait(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)
+{
+    static const struct signature signature = {
+        .function = "count_wait", .names = {"waited_ns", "is_exhausted"}, .required_count = 2, .count = 2};
+    static const struct integer_range range = {"waited_ns", 0, INT64_MAX};
+    struct arena_object *self = arena_of(object);
+    PyObject *bound[ARGUMENT_COUNT_MAX];
+    int64_t waited_ns;
+    bool is_exhausted = false;
+    if (!arguments_bind(&signature, args, count, names, bound) || !arena_object_attach(self) ||
+        !integer_parse(self->state, bound[0], &range, &waited_ns) || !flag_parse_optional(bound[1], &is_exhausted)) {
+        return NULL;
+    }
+    counter_add(self->core, COUNTER_WAIT_NS, (uint64_t)waited_ns);
+    counter_add(self->core, COUNTER_EXHAUSTED, is_exhausted);
+    Py_RETURN_NONE;
+}
+
+static PyObject *arena_record_error(PyObject *object, PyObject *text)
+{
+    struct arena_object *self = arena_of(object);
+    const char *utf8 = PyUnicode_AsUTF8(text);
+    if (utf8 == NULL || !arena_object_attach(self)) {
+        return NULL;
+    }
+    error_log_record(self->core, STATUS_OS, utf8);
+    Py_RETURN_NONE;
+}
+
+bool arena_object_topic(struct arena_object *self, PyObject *topic, uint32_t *topic_index)
+{
+    const char *name;
+    uint32_t name_size;
+    if (!topic_parse(topic, &name, &name_size) || !arena_object_is_open(self)) {
+        return false;
+    }
+    if (!self->core->is_read_only && !arena_object_attach(self)) {
+        return false;
+    }
+    enum status status = registry_topic(self->registry, name, name_size, topic_index);
+    if (status == STATUS_INVALID) {
+        raise_format(self->state, status,
+                     "%R is not a topic name: 1 to %d of the characters a-z A-Z 0-9 . _ - and not . or ..", topic,
+                     TOPIC_NAME_SIZE_MAX);
+        return false;
+    }
+    if (status == STATUS_NO_PARTITION) {
+        raise_format(self->state, status, "the arena has no room for another topic: create it with a larger "
+                     "topic_count");
+        return false;
+    }
+    if (status != STATUS_OK) {
+        raise_status(self->state, status);
+        return false;
+    }
+    return true;
+}
+
+static PyObject *arena_topic_partition_count(PyObject *object, PyObject *topic)
+{
+    struct arena_object *self = arena_of(object);
+    uint32_t topic_index;
+    if (!arena_object_topic(self, topic, &topic_index)) {
+        return NULL;
+    }
+    return PyLong_FromUnsignedLong(load_acquire_u32(&self->core->topics[topic_index].partition_count));
+}
+
+/* Without an entry of its own, nobody has appended to a partition yet, and nobody has said that it is unavailable. */
+static bool partition_is_available(const struct arena_object *self, uint32_t topic_index, uint32_t partition)
+{
+    uint32_t partition_index;
+    return !registry_find_partition(self->registry, topic_index, (int32_t)partition, &partition_index) ||
+           load_relaxed_u32(&self->core->partitions[partition_index].queued_batch_count) != PARTITION_UNAVAILABLE;
+}
+
+static bool list_add_number(PyObject *list, uint32_t number)
+{
+    PyObject *object = PyLong_FromUnsignedLong(number);
+    bool is_added = object != NULL && PyList_Append(list, object) == 0;
+    Py_XDECREF(object);
+    return is_added;
+}
+
+static PyObject *arena_available_partitions(PyObject *object, PyObject *topic)
+{
+    struct arena_object *self = arena_of(object);
+    uint32_t topic_index;
+    if (!arena_object_topic(self, topic, &topic_index)) {
+        return NULL;
+    }
+    uint32_t count = topic_partition_count(self->core, topic_index);
+    PyObject *list = PyList_New(0);
+    for (uint32_t i = 0; i < count && list != NULL; i++) {
+        if (partition_is_available(self, topic_index, i) && !list_add_number(list, i)) {
+            Py_CLEAR(list);
+        }
+    }
+    return list;
+}
+
+static PyObject *arena_set_topic_partition_count(PyObject *object, PyObject *const *args, Py_ssize_t count,
+                                                 PyObject *names)
+{
+    static const struct signature signature = {.function = "set_topic_partition_count",
+                                               .names = {"topic", "partition_count"},
+                                               .required_count = 2,
+                                               .count = 2};
+    static const struct integer_range range = {"partition_count", 0, INT32_MAX};
+    struct arena_object *self = arena_of(object);
+    PyObject *bound[ARGUMENT_COUNT_MAX];
+    uint32_t topic_index;
+    int64_t partition_count;
+    if (!arguments_bind(&signature, args, count, names, bound) ||
+        !integer_parse(self->state, bound[1], &range, &partition_count) || !arena_object_attach(self) ||
+        !arena_object_topic(self, bound[0], &topic_index)) {
+        return NULL;
+    }
+    store_release_u32(&self->core->topics[topic_index].partition_count, (uint32_t)partition_count);
+    Py_RETURN_NONE;
+}
+
+/* ---- regions ---- */
+
+struct region {
+    const char *name;
+    uint64_t ref;
+    uint64_t size;
+};
+
+enum { REGION_COUNT = 14 };
+
+static void regions_list(const struct arena *core, struct region *regions)
+{
+    const struct layout *layout = &core->layout;
+    const uint64_t names_size = core->geometry.name_heap_size;
+    const uint64_t bitmap_size = sizeof(atomic_u64) * (uint64_t)layout->bitmap_word_count;
+    const struct region all[REGION_COUNT] = {
+        {"superblock", SUPERBLOCK_REF, sizeof(struct superblock)},
+        {"globals", GLOBALS_REF, sizeof(struct globals)},
+        {"processes", layout->processes, sizeof(struct process_entry) * (uint64_t)core->geometry.process_count},
+        {"waiters", layout->waiters, sizeof(struct waiter_entry) * (uint64_t)core->geometry.waiter_count},
+        {"topics", layout->topics, sizeof(struct topic_entry) * (uint64_t)core->geometry.topic_count},
+        {"partitions", layout->partitions, sizeof(struct partition_entry) * (uint64_t)core->geometry.partition_count},
+        {"names", layout->names, names_size},
+        {"free_hints", layout->free_hints, bitmap_size},
+        {"news_hints", layout->news_hints, bitmap_size},
+        {"news_groups", layout->news_groups, sizeof(atomic_u64) * (uint64_t)layout->news_group_count},
+        {"slot_headers", layout->slot_headers, sizeof(struct slot_header) * (uint64_t)core->geometry.slot_count},
+        {"completions", layout->completions,
+         sizeof(struct completion_entry) * (uint64_t)core->geometry.completion_count},
+        {"counters", layout->counters, sizeof(struct counter_entry) * (uint64_t)COUNTER_COUNT},
+        {"slot_data", layout->slot_data, (uint64_t)core->geometry.slot_stride * core->geometry.slot_count},
+    };
+    memcpy(regions, all, sizeof all);
+}
+
+static PyObject *arena_region(PyObject *object, PyObject *name)
+{
+    struct arena_object *self = arena_of(object);
+    struct region regions[REGION_COUNT];
+    if (!arena_object_is_open(self)) {
+        return NULL;
+    }
+    if (!PyUnicode_Check(name)) {
+        return PyErr_Format(PyExc_TypeError, "region() takes a str, not %.80s", Py_TYPE(name)->tp_name);
+    }
+    regions_list(self->core, regions);
+    for (int i = 0; i < REGION_COUNT; i++) {
+        if (PyUnicode_CompareWithASCIIString(name, regions[i].name) == 0) {
+            const struct view_counts counts = {.arena = &self->export_count};
+            return view_memory(self->state, object, &counts, self->core->base + regions[i].ref, regions[i].size);
+        }
+    }
+    return PyErr_Format(PyExc_KeyError, "the arena has no region %R", name);
+}
+
+/* ---- the type ---- */
+
+#define FAST(function) ((PyCFunction)(void (*)(void))(function))
+
+static PyMethodDef arena_methods[] = {
+    {"available_partitions", arena_available_partitions, METH_O,
+     "The partitions of a topic that can be delivered to, in order."},
+    {"close", arena_close, METH_NOARGS, "Leaves the arena; raises ArenaInUseError while something of it is in use."},
+    {"attach", arena_attach_again, METH_NOARGS, "Attaches anew in the child of a fork; else does nothing."},
+    {"count_wait", FAST(arena_count_wait), METH_FASTCALL | METH_KEYWORDS, "Counts one wait for buffers."},
+    {"counters", arena_report_counters, METH_NOARGS, "Label -> value of the named counters."},
+    {"enqueue", buffer_wait_enqueue, METH_O, "Joins the queue for that many slots: a BufferWait."},
+    {"errors", arena_report_errors, METH_NOARGS, "The distinct errors the arena recorded."},
+    {"completions", FAST(arena_completion_list), METH_FASTCALL | METH_KEYWORDS,
+     "Results [first, last) as (number, partition_index, seq, result, ...); those overwritten are left out."},
+    {"find", arena_completion_find, METH_O, "The result of a token's record, or None while it is pending."},
+    {"now_ns", arena_now, METH_NOARGS, "The arena's clock."},
+    {"partitions", arena_report_partitions, METH_NOARGS, "(topic, partition) of each partition index."},
+    {"processes", arena_report_processes, METH_NOARGS, "The process entries ever used."},
+    {"record_error", arena_record_error, METH_O, "Adds a sentence to the arena's error log."},
+    {"recovery_plan", arena_report_recovery_plan, METH_NOARGS, "What a cold recovery would do now; changes nothing."},
+    {"region", arena_region, METH_O, "A read-only memoryview of a region of the arena."},
+    {"sender", arena_report_sender, METH_NOARGS, "Who has or had the sender role, and what it left."},
+    {"set_manual_clock", arena_set_manual_clock, METH_O, "For tests: this handle's time; None: the kernel's."},
+    {"set_sender_asleep", arena_set_sender_asleep, METH_O, "The sender says whether it wants the doorbell."},
+    {"set_sender_napping", arena_set_sender_napping, METH_O,
+     "The sender says that only who waits for it is to ring, and who has something due within so many microseconds."},
+    {"set_topic_partition_count", FAST(arena_set_topic_partition_count), METH_FASTCALL | METH_KEYWORDS,
+     "How many partitions the sink reports for a topic."},
+    {"state_counts", arena_report_state_counts, METH_NOARGS, "State -> number of slots in it."},
+    {"take_doorbell", arena_take_doorbell, METH_NOARGS, "True for the one caller who is to ring the doorbell."},
+    {"topic_partition_count", arena_topic_partition_count, METH_O, "As the sink reported; 0 when unknown."},
+    {"topics", arena_report_topics, METH_NOARGS, "The names of the topics, by topic index."},
+    {"sync", arena_sync, METH_O, "Waits until what this process appended is on disk. False: timeout_ns was over."},
+    {"force_if_due", arena_force_if_due, METH_O, "Forces the arena to disk if that was last done interval_ns ago."},
+    {"wait_completion", FAST(arena_completion_wait), METH_FASTCALL | METH_KEYWORDS,
+     "Waits until completion_tail is another; answers it."},
+    {"verify", FAST(arena_report_verify), METH_FASTCALL | METH_KEYWORDS,
+     "Checks the invariants; a list of (slot index or None, finding)."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef arena_properties[] = {
+    {"arena_epoch", arena_get_epoch, NULL, "How often the arena was recovered.", NULL},
+    {"closed", arena_get_closed, NULL, "True after close().", NULL},
+    {"completion_tail", arena_get_completion_tail, NULL, "How many results were ever recorded.", NULL},
+    {"created_ms", arena_get_created_ms, NULL, "When it was created, wall clock.", NULL},
+    {"entry_index", arena_get_entry_index, NULL, "This process's entry, None when not attached.", NULL},
+    {"geometry", arena_report_geometry, NULL, "The numbers the creator chose.", NULL},
+    {"is_attached", arena_get_is_attached, NULL, "False when closed, read-only, or forked and not used since.", NULL},
+    {"is_clean", arena_get_is_clean, NULL, "True when the last process left in order.", NULL},
+    {"is_read_only", arena_get_is_read_only, NULL, "True when mapped without write permission.", NULL},
+    {"layout", arena_report_layout, NULL, "Where each region starts, in bytes.", NULL},
+    {"options", arena_get_options, NULL, "The creator's options, msgpack.", NULL},
+    {"owner", arena_get_owner, NULL, "The number that names this process in the arena's words; 0: none.", NULL},
+    {"poisoned", arena_get_poisoned, NULL, "None, or the name of the status that poisoned the arena.", NULL},
+    {"producer_identity", arena_get_producer_identity, NULL,
+     "(producer id, epoch, identity of the sink that gave them); -1: none.", NULL},
+    {"registered_partition_count", arena_get_registered_partition_count, NULL, "Partitions ever appended to.", NULL},
+    {"registered_topic_count", arena_get_registered_topic_count, NULL, "Topics ever named.", NULL},
+    {"sender_is_alive", arena_get_sender_is_alive, NULL, "True while a process holds the sender role.", NULL},
+    {"size", arena_get_size, NULL, "Bytes of the whole arena.", NULL},
+    {"uuid", arena_get_uuid, NULL, "16 random bytes of its creation.", NULL},
+    {"was_recovered", arena_get_was_recovered, NULL, "True when this attach ran a cold recovery.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot arena_slots[] = {
+    {Py_tp_doc, "One process's mapping of an arena."},
+    {Py_tp_dealloc, arena_dealloc},
+    {Py_tp_methods, arena_methods},
+    {Py_tp_getset, arena_properties},
+    {0, NULL},
+};
+
+PyType_Spec arena_spec = {
+    .name = "shmaccum._native.Arena",
+    .basicsize = sizeof(struct arena_object),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = arena_slots,
+};

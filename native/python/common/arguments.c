@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "python/common/arguments.h"
+
+#include <time.h>
+
+#include "python/common/errors.h"
+
+/* ---- positional and keyword arguments ---- */
+
+static int name_find(const struct signature *signature, PyObject *name)
+{
+    for (int i = 0; i < signature->count; i++) {
+        if (PyUnicode_CompareWithASCIIString(name, signature->names[i]) == 0) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+static bool keyword_bind(const struct signature *signature, PyObject *name, PyObject *value, PyObject **bound)
+{
+    int i = name_find(signature, name);
+    if (i < 0) {
+        PyErr_Format(PyExc_TypeError, "%s() got an unexpected keyword argument '%U'", signature->function, name);
+        return false;
+    }
+    if (bound[i] != NULL) {
+        PyErr_Format(PyExc_TypeError, "%s() got multiple values for argument '%U'", signature->function, name);
+        return false;
+    }
+    bound[i] = value;
+    return true;
+}
+
+static bool required_check(const struct signature *signature, PyObject **bound)
+{
+    for (int i = 0; i < signature->required_count; i++) {
+        if (bound[i] == NULL) {
+            PyErr_Format(PyExc_TypeError, "%s() missing required argument '%s'", signature->function,
+                         signature->names[i]);
+            return false;
+        }
+    }
+    return true;
+}
+
+bool arguments_bind_slow(const struct signature *signature, PyObject *const *args, Py_ssize_t count, PyObject *names,
+                         PyObject **bound)
+{
+    if (count > signature->count) {
+        PyErr_Format(PyExc_TypeError, "%s() takes at most %d arguments, %zd were given", signature->function,
+                     signature->count, count);
+        return false;
+    }
+    for (Py_ssize_t i = 0; i < signature->count; i++) {
+        bound[i] = i < count ? args[i] : NULL;
+    }
+    Py_ssize_t keyword_count = names == NULL ? 0 : PyTuple_GET_SIZE(names);
+    for (Py_ssize_t i = 0; i < keyword_count; i++) {
+        if (!keyword_bind(signature, PyTuple_GET_ITEM(names, i), args[count + i], bound)) {
+            return false;
+        }
+    }
+    return required_check(signature, bound);
+}
+
+bool integer_parse(const struct module_state *state, PyObject *object, const struct integer_range *range,
+                   int64_t *value)
+{
+    if (!PyLong_Check(object)) {
+        PyErr_Format(PyExc_TypeError, "%s must be an int, not %.80s", range->name, Py_TYPE(object)->tp_name);
+        return false;
+    }
+    int overflow;
+    long long parsed = PyLong_AsLongLongAndOverflow(object, &overflow);
+    if (parsed == -1 && PyErr_Occurred()) {
+        return false;
+    }
+    if (overflow != 0 || parsed < range->min || parsed > range->max) {
+        raise_format(state, STATUS_INVALID, "%s is %R, it must lie between %lld and %lld", range->name, object,
+                     (long long)range->min, (long long)range->max);
+        return false;
+    }
+    *value = parsed;
+    return true;
+}
+
+bool integer_parse_optional(const struct module_state *state, PyObject *object, const struct integer_range *range,
+                            int64_t *value)
+{
+    return object == NULL || object == Py_None || integer_parse(state, object, range, value);
+}
+
+bool flag_parse_optional(PyObject *object, bool *value)
+{
+    int truth = object == NULL ? *value : PyObject_IsTrue(object);
+    *value = truth > 0;
+    return truth >= 0;
+}
+
+/* ---- loans ---- */
+
+struct loan {
+    struct loan *next;
+    PyObject *object;     /* a reference, or NULL */
+    Py_buffer buffer;     /* exported to us when buffer.obj is not NULL */
+    struct record_header headers[];
+};
+
+static struct loan *loan_add(struct loans *loans, Py_ssize_t header_count)
+{
+    struct loan *loan = PyMem_Calloc(1, sizeof *loan + (size_t)header_count * sizeof loan->headers[0]);
+    if (loan == NULL) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    loan->next = loans->first;
+    loans->first = loan;
+    return loan;
+}
+
+void loans_return_slow(struct loans *loans)
+{
+    while (loans->first != NULL) {
+        struct loan *loan = loans->first;
+        loans->first = loan->next;
+        Py_XDECREF(loan->object);
+        if (loan->buffer.obj != NULL) {
+            PyBuffer_Release(&loan->buffer);
+        }
+        PyMem_Free(loan);
+    }
+}
+
+bool loans_keep(struct loans *loans, PyObject *object)
+{
+    struct loan *loan = loan_add(loans, 0);
+    if (loan == NULL) {
+        return false;
+    }
+    Py_INCREF(object);
+    loan->object = object;
+    return true;
+}
+
+/* ---- bytes ---- */
+
+bool bytes_parse_slow(const struct module_state *state, PyObject *object, const char *name, const void **start,
+                      int32_t *size, struct loans *loans)
+{
+    if (!PyObject_CheckBuffer(object)) {
+        PyErr_Format(PyExc_TypeError, "%s must be bytes-like or None, not %.80s: encode it first", name,
+                     Py_TYPE(object)->tp_name);
+        return false;
+    }
+    struct loan *loan = loan_add(loans, 0);
+    if (loan == NULL || PyObject_GetBuffer(object, &loan->buffer, PyBUF_SIMPLE) < 0) {
+        return false;
+    }
+    if (loan->buffer.len > INT32_MAX) {
+        raise_format(state, STATUS_RECORD_TOO_LARGE, "the %s has %zd bytes, a record takes at most %d", name,
+                     loan->buffer.len, INT32_MAX);
+        return false;
+    }
+    *start = loan->buffer.buf;
+    *size = (int32_t)loan->buffer.len;
+    return true;
+}
+
+/* ---- headers ---- */
+
+static bool header_key_parse(PyObject *key, struct record_header *header)
+{
+    if (!PyUnicode_Check(key)) {
+        PyErr_Format(PyExc_TypeError, "a header's key must be a str, not %.80s", Py_TYPE(key)->tp_name);
+        return false;
+    }
+    Py_ssize_t size;
+    header->key = PyUnicode_AsUTF8AndSize(key, &size);
+    if (header->key == NULL) {
+        return false;
+    }
+    if (size > INT32_MAX) {
+        PyErr_Format(PyExc_OverflowError, "a header's key has %zd bytes", size);
+        return false;
+    }
+    header->key_size = (int32_t)size;
+    return true;
+}
+
+/* `pair` may be a list that somebody changes while we write: its two items are kept by themselves. */
+static bool header_parse(const struct module_state *state, PyObject *pair, struct record_header *header,
+                         struct loans *loans)
+{
+    PyObject *items = PyTuple_Check(pair) || PyList_Check(pair) ? PySequence_Tuple(pair) : NULL;
+    if (items == NULL || PyTuple_GET_SIZE(items) != 2) {
+        Py_XDECREF(items);
+        if (!PyErr_Occurred()) {
+            PyErr_SetString(PyExc_TypeError, "headers must be a sequence of (str, bytes or None)");
+        }
+        return false;
+    }
+    bool is_parsed = loans_keep(loans, items) && header_key_parse(PyTuple_GET_ITEM(items, 0), header) &&
+                     bytes_parse(state, PyTuple_GET_ITEM(items, 1), "a header's value", &header->value,
+                                 &header->value_size, loans);
+    Py_DECREF(items);
+    return is_parsed;
+}
+
+bool headers_parse(const struct module_state *state, PyObject *headers, struct record *record, struct loans *loans)
+{
+    if (!PyTuple_Check(headers) && !PyList_Check(headers)) {
+        PyErr_Format(PyExc_TypeError, "headers must be a list or tuple of (str, bytes or None), not %.80s",
+                     Py_TYPE(headers)->tp_name);
+        return false;
+    }
+    PyObject *pairs = PySequence_Tuple(headers);
+    if (pairs == NULL) {
+        return false;
+    }
+    Py_ssize_t count = PyTuple_GET_SIZE(pairs);
+    struct loan *loan = count <= INT32_MAX ? loan_add(loans, count) : NULL;
+    bool is_parsed = loan != NULL;
+    for (Py_ssize_t i = 0; i < count && is_parsed; i++) {
+        is_parsed = header_parse(state, PyTuple_GET_ITEM(pairs, i), &loan->headers[i], loans);
+    }
+    Py_DECREF(pairs);
+    record->headers = loan == NULL ? NULL : loan->headers;
+    record->header_count = (int32_t)count;
+    return is_parsed;
+}
+
+/* ---- the rest of a record ---- */
+
+bool timestamp_parse(const struct module_state *state, PyObject *object, int64_t *timestamp_ms)
+{
+    static const struct integer_range range = {"timestamp_ms", 0, INT64_MAX / 1000};
+    if (object == NULL || object == Py_None) {
+        struct timespec now;
+        clock_gettime(CLOCK_REALTIME, &now);
+        *timestamp_ms = (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+        return true;
+    }
+    return integer_parse(state, object, &range, timestamp_ms);
+}
+
+bool topic_parse(PyObject *topic, const char **name, uint32_t *name_size)
+{
+    if (!PyUnicode_Check(topic)) {
+        PyErr_Format(PyExc_TypeError, "topic must be a str, not %.80s", Py_TYPE(topic)->tp_name);
+        return false;
+    }
+    Py_ssize_t size;
+    *name = PyUnicode_AsUTF8AndSize(topic, &size);
+    if (*name == NULL) {
+        return false;
+    }
+    *name_size = size <= UINT32_MAX ? (uint32_t)size : UINT32_MAX;
+    return true;
+}
+
+bool partition_parse(const struct module_state *state, PyObject *object, int32_t *partition)
+{
+    static const struct integer_range range = {"partition", 0, INT32_MAX};
+    int64_t value;
+    if (!integer_parse(state, object, &range, &value)) {
+        return false;
+    }
+    *partition = (int32_t)value;
+    return true;
+}

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * From Python's arguments to C's: here parsing stops, below are only C types.
+ *
+ * A record points into Python objects while it is written, and an append may let go of the GIL while it waits for a
+ * lock: another thread could then change a list or resize a bytearray. So whatever a record points into is either an
+ * argument of the running call (the caller holds it) or lent: a buffer that is exported to us, or a reference of ours.
+ * Loans are rare; a record of plain `bytes` needs none.
+ */
+#ifndef PYTHON_COMMON_ARGUMENTS_H
+#define PYTHON_COMMON_ARGUMENTS_H
+
+#include "python/common/types.h"
+
+/* ---- positional and keyword arguments ---- */
+
+enum { ARGUMENT_COUNT_MAX = 10 };
+
+struct signature {
+    const char *function; /* as in messages */
+    const char *names[ARGUMENT_COUNT_MAX];
+    int required_count;
+    int count;
+};
+
+/* Fills bound[0..signature->count) with borrowed references, NULL where nothing was given. False with TypeError set. */
+bool arguments_bind_slow(const struct signature *signature, PyObject *const *args, Py_ssize_t count, PyObject *names,
+                         PyObject **bound);
+
+static inline bool arguments_bind(const struct signature *signature, PyObject *const *args, Py_ssize_t count,
+                                  PyObject *names, PyObject **bound)
+{
+    if (UNLIKELY(names != NULL || count < signature->required_count || count > signature->count)) {
+        return arguments_bind_slow(signature, args, count, names, bound);
+    }
+    for (Py_ssize_t i = 0; i < signature->count; i++) {
+        bound[i] = i < count ? args[i] : NULL;
+    }
+    return true;
+}
+
+struct integer_range {
+    const char *name; /* as in messages */
+    int64_t min;
+    int64_t max;
+};
+
+extern const struct integer_range accumulator_max_block_range;
+
+/* TypeError for what is not an int, InvalidArgumentError for what lies outside. */
+bool integer_parse(const struct module_state *state, PyObject *object, const struct integer_range *range,
+                   int64_t *value);
+
+/* The same for an argument that may be left out or None; then *value stays as it is. */
+bool integer_parse_optional(const struct module_state *state, PyObject *object, const struct integer_range *range,
+                            int64_t *value);
+
+/* Left out: *value stays as it is. */
+bool flag_parse_optional(PyObject *object, bool *value);
+
+/* ---- records ---- */
+
+struct loan;
+
+struct loans {
+    struct loan *first;
+};
+
+void loans_return_slow(struct loans *loans);
+
+static inline void loans_return(struct loans *loans)
+{
+    if (UNLIKELY(loans->first != NULL)) {
+        loans_return_slow(loans);
+    }
+}
+
+/* A reference of ours until loans_return. False with MemoryError set. */
+bool loans_keep(struct loans *loans, PyObject *object);
+
+/* bytes-like or None; `name` is "key" or "value". */
+bool bytes_parse_slow(const struct module_state *state, PyObject *object, const char *name, const void **start,
+                      int32_t *size, struct loans *loans);
+
+static inline bool bytes_parse(const struct module_state *state, PyObject *object, const char *name,
+                               const void **start, int32_t *size, struct loans *loans)
+{
+    if (LIKELY(PyBytes_CheckExact(object) && PyBytes_GET_SIZE(object) <= INT32_MAX)) {
+        *start = PyBytes_AS_STRING(object);
+        *size = (int32_t)PyBytes_GET_SIZE(object);
+        return true;
+    }
+    if (object == Py_None) {
+        *start = NULL;
+        *size = -1;
+        return true;
+    }
+    return bytes_parse_slow(state, object, name, start, size, loans);
+}
+
+/* A sequence of (str, bytes-like or None). */
+bool headers_parse(const struct module_state *state, PyObject *headers, struct record *record, struct loans *loans);
+
+/* None: the wall clock now. Else an int of milliseconds since 1970, not negative. */
+bool timestamp_parse(const struct module_state *state, PyObject *object, int64_t *timestamp_ms);
+
+/* What one record is made of: borrowed references; NULL or None stands for null, no headers, now. */
+struct record_objects {
+    PyObject *key;
+    PyObject *value;
+    PyObject *headers;
+    PyObject *timestamp_ms;
+};
+
+static inline bool record_parse(const struct module_state *state, const struct record_objects *objects,
+                                struct record *record, struct loans *loans)
+{
+    record->headers = NULL;
+    record->header_count = 0;
+    return timestamp_parse(state, objects->timestamp_ms, &record->timestamp_ms) &&
+           bytes_parse(state, objects->key, "key", &record->key, &record->key_size, loans) &&
+           bytes_parse(state, objects->value, "value", &record->value, &record->value_size, loans) &&
+           (LIKELY(objects->headers == NULL || objects->headers == Py_None) ||
+            headers_parse(state, objects->headers, record, loans));
+}
+
+/* (topic, partition) for the registry: a str and an int. */
+bool topic_parse(PyObject *topic, const char **name, uint32_t *name_size);
+bool partition_parse(const struct module_state *state, PyObject *object, int32_t *partition);
+
+#endif

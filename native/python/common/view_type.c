@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * View: what stands behind a memoryview over the mapping. It exists to count: as long as one memoryview, or anything
+ * made of it, is alive, the counts it was given are raised, and neither the batch is completed nor the arena closed.
+ * Python never sees a View itself, only the memoryview over it.
+ */
+#include "python/common/types.h"
+
+struct view_object {
+    PyObject ob_base;
+    PyObject *owner;
+    struct view_counts counts;
+    const uint8_t *start;
+    Py_ssize_t size;
+};
+
+static void counts_add(const struct view_counts *counts, uint32_t amount)
+{
+    *counts->arena += amount;
+    if (counts->accumulator != NULL) {
+        *counts->accumulator += amount;
+    }
+    if (counts->batch != NULL) {
+        *counts->batch += amount;
+    }
+}
+
+static int view_get_buffer(PyObject *object, Py_buffer *buffer, int flags)
+{
+    struct view_object *self = (struct view_object *)object;
+    if (PyBuffer_FillInfo(buffer, object, (void *)(uintptr_t)self->start, self->size, 1, flags) < 0) {
+        return -1;
+    }
+    counts_add(&self->counts, 1);
+    return 0;
+}
+
+static void view_release_buffer(PyObject *object, Py_buffer *buffer)
+{
+    (void)buffer;
+    counts_add(&((struct view_object *)object)->counts, (uint32_t)-1);
+}
+
+static int view_traverse(PyObject *object, visitproc visit, void *arg)
+{
+    Py_VISIT(Py_TYPE(object));
+    Py_VISIT(((struct view_object *)object)->owner);
+    return 0;
+}
+
+/* Without tp_clear: a view refers to its owner alone and can only be part of a cycle through it, which clears itself.
+ */
+static void view_dealloc(PyObject *object)
+{
+    PyTypeObject *type = Py_TYPE(object);
+    PyObject_GC_UnTrack(object);
+    Py_XDECREF(((struct view_object *)object)->owner);
+    PyObject_GC_Del(object);
+    Py_DECREF(type);
+}
+
+PyObject *view_memory(struct module_state *state, PyObject *owner, const struct view_counts *counts,
+                      const uint8_t *start, size_t size)
+{
+    struct view_object *self = PyObject_GC_New(struct view_object, state->view_type);
+    if (self == NULL) {
+        return NULL;
+    }
+    Py_INCREF(owner);
+    self->owner = owner;
+    self->counts = *counts;
+    self->start = start;
+    self->size = (Py_ssize_t)size;
+    PyObject_GC_Track(self);
+    PyObject *memory = PyMemoryView_FromObject((PyObject *)self);
+    Py_DECREF(self);
+    return memory;
+}
+
+static PyType_Slot view_slots[] = {
+    {Py_tp_dealloc, view_dealloc},
+    {Py_tp_traverse, view_traverse},
+    {Py_bf_getbuffer, view_get_buffer},
+    {Py_bf_releasebuffer, view_release_buffer},
+    {0, NULL},
+};
+
+PyType_Spec view_spec = {
+    .name = "shmaccum._native.View",
+    .basicsize = sizeof(struct view_object),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION |
+             Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = view_slots,
+};

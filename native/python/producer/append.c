@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What an append does once per batch or more rarely: look up a new topic, choose again, wait for buffers, raise.
+ */
+#include "arena/process_share.h"
+#include "python/common/errors.h"
+#include "python/producer/append.h"
+
+#include <time.h>
+
+/* ---- topic and partition ---- */
+
+bool partition_find_by_topic(struct accumulator_object *self, uint32_t topic_index, int32_t partition,
+                             uint32_t *partition_index)
+{
+    enum status status = registry_partition(self->arena->registry, topic_index, partition, partition_index);
+    if (status == STATUS_NO_PARTITION) {
+        raise_format(self->state, status, "the arena has no room for another partition: create it with a "
+                     "partition_count above %u", self->arena->core->geometry.partition_count);
+        return false;
+    }
+    if (status != STATUS_OK) {
+        raise_status(self->state, status);
+        return false;
+    }
+    return true;
+}
+
+bool partition_find_slow(struct accumulator_object *self, PyObject *topic, int32_t partition,
+                         uint32_t *partition_index)
+{
+    uint32_t topic_index;
+    if (!arena_object_topic(self->arena, topic, &topic_index) ||
+        !partition_find_by_topic(self, topic_index, partition, partition_index)) {
+        return false;
+    }
+    struct partition_cell *cell = partition_cell(self, topic, partition);
+    PyObject *former = cell->topic;
+    *cell = (struct partition_cell){Py_NewRef(topic), partition, *partition_index};
+    Py_XDECREF(former);
+    return true;
+}
+
+/* ---- records ---- */
+
+COLD bool raise_measure(const struct accumulator_object *self, const struct measured_record *measured,
+                        enum status status)
+{
+    const struct geometry *geometry = &self->arena->core->geometry;
+    if (status == STATUS_RECORD_TOO_LARGE) {
+        raise_format(self->state, status,
+                     "the record, %lld bytes of key and value, does not fit: with its headers a record takes at most "
+                     "%u bytes (max_request_size) and %u buffers of %u bytes (oversized_max_bytes, max_process_share); "
+                     "send a smaller one or create the arena with larger limits",
+                     (long long)measured->record.key_size + measured->record.value_size, geometry->record_size_max,
+                     oversized_slot_count_max(self->arena->core), geometry->batch_size);
+    } else {
+        raise_status(self->state, status);
+    }
+    return false;
+}
+
+/* ---- append ---- */
+
+int64_t append_deadline(struct append_target *target)
+{
+    if (target->deadline_ns == 0) {
+        struct timespec now;
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        int64_t now_ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+        int64_t block_ns = target->max_block_ms * 1000000;
+        target->deadline_ns = block_ns > INT64_MAX - now_ns ? INT64_MAX : now_ns + block_ns;
+    }
+    return target->deadline_ns;
+}
+
+/* Calls wait(need, max_block_ms, deadline_ns): it comes back with slots that are ours, or raises. */
+static struct buffer_wait_object *slots_wait(const struct accumulator_object *self, struct append_target *target,
+                                             uint32_t need)
+{
+    PyObject *answer = PyObject_CallFunction(self->wait, "ILL", need, (long long)target->max_block_ms,
+                                             (long long)append_deadline(target));
+    if (answer != NULL && !Py_IS_TYPE(answer, self->state->buffer_wait_type)) {
+        PyErr_SetString(PyExc_TypeError, "wait() must return a BufferWait");
+        Py_CLEAR(answer);
+    }
+    return (struct buffer_wait_object *)answer;
+}
+
+static void slots_leave(struct accumulator_object *self, struct buffer_wait_object **wait)
+{
+    if (*wait != NULL) {
+        buffer_wait_finish(*wait, &self->core->wakes);
+        Py_CLEAR(*wait);
+    }
+}
+
+/* What has to be done before the next attempt. False with an exception set. */
+static bool append_prepare_again(struct accumulator_object *self, struct append_target *target, enum status status,
+                                 uint32_t need, struct buffer_wait_object **wait)
+{
+    if (status == STATUS_TRY_AGAIN) {
+        return target->choose_again(target);
+    }
+    slots_leave(self, wait);
+    if (status == STATUS_EXHAUSTED) {
+        *wait = slots_wait(self, target, need);
+        return *wait != NULL;
+    }
+    raise_status(self->state, status);
+    return false;
+}
+
+/* Waits for slots as often as it takes: those of one wait may be used up by an open that somebody passed. A sticky
+ * partition that moves on takes what was waited for along. */
+COLD bool append_run_slow(struct accumulator_object *self, struct append_target *target,
+                          const struct measured_record *records, uint32_t count, enum status status,
+                          struct append_result *result)
+{
+    struct buffer_wait_object *wait = NULL;
+    bool is_filled = status == STATUS_TRY_AGAIN || status == STATUS_EXHAUSTED; /* others leave `result` as it was */
+    bool is_sender_wanted = is_filled && result->is_sender_wanted;
+    while (status != STATUS_OK && append_prepare_again(self, target, status, result->need, &wait)) {
+        const struct append_order order = {.partition_index = target->partition_index,
+                                           .count = count,
+                                           .records = records,
+                                           .reservation = wait == NULL ? NULL : &wait->left,
+                                           .sticky = target->sticky};
+        status = accumulator_append_order(self->core, &order, result);
+        is_sender_wanted |= result->is_sender_wanted;
+    }
+    slots_leave(self, &wait);
+    result->is_sender_wanted = is_sender_wanted;
+    return status == STATUS_OK;
+}
+
+bool append_ring(struct accumulator_object *self)
+{
+    if (self->ring == NULL || self->ring == Py_None ||
+        exchange_u32(&self->arena->core->globals->sender_sleep, 0) == 0) {
+        return true;
+    }
+    PyObject *answer = PyObject_CallNoArgs(self->ring);
+    Py_XDECREF(answer);
+    return answer != NULL;
+}

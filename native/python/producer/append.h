@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What every way of appending shares: the partition's index, the record measured, the append with whatever waiting it
+ * takes, and what is then left to do in Python.
+ *
+ * All of it stands inside a counted call (accumulator_call_begin).
+ */
+#ifndef PYTHON_PRODUCER_APPEND_H
+#define PYTHON_PRODUCER_APPEND_H
+
+#include "python/common/accumulator_call.h"
+#include "python/common/arguments.h"
+
+/* Where a call appends to, and how long it may wait. */
+struct append_target {
+    uint32_t partition_index;
+    struct sticky *sticky; /* chose the partition; NULL: chosen for good */
+    bool (*choose_again)(struct append_target *target); /* the sticky partition moved on. False: an exception is set */
+    int64_t max_block_ms;
+    int64_t deadline_ns; /* CLOCK_MONOTONIC; 0: not computed yet, nothing had to be waited for */
+};
+
+/* When the waiting of this call ends, from now on if it has not waited yet. */
+int64_t append_deadline(struct append_target *target);
+
+/* ---- topic and partition ---- */
+
+bool partition_find_slow(struct accumulator_object *self, PyObject *topic, int32_t partition,
+                         uint32_t *partition_index);
+
+static inline struct partition_cell *partition_cell(struct accumulator_object *self, PyObject *topic,
+                                                    int32_t partition)
+{
+    uint64_t mixed = ((uint64_t)(uintptr_t)topic >> 4 ^ (uint64_t)partition) * UINT64_C(0x9e3779b97f4a7c15);
+    return &self->cells[mixed >> 56];
+}
+
+STATIC_CHECK(PARTITION_CELL_COUNT == 1 << (64 - 56));
+
+/* Created if it is new. False with an exception set. */
+static inline bool partition_find(struct accumulator_object *self, PyObject *topic, int32_t partition,
+                                  uint32_t *partition_index)
+{
+    const struct partition_cell *cell = partition_cell(self, topic, partition);
+    if (LIKELY(cell->topic == topic && cell->partition == partition)) {
+        *partition_index = cell->partition_index;
+        return true;
+    }
+    return partition_find_slow(self, topic, partition, partition_index);
+}
+
+/* The same when the topic's index is known. */
+bool partition_find_by_topic(struct accumulator_object *self, uint32_t topic_index, int32_t partition,
+                             uint32_t *partition_index);
+
+/* ---- records ---- */
+
+/* Sets the exception for a record that accumulator_measure refused; answers false. */
+bool raise_measure(const struct accumulator_object *self, const struct measured_record *measured, enum status status);
+
+static inline bool record_prepare(const struct accumulator_object *self, const struct record_objects *objects,
+                                  struct measured_record *measured, struct loans *loans)
+{
+    if (!record_parse(self->state, objects, &measured->record, loans)) {
+        return false;
+    }
+    enum status status = accumulator_measure(self->core, &measured->record, &measured->size);
+    return LIKELY(status == STATUS_OK) || raise_measure(self, measured, status);
+}
+
+/* ---- append ---- */
+
+/* Of all that find the sender asleep, the one that clears the flag rings. */
+bool append_ring(struct accumulator_object *self);
+
+/* Goes on behind any other status than STATUS_OK: chooses again, waits for slots, or raises. */
+bool append_run_slow(struct accumulator_object *self, struct append_target *target,
+                     const struct measured_record *records, uint32_t count, enum status status,
+                     struct append_result *result);
+
+/* Batch-rare: tells Python what an append left to do. */
+static inline bool append_tell(struct accumulator_object *self, const struct append_result *result)
+{
+    if (UNLIKELY(result->is_sender_wanted) && !append_ring(self)) {
+        return false;
+    }
+    return accumulator_object_wake(self);
+}
+
+/* Appends records[0..count) as far as one batch takes them, at least one. False with an exception set; what
+ * result->appended counts was appended all the same. */
+static inline bool append_run(struct accumulator_object *self, struct append_target *target,
+                              const struct measured_record *records, uint32_t count, struct append_result *result)
+{
+    const struct append_order order = {
+        .partition_index = target->partition_index, .count = count, .records = records, .sticky = target->sticky};
+    enum status status = accumulator_append_order(self->core, &order, result);
+    if (UNLIKELY(status != STATUS_OK) && !append_run_slow(self, target, records, count, status, result)) {
+        return false;
+    }
+    return append_tell(self, result);
+}
+
+#endif

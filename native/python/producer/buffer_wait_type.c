@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * BufferWait: a place in the queue of the exhausted buffer pool, and then the slots that were granted. Whatever ends it
+ * (an exception, Ctrl-C, garbage collection), the place is given up and the slots go back; only append() uses them.
+ *
+ *   QUEUED ── take() ──> TAKEN ── slots used by append, the rest given back ──> OVER
+ *      └───── cancel() or dealloc: out of the queue ──────────────────────────>  OVER
+ */
+#include "arena/process_share.h"
+#include "producer/producer_batch.h"
+#include "python/common/arguments.h"
+#include "python/common/errors.h"
+
+#include <stddef.h>
+#include <structmember.h>
+
+static struct buffer_wait_object *wait_of(PyObject *self)
+{
+    return (struct buffer_wait_object *)self;
+}
+
+/* Not after close, and not in the child of a fork: there the place in the queue is the parent's. */
+static bool wait_is_ours(const struct buffer_wait_object *self)
+{
+    const struct arena *core = self->arena->core;
+    return core != NULL && core->owner == self->owner && self->stage != WAIT_OVER;
+}
+
+static bool waiter_indices_add(PyObject *list, uint32_t word_index, uint64_t bits)
+{
+    for (; bits != 0; bits &= bits - 1) {
+        PyObject *index = PyLong_FromUnsignedLong(word_index * 64 + (uint32_t)__builtin_ctzll(bits));
+        bool is_added = index != NULL && PyList_Append(list, index) == 0;
+        Py_XDECREF(index);
+        if (!is_added) {
+            return false;
+        }
+    }
+    return true;
+}
+
+PyObject *wake_set_to_tuple(struct wake_set *wakes)
+{
+    PyObject *list = PyList_New(0);
+    bool is_filled = list != NULL;
+    for (uint32_t i = 0; i < WAITER_COUNT_MAX / 64 && is_filled; i++) {
+        is_filled = waiter_indices_add(list, i, wakes->bits[i]);
+    }
+    *wakes = (struct wake_set){0};
+    PyObject *tuple = is_filled ? PyList_AsTuple(list) : NULL;
+    Py_XDECREF(list);
+    return tuple;
+}
+
+/* ---- join ---- */
+
+static struct buffer_wait_object *wait_new(struct arena_object *arena, uint32_t need)
+{
+    struct buffer_wait_object *self = PyObject_NewVar(struct buffer_wait_object, arena->state->buffer_wait_type, need);
+    if (self != NULL) {
+        Py_INCREF(arena);
+        self->arena = arena;
+        self->owner = arena->core->owner;
+        self->stage = WAIT_OVER;
+    }
+    return self;
+}
+
+static PyObject *raise_enqueue(const struct arena_object *arena, enum status status, int64_t need)
+{
+    const struct geometry *geometry = &arena->core->geometry;
+    if (status == STATUS_RECORD_TOO_LARGE) {
+        return raise_format(arena->state, status,
+                            "the record needs %lld buffers, the arena gives at most %u to one record: send a smaller "
+                            "record, or create the arena with a larger buffer_memory, oversized_max_bytes or "
+                            "max_process_share",
+                            (long long)need, oversized_slot_count_max(arena->core));
+    }
+    if (status == STATUS_NO_WAITER) {
+        return raise_format(arena->state, status,
+                            "all %u waiter entries are taken: create the arena with a larger waiter_count",
+                            geometry->waiter_count);
+    }
+    return raise_status(arena->state, status);
+}
+
+PyObject *buffer_wait_enqueue(PyObject *object, PyObject *count)
+{
+    static const struct integer_range range = {"need", 1, SLOT_COUNT_MAX};
+    struct arena_object *arena = (struct arena_object *)object;
+    struct wake_set wakes = {0};
+    int64_t need;
+    if (!arena_object_attach(arena) || !integer_parse(arena->state, count, &range, &need)) {
+        return NULL;
+    }
+    struct buffer_wait_object *self = wait_new(arena, (uint32_t)need);
+    if (self == NULL) {
+        return NULL;
+    }
+    arena->call_count++;
+    enum status status = buffer_pool_enqueue(arena->core, (uint32_t)need, &self->wait, &wakes);
+    if (status == STATUS_SHARE_USED) {
+        producer_batch_seal_own(arena->core);
+    }
+    arena->call_count--;
+    if (status != STATUS_OK) {
+        Py_DECREF(self);
+        return raise_enqueue(arena, status, need);
+    }
+    self->stage = WAIT_QUEUED;
+    PyObject *indices = wake_set_to_tuple(&wakes);
+    PyObject *pair = indices == NULL ? NULL : PyTuple_Pack(2, self, indices);
+    Py_XDECREF(indices);
+    Py_DECREF(self);
+    return pair;
+}
+
+/* ---- leave ---- */
+
+/* Out of the queue, or, when it was granted meanwhile, back with the slots. */
+static void wait_end(struct buffer_wait_object *self, struct wake_set *wakes)
+{
+    struct arena *core = self->arena->core;
+    enum buffer_wait_stage stage = self->stage;
+    self->stage = WAIT_OVER;
+    self->arena->call_count++;
+    if (stage == WAIT_QUEUED && buffer_pool_cancel(core, &self->wait, wakes) == STATUS_OK &&
+        buffer_pool_take(core, &self->wait, self->slots) == STATUS_OK) {
+        self->left = (struct reservation){.slots = self->slots, .count = self->wait.need};
+        stage = WAIT_TAKEN;
+    }
+    if (stage == WAIT_TAKEN) {
+        buffer_pool_give_back(core, self->left.slots, self->left.count, wakes);
+    }
+    self->arena->call_count--;
+}
+
+void buffer_wait_finish(struct buffer_wait_object *self, struct wake_set *wakes)
+{
+    if (wait_is_ours(self)) {
+        wait_end(self, wakes);
+    }
+}
+
+/* The waiters served here are not woken: their slices end by themselves. */
+static void wait_dealloc(PyObject *object)
+{
+    struct buffer_wait_object *self = wait_of(object);
+    PyTypeObject *type = Py_TYPE(object);
+    struct wake_set wakes = {0};
+    buffer_wait_finish(self, &wakes);
+    Py_DECREF(self->arena);
+    PyObject_Free(object);
+    Py_DECREF(type);
+}
+
+static PyObject *wait_cancel(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    struct wake_set wakes = {0};
+    buffer_wait_finish(wait_of(object), &wakes);
+    return wake_set_to_tuple(&wakes);
+}
+
+/* ---- wait ---- */
+
+static bool wait_is_queued(const struct buffer_wait_object *self)
+{
+    if (!wait_is_ours(self) || self->stage != WAIT_QUEUED) {
+        raise_format(self->arena->state, STATUS_STALE, "this wait for buffers is over");
+        return false;
+    }
+    return true;
+}
+
+static PyObject *wait_poll(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    struct buffer_wait_object *self = wait_of(object);
+    if (!wait_is_queued(self)) {
+        return NULL;
+    }
+    switch (buffer_pool_poll(self->arena->core, &self->wait)) {
+    case STATUS_OK:
+        Py_RETURN_TRUE;
+    case STATUS_EXHAUSTED:
+        Py_RETURN_FALSE;
+    default:
+        self->stage = WAIT_OVER;
+        return raise_format(self->arena->state, STATUS_CORRUPT, "the place in the queue for buffers was lost");
+    }
+}
+
+static PyObject *wait_help(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    struct buffer_wait_object *self = wait_of(object);
+    struct wake_set wakes = {0};
+    if (!wait_is_queued(self)) {
+        return NULL;
+    }
+    self->arena->call_count++;
+    buffer_pool_help(self->arena->core, &wakes);
+    self->arena->call_count--;
+    return wake_set_to_tuple(&wakes);
+}
+
+static PyObject *wait_take(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    struct buffer_wait_object *self = wait_of(object);
+    if (!wait_is_queued(self)) {
+        return NULL;
+    }
+    self->arena->call_count++;
+    enum status status = buffer_pool_take(self->arena->core, &self->wait, self->slots);
+    self->arena->call_count--;
+    if (status != STATUS_OK) {
+        return raise_status(self->arena->state, status);
+    }
+    self->stage = WAIT_TAKEN;
+    self->left = (struct reservation){.slots = self->slots, .count = self->wait.need};
+    Py_RETURN_NONE;
+}
+
+/* ---- the type ---- */
+
+static PyMethodDef wait_methods[] = {
+    {"cancel", wait_cancel, METH_NOARGS, "Leaves the queue, or gives the slots back; waiter indices to wake."},
+    {"help", wait_help, METH_NOARGS, "Repairs the pool and serves waiters; waiter indices to wake."},
+    {"poll", wait_poll, METH_NOARGS, "True when the slots are granted: take()."},
+    {"take", wait_take, METH_NOARGS, "Makes the granted slots ours."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyMemberDef wait_members[] = {
+    {"waiter_index", T_UINT, offsetof(struct buffer_wait_object, wait) + offsetof(struct buffer_wait, waiter_index),
+     READONLY, "The waiter entry, and the number of the semaphore to sleep on."},
+    {"need", T_UINT, offsetof(struct buffer_wait_object, wait) + offsetof(struct buffer_wait, need), READONLY,
+     "How many slots are waited for."},
+    {"ticket", T_ULONGLONG, offsetof(struct buffer_wait_object, wait) + offsetof(struct buffer_wait, ticket), READONLY,
+     "The place in the queue: lower tickets come first."},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyType_Slot wait_slots[] = {
+    {Py_tp_doc, "A place in the queue of the exhausted buffer pool."},
+    {Py_tp_dealloc, wait_dealloc},
+    {Py_tp_methods, wait_methods},
+    {Py_tp_members, wait_members},
+    {0, NULL},
+};
+
+PyType_Spec buffer_wait_spec = {
+    .name = "shmaccum._native.BufferWait",
+    .basicsize = offsetof(struct buffer_wait_object, slots),
+    .itemsize = sizeof(uint32_t),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = wait_slots,
+};

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Many records given as columns: a sequence of values and, as long as it, sequences of the other parts or none. What is
+ * kept are tuples of our own, so that nobody changes them while a call waits.
+ */
+#ifndef PYTHON_PRODUCER_COLUMNS_H
+#define PYTHON_PRODUCER_COLUMNS_H
+
+#include "python/common/arguments.h"
+
+struct columns {
+    PyObject *values;
+    PyObject *keys; /* these may be NULL, or when given also None */
+    PyObject *timestamps;
+    PyObject *headers;
+};
+
+/* False with an exception set: not sequences, or not as long as the values. After it: columns_release. */
+bool columns_parse(const struct columns *given, struct columns *columns);
+void columns_release(struct columns *columns);
+
+/* A column of `count` cells beside those, by the same rules. */
+bool column_parse(PyObject *object, const char *name, Py_ssize_t count, PyObject **column);
+
+static inline PyObject *column_item(PyObject *column, Py_ssize_t index)
+{
+    return column == NULL ? Py_None : PyTuple_GET_ITEM(column, index);
+}
+
+static inline struct record_objects columns_row(const struct columns *columns, Py_ssize_t index)
+{
+    return (struct record_objects){.key = column_item(columns->keys, index),
+                                   .value = PyTuple_GET_ITEM(columns->values, index),
+                                   .headers = column_item(columns->headers, index),
+                                   .timestamp_ms = column_item(columns->timestamps, index)};
+}
+
+#endif

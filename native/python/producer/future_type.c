@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * DeliveryFuture: what send() answers, made once per record. Everything else about it (looking up the result, waiting,
+ * callbacks) is rare, and Python's: each method hands the future to the method future_NAME of its tracker
+ * (shmaccum/delivery.py). It is no Python class derived from a native one, because every such class takes part in
+ * garbage collection, and would cost as much as the append.
+ */
+#include "python/common/arguments.h"
+
+#include <stddef.h>
+#include <structmember.h>
+
+static struct future_object *future_of(PyObject *self)
+{
+    return (struct future_object *)self;
+}
+
+struct future_object *future_object_new(const struct module_state *state, PyObject *tracker)
+{
+    struct future_object *self = PyObject_New(struct future_object, state->future_type);
+    if (LIKELY(self != NULL)) {
+        self->tracker = Py_NewRef(tracker);
+        self->completion = NULL;
+    }
+    return self;
+}
+
+/* As PyArg_ParseTuple wants them. */
+struct future_numbers {
+    unsigned int partition_index;
+    unsigned int slot_index;
+    unsigned long long seq;
+    unsigned int record_index;
+    long long timestamp_ms;
+    int sizes[3];
+};
+
+static void future_fill(struct future_object *self, const struct future_numbers *numbers)
+{
+    const struct batch_place place = {.slot_index = numbers->slot_index,
+                                      .record_index = numbers->record_index,
+                                      .seq = numbers->seq,
+                                      .timestamp_ms = numbers->timestamp_ms};
+    token_object_fill(&self->token, numbers->partition_index, &place);
+    self->key_size = numbers->sizes[0];
+    self->value_size = numbers->sizes[1];
+    self->headers_size = numbers->sizes[2];
+}
+
+/* What pickle makes it from, and send_many. The numbers are input, as everything that reads the arena: a wrong one
+ * finds nothing. */
+static PyObject *future_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
+{
+    static char *names[] = {"tracker",  "partition_index", "slot_index",   "seq", "record_index", "timestamp_ms",
+                            "key_size", "value_size",      "headers_size", NULL};
+    struct future_numbers numbers = {.sizes = {-1, -1, -1}};
+    PyObject *tracker;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "OIIKIL|iii:DeliveryFuture", names, &tracker,
+                                     &numbers.partition_index, &numbers.slot_index, &numbers.seq,
+                                     &numbers.record_index, &numbers.timestamp_ms, &numbers.sizes[0],
+                                     &numbers.sizes[1], &numbers.sizes[2])) {
+        return NULL;
+    }
+    struct future_object *self = future_object_new(PyType_GetModuleState(type), tracker);
+    if (self != NULL) {
+        future_fill(self, &numbers);
+    }
+    return (PyObject *)self;
+}
+
+static void future_dealloc(PyObject *object)
+{
+    PyTypeObject *type = Py_TYPE(object);
+    Py_DECREF(future_of(object)->tracker);
+    Py_XDECREF(future_of(object)->completion);
+    PyObject_Free(object);
+    Py_DECREF(type);
+}
+
+static PyObject *future_get_completion(PyObject *object, void *unused)
+{
+    (void)unused;
+    PyObject *completion = future_of(object)->completion;
+    return Py_NewRef(completion == NULL ? Py_None : completion);
+}
+
+/* Only a tuple: an object that refers back to the future would be a cycle that nobody collects. */
+static int future_set_completion(PyObject *object, PyObject *completion, void *unused)
+{
+    (void)unused;
+    if (completion == NULL || !PyTuple_CheckExact(completion)) {
+        PyErr_SetString(PyExc_TypeError, "a completion is a tuple as Arena.find() answers it");
+        return -1;
+    }
+    PyObject *former = future_of(object)->completion;
+    future_of(object)->completion = Py_NewRef(completion);
+    Py_XDECREF(former);
+    return 0;
+}
+
+/* ---- what the tracker does ---- */
+
+enum { DELEGATE_ARGUMENT_COUNT_MAX = 16 };
+
+/* tracker.NAME(future, ...) with the arguments of a call. */
+static PyObject *delegate(PyObject *self, const char *name, PyObject *const *args, Py_ssize_t count, PyObject *names)
+{
+    Py_ssize_t total = count + (names == NULL ? 0 : PyTuple_GET_SIZE(names));
+    PyObject *passed[1 + DELEGATE_ARGUMENT_COUNT_MAX] = {self};
+    if (total > DELEGATE_ARGUMENT_COUNT_MAX) {
+        return PyErr_Format(PyExc_TypeError, "at most %d arguments, please: bind more with functools.partial",
+                            DELEGATE_ARGUMENT_COUNT_MAX);
+    }
+    memcpy(passed + 1, args, (size_t)total * sizeof *args);
+    PyObject *method = PyObject_GetAttrString(future_of(self)->tracker, name);
+    PyObject *answer = method == NULL ? NULL : PyObject_Vectorcall(method, passed, (size_t)count + 1, names);
+    Py_XDECREF(method);
+    return answer;
+}
+
+#define DELEGATED(name)                                                                                          \
+    static PyObject *future_##name(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names)     \
+    {                                                                                                            \
+        return delegate(self, "future_" #name, args, count, names);                                              \
+    }
+
+DELEGATED(add_both)
+DELEGATED(add_callback)
+DELEGATED(add_errback)
+DELEGATED(done)
+DELEGATED(failed)
+DELEGATED(get)
+DELEGATED(reduce)
+DELEGATED(succeeded)
+
+static PyObject *future_property(PyObject *self, void *name)
+{
+    return delegate(self, name, NULL, 0, NULL);
+}
+
+static PyObject *future_repr(PyObject *self)
+{
+    return delegate(self, "future_repr", NULL, 0, NULL);
+}
+
+static PyObject *future_await(PyObject *self)
+{
+    return delegate(self, "future_await", NULL, 0, NULL);
+}
+
+/* ---- the type ---- */
+
+#define FAST(function) ((PyCFunction)(void (*)(void))(function))
+
+static PyMethodDef future_methods[] = {
+    {"add_both", FAST(future_add_both), METH_FASTCALL | METH_KEYWORDS,
+     "add_both($self, function, *args, **kwargs)\n--\n\nadd_callback and add_errback."},
+    {"add_callback", FAST(future_add_callback), METH_FASTCALL | METH_KEYWORDS,
+     "add_callback($self, function, *args, **kwargs)\n--\n\n"
+     "Calls function(*args, metadata, **kwargs) once the record is delivered, at once if it is.\n\n"
+     "In this process, in a thread of its own, in the order of a partition's records. What it raises is logged."},
+    {"add_errback", FAST(future_add_errback), METH_FASTCALL | METH_KEYWORDS,
+     "add_errback($self, function, *args, **kwargs)\n--\n\n"
+     "Calls function(*args, exception, **kwargs) if it was not delivered."},
+    {"done", FAST(future_done), METH_FASTCALL | METH_KEYWORDS, "done($self)\n--\n\nTrue when the result is known."},
+    {"failed", FAST(future_failed), METH_FASTCALL | METH_KEYWORDS,
+     "failed($self)\n--\n\nTrue when it is known that the record was not delivered, or that its result is lost."},
+    {"get", FAST(future_get), METH_FASTCALL | METH_KEYWORDS,
+     "get($self, timeout=None)\n--\n\n"
+     "Waits for the RecordMetadata: timeout seconds, None as long as it takes.\n\n"
+     "A record that lingers is not hurried by it; Producer.flush does that.\n\n"
+     "Raises:\n"
+     "    ResultPendingError: a TimeoutError; the result is not known yet, and may be asked for again.\n"
+     "    DeliveryTimeoutError, DeliveryFailedError, DeliveryAbortedError, RecordCorruptError: it was not delivered.\n"
+     "    ResultExpiredError: the result was overwritten before anybody asked."},
+    {"succeeded", FAST(future_succeeded), METH_FASTCALL | METH_KEYWORDS,
+     "succeeded($self)\n--\n\nTrue when the record was delivered."},
+    {"__reduce__", FAST(future_reduce), METH_FASTCALL | METH_KEYWORDS, "For pickle: any process of the host."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyMemberDef future_members[] = {
+    {"tracker", T_OBJECT_EX, offsetof(struct future_object, tracker), READONLY, "Who looks up its result."},
+    {"key_size", T_INT, offsetof(struct future_object, key_size), READONLY, "Bytes of the key; -1: null."},
+    {"value_size", T_INT, offsetof(struct future_object, value_size), READONLY, "Bytes of the value; -1: null."},
+    {"headers_size", T_INT, offsetof(struct future_object, headers_size), READONLY,
+     "Bytes of the headers' keys and values; -1: no headers."},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyGetSetDef future_properties[] = {
+    {"completion", future_get_completion, future_set_completion, "The result once it was looked up, else None.", NULL},
+    {"exception", future_property, NULL, "Why the record was not delivered, else None.", "future_exception"},
+    {"is_done", future_property, NULL, "True when the result is known.", "future_done"},
+    {"value", future_property, NULL, "The RecordMetadata of a record that was delivered, else None.", "future_value"},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot future_slots[] = {
+    {Py_tp_doc, "What became of one record that was sent. It can be awaited, compared, hashed, pickled, and used in "
+                "the child of a fork; it holds its arena open in this process. The shape is kafka-python's."},
+    {Py_tp_new, future_new},
+    {Py_tp_dealloc, future_dealloc},
+    {Py_tp_repr, future_repr},
+    {Py_am_await, future_await},
+    {Py_tp_methods, future_methods},
+    {Py_tp_members, future_members},
+    {Py_tp_getset, future_properties},
+    {0, NULL},
+};
+
+PyType_Spec future_spec = {
+    .name = "shmaccum._native.DeliveryFuture",
+    .basicsize = sizeof(struct future_object),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = future_slots,
+};

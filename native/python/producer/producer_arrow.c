@@ -1,0 +1,360 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Producer.append_rows: rows from Arrow data, read in place. Whatever gives a struct array or a stream of them through
+ * the Arrow PyCapsule interface will do (__arrow_c_array__, __arrow_c_stream__): no Arrow library is linked or
+ * imported.
+ *
+ * Who owns what: the schema and the array of a capsule stay the capsule's, which we hold until the end; what a stream
+ * gives is ours, and is released before the next one is asked for. The stream may run Python, or threads that wait for
+ * the GIL: it is asked without it.
+ */
+#include "format/arrow.h"
+#include "python/common/arguments.h"
+#include "python/common/errors.h"
+#include "python/producer/producer_many.h"
+
+struct arrow_call {
+    struct many many;
+    struct topic_note *topic; /* of the argument `topic`, which overrides the column; or NULL */
+    struct record_header *headers;
+    int64_t header_capacity;
+};
+
+static bool arrow_raise(const struct arrow_call *call, const struct error *error)
+{
+    raise_error(call->many.producer->state, error);
+    return false;
+}
+
+/* ---- a chunk of rows ---- */
+
+/* Where a chunk begins in its batch. Its columns are filled one after another; a row that is wrong sets an exception
+ * and ends the chunk before it, so that the next columns are read only so far, and an earlier one takes its place. */
+struct rows {
+    const struct arrow_batch *batch;
+    int64_t start;
+};
+
+static COLD void row_raise(const struct arrow_call *call, struct chunk *chunk, uint32_t i, const struct error *error)
+{
+    PyErr_Clear();
+    (void)arrow_raise(call, error);
+    (void)many_row_failed(&call->many, chunk, i);
+}
+
+static void fill_text(const struct arrow_call *call, const struct arrow_text *column, int64_t start,
+                      struct chunk *chunk, struct arrow_slice *slices)
+{
+    struct error error;
+    uint32_t count = chunk->count;
+    if (UNLIKELY(arrow_text_read(column, start, &count, slices, &error) != STATUS_OK)) {
+        row_raise(call, chunk, count, &error);
+    }
+}
+
+static void fill_values(const struct arrow_call *call, const struct rows *rows, struct chunk *chunk)
+{
+    struct arrow_slice slices[CHUNK_COUNT_MAX];
+    fill_text(call, &rows->batch->value, rows->start, chunk, slices);
+    for (uint32_t i = 0; i < chunk->count; i++) {
+        chunk->records[i].record = (struct record){.value = slices[i].start,
+                                                   .value_size = slices[i].size,
+                                                   .key_size = -1,
+                                                   .timestamp_ms = call->many.now_ms};
+        chunk->partitions[i] = -1;
+        chunk->topics[i] = call->topic;
+    }
+}
+
+static void fill_keys(const struct arrow_call *call, const struct rows *rows, struct chunk *chunk)
+{
+    struct arrow_slice slices[CHUNK_COUNT_MAX];
+    fill_text(call, &rows->batch->key, rows->start, chunk, slices);
+    for (uint32_t i = 0; i < chunk->count; i++) {
+        chunk->records[i].record.key = slices[i].start;
+        chunk->records[i].record.key_size = slices[i].size;
+    }
+}
+
+static void fill_partitions(const struct arrow_call *call, const struct rows *rows, struct chunk *chunk)
+{
+    struct error error;
+    uint32_t count = chunk->count;
+    if (UNLIKELY(arrow_partitions_read(rows->batch, rows->start, &count, chunk->partitions, &error) != STATUS_OK)) {
+        row_raise(call, chunk, count, &error);
+    }
+}
+
+static void fill_timestamps(const struct arrow_call *call, const struct rows *rows, struct chunk *chunk)
+{
+    int64_t timestamps_ms[CHUNK_COUNT_MAX];
+    struct error error;
+    uint32_t count = chunk->count;
+    if (UNLIKELY(arrow_timestamps_read(rows->batch, rows->start, &count, timestamps_ms, &error) != STATUS_OK)) {
+        row_raise(call, chunk, count, &error);
+    }
+    for (uint32_t i = 0; i < chunk->count; i++) {
+        if (timestamps_ms[i] != NO_TIMESTAMP) {
+            chunk->records[i].record.timestamp_ms = timestamps_ms[i];
+        }
+    }
+}
+
+static bool headers_reserve(struct arrow_call *call, int64_t count)
+{
+    if (count <= call->header_capacity) {
+        return true;
+    }
+    struct record_header *headers = NULL;
+    if (count < PY_SSIZE_T_MAX / (int64_t)sizeof *headers) {
+        headers = PyMem_Realloc(call->headers, (size_t)count * sizeof *headers);
+    }
+    if (headers == NULL) {
+        return false;
+    }
+    call->headers = headers;
+    call->header_capacity = count;
+    return true;
+}
+
+static COLD void raise_no_memory(const struct arrow_call *call, struct chunk *chunk)
+{
+    PyErr_Clear();
+    PyErr_NoMemory();
+    (void)many_row_failed(&call->many, chunk, 0);
+}
+
+static void fill_headers(struct arrow_call *call, const struct rows *rows, struct chunk *chunk)
+{
+    struct arrow_header_run runs[CHUNK_COUNT_MAX];
+    struct error error;
+    int64_t header_count;
+    uint32_t count = chunk->count;
+    if (UNLIKELY(arrow_headers_count(rows->batch, rows->start, &count, &header_count, &error) != STATUS_OK)) {
+        row_raise(call, chunk, count, &error);
+    }
+    if (UNLIKELY(!headers_reserve(call, header_count))) {
+        raise_no_memory(call, chunk);
+        return;
+    }
+    if (UNLIKELY(arrow_headers_read(rows->batch, rows->start, &count, call->headers, runs, &error) != STATUS_OK)) {
+        row_raise(call, chunk, count, &error);
+    }
+    for (uint32_t i = 0; i < chunk->count; i++) {
+        chunk->records[i].record.headers = runs[i].headers;
+        chunk->records[i].record.header_count = runs[i].count;
+    }
+}
+
+static COLD bool raise_no_topic(const struct arrow_call *call, int64_t row)
+{
+    raise_format(call->many.producer->state, STATUS_INVALID, "row %lld has no topic: fill the column 'topic', or "
+                 "give one topic for all rows as the argument topic", (long long)row);
+    return false;
+}
+
+static bool slices_are_equal(const struct arrow_slice *left, const struct arrow_slice *right)
+{
+    return left->size == right->size &&
+           (left->start == right->start || memcmp(left->start, right->start, (size_t)left->size) == 0);
+}
+
+/* Topics come in runs, or alternate among a few: the last one is asked first, then the registry's table. */
+static bool row_topic(struct arrow_call *call, const struct arrow_slice *slices, const struct rows *rows,
+                      struct chunk *chunk, uint32_t i)
+{
+    if (i > 0 && slices_are_equal(&slices[i], &slices[i - 1])) {
+        chunk->topics[i] = chunk->topics[i - 1];
+        return true;
+    }
+    if (slices[i].size < 0) {
+        return raise_no_topic(call, rows->start + i);
+    }
+    return many_topic_by_name(&call->many, slices[i].start, (uint32_t)slices[i].size, &chunk->topics[i]);
+}
+
+/* A new topic may have to be waited for in Python: the exception of a later row is kept aside meanwhile. */
+static void fill_topics(struct arrow_call *call, const struct rows *rows, struct chunk *chunk)
+{
+    struct arrow_slice slices[CHUNK_COUNT_MAX];
+    fill_text(call, &rows->batch->topic, rows->start, chunk, slices);
+    PyObject *former = PyErr_Occurred() ? exception_take() : NULL;
+    for (uint32_t i = 0; i < chunk->count; i++) {
+        if (UNLIKELY(!row_topic(call, slices, rows, chunk, i))) {
+            (void)many_row_failed(&call->many, chunk, i);
+        }
+    }
+    if (former != NULL && !PyErr_Occurred()) {
+        exception_put(former);
+    } else {
+        Py_XDECREF(former);
+    }
+}
+
+static void chunk_fill(struct arrow_call *call, const struct rows *rows, struct chunk *chunk)
+{
+    const struct arrow_batch *batch = rows->batch;
+    fill_values(call, rows, chunk);
+    if (batch->has_key) {
+        fill_keys(call, rows, chunk);
+    }
+    if (batch->has_partition) {
+        fill_partitions(call, rows, chunk);
+    }
+    if (batch->has_timestamp) {
+        fill_timestamps(call, rows, chunk);
+    }
+    if (batch->has_headers) {
+        fill_headers(call, rows, chunk);
+    }
+    for (uint32_t i = 0; i < chunk->count; i++) {
+        (void)many_measure(&call->many, chunk, i);
+    }
+    if (call->topic == NULL) { /* last: it may have to wait */
+        fill_topics(call, rows, chunk);
+    }
+}
+
+/* ---- batches ---- */
+
+static bool batch_append(struct arrow_call *call, const struct ArrowSchema *schema, const struct ArrowArray *array)
+{
+    struct arrow_batch batch;
+    struct error error;
+    if (arrow_batch_open(schema, array, &batch, &error) != STATUS_OK) {
+        return arrow_raise(call, &error);
+    }
+    if (call->topic == NULL && !batch.has_topic && batch.row_count > 0) {
+        return raise_no_topic(call, 0);
+    }
+    bool is_done = true;
+    for (int64_t start = 0; start < batch.row_count && is_done; start += CHUNK_COUNT_MAX) {
+        struct chunk chunk;
+        int64_t left = batch.row_count - start;
+        const struct rows rows = {.batch = &batch, .start = start};
+        chunk.count = left < CHUNK_COUNT_MAX ? (uint32_t)left : CHUNK_COUNT_MAX;
+        chunk.has_timestamps = batch.has_timestamp;
+        chunk_fill(call, &rows, &chunk);
+        is_done = many_chunk(&call->many, &chunk);
+    }
+    return is_done;
+}
+
+static bool array_append(struct arrow_call *call, PyObject *batch)
+{
+    PyObject *pair = PyObject_CallMethod(batch, "__arrow_c_array__", NULL);
+    bool is_done = false;
+    if (pair == NULL) {
+        return false;
+    }
+    if (!PyTuple_Check(pair) || PyTuple_GET_SIZE(pair) != 2) {
+        PyErr_SetString(PyExc_TypeError, "__arrow_c_array__() must return two capsules");
+    } else {
+        const struct ArrowSchema *schema = PyCapsule_GetPointer(PyTuple_GET_ITEM(pair, 0), "arrow_schema");
+        const struct ArrowArray *array =
+            schema == NULL ? NULL : PyCapsule_GetPointer(PyTuple_GET_ITEM(pair, 1), "arrow_array");
+        is_done = array != NULL && batch_append(call, schema, array);
+    }
+    Py_DECREF(pair);
+    return is_done;
+}
+
+/* ---- streams ---- */
+
+static COLD bool raise_stream(struct ArrowArrayStream *stream, int code)
+{
+    const char *message = stream->get_last_error == NULL ? NULL : stream->get_last_error(stream);
+    if (!PyErr_Occurred()) {
+        PyErr_Format(PyExc_OSError, "the Arrow stream failed (%d): %s", code, message == NULL ? "" : message);
+    }
+    return false;
+}
+
+static bool stream_next(struct ArrowArrayStream *stream, struct ArrowArray *array)
+{
+    int code;
+    *array = (struct ArrowArray){0};
+    Py_BEGIN_ALLOW_THREADS
+    code = stream->get_next(stream, array);
+    Py_END_ALLOW_THREADS
+    return code == 0 || raise_stream(stream, code);
+}
+
+static bool batches_append(struct arrow_call *call, struct ArrowArrayStream *stream, const struct ArrowSchema *schema)
+{
+    struct error error;
+    bool is_done = true;
+    if (arrow_schema_check(schema, &error) != STATUS_OK) {
+        return arrow_raise(call, &error);
+    }
+    while (is_done) {
+        struct ArrowArray array;
+        if (!stream_next(stream, &array)) {
+            return false;
+        }
+        if (array.release == NULL) {
+            return true;
+        }
+        is_done = batch_append(call, schema, &array);
+        array.release(&array);
+    }
+    return false;
+}
+
+static bool stream_append(struct arrow_call *call, PyObject *table)
+{
+    PyObject *capsule = PyObject_CallMethod(table, "__arrow_c_stream__", NULL);
+    struct ArrowArrayStream *stream = capsule == NULL ? NULL : PyCapsule_GetPointer(capsule, "arrow_array_stream");
+    struct ArrowSchema schema = {0};
+    bool is_done = false;
+    if (stream != NULL && stream->release != NULL) {
+        int code;
+        Py_BEGIN_ALLOW_THREADS
+        code = stream->get_schema(stream, &schema);
+        Py_END_ALLOW_THREADS
+        is_done = code == 0 ? batches_append(call, stream, &schema) : raise_stream(stream, code);
+    } else if (stream != NULL) {
+        PyErr_SetString(PyExc_ValueError, "the Arrow stream was released: it can be read once");
+    }
+    if (schema.release != NULL) {
+        schema.release(&schema);
+    }
+    Py_XDECREF(capsule);
+    return is_done;
+}
+
+/* ---- the call ---- */
+
+static bool source_append(struct arrow_call *call, PyObject *source)
+{
+    if (PyObject_HasAttrString(source, "__arrow_c_array__")) {
+        return array_append(call, source);
+    }
+    if (PyObject_HasAttrString(source, "__arrow_c_stream__")) {
+        return stream_append(call, source);
+    }
+    PyErr_Format(PyExc_TypeError, "append_arrow() takes a record batch, a table or anything else with "
+                 "__arrow_c_array__ or __arrow_c_stream__, not %.80s", Py_TYPE(source)->tp_name);
+    return false;
+}
+
+PyObject *producer_append_rows(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)
+{
+    enum { BATCH, TOPIC };
+    static const struct signature signature = {.function = "append_rows",
+                                               .names = {"batch", "topic"},
+                                               .required_count = 1,
+                                               .count = 2};
+    struct producer_object *self = (struct producer_object *)object;
+    PyObject *bound[ARGUMENT_COUNT_MAX];
+    struct arrow_call call = {.topic = NULL};
+    if (!arguments_bind(&signature, args, count, names, bound) ||
+        !many_begin(self, &call.many)) {
+        return NULL;
+    }
+    bool has_topic = bound[TOPIC] != NULL && bound[TOPIC] != Py_None;
+    bool is_done = (!has_topic || many_topic(&call.many, bound[TOPIC], &call.topic)) &&
+                   source_append(&call, bound[BATCH]);
+    PyMem_Free(call.headers);
+    return many_end(&call.many, is_done);
+}

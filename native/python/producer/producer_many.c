@@ -1,0 +1,378 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Producer, many records in one call: the way of a chunk. Where rows come from is in producer_columns.c and
+ * producer_arrow.c.
+ */
+#include "python/producer/producer_many.h"
+
+#include <time.h>
+
+#include "python/common/errors.h"
+
+/* ---- topics ---- */
+
+/* Where nothing is known yet: how long this call may wait. */
+static struct append_target target_of(const struct many *many)
+{
+    return (struct append_target){.max_block_ms = many->producer->accumulator->max_block_ms,
+                                  .deadline_ns = many->deadline_ns};
+}
+
+bool many_topic(struct many *many, PyObject *topic, struct topic_note **note)
+{
+    struct append_target target = target_of(many);
+    uint32_t topic_index;
+    uint32_t partition_count;
+    bool is_known = producer_topic(many->producer, topic, &target, &topic_index, &partition_count);
+    many->deadline_ns = target.deadline_ns;
+    *note = is_known ? &many->producer->topics[topic_index] : NULL;
+    return is_known;
+}
+
+bool many_topic_by_name(struct many *many, const char *name, uint32_t name_size, struct topic_note **note)
+{
+    const struct arena_object *arena = many->producer->accumulator->arena;
+    uint32_t topic_index;
+    if (LIKELY(registry_topic(arena->registry, name, name_size, &topic_index) == STATUS_OK &&
+               topic_partition_count(arena->core, topic_index) > 0)) {
+        *note = &many->producer->topics[topic_index];
+        return true;
+    }
+    PyObject *topic = PyUnicode_DecodeUTF8(name, (Py_ssize_t)name_size, "backslashreplace");
+    bool is_found = topic != NULL && many_topic(many, topic, note);
+    Py_XDECREF(topic);
+    return is_found;
+}
+
+/* ---- a partition for each record ---- */
+
+struct assignment {
+    uint32_t partition_indices[CHUNK_COUNT_MAX];
+    bool is_sticky[CHUNK_COUNT_MAX];
+};
+
+static COLD void raise_unknown_partition(const struct producer_object *self, uint32_t topic_index, uint32_t partition,
+                                         uint32_t partition_count)
+{
+    const char *name = "";
+    uint32_t name_size = 0;
+    enum status status = registry_topic_name(self->accumulator->arena->core, topic_index, &name, &name_size);
+    PyObject *topic = PyUnicode_FromStringAndSize(name, status == STATUS_OK ? (Py_ssize_t)name_size : 0);
+    if (topic != NULL) {
+        PyErr_Format(self->state->unknown_partition, "topic %R has %u partitions, numbered from 0: there is no %u",
+                     topic, partition_count, partition);
+        Py_DECREF(topic);
+    }
+}
+
+/* The first time a partition is used, it is found the long way, which says what is wrong if it cannot be had. */
+static bool partition_find_noted(const struct many *many, struct topic_note *topic, uint32_t partition,
+                                 uint32_t *partition_index)
+{
+    struct accumulator_object *accumulator = many->producer->accumulator;
+    enum status status = partition_indices_find(&topic->indices, accumulator->arena->registry,
+                                                topic->sticky.topic_index, partition, partition_index);
+    return LIKELY(status == STATUS_OK) || partition_find_by_topic(accumulator, topic->sticky.topic_index,
+                                                                  (int32_t)partition, partition_index);
+}
+
+static inline bool is_keyless(const struct many *many, const struct chunk *chunk, uint32_t i)
+{
+    return chunk->partitions[i] < 0 && (chunk->records[i].record.key_size < 0 || many->producer->ignores_keys);
+}
+
+static inline uint32_t partition_choose(const struct many *many, const struct chunk *chunk, uint32_t i,
+                                        uint32_t partition_count)
+{
+    const struct record *record = &chunk->records[i].record;
+    if (chunk->partitions[i] >= 0) {
+        return (uint32_t)chunk->partitions[i];
+    }
+    if (!is_keyless(many, chunk, i)) {
+        return partition_of_key(record->key, (uint32_t)record->key_size, partition_count);
+    }
+    return partitioner_sticky(&many->producer->partitioner, &chunk->topics[i]->sticky, partition_count);
+}
+
+static inline bool record_assign(const struct many *many, const struct chunk *chunk, uint32_t i,
+                                 struct assignment *assignment)
+{
+    struct topic_note *topic = chunk->topics[i];
+    assignment->is_sticky[i] = is_keyless(many, chunk, i);
+    if (assignment->is_sticky[i] && i > 0 && assignment->is_sticky[i - 1] && topic == chunk->topics[i - 1]) {
+        assignment->partition_indices[i] = assignment->partition_indices[i - 1];
+        return true;
+    }
+    uint32_t partition_count =
+        topic_partition_count(many->producer->partitioner.arena, topic->sticky.topic_index);
+    uint32_t partition = partition_count == 0 ? 0 : partition_choose(many, chunk, i, partition_count);
+    if (UNLIKELY(partition >= partition_count)) {
+        raise_unknown_partition(many->producer, topic->sticky.topic_index, partition, partition_count);
+        return false;
+    }
+    return partition_find_noted(many, topic, partition, &assignment->partition_indices[i]);
+}
+
+/* False when the chunk had to be ended before a record. */
+static bool chunk_assign(struct many *many, struct chunk *chunk, struct assignment *assignment)
+{
+    for (uint32_t i = 0; i < chunk->count; i++) {
+        if (UNLIKELY(!record_assign(many, chunk, i, assignment))) {
+            return many_row_failed(many, chunk, i);
+        }
+    }
+    return true;
+}
+
+/* ---- groups ---- */
+
+/* A group's records in a row, and how they find their partition again if it was the sticky one and moved on. */
+struct group_call {
+    struct append_target append; /* first: the append gives it back to choose_again */
+    struct many *many;
+    struct topic_note *topic;
+    uint32_t count;
+    const struct measured_record *records;
+};
+
+static bool group_choose_again(struct append_target *target)
+{
+    struct group_call *call = (struct group_call *)target;
+    struct producer_object *producer = call->many->producer;
+    uint32_t partition_count = topic_partition_count(producer->partitioner.arena, call->topic->sticky.topic_index);
+    uint32_t partition = partitioner_sticky(&producer->partitioner, &call->topic->sticky, partition_count);
+    return partition_find_noted(call->many, call->topic, partition, &target->partition_index);
+}
+
+static struct group_call group_call_of(struct many *many, uint32_t partition_index, struct topic_note *topic,
+                                       bool is_sticky)
+{
+    struct group_call call = {.append = target_of(many), .many = many, .topic = topic};
+    call.append.partition_index = partition_index;
+    call.append.sticky = is_sticky ? &topic->sticky : NULL;
+    call.append.choose_again = group_choose_again;
+    return call;
+}
+
+/* Records under one hold of a partition's lock: some microseconds, which others may have to wait. An odd number, since
+ * the core commits an odd number at once (producer_batch.c). */
+enum { RUN_COUNT_MAX = 63 };
+
+static void group_note(struct group_call *call, const struct append_result *result)
+{
+    struct producer_object *producer = call->many->producer;
+    receipt_add_run(&call->many->receipt->receipt, call->append.partition_index, &result->first, result->appended);
+    for (uint32_t i = 0; i < result->appended; i++) {
+        producer->record_bytes += record_size_upper_bound(&call->records[i].size);
+    }
+    producer->record_count += result->appended;
+    call->records += result->appended;
+    call->count -= result->appended;
+}
+
+static bool group_append_some(struct group_call *call)
+{
+    struct append_result result = {0};
+    uint32_t count = call->count < RUN_COUNT_MAX ? call->count : RUN_COUNT_MAX;
+    bool is_appended = append_run(call->many->producer->accumulator, &call->append, call->records, count, &result);
+    if (result.appended > 0) {
+        group_note(call, &result);
+    }
+    call->many->deadline_ns = call->append.deadline_ns;
+    return is_appended;
+}
+
+static bool group_append(struct group_call *call)
+{
+    while (call->count > 0) {
+        if (UNLIKELY(!group_append_some(call))) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The records in the order of their groups, and which row each group begins with. */
+struct grouped {
+    struct measured_record records[CHUNK_COUNT_MAX];
+    uint8_t rows[CHUNK_COUNT_MAX];
+};
+
+static void chunk_arrange(const struct chunk *chunk, const struct grouping *grouping, struct grouped *grouped)
+{
+    for (uint32_t i = 0; i < chunk->count; i++) {
+        grouped->records[grouping->places[i]] = chunk->records[i];
+        grouped->rows[grouping->places[i]] = (uint8_t)i;
+    }
+}
+
+/* With a key in it, or a partition of its own, a record stays: then so does the group. */
+static bool group_is_sticky(const struct assignment *assignment, const struct record_group *group,
+                            const uint8_t *rows)
+{
+    for (uint32_t i = 0; i < group->count; i++) {
+        if (!assignment->is_sticky[rows[group->start + i]]) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool groups_append(struct many *many, const struct chunk *chunk, const struct assignment *assignment,
+                          const struct grouping *grouping)
+{
+    struct grouped grouped;
+    chunk_arrange(chunk, grouping, &grouped);
+    for (uint32_t i = 0; i < grouping->group_count; i++) {
+        const struct record_group *group = &grouping->groups[i];
+        struct topic_note *topic = chunk->topics[grouped.rows[group->start]];
+        struct group_call call =
+            group_call_of(many, group->partition_index, topic, group_is_sticky(assignment, group, grouped.rows));
+        call.records = &grouped.records[group->start];
+        call.count = group->count;
+        if (!group_append(&call)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool only_group_append(struct many *many, const struct chunk *chunk, const struct assignment *assignment)
+{
+    bool is_sticky = true;
+    for (uint32_t i = 0; i < chunk->count; i++) {
+        is_sticky = is_sticky && assignment->is_sticky[i];
+    }
+    struct group_call call = group_call_of(many, assignment->partition_indices[0], chunk->topics[0], is_sticky);
+    call.records = chunk->records;
+    call.count = chunk->count;
+    return group_append(&call);
+}
+
+/* ---- chunks ---- */
+
+/* Lets other threads run, and signals be handled, in the middle of a long call. */
+static bool many_breathe(const struct many *many)
+{
+    enum { RECORDS_BETWEEN = 16384 };
+    if (LIKELY(many->receipt->receipt.row_count % RECORDS_BETWEEN >= CHUNK_COUNT_MAX)) {
+        return true;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    Py_END_ALLOW_THREADS
+    return PyErr_CheckSignals() == 0;
+}
+
+static bool rows_add(struct many *many, const struct chunk *chunk, const struct grouping *grouping)
+{
+    int64_t timestamps_ms[CHUNK_COUNT_MAX];
+    for (uint32_t i = 0; chunk->has_timestamps && i < chunk->count; i++) {
+        timestamps_ms[i] = chunk->records[i].record.timestamp_ms;
+    }
+    const struct receipt_rows rows = {.count = chunk->count,
+                                      .places = grouping->group_count == 1 ? NULL : grouping->places,
+                                      .timestamps_ms = chunk->has_timestamps ? timestamps_ms : NULL};
+    enum status status = receipt_add_rows(&many->receipt->receipt, &rows);
+    if (status != STATUS_OK) {
+        raise_status(many->producer->state, status);
+    }
+    return status == STATUS_OK;
+}
+
+static bool chunk_append(struct many *many, const struct chunk *chunk, const struct assignment *assignment)
+{
+    struct grouping grouping;
+    group_by_partition(assignment->partition_indices, chunk->count, &grouping);
+    if (!rows_add(many, chunk, &grouping)) {
+        return false;
+    }
+    return grouping.group_count == 1 ? only_group_append(many, chunk, assignment)
+                                     : groups_append(many, chunk, assignment, &grouping);
+}
+
+/* The exception of a record waits until those before it are appended; if that fails, it is of no interest any more. */
+static COLD bool chunk_append_before(struct many *many, const struct chunk *chunk,
+                                     const struct assignment *assignment)
+{
+    PyObject *exception = exception_take();
+    if (chunk->count > 0 && !chunk_append(many, chunk, assignment)) {
+        Py_DECREF(exception);
+    } else {
+        exception_put(exception);
+    }
+    return false;
+}
+
+bool many_row_failed(const struct many *many, struct chunk *chunk, uint32_t i)
+{
+    PyObject *exception = exception_take();
+    PyObject *index = PyLong_FromUnsignedLong(many->receipt->receipt.row_count + i);
+    if (index == NULL || PyObject_SetAttrString(exception, "record_index", index) < 0) {
+        PyErr_Clear(); /* the exception itself says more */
+    }
+    Py_XDECREF(index);
+    exception_put(exception);
+    chunk->count = i;
+    return false;
+}
+
+bool many_chunk(struct many *many, struct chunk *chunk)
+{
+    struct assignment assignment;
+    PyObject *former = PyErr_Occurred() ? exception_take() : NULL;
+    bool is_assigned = chunk_assign(many, chunk, &assignment);
+    if (UNLIKELY(!is_assigned)) {
+        Py_XDECREF(former);
+        return chunk_append_before(many, chunk, &assignment);
+    }
+    if (UNLIKELY(former != NULL)) {
+        exception_put(former);
+        return chunk_append_before(many, chunk, &assignment);
+    }
+    return chunk_append(many, chunk, &assignment) && many_breathe(many);
+}
+
+/* ---- calls ---- */
+
+static int64_t wall_clock_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+bool many_begin(struct producer_object *producer, struct many *many)
+{
+    *many = (struct many){.producer = producer, .now_ms = wall_clock_ms()};
+    if (!producer_begin(producer)) {
+        return false;
+    }
+    many->receipt = receipt_object_new(producer);
+    if (many->receipt == NULL) {
+        producer_end(producer);
+        return false;
+    }
+    many->receipt->receipt.timestamp_ms = many->now_ms;
+    return true;
+}
+
+/* Some records may have gone before the exception: its attribute `appended` tells which. */
+static void exception_tell(struct receipt_object *receipt)
+{
+    PyObject *exception = exception_take();
+    if (PyObject_SetAttrString(exception, "appended", (PyObject *)receipt) < 0) {
+        PyErr_Clear(); /* the exception itself says more */
+    }
+    exception_put(exception);
+}
+
+PyObject *many_end(struct many *many, bool is_done)
+{
+    producer_end(many->producer);
+    if (is_done) {
+        return (PyObject *)many->receipt;
+    }
+    exception_tell(many->receipt);
+    Py_DECREF((PyObject *)many->receipt);
+    return NULL;
+}

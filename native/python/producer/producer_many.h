@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Producer, many records in one call: from their rows to the runs of a receipt.
+ *
+ *   rows (columns of Python objects, or an Arrow batch)
+ *     -> chunk      at most 255 records, parsed and measured
+ *     -> partition  of each record: its own, that of its key, or the topic's sticky one
+ *     -> groups     the records of a partition in a row (producer/grouping.h)
+ *     -> runs       what one batch took of a group (producer/receipt.h)
+ *
+ * Nothing is made in Python per record. The GIL is let go of where a call waits, and for a moment every few thousand
+ * records, so that other threads are not kept waiting by a long one.
+ *
+ * When a call fails midway, its exception tells by the attribute `appended`, a Receipt, which records are there: where
+ * one record is wrong (its place is the attribute `record_index`), all before it; where memory is exhausted, all chunks
+ * before, and of the last one the groups that came first.
+ */
+#ifndef PYTHON_PRODUCER_PRODUCER_MANY_H
+#define PYTHON_PRODUCER_PRODUCER_MANY_H
+
+#include "producer/receipt.h"
+#include "python/producer/append.h"
+
+extern PyType_Spec receipt_spec;
+
+struct receipt_object {
+    PyObject ob_base;
+    struct arena_object *arena;
+    PyObject *tracker; /* of the futures it makes */
+    struct receipt receipt;
+};
+
+/* NULL with an exception set. */
+struct receipt_object *receipt_object_new(const struct producer_object *producer);
+
+/* One call. */
+struct many {
+    struct producer_object *producer;
+    struct receipt_object *receipt;
+    int64_t now_ms;      /* of records without a timestamp */
+    int64_t deadline_ns; /* of all waiting in this call; 0: nothing had to be waited for yet */
+};
+
+/* Records on their way. Whoever fills it sets `count` and, of each row, all of these. */
+struct chunk {
+    uint32_t count;
+    struct measured_record records[CHUNK_COUNT_MAX];
+    struct topic_note *topics[CHUNK_COUNT_MAX];
+    int32_t partitions[CHUNK_COUNT_MAX]; /* -1: to be chosen */
+    bool has_timestamps; /* given by the caller: the receipt has to remember them one by one */
+};
+
+/* False with an exception set. After true: many_end. */
+bool many_begin(struct producer_object *producer, struct many *many);
+
+/* The receipt; or NULL with an exception set, which has it. */
+PyObject *many_end(struct many *many, bool is_done);
+
+/* What the producer knows of a topic, whose partition count is waited for if need be. False with an exception set. */
+bool many_topic(struct many *many, PyObject *topic, struct topic_note **note);
+
+/* The same by a name that need not be a str yet. */
+bool many_topic_by_name(struct many *many, const char *name, uint32_t name_size, struct topic_note **note);
+
+/* An exception was set because of record i: it will tell which one that was, and the chunk ends before it. An exception
+ * of a later one is forgotten. Always false. */
+bool many_row_failed(const struct many *many, struct chunk *chunk, uint32_t i);
+
+/* Measures record i of the chunk, or ends the chunk before it. */
+static inline bool many_measure(const struct many *many, struct chunk *chunk, uint32_t i)
+{
+    const struct accumulator_object *accumulator = many->producer->accumulator;
+    struct measured_record *measured = &chunk->records[i];
+    enum status status = accumulator_measure(accumulator->core, &measured->record, &measured->size);
+    if (LIKELY(status == STATUS_OK)) {
+        return true;
+    }
+    return raise_measure(accumulator, measured, status) || many_row_failed(many, chunk, i);
+}
+
+/* Appends the whole chunk. False with an exception set; one that is set already stays when the chunk is appended. */
+bool many_chunk(struct many *many, struct chunk *chunk);
+
+#endif

@@ -1,0 +1,533 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Producer: send(), once per record.
+ *
+ *   topic      the cell of its str, by identity → topic index, partition count
+ *   partition  the one given | murmur2 of the key | the sticky one of the host
+ *   time       the one given | the wall clock
+ *   append     measure, lock, encode, commit (accumulator_append.c, native/shm)
+ *   future     the only object that is made
+ *
+ * What is rare is Python's, given to __init__ as callables: waiting for a partition count, and the whole pipeline of
+ * serializers, interceptors and a partitioner of the user's own. A producer without these never looks for them.
+ */
+#include <stdlib.h>
+#include <time.h>
+
+#include "python/common/accumulator_call.h"
+#include "python/common/errors.h"
+#include "python/producer/append.h"
+
+static struct producer_object *producer_of(PyObject *self)
+{
+    return (struct producer_object *)self;
+}
+
+/* ---- open and close ---- */
+
+/* Any seed will do, but two processes should not draw the same partitions. */
+static uint64_t seed(const struct producer_object *self)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_nsec << 32 ^ (uint64_t)now.tv_sec ^ (uint64_t)(uintptr_t)self ^
+           self->accumulator->arena->core->owner;
+}
+
+static bool topics_allocate(struct producer_object *self)
+{
+    uint32_t count = self->accumulator->arena->core->geometry.topic_count;
+    self->topics = PyMem_Calloc(count, sizeof *self->topics);
+    if (self->topics == NULL) {
+        PyErr_NoMemory();
+        return false;
+    }
+    self->topic_count = count;
+    for (uint32_t i = 0; i < count; i++) {
+        self->topics[i].sticky.topic_index = i;
+    }
+    return true;
+}
+
+struct producer_arguments {
+    PyObject *accumulator;
+    PyObject *tracker;
+    PyObject *wait_for_partitions;
+    PyObject *pipeline;
+    int is_adaptive;
+    int ignores_keys;
+};
+
+static int producer_open(struct producer_object *self, const struct producer_arguments *given)
+{
+    self->accumulator = (struct accumulator_object *)Py_NewRef(given->accumulator);
+    self->state = self->accumulator->state;
+    self->tracker = Py_NewRef(given->tracker);
+    self->wait_for_partitions = Py_NewRef(given->wait_for_partitions);
+    self->pipeline = given->pipeline == Py_None ? NULL : Py_NewRef(given->pipeline);
+    self->ignores_keys = given->ignores_keys;
+    self->partitioner = (struct partitioner){.arena = self->accumulator->arena->core,
+                                             .registry = self->accumulator->arena->registry,
+                                             .random_state = seed(self),
+                                             .is_adaptive = given->is_adaptive};
+    self->is_open = topics_allocate(self);
+    return self->is_open ? 0 : -1;
+}
+
+static void producer_dealloc(PyObject *object);
+
+/* The native type among the bases of a class derived from it. */
+static struct module_state *state_of(PyObject *object)
+{
+    PyTypeObject *type = Py_TYPE(object);
+    while (type->tp_dealloc != producer_dealloc) {
+        type = type->tp_base;
+    }
+    return PyType_GetModuleState(type);
+}
+
+static int producer_init(PyObject *object, PyObject *args, PyObject *keywords)
+{
+    static char *names[] = {"accumulator", "tracker",      "wait_for_partitions", "pipeline",
+                            "is_adaptive", "ignores_keys", NULL};
+    struct module_state *state = state_of(object);
+    struct producer_arguments given = {.pipeline = Py_None, .is_adaptive = 1};
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O!OO|Opp:Producer", names, state->accumulator_type,
+                                     &given.accumulator, &given.tracker, &given.wait_for_partitions, &given.pipeline,
+                                     &given.is_adaptive, &given.ignores_keys)) {
+        return -1;
+    }
+    if (producer_of(object)->accumulator != NULL) {
+        PyErr_SetString(PyExc_TypeError, "a producer is initialized once");
+        return -1;
+    }
+    return producer_open(producer_of(object), &given);
+}
+
+static PyObject *producer_refuse_sends(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    producer_of(object)->is_open = false;
+    Py_RETURN_NONE;
+}
+
+static int producer_traverse(PyObject *object, visitproc visit, void *arg)
+{
+    struct producer_object *self = producer_of(object);
+    Py_VISIT(Py_TYPE(object));
+    Py_VISIT((PyObject *)self->accumulator);
+    Py_VISIT(self->tracker);
+    Py_VISIT(self->wait_for_partitions);
+    Py_VISIT(self->pipeline);
+    return 0;
+}
+
+/* The accumulator stays: without it nothing here could be called any more. It clears its own callables. */
+static int producer_clear(PyObject *object)
+{
+    struct producer_object *self = producer_of(object);
+    self->is_open = false;
+    Py_CLEAR(self->tracker);
+    Py_CLEAR(self->wait_for_partitions);
+    Py_CLEAR(self->pipeline);
+    return 0;
+}
+
+static void topics_free(struct producer_object *self)
+{
+    for (uint32_t i = 0; self->topics != NULL && i < self->topic_count; i++) {
+        partition_indices_close(&self->topics[i].indices);
+    }
+    PyMem_Free(self->topics);
+}
+
+static void producer_dealloc(PyObject *object)
+{
+    struct producer_object *self = producer_of(object);
+    PyTypeObject *type = Py_TYPE(object);
+    PyObject_GC_UnTrack(object);
+    (void)producer_clear(object);
+    for (int i = 0; i < TOPIC_CELL_COUNT; i++) {
+        Py_CLEAR(self->cells[i].topic);
+    }
+    topics_free(self);
+    Py_XDECREF((PyObject *)self->accumulator);
+    type->tp_free(object);
+    Py_DECREF(type);
+}
+
+/* Around every call that sends. False, with an exception set, when the producer is closed. */
+static inline bool producer_call_begin(struct producer_object *self)
+{
+    if (UNLIKELY(!self->is_open)) {
+        PyErr_SetString(state_of((PyObject *)self)->producer_closed,
+                        "the producer is closed: nothing was sent; make another one");
+        return false;
+    }
+    return accumulator_call_begin(self->accumulator);
+}
+
+static inline void producer_call_end(struct producer_object *self)
+{
+    accumulator_call_end(self->accumulator);
+}
+
+bool producer_begin(struct producer_object *self)
+{
+    return producer_call_begin(self);
+}
+
+void producer_end(struct producer_object *self)
+{
+    producer_call_end(self);
+}
+
+/* ---- topic ---- */
+
+static struct topic_cell *topic_cell(struct producer_object *self, PyObject *topic)
+{
+    uint64_t mixed = ((uint64_t)(uintptr_t)topic >> 4) * UINT64_C(0x9e3779b97f4a7c15);
+    return &self->cells[mixed >> 58];
+}
+
+STATIC_CHECK(TOPIC_CELL_COUNT == 1 << (64 - 58));
+
+static COLD bool topic_find_slow(struct producer_object *self, PyObject *topic, uint32_t *topic_index)
+{
+    struct topic_cell *cell = topic_cell(self, topic);
+    if (!arena_object_topic(self->accumulator->arena, topic, topic_index)) {
+        return false;
+    }
+    PyObject *former = cell->topic;
+    *cell = (struct topic_cell){Py_NewRef(topic), *topic_index};
+    Py_XDECREF(former);
+    return true;
+}
+
+/* Nobody has told yet how many partitions the topic has: the sender asks the sink, and may have to be woken for it. */
+static COLD bool partitions_wait(struct producer_object *self, PyObject *topic, struct append_target *target,
+                                 uint32_t *partition_count)
+{
+    static const struct integer_range range = {"the partition count", 1, INT32_MAX};
+    int64_t count = 0;
+    PyObject *answer =
+        PyObject_CallFunction(self->wait_for_partitions, "OLL", topic, (long long)target->max_block_ms,
+                              (long long)append_deadline(target));
+    bool is_known = answer != NULL && integer_parse(self->state, answer, &range, &count);
+    Py_XDECREF(answer);
+    *partition_count = (uint32_t)count;
+    return is_known;
+}
+
+static inline bool topic_find(struct producer_object *self, PyObject *topic, struct append_target *target,
+                              uint32_t *topic_index, uint32_t *partition_count)
+{
+    const struct topic_cell *cell = topic_cell(self, topic);
+    *topic_index = cell->topic_index;
+    if (UNLIKELY(cell->topic != topic) && !topic_find_slow(self, topic, topic_index)) {
+        return false;
+    }
+    *partition_count = topic_partition_count(self->partitioner.arena, *topic_index);
+    return LIKELY(*partition_count > 0) || partitions_wait(self, topic, target, partition_count);
+}
+
+bool producer_topic(struct producer_object *self, PyObject *topic, struct append_target *target, uint32_t *topic_index,
+                    uint32_t *partition_count)
+{
+    return topic_find(self, topic, target, topic_index, partition_count);
+}
+
+/* ---- partition ---- */
+
+struct send_target {
+    struct append_target append; /* first: the append gives it back to choose_again */
+    struct producer_object *producer;
+    struct topic_note *topic;
+    uint32_t partition_count;
+};
+
+static COLD bool sticky_index_find(struct send_target *target, uint32_t partition)
+{
+    struct topic_note *topic = target->topic;
+    uint64_t word = topic->sticky.word;
+    if (!partition_find_by_topic(target->producer->accumulator, topic->sticky.topic_index, (int32_t)partition,
+                                 &topic->partition_index)) {
+        return false;
+    }
+    topic->indexed_word = word;
+    return true;
+}
+
+static inline bool sticky_choose(struct send_target *target)
+{
+    struct topic_note *topic = target->topic;
+    uint32_t partition = partitioner_sticky(&target->producer->partitioner, &topic->sticky, target->partition_count);
+    if (UNLIKELY(topic->indexed_word != topic->sticky.word) && !sticky_index_find(target, partition)) {
+        return false;
+    }
+    target->append.partition_index = topic->partition_index;
+    return true;
+}
+
+static bool sticky_choose_again(struct append_target *target)
+{
+    return sticky_choose((struct send_target *)target);
+}
+
+static COLD bool partition_explicit(struct send_target *target, PyObject *topic, PyObject *partition)
+{
+    struct producer_object *self = target->producer;
+    int32_t number;
+    if (!partition_parse(self->state, partition, &number)) {
+        return false;
+    }
+    if ((uint32_t)number >= target->partition_count) {
+        PyErr_Format(self->state->unknown_partition, "topic %R has %u partitions, numbered from 0: there is no %d",
+                     topic, target->partition_count, number);
+        return false;
+    }
+    return partition_find(self->accumulator, topic, number, &target->append.partition_index);
+}
+
+static inline bool partition_choose(struct send_target *target, PyObject *topic, PyObject *partition,
+                                    const struct record *record)
+{
+    const struct producer_object *self = target->producer;
+    if (UNLIKELY(partition != NULL && partition != Py_None)) {
+        return partition_explicit(target, topic, partition);
+    }
+    if (record->key_size >= 0 && !self->ignores_keys) {
+        uint32_t number = partition_of_key(record->key, (uint32_t)record->key_size, target->partition_count);
+        return partition_find(self->accumulator, topic, (int32_t)number, &target->append.partition_index);
+    }
+    target->append.sticky = LIKELY(target->partition_count > 1) ? &target->topic->sticky : NULL;
+    return sticky_choose(target);
+}
+
+/* ---- send ---- */
+
+enum { TOPIC, VALUE, KEY, HEADERS, PARTITION, TIMESTAMP };
+
+static const struct signature send_signature = {
+    .function = "send",
+    .names = {"topic", "value", "key", "headers", "partition", "timestamp_ms"},
+    .required_count = 1,
+    .count = SEND_ARGUMENT_COUNT};
+
+/* Names in a call are interned, and so are ours. False: something is wrong or unusual, let arguments_bind_slow say. */
+static inline bool keywords_bind(const struct module_state *state, PyObject *const *values, PyObject *names,
+                                 PyObject **bound)
+{
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names); i++) {
+        const PyObject *name = PyTuple_GET_ITEM(names, i);
+        int position = 0;
+        while (position < SEND_ARGUMENT_COUNT && state->send_names[position] != name) {
+            position++;
+        }
+        if (UNLIKELY(position == SEND_ARGUMENT_COUNT || bound[position] != NULL)) {
+            return false;
+        }
+        bound[position] = values[i];
+    }
+    return true;
+}
+
+static inline bool send_bind(const struct module_state *state, PyObject *const *args, Py_ssize_t count,
+                             PyObject *names, PyObject **bound)
+{
+    if (UNLIKELY(count > SEND_ARGUMENT_COUNT)) {
+        return arguments_bind_slow(&send_signature, args, count, names, bound);
+    }
+    for (Py_ssize_t i = 0; i < SEND_ARGUMENT_COUNT; i++) {
+        bound[i] = i < count ? args[i] : NULL;
+    }
+    if (names != NULL && !keywords_bind(state, args + count, names, bound)) {
+        return arguments_bind_slow(&send_signature, args, count, names, bound);
+    }
+    return LIKELY(bound[TOPIC] != NULL) || arguments_bind_slow(&send_signature, args, count, names, bound);
+}
+
+static COLD int32_t headers_size(const struct record *record)
+{
+    int64_t size = 0;
+    for (int32_t i = 0; i < record->header_count; i++) {
+        const struct record_header *header = &record->headers[i];
+        size += (int64_t)header->key_size + (header->value_size > 0 ? header->value_size : 0);
+    }
+    return (int32_t)size;
+}
+
+static inline void send_note(struct producer_object *self, struct future_object *future,
+                             const struct measured_record *measured, const struct append_target *target,
+                             const struct append_result *result)
+{
+    token_object_fill(&future->token, target->partition_index, &result->first);
+    future->key_size = measured->record.key_size;
+    future->value_size = measured->record.value_size;
+    future->headers_size = LIKELY(measured->record.header_count == 0) ? -1 : headers_size(&measured->record);
+    self->record_count++;
+    self->record_bytes += record_size_upper_bound(&measured->size);
+}
+
+/* The future comes first, so that no record is committed without it. */
+static inline PyObject *record_send(struct producer_object *self, struct append_target *target,
+                                    const struct measured_record *measured)
+{
+    struct append_result result;
+    struct future_object *future = future_object_new(self->state, self->tracker);
+    if (UNLIKELY(future == NULL)) {
+        return NULL;
+    }
+    if (UNLIKELY(!append_run(self->accumulator, target, measured, 1, &result))) {
+        Py_DECREF(future);
+        return NULL;
+    }
+    send_note(self, future, measured, target, &result);
+    return (PyObject *)future;
+}
+
+static inline PyObject *null_or(PyObject *given)
+{
+    return given == NULL ? Py_None : given;
+}
+
+static inline PyObject *send_bound(struct producer_object *self, PyObject **bound)
+{
+    struct send_target target = {.append = {.max_block_ms = self->accumulator->max_block_ms,
+                                            .choose_again = sticky_choose_again},
+                                 .producer = self};
+    const struct record_objects objects = {.key = null_or(bound[KEY]),
+                                           .value = null_or(bound[VALUE]),
+                                           .headers = bound[HEADERS],
+                                           .timestamp_ms = bound[TIMESTAMP]};
+    struct measured_record measured;
+    struct loans loans = {NULL};
+    uint32_t topic_index;
+    PyObject *future = NULL;
+    if (!topic_find(self, bound[TOPIC], &target.append, &topic_index, &target.partition_count)) {
+        return NULL;
+    }
+    target.topic = &self->topics[topic_index];
+    if (record_prepare(self->accumulator, &objects, &measured, &loans) &&
+        partition_choose(&target, bound[TOPIC], bound[PARTITION], &measured.record)) {
+        future = record_send(self, &target.append, &measured);
+    }
+    loans_return(&loans);
+    return future;
+}
+
+static PyObject *producer_send_serialized(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)
+{
+    struct producer_object *self = producer_of(object);
+    PyObject *bound[ARGUMENT_COUNT_MAX];
+    if (UNLIKELY(!producer_call_begin(self))) {
+        return NULL;
+    }
+    PyObject *future = send_bind(self->state, args, count, names, bound) ? send_bound(self, bound) : NULL;
+    producer_call_end(self);
+    return future;
+}
+
+static PyObject *producer_send(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)
+{
+    const struct producer_object *self = producer_of(object);
+    if (UNLIKELY(self->pipeline != NULL)) {
+        return PyObject_Vectorcall(self->pipeline, args, (size_t)count, names);
+    }
+    return producer_send_serialized(object, args, count, names);
+}
+
+/* ---- the type ---- */
+
+#define FAST(function) ((PyCFunction)(void (*)(void))(function))
+
+static const char send_text[] =
+    "send($self, topic, value=None, key=None, headers=None, partition=None, timestamp_ms=None)\n"
+    "--\n\n"
+    "Puts a record into the arena and comes back; a sender delivers it, also when this process dies.\n\n"
+    "Args:\n"
+    "    topic: a str of 1 to 249 of the characters a-z A-Z 0-9 . _ -.\n"
+    "    value, key: bytes-like, or None for null; with serializers whatever these take.\n"
+    "    headers: a list of (str, bytes or None).\n"
+    "    partition: its number, from 0; None: by the key's hash as in Kafka, without a key the one that all processes\n"
+    "        of the host are filling.\n"
+    "    timestamp_ms: milliseconds since 1970; None: now.\n\n"
+    "Returns:\n"
+    "    A DeliveryFuture: wait with get(timeout), await it, or give it callbacks; or forget it.\n\n"
+    "Other than Java's, it raises what is wrong, instead of answering a future that failed. The arena is untouched\n"
+    "then, but for the last line.\n\n"
+    "Raises:\n"
+    "    BufferExhaustedError: no memory came free within max_block_ms.\n"
+    "    PartitionCountUnknownError: no sender told the topic's partition count within max_block_ms.\n"
+    "    UnknownPartitionError: the topic has no such partition.\n"
+    "    RecordTooLargeError: the record is larger than the arena takes.\n"
+    "    InvalidArgumentError, TypeError: the topic's name, the timestamp, the type of key, value or headers.\n"
+    "    ProducerClosedError: after close.\n"
+    "    SyncTimeoutError, ArenaPoisonedError: with durability=sync; it was appended, but is not known to be on disk.";
+
+static PyMethodDef producer_methods[] = {
+    {"append_columns", FAST(producer_append_columns), METH_FASTCALL | METH_KEYWORDS,
+     "append_columns($self, topic, values, keys=None, headers=None, timestamps_ms=None, partition=None)\n--\n\n"
+     "Appends records given as sequences of their parts, answers a Receipt; `send_many` is made of it."},
+    {"append_rows", FAST(producer_append_rows), METH_FASTCALL | METH_KEYWORDS,
+     "append_rows($self, batch, topic=None)\n--\n\n"
+     "Appends the rows of an Arrow batch, table or stream, answers a Receipt; `append_arrow` is made of it."},
+    {"refuse_sends", producer_refuse_sends, METH_NOARGS, "From now on send() raises ProducerClosedError."},
+    {"send", FAST(producer_send), METH_FASTCALL | METH_KEYWORDS,
+     send_text},
+    {"send_serialized", FAST(producer_send_serialized), METH_FASTCALL | METH_KEYWORDS,
+     "The same, for what the pipeline has made of the record."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyObject *producer_get_is_open(PyObject *object, void *unused)
+{
+    (void)unused;
+    return PyBool_FromLong(producer_of(object)->is_open);
+}
+
+static PyObject *producer_get_record_count(PyObject *object, void *unused)
+{
+    (void)unused;
+    return PyLong_FromUnsignedLongLong(producer_of(object)->record_count);
+}
+
+static PyObject *producer_get_record_bytes(PyObject *object, void *unused)
+{
+    (void)unused;
+    return PyLong_FromUnsignedLongLong(producer_of(object)->record_bytes);
+}
+
+static PyObject *producer_get_tracker(PyObject *object, void *unused)
+{
+    (void)unused;
+    PyObject *tracker = producer_of(object)->tracker;
+    return Py_NewRef(tracker == NULL ? Py_None : tracker);
+}
+
+static PyGetSetDef producer_properties[] = {
+    {"is_open", producer_get_is_open, NULL, "False after refuse_sends().", NULL},
+    {"record_count", producer_get_record_count, NULL, "Records sent through it.", NULL},
+    {"tracker", producer_get_tracker, NULL, "Who looks up the results of its futures.", NULL},
+    {"record_bytes", producer_get_record_bytes, NULL, "Their bytes in a batch, by the upper bound of each.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot producer_slots[] = {
+    {Py_tp_doc, "Sends records into an arena."},
+    {Py_tp_new, PyType_GenericNew},
+    {Py_tp_init, producer_init},
+    {Py_tp_dealloc, producer_dealloc},
+    {Py_tp_traverse, producer_traverse},
+    {Py_tp_clear, producer_clear},
+    {Py_tp_methods, producer_methods},
+    {Py_tp_getset, producer_properties},
+    {0, NULL},
+};
+
+PyType_Spec producer_spec = {
+    .name = "shmaccum._native.Producer",
+    .basicsize = sizeof(struct producer_object),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = producer_slots,
+};

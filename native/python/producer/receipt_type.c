@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Receipt: what a call that appended many records gives back. Records are counted in the order they were given; those
+ * that a failed call did not append are left out.
+ */
+#include "python/common/errors.h"
+#include "python/producer/producer_many.h"
+
+static struct receipt_object *receipt_of(PyObject *self)
+{
+    return (struct receipt_object *)self;
+}
+
+struct receipt_object *receipt_object_new(const struct producer_object *producer)
+{
+    struct receipt_object *self = PyObject_New(struct receipt_object, producer->state->receipt_type);
+    if (self != NULL) {
+        self->arena = (struct arena_object *)Py_NewRef((PyObject *)producer->accumulator->arena);
+        self->tracker = Py_NewRef(producer->tracker);
+        self->receipt = (struct receipt){0};
+    }
+    return self;
+}
+
+static void receipt_dealloc(PyObject *object)
+{
+    PyTypeObject *type = Py_TYPE(object);
+    receipt_close(&receipt_of(object)->receipt);
+    Py_DECREF((PyObject *)receipt_of(object)->arena);
+    Py_DECREF(receipt_of(object)->tracker);
+    PyObject_Free(object);
+    Py_DECREF(type);
+}
+
+/* ---- as a sequence of futures ---- */
+
+static Py_ssize_t receipt_length(PyObject *object)
+{
+    return (Py_ssize_t)receipt_of(object)->receipt.appended_count;
+}
+
+/* Only the last chunk of a failed call has rows that were not appended between rows that were. */
+static uint32_t row_of(const struct receipt *receipt, uint32_t index)
+{
+    uint32_t row = receipt->row_count > CHUNK_COUNT_MAX ? receipt->row_count - CHUNK_COUNT_MAX : 0;
+    uint32_t position;
+    if (index < row || receipt->appended_count == receipt->row_count) {
+        return index;
+    }
+    for (uint32_t seen = row;; row++) {
+        if (receipt_find(receipt, row, &position) && seen++ == index) {
+            return row;
+        }
+    }
+}
+
+/* As Arena.find() answers it. */
+static PyObject *run_completion(const struct receipt_run *run)
+{
+    return Py_BuildValue("(iiLLII)", (int)run->result, run->error_code, (long long)run->base_offset,
+                         (long long)run->log_append_time_ms, run->record_index, run->count);
+}
+
+/* What the receipt knows already, its futures know from the beginning. */
+static bool future_fill(struct future_object *future, const struct receipt *receipt, uint32_t row)
+{
+    uint32_t position;
+    (void)receipt_find(receipt, row, &position);
+    const struct receipt_run *run = receipt_run_at(receipt, position);
+    const struct batch_place place = {.slot_index = run->slot_index,
+                                      .record_index = run->record_index + (position - run->position),
+                                      .seq = run->seq,
+                                      .timestamp_ms = receipt_timestamp(receipt, row)};
+    token_object_fill(&future->token, run->partition_index, &place);
+    future->key_size = future->value_size = future->headers_size = -1; /* not kept */
+    future->completion = run->is_resolved ? run_completion(run) : NULL;
+    return !run->is_resolved || future->completion != NULL;
+}
+
+static PyObject *receipt_item(PyObject *object, Py_ssize_t index)
+{
+    const struct receipt_object *self = receipt_of(object);
+    if (index < 0 || index >= receipt_length(object)) {
+        PyErr_SetString(PyExc_IndexError, "there is no such record in the receipt");
+        return NULL;
+    }
+    struct future_object *future = future_object_new(self->arena->state, self->tracker);
+    if (future != NULL && !future_fill(future, &self->receipt, row_of(&self->receipt, (uint32_t)index))) {
+        Py_CLEAR(future);
+    }
+    return (PyObject *)future;
+}
+
+static PyObject *receipt_row(PyObject *object, PyObject *index)
+{
+    Py_ssize_t number = PyNumber_AsSsize_t(index, PyExc_IndexError);
+    if (number == -1 && PyErr_Occurred()) {
+        return NULL;
+    }
+    if (number < 0 || number >= receipt_length(object)) {
+        PyErr_SetString(PyExc_IndexError, "there is no such record in the receipt");
+        return NULL;
+    }
+    return PyLong_FromUnsignedLong(row_of(&receipt_of(object)->receipt, (uint32_t)number));
+}
+
+static PyObject *receipt_get_row_count(PyObject *object, void *unused)
+{
+    (void)unused;
+    return PyLong_FromUnsignedLong(receipt_of(object)->receipt.row_count);
+}
+
+/* ---- results ---- */
+
+/* NULL with an exception set, or whether everything is resolved. */
+static PyObject *receipt_answer(struct receipt_object *self, enum status status)
+{
+    if (status == STATUS_OK || status == STATUS_PENDING) {
+        return PyBool_FromLong(status == STATUS_OK);
+    }
+    return raise_status(self->arena->state, status);
+}
+
+static PyObject *receipt_resolve_call(PyObject *object, PyObject *unused)
+{
+    struct receipt_object *self = receipt_of(object);
+    (void)unused;
+    if (!arena_object_is_open(self->arena)) {
+        return NULL;
+    }
+    return receipt_answer(self, receipt_resolve(&self->receipt, self->arena->core));
+}
+
+static PyObject *total_to_tuple(const struct receipt_total *total)
+{
+    PyObject *result = total->is_resolved ? PyLong_FromLong((long)total->result) : Py_NewRef(Py_None);
+    return Py_BuildValue("(INiILL)", total->partition_index, result, total->error_code, total->count,
+                         (long long)total->first_offset, (long long)total->last_offset);
+}
+
+static PyObject *totals_to_list(const struct receipt_total *totals, uint32_t count)
+{
+    PyObject *list = PyList_New((Py_ssize_t)count);
+    for (uint32_t i = 0; list != NULL && i < count; i++) {
+        PyObject *total = total_to_tuple(&totals[i]);
+        if (total == NULL) {
+            Py_CLEAR(list);
+        } else {
+            PyList_SET_ITEM(list, (Py_ssize_t)i, total);
+        }
+    }
+    return list;
+}
+
+static PyObject *receipt_totals_call(PyObject *object, PyObject *unused)
+{
+    struct receipt_object *self = receipt_of(object);
+    (void)unused;
+    if (!arena_object_is_open(self->arena)) {
+        return NULL;
+    }
+    enum status status = receipt_resolve_all(&self->receipt, self->arena->core);
+    if (status != STATUS_OK && status != STATUS_PENDING) {
+        return raise_status(self->arena->state, status);
+    }
+    size_t room = self->receipt.run_count == 0 ? 1 : self->receipt.run_count;
+    struct receipt_total *totals = PyMem_Calloc(room, sizeof *totals);
+    if (totals == NULL) {
+        return PyErr_NoMemory();
+    }
+    PyObject *list = totals_to_list(totals, receipt_totals(&self->receipt, totals));
+    PyMem_Free(totals);
+    return list;
+}
+
+/* The run with the smallest row of all that are resolved and did not succeed; NULL: there is none. */
+static const struct receipt_run *first_failed_run(const struct receipt *receipt, uint32_t *first_row)
+{
+    const struct receipt_run *first = NULL;
+    for (uint32_t i = 0; i < receipt->run_count; i++) {
+        const struct receipt_run *run = &receipt->runs[i];
+        if (run->is_resolved && run->result != RESULT_SUCCEEDED) {
+            uint32_t row = receipt_row_at(receipt, run->position);
+            if (first == NULL || row < *first_row) {
+                first = run;
+                *first_row = row;
+            }
+        }
+    }
+    return first;
+}
+
+static PyObject *receipt_first_failed(PyObject *object, PyObject *unused)
+{
+    const struct receipt *receipt = &receipt_of(object)->receipt;
+    uint32_t first_row = 0;
+    uint32_t index = 0;
+    uint32_t position;
+    (void)unused;
+    if (first_failed_run(receipt, &first_row) == NULL) {
+        Py_RETURN_NONE;
+    }
+    for (uint32_t row = 0; row < first_row; row++) {
+        index += receipt_find(receipt, row, &position);
+    }
+    return PyLong_FromUnsignedLong(index);
+}
+
+/* ---- the type ---- */
+
+static PyMethodDef receipt_methods[] = {
+    {"first_failed", receipt_first_failed, METH_NOARGS,
+     "Index of the first record known to have failed or to be lost; None."},
+    {"resolve", receipt_resolve_call, METH_NOARGS, "Looks for results: True when every record has one."},
+    {"row", receipt_row, METH_O, "The place of record i among those that were given."},
+    {"totals", receipt_totals_call, METH_NOARGS,
+     "List of (partition index, result or None, error code, count, first offset, last offset)."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef receipt_properties[] = {
+    {"row_count", receipt_get_row_count, NULL, "How many records were looked at, appended or not.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot receipt_slots[] = {
+    {Py_tp_doc, "Where the records of one call went: a sequence of DeliveryFutures, and what became of them."},
+    {Py_tp_dealloc, receipt_dealloc},
+    {Py_tp_methods, receipt_methods},
+    {Py_tp_getset, receipt_properties},
+    {Py_sq_length, receipt_length},
+    {Py_sq_item, receipt_item},
+    {0, NULL},
+};
+
+PyType_Spec receipt_spec = {
+    .name = "shmaccum._native.Receipt",
+    .basicsize = sizeof(struct receipt_object),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = receipt_slots,
+};

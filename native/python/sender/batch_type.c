@@ -1,0 +1,387 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Batch: a drained batch in flight. Its buffers are the arena's own bytes, so they may not outlive the batch: each
+ * memoryview over them is counted (view_type.c), and completing a batch with a count above 0 raises BatchInUseError.
+ * A Batch that goes away unfinished is put back to be sent again (accumulator_sender.c).
+ */
+#include "base/bytes.h"
+#include "format/record_batch.h"
+#include "format/varint.h"
+#include "python/common/arguments.h"
+#include "python/common/errors.h"
+#include "sender/sender_half.h"
+
+#include <stddef.h>
+#include <structmember.h>
+
+static struct batch_object *batch_of(PyObject *self)
+{
+    return (struct batch_object *)self;
+}
+
+/* ---- birth and death ---- */
+
+PyObject *batch_object_new(struct accumulator_object *accumulator, const struct drained_batch *facts)
+{
+    const struct arena *arena = accumulator->arena->core;
+    uint32_t slot_count = (uint32_t)divide_up(facts->size, arena->geometry.batch_size);
+    struct batch_object *self =
+        PyObject_GC_NewVar(struct batch_object, accumulator->state->batch_type, (Py_ssize_t)slot_count);
+    if (self == NULL) {
+        return NULL;
+    }
+    self->accumulator = (struct accumulator_object *)Py_NewRef((PyObject *)accumulator);
+    self->facts = *facts;
+    self->stint = accumulator->stint;
+    self->export_count = 0;
+    self->is_over = false;
+    self->slot_count = slot_chain_walk(arena, facts->slot_index, self->slots, slot_count);
+    PyObject_GC_Track(self);
+    return (PyObject *)self;
+}
+
+static bool stint_is_current(const struct batch_object *self)
+{
+    const struct accumulator *core = self->accumulator->core;
+    return core != NULL && core->sender != NULL && core->owner == core->arena->owner &&
+           self->stint == self->accumulator->stint;
+}
+
+bool batch_object_is_current(const struct batch_object *self)
+{
+    const struct module_state *state = self->accumulator->state;
+    if (self->is_over) {
+        raise_format(state, STATUS_STALE, "the batch was completed or requeued already: its bytes are not its own");
+        return false;
+    }
+    if (!stint_is_current(self)) {
+        raise_format(state, STATUS_STALE, "the sender role this batch was drained under has ended: drain it again");
+        return false;
+    }
+    return true;
+}
+
+static void batch_abandon(const struct batch_object *self)
+{
+    struct accumulator_object *accumulator = self->accumulator;
+    if (!self->is_over && stint_is_current(self) &&
+        accumulator->abandoned_count < accumulator->arena->core->geometry.slot_count) {
+        accumulator->abandoned[accumulator->abandoned_count++] =
+            (struct abandoned_batch){.seq = self->facts.seq, .slot_index = self->facts.slot_index};
+    }
+}
+
+/* Without tp_clear: a batch refers to its accumulator alone and can only be part of a cycle through it, which clears
+ * itself. */
+static int batch_traverse(PyObject *object, visitproc visit, void *arg)
+{
+    Py_VISIT(Py_TYPE(object));
+    Py_VISIT((PyObject *)batch_of(object)->accumulator);
+    return 0;
+}
+
+static void batch_dealloc(PyObject *object)
+{
+    struct batch_object *self = batch_of(object);
+    PyTypeObject *type = Py_TYPE(object);
+    PyObject_GC_UnTrack(object);
+    batch_abandon(self);
+    Py_DECREF(self->accumulator);
+    PyObject_GC_Del(object);
+    Py_DECREF(type);
+}
+
+/* ---- bytes ---- */
+
+/* A chain is read from the arena: it may be shorter than the batch says it is. */
+static bool batch_is_readable(const struct batch_object *self)
+{
+    if (!batch_object_is_current(self)) {
+        return false;
+    }
+    const struct geometry *geometry = &self->accumulator->arena->core->geometry;
+    if ((uint64_t)self->slot_count * geometry->batch_size < self->facts.size) {
+        raise_format(self->accumulator->state, STATUS_CORRUPT,
+                     "the batch has %u bytes, but its chain ends after %u buffers: quarantine it", self->facts.size,
+                     self->slot_count);
+        return false;
+    }
+    return true;
+}
+
+static struct piece batch_piece(const struct batch_object *self, uint32_t index)
+{
+    const struct arena *arena = self->accumulator->arena->core;
+    uint32_t batch_size = arena->geometry.batch_size;
+    uint32_t rest = self->facts.size - index * batch_size;
+    return (struct piece){.start = arena_slot_data(arena, self->slots[index]),
+                          .size = rest < batch_size ? rest : batch_size};
+}
+
+static PyObject *batch_get_buffers(PyObject *object, void *unused)
+{
+    struct batch_object *self = batch_of(object);
+    (void)unused;
+    if (!batch_is_readable(self)) {
+        return NULL;
+    }
+    const struct view_counts counts = {.arena = &self->accumulator->arena->export_count,
+                                       .accumulator = &self->accumulator->export_count,
+                                       .batch = &self->export_count};
+    PyObject *tuple = PyTuple_New(self->slot_count);
+    for (uint32_t i = 0; i < self->slot_count && tuple != NULL; i++) {
+        struct piece piece = batch_piece(self, i);
+        PyObject *memory = view_memory(self->accumulator->state, object, &counts, piece.start, piece.size);
+        if (memory == NULL) {
+            Py_CLEAR(tuple);
+        } else {
+            PyTuple_SET_ITEM(tuple, i, memory);
+        }
+    }
+    return tuple;
+}
+
+static PyObject *batch_to_bytes(PyObject *object, PyObject *unused)
+{
+    struct batch_object *self = batch_of(object);
+    (void)unused;
+    if (!batch_is_readable(self)) {
+        return NULL;
+    }
+    PyObject *bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)self->facts.size);
+    char *target = bytes == NULL ? NULL : PyBytes_AS_STRING(bytes);
+    for (uint32_t i = 0; i < self->slot_count && bytes != NULL; i++) {
+        struct piece piece = batch_piece(self, i);
+        memcpy(target, piece.start, piece.size);
+        target += piece.size;
+    }
+    return bytes;
+}
+
+static PyObject *batch_decode(PyObject *object, PyObject *unused)
+{
+    PyObject *bytes = batch_to_bytes(object, unused);
+    if (bytes == NULL) {
+        return NULL;
+    }
+    PyObject *records = record_decode_bytes(batch_of(object)->accumulator->state,
+                                            (const uint8_t *)PyBytes_AS_STRING(bytes),
+                                            (size_t)PyBytes_GET_SIZE(bytes));
+    Py_DECREF(bytes);
+    return records;
+}
+
+static const struct integer_range first_range = {"first_record", 0, INT32_MAX};
+static const struct integer_range count_range = {"record_count", 1, INT32_MAX};
+
+static PyObject *batch_part_of(const struct batch_object *self, PyObject *whole, struct record_range range)
+{
+    size_t size;
+    PyObject *part = PyBytes_FromStringAndSize(NULL, PyBytes_GET_SIZE(whole));
+    if (part == NULL) {
+        return NULL;
+    }
+    enum status status = record_batch_part((const uint8_t *)PyBytes_AS_STRING(whole), (size_t)PyBytes_GET_SIZE(whole),
+                                           range, (uint8_t *)PyBytes_AS_STRING(part), &size);
+    if (status != STATUS_OK) {
+        Py_DECREF(part);
+        return raise_status(self->accumulator->state, status);
+    }
+    (void)_PyBytes_Resize(&part, (Py_ssize_t)size);
+    return part;
+}
+
+static PyObject *batch_part(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)
+{
+    static const struct signature signature = {
+        .function = "part", .names = {"first_record", "record_count"}, .required_count = 2, .count = 2};
+    const struct batch_object *self = batch_of(object);
+    PyObject *bound[ARGUMENT_COUNT_MAX];
+    int64_t first;
+    int64_t record_count;
+    if (!arguments_bind(&signature, args, count, names, bound) ||
+        !integer_parse(self->accumulator->state, bound[0], &first_range, &first) ||
+        !integer_parse(self->accumulator->state, bound[1], &count_range, &record_count)) {
+        return NULL;
+    }
+    PyObject *whole = batch_to_bytes(object, NULL);
+    if (whole == NULL) {
+        return NULL;
+    }
+    PyObject *part = batch_part_of(self, whole, (struct record_range){(int32_t)first, (int32_t)record_count});
+    Py_DECREF(whole);
+    return part;
+}
+
+/* ---- facts ---- */
+
+static const struct partition_entry *batch_partition(const struct batch_object *self)
+{
+    const struct arena *arena = self->accumulator->arena->core;
+    if (arena == NULL) {
+        arena_object_is_open(self->accumulator->arena);
+        return NULL;
+    }
+    return &arena->partitions[self->facts.partition_index];
+}
+
+static PyObject *batch_get_topic(PyObject *object, void *unused)
+{
+    const struct batch_object *self = batch_of(object);
+    const struct partition_entry *partition = batch_partition(self);
+    const char *name;
+    uint32_t size;
+    (void)unused;
+    if (partition == NULL) {
+        return NULL;
+    }
+    if (registry_topic_name(self->accumulator->arena->core, partition->topic_index, &name, &size) != STATUS_OK) {
+        return raise_format(self->accumulator->state, STATUS_CORRUPT, "partition %u names a topic that does not exist",
+                            self->facts.partition_index);
+    }
+    return PyUnicode_DecodeUTF8(name, size, NULL);
+}
+
+static PyObject *batch_get_partition(PyObject *object, void *unused)
+{
+    const struct partition_entry *partition = batch_partition(batch_of(object));
+    (void)unused;
+    return partition == NULL ? NULL : PyLong_FromLong(partition->partition);
+}
+
+/* Bytes of the largest record among those in [cursor, end), as far as they are records. */
+static uint32_t record_size_max(const uint8_t *cursor, const uint8_t *end)
+{
+    uint32_t largest = 0;
+    while (cursor < end) {
+        const uint8_t *begin = cursor;
+        int32_t length;
+        if (varint_read(&cursor, end, &length) != STATUS_OK || length < 0 || length > end - cursor) {
+            break;
+        }
+        cursor += length;
+        largest = (uint32_t)(cursor - begin) > largest ? (uint32_t)(cursor - begin) : largest;
+    }
+    return largest;
+}
+
+/* A batch in several buffers is one record. */
+static PyObject *batch_get_record_size_max(PyObject *object, void *unused)
+{
+    const struct batch_object *self = batch_of(object);
+    (void)unused;
+    if (!batch_is_readable(self)) {
+        return NULL;
+    }
+    if (self->facts.record_count == 1 || self->slot_count != 1) {
+        return PyLong_FromUnsignedLong(self->facts.size - RECORD_BATCH_HEADER_SIZE);
+    }
+    struct piece piece = batch_piece(self, 0);
+    return PyLong_FromUnsignedLong(
+        record_size_max(piece.start + RECORD_BATCH_HEADER_SIZE, piece.start + piece.size));
+}
+
+static PyObject *batch_get_is_over(PyObject *object, void *unused)
+{
+    (void)unused;
+    return PyBool_FromLong(batch_of(object)->is_over || !stint_is_current(batch_of(object)));
+}
+
+/* The sender's note of a batch that is in flight; NULL when it is not any more. */
+static const struct slot_note *batch_note(const struct batch_object *self)
+{
+    return self->is_over || !stint_is_current(self)
+               ? NULL
+               : &self->accumulator->core->sender->notes[self->facts.slot_index];
+}
+
+static PyObject *batch_get_is_ended(PyObject *object, void *unused)
+{
+    const struct slot_note *note = batch_note(batch_of(object));
+    (void)unused;
+    return PyBool_FromLong(note != NULL && note->is_ended);
+}
+
+static PyObject *batch_get_is_oldest(PyObject *object, void *unused)
+{
+    const struct batch_object *self = batch_of(object);
+    (void)unused;
+    if (batch_note(self) == NULL) {
+        Py_RETURN_FALSE;
+    }
+    const struct sender_half *half = self->accumulator->core->sender;
+    return PyBool_FromLong(half->queues[self->facts.partition_index].first == self->facts.slot_index + 1);
+}
+
+static PyObject *batch_repr(PyObject *object)
+{
+    const struct batch_object *self = batch_of(object);
+    return PyUnicode_FromFormat("Batch(partition_index=%u, seq=%llu, record_count=%u, size=%u)",
+                                self->facts.partition_index, (unsigned long long)self->facts.seq,
+                                self->facts.record_count, self->facts.size);
+}
+
+#define FACT(name, type, doc)                                                                                    \
+    {                                                                                                            \
+        #name, type, offsetof(struct batch_object, facts) + offsetof(struct drained_batch, name), READONLY, doc  \
+    }
+
+static PyMemberDef batch_members[] = {
+    FACT(acked_record_count, T_UINT, "Records whose results are recorded already, of a batch that was split."),
+    FACT(attempt_count, T_UINT, "Transmissions begun, this one included."),
+    FACT(base_sequence, T_INT, "Kafka's base sequence, -1 without idempotence."),
+    FACT(base_timestamp_ms, T_LONGLONG, "Timestamp of the first record."),
+    FACT(crc, T_UINT, "CRC-32C as in the header."),
+    FACT(created_ns, T_ULONGLONG, "When the batch was opened, CLOCK_BOOTTIME."),
+    FACT(linger_ns, T_LONGLONG, "How long it was to wait for company; -1 when its opener left that to the sender."),
+    FACT(max_timestamp_ms, T_LONGLONG, "The largest timestamp."),
+    FACT(partition_index, T_UINT, "Index in the arena's table of partitions."),
+    FACT(producer_epoch, T_SHORT, "Kafka's producer epoch, -1 without idempotence."),
+    FACT(producer_id, T_LONGLONG, "Kafka's producer id, -1 without idempotence."),
+    FACT(record_count, T_UINT, "How many records."),
+    FACT(seq, T_ULONGLONG, "Number of the batch in its partition, never used twice."),
+    FACT(size, T_UINT, "Bytes on the wire, header included."),
+    FACT(slot_index, T_UINT, "The slot that holds it, or its head."),
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyMethodDef batch_methods[] = {
+    {"decode", batch_decode, METH_NOARGS,
+     "List of (offset delta, timestamp_ms, key, value, headers); CorruptArenaError when the bytes are damaged."},
+    {"part", (PyCFunction)(void (*)(void))batch_part, METH_FASTCALL | METH_KEYWORDS,
+     "Wire bytes of a batch of records [first_record, first_record + record_count) alone."},
+    {"tobytes", batch_to_bytes, METH_NOARGS, "A copy of the wire bytes."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef batch_properties[] = {
+    {"buffers", batch_get_buffers, NULL, "Read-only memoryviews of the wire bytes, in order; release them.", NULL},
+    {"is_ended", batch_get_is_ended, NULL,
+     "True when its result is recorded (it expired or was aborted) while it is in flight.", NULL},
+    {"is_oldest", batch_get_is_oldest, NULL, "True when no older batch of its partition is left.", NULL},
+    {"is_over", batch_get_is_over, NULL, "True when it was completed or requeued, or its sender role ended.", NULL},
+    {"partition", batch_get_partition, NULL, "Kafka's partition number.", NULL},
+    {"record_size_max", batch_get_record_size_max, NULL, "Bytes of its largest record, counted now.", NULL},
+    {"topic", batch_get_topic, NULL, "The topic's name.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot batch_slots[] = {
+    {Py_tp_doc, "A drained batch in flight: its facts and the arena's own bytes."},
+    {Py_tp_dealloc, batch_dealloc},
+    {Py_tp_traverse, batch_traverse},
+    {Py_tp_repr, batch_repr},
+    {Py_tp_members, batch_members},
+    {Py_tp_methods, batch_methods},
+    {Py_tp_getset, batch_properties},
+    {0, NULL},
+};
+
+PyType_Spec batch_spec = {
+    .name = "shmaccum._native.Batch",
+    .basicsize = offsetof(struct batch_object, slots),
+    .itemsize = sizeof(uint32_t),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION |
+             Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = batch_slots,
+};

@@ -1,0 +1,523 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * ProduceRequest: a Produce request on its way to a socket (format/produce.h), over buffers that stay where they are.
+ *
+ *   iovecs   own │ buffer │ own │ buffer buffer │ own ...
+ *                  ^ next, what of it was written is cut off
+ *
+ * It holds its buffers from its making until its last byte was written or `release` is called; then only what an answer
+ * is compared with is left. One thread sends it: while that one is in the kernel, without the GIL, others are refused.
+ */
+#include "python/common/arguments.h"
+#include "python/common/errors.h"
+
+#include "base/bytes.h"
+#include "format/produce.h"
+
+#include <errno.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+enum { IOVECS_AT_ONCE = 1024 /* IOV_MAX */, PEEK_SIZE = 16384 /* what one record of TLS holds */ };
+
+struct produce_request_object {
+    PyObject ob_base;
+    struct module_state *state;
+    struct produce_request request;
+    struct produce_topic *topics;
+    struct produce_batch *batches;
+    struct produce_answer answer;
+    PyObject *names; /* what request.client and the topics' names point into */
+    uint8_t *own;
+    Py_buffer *buffers;
+    uint32_t buffer_count; /* held */
+    struct iovec *iovecs;
+    uint32_t iovec_count;
+    uint32_t iovec_next;
+    uint64_t size;
+    bool is_sending;
+    bool is_touched;
+};
+
+static struct produce_request_object *request_of(PyObject *self)
+{
+    return (struct produce_request_object *)self;
+}
+
+/* ---- what it is made of ---- */
+
+static const struct integer_range version_range = {"version", PRODUCE_VERSION_MIN, PRODUCE_VERSION_MAX};
+static const struct integer_range acks_range = {"acks", -1, 1};
+static const struct integer_range timeout_range = {"timeout_ms", 0, INT32_MAX};
+static const struct integer_range partition_range = {"a partition", 0, INT32_MAX};
+static const struct integer_range correlation_range = {"correlation_id", 0, INT32_MAX};
+static const struct integer_range descriptor_range = {"descriptor", 0, INT32_MAX};
+
+/* The UTF-8 of a name, which stays as long as `names` has it. */
+static bool name_take(struct produce_request_object *self, PyObject *object, const char **name, uint16_t *size)
+{
+    Py_ssize_t length;
+    const char *bytes = PyUnicode_AsUTF8AndSize(object, &length);
+    if (bytes == NULL || PyList_Append(self->names, object) < 0) {
+        return false;
+    }
+    if (length > PRODUCE_NAME_SIZE_MAX) {
+        PyErr_Format(PyExc_ValueError, "a name of %zd bytes is too long for a request", length);
+        return false;
+    }
+    *name = bytes;
+    *size = (uint16_t)length;
+    return true;
+}
+
+static bool id_take(const struct produce_request_object *self, PyObject *object, struct produce_topic *topic)
+{
+    if (self->request.version < PRODUCE_TOPIC_IDS) {
+        return true;
+    }
+    if (!PyBytes_Check(object) || PyBytes_GET_SIZE(object) != TOPIC_ID_SIZE) {
+        PyErr_SetString(PyExc_ValueError, "from version 13 on a topic is named by an id of 16 bytes");
+        return false;
+    }
+    memcpy(topic->id, PyBytes_AS_STRING(object), TOPIC_ID_SIZE);
+    return true;
+}
+
+/* (name, id, partitions, tuples of buffers); how many batches it has stands in the topic. */
+static bool topic_take(struct produce_request_object *self, PyObject *object, struct produce_topic *topic)
+{
+    if (!PyTuple_CheckExact(object) || PyTuple_GET_SIZE(object) != 4 ||
+        !PyTuple_CheckExact(PyTuple_GET_ITEM(object, 2)) || !PyTuple_CheckExact(PyTuple_GET_ITEM(object, 3)) ||
+        PyTuple_GET_SIZE(PyTuple_GET_ITEM(object, 2)) != PyTuple_GET_SIZE(PyTuple_GET_ITEM(object, 3)) ||
+        PyTuple_GET_SIZE(PyTuple_GET_ITEM(object, 2)) > INT32_MAX) {
+        PyErr_SetString(PyExc_TypeError, "a topic is (name, id, (partition, ...), ((buffer, ...), ...))");
+        return false;
+    }
+    topic->batch_count = (uint32_t)PyTuple_GET_SIZE(PyTuple_GET_ITEM(object, 2));
+    return name_take(self, PyTuple_GET_ITEM(object, 0), &topic->name, &topic->name_size) &&
+           id_take(self, PyTuple_GET_ITEM(object, 1), topic);
+}
+
+/* How many buffers a topic's batches have together; -1 with an exception set. */
+static Py_ssize_t buffers_count(PyObject *bodies)
+{
+    Py_ssize_t count = 0;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(bodies); i++) {
+        PyObject *body = PyTuple_GET_ITEM(bodies, i);
+        if (!PyTuple_CheckExact(body)) {
+            PyErr_SetString(PyExc_TypeError, "a batch is a tuple of buffers");
+            return -1;
+        }
+        count += PyTuple_GET_SIZE(body);
+    }
+    return count;
+}
+
+static bool topics_take(struct produce_request_object *self, PyObject *tuple, Py_ssize_t *buffer_count)
+{
+    struct produce_request *request = &self->request;
+    uint64_t batch_count = 0;
+    request->topics = self->topics = PyMem_Calloc((size_t)PyTuple_GET_SIZE(tuple) + 1, sizeof *self->topics);
+    if (self->topics == NULL) {
+        PyErr_NoMemory();
+        return false;
+    }
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); i++) {
+        if (!topic_take(self, PyTuple_GET_ITEM(tuple, i), &self->topics[i])) {
+            return false;
+        }
+        Py_ssize_t count = buffers_count(PyTuple_GET_ITEM(PyTuple_GET_ITEM(tuple, i), 3));
+        if (count < 0) {
+            return false;
+        }
+        *buffer_count += count;
+        batch_count += self->topics[i].batch_count;
+        request->topic_count++;
+    }
+    if (batch_count + (uint64_t)*buffer_count > INT32_MAX) {
+        PyErr_SetString(PyExc_ValueError, "too many batches for a request");
+        return false;
+    }
+    request->batch_count = (uint32_t)batch_count;
+    return true;
+}
+
+/* Holds the buffers of a batch, and puts them behind its bytes in the list of iovecs. */
+static bool batch_take(struct produce_request_object *self, PyObject *partition, PyObject *body,
+                       struct produce_batch *batch)
+{
+    int64_t number;
+    uint64_t size = 0;
+    if (!integer_parse(self->state, partition, &partition_range, &number)) {
+        return false;
+    }
+    self->iovec_count++; /* its own bytes, when they are written */
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(body); i++) {
+        Py_buffer *buffer = &self->buffers[self->buffer_count];
+        if (PyObject_GetBuffer(PyTuple_GET_ITEM(body, i), buffer, PyBUF_SIMPLE) < 0) {
+            return false;
+        }
+        self->buffer_count++;
+        size += (uint64_t)buffer->len;
+        if (buffer->len > 0) { /* without an address it would be taken for a place of our own bytes */
+            self->iovecs[self->iovec_count++] =
+                (struct iovec){.iov_base = buffer->buf, .iov_len = (size_t)buffer->len};
+        }
+    }
+    self->size += size;
+    if (self->size > INT32_MAX / 2) {
+        PyErr_SetString(PyExc_ValueError, "a request has at most 1 GiB");
+        return false;
+    }
+    *batch = (struct produce_batch){.partition = (int32_t)number, .size = (uint32_t)size};
+    return true;
+}
+
+static bool batches_take(struct produce_request_object *self, PyObject *tuple)
+{
+    struct produce_batch *batch = self->batches;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); i++) {
+        PyObject *partitions = PyTuple_GET_ITEM(PyTuple_GET_ITEM(tuple, i), 2);
+        PyObject *bodies = PyTuple_GET_ITEM(PyTuple_GET_ITEM(tuple, i), 3);
+        for (uint32_t j = 0; j < self->topics[i].batch_count; j++) {
+            if (!batch_take(self, PyTuple_GET_ITEM(partitions, j), PyTuple_GET_ITEM(bodies, j), batch++)) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+/* The request's own bytes take their places between the buffers of its batches. */
+static bool own_write(struct produce_request_object *self)
+{
+    struct produce_request *request = &self->request;
+    size_t *cuts = PyMem_Malloc(((size_t)request->batch_count + 1) * sizeof *cuts);
+    self->own = PyMem_Malloc(produce_own_size_max(request));
+    if (cuts == NULL || self->own == NULL) {
+        PyMem_Free(cuts);
+        PyErr_NoMemory();
+        return false;
+    }
+    size_t end = produce_encode(request, self->own, cuts);
+    size_t begin = 0;
+    uint32_t batch = 0;
+    cuts[request->batch_count] = end;
+    self->iovec_count++;
+    for (uint32_t i = 0; i < self->iovec_count; i++) {
+        if (self->iovecs[i].iov_base == NULL) {
+            self->iovecs[i] = (struct iovec){.iov_base = self->own + begin, .iov_len = cuts[batch] - begin};
+            begin = cuts[batch++];
+        }
+    }
+    PyMem_Free(cuts);
+    self->size += end;
+    return true;
+}
+
+static bool request_fill(struct produce_request_object *self, PyObject *topics)
+{
+    struct produce_request *request = &self->request;
+    Py_ssize_t buffer_count = 0;
+    if (!topics_take(self, topics, &buffer_count)) {
+        return false;
+    }
+    size_t batch_count = request->batch_count;
+    request->batches = self->batches = PyMem_Calloc(batch_count + 1, sizeof *self->batches);
+    self->answer.results = PyMem_Calloc(batch_count + 1, sizeof *self->answer.results);
+    self->answer.tables = PyMem_Malloc(produce_tables_size(request) * sizeof *self->answer.tables);
+    self->buffers = PyMem_Calloc((size_t)buffer_count + 1, sizeof *self->buffers);
+    self->iovecs = PyMem_Calloc((size_t)buffer_count + batch_count + 1, sizeof *self->iovecs);
+    bool has_room = self->batches != NULL && self->answer.results != NULL && self->answer.tables != NULL;
+    if (!has_room || self->buffers == NULL || self->iovecs == NULL) {
+        PyErr_NoMemory();
+        return false;
+    }
+    return batches_take(self, topics) && own_write(self);
+}
+
+static PyObject *request_new(PyTypeObject *type, PyObject *args, PyObject *names)
+{
+    static char *keywords[] = {"version", "client", "acks", "timeout_ms", "topics", NULL};
+    struct module_state *state = PyType_GetModuleState(type);
+    PyObject *given[3];
+    PyObject *client;
+    PyObject *topics;
+    int64_t version;
+    int64_t acks;
+    int64_t timeout_ms;
+    if (!PyArg_ParseTupleAndKeywords(args, names, "OUOOO!:ProduceRequest", keywords, &given[0], &client, &given[1],
+                                     &given[2], &PyTuple_Type, &topics) ||
+        !integer_parse(state, given[0], &version_range, &version) ||
+        !integer_parse(state, given[1], &acks_range, &acks) ||
+        !integer_parse(state, given[2], &timeout_range, &timeout_ms)) {
+        return NULL;
+    }
+    struct produce_request_object *self = (struct produce_request_object *)type->tp_alloc(type, 0);
+    if (self == NULL) {
+        return NULL;
+    }
+    self->state = state;
+    self->request.version = (int16_t)version;
+    self->request.acks = (int16_t)acks;
+    self->request.timeout_ms = (int32_t)timeout_ms;
+    self->names = PyList_New(0);
+    if (self->names == NULL || !name_take(self, client, &self->request.client, &self->request.client_size) ||
+        !request_fill(self, topics)) {
+        Py_DECREF(self);
+        return NULL;
+    }
+    return (PyObject *)self;
+}
+
+/* ---- its end ---- */
+
+static void buffers_release(struct produce_request_object *self)
+{
+    self->iovec_next = self->iovec_count;
+    while (self->buffer_count > 0) {
+        PyBuffer_Release(&self->buffers[--self->buffer_count]);
+    }
+}
+
+static void request_dealloc(PyObject *object)
+{
+    struct produce_request_object *self = request_of(object);
+    PyTypeObject *type = Py_TYPE(object);
+    buffers_release(self);
+    Py_XDECREF(self->names);
+    PyMem_Free(self->topics);
+    PyMem_Free(self->batches);
+    PyMem_Free(self->answer.results);
+    PyMem_Free(self->answer.tables);
+    PyMem_Free(self->own);
+    PyMem_Free(self->buffers);
+    PyMem_Free(self->iovecs);
+    type->tp_free(object);
+    Py_DECREF(type);
+}
+
+static bool request_is_ours(const struct produce_request_object *self)
+{
+    if (self->is_sending) {
+        PyErr_SetString(self->state->arena_in_use, "another thread sends the request");
+    }
+    return !self->is_sending;
+}
+
+static PyObject *request_release(PyObject *object, PyObject *unused)
+{
+    struct produce_request_object *self = request_of(object);
+    (void)unused;
+    if (!request_is_ours(self)) {
+        return NULL;
+    }
+    buffers_release(self);
+    Py_RETURN_NONE;
+}
+
+/* ---- its way to the socket ---- */
+
+static void request_advance(struct produce_request_object *self, size_t written)
+{
+    self->is_touched |= written > 0;
+    while (self->iovec_next < self->iovec_count && written >= self->iovecs[self->iovec_next].iov_len) {
+        written -= self->iovecs[self->iovec_next++].iov_len;
+    }
+    if (self->iovec_next == self->iovec_count) {
+        buffers_release(self);
+        return;
+    }
+    struct iovec *next = &self->iovecs[self->iovec_next];
+    next->iov_base = (char *)next->iov_base + written;
+    next->iov_len -= written;
+}
+
+static PyObject *request_begin(PyObject *object, PyObject *correlation_id)
+{
+    struct produce_request_object *self = request_of(object);
+    int64_t number;
+    if (!integer_parse(self->state, correlation_id, &correlation_range, &number)) {
+        return NULL;
+    }
+    store_be32(self->own + PRODUCE_CORRELATION, (uint32_t)number);
+    Py_RETURN_NONE;
+}
+
+static ssize_t send_some(struct produce_request_object *self, int descriptor)
+{
+    uint32_t left = self->iovec_count - self->iovec_next;
+    struct msghdr message = {.msg_iov = &self->iovecs[self->iovec_next],
+                             .msg_iovlen = left < IOVECS_AT_ONCE ? left : IOVECS_AT_ONCE};
+    ssize_t sent;
+    self->is_sending = true;
+    Py_BEGIN_ALLOW_THREADS
+    sent = sendmsg(descriptor, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    Py_END_ALLOW_THREADS
+    self->is_sending = false;
+    return sent;
+}
+
+static PyObject *request_send(PyObject *object, PyObject *descriptor)
+{
+    struct produce_request_object *self = request_of(object);
+    size_t total = 0;
+    int64_t number;
+    if (!integer_parse(self->state, descriptor, &descriptor_range, &number) || !request_is_ours(self)) {
+        return NULL;
+    }
+    while (self->iovec_next < self->iovec_count) {
+        ssize_t sent = send_some(self, (int)number);
+        if (sent >= 0) {
+            total += (size_t)sent;
+            request_advance(self, (size_t)sent);
+        } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+            break;
+        } else if (errno != EINTR) {
+            return PyErr_SetFromErrno(PyExc_OSError);
+        } else if (PyErr_CheckSignals() < 0) {
+            return NULL;
+        }
+    }
+    return PyLong_FromSize_t(total);
+}
+
+/* Up to PEEK_SIZE bytes of what is next, copied into one piece. Whoever has the copy writes it, now or later. */
+static PyObject *request_peek(PyObject *object, PyObject *unused)
+{
+    struct produce_request_object *self = request_of(object);
+    size_t size = 0;
+    (void)unused;
+    self->is_touched = true;
+    for (uint32_t i = self->iovec_next; i < self->iovec_count && size < PEEK_SIZE; i++) {
+        size += self->iovecs[i].iov_len;
+    }
+    size = size < PEEK_SIZE ? size : PEEK_SIZE;
+    PyObject *bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)size);
+    char *target = bytes == NULL ? NULL : PyBytes_AS_STRING(bytes);
+    for (uint32_t i = self->iovec_next; bytes != NULL && size > 0; i++) {
+        size_t part = self->iovecs[i].iov_len < size ? self->iovecs[i].iov_len : size;
+        memcpy(target, self->iovecs[i].iov_base, part);
+        target += part;
+        size -= part;
+    }
+    return bytes;
+}
+
+static PyObject *request_skip(PyObject *object, PyObject *count)
+{
+    static const struct integer_range count_range = {"count", 0, INT32_MAX};
+    struct produce_request_object *self = request_of(object);
+    int64_t number;
+    if (!integer_parse(self->state, count, &count_range, &number) || !request_is_ours(self)) {
+        return NULL;
+    }
+    request_advance(self, (size_t)number);
+    Py_RETURN_NONE;
+}
+
+/* ---- its answer ---- */
+
+static PyObject *answer_to_lists(const struct produce_answer *answer, uint32_t count)
+{
+    PyObject *offsets = PyList_New(count);
+    PyObject *times = PyList_New(count);
+    for (uint32_t i = 0; i < count && offsets != NULL && times != NULL; i++) {
+        PyObject *offset = PyLong_FromLongLong(answer->results[i].base_offset);
+        PyObject *time = PyLong_FromLongLong(answer->results[i].log_append_time_ms);
+        if (offset == NULL || time == NULL) {
+            Py_XDECREF(offset);
+            Py_XDECREF(time);
+            Py_CLEAR(offsets);
+            break;
+        }
+        PyList_SET_ITEM(offsets, i, offset);
+        PyList_SET_ITEM(times, i, time);
+    }
+    if (offsets == NULL || times == NULL) {
+        Py_XDECREF(offsets);
+        Py_XDECREF(times);
+        return NULL;
+    }
+    return Py_BuildValue("(iNN)", (int)answer->throttle_ms, offsets, times);
+}
+
+static PyObject *request_read_answer(PyObject *object, PyObject *answer)
+{
+    struct produce_request_object *self = request_of(object);
+    Py_buffer buffer;
+    if (PyObject_GetBuffer(answer, &buffer, PyBUF_SIMPLE) < 0) {
+        return NULL;
+    }
+    bool is_well = produce_answer_read(&self->request, load_be32(self->own + PRODUCE_CORRELATION), buffer.buf,
+                                       (size_t)buffer.len, &self->answer);
+    PyBuffer_Release(&buffer);
+    return is_well ? answer_to_lists(&self->answer, self->request.batch_count) : Py_NewRef(Py_None);
+}
+
+static PyObject *request_get_size(PyObject *object, void *unused)
+{
+    (void)unused;
+    return PyLong_FromUnsignedLongLong(request_of(object)->size);
+}
+
+static PyObject *request_get_version(PyObject *object, void *unused)
+{
+    (void)unused;
+    return PyLong_FromLong(request_of(object)->request.version);
+}
+
+static PyObject *request_get_is_touched(PyObject *object, void *unused)
+{
+    (void)unused;
+    return PyBool_FromLong(request_of(object)->is_touched);
+}
+
+static PyObject *request_get_is_written(PyObject *object, void *unused)
+{
+    (void)unused;
+    return PyBool_FromLong(request_of(object)->iovec_next == request_of(object)->iovec_count);
+}
+
+static PyObject *request_repr(PyObject *object)
+{
+    const struct produce_request_object *self = request_of(object);
+    return PyUnicode_FromFormat("ProduceRequest(version=%d, batch_count=%u, size=%llu)", (int)self->request.version,
+                                self->request.batch_count, (unsigned long long)self->size);
+}
+
+static PyMethodDef request_methods[] = {
+    {"begin", request_begin, METH_O, "Gives it the correlation id it goes under."},
+    {"peek", request_peek, METH_NOARGS, "A copy of the next bytes, as many as a record of TLS holds."},
+    {"read_answer", request_read_answer, METH_O,
+     "(throttle_time_ms, base offsets, log append times) of an answer in which all is well; None of any other."},
+    {"release", request_release, METH_NOARGS, "Lets go of its buffers; nothing is written any more."},
+    {"send", request_send, METH_O, "Writes to a socket what it takes at once; answers how many bytes."},
+    {"skip", request_skip, METH_O, "So many bytes are written."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef request_properties[] = {
+    {"is_touched", request_get_is_touched, NULL, "True when a byte of it was written, or given out by `peek`.", NULL},
+    {"is_written", request_get_is_written, NULL, "True when nothing of it is left, or it was released.", NULL},
+    {"size", request_get_size, NULL, "Bytes of all of it, the frame's size included.", NULL},
+    {"version", request_get_version, NULL, "Of the protocol.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot request_slots[] = {
+    {Py_tp_doc, "A Produce request over buffers that stay where they are."},
+    {Py_tp_new, request_new},
+    {Py_tp_dealloc, request_dealloc},
+    {Py_tp_repr, request_repr},
+    {Py_tp_methods, request_methods},
+    {Py_tp_getset, request_properties},
+    {0, NULL},
+};
+
+PyType_Spec produce_request_spec = {
+    .name = "shmaccum._native.ProduceRequest",
+    .basicsize = sizeof(struct produce_request_object),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = request_slots,
+};

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The sender's half: batches that the sink does not have get other sequences (producer_id.h).
+ */
+#include "arena/producer_id.h"
+#include "arena/registry.h"
+#include "base/point.h"
+#include "sender/sender_half.h"
+
+void accumulator_set_producer_id(struct accumulator *accumulator, int64_t producer_id, int16_t producer_epoch)
+{
+    struct producer_identity identity;
+    producer_identity_read(accumulator->arena, &identity);
+    identity.producer_id = producer_id;
+    identity.producer_epoch = producer_epoch;
+    producer_identity_set(accumulator->arena, &identity);
+}
+
+/* The youngest batch of the queue that has a sequence and is not in flight, or NO_SLOT. */
+static uint32_t youngest_with_sequence(const struct accumulator *accumulator, uint32_t partition_index)
+{
+    const struct sender_half *half = accumulator->sender;
+    uint32_t youngest = NO_SLOT;
+    for (uint32_t next = half->queues[partition_index].first; next != 0; next = half->notes[next - 1].next) {
+        bool has_sequence = load_relaxed_u32(&accumulator->arena->slots[next - 1].producer_epoch) != 0;
+        if (has_sequence && !half->notes[next - 1].is_in_flight) {
+            youngest = next - 1;
+        }
+    }
+    return youngest;
+}
+
+void accumulator_resequence(struct accumulator *accumulator, uint32_t partition_index)
+{
+    struct arena *arena = accumulator->arena;
+    if (partition_index >= arena->geometry.partition_count) {
+        return;
+    }
+    for (;;) {
+        uint32_t slot_index = youngest_with_sequence(accumulator, partition_index);
+        if (slot_index == NO_SLOT) {
+            break;
+        }
+        store_release_u32(&arena->slots[slot_index].producer_epoch, 0);
+        POINT(sequence_taken_back);
+    }
+    store_relaxed_u32(&arena->partitions[partition_index].producer_epoch, 0);
+}
+
+void accumulator_resequence_all(struct accumulator *accumulator)
+{
+    for (uint32_t i = 0; i < registry_partition_count(accumulator->arena); i++) {
+        accumulator_resequence(accumulator, i);
+    }
+}

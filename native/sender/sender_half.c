@@ -1,0 +1,384 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sender/sender_half.h"
+
+#include <stdlib.h>
+
+#include "arena/counters.h"
+#include "arena/news.h"
+#include "arena/process.h"
+#include "arena/producer_id.h"
+#include "base/point.h"
+#include "format/sequence.h"
+
+/* ---- memory ---- */
+
+void sender_half_free(struct sender_half *half)
+{
+    if (half == NULL) {
+        return;
+    }
+    free(half->notes);
+    free(half->queues);
+    free(half->active);
+    free(half->published);
+    free(half->watched.slots);
+    free(half->deferred.slots);
+    free(half->dead.slots);
+    free(half->repaired_generation);
+    free(half);
+}
+
+enum status sender_half_new(const struct arena *arena, struct sender_half **result, struct error *error)
+{
+    const struct geometry *geometry = &arena->geometry;
+    struct sender_half *half = calloc(1, sizeof *half);
+    if (half != NULL) {
+        half->notes = calloc(geometry->slot_count, sizeof *half->notes);
+        half->queues = calloc(geometry->partition_count, sizeof *half->queues);
+        half->active = calloc(geometry->partition_count, sizeof *half->active);
+        half->published = calloc(geometry->partition_count, sizeof *half->published);
+        half->watched.slots = calloc(geometry->slot_count, sizeof *half->watched.slots);
+        half->deferred.slots = calloc(geometry->slot_count, sizeof *half->deferred.slots);
+        half->dead.slots = calloc(geometry->slot_count, sizeof *half->dead.slots);
+        half->repaired_generation = calloc(geometry->process_count, sizeof *half->repaired_generation);
+    }
+    if (half == NULL || half->notes == NULL || half->queues == NULL || half->active == NULL ||
+        half->published == NULL || half->watched.slots == NULL || half->deferred.slots == NULL ||
+        half->dead.slots == NULL || half->repaired_generation == NULL) {
+        sender_half_free(half);
+        return error_set(error, STATUS_OS, "no memory for the sender's queues");
+    }
+    *result = half;
+    return STATUS_OK;
+}
+
+/* ---- queues ---- */
+
+static void queue_activate(struct sender_half *half, uint32_t partition_index)
+{
+    struct partition_queue *queue = &half->queues[partition_index];
+    if (queue->active_position == 0) {
+        half->active[half->active_count++] = partition_index;
+        queue->active_position = half->active_count;
+    }
+}
+
+static void queue_deactivate(struct sender_half *half, struct partition_queue *queue)
+{
+    uint32_t moved = half->active[--half->active_count];
+    half->active[queue->active_position - 1] = moved;
+    half->queues[moved].active_position = queue->active_position;
+    queue->active_position = 0;
+}
+
+/* By seq; but who has a sequence keeps its place before those that have none, and among them the sequence rules: the
+ * broker takes them in no other order. It differs only for an oversized record whose producer was stopped
+ * before READY. */
+static bool batch_is_before(const struct accumulator *accumulator, uint32_t slot_index, uint32_t other_index)
+{
+    const struct slot_header *slot = &accumulator->arena->slots[slot_index];
+    const struct slot_header *other = &accumulator->arena->slots[other_index];
+    uint32_t epoch = load_acquire_u32(&slot->producer_epoch);
+    uint32_t other_epoch = load_acquire_u32(&other->producer_epoch);
+    if ((epoch == 0) != (other_epoch == 0)) {
+        return epoch != 0;
+    }
+    if (epoch != 0 && epoch == other_epoch &&
+        load_relaxed_u64(&slot->producer_id) == load_relaxed_u64(&other->producer_id)) {
+        return sequence_is_before((int32_t)load_relaxed_u32(&slot->base_sequence),
+                                  (int32_t)load_relaxed_u32(&other->base_sequence));
+    }
+    return accumulator->sender->notes[slot_index].seq < accumulator->sender->notes[other_index].seq;
+}
+
+/* Nearly always at the end; a producer that was stopped while it opened a batch comes late with a lower seq. */
+static void queue_insert(struct accumulator *accumulator, struct partition_queue *queue, uint32_t slot_index)
+{
+    struct slot_note *notes = accumulator->sender->notes;
+    uint32_t *link = &queue->first;
+    if (queue->last != 0 && batch_is_before(accumulator, queue->last - 1, slot_index)) {
+        link = &notes[queue->last - 1].next;
+    }
+    while (*link != 0 && batch_is_before(accumulator, *link - 1, slot_index)) {
+        link = &notes[*link - 1].next;
+    }
+    notes[slot_index].next = *link;
+    *link = slot_index + 1;
+    if (notes[slot_index].next == 0) {
+        queue->last = slot_index + 1;
+    }
+}
+
+static void sender_enqueue(struct accumulator *accumulator, uint32_t slot_index)
+{
+    struct sender_half *half = accumulator->sender;
+    const struct slot_header *slot = &accumulator->arena->slots[slot_index];
+    uint32_t partition_index = load_relaxed_u32(&slot->partition_index);
+    if (partition_index >= accumulator->arena->geometry.partition_count) {
+        error_log_record(accumulator->arena, STATUS_CORRUPT, "a batch names a partition that does not exist");
+        return;
+    }
+    half->notes[slot_index] = (struct slot_note){.seq = load_relaxed_u64(&slot->seq),
+                                                .found_in_pass = half->pass,
+                                                .partition_index = partition_index,
+                                                .is_queued = true};
+    half->found_count++;
+    queue_insert(accumulator, &half->queues[partition_index], slot_index);
+    queue_activate(half, partition_index);
+    half->queued_count++;
+}
+
+/* ---- who is where ---- */
+
+static const struct slot_note *note_of(const struct accumulator *accumulator, uint32_t slot_index, uint64_t seq)
+{
+    if (accumulator->sender == NULL || slot_index >= accumulator->arena->geometry.slot_count) {
+        return NULL;
+    }
+    const struct slot_note *note = &accumulator->sender->notes[slot_index];
+    return note->seq == seq ? note : NULL;
+}
+
+bool sender_has_in_flight(const struct accumulator *accumulator, uint32_t slot_index, uint64_t seq)
+{
+    const struct slot_note *note = note_of(accumulator, slot_index, seq);
+    return note != NULL && note->is_queued && note->is_in_flight;
+}
+
+bool sender_has_dead(const struct accumulator *accumulator, uint32_t slot_index, uint64_t seq)
+{
+    const struct slot_note *note = note_of(accumulator, slot_index, seq);
+    return note != NULL && note->is_dead;
+}
+
+/* ---- in flight ---- */
+
+void sender_launch(struct accumulator *accumulator, uint32_t slot_index)
+{
+    struct slot_note *note = &accumulator->sender->notes[slot_index];
+    struct partition_queue *queue = &accumulator->sender->queues[note->partition_index];
+    note->is_in_flight = true;
+    note->is_retry = load_relaxed_u32(&accumulator->arena->slots[slot_index].attempt_count) > 0;
+    queue->has_retry_in_flight |= note->is_retry;
+    queue->is_established &= !sequence_starts_over(accumulator->arena, &accumulator->arena->slots[slot_index],
+                                                   note->partition_index);
+    queue->in_flight_count++;
+    accumulator->sender->in_flight_count++;
+}
+
+void sender_land(struct accumulator *accumulator, uint32_t slot_index)
+{
+    struct slot_note *note = &accumulator->sender->notes[slot_index];
+    struct partition_queue *queue = &accumulator->sender->queues[note->partition_index];
+    if (note->is_retry) {
+        queue->has_retry_in_flight = false;
+    }
+    note->is_in_flight = false;
+    note->is_retry = false;
+    queue->in_flight_count--;
+    accumulator->sender->in_flight_count--;
+}
+
+bool sender_may_launch(const struct accumulator *accumulator, uint32_t slot_index)
+{
+    const struct arena *arena = accumulator->arena;
+    const struct slot_header *slot = &arena->slots[slot_index];
+    uint32_t partition_index = accumulator->sender->notes[slot_index].partition_index;
+    const struct partition_queue *queue = &accumulator->sender->queues[partition_index];
+    if (queue->in_flight_count == 0) {
+        return true;
+    }
+    bool is_sequenced = load_relaxed_u64(&arena->globals->producer_id) != UINT64_MAX;
+    if (queue->has_retry_in_flight || (is_sequenced && !queue->is_established) ||
+        sequence_starts_over(arena, slot, partition_index)) {
+        return false;
+    }
+    return load_relaxed_u32(&slot->attempt_count) == 0 || queue->first == slot_index + 1;
+}
+
+/* ---- leaving the queue ---- */
+
+void sender_unlink(struct accumulator *accumulator, uint32_t slot_index)
+{
+    struct sender_half *half = accumulator->sender;
+    struct slot_note *note = &half->notes[slot_index];
+    struct partition_queue *queue = &half->queues[note->partition_index];
+    uint32_t *link = &queue->first;
+    uint32_t before = 0;
+    while (*link != slot_index + 1) {
+        CHECK(*link != 0);
+        before = *link;
+        link = &half->notes[*link - 1].next;
+    }
+    *link = note->next;
+    if (queue->last == slot_index + 1) {
+        queue->last = before;
+    }
+    if (note->is_in_flight) {
+        sender_land(accumulator, slot_index);
+    }
+    half->queued_count--;
+    *note = (struct slot_note){0};
+    if (queue->first == 0) {
+        queue_deactivate(half, queue);
+    }
+}
+
+void sender_forget(struct accumulator *accumulator, uint32_t slot_index)
+{
+    if (accumulator->sender->notes[slot_index].is_dead) {
+        accumulator->sender->notes[slot_index] = (struct slot_note){0};
+    } else {
+        sender_unlink(accumulator, slot_index);
+    }
+}
+
+/* ---- news ---- */
+
+static void list_add(struct slot_list *list, uint32_t slot_index)
+{
+    list->slots[list->count++] = slot_index;
+}
+
+bool sender_note_is_true(const struct accumulator *accumulator, uint32_t slot_index)
+{
+    const struct slot_note *note = &accumulator->sender->notes[slot_index];
+    const struct slot_header *slot = &accumulator->arena->slots[slot_index];
+    return note->seq == load_relaxed_u64(&slot->seq) &&
+           note->partition_index == load_relaxed_u32(&slot->partition_index);
+}
+
+void sender_note_slot(struct accumulator *accumulator, uint32_t slot_index)
+{
+    struct sender_half *half = accumulator->sender;
+    struct slot_note *note = &half->notes[slot_index];
+    if (note->is_dead) {
+        return;
+    }
+    if (note->is_queued) {
+        if (note->is_in_flight || sender_note_is_true(accumulator, slot_index)) {
+            return;
+        }
+        sender_unlink(accumulator, slot_index);
+    }
+    switch (slot_word_state(load_acquire_u64(&accumulator->arena->slots[slot_index].word))) { /* P2 */
+    case SLOT_OPEN:
+    case SLOT_READY:
+        sender_enqueue(accumulator, slot_index);
+        break;
+    case SLOT_OWNED:
+    case SLOT_GRANT:
+        if (!note->is_watched) {
+            note->is_watched = true;
+            list_add(&half->watched, slot_index);
+        }
+        break;
+    case SLOT_DONE:
+        if (!note->is_deferred) {
+            note->is_deferred = true;
+            list_add(&half->deferred, slot_index);
+        }
+        break;
+    default:
+        break;
+    }
+}
+
+static void sender_look_at_watched(struct accumulator *accumulator)
+{
+    struct sender_half *half = accumulator->sender;
+    uint32_t count = half->watched.count;
+    half->watched.count = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        half->notes[half->watched.slots[i]].is_watched = false;
+        sender_note_slot(accumulator, half->watched.slots[i]); /* may put it back at a place already read */
+    }
+}
+
+static void sender_read_news_word(struct accumulator *accumulator, uint32_t word_index)
+{
+    struct arena *arena = accumulator->arena;
+    if (word_index >= arena->layout.bitmap_word_count) {
+        return;
+    }
+    for (uint64_t bits = news_take(&arena->news_hints[word_index]); bits != 0; bits &= bits - 1) {
+        uint32_t slot_index = word_index * 64 + (uint32_t)__builtin_ctzll(bits);
+        if (slot_index < arena->geometry.slot_count) {
+            sender_note_slot(accumulator, slot_index);
+        }
+    }
+}
+
+/* The watched ones last: if a batch is among the news, those opened before it are OPEN by now. */
+static void sender_pass(struct accumulator *accumulator)
+{
+    struct arena *arena = accumulator->arena;
+    accumulator->sender->pass++;
+    accumulator->sender->found_count = 0;
+    for (uint32_t i = 0; i < arena->layout.news_group_count; i++) {
+        POINT(news_group_next);
+        for (uint64_t bits = news_take(&arena->news_groups[i]); bits != 0; bits &= bits - 1) {
+            sender_read_news_word(accumulator, i * NEWS_GROUP_WORDS + (uint32_t)__builtin_ctzll(bits));
+        }
+    }
+    sender_look_at_watched(accumulator);
+}
+
+void sender_collect_news(struct accumulator *accumulator)
+{
+    sender_pass(accumulator);
+    if (accumulator->sender->found_count > 0) {
+        sender_pass(accumulator);
+    }
+}
+
+uint32_t sender_candidate(struct accumulator *accumulator, uint32_t partition_index)
+{
+    struct sender_half *half = accumulator->sender;
+    uint32_t next = half->queues[partition_index].first;
+    while (next != 0) {
+        uint32_t slot_index = next - 1;
+        struct slot_note *note = &half->notes[slot_index];
+        next = note->next;
+        if (note->is_in_flight) {
+            continue;
+        }
+        enum slot_state state = slot_word_state(load_acquire_u64(&accumulator->arena->slots[slot_index].word));
+        bool is_filled = state == SLOT_OPEN || state == SLOT_READY;
+        if (is_filled && sender_note_is_true(accumulator, slot_index)) {
+            return slot_index;
+        }
+        sender_unlink(accumulator, slot_index); /* an empty batch that was sealed, or taken back by its opener */
+        sender_note_slot(accumulator, slot_index);
+    }
+    return NO_SLOT;
+}
+
+/* ---- freeing ---- */
+
+void sender_free_slot(struct accumulator *accumulator, uint32_t slot_index, struct wake_set *wakes)
+{
+    struct sender_half *half = accumulator->sender;
+    barrier_store_load(); /* H2: DONE was stored before, the hazards are read after */
+    if (!process_anyone_writes(accumulator->arena, slot_index)) {
+        buffer_pool_free(accumulator->arena, slot_index, wakes);
+        return;
+    }
+    counter_add(accumulator->arena, COUNTER_FREES_DEFERRED, 1);
+    if (!half->notes[slot_index].is_deferred) {
+        half->notes[slot_index].is_deferred = true;
+        list_add(&half->deferred, slot_index);
+    }
+}
+
+void sender_free_deferred(struct accumulator *accumulator, struct wake_set *wakes)
+{
+    struct sender_half *half = accumulator->sender;
+    uint32_t count = half->deferred.count;
+    half->deferred.count = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t slot_index = half->deferred.slots[i];
+        half->notes[slot_index].is_deferred = false;
+        sender_free_slot(accumulator, slot_index, wakes);
+    }
+}

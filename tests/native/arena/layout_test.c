@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "arena/layout.h"
+
+#include "arena/arena_fixture.h"
+
+#include "randomness.h"
+
+/* ---- regions ---- */
+
+struct region {
+    const char *name;
+    uint64_t start;
+    uint64_t size;
+};
+
+enum { REGION_COUNT = 16 };
+
+/* In the order of the picture at the head of layout.h. */
+static void regions_list(const struct geometry *geometry, const struct layout *layout,
+                         struct region regions[REGION_COUNT])
+{
+    const struct region list[REGION_COUNT] = {
+        {"superblock", SUPERBLOCK_REF, sizeof(struct superblock)},
+        {"globals", GLOBALS_REF, sizeof(struct globals)},
+        {"processes", layout->processes, sizeof(struct process_entry) * (uint64_t)geometry->process_count},
+        {"waiters", layout->waiters, sizeof(struct waiter_entry) * (uint64_t)geometry->waiter_count},
+        {"topics", layout->topics, sizeof(struct topic_entry) * (uint64_t)geometry->topic_count},
+        {"partitions", layout->partitions, sizeof(struct partition_entry) * (uint64_t)geometry->partition_count},
+        {"names", layout->names, geometry->name_heap_size},
+        {"free hints", layout->free_hints, 8 * (uint64_t)layout->bitmap_word_count},
+        {"news hints", layout->news_hints, 8 * (uint64_t)layout->bitmap_word_count},
+        {"news groups", layout->news_groups, 8 * (uint64_t)layout->news_group_count},
+        {"slot headers", layout->slot_headers, sizeof(struct slot_header) * (uint64_t)geometry->slot_count},
+        {"completions", layout->completions, sizeof(struct completion_entry) * (uint64_t)geometry->completion_count},
+        {"counters", layout->counters, sizeof(struct counter_entry) * COUNTER_COUNT},
+        {"error log", layout->error_log, sizeof(struct error_entry) * ERROR_LOG_COUNT},
+        {"slot data", layout->slot_data, (uint64_t)geometry->slot_stride * geometry->slot_count},
+        {"end", layout->arena_size, 0},
+    };
+    memcpy(regions, list, sizeof list);
+}
+
+static void expect_regions_disjoint_and_aligned(const struct geometry *geometry)
+{
+    struct layout layout;
+    struct region regions[REGION_COUNT];
+    layout_compute(geometry, &layout);
+    regions_list(geometry, &layout, regions);
+    for (int i = 0; i + 1 < REGION_COUNT; i++) {
+        EXPECT_OR_SAY(regions[i].start + regions[i].size <= regions[i + 1].start, "%s reaches into %s",
+                      regions[i].name, regions[i + 1].name);
+        EXPECT_OR_SAY(regions[i].start % CACHE_LINE == 0, "%s is not aligned", regions[i].name);
+    }
+    EXPECT_EQ_U64(layout.slot_data % PAGE_SIZE_BYTES, 0);
+    EXPECT_EQ_U64(layout.arena_size, layout.slot_data + (uint64_t)geometry->slot_stride * geometry->slot_count);
+    EXPECT((uint64_t)layout.bitmap_word_count * 64 >= geometry->slot_count);
+    EXPECT((uint64_t)layout.news_group_count * 64 >= layout.bitmap_word_count);
+}
+
+static const struct geometry smallest = {
+    .buffer_memory = RECORDS_START + 1,
+    .batch_size = RECORDS_START + 1,
+    .slot_stride = PAGE_SIZE_BYTES,
+    .slot_count = 1,
+    .process_count = 1,
+    .waiter_count = 1,
+    .topic_count = 1,
+    .partition_count = 1,
+    .name_heap_size = TOPIC_NAME_SIZE_MAX,
+    .completion_count = 2,
+    .oversized_slot_count_max = 0,
+    .record_size_max = RECORDS_START + 1,
+};
+
+static struct geometry largest(void)
+{
+    return (struct geometry){
+        .buffer_memory = (uint64_t)SLOT_COUNT_MAX * BATCH_SIZE_MAX,
+        .batch_size = BATCH_SIZE_MAX,
+        .slot_stride = BATCH_SIZE_MAX + 1,
+        .slot_count = SLOT_COUNT_MAX,
+        .process_count = PROCESS_COUNT_MAX,
+        .waiter_count = WAITER_COUNT_MAX,
+        .topic_count = 1 << 20,
+        .partition_count = 1 << 22,
+        .name_heap_size = 1 << 28,
+        .completion_count = 1 << 28,
+        .oversized_slot_count_max = SLOT_COUNT_MAX,
+        .record_size_max = BATCH_SIZE_MAX,
+    };
+}
+
+TEST(regions_are_disjoint_and_aligned_at_both_extremes)
+{
+    struct geometry large = largest();
+    expect_regions_disjoint_and_aligned(&smallest);
+    expect_regions_disjoint_and_aligned(&large);
+}
+
+static struct geometry random_geometry(struct randomness *randomness)
+{
+    uint32_t slot_count = 1 + (uint32_t)random_below(randomness, 300);
+    uint32_t batch_size = RECORDS_START + 1 + (uint32_t)random_below(randomness, 20000);
+    struct geometry geometry = geometry_of(slot_count, batch_size);
+    geometry.process_count = 1 + (uint32_t)random_below(randomness, PROCESS_COUNT_MAX);
+    geometry.waiter_count = 1 + (uint32_t)random_below(randomness, WAITER_COUNT_MAX);
+    geometry.topic_count = 1 + (uint32_t)random_below(randomness, 1000);
+    geometry.partition_count = 1 + (uint32_t)random_below(randomness, 1000);
+    geometry.name_heap_size = TOPIC_NAME_SIZE_MAX + (uint32_t)random_below(randomness, 5000);
+    geometry.completion_count = UINT32_C(2) << random_below(randomness, 12);
+    return geometry;
+}
+
+TEST(regions_are_disjoint_and_aligned_for_any_geometry)
+{
+    struct randomness randomness = randomness_seeded(__func__);
+    for (int i = 0; i < 1000; i++) {
+        struct geometry geometry = random_geometry(&randomness);
+        EXPECT_STATUS(geometry_validate(&geometry, NULL), STATUS_OK);
+        expect_regions_disjoint_and_aligned(&geometry);
+    }
+}
+
+/* ---- validate ---- */
+
+TEST(the_extremes_are_valid)
+{
+    struct geometry large = largest();
+    EXPECT_STATUS(geometry_validate(&smallest, NULL), STATUS_OK);
+    EXPECT_STATUS(geometry_validate(&large, NULL), STATUS_OK);
+}
+
+static void expect_refused(const struct geometry *geometry, const char *word)
+{
+    struct error error = {0};
+    EXPECT_STATUS(geometry_validate(geometry, &error), STATUS_INVALID);
+    EXPECT_OR_SAY(strstr(error.message, word) != NULL, "\"%s\" does not name %s", error.message, word);
+}
+
+/* Sets one field of a valid geometry to a bad value. */
+#define EXPECT_BAD(field, value, word)                       \
+    do {                                                     \
+        struct geometry geometry = geometry_of(8, 512);      \
+        geometry.field = (value);                            \
+        expect_refused(&geometry, word);                     \
+    } while (0)
+
+TEST(each_number_has_a_lower_and_an_upper_bound)
+{
+    EXPECT_BAD(batch_size, RECORDS_START, "batch_size");
+    EXPECT_BAD(batch_size, BATCH_SIZE_MAX + 1, "batch_size");
+    EXPECT_BAD(slot_count, 0, "buffer_memory");
+    EXPECT_BAD(slot_count, SLOT_COUNT_MAX + 1, "buffer_memory");
+    EXPECT_BAD(process_count, 0, "process_count");
+    EXPECT_BAD(process_count, PROCESS_COUNT_MAX + 1, "process_count");
+    EXPECT_BAD(waiter_count, 0, "waiter_count");
+    EXPECT_BAD(waiter_count, WAITER_COUNT_MAX + 1, "waiter_count");
+    EXPECT_BAD(topic_count, 0, "topic_count");
+    EXPECT_BAD(topic_count, (1 << 20) + 1, "topic_count");
+    EXPECT_BAD(partition_count, 0, "partition_count");
+    EXPECT_BAD(partition_count, (1 << 22) + 1, "partition_count");
+    EXPECT_BAD(name_heap_size, TOPIC_NAME_SIZE_MAX - 1, "name_heap_size");
+    EXPECT_BAD(name_heap_size, (1 << 28) + 1, "name_heap_size");
+    EXPECT_BAD(completion_count, 1, "completion_count");
+    EXPECT_BAD(completion_count, UINT32_C(1) << 29, "completion_count");
+    EXPECT_BAD(oversized_slot_count_max, 9, "oversized_slot_count_max");
+    EXPECT_BAD(record_size_max, RECORDS_START, "record_size_max");
+    EXPECT_BAD(record_size_max, BATCH_SIZE_MAX + 1, "record_size_max");
+}
+
+TEST(numbers_that_contradict_each_other_are_refused)
+{
+    EXPECT_BAD(slot_stride, 512, "contradict");
+    EXPECT_BAD(slot_stride, 2 * PAGE_SIZE_BYTES, "contradict");
+    EXPECT_BAD(slot_stride, 0, "contradict");
+    EXPECT_BAD(buffer_memory, 8 * 512 - 1, "contradict");
+    EXPECT_BAD(buffer_memory, 9 * 512, "contradict");
+    EXPECT_BAD(buffer_memory, UINT64_MAX, "contradict");
+    EXPECT_BAD(completion_count, 255, "contradict");
+    EXPECT_BAD(completion_count, 3, "contradict");
+}
+
+TEST(a_sentence_is_not_needed)
+{
+    struct geometry geometry = geometry_of(8, 512);
+    geometry.process_count = 0;
+    EXPECT_STATUS(geometry_validate(&geometry, NULL), STATUS_INVALID);
+}
+
+RUN_ALL()

@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* runs under: tsan */
+#include "arena/lock.h"
+
+#include <pthread.h>
+#include <sched.h>
+
+#include "arena/arena_fixture.h"
+
+#include "arena/attach.h"
+#include "arena/process.h"
+
+static atomic_u64 *lock_of(struct arena *arena)
+{
+    return &arena->globals->pool_lock;
+}
+
+/* ---- alone ---- */
+
+/* Nobody else is there. */
+static uint64_t lock_taken(struct arena *arena)
+{
+    uint64_t held = 0;
+    EXPECT_EQ_U64(lock_acquire(arena, lock_of(arena), &held), LOCK_ACQUIRED);
+    return held;
+}
+
+TEST(a_free_lock_is_taken_at_once_and_names_its_owner)
+{
+    int file = arena_file_new();
+    struct arena *arena = arena_created(file, geometry_of(8, 512));
+    atomic_u64 *lock = lock_of(arena);
+    uint64_t held = lock_taken(arena);
+    EXPECT_EQ_U64(load_relaxed_u64(lock), held);
+    EXPECT_EQ_U64(held, lock_word(1, arena->owner));
+    lock_release(lock, held);
+    EXPECT_EQ_U64(load_relaxed_u64(lock), lock_word(1, 0));
+    arena_end(arena, file);
+}
+
+TEST(every_acquisition_has_a_number_of_its_own_also_when_it_wraps)
+{
+    int file = arena_file_new();
+    struct arena *arena = arena_created(file, geometry_of(8, 512));
+    atomic_u64 *lock = lock_of(arena);
+    store_relaxed_u64(lock, lock_word(UINT32_MAX - 1, 0));
+    uint64_t first = lock_taken(arena);
+    EXPECT_EQ_U64(lock_word_acquisition(first), UINT32_MAX);
+    lock_release(lock, first);
+    uint64_t second = lock_taken(arena);
+    EXPECT_EQ_U64(lock_word_acquisition(second), 0);
+    lock_release(lock, first); /* an older acquisition of the same owner */
+    EXPECT_EQ_U64(load_relaxed_u64(lock), second);
+    lock_release(lock, second);
+    arena_end(arena, file);
+}
+
+/* ---- threads that pose as processes ---- */
+
+enum { THREADS = 6, ROUNDS = 2000 };
+
+static uint64_t guarded; /* by the lock: not atomic */
+
+static void *race(void *argument)
+{
+    struct arena *arena = argument;
+    for (int i = 0; i < ROUNDS; i++) {
+        uint64_t held;
+        (void)lock_acquire(arena, lock_of(arena), &held);
+        ++guarded;
+        lock_release(lock_of(arena), held);
+    }
+    return NULL;
+}
+
+TEST(many_threads_exclude_each_other_and_none_sleeps_for_ever)
+{
+    int file = arena_file_new();
+    struct arena *arena = arena_created(file, geometry_of(8, 512));
+    run_in_threads(file, arena, THREADS, race);
+    EXPECT_EQ_U64(guarded, THREADS * ROUNDS);
+    EXPECT_EQ_U64(lock_word_owner(load_relaxed_u64(lock_of(arena))), 0);
+    EXPECT_EQ_U64(counter_value(arena, COUNTER_LOCKS_STOLEN), 0);
+    arena_end(arena, file);
+}
+
+static void *acquire_and_release(void *argument)
+{
+    struct arena *arena = argument;
+    uint64_t held;
+    EXPECT_EQ_U64(lock_acquire(arena, lock_of(arena), &held), LOCK_ACQUIRED);
+    lock_release(lock_of(arena), held);
+    return NULL;
+}
+
+TEST(a_sleeper_marks_the_word_and_the_release_wakes_it)
+{
+    int file = arena_file_new();
+    struct arena *arena = arena_created(file, geometry_of(8, 512));
+    struct arena *other = arena_attached_for_thread(file, arena);
+    atomic_u64 *lock = lock_of(arena);
+    pthread_t thread;
+    uint64_t held = lock_taken(arena);
+    EXPECT(pthread_create(&thread, NULL, acquire_and_release, other) == 0);
+    while ((load_acquire_u64(lock) & LOCK_WAITERS) == 0) {
+        sched_yield();
+    }
+    EXPECT_EQ_U64(load_acquire_u64(lock), held | LOCK_WAITERS); /* the mark is not a change of holder */
+    lock_release(lock, held);
+    pthread_join(thread, NULL);
+    EXPECT_EQ_U64(lock_word_owner(load_relaxed_u64(lock)), 0);
+    arena_detach(other);
+    arena_end(arena, file);
+}
+
+/* ---- hooks ---- */
+
+static int hook_balance;
+static int hook_count;
+
+static void *hook_begin(void)
+{
+    hook_balance++;
+    hook_count++;
+    return &hook_balance;
+}
+
+static void hook_end(void *state)
+{
+    EXPECT(state == &hook_balance);
+    hook_balance--;
+}
+
+/* The holder lets go while the waiter is about to sleep. */
+static struct arena *hook_holder;
+static uint64_t hook_held;
+
+static void *hook_begin_and_release(void)
+{
+    if (hook_count == 2) {
+        lock_release(lock_of(hook_holder), hook_held);
+    }
+    return hook_begin();
+}
+
+TEST(the_hooks_stand_around_every_sleep_and_never_around_the_acquisition)
+{
+    int file = arena_file_new();
+    struct arena *arena = arena_created(file, geometry_of(8, 512));
+    uint64_t held;
+    hook_holder = arena_attached(file);
+    arena->blocking = (struct blocking_hooks){.begin = hook_begin_and_release, .end = hook_end};
+    EXPECT_EQ_U64(lock_acquire(arena, lock_of(arena), &held), LOCK_ACQUIRED);
+    EXPECT_EQ_U64((uint64_t)hook_count, 0);
+    lock_release(lock_of(arena), held);
+    hook_held = lock_taken(hook_holder);
+    EXPECT_EQ_U64(lock_acquire(arena, lock_of(arena), &held), LOCK_ACQUIRED);
+    EXPECT_EQ_U64((uint64_t)hook_balance, 0);
+    EXPECT_EQ_U64((uint64_t)hook_count, 3);
+    lock_release(lock_of(arena), held);
+    arena_detach(hook_holder);
+    arena_end(arena, file);
+}
+
+/* ---- owners that are no more, or never were ---- */
+
+TEST(a_lock_of_somebody_who_cannot_exist_is_stolen)
+{
+    int file = arena_file_new();
+    struct arena *arena = arena_created(file, geometry_of(8, 512));
+    const uint32_t owners[] = {owner_of(15, 3), owner_of(16, 0), (uint32_t)LOW_BITS(31), owner_of(0, 9)};
+    for (uint32_t i = 0; i < COUNT_OF(owners); i++) {
+        uint64_t held = 0;
+        store_relaxed_u64(lock_of(arena), lock_word(5, owners[i]));
+        EXPECT_EQ_U64(lock_acquire(arena, lock_of(arena), &held), LOCK_TAKEN_OVER);
+        EXPECT_EQ_U64(lock_word_acquisition(held), 6);
+        lock_release(lock_of(arena), held);
+    }
+    EXPECT_EQ_U64(counter_value(arena, COUNTER_LOCKS_STOLEN), COUNT_OF(owners));
+    arena_end(arena, file);
+}
+
+TEST(a_lock_that_somebody_scribbled_our_own_name_into_is_taken_over)
+{
+    int file = arena_file_new();
+    struct arena *arena = arena_created(file, geometry_of(8, 512));
+    uint64_t held = 0;
+    store_relaxed_u64(lock_of(arena), lock_word(7, arena->owner));
+    EXPECT_EQ_U64(lock_acquire(arena, lock_of(arena), &held), LOCK_TAKEN_OVER); /* or for ever */
+    EXPECT_EQ_U64(lock_word_acquisition(held), 8);
+    lock_release(lock_of(arena), held);
+    arena_end(arena, file);
+}
+
+#if !defined(__SANITIZE_THREAD__) /* TSan does not follow forks */
+
+static uint64_t now_ns(void)
+{
+    return clock_now_ns(&(struct clock){.is_manual = false});
+}
+
+static void run_hold_and_die(struct arena *arena, void *unused)
+{
+    (void)unused;
+    (void)lock_taken(arena);
+    raise(SIGKILL);
+}
+
+/* Generous, because the machine may be busy: a hang is what it must tell from two slices of 15 ms. */
+enum { PATIENCE_MS = 5000 };
+
+TEST(the_lock_of_a_killed_process_is_stolen)
+{
+    int file = arena_file_new();
+    struct arena *arena = arena_created(file, geometry_of(8, 512));
+    uint64_t held = 0;
+    EXPECT(child_was_killed(child_started(file, run_hold_and_die, NULL, NULL, 0)));
+    uint64_t began_ns = now_ns();
+    EXPECT_EQ_U64(lock_acquire(arena, lock_of(arena), &held), LOCK_TAKEN_OVER);
+    EXPECT(now_ns() - began_ns < PATIENCE_MS * NS_PER_MS);
+    EXPECT_EQ_U64(counter_value(arena, COUNTER_LOCKS_STOLEN), 1);
+    lock_release(lock_of(arena), held);
+    arena_end(arena, file);
+}
+
+/* The fourth slice lets the stopped holder go on: until then nobody took the lock from it. */
+static pid_t stopped_child;
+static int slices;
+
+static void *count_slice(void)
+{
+    if (++slices == 4) {
+        kill(stopped_child, SIGCONT);
+    }
+    return NULL;
+}
+
+static void end_slice(void *state)
+{
+    (void)state;
+}
+
+static void run_hold_and_stop(struct arena *arena, void *unused)
+{
+    (void)unused;
+    uint64_t held = lock_taken(arena);
+    raise(SIGSTOP);
+    lock_release(lock_of(arena), held);
+}
+
+TEST(a_lock_that_is_only_stolen_waits_for_a_stopped_holder)
+{
+    int file = arena_file_new();
+    struct arena *arena = arena_created(file, geometry_of(8, 512));
+    uint64_t held = 0;
+    stopped_child = child_started(file, run_hold_and_stop, NULL, NULL, 0);
+    EXPECT(child_is_stopped(stopped_child));
+    arena->blocking = (struct blocking_hooks){.begin = count_slice, .end = end_slice};
+    EXPECT_EQ_U64(lock_acquire(arena, lock_of(arena), &held), LOCK_ACQUIRED);
+    EXPECT(slices >= 4);
+    EXPECT_EQ_U64(counter_value(arena, COUNTER_LOCKS_STOLEN), 0);
+    EXPECT(child_is_content(stopped_child));
+    lock_release(lock_of(arena), held);
+    arena_end(arena, file);
+}
+
+static void run_release_with_a_sleeper(struct arena *arena, void *unused)
+{
+    (void)unused;
+    uint64_t held = lock_taken(arena);
+    raise(SIGSTOP);
+    lock_release(lock_of(arena), held); /* killed between the release and the wake */
+}
+
+static void *continue_child(void)
+{
+    kill(stopped_child, SIGCONT);
+    return NULL;
+}
+
+/* The wake-up is lost with its sender: the sleeper's slice ends by itself. */
+TEST(a_lost_wake_up_costs_a_slice_and_no_more)
+{
+    int file = arena_file_new();
+    struct arena *arena = arena_created(file, geometry_of(8, 512));
+    uint64_t held = 0;
+    stopped_child =
+        child_started(file, run_release_with_a_sleeper, NULL, "lock_released_before_wake", SIGKILL);
+    EXPECT(child_is_stopped(stopped_child));
+    arena->blocking = (struct blocking_hooks){.begin = continue_child, .end = end_slice};
+    uint64_t began_ns = now_ns();
+    EXPECT_EQ_U64(lock_acquire(arena, lock_of(arena), &held), LOCK_ACQUIRED);
+    EXPECT(now_ns() - began_ns < PATIENCE_MS * NS_PER_MS);
+    EXPECT(child_was_killed(stopped_child));
+    EXPECT_EQ_U64(counter_value(arena, COUNTER_LOCKS_STOLEN), 0);
+    lock_release(lock_of(arena), held);
+    arena_end(arena, file);
+}
+
+#endif
+
+RUN_ALL()

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Flush, the part of the accumulator that waits for what this process appended and for nothing else.
+ */
+#include "producer/accumulator.h"
+
+#include "arena/attach.h"
+#include "core/delivery_fixture.h"
+
+struct flushing {
+    struct arena *arena;
+    struct arena *neighbour;
+    struct accumulator *producer;
+    struct accumulator *other;
+    struct accumulator *sender;
+    struct ledger ledger;
+    int file;
+};
+
+static struct flushing *flushing_begun(void)
+{
+    static struct flushing flushing;
+    flushing = (struct flushing){.file = arena_file_new()};
+    flushing.arena = arena_created(flushing.file, geometry_of(8, 512));
+    flushing.neighbour = arena_attached(flushing.file);
+    flushing.producer = accumulator_opened(flushing.arena);
+    flushing.other = accumulator_opened(flushing.neighbour);
+    flushing.sender = sender_opened(flushing.neighbour);
+    return &flushing;
+}
+
+static void flushing_ended(struct flushing *flushing)
+{
+    deliver_everything(flushing->sender, &flushing->ledger);
+    accumulator_close(flushing->producer);
+    accumulator_close(flushing->sender);
+    accumulator_close(flushing->other);
+    arena_detach(flushing->neighbour);
+    expect_all_free(flushing->arena);
+    arena_end(flushing->arena, flushing->file);
+}
+
+TEST(with_nothing_appended_there_is_nothing_to_wait_for)
+{
+    struct flushing *flushing = flushing_begun();
+    struct flush_ticket ticket;
+    EXPECT_STATUS(append_number(flushing->other, 0, 0), STATUS_OK);
+    EXPECT_STATUS(accumulator_flush_begin(flushing->producer, &ticket), STATUS_OK);
+    EXPECT_EQ_U64(ticket.count, 0);
+    EXPECT_EQ_U64(slots_in_state(flushing->arena, SLOT_OPEN), 1);
+    accumulator_flush_end(&ticket);
+    flushing_ended(flushing);
+}
+
+TEST(flush_seals_what_this_process_appended_to_and_waits_until_it_is_complete)
+{
+    struct flushing *flushing = flushing_begun();
+    struct flush_ticket ticket;
+    for (uint32_t partition = 0; partition < 3; partition++) {
+        EXPECT_STATUS(append_number(flushing->producer, partition, partition), STATUS_OK);
+    }
+    EXPECT_STATUS(append_number(flushing->other, 5, 5), STATUS_OK);
+    EXPECT_STATUS(accumulator_flush_begin(flushing->producer, &ticket), STATUS_OK);
+    EXPECT_EQ_U64(ticket.count, 3);
+    EXPECT_EQ_U64(slots_in_state(flushing->arena, SLOT_READY), 3);
+    EXPECT_EQ_U64(slots_in_state(flushing->arena, SLOT_OPEN), 1);
+    EXPECT_EQ_U64(counter_value(flushing->arena, COUNTER_BATCHES_SEALED_FLUSH), 3);
+    EXPECT_EQ_U64(accumulator_flush_remaining(flushing->producer, &ticket), 3);
+    deliver_everything(flushing->sender, &flushing->ledger);
+    EXPECT_EQ_U64(accumulator_flush_remaining(flushing->producer, &ticket), 0);
+    accumulator_flush_end(&ticket);
+    EXPECT(ticket.items == NULL);
+    flushing_ended(flushing);
+}
+
+TEST(a_batch_in_flight_is_waited_for_and_one_appended_later_is_not)
+{
+    struct flushing *flushing = flushing_begun();
+    struct flush_ticket ticket;
+    struct drained_batch batches[8];
+    EXPECT_STATUS(append_number(flushing->producer, 0, 0), STATUS_OK);
+    EXPECT_EQ_U64(drain_round(flushing->sender, 5, batches), 1);
+    EXPECT_STATUS(accumulator_flush_begin(flushing->producer, &ticket), STATUS_OK);
+    EXPECT_STATUS(append_number(flushing->producer, 0, 1), STATUS_OK);
+    EXPECT_EQ_U64(accumulator_flush_remaining(flushing->producer, &ticket), 1);
+    EXPECT_STATUS(accumulator_complete(flushing->sender, batches[0].slot_index, batches[0].seq, &success, NULL),
+                  STATUS_OK);
+    EXPECT_EQ_U64(accumulator_flush_remaining(flushing->producer, &ticket), 0);
+    EXPECT_EQ_U64(slots_in_state(flushing->arena, SLOT_OPEN), 1);
+    accumulator_flush_end(&ticket);
+    flushing_ended(flushing);
+}
+
+TEST(a_slot_that_was_recycled_is_not_waited_for)
+{
+    struct flushing *flushing = flushing_begun();
+    struct flush_ticket ticket;
+    EXPECT_STATUS(append_number(flushing->producer, 0, 0), STATUS_OK);
+    EXPECT_STATUS(accumulator_flush_begin(flushing->producer, &ticket), STATUS_OK);
+    uint32_t slot_index = ticket.items[0].slot_index;
+    deliver_everything(flushing->sender, &flushing->ledger);
+    for (uint32_t partition = 0; partition < 8; partition++) {
+        EXPECT_STATUS(append_number(flushing->other, partition, 1 + partition), STATUS_OK);
+    }
+    EXPECT_EQ_U64(slot_state_at(flushing->arena, slot_index), SLOT_OPEN);
+    EXPECT_EQ_U64(accumulator_flush_remaining(flushing->producer, &ticket), 0);
+    EXPECT_EQ_U64(slot_state_at(flushing->arena, slot_index), SLOT_OPEN);
+    accumulator_flush_end(&ticket);
+    EXPECT_STATUS(accumulator_flush_begin(flushing->producer, &ticket), STATUS_OK);
+    EXPECT_EQ_U64(ticket.count, 0);
+    EXPECT_EQ_U64(slots_in_state(flushing->arena, SLOT_OPEN), 8);
+    accumulator_flush_end(&ticket);
+    flushing_ended(flushing);
+}
+
+TEST(an_oversized_record_is_waited_for)
+{
+    struct flushing *flushing = flushing_begun();
+    static const uint8_t value[1000];
+    struct flush_ticket ticket;
+    struct append_result result;
+    append_waiting(flushing->producer, 0, record_of(value, sizeof value, 1000), &result);
+    EXPECT_STATUS(accumulator_flush_begin(flushing->producer, &ticket), STATUS_OK);
+    EXPECT_EQ_U64(ticket.count, 1);
+    deliver_everything(flushing->sender, &flushing->ledger);
+    EXPECT_EQ_U64(accumulator_flush_remaining(flushing->producer, &ticket), 0);
+    accumulator_flush_end(&ticket);
+    flushing_ended(flushing);
+}
+
+TEST(the_child_of_a_fork_waits_for_nothing_its_parent_appended)
+{
+    struct flushing *flushing = flushing_begun();
+    EXPECT_STATUS(append_number(flushing->producer, 0, 0), STATUS_OK);
+    pid_t child = child_forked();
+    if (child == 0) {
+        struct flush_ticket ticket;
+        struct error error;
+        EXPECT_STATUS(accumulator_flush_begin(flushing->producer, &ticket), STATUS_OK);
+        EXPECT_EQ_U64(ticket.count, 0);
+        accumulator_flush_end(&ticket);
+        EXPECT_STATUS(arena_ensure_attached(flushing->arena, &error), STATUS_OK);
+        EXPECT_STATUS(append_number(flushing->producer, 1, 1), STATUS_OK);
+        EXPECT_STATUS(accumulator_flush_begin(flushing->producer, &ticket), STATUS_OK);
+        EXPECT_EQ_U64(ticket.count, 1);
+        accumulator_flush_end(&ticket);
+        _exit(testing_exit_code());
+    }
+    EXPECT(child_is_content(child));
+    EXPECT_EQ_U64(slots_in_state(flushing->arena, SLOT_OPEN), 1); /* the parent's batch was not sealed */
+    flushing_ended(flushing);
+}
+
+RUN_ALL()

@@ -1,0 +1,346 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* runs under: tsan */
+#include "producer/producer_lock.h"
+
+#include <pthread.h>
+#include <sched.h>
+
+#include "arena/arena_fixture.h"
+
+/* The patience of a passer in tests where nobody is ever waited for. */
+#define SHORT_NS (UINT64_C(20000))
+#define LONG_NS (60 * NS_PER_S)
+
+static struct producer_lock *lock_of(struct arena *arena)
+{
+    return &arena->partitions[0].lock;
+}
+
+/* Nobody else is there. */
+static uint64_t lock_taken(struct arena *arena)
+{
+    uint64_t held = 0;
+    EXPECT(producer_lock_try_acquire(lock_of(arena), arena->owner, &held));
+    return held;
+}
+
+static bool lock_is_free(struct arena *arena)
+{
+    return producer_lock_is_free(lock_of(arena), load_relaxed_u64(&lock_of(arena)->word));
+}
+
+static void lock_store(struct producer_lock *lock, uint64_t word, uint64_t released)
+{
+    store_relaxed_u64(&lock->word, word);
+    store_relaxed_u64(&lock->released, released);
+}
+
+/* ---- alone ---- */
+
+TEST(a_free_lock_is_taken_at_once_and_names_its_owner)
+{
+    int file = arena_file_new();
+    struct arena *arena = arena_created(file, geometry_of(8, 512));
+    struct producer_lock *lock = lock_of(arena);
+    uint64_t held = lock_taken(arena);
+    EXPECT_EQ_U64(held, lock_word(1, arena->owner));
+    EXPECT(producer_lock_is_held(lock, held));
+    uint64_t other;
+    EXPECT(!producer_lock_try_acquire(lock, arena->owner, &other));
+    EXPECT(producer_lock_is_held(lock, held));
+    EXPECT(producer_lock_release(lock, held));
+    EXPECT(lock_is_free(arena));
+    EXPECT_EQ_U64(lock_taken(arena), lock_word(2, arena->owner));
+    arena_end(arena, file);
+}
+
+TEST(every_acquisition_has_a_number_of_its_own_also_when_it_wraps)
+{
+    int file = arena_file_new();
+    struct arena *arena = arena_created(file, geometry_of(8, 512));
+    struct producer_lock *lock = lock_of(arena);
+    lock_store(lock, lock_word(UINT32_MAX - 1, 0), lock_word(UINT32_MAX - 1, 0));
+    uint64_t first = lock_taken(arena);
+    EXPECT_EQ_U64(lock_word_acquisition(first), UINT32_MAX);
+    EXPECT(producer_lock_release(lock, first));
+    uint64_t second = lock_taken(arena);
+    EXPECT_EQ_U64(lock_word_acquisition(second), 0);
+    EXPECT(!producer_lock_release(lock, first)); /* an older acquisition of the same owner */
+    EXPECT(producer_lock_is_held(lock, second));
+    EXPECT(producer_lock_release(lock, second));
+    arena_end(arena, file);
+}
+
+/* ---- threads that pose as processes ---- */
+
+enum { THREADS = 6, ROUNDS = 2000 };
+
+static uint64_t guarded; /* by the lock: not atomic */
+
+static void *race(void *argument)
+{
+    struct arena *arena = argument;
+    for (int i = 0; i < ROUNDS; i++) {
+        uint64_t held;
+        EXPECT_EQ_U64(producer_lock_acquire(arena, lock_of(arena), LONG_NS, &held), LOCK_ACQUIRED);
+        ++guarded;
+        EXPECT(producer_lock_release(lock_of(arena), held));
+        sched_yield(); /* nobody sleeps for the lock: with more threads than cores its holder needs one */
+    }
+    return NULL;
+}
+
+TEST(many_threads_exclude_each_other)
+{
+    int file = arena_file_new();
+    struct arena *arena = arena_created(file, geometry_of(8, 512));
+    run_in_threads(file, arena, THREADS, race);
+    EXPECT_EQ_U64(guarded, THREADS * ROUNDS);
+    EXPECT(lock_is_free(arena));
+    EXPECT_EQ_U64(counter_value(arena, COUNTER_LOCKS_PASSED), 0);
+    arena_end(arena, file);
+}
+
+/* ---- pass ---- */
+
+static int hook_count;
+
+static void *hook_begin(void)
+{
+    hook_count++;
+    return NULL;
+}
+
+TEST(who_may_pass_never_sleeps)
+{
+    int file = arena_file_new();
+    struct arena *arena = arena_created(file, geometry_of(8, 512));
+    struct arena *holder = arena_attached(file);
+    uint64_t held;
+    arena->blocking = (struct blocking_hooks){.begin = hook_begin};
+    (void)lock_taken(holder);
+    EXPECT_EQ_U64(producer_lock_acquire(arena, lock_of(arena), SHORT_NS, &held), LOCK_TAKEN_OVER);
+    EXPECT_EQ_U64((uint64_t)hook_count, 0);
+    EXPECT(producer_lock_release(lock_of(arena), held));
+    arena_detach(holder);
+    arena_end(arena, file);
+}
+
+TEST(a_passed_holder_s_release_answers_false_and_changes_nothing)
+{
+    int file = arena_file_new();
+    struct arena *arena = arena_created(file, geometry_of(8, 512));
+    struct arena *passer = arena_attached(file);
+    struct producer_lock *lock = lock_of(arena);
+    uint64_t taken = 0;
+    uint64_t held = lock_taken(arena);
+    EXPECT_EQ_U64(producer_lock_acquire(passer, lock, SHORT_NS, &taken), LOCK_TAKEN_OVER);
+    EXPECT_EQ_U64(counter_value(arena, COUNTER_LOCKS_PASSED), 1);
+    EXPECT(!producer_lock_is_held(lock, held));
+    EXPECT(!producer_lock_release(lock, held));
+    EXPECT(producer_lock_is_held(lock, taken));
+    EXPECT_EQ_U64(load_relaxed_u64(&lock->released), 0);
+    EXPECT(producer_lock_release(lock, taken));
+    EXPECT(!producer_lock_release(lock, held));
+    EXPECT(lock_is_free(arena));
+    arena_detach(passer);
+    arena_end(arena, file);
+}
+
+/* Each acquisition is watched anew: a lock that changes hands is waited for, however long that takes. */
+static void *hand_over_and_over(void *argument)
+{
+    struct arena *arena = argument;
+    for (int i = 0; i < ROUNDS; i++) {
+        uint64_t held = 0;
+        while (!producer_lock_try_acquire(lock_of(arena), arena->owner, &held)) {
+            sched_yield();
+        }
+        EXPECT(producer_lock_release(lock_of(arena), held));
+    }
+    return NULL;
+}
+
+TEST(a_lock_that_changes_hands_is_not_passed)
+{
+    int file = arena_file_new();
+    struct arena *arena = arena_created(file, geometry_of(8, 512));
+    struct arena *other = arena_attached_for_thread(file, arena);
+    pthread_t thread;
+    EXPECT(pthread_create(&thread, NULL, hand_over_and_over, other) == 0);
+    for (int i = 0; i < ROUNDS; i++) {
+        uint64_t held;
+        EXPECT_EQ_U64(producer_lock_acquire(arena, lock_of(arena), LONG_NS, &held), LOCK_ACQUIRED);
+        EXPECT(producer_lock_release(lock_of(arena), held));
+    }
+    pthread_join(thread, NULL);
+    arena_detach(other);
+    arena_end(arena, file);
+}
+
+/* Until the lock is let go of by somebody who was not passed in turn: then nobody's older word is in its way. */
+static void *acquire_by_force(void *argument)
+{
+    struct arena *arena = argument;
+    uint64_t held;
+    do {
+        (void)producer_lock_acquire(arena, lock_of(arena), SHORT_NS, &held);
+    } while (!producer_lock_release(lock_of(arena), held));
+    return NULL;
+}
+
+/* Everybody passes at once: one of them wins, the others go on behind it. */
+TEST(many_passers_of_one_holder_lose_nobody)
+{
+    int file = arena_file_new();
+    struct arena *arena = arena_created(file, geometry_of(8, 512));
+    uint64_t held = lock_taken(arena);
+    run_in_threads(file, arena, THREADS, acquire_by_force);
+    EXPECT(!producer_lock_release(lock_of(arena), held));
+    EXPECT(counter_value(arena, COUNTER_LOCKS_PASSED) >= 1);
+    arena_end(arena, file);
+}
+
+/* ---- the late store of who was passed ---- */
+
+static void pass_and_leave(void *argument)
+{
+    struct arena *passer = argument;
+    uint64_t held;
+    EXPECT_EQ_U64(producer_lock_acquire(passer, lock_of(passer), SHORT_NS, &held), LOCK_TAKEN_OVER);
+    EXPECT(producer_lock_release(lock_of(passer), held));
+}
+
+TEST(a_late_store_makes_a_free_lock_look_held_until_it_is_passed)
+{
+    int file = arena_file_new();
+    struct arena *arena = arena_created(file, geometry_of(8, 512));
+    struct arena *passer = arena_attached(file);
+    uint64_t held = lock_taken(arena);
+    interrupt_at("producer_lock_still_held", 0, pass_and_leave, passer);
+    EXPECT(producer_lock_release(lock_of(arena), held)); /* when it looked, it was not passed */
+    EXPECT(interruption_is_over());
+    EXPECT(!lock_is_free(arena));
+    uint64_t other;
+    EXPECT(!producer_lock_try_acquire(lock_of(passer), passer->owner, &other));
+    pass_and_leave(passer);
+    EXPECT(lock_is_free(arena));
+    arena_detach(passer);
+    arena_end(arena, file);
+}
+
+static void pass_and_stay(void *argument)
+{
+    struct arena *passer = argument;
+    uint64_t held;
+    EXPECT_EQ_U64(producer_lock_acquire(passer, lock_of(passer), SHORT_NS, &held), LOCK_TAKEN_OVER);
+}
+
+TEST(a_late_store_does_not_release_somebody_else_s_lock)
+{
+    int file = arena_file_new();
+    struct arena *arena = arena_created(file, geometry_of(8, 512));
+    struct arena *passer = arena_attached(file);
+    uint64_t held = lock_taken(arena);
+    interrupt_at("producer_lock_still_held", 0, pass_and_stay, passer);
+    (void)producer_lock_release(lock_of(arena), held);
+    EXPECT(interruption_is_over());
+    EXPECT(!lock_is_free(arena));
+    arena_detach(passer);
+    arena_end(arena, file);
+}
+
+/* N2: our store of 2^32 acquisitions ago is there still, and the next number is that one again. */
+TEST(nobody_takes_a_word_that_released_says)
+{
+    int file = arena_file_new();
+    struct arena *arena = arena_created(file, geometry_of(8, 512));
+    struct producer_lock *lock = lock_of(arena);
+    uint64_t held = 0;
+    lock_store(lock, lock_word(7, owner_of(9, 1)), lock_word(8, arena->owner));
+    EXPECT_EQ_U64(producer_lock_acquire(arena, lock, SHORT_NS, &held), LOCK_TAKEN_OVER);
+    EXPECT(producer_lock_is_held(lock, held));
+    EXPECT(!lock_is_free(arena));
+    EXPECT(producer_lock_release(lock, held));
+    EXPECT(lock_is_free(arena));
+    arena_end(arena, file);
+}
+
+/* N3: the numbers come round while somebody is about to take what it found free; the holder of then is inside again. */
+static void come_round_to_the_same_word(void *argument)
+{
+    struct producer_lock *lock = argument;
+    store_relaxed_u64(&lock->released, lock_word(6, owner_of(9, 1)));
+}
+
+TEST(who_was_away_for_a_whole_round_repairs_what_it_takes)
+{
+    int file = arena_file_new();
+    struct arena *arena = arena_created(file, geometry_of(8, 512));
+    struct producer_lock *lock = lock_of(arena);
+    uint64_t held = 0;
+    lock_store(lock, lock_word(7, owner_of(9, 1)), lock_word(7, owner_of(9, 1)));
+    interrupt_at("producer_lock_found_free", 0, come_round_to_the_same_word, lock);
+    EXPECT_EQ_U64(producer_lock_acquire(arena, lock, SHORT_NS, &held), LOCK_TAKEN_OVER);
+    EXPECT(interruption_is_over());
+    EXPECT_EQ_U64(held, lock_word(9, arena->owner)); /* it passed itself */
+    EXPECT(producer_lock_release(lock, held));
+    EXPECT(lock_is_free(arena));
+    arena_end(arena, file);
+}
+
+TEST(whatever_somebody_scribbled_is_passed)
+{
+    int file = arena_file_new();
+    struct arena *arena = arena_created(file, geometry_of(8, 512));
+    struct producer_lock *lock = lock_of(arena);
+    const uint64_t words[] = {0, UINT64_MAX, lock_word(5, arena->owner), lock_word(UINT32_MAX, owner_of(15, 3))};
+    for (uint32_t i = 0; i < COUNT_OF(words); i++) {
+        uint64_t held = 0;
+        lock_store(lock, words[i], words[i] + 1);
+        EXPECT_EQ_U64(producer_lock_acquire(arena, lock, SHORT_NS, &held), LOCK_TAKEN_OVER);
+        EXPECT(producer_lock_release(lock, held));
+        EXPECT(lock_is_free(arena));
+    }
+    arena_end(arena, file);
+}
+
+#if !defined(__SANITIZE_THREAD__) /* TSan does not follow forks */
+
+static void run_hold_and_raise(struct arena *arena, void *argument)
+{
+    uint64_t held = lock_taken(arena);
+    raise(*(int *)argument);
+    EXPECT(!producer_lock_release(lock_of(arena), held)); /* if it goes on, it was passed */
+}
+
+TEST(the_lock_of_a_killed_process_is_taken_over)
+{
+    int file = arena_file_new();
+    struct arena *arena = arena_created(file, geometry_of(8, 512));
+    int signal = SIGKILL;
+    uint64_t held = 0;
+    EXPECT(child_was_killed(child_started(file, run_hold_and_raise, &signal, NULL, 0)));
+    EXPECT_EQ_U64(producer_lock_acquire(arena, lock_of(arena), SHORT_NS, &held), LOCK_TAKEN_OVER);
+    EXPECT(producer_lock_release(lock_of(arena), held));
+    arena_end(arena, file);
+}
+
+TEST(a_stopped_holder_is_passed_and_finds_out)
+{
+    int file = arena_file_new();
+    struct arena *arena = arena_created(file, geometry_of(8, 512));
+    int signal = SIGSTOP;
+    uint64_t held = 0;
+    pid_t child = child_started(file, run_hold_and_raise, &signal, NULL, 0);
+    EXPECT(child_is_stopped(child));
+    EXPECT_EQ_U64(producer_lock_acquire(arena, lock_of(arena), SHORT_NS, &held), LOCK_TAKEN_OVER);
+    EXPECT(child_finishes(child));
+    EXPECT(producer_lock_is_held(lock_of(arena), held));
+    EXPECT(producer_lock_release(lock_of(arena), held));
+    arena_end(arena, file);
+}
+
+#endif
+
+RUN_ALL()
