@@ -12,7 +12,8 @@
 #   make bench    the benchmarks that need no broker and no Spark, in 12 minutes, and before that
 #                 their peers are installed (ARGS="append_core --seconds 60" narrows)
 #   make bench-full   all of them (make kafka and make spark first), a minute for each
-#   make figures  takes over what was measured into bench/results, docs/benchmarks.rst and README.rst
+#   make figures  takes over what was measured into bench/results, docs/explanation/benchmarks.rst and README.rst
+#   make docs     the documentation as a site in build/docs; warnings are errors, links inside are followed
 #   make clean    back to a fresh clone
 #
 # Each makes .venv when it is missing and rebuilds the extension when one of its sources changed. The switches of
@@ -25,6 +26,7 @@ ARGS ?=
 VENV := .venv
 INSTALLED := $(VENV)/installed
 SPARK_INSTALLED := $(VENV)/installed-spark
+INSTALLED_DOCS := $(VENV)/installed-docs
 SPARK_EXTRAS := ("spark", "pipelines", "plot")
 SPARK_TESTS := tests/spark tests/unit/spark tests/integration/test_spark_example.py
 SWITCHES := $(VENV)/switches
@@ -57,8 +59,8 @@ fuzz: $(INSTALLED)
 	$(VENV)/bin/python -m tests.fuzz.campaign $(ARGS)
 
 check: $(INSTALLED)
-	$(VENV)/bin/python -m ruff check $(CHECKED)
-	$(VENV)/bin/python -m ruff format --check $(CHECKED)
+	$(VENV)/bin/python -m ruff check $(CHECKED) docs
+	$(VENV)/bin/python -m ruff format --check $(CHECKED) docs
 	$(VENV)/bin/python -m mypy $(CHECKED)
 	$(VENV)/bin/python -m pytest tests/architecture $(ARGS)
 
@@ -100,6 +102,18 @@ bench-full: $(INSTALLED)
 
 figures: $(INSTALLED)
 	$(VENV)/bin/python -m bench.page --adopt build/bench/results
+
+.PHONY: docs
+docs: $(INSTALLED_DOCS)
+	$(VENV)/bin/python -m sphinx -b html -W --keep-going -q -d build/docs/.doctrees docs build/docs
+	$(VENV)/bin/python -m sphinx -b linkcheck -W --keep-going -q -d build/docs/.doctrees docs build/docs/.links
+	@echo "open build/docs/index.html"
+
+$(INSTALLED_DOCS): pyproject.toml | $(INSTALLED)
+	$(VENV)/bin/python -c 'import tomllib; project = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
+	    print(*project["optional-dependencies"]["docs"], sep="\n")' >$@.new
+	$(VENV)/bin/python -m pip install --quiet --requirement $@.new
+	@mv $@.new $@
 
 clean:
 	rm -rf $(VENV) build out shmaccum.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``python -m bench.page`` writes docs/benchmarks.rst, and tables of other pages, from ``bench/results``.
+"""``python -m bench.page`` writes docs/explanation/benchmarks.rst, and tables of other pages, from ``bench/results``.
 
 ``--adopt FOLDER`` takes over what was measured anew, before it writes.
 """
@@ -17,9 +17,9 @@ from bench.harness.results import RESULTS, Answer, Comparison, load
 from bench.harness.table import caption, spell
 from setup import ROOT
 
-PAGE = ROOT / "docs" / "benchmarks.rst"
+PAGE = ROOT / "docs" / "explanation" / "benchmarks.rst"
 README = ROOT / "README.rst"
-KAFKA_PAGE = ROOT / "docs" / "kafka.rst"
+KAFKA_PAGE = ROOT / "docs" / "how-to" / "kafka.rst"
 BEGIN = ".. figures: python -m bench.page writes what stands between this line and the next comment\n"
 END = ".. end of figures\n"
 NOT_OF_THE_MACHINE = ("revision", "load before", "day")
@@ -133,7 +133,7 @@ WORKER_ROWS = {
     "shmaccum, batches of 128 KiB, flat out": "as fast as they can, 128 KiB, the peer's 1 MB",
     "shmaccum, paced": "1,000 records/s each, 16 KiB each",
 }
-"""Contender -> what docs/kafka.rst says of it."""
+"""Contender -> what docs/how-to/kafka.rst says of it."""
 WORKER_FIGURES = ("records_per_s", "cpu_us_per_record", "records_per_batch")
 
 
@@ -181,11 +181,11 @@ def readme(text: str, answers: Mapping[str, Answer]) -> str:
     return between_marks(text, readme_table(answers), README.name)
 
 
-# --- the table of docs/kafka.rst
+# --- the table of docs/how-to/kafka.rst
 
 
 def kafka_page(text: str, answers: Mapping[str, Answer]) -> str:
-    """docs/kafka.rst with its table replaced."""
+    """docs/how-to/kafka.rst with its table replaced."""
     return between_marks(text, workers_table(answers[WORKERS]), KAFKA_PAGE.name)
 
 

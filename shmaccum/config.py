@@ -2,7 +2,7 @@
 """Every option, one row each: name, type, default, bounds, and the sentence that explains it.
 
 A table is a frozen dataclass, so an option is a typed attribute, and what a row says beyond its type is kept with the
-field: `shmaccum.options_page` writes docs/options.rst from it, the command line its help. Names and defaults are those
+field: `shmaccum.options_page` writes docs/reference/options.rst from it, the command line its help. Names and defaults are those
 of Kafka's producer (org.apache.kafka.clients.producer.ProducerConfig) where it has the option::
 
     ProducerOptions.parse({"linger.ms": "5ms", "max_block_ms": 100})
@@ -799,7 +799,7 @@ def _unknown(name: str, tables: Sequence[type[Options]]) -> InvalidArgumentError
     if spelled in ABSENT:
         return InvalidArgumentError(f"{name} is no option here: {ABSENT[spelled]}")
     nearest = _nearest(name, tables) or _nearest(name, SCOPES)
-    advice = f"did you mean {nearest}?" if nearest else "docs/options.rst has them all"
+    advice = f"did you mean {nearest}?" if nearest else "docs/reference/options.rst has them all"
     return InvalidArgumentError(f"{name} is no option of the {whose}: {advice}")
 
 

@@ -9,7 +9,7 @@ Two families of names:
 ``kafka_producer_*``, ``kafka_producer_node_*`` and ``kafka_producer_topic_*``
     Kafka's producer metrics of the whole host, named as Micrometer names the Java producer's: ``record-send-total`` is
     ``kafka_producer_record_send_total``. Only the sender's own process knows them. Times are in milliseconds, where the
-    name does not say nanoseconds. docs/metrics.rst lists them.
+    name does not say nanoseconds. docs/reference/metrics.rst lists them.
 
 Every one has the label ``arena``.
 """

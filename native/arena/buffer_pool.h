@@ -33,7 +33,7 @@
  * A slot is scrubbed before it becomes FREE: a free slot is all zeros, so nothing of one topic is readable in another.
  *
  * Who may die: every store above leaves a word that names its owner or its ticket, and repair undoes it. A semaphore
- * that was not posted delays its waiter by one slice. See docs/crash-stories.rst, rows 1-3, 8, 9.
+ * that was not posted delays its waiter by one slice. See docs/explanation/crash-stories.rst, rows 1-3, 8, 9.
  * Who may be stopped: the holder of the pool lock stalls allocation under exhaustion until it goes on (stat names it);
  * nothing is ever taken from it while it lives.
  *

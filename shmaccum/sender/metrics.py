@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sender's numbers under the names of Kafka's producer (SenderMetricsRegistry, docs/metrics.rst).
+"""The sender's numbers under the names of Kafka's producer (SenderMetricsRegistry, docs/reference/metrics.rst).
 
 They are of the whole host, since one sender delivers for all of its processes; those of a topic have its name behind
 theirs: ``record-send-total.topic-NAME``. There are no more topics than the arena's registry has room for (topic_count).

@@ -327,7 +327,7 @@ class Sender:
     def metrics(self) -> dict[str, float]:
         """The names of Kafka's producer metrics -> numbers of this sender; times in milliseconds, sizes in bytes.
 
-        Those of a broker end in ``.node-ID``, those of a topic in ``.topic-NAME`` (docs/metrics.rst). What concerns the
+        Those of a broker end in ``.node-ID``, those of a topic in ``.topic-NAME`` (docs/reference/metrics.rst). What concerns the
         pool is in `Arena.statistics`, for all processes.
 
         Raises:

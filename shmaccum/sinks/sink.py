@@ -317,7 +317,7 @@ class Sink(abc.ABC):
     def metrics(self) -> Mapping[str, float]:
         """Numbers of its own, by Kafka's names where there are such; they take the place of the sender's of that name.
 
-        Those of a broker end in ``.node-ID``, those of a topic in ``.topic-NAME`` (docs/metrics.rst).
+        Those of a broker end in ``.node-ID``, those of a topic in ``.topic-NAME`` (docs/reference/metrics.rst).
         """
         return {}
 

@@ -8,7 +8,7 @@
     spark.read.format("shmaccum").option("path", "/data/log").option("subscribe", "flights").load()
 
 All Python workers of a node append into one arena, and one sender delivers. Spark finds the data source by itself where
-the package is installed (`discovery`); elsewhere `register` tells it. ``docs/spark.rst`` is the manual.
+the package is installed (`discovery`); elsewhere `register` tells it. ``docs/how-to/spark.rst`` is the manual.
 
 `data_source` is what Spark sees. The sink: `settings` (options, checked once, on the driver) ← `node` (the arena and
 the producer of this process) ← `sender_keeper` ← `task_writer` (one task) ← `writers` (Spark's interfaces); exactly

@@ -205,7 +205,7 @@ def _exactly_once(own: SparkSinkOptions, rest: Mapping[str, Any]) -> SinkSetting
     if own.sink is None or split_url(own.sink)[0] != "log":
         raise InvalidArgumentError(
             f"deliveryGuarantee=exactly_once needs .option('sink', 'log:DIR'), the sink is {own.sink}: to Kafka "
-            "records go at least once, see docs/spark.rst"
+            "records go at least once, see docs/how-to/spark.rst"
         )
     if "{" in own.sink:
         raise InvalidArgumentError(

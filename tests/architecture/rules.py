@@ -280,7 +280,7 @@ def unused_headers(files: dict[str, str]) -> set[str]:
 
 
 def edge_ends(page: str) -> Counter[str]:
-    """Each label in the tables of docs/memory-ordering.rst, and how many ends of edges have it."""
+    """Each label in the tables of docs/explanation/memory-ordering.rst, and how many ends of edges have it."""
     ends: set[tuple[str, str]] = set()
     for row in re.split(r"^   \* - ", page, flags=re.MULTILINE)[1:]:
         cells = re.split(r"^     - ", row, flags=re.MULTILINE)

@@ -85,7 +85,7 @@ def test_every_header_is_included() -> None:
 
 
 def test_every_ordering_edge_is_labelled_at_both_ends() -> None:
-    documented = rules.edge_ends(read(PurePosixPath("docs/memory-ordering.rst")))
+    documented = rules.edge_ends(read(PurePosixPath("docs/explanation/memory-ordering.rst")))
     coded = sum((rules.labels_of_code(read(path)) for path in NATIVE), Counter[str]())
     assert len(documented) > 20, "the tables are not read"
     assert {label: (count, coded[label]) for label, count in documented.items() if coded[label] < count} == {}

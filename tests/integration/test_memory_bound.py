@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A sink that never answers: the arena fills, and what each process has beside it stays below what docs/operations.rst
+"""A sink that never answers: the arena fills, and what each process has beside it stays below what docs/how-to/operations.rst
 says."""
 
 from __future__ import annotations

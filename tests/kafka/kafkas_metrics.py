@@ -2,7 +2,7 @@
 """The names of all metrics of Kafka's producer (4.1.1), and those that we do not have, by group.
 
 From SenderMetricsRegistry, KafkaProducerMetrics, BufferPool, RecordAccumulator and Selector's SelectorMetrics. Why we
-do not have a name stands in docs/metrics.rst.
+do not have a name stands in docs/reference/metrics.rst.
 """
 
 from __future__ import annotations

@@ -157,11 +157,11 @@ static PyMethodDef future_methods[] = {
      "add_both($self, function, *args, **kwargs)\n--\n\nadd_callback and add_errback."},
     {"add_callback", FAST(future_add_callback), METH_FASTCALL | METH_KEYWORDS,
      "add_callback($self, function, *args, **kwargs)\n--\n\n"
-     "Calls function(*args, metadata, **kwargs) once the record is delivered, at once if it is.\n\n"
+     "Calls ``function(*args, metadata, **kwargs)`` once the record is delivered, at once if it is.\n\n"
      "In this process, in a thread of its own, in the order of a partition's records. What it raises is logged."},
     {"add_errback", FAST(future_add_errback), METH_FASTCALL | METH_KEYWORDS,
      "add_errback($self, function, *args, **kwargs)\n--\n\n"
-     "Calls function(*args, exception, **kwargs) if it was not delivered."},
+     "Calls ``function(*args, exception, **kwargs)`` if it was not delivered."},
     {"done", FAST(future_done), METH_FASTCALL | METH_KEYWORDS, "done($self)\n--\n\nTrue when the result is known."},
     {"failed", FAST(future_failed), METH_FASTCALL | METH_KEYWORDS,
      "failed($self)\n--\n\nTrue when it is known that the record was not delivered, or that its result is lost."},

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The directive ``public-names``: the API reference of every public name of shmaccum, of one kind each.
+
+A name that is added to ``shmaccum.__all__`` therefore stands in the reference at the next build.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, ClassVar
+
+from docutils import nodes
+from docutils.statemachine import StringList
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+from sphinx.util.nodes import nested_parse_with_titles
+
+import shmaccum
+
+KINDS = ("objects", "functions", "options", "exceptions")
+
+
+def kind_of(name: str) -> str | None:
+    """The kind under which a public name is listed; None for a name that is no class and no function."""
+    value = getattr(shmaccum, name)
+    if inspect.isclass(value) and issubclass(value, BaseException):
+        return "exceptions"
+    if inspect.isclass(value):
+        return "options" if name.endswith("Options") else "objects"
+    return "functions" if callable(value) else None
+
+
+def _lines(name: str) -> list[str]:
+    """The autodoc directive of one name."""
+    if kind_of(name) == "functions":
+        return [f".. autofunction:: shmaccum.{name}", ""]
+    return [f".. autoclass:: shmaccum.{name}", "   :members:", "   :show-inheritance:", ""]
+
+
+class PublicNames(SphinxDirective):
+    """``.. public-names:: exceptions``: all public names of that kind."""
+
+    required_arguments = 1
+    option_spec: ClassVar[dict[str, Any]] = {}
+
+    def run(self) -> list[nodes.Node]:
+        kind = self.arguments[0]
+        if kind not in KINDS:
+            raise self.error(f"public-names takes one of {', '.join(KINDS)}, got {kind!r}")
+        lines = [line for name in shmaccum.__all__ if kind_of(name) == kind for line in _lines(name)]
+        container = nodes.container()
+        nested_parse_with_titles(self.state, StringList(lines, self.get_source_info()[0]), container)
+        return container.children
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """What Sphinx calls when it loads the extension."""
+    app.add_directive("public-names", PublicNames)
+    return {"parallel_read_safe": True}
