@@ -66,7 +66,7 @@ QUESTION_TABLE_HEAD = """\
 """
 
 GUARANTEES_HEAD = """
-.. list-table:: what each guarantees (`peers.rst <peers.rst>`__)
+.. list-table:: what each guarantees (:doc:`peers`)
    :header-rows: 1
    :widths: 44 14 14 14 14
 
