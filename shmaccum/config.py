@@ -2,8 +2,8 @@
 """Every option, one row each: name, type, default, bounds, and the sentence that explains it.
 
 A table is a frozen dataclass, so an option is a typed attribute, and what a row says beyond its type is kept with the
-field: `shmaccum.options_page` writes docs/reference/options.rst from it, the command line its help. Names and defaults are those
-of Kafka's producer (org.apache.kafka.clients.producer.ProducerConfig) where it has the option::
+field: `shmaccum.options_page` writes docs/reference/options.rst from it, the command line its help. Names and defaults
+are those of Kafka's producer (org.apache.kafka.clients.producer.ProducerConfig) where it has the option::
 
     ProducerOptions.parse({"linger.ms": "5ms", "max_block_ms": 100})
 

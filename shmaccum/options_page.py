@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``python -m shmaccum.options_page > docs/reference/options.rst``: the page of all options, written from their tables."""
+"""``python -m shmaccum.options_page > docs/reference/options.rst`` writes the page of all options from their tables."""
 
 from __future__ import annotations
 

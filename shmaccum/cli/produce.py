@@ -275,9 +275,7 @@ def _run(job: Job, files: Sequence[Path], size_max: int, timeout_s: float) -> in
 @click.option(
     "--timeout", default="60s", show_default=True, metavar="DURATION", help="How long to wait at the end for delivery."
 )
-@click.option(
-    "-X", "options", multiple=True, metavar="OPTION=VALUE", help="An option of the producer (docs/reference/options.rst)."
-)
+@click.option("-X", "options", multiple=True, metavar="OPTION=VALUE", help="An option of the producer.")
 @mode_option
 @click.pass_context
 def command(

@@ -70,7 +70,7 @@ def _detach(arena_name: str, url: str, mode: int, sink_options: dict[str, str], 
 @click.option("--idle-exit", metavar="DURATION", help="Leave after so long without work and without anybody attached.")
 @click.option("--detach", is_flag=True, help="Start it in the background unless there is one; come back when it works.")
 @click.option("--metrics", metavar="HOST:PORT", help="Serve Prometheus at http://HOST:PORT/metrics.")
-@click.option("-X", "options", multiple=True, metavar="OPTION=VALUE", help="Of sender or sink (docs/reference/options.rst).")
+@click.option("-X", "options", multiple=True, metavar="OPTION=VALUE", help="An option of the sender or of its sink.")
 @click.option("-v", "--verbose", is_flag=True, help="Log details, too.")
 @click.option("-q", "--quiet", is_flag=True, help="Log warnings and errors only.")
 @mode_option

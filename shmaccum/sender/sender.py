@@ -327,8 +327,8 @@ class Sender:
     def metrics(self) -> dict[str, float]:
         """The names of Kafka's producer metrics -> numbers of this sender; times in milliseconds, sizes in bytes.
 
-        Those of a broker end in ``.node-ID``, those of a topic in ``.topic-NAME`` (docs/reference/metrics.rst). What concerns the
-        pool is in `Arena.statistics`, for all processes.
+        Those of a broker end in ``.node-ID``, those of a topic in ``.topic-NAME`` (docs/reference/metrics.rst).
+        The numbers of the pool, for all processes, are in `Arena.statistics`.
 
         Raises:
             NotSenderError: it is not open.

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A sink that never answers: the arena fills, and what each process has beside it stays below what docs/how-to/operations.rst
-says."""
+"""Beside an arena that fills because its sink never answers, no process outgrows what docs/how-to/operations.rst says."""
 
 from __future__ import annotations
 
