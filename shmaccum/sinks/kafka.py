@@ -558,7 +558,7 @@ class KafkaSink(Sink):
     # --- metrics
 
     def metrics(self) -> Mapping[str, float]:
-        """Kafka's metrics (docs/reference/metrics.rst): of a broker with ``.node-ID``, of a topic with ``.topic-NAME``."""
+        """Kafka's metrics (docs/reference/metrics.rst), those of brokers and topics included."""
         now_ns = time.monotonic_ns()
         return {
             **self._metrics.read(now_ns),
