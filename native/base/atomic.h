@@ -15,8 +15,8 @@
  *   barrier_after_cas    the same, placed directly behind a successful cas: free on x86, where a locked instruction is
  *                        already that barrier, and a real one elsewhere
  *
- * Every ordering edge of the arena has a label (for example "H1") at both of its ends; docs/explanation/memory-ordering.rst lists
- * them once.
+ * Every ordering edge of the arena has a label (for example "H1") at both of its ends.
+ * docs/explanation/memory-ordering.rst lists each edge once.
  */
 #ifndef BASE_ATOMIC_H
 #define BASE_ATOMIC_H
