@@ -21,6 +21,8 @@ from shmaccum.exceptions import NotAnArenaError
 from tests.sending import process_exists
 from tests.support import check_idle, each_semaphore, left_in_shared_memory
 
+pytest_plugins = ["tests.running.overrun", "tests.running.workers"]
+
 NAME_PATTERN = re.compile(r"shmaccum-test-(\d+)-\d+")
 NAME_PREFIX = f"shmaccum-test-{os.getpid()}-"
 _numbers = itertools.count()

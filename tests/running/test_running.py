@@ -1,0 +1,290 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Planted tests that overrun, die or hang: each run ends within seconds, and its report names the test."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from setup import ROOT
+from tests.sending import process_exists
+from tests.support import wait_until
+
+pytestmark = pytest.mark.xdist_group("planted")
+
+LIMIT_S = 2
+GRACE_S = 1
+IDLE_S = 5
+ENDS_WITHIN_S = 90
+"""A run takes at most fifteen seconds on a quiet machine."""
+
+INI = f"""
+[pytest]
+timeout = {LIMIT_S}
+overrun_grace = {GRACE_S}
+idle_limit = {IDLE_S}
+addopts = -p xdist -p pytest_timeout -p tests.running.overrun -p tests.running.workers -p no:cacheprovider
+    --max-worker-restart 20
+markers = xdist_group
+"""
+
+GOOD = """
+def test_good():
+    pass
+"""
+WAITS = """
+import subprocess
+
+def test_waits():
+    subprocess.run(["sleep", "1000"])
+
+def test_after():
+    pass
+"""
+CATCHES = """
+import time
+
+def test_catches():
+    try:
+        time.sleep(1000)
+    except BaseException:
+        time.sleep(1000)
+"""
+HANGS_IN_TEAR_DOWN = """
+import time
+import pytest
+
+@pytest.fixture
+def slow():
+    yield
+    time.sleep(1000)
+
+def test_fails_first(slow):
+    assert False
+"""
+HANGS_IN_HYPOTHESIS = """
+import time
+from hypothesis import given, settings, strategies
+
+@settings(deadline=None, database=None)
+@given(strategies.integers())
+def test_example(number):
+    time.sleep(1000)
+"""
+HOLDS_THE_GIL = """
+import ctypes
+
+def test_holds_the_gil():
+    libc = ctypes.PyDLL(None)  # unlike CDLL, it keeps the GIL during a call
+    mutex = ctypes.create_string_buffer(64)
+    libc.pthread_mutex_lock(mutex)
+    libc.pthread_mutex_lock(mutex)
+"""
+STOPS = """
+import os, signal
+
+def test_stops():
+    os.kill(os.getpid(), signal.SIGSTOP)
+"""
+LEAVES_A_THREAD = """
+import threading, time
+
+def test_leaves_a_thread():
+    threading.Thread(target=time.sleep, args=(1000,)).start()
+"""
+LEAVES_A_CHILD = """
+import os, subprocess
+
+def test_leaves_a_child():
+    child = subprocess.Popen(["sleep", "1000"], start_new_session=True, stdout=subprocess.DEVNULL)
+    with open("child", "w") as file:
+        file.write(str(child.pid))
+    os._exit(1)
+"""
+DIES = """
+import ctypes, os
+
+def test_dies():
+    {death}
+"""
+DIES_IN_A_GROUP = """
+import os
+import pytest
+
+pytestmark = pytest.mark.xdist_group("{group}")
+
+def test_a():
+    {a}
+
+def test_b():
+    {b}
+
+def test_c():
+    {c}
+"""
+DEATHS = {
+    "ends": ("os._exit(0)", "ended with status 0"),
+    "killed": ("os.kill(os.getpid(), 9)", "was ended by SIGKILL"),
+    "segv": ("ctypes.string_at(0)", "was ended by SIGSEGV"),
+}
+MORTAL = {
+    **{f"test_{name}": DIES.format(death=death) for name, (death, _) in DEATHS.items()},
+    **{
+        f"test_group_{dying}": DIES_IN_A_GROUP.format(
+            group=dying, **{name: "os._exit(1)" if name == dying else "pass" for name in "abc"}
+        )
+        for dying in "abc"
+    },
+    "test_z_good": GOOD,
+}
+"""Six tests die, seven pass."""
+STANDS_STILL = """
+import pytest
+from xdist.scheduler import LoadGroupScheduling
+
+class NeverAgain(LoadGroupScheduling):
+    def _reschedule(self, node):
+        pass
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_xdist_make_scheduler(config, log):
+    return NeverAgain(config, log)
+"""
+
+
+@dataclass
+class Run:
+    """A pytest that has ended.
+
+    Attributes:
+        status: its exit status.
+        output: all that it wrote.
+        folder: its working directory.
+    """
+
+    status: int
+    output: str
+    folder: Path
+
+    def counts(self) -> dict[str, int]:
+        """Tests by outcome, from the last line."""
+        counted = {word: int(number) for number, word in re.findall(r"(\d+) ([a-z]+)", self.output.splitlines()[-1])}
+        return {word: count for word, count in counted.items() if word in {"passed", "failed", "error"}}
+
+
+def run_planted(folder: Path, files: Mapping[str, str], *, workers: int) -> Run:
+    """Runs pytest on the files, whose names are given without ``.py``."""
+    (folder / "pytest.ini").write_text(INI)
+    for name, text in files.items():
+        (folder / f"{name}.py").write_text(text)
+    own = {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-n", str(workers), "--dist", "loadgroup"],
+        cwd=folder,
+        env={name: value for name, value in os.environ.items() if not name.startswith("PYTEST")} | own,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=ENDS_WITHIN_S,
+    )
+    print(done.stdout)
+    return Run(done.returncode, done.stdout, folder)
+
+
+@pytest.fixture(scope="module")
+def overrunning(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Tests that overrun, each in another way, on two workers."""
+    files = {
+        "test_catches": CATCHES,
+        "test_example": HANGS_IN_HYPOTHESIS,
+        "test_gil": HOLDS_THE_GIL,
+        "test_stops": STOPS,
+        "test_tear_down": HANGS_IN_TEAR_DOWN,
+        "test_thread": LEAVES_A_THREAD,
+        "test_waits": WAITS,
+        "test_z_good": GOOD,
+    }
+    return run_planted(tmp_path_factory.mktemp("overrunning"), files, workers=2)
+
+
+def test_each_overrunning_test_fails_and_each_other_passes(overrunning: Run) -> None:
+    """The tear-down's own failure counts as an error."""
+    assert overrunning.status == 1
+    assert overrunning.counts() == {"failed": 6, "error": 1, "passed": 3}
+
+
+def test_a_test_that_overruns_is_interrupted(overrunning: Run) -> None:
+    assert re.search(
+        r"^FAILED test_waits.py::test_waits - tests.running.overrun.Overrun", overrunning.output, re.MULTILINE
+    )
+    assert re.search(r"^\d+ sleeping sleep 1000$", overrunning.output, re.MULTILINE)
+
+
+def test_a_test_that_catches_the_interruption_is_interrupted_again(overrunning: Run) -> None:
+    assert re.search(r"the test has a limit of 2 s and was in its call after [3-9]", overrunning.output)
+
+
+def test_a_tear_down_that_hangs_is_interrupted(overrunning: Run) -> None:
+    assert "the test has a limit of 2 s and was in its teardown" in overrunning.output
+
+
+def test_hypothesis_does_not_repeat_an_example_that_overran(overrunning: Run) -> None:
+    assert "FAILED test_example.py::test_example - tests.running.overrun.Overrun" in overrunning.output
+
+
+def test_a_hang_with_the_gil_ends_the_worker_and_its_stacks_are_in_the_report(overrunning: Run) -> None:
+    assert "test_holds_the_gil was not finished: the process that ran it" in overrunning.output
+    assert re.search(r'File ".*test_gil.py", line 8 in test_holds_the_gil', overrunning.output)
+
+
+def test_a_stopped_worker_is_killed(overrunning: Run) -> None:
+    assert re.search(r"test_stops was not finished: worker gw\d, process \d+, was stopped", overrunning.output)
+
+
+def test_only_two_workers_died(overrunning: Run) -> None:
+    assert overrunning.output.count("node down") == 2
+
+
+@pytest.fixture(scope="module", params=[1, pytest.param(2, marks=pytest.mark.slow)], ids=["one-worker", "two-workers"])
+def dying(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Tests whose workers die, at every place of a group."""
+    workers: int = request.param
+    files = {**MORTAL, "test_child": LEAVES_A_CHILD}
+    return run_planted(tmp_path_factory.mktemp("dying"), files, workers=workers)
+
+
+def test_a_worker_that_dies_costs_one_test(dying: Run) -> None:
+    assert dying.status == 1
+    assert dying.counts() == {"failed": 7, "passed": 7}
+
+
+@pytest.mark.parametrize("name", DEATHS)
+def test_the_report_says_how_the_worker_died(dying: Run, name: str) -> None:
+    _, end = DEATHS[name]
+    report = rf"test_{name}.py::test_dies was not finished: the process that ran it, worker gw\d+, {end}"
+    assert re.search(report, dying.output)
+
+
+def test_what_a_dead_worker_had_started_is_killed(dying: Run) -> None:
+    pid = int((dying.folder / "child").read_text())
+    wait_until(lambda: not process_exists(pid), "the child is gone")
+
+
+def test_without_workers_a_hang_with_the_gil_ends_the_run(tmp_path: Path) -> None:
+    run = run_planted(tmp_path, {"test_gil": HOLDS_THE_GIL}, workers=0)
+    assert run.status == 1
+    assert re.search(r'File ".*test_gil.py", line 8 in test_holds_the_gil', run.output)
+
+
+def test_a_run_that_stands_still_is_ended(tmp_path: Path) -> None:
+    files = {"conftest": STANDS_STILL, "test_a": "def test_fails():\n    assert 0\n", "test_b": GOOD, "test_c": GOOD}
+    run = run_planted(tmp_path, files, workers=1)
+    assert run.status == 3
+    assert f"for {IDLE_S} s no worker has started or finished one: gw0" in run.output
