@@ -17,7 +17,7 @@ from random import Random
 
 from kafka.protocol.producer import ProduceResponse
 
-from shmaccum.kafka.produce import PRODUCE_API_KEY
+from shmaccum.sinks.kafka.produce import PRODUCE_API_KEY
 from tests.kafka.fake_broker import FakeBroker, FakeCluster, Reply, partition_response
 
 TOPIC = "bench"

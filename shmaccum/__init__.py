@@ -1,32 +1,205 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One Kafka producer per host, shared by every Python process through memory."""
+"""One Kafka producer per host, shared by every Python process through memory.
 
-from shmaccum._native import DeliveryFuture
-from shmaccum.accumulator import Accumulator, BatchResult, Completion
-from shmaccum.arena import Arena, ArenaStatistics, VerifyDepth
-from shmaccum.delivery import RecordMetadata, TopicPartition
-from shmaccum.ensure_sender import ensure_sender
-from shmaccum.exceptions import ShmaccumError
-from shmaccum.producer import Producer
-from shmaccum.sender import Sender
-from shmaccum.sinks import open_sink
+Exceptions are imported with the package. Every other public name is imported when it is first used, so a process that
+only produces never loads the sender.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from shmaccum.exceptions import (
+    AccumulatorClosedError,
+    ArenaBusyError,
+    ArenaClosedError,
+    ArenaError,
+    ArenaExistsError,
+    ArenaForbiddenError,
+    ArenaInUseError,
+    ArenaNotFoundError,
+    ArenaPoisonedError,
+    ArenaReadOnlyError,
+    BatchCompletedError,
+    BatchInUseError,
+    BufferExhaustedError,
+    CodecMissingError,
+    CorruptArenaError,
+    CorruptLogError,
+    DeliveryAbortedError,
+    DeliveryError,
+    DeliveryFailedError,
+    DeliveryTimeoutError,
+    FlushTimeoutError,
+    InvalidArgumentError,
+    LayoutMismatchError,
+    LogBusyError,
+    LogError,
+    LogForbiddenError,
+    LogPartitionNotFoundError,
+    NoPartitionEntryError,
+    NoProcessEntryError,
+    NotALogError,
+    NotAnArenaError,
+    NotARegularFileError,
+    NotSenderError,
+    NoWaiterEntryError,
+    OffsetOutOfRangeError,
+    OtherSinkError,
+    PartitionCountUnknownError,
+    ProcessShareUsedError,
+    ProducerClosedError,
+    RecordCorruptError,
+    RecordTooLargeError,
+    ResultExpiredError,
+    ResultPendingError,
+    SenderBusyError,
+    SenderNotStartedError,
+    ShmaccumError,
+    StagingLostError,
+    SyncTimeoutError,
+    TableFullError,
+    TransactionOverError,
+    TruncatedArenaError,
+    UnfinishedArenaError,
+    UnknownPartitionError,
+    UnknownTopicError,
+)
+
+if TYPE_CHECKING:
+    from shmaccum._native import DeliveryFuture
+    from shmaccum.accumulator import Accumulator, BatchResult, Completion
+    from shmaccum.arena import Arena, ArenaStatistics, VerifyDepth
+    from shmaccum.config import (
+        ArenaOptions,
+        KafkaSinkOptions,
+        LogSinkOptions,
+        PlacelessSinkOptions,
+        ProducerOptions,
+        SenderOptions,
+        SparkSinkOptions,
+        SparkSourceOptions,
+    )
+    from shmaccum.keeper import ensure_sender
+    from shmaccum.producer import Producer
+    from shmaccum.producer.delivery import RecordMetadata, TopicPartition
+    from shmaccum.sender import Sender
+    from shmaccum.sinks import open_sink
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Accumulator",
+    "AccumulatorClosedError",
     "Arena",
+    "ArenaBusyError",
+    "ArenaClosedError",
+    "ArenaError",
+    "ArenaExistsError",
+    "ArenaForbiddenError",
+    "ArenaInUseError",
+    "ArenaNotFoundError",
+    "ArenaOptions",
+    "ArenaPoisonedError",
+    "ArenaReadOnlyError",
     "ArenaStatistics",
+    "BatchCompletedError",
+    "BatchInUseError",
     "BatchResult",
+    "BufferExhaustedError",
+    "CodecMissingError",
     "Completion",
+    "CorruptArenaError",
+    "CorruptLogError",
+    "DeliveryAbortedError",
+    "DeliveryError",
+    "DeliveryFailedError",
     "DeliveryFuture",
+    "DeliveryTimeoutError",
+    "FlushTimeoutError",
+    "InvalidArgumentError",
+    "KafkaSinkOptions",
+    "LayoutMismatchError",
+    "LogBusyError",
+    "LogError",
+    "LogForbiddenError",
+    "LogPartitionNotFoundError",
+    "LogSinkOptions",
+    "NoPartitionEntryError",
+    "NoProcessEntryError",
+    "NoWaiterEntryError",
+    "NotALogError",
+    "NotARegularFileError",
+    "NotAnArenaError",
+    "NotSenderError",
+    "OffsetOutOfRangeError",
+    "OtherSinkError",
+    "PartitionCountUnknownError",
+    "PlacelessSinkOptions",
+    "ProcessShareUsedError",
     "Producer",
+    "ProducerClosedError",
+    "ProducerOptions",
+    "RecordCorruptError",
     "RecordMetadata",
+    "RecordTooLargeError",
+    "ResultExpiredError",
+    "ResultPendingError",
     "Sender",
+    "SenderBusyError",
+    "SenderNotStartedError",
+    "SenderOptions",
     "ShmaccumError",
+    "SparkSinkOptions",
+    "SparkSourceOptions",
+    "StagingLostError",
+    "SyncTimeoutError",
+    "TableFullError",
     "TopicPartition",
+    "TransactionOverError",
+    "TruncatedArenaError",
+    "UnfinishedArenaError",
+    "UnknownPartitionError",
+    "UnknownTopicError",
     "VerifyDepth",
     "__version__",
     "ensure_sender",
     "open_sink",
 ]
+
+_HOMES = {
+    "DeliveryFuture": "shmaccum._native",
+    "Accumulator": "shmaccum.accumulator",
+    "BatchResult": "shmaccum.accumulator",
+    "Completion": "shmaccum.accumulator",
+    "Arena": "shmaccum.arena",
+    "ArenaStatistics": "shmaccum.arena",
+    "VerifyDepth": "shmaccum.arena",
+    "ArenaOptions": "shmaccum.config",
+    "KafkaSinkOptions": "shmaccum.config",
+    "LogSinkOptions": "shmaccum.config",
+    "PlacelessSinkOptions": "shmaccum.config",
+    "ProducerOptions": "shmaccum.config",
+    "SenderOptions": "shmaccum.config",
+    "SparkSinkOptions": "shmaccum.config",
+    "SparkSourceOptions": "shmaccum.config",
+    "ensure_sender": "shmaccum.keeper",
+    "Producer": "shmaccum.producer",
+    "RecordMetadata": "shmaccum.producer.delivery",
+    "TopicPartition": "shmaccum.producer.delivery",
+    "Sender": "shmaccum.sender",
+    "open_sink": "shmaccum.sinks",
+}
+"""Where each name is defined that is imported when it is first used."""
+
+
+def __getattr__(name: str) -> Any:
+    """The public name, from the module that defines it."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(importlib.import_module(_HOMES[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    """Also the names that were not used yet."""
+    return sorted({*globals(), *__all__})

@@ -9,8 +9,8 @@ from typing import Any, TypeAlias, TypeVar, final
 
 from typing_extensions import Self
 
-from shmaccum.delivery import DeliveryTracker, RecordMetadata
 from shmaccum.exceptions import DeliveryError
+from shmaccum.producer.delivery import DeliveryTracker, RecordMetadata
 
 if sys.version_info >= (3, 12):
     from collections.abc import Buffer
@@ -70,7 +70,7 @@ class Token:
     def __hash__(self) -> int: ...
     def __eq__(self, other: object, /) -> bool: ...
 
-# What became of one record that was sent: a token that knows whom to ask (shmaccum/delivery.py).
+# What became of one record that was sent: a token that knows whom to ask (shmaccum/producer/delivery.py).
 @final
 class DeliveryFuture(Token):
     def __new__(

@@ -15,8 +15,8 @@ from typing import NamedTuple, ParamSpec, TypeVar, final
 
 from shmaccum import _native
 from shmaccum.arena import Arena
+from shmaccum.arena.doorbell import DoorbellButton
 from shmaccum.buffer_pool import BufferPool
-from shmaccum.doorbell import DoorbellButton
 from shmaccum.units import parse_timeout_s
 
 _P = ParamSpec("_P")

@@ -19,7 +19,7 @@ import posix_ipc
 
 from shmaccum import _native
 from shmaccum.arena import Arena, semaphore_name
-from shmaccum.doorbell import DoorbellButton
+from shmaccum.arena.doorbell import DoorbellButton
 from shmaccum.exceptions import BufferExhaustedError, ProcessShareUsedError, ProducerClosedError
 
 SLICE_NS = 20_000_000

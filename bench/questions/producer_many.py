@@ -10,8 +10,8 @@ from bench import peers
 from bench.arenas import GUARANTEES, TOPIC, drained_arena
 from bench.harness.question import Contender, Figure, Goal, Measurement, Question
 from bench.stopwatch import Stopwatch
-from shmaccum.deliveries import Deliveries
 from shmaccum.producer import Producer
+from shmaccum.producer.deliveries import Deliveries
 
 CALL_COUNT = 200
 RECORD_COUNT = 10_000

@@ -11,6 +11,7 @@ import click
 from shmaccum.arena import SIZES, Arena
 from shmaccum.cli.group import Command, arena_argument, json_option, looking_at, print_json
 from shmaccum.config import ArenaOptions
+from shmaccum.config.page import spell
 from shmaccum.exceptions import (
     ArenaError,
     ArenaExistsError,
@@ -18,8 +19,7 @@ from shmaccum.exceptions import (
     ShmaccumError,
     UnfinishedArenaError,
 )
-from shmaccum.observation import Observer
-from shmaccum.options_page import spell
+from shmaccum.observe.observation import Observer
 from shmaccum.units import format_count, format_size
 
 TOPIC_EXAMPLE = "flights:12"

@@ -13,13 +13,12 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from shmaccum import tables
-from shmaccum.arena import Arena
+from shmaccum.arena import Arena, tables
 from shmaccum.cli.group import Command, arena_argument, json_option, looking_at, print_json
 from shmaccum.cli.live import make_console, show
 from shmaccum.exceptions import CorruptArenaError
-from shmaccum.inspection import FILLED_STATES, CompletionFacts, Inspector, SlotFacts
-from shmaccum.observation import Observer
+from shmaccum.observe.inspection import FILLED_STATES, CompletionFacts, Inspector, SlotFacts
+from shmaccum.observe.observation import Observer
 from shmaccum.units import format_duration_ns, format_size
 
 HEX_WIDTH = 16

@@ -9,8 +9,8 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from shmaccum.arena.doorbell import wait_readable
 from shmaccum.exceptions import InvalidArgumentError, RecordTooLargeError
-from shmaccum.readable import wait_readable
 from shmaccum.units import format_size
 
 BLOCK_SIZE = 1 << 18

@@ -20,7 +20,7 @@ from rich.live import Live
 
 from shmaccum.arena import Arena
 from shmaccum.cli.group import looking_at, print_json
-from shmaccum.observation import Observation, Observer, Rates
+from shmaccum.observe.observation import Observation, Observer, Rates
 
 INTERVAL_S = 1.0
 ONE_SHOT_S = 0.25

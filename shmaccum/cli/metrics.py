@@ -8,7 +8,7 @@ import threading
 import click
 
 from shmaccum.cli.group import Command, arena_argument, looking_at
-from shmaccum.prometheus import ArenaCollector, MetricsServer, exposition
+from shmaccum.observe.prometheus import ArenaCollector, MetricsServer, exposition
 
 
 @click.command(

@@ -33,9 +33,9 @@ from shmaccum.cli.group import (
     sentence_of,
 )
 from shmaccum.cli.lines import LineFormat, LineReader, parse_delimiter
-from shmaccum.deliveries import Deliveries
 from shmaccum.exceptions import FlushTimeoutError, InvalidArgumentError, ShmaccumError
 from shmaccum.producer import Producer
+from shmaccum.producer.deliveries import Deliveries
 from shmaccum.units import format_size, parse_duration_ms
 
 PROGRESS_EVERY_S = 0.1

@@ -19,7 +19,7 @@ from shmaccum.cli.group import (
     mode_option,
     print_json,
 )
-from shmaccum.inspection import export
+from shmaccum.observe.inspection import export
 from shmaccum.units import format_count
 
 

@@ -14,7 +14,7 @@ from shmaccum.exceptions import (
     NotAnArenaError,
     ShmaccumError,
 )
-from shmaccum.observation import Observer
+from shmaccum.observe.observation import Observer
 
 
 def reasons_against(arena_name: str) -> list[str]:

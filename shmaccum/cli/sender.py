@@ -12,7 +12,7 @@ import click
 from shmaccum.arena import Arena
 from shmaccum.cli.group import Command, arena_argument, assignments, mode_option
 from shmaccum.config import SenderOptions, command_line_value, parse_together
-from shmaccum.ensure_sender import ensure_sender
+from shmaccum.keeper import ensure_sender
 from shmaccum.sender.service import SenderService, name_process
 from shmaccum.sinks import sink_type, split_url
 

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from shmaccum.cli.fitting import FirstThatFits, FittedToScreen, Pieces
-from shmaccum.observation import Observation, PartitionFacts, ProcessFacts, Rates, SenderFacts
+from shmaccum.observe.observation import Observation, PartitionFacts, ProcessFacts, Rates, SenderFacts
 from shmaccum.units import format_count, format_duration_ns, format_size
 
 LABEL_WIDTH = 9

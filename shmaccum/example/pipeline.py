@@ -30,12 +30,12 @@ from pathlib import Path
 import numpy as np
 
 from shmaccum.arena import Arena
+from shmaccum.arena.tables import SLOT_STATES, slot_state
 from shmaccum.example.flights import FLIGHT_COUNT, topics, worker_of
 from shmaccum.example.verification import next_row_of
 from shmaccum.example.worker import WORKER_COUNT, Board, Item, go_on, work
 from shmaccum.exceptions import NotALogError, ShmaccumError
 from shmaccum.segment_log import LogDirectory, LogReader
-from shmaccum.tables import SLOT_STATES, slot_state
 
 PARTITION_COUNT = 2
 VICTIM = 2

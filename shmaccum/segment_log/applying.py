@@ -21,10 +21,11 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from crc32c import crc32c
 
+from shmaccum.config import LogSinkOptions
 from shmaccum.exceptions import LogError, StagingLostError
 from shmaccum.segment_log.batch_header import CRC_START, HEADER, HEADER_SIZE
 from shmaccum.segment_log.file_names import LOCK_FILE, TopicPartition
@@ -43,9 +44,6 @@ from shmaccum.segment_log.transaction_files import (
     age_s,
 )
 
-if TYPE_CHECKING:
-    from shmaccum.segment_log.directory import LogDirectory
-
 RUN_SIZE_MAX = 8 << 20
 RUN_COUNT_MAX = 256
 STAGING_KEPT_S = 7 * 86400.0
@@ -55,6 +53,27 @@ SINGLES_KEPT_S = 3600.0
 """How long it is remembered that a transaction without a series is over. Its staging is gone, so nobody can decide it
 anew; what this is for is to tell a late attempt."""
 REMOVE_TRIES = 3
+
+
+class WrittenLog(Protocol):
+    """The part of an open `LogDirectory` that applying needs. The directory begins by applying, so it knows this
+    module, and this module does not know it."""
+
+    path: str
+    options: LogSinkOptions
+    findings: list[str]
+
+    def topics(self) -> list[str]: ...
+
+    def partition_count(self, topic: str) -> int: ...
+
+    def create_topic(self, topic: str, partition_count: int) -> object: ...
+
+    def partition(self, topic: str, partition: int) -> PartitionLog: ...
+
+    def new_producer_id(self) -> int: ...
+
+    def sync(self) -> None: ...
 
 
 # --- what the winners have staged
@@ -181,7 +200,7 @@ class RestampedBatch:
 # --- one transaction
 
 
-def apply_decided(directory: LogDirectory, *, is_same_boot: bool = True) -> None:
+def apply_decided(directory: WrittenLog, *, is_same_boot: bool = True) -> None:
     """Brings every decided transaction of a directory to its end, and clears the staging of those that are over.
 
     One that fails is reported in the directory's findings and left as it is; it is tried again at the next opening.
@@ -204,9 +223,7 @@ def apply_decided(directory: LogDirectory, *, is_same_boot: bool = True) -> None
         files.clear_temporaries()
 
 
-def _finish(
-    directory: LogDirectory, files: TransactionFiles, transaction: TransactionId, *, is_same_boot: bool
-) -> None:
+def _finish(directory: WrittenLog, files: TransactionFiles, transaction: TransactionId, *, is_same_boot: bool) -> None:
     if files.over_of(transaction) is not None:
         files.end(transaction)
         return
@@ -233,7 +250,7 @@ def _finish(
 
 
 def _drop(
-    directory: LogDirectory,
+    directory: WrittenLog,
     files: TransactionFiles,
     transaction: TransactionId,
     decision: Decision,
@@ -250,11 +267,11 @@ def _drop(
     directory.findings.append(f"transaction {transaction} was dropped, nothing of it was applied: {error}")
 
 
-def _places_of(directory: LogDirectory) -> list[TopicPartition]:
+def _places_of(directory: WrittenLog) -> list[TopicPartition]:
     return [TopicPartition(topic, n) for topic in directory.topics() for n in range(directory.partition_count(topic))]
 
 
-def _applied_count(directory: LogDirectory, place: TopicPartition, producer_id: int | None) -> int:
+def _applied_count(directory: WrittenLog, place: TopicPartition, producer_id: int | None) -> int:
     """How many records of a transaction are in a partition already."""
     if producer_id is None:
         return 0
@@ -262,7 +279,7 @@ def _applied_count(directory: LogDirectory, place: TopicPartition, producer_id: 
     return known[-1].last_sequence + 1 if known else 0
 
 
-def _apply(directory: LogDirectory, staged: Staged, producer_id: int | None) -> list[TopicPartition]:
+def _apply(directory: WrittenLog, staged: Staged, producer_id: int | None) -> list[TopicPartition]:
     """Appends what is not in the log yet; answers the partitions that have some of it.
 
     Raises:
@@ -280,7 +297,7 @@ def _apply(directory: LogDirectory, staged: Staged, producer_id: int | None) -> 
     return applied
 
 
-def _apply_to(directory: LogDirectory, place: TopicPartition, staged: Staged, producer_id: int) -> None:
+def _apply_to(directory: WrittenLog, place: TopicPartition, staged: Staged, producer_id: int) -> None:
     applied_count = _applied_count(directory, place, producer_id)
     with closing(staged.batches(place)) as batches:
         for run in _runs(_restamped(batches, producer_id), applied_count):

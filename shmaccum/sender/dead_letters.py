@@ -30,15 +30,15 @@ from typing import NamedTuple
 
 from shmaccum._native import Batch
 from shmaccum.accumulator import Accumulator, BatchResult
+from shmaccum.arena.places import Places
+from shmaccum.arena.refusals import Reason
 from shmaccum.config import LogSinkOptions
 from shmaccum.exceptions import CorruptArenaError, InvalidArgumentError, LogError
-from shmaccum.refusals import Reason
 from shmaccum.segment_log.directory import LogDirectory
 from shmaccum.segment_log.producer_state import Refusal
 from shmaccum.segment_log.reader import LogReader
 from shmaccum.segment_log.record_writer import MadeBatch, NewRecord, make_batch
 from shmaccum.sender.lending import is_sound, let_go
-from shmaccum.sender.places import Places
 
 PREFIX = "__shmaccum.errors."
 BATCH_HEADER = PREFIX + "batch"

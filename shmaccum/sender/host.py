@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from shmaccum.accumulator import Accumulator
+from shmaccum.arena.doorbell import Doorbell
+from shmaccum.arena.places import Places
+from shmaccum.arena.refusals import EXPIRED
 from shmaccum.config import SenderOptions
-from shmaccum.doorbell import Doorbell
-from shmaccum.refusals import EXPIRED
-from shmaccum.sender.places import Places
 
 logger = logging.getLogger("shmaccum.sender")
 

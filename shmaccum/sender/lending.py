@@ -13,8 +13,8 @@ import crc32c
 
 from shmaccum._native import Batch
 from shmaccum.accumulator import Accumulator
+from shmaccum.arena.places import Places
 from shmaccum.exceptions import BatchInUseError, CorruptArenaError
-from shmaccum.sender.places import Places
 from shmaccum.sinks.sink import WireBatch
 
 CRC_START = 21

@@ -25,7 +25,7 @@ import struct
 import weakref
 
 from shmaccum.arena import Arena
-from shmaccum.readable import wait_readable
+from shmaccum.arena.doorbell import wait_readable
 
 LOOK_S = 1.0
 BLIND_LOOK_S = 0.01

@@ -35,17 +35,16 @@ from typing import TYPE_CHECKING, TypeVar
 
 from shmaccum._native import Batch
 from shmaccum.accumulator import Accumulator
+from shmaccum.arena.doorbell import Doorbell, wait_readable
+from shmaccum.arena.places import Places
+from shmaccum.arena.refusals import expiry_text
 from shmaccum.config import SenderOptions
-from shmaccum.doorbell import Doorbell
 from shmaccum.exceptions import CorruptArenaError
-from shmaccum.readable import wait_readable
-from shmaccum.refusals import expiry_text
 from shmaccum.sender.backoff import NS_PER_MS, Backoff, Trouble
 from shmaccum.sender.host import Host
 from shmaccum.sender.identity import ProducerIdentity
 from shmaccum.sender.lending import Lending, give_back, let_go
 from shmaccum.sender.metrics import SenderMetrics
-from shmaccum.sender.places import Places
 from shmaccum.sender.settling import Settling
 from shmaccum.sender.splitting import Splitting
 from shmaccum.sender.topics import TopicPublisher

@@ -20,18 +20,17 @@ from typing import TYPE_CHECKING, Any, final
 
 from shmaccum.accumulator import Accumulator
 from shmaccum.arena import DEFAULT_MODE, Arena
+from shmaccum.arena.doorbell import Doorbell
+from shmaccum.arena.places import Places
 from shmaccum.config import DEAD_LETTER_KIND, SenderOptions
-from shmaccum.doorbell import Doorbell
 from shmaccum.exceptions import NotSenderError, SenderBusyError
-from shmaccum.prometheus import SENDER_ANSWER_S, ArenaCollector, MetricsServer, SenderCollector
+from shmaccum.observe.prometheus import SENDER_ANSWER_S, ArenaCollector, MetricsServer, SenderCollector
 from shmaccum.sender.backoff import NS_PER_MS
 from shmaccum.sender.host import Host, logger
-from shmaccum.sender.places import Places
 from shmaccum.sender.presence import Presence, SenderWatch
 from shmaccum.sender.rounds import NS_PER_S, Rounds
-from shmaccum.sender_sink import expect_sink
 from shmaccum.sinks import open_sink
-from shmaccum.sinks.names import name_in_arena
+from shmaccum.sinks.names import expect_sink, name_in_arena
 from shmaccum.sinks.sink import Sink
 
 if TYPE_CHECKING:

@@ -23,8 +23,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from shmaccum.accumulator import Accumulator, BatchResult
+from shmaccum.arena.refusals import INNOCENT, Reason, refusal_text, retry_text
 from shmaccum.exceptions import BatchInUseError, CorruptArenaError
-from shmaccum.refusals import INNOCENT, Reason, refusal_text, retry_text
 from shmaccum.sender.backoff import NS_PER_MS, Backoff
 from shmaccum.sender.identity import ProducerIdentity
 from shmaccum.sender.lending import Lending, let_go

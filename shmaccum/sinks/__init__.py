@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 _sinks: dict[str, type[Sink] | str] = {
-    "kafka": "shmaccum.sinks.kafka:KafkaSink",
+    "kafka": "shmaccum.sinks.kafka.sink:KafkaSink",
     "memory": "shmaccum.sinks.memory:MemorySink",
     "log": "shmaccum.sinks.log:LogSink",
     "null": "shmaccum.sinks.null:NullSink",

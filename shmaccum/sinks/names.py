@@ -14,7 +14,8 @@ import hashlib
 import os
 import re
 
-from shmaccum.exceptions import InvalidArgumentError
+from shmaccum.arena import Arena
+from shmaccum.exceptions import InvalidArgumentError, OtherSinkError
 
 NAME_SIZE_MAX = 255
 DIGEST_LETTERS = 32
@@ -64,3 +65,23 @@ def readable_name(name: bytes) -> str:
     """For people, whatever bytes were found in the arena: what is no text, or would move a cursor, as escapes."""
     text = name.decode(errors="backslashreplace")
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
+
+
+def expect_sink(arena: Arena, name: bytes) -> bool:
+    """True when the living sender delivers to the sink of this name (`name_in_arena`), or keeps silent about its own.
+
+    False while there is no sender, or it has the role and has not said yet where it delivers: look again then.
+
+    Raises:
+        OtherSinkError: it delivers somewhere else.
+    """
+    found: bytes | None = arena.native.sender()["sink_name"]
+    if found is None:
+        return False
+    if found not in {b"", name}:
+        raise OtherSinkError(
+            f"the sender of {arena.name} delivers to {readable_name(found)}, and {readable_name(name)} was asked for: "
+            "an arena has one sink. Name that sink, or another arena; to move, stop that sender and start one "
+            "with the other sink, which delivers what is left in the arena, too"
+        )
+    return True

@@ -63,8 +63,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from shmaccum._native import Batch
+from shmaccum.arena.doorbell import wait_readable
 from shmaccum.config import Options
-from shmaccum.readable import wait_readable
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -21,11 +21,10 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from shmaccum import tables
-from shmaccum.arena import Arena
+from shmaccum.arena import Arena, tables
 from shmaccum.config import LONG_MAX, SparkSourceOptions
 from shmaccum.exceptions import ArenaError, CorruptArenaError, CorruptLogError, InvalidArgumentError
-from shmaccum.inspection import HEADER, LEGAL_TOPIC, WAITING_STATES, Inspector, SlotFacts
+from shmaccum.observe.inspection import HEADER, LEGAL_TOPIC, WAITING_STATES, Inspector, SlotFacts
 from shmaccum.segment_log import TopicPartition
 from shmaccum.segment_log.columns import RecordColumns, decode_columns
 from shmaccum.segment_log.log_batch import Decodable

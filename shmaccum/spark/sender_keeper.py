@@ -16,8 +16,8 @@ import time
 from typing import final
 
 from shmaccum.arena import Arena
-from shmaccum.ensure_sender import ensure_sender
 from shmaccum.exceptions import OtherSinkError, SenderNotStartedError
+from shmaccum.keeper import ensure_sender
 from shmaccum.spark.node import on_this_node
 from shmaccum.spark.settings import SinkSettings
 

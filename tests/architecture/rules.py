@@ -214,7 +214,7 @@ def pyspark_outside_spark(path: PurePosixPath, text: str) -> Iterator[str]:
 
 
 # The wire to brokers, and the example's second reader, which is there because it is not ours.
-KAFKA_LIBRARY = PurePosixPath("shmaccum/kafka/library")
+KAFKA_LIBRARY = PurePosixPath("shmaccum/sinks/kafka/library")
 KAFKA_PYTHON_READER = PurePosixPath("shmaccum/example/verification.py")
 
 
@@ -228,26 +228,32 @@ def kafka_outside_library(path: PurePosixPath, text: str) -> Iterator[str]:
 
 
 def bare_select(path: PurePosixPath, text: str) -> Iterator[str]:
-    """select() raises for descriptors from 1,024 on; shmaccum/readable.py does not."""
-    if path != PurePosixPath("shmaccum/readable.py") and "select" in imported(path, text):
-        yield "imports select: shmaccum.readable.wait_readable takes every descriptor"
+    """select() raises for descriptors from 1,024 on; shmaccum/arena/doorbell.py does not."""
+    if path != PurePosixPath("shmaccum/arena/doorbell.py") and "select" in imported(path, text):
+        yield "imports select: shmaccum.arena.doorbell.wait_readable takes every descriptor"
 
 
-def side(module: str) -> str | None:
-    """Which side of the arena a module of ours is on: "producer", "sender", or neither."""
+# Producers and senders meet in the arena, and a keeper starts a sender by exec: no import leads from one to the other.
+ROOMS_APART = {
+    "arena": {"producer", "sender", "keeper", "sinks", "segment_log", "observe", "cli", "spark", "example"},
+    "producer": {"sender"},
+    "sender": {"producer"},
+    "keeper": {"producer", "sender"},
+}
+
+
+def room(module: str) -> str | None:
+    """The folder of a module of ours: "producer" of shmaccum.producer.pipeline; None where it lies in none."""
     parts = module.split(".")
-    if parts[0] != "shmaccum" or len(parts) < 2:
-        return None
-    return next((side for side in ("producer", "sender") if parts[1].split("_")[0] == side), None)
+    return parts[1] if parts[0] == "shmaccum" and len(parts) > 1 else None
 
 
 def crossing_import(path: PurePosixPath, text: str) -> Iterator[str]:
-    """Producer modules and sender modules meet in the arena, never in an import."""
-    own_side = side(".".join(module_name(path)))
+    """No room imports a room that `ROOMS_APART` keeps from it."""
+    own = room(".".join(module_name(path)))
     for name in sorted(imported(path, text)):
-        other_side = side(name)
-        if own_side and other_side and own_side != other_side:
-            yield f"a {own_side} module imports {name}"
+        if own and room(name) in ROOMS_APART.get(own, ()):
+            yield f"{own}/ may not import {name}"
 
 
 SEGMENT_LOG = PurePosixPath("shmaccum/segment_log")
@@ -266,6 +272,34 @@ def unguarded_open(path: PurePosixPath, text: str) -> Iterator[str]:
 
 
 # --- the whole tree
+
+
+def import_graph(files: dict[PurePosixPath, str]) -> dict[str, set[str]]:
+    """Each module of ours and the modules it imports anywhere, also lazily or for types alone.
+
+    `from package import module` leads to the module. The package of a module is no import of it.
+    """
+    texts = {".".join(module_name(path)).removesuffix(".__init__"): (path, text) for path, text in files.items()}
+    graph: dict[str, set[str]] = {}
+    for module, (path, text) in texts.items():
+        names = imported(path, text) & set(texts)
+        packages = {name.rpartition(".")[0] for name in names}
+        graph[module] = names - (packages & set(module_ancestors(module)))
+    return graph
+
+
+def module_ancestors(module: str) -> list[str]:
+    """The packages around a module, itself included: a.b.c lies in a, a.b and a.b.c."""
+    parts = module.split(".")
+    return [".".join(parts[:count]) for count in range(1, len(parts) + 1)]
+
+
+def import_circle(graph: dict[str, set[str]]) -> list[str]:
+    """The modules that import each other in a circle, or wait for one that does; empty when there is no circle."""
+    left = {module: set(wanted) for module, wanted in graph.items()}
+    while free := {module for module, wanted in left.items() if not wanted & set(left)}:
+        left = {module: wanted for module, wanted in left.items() if module not in free}
+    return sorted(left)
 
 
 def uncompiled(files: set[str], compiled: set[str]) -> set[str]:

@@ -76,6 +76,11 @@ def test_no_source_violates(rule: Rule, paths: list[PurePosixPath]) -> None:
     assert not violations, "\n".join(violations)
 
 
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    files = {path: read(path) for path in PACKAGE if path.suffix == ".py"}
+    assert rules.import_circle(rules.import_graph(files)) == []
+
+
 def test_every_c_file_is_compiled() -> None:
     assert rules.uncompiled({str(path) for path in files_under("native")}, set(native_sources())) == set()
 

@@ -15,8 +15,8 @@ from functools import partial
 
 from shmaccum.arena import Arena
 from shmaccum.exceptions import LogPartitionNotFoundError, NotALogError, ResultExpiredError
-from shmaccum.inspection import Inspector
-from shmaccum.observation import Observer
+from shmaccum.observe.inspection import Inspector
+from shmaccum.observe.observation import Observer
 from shmaccum.producer import Producer
 from shmaccum.segment_log.reader import LogReader
 from shmaccum.sender import Sender

@@ -20,7 +20,7 @@ import pytest
 
 from shmaccum.accumulator import BatchResult
 from shmaccum.arena import Arena
-from shmaccum.refusals import INNOCENT
+from shmaccum.arena.refusals import INNOCENT
 from shmaccum.sender.settling import MESSAGE_TOO_LARGE
 from shmaccum.sinks.sink import Ack, Verdict, WireBatch
 from tests.sending import ScriptedSink, Sending, refuse, rests_of, retry, too_large

@@ -16,13 +16,13 @@ import pytest
 from shmaccum._native import decode_batch
 from shmaccum.accumulator import Accumulator, BatchResult
 from shmaccum.arena import Arena
+from shmaccum.arena.doorbell import Doorbell
+from shmaccum.arena.places import Places
 from shmaccum.config import SenderOptions
-from shmaccum.doorbell import Doorbell
 from shmaccum.sender.host import Host
 from shmaccum.sender.lending import Lending
-from shmaccum.sender.places import Places
 from shmaccum.sinks import Ack, Sink, Verdict, WireBatch, open_sink
-from shmaccum.sinks.kafka import KafkaSink
+from shmaccum.sinks.kafka.sink import KafkaSink
 from shmaccum.sinks.memory import MemorySink
 from shmaccum.sinks.sink import IDENTITY_SIZE, NO_PRODUCER_ID, Acks, SinkHost, each_ack
 from tests.kafka.fake_broker import Arrived, Reply, fake_cluster

@@ -18,9 +18,9 @@ from typing import Any, ClassVar
 
 from shmaccum.accumulator import Accumulator, BatchResult
 from shmaccum.arena import Arena
-from shmaccum.doorbell import Doorbell
+from shmaccum.arena.doorbell import Doorbell
 from shmaccum.exceptions import ArenaPoisonedError, BufferExhaustedError, ShmaccumError
-from shmaccum.inspection import export
+from shmaccum.observe.inspection import export
 from shmaccum.producer import Producer
 from shmaccum.segment_log.directory import LogDirectory
 from shmaccum.segment_log.inspection import check_log

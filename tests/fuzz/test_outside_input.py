@@ -26,7 +26,7 @@ from shmaccum.accumulator import Accumulator
 from shmaccum.arena import Arena
 from shmaccum.cli import main
 from shmaccum.exceptions import CorruptArenaError, InvalidArgumentError, ShmaccumError
-from shmaccum.inspection import export
+from shmaccum.observe.inspection import export
 from shmaccum.producer import Producer
 from shmaccum.segment_log.reader import LogReader
 from shmaccum.segment_log.small_files import read_offsets_checkpoint

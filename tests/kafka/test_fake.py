@@ -21,10 +21,10 @@ from shmaccum.accumulator import Accumulator, BatchResult
 from shmaccum.arena import Arena
 from shmaccum.config import SenderOptions
 from shmaccum.exceptions import UnknownTopicError
-from shmaccum.kafka.compression import Compressor
-from shmaccum.kafka.errors import TREATMENTS, Action
 from shmaccum.sender import Sender
 from shmaccum.sinks import open_sink
+from shmaccum.sinks.kafka.compression import Compressor
+from shmaccum.sinks.kafka.errors import TREATMENTS, Action
 from shmaccum.sinks.sink import Verdict
 from tests.kafka.broker import LOOPBACK
 from tests.kafka.conftest import OpenFake, OpenLoop

@@ -15,12 +15,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from shmaccum.accumulator import Accumulator
 from shmaccum.arena import Arena
-from shmaccum.kafka.compression import HEADER_SIZE, Compressor
-from shmaccum.kafka.library import client
+from shmaccum.observe.prometheus import SenderCollector, exposition
 from shmaccum.producer import Producer
-from shmaccum.prometheus import SenderCollector, exposition
 from shmaccum.sender import Sender
 from shmaccum.sinks import open_sink
+from shmaccum.sinks.kafka.compression import HEADER_SIZE, Compressor
+from shmaccum.sinks.kafka.library import client
 from tests.kafka.broker import LOOPBACK
 from tests.kafka.conftest import OpenFake, OpenLoop
 from tests.kafka.fake_broker import FakeBroker, FakeCluster, Reply

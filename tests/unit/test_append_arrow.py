@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from shmaccum.accumulator import Accumulator
 from shmaccum.arena import Arena
-from shmaccum.deliveries import Deliveries
 from shmaccum.exceptions import (
     BufferExhaustedError,
     InvalidArgumentError,
@@ -22,6 +21,7 @@ from shmaccum.exceptions import (
     UnknownPartitionError,
 )
 from shmaccum.producer import Producer
+from shmaccum.producer.deliveries import Deliveries
 from tests.support import Drainer
 from tests.unit.many import PARTITION_COUNTS, Sent, check_places, deliver
 

@@ -17,9 +17,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shmaccum import tables
 from shmaccum.accumulator import Accumulator
-from shmaccum.arena import Arena, VerifyDepth
+from shmaccum.arena import Arena, VerifyDepth, tables
 from shmaccum.exceptions import (
     ArenaClosedError,
     ArenaExistsError,

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from shmaccum.accumulator import DEFAULT_MAX_BLOCK_MS
 from shmaccum.arena import Arena
 from shmaccum.config import (
-    SCOPES,
     ArenaOptions,
     LogSinkOptions,
     Option,
@@ -24,13 +23,13 @@ from shmaccum.config import (
     SenderOptions,
     parse_together,
 )
+from shmaccum.config.page import options_page, spell
 from shmaccum.exceptions import InvalidArgumentError
-from shmaccum.options_page import options_page, spell
 from shmaccum.units import parse_duration_ms, parse_size, spell_duration_ms, spell_size
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "options.rst"
 
-ROWS = [(table, name, option) for table in SCOPES for name, option in table.table().items()]
+ROWS = [(table, name, option) for table in Options.tables for name, option in table.table().items()]
 NUMERIC_ROWS = [row for row in ROWS if row[2].kind in {"size", "duration", "count", "mode", "percent"}]
 
 
@@ -179,7 +178,7 @@ def parsed(table: type[Options], options: dict[str, Any]) -> Options | str:
 
 @given(st.dictionaries(st.text(max_size=20), st.none() | st.integers() | st.text(max_size=8) | st.binary(max_size=3)))
 def test_any_options_are_read_or_refused(options: dict[str, Any]) -> None:
-    for table in SCOPES:
+    for table in Options.tables:
         found = parsed(table, options)
         names = {name.replace(".", "_") for name in options}
         assert isinstance(found, str) or (isinstance(found, table) and names <= table.spellings().keys())
@@ -215,13 +214,13 @@ def test_producer_and_sender_linger_alike() -> None:
 
 
 def test_spellings_are_unique_within_a_table_and_across_what_is_given_together() -> None:
-    for table in SCOPES:
+    for table in Options.tables:
         assert set(table.spellings().values()) == set(table.table())
     assert not set(SenderOptions.spellings()) & set(LogSinkOptions.spellings())
 
 
 def test_the_page_of_options_is_what_the_tables_say() -> None:
-    assert PAGE.read_text(encoding="utf-8") == options_page(), f"python -m shmaccum.options_page > {PAGE}"
+    assert PAGE.read_text(encoding="utf-8") == options_page(), f"python -m shmaccum.config.page > {PAGE}"
 
 
 def test_the_page_has_every_option_with_its_sentence() -> None:

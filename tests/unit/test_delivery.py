@@ -17,8 +17,8 @@ import pytest
 from shmaccum import DeliveryFuture, Producer
 from shmaccum.accumulator import Accumulator, BatchResult
 from shmaccum.arena import Arena
-from shmaccum.delivery import DeliveryTracker
-from shmaccum.doorbell import Doorbell
+from shmaccum.arena.doorbell import Doorbell
+from shmaccum.arena.refusals import expiry_text, refusal_text, retry_text
 from shmaccum.exceptions import (
     ArenaNotFoundError,
     DeliveryAbortedError,
@@ -30,7 +30,7 @@ from shmaccum.exceptions import (
     ResultExpiredError,
     ResultPendingError,
 )
-from shmaccum.refusals import expiry_text, refusal_text, retry_text
+from shmaccum.producer.delivery import DeliveryTracker
 from tests.support import Child, Drainer, deliver_all, drain, run_in_child, run_in_process, wait_until
 
 TOPIC = "flights"

@@ -14,7 +14,7 @@ import pytest
 
 from shmaccum.accumulator import Accumulator, BatchResult
 from shmaccum.arena import Arena
-from shmaccum.doorbell import CLEAR_SIZE, Doorbell, DoorbellButton
+from shmaccum.arena.doorbell import CLEAR_SIZE, Doorbell, DoorbellButton
 from shmaccum.exceptions import ArenaForbiddenError, BufferExhaustedError
 from tests.support import deliver_all, drain, run_in_child
 

@@ -12,7 +12,7 @@ from kafka.record import MemoryRecords
 
 from shmaccum.accumulator import Accumulator, BatchResult
 from shmaccum.exceptions import InvalidArgumentError
-from shmaccum.kafka.compression import CODECS, HEADER_SIZE, Compressor
+from shmaccum.sinks.kafka.compression import CODECS, HEADER_SIZE, Compressor
 from tests.support import drain
 
 each_codec = pytest.mark.parametrize("name", CODECS)

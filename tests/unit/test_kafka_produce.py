@@ -15,9 +15,9 @@ from kafka.protocol.producer import ProduceRequest, ProduceResponse
 
 from shmaccum._native import ProduceRequest as NativeRequest
 from shmaccum.exceptions import InvalidArgumentError
-from shmaccum.kafka.delivery import Topic
-from shmaccum.kafka.errors import TREATMENTS, Action, sentence, treatment
-from shmaccum.kafka.produce import VERSION_MAX, VERSION_MIN, version_for
+from shmaccum.sinks.kafka.delivery import Topic
+from shmaccum.sinks.kafka.errors import TREATMENTS, Action, sentence, treatment
+from shmaccum.sinks.kafka.produce import VERSION_MAX, VERSION_MIN, version_for
 
 FLIGHTS, HOPS = uuid.UUID(int=17), uuid.UUID(int=4)
 CLIENT_ID = "shmaccum-äöü"

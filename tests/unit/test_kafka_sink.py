@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from shmaccum.config import KafkaSinkOptions
+from shmaccum.config.secret import Secret
 from shmaccum.exceptions import InvalidArgumentError, UnknownTopicError
-from shmaccum.kafka.topics import Topics
-from shmaccum.secret import Secret
 from shmaccum.sinks import open_sink
-from shmaccum.sinks.kafka import parse_servers
+from shmaccum.sinks.kafka.sink import parse_servers
+from shmaccum.sinks.kafka.topics import Topics
 
 PASSWORD = "correct horse battery staple"
 

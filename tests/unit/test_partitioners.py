@@ -13,7 +13,7 @@ from shmaccum import Producer
 from shmaccum.accumulator import Accumulator
 from shmaccum.arena import Arena
 from shmaccum.exceptions import InvalidArgumentError, UnknownPartitionError
-from shmaccum.partitioners import Choice, TopicView, murmur2_partition, resolve
+from shmaccum.producer.partitioners import Choice, TopicView, murmur2_partition, resolve
 from tests.support import Drainer
 
 TOPIC = "flights"

@@ -20,7 +20,7 @@ import pytest
 from shmaccum import Producer
 from shmaccum.accumulator import Accumulator
 from shmaccum.arena import Arena
-from shmaccum.doorbell import DoorbellButton
+from shmaccum.arena.doorbell import DoorbellButton
 from shmaccum.exceptions import (
     BufferExhaustedError,
     FlushTimeoutError,
@@ -30,7 +30,7 @@ from shmaccum.exceptions import (
     RecordTooLargeError,
     UnknownPartitionError,
 )
-from shmaccum.producer_pipeline import ProducerRecord
+from shmaccum.producer.pipeline import ProducerRecord
 from tests.support import Child, Drainer, deliver_all, drain, run_in_child, run_in_process, wait_until
 
 TOPIC = "flights"

@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from shmaccum.accumulator import Accumulator
 from shmaccum.arena import Arena
 from shmaccum.exceptions import InvalidArgumentError, NotSenderError
-from shmaccum.prometheus import ArenaCollector, MetricsServer, SenderCollector, exposition, split_address
+from shmaccum.observe.prometheus import ArenaCollector, MetricsServer, SenderCollector, exposition, split_address
 from shmaccum.sender import Sender
 from tests.support import deliver_all, wait_until
 

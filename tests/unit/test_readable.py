@@ -13,7 +13,7 @@ import pytest
 
 from shmaccum import Producer, ensure_sender
 from shmaccum.arena import Arena
-from shmaccum.readable import SELECT_END, wait_readable
+from shmaccum.arena.doorbell import SELECT_END, wait_readable
 from shmaccum.sender import Sender
 from shmaccum.sinks.memory import MemorySink
 from tests.support import WATCHDOG_S, end_senders

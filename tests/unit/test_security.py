@@ -17,13 +17,13 @@ import pytest
 
 from shmaccum.accumulator import Accumulator, BatchResult
 from shmaccum.arena import Arena, semaphore_name
-from shmaccum.arena_file import ArenaFile
+from shmaccum.arena.doorbell import Doorbell, DoorbellButton
+from shmaccum.arena.file import ArenaFile
 from shmaccum.buffer_pool import BufferPool
 from shmaccum.config import KafkaSinkOptions, command_line_value
-from shmaccum.doorbell import Doorbell, DoorbellButton
-from shmaccum.ensure_sender import ensure_sender
+from shmaccum.config.secret import Secret
 from shmaccum.exceptions import ArenaBusyError, ArenaForbiddenError, InvalidArgumentError, NotAnArenaError
-from shmaccum.secret import Secret
+from shmaccum.keeper import ensure_sender
 from tests.support import SHARED_MEMORY, drain
 from tests.unit.cli.conftest import Shell
 

@@ -22,12 +22,12 @@ from shmaccum.exceptions import (
     NotALogError,
     OffsetOutOfRangeError,
 )
-from shmaccum.kafka.compression import CODECS as COMPRESSIONS
-from shmaccum.kafka.compression import Compressor
 from shmaccum.segment_log import LogDirectory, LogReader, LogRecord, OffsetAndTimestamp, check_log, segment_view
 from shmaccum.segment_log.batch_header import HEADER_SIZE
 from shmaccum.segment_log.codecs import decompress
 from shmaccum.segment_log.reader import POLL_INTERVAL_S_MAX, POLL_INTERVAL_S_MIN, OnCorrupt, PartitionReader
+from shmaccum.sinks.kafka.compression import CODECS as COMPRESSIONS
+from shmaccum.sinks.kafka.compression import Compressor
 from tests.log_support import START_MS, TOPIC, MadeBatch, log_files, make_batch, make_batches, offsets, open_log
 
 

@@ -14,8 +14,6 @@ from hypothesis import strategies as st
 
 from shmaccum.accumulator import Accumulator, BatchResult
 from shmaccum.arena import Arena
-from shmaccum.deliveries import Deliveries, DeliveryCounts, OffsetRange
-from shmaccum.delivery import TopicPartition
 from shmaccum.exceptions import (
     BufferExhaustedError,
     DeliveryFailedError,
@@ -29,6 +27,8 @@ from shmaccum.exceptions import (
     UnknownPartitionError,
 )
 from shmaccum.producer import Producer
+from shmaccum.producer.deliveries import Deliveries, DeliveryCounts, OffsetRange
+from shmaccum.producer.delivery import TopicPartition
 from tests.support import Drainer, drain, wait_until
 from tests.unit.many import PARTITION_COUNTS, check_places, deliver, wanted_partition
 

@@ -14,17 +14,16 @@ import pytest
 
 from shmaccum.accumulator import Accumulator
 from shmaccum.arena import Arena
-from shmaccum.ensure_sender import ensure_sender
 from shmaccum.exceptions import ArenaInUseError, InvalidArgumentError, OtherSinkError, SenderNotStartedError
-from shmaccum.observation import Observer
-from shmaccum.prometheus import ArenaCollector, exposition
+from shmaccum.keeper import ensure_sender
+from shmaccum.observe.observation import Observer
+from shmaccum.observe.prometheus import ArenaCollector, exposition
 from shmaccum.sender import Sender
-from shmaccum.sender_sink import expect_sink
 from shmaccum.sinks import open_sink
-from shmaccum.sinks.kafka import KafkaSink
+from shmaccum.sinks.kafka.sink import KafkaSink
 from shmaccum.sinks.log import LogSink
 from shmaccum.sinks.memory import MemorySink
-from shmaccum.sinks.names import NAME_SIZE_MAX, name_in_arena, one_spelling, readable_name
+from shmaccum.sinks.names import NAME_SIZE_MAX, expect_sink, name_in_arena, one_spelling, readable_name
 from tests.sending import ScriptedSink
 from tests.unit.cli.conftest import Shell
 

@@ -8,8 +8,8 @@ from typing import Any
 import msgpack
 import pytest
 
-from shmaccum import serializers
 from shmaccum.exceptions import InvalidArgumentError
+from shmaccum.producer import serializers
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@
  *
  * DeliveryFuture: what send() answers, made once per record. Everything else about it (looking up the result, waiting,
  * callbacks) is rare, and Python's: each method hands the future to the method future_NAME of its tracker
- * (shmaccum/delivery.py). It is no Python class derived from a native one, because every such class takes part in
- * garbage collection, and would cost as much as the append.
+ * (shmaccum/producer/delivery.py). It is no Python class derived from a native one, because every such class takes
+ * part in garbage collection, and would cost as much as the append.
  */
 #include "python/common/arguments.h"
 

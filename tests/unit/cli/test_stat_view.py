@@ -19,13 +19,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console, RenderableType
 
-from shmaccum import tables
 from shmaccum.accumulator import Accumulator
-from shmaccum.arena import Arena
+from shmaccum.arena import Arena, tables
 from shmaccum.cli.live import make_console
 from shmaccum.cli.stat_view import STATE_STYLES, busiest, cells, stat_view, top_view
 from shmaccum.exceptions import InvalidArgumentError
-from shmaccum.observation import ErrorFacts, Observation, Observer, ProcessFacts, Rates
+from shmaccum.observe.observation import ErrorFacts, Observation, Observer, ProcessFacts, Rates
 from tests.support import Child, deliver_all, wait_until
 from tests.unit.cli.conftest import Shell, fill
 

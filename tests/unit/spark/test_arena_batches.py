@@ -25,7 +25,7 @@ from shmaccum.exceptions import (
     ShmaccumError,
     TruncatedArenaError,
 )
-from shmaccum.inspection import HEADER
+from shmaccum.observe.inspection import HEADER
 from shmaccum.spark.arena_batches import ArenaReader
 from shmaccum.spark.data_source import ShmaccumDataSource
 from shmaccum.spark.settings import source_options

@@ -21,8 +21,6 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: make spark, or 
 from pyspark.sql import Row
 
 from shmaccum.arena import Arena
-from shmaccum.deliveries import OffsetRange
-from shmaccum.delivery import TopicPartition
 from shmaccum.exceptions import (
     BufferExhaustedError,
     DeliveryFailedError,
@@ -30,6 +28,8 @@ from shmaccum.exceptions import (
     OtherSinkError,
     SenderNotStartedError,
 )
+from shmaccum.producer.deliveries import OffsetRange
+from shmaccum.producer.delivery import TopicPartition
 from shmaccum.segment_log import LogReader
 from shmaccum.sender import Sender
 from shmaccum.sinks import open_sink

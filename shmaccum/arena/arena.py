@@ -1,0 +1,515 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The arena: the one mapped file of a host in which all processes meet (native/arena/layout.h has the map)."""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import errno
+import operator
+import os
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple, final
+
+import msgpack
+import posix_ipc
+
+from shmaccum import _native
+from shmaccum.arena.file import SHARED_MEMORY, ArenaFile
+from shmaccum.arena.flusher import Flusher
+from shmaccum.exceptions import (
+    ArenaError,
+    ArenaNotFoundError,
+    CorruptArenaError,
+    InvalidArgumentError,
+    NotAnArenaError,
+    SyncTimeoutError,
+)
+from shmaccum.units import Duration, Size, format_size, parse_duration_ms, parse_percent, parse_size
+
+if TYPE_CHECKING:
+    from shmaccum.arena.tables import Table
+
+Name = str | os.PathLike[str]
+
+DEFAULT_MODE = 0o600
+WHOLE = 100
+DURABILITIES = ("process", "interval", "sync")
+SYNC_TIMEOUT_S = 60.0
+TOPIC_NAME_SIZE_MEAN = 64
+TOPIC_NAME_SIZE_MAX = 249
+COMPLETION_COUNT_MIN = 4096
+WAITER_WAIT = 1
+
+
+class VerifyDepth(enum.IntEnum):
+    """How much `Arena.verify` looks at."""
+
+    QUICK = 0
+    """The superblock and counts: O(1)."""
+    NORMAL = 1
+    """Every word, by itself and against its neighbours."""
+    DEEP = 2
+    """Also every byte: records, checksums, free slots all zeros."""
+
+
+class Finding(NamedTuple):
+    """One thing `Arena.verify` did not like."""
+
+    slot_index: int | None
+    text: str
+
+
+SIZES = ("buffer_memory", "batch_size")
+"""What whoever meets an arena that exists may have wanted otherwise."""
+
+
+@dataclass(frozen=True)
+class ArenaStatistics:
+    """What `Arena.statistics` saw. Sizes in bytes, counts since the arena was created."""
+
+    size: int
+    buffer_memory: int
+    batch_size: int
+    slot_count: int
+    slots: Mapping[str, int]
+    """State -> slots in it; they add up to slot_count."""
+    attached_process_count: int
+    sender_is_alive: bool
+    waiting_count: int
+    topic_count: int
+    partition_count: int
+    record_count: int
+    completion_count: int
+    """Results ever recorded."""
+    counters: Mapping[str, int]
+    error_count: int
+    poisoned: str | None
+
+
+def semaphore_name(uuid: bytes, waiter_index: int) -> str:
+    """The POSIX semaphore on which the waiter with this entry sleeps."""
+    return f"/shmaccum-{uuid.hex()[:12]}.w{waiter_index}"
+
+
+def _durability(level: str, sync_interval_ms: Duration | None) -> dict[str, int]:
+    """The numbers of the geometry."""
+    if level not in DURABILITIES:
+        raise InvalidArgumentError(f"durability {level!r} is none of {', '.join(DURABILITIES)}")
+    if (level == "interval") != (sync_interval_ms is not None):
+        raise InvalidArgumentError("durability=interval and sync_interval_ms belong together: give both, or neither")
+    interval_ms = 0 if sync_interval_ms is None else max(parse_duration_ms(sync_interval_ms), 1)
+    return {"durability": DURABILITIES.index(level), "sync_interval_ms": interval_ms}
+
+
+def _process_slot_count(max_process_share: int | str, slot_count: int) -> int:
+    """How many slots one process may hold, at least one; 0: all of them."""
+    percent = parse_percent(max_process_share)
+    return 0 if percent == WHOLE else max(slot_count * percent // 100, 1)
+
+
+def _oversized_slot_count(oversized_max_bytes: Size | None, slot_count: int, batch_size: int) -> int:
+    """How many slots oversized records may hold together: half of them unless the caller says otherwise."""
+    if oversized_max_bytes is None:
+        return slot_count // 2
+    return min(parse_size(oversized_max_bytes) // batch_size, slot_count)
+
+
+def _completion_count(wanted: int | None, slot_count: int) -> int:
+    count = max(slot_count * 4, COMPLETION_COUNT_MIN) if wanted is None else operator.index(wanted)
+    return count if count <= 0 else 1 << max(count - 1, 1).bit_length()  # what cannot be is refused by its own name
+
+
+def _checked_sizes(buffer_memory: Size, batch_size: Size) -> tuple[int, int]:
+    memory, batch = parse_size(buffer_memory), parse_size(batch_size)
+    if not 0 < batch <= _native.BATCH_SIZE_MAX:
+        raise InvalidArgumentError(
+            f"batch_size is {batch}, it must lie between 62 and {_native.BATCH_SIZE_MAX} bytes ({batch_size!r})"
+        )
+    if memory < batch:
+        raise InvalidArgumentError(
+            f"buffer_memory ({format_size(memory)}) is smaller than one batch ({format_size(batch)}): "
+            "give it room for many batches"
+        )
+    if memory // batch > _native.SLOT_COUNT_MAX:
+        raise InvalidArgumentError(
+            f"buffer_memory ({format_size(memory)}) is {memory // batch} batches, an arena has room for at most "
+            f"{_native.SLOT_COUNT_MAX}: make batch_size larger"
+        )
+    return memory, batch
+
+
+@contextlib.contextmanager
+def _named(file: ArenaFile) -> Iterator[None]:
+    """What is wrong with an arena is told with its name."""
+    try:
+        yield
+    except ArenaError as error:
+        raise type(error)(f"{file.text}: {error}") from None
+
+
+@contextlib.contextmanager
+def _room_named(file: ArenaFile, buffer_memory: int) -> Iterator[None]:
+    """Where there was no room, and what to do about it."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        place = SHARED_MEMORY if file.is_shared_memory else os.path.dirname(file.text)
+        raise OSError(
+            errno.ENOSPC,
+            f"{place} has no room for an arena with a buffer_memory of {format_size(buffer_memory)}: make room there, "
+            "or create a smaller one",
+        ) from None
+
+
+@final
+class Arena:
+    """One process's handle of an arena; make one with `create`, `attach` or `open_read_only`.
+
+    Usable by all threads of the process, and in children it forks: they attach by themselves at first use. Pickled, it
+    attaches again by name, so it can be handed to processes started in any way. As a context manager it closes itself.
+
+    Attributes:
+        name: what it was opened by.
+        native: the C handle.
+    """
+
+    def __init__(self, file: ArenaFile, native: _native.Arena, mode: int) -> None:
+        self._file = file
+        self._mode = mode
+        self.native = native
+        self.name = file.text
+        self._flusher = Flusher.of(native)
+        if self._flusher is not None:
+            weakref.finalize(self, self._flusher.stop)
+
+    # --- open
+
+    @classmethod
+    def create(
+        cls,
+        name: Name,
+        *,
+        buffer_memory: Size = "32MiB",
+        batch_size: Size = "16KiB",
+        process_count: int = 1024,
+        waiter_count: int = 1024,
+        topic_count: int = 1024,
+        partition_count: int = 4096,
+        completion_count: int | None = None,
+        oversized_max_bytes: Size | None = None,
+        max_process_share: int | str = WHOLE,
+        durability: str = "process",
+        sync_interval_ms: Duration | None = None,
+        max_request_size: Size = "1MiB",
+        mode: int = DEFAULT_MODE,
+        options: Mapping[str, Any] | None = None,
+    ) -> Arena:
+        """Makes a new arena, reserves all of its space, and attaches to it.
+
+        Args:
+            name: without a slash (one in front is optional): POSIX shared memory. Else the path of a file, which is
+                what survives a reboot.
+            buffer_memory: bytes for batches (Kafka's buffer.memory).
+            batch_size: bytes of one batch, its header of 61 bytes included (Kafka's batch.size).
+            process_count: how many processes may be attached at a time, at most 4095.
+            waiter_count: how many threads may wait for a buffer at a time, at most 4096.
+            topic_count: how many topics, ever.
+            partition_count: how many topic-partitions, ever.
+            completion_count: how many batches' results are kept to be read; rounded up to a power of two. Default: four
+                for each buffer, at least 4096.
+            oversized_max_bytes: buffers that records larger than a batch may hold together; default half of them.
+            max_process_share: percent of the buffers that one process may hold (``25`` or ``"25%"``); a batch counts
+                for the process that opened it, until it is delivered.
+            durability: what survives the death of the host. ``process``: what the kernel wrote by itself (every death
+                of processes is survived at all levels). ``interval``: all but the last sync_interval_ms. ``sync``:
+                whatever an append came back for. Above ``process`` the arena must be a file on a disk.
+            sync_interval_ms: how much time a crash of the host may cost, with ``interval``.
+            max_request_size: the largest record, with the header of its batch (Kafka's max.request.size).
+            mode: permissions of the file; others are refused at attach unless they say they mean it.
+            options: kept in the arena for everybody who attaches: what msgpack can write in 2048 bytes.
+
+        Raises:
+            ArenaExistsError: the name is taken.
+            InvalidArgumentError: a number is out of range or contradicts another.
+            OSError: the space could not be had (ENOSPC); nothing is left behind.
+        """
+        memory, batch = _checked_sizes(buffer_memory, batch_size)
+        slot_count = memory // batch
+        geometry = {
+            "buffer_memory": memory,
+            "batch_size": batch,
+            "process_count": process_count,
+            "waiter_count": waiter_count,
+            "topic_count": topic_count,
+            "partition_count": partition_count,
+            "name_heap_size": max(topic_count * TOPIC_NAME_SIZE_MEAN, TOPIC_NAME_SIZE_MAX),
+            "completion_count": _completion_count(completion_count, slot_count),
+            "oversized_slot_count_max": _oversized_slot_count(oversized_max_bytes, slot_count, batch),
+            "record_size_max": parse_size(max_request_size),
+            "process_slot_count_max": _process_slot_count(max_process_share, slot_count),
+            **_durability(durability, sync_interval_ms),
+        }
+        packed = msgpack.packb(dict(options or {}))
+        file = ArenaFile.parse(name)
+        with file.create(mode) as descriptors, _room_named(file, memory):
+            native = _native.arena_create(descriptors.map, descriptors.lock, geometry, packed)
+        return cls(file, native, mode)
+
+    @classmethod
+    def attach(cls, name: Name, *, mode: int = DEFAULT_MODE) -> Arena:
+        """Attaches to an existing arena; the first to come recovers what the dead left.
+
+        Args:
+            name: as given to `create`.
+            mode: the widest permissions to put up with. An arena shared on purpose needs the mode it was created with.
+
+        Raises:
+            ArenaNotFoundError: no arena of this name.
+            ArenaForbiddenError: of another user, or open to more users than `mode` says.
+            NotAnArenaError, UnfinishedArenaError, LayoutMismatchError, TruncatedArenaError, CorruptArenaError: what is
+                wrong with the file.
+            NoProcessEntryError: `process_count` processes are attached.
+            ArenaBusyError: somebody creates or recovers it and does not finish.
+        """
+        file = ArenaFile.parse(name)
+        with file.open(read_only=False, mode_max=mode) as descriptors, _named(file):
+            native = _native.arena_attach(descriptors.map, descriptors.lock)
+        return cls(file, native, mode)
+
+    @classmethod
+    def open_read_only(cls, name: Name, *, mode: int = DEFAULT_MODE) -> Arena:
+        """Maps a live or damaged arena without write permission, taking no lock and no entry: to look at it.
+
+        Raises:
+            ArenaError: as `attach`.
+        """
+        file = ArenaFile.parse(name)
+        with file.open(read_only=True, mode_max=mode) as descriptors, _named(file):
+            native = _native.arena_open_read_only(descriptors.map, descriptors.lock)
+        return cls(file, native, mode)
+
+    @classmethod
+    def exists(cls, name: Name) -> bool:
+        """True when the name is taken, by an arena or by something else."""
+        return ArenaFile.parse(name).exists()
+
+    @classmethod
+    def remove(cls, name: Name, *, missing_ok: bool = False) -> None:
+        """Takes the arena's name, its waiters' semaphores and its doorbell away. Who is attached goes on with it.
+
+        One that is damaged or unfinished is removed, too; what never was an arena is left alone.
+
+        Raises:
+            ArenaNotFoundError: no arena of this name, unless `missing_ok`.
+            NotAnArenaError: something else has this name.
+        """
+        file = ArenaFile.parse(name)
+        try:
+            semaphores, doorbell = cls._companions(file)
+            file.unlink()
+        except ArenaNotFoundError:
+            if not missing_ok:
+                raise
+            return
+        for semaphore in semaphores:
+            with contextlib.suppress(posix_ipc.ExistentialError):
+                posix_ipc.unlink_semaphore(semaphore)
+        if doorbell is not None:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(doorbell)
+
+    @classmethod
+    def _companions(cls, file: ArenaFile) -> tuple[list[str], str | None]:
+        """The semaphores of all waiters the arena has room for and its doorbell; none of a damaged one."""
+        try:
+            with cls.open_read_only(file.text, mode=0o777) as arena:
+                names = [semaphore_name(arena.uuid, index) for index in range(arena.geometry["waiter_count"])]
+                return names, file.doorbell(arena.uuid)
+        except (ArenaNotFoundError, NotAnArenaError):
+            raise
+        except (ArenaError, InvalidArgumentError, OSError):
+            return [], None
+
+    # --- close
+
+    def close(self) -> None:
+        """Leaves the arena. Doing it twice does nothing.
+
+        Raises:
+            ArenaInUseError: accumulators are open, numpy views or memoryviews exist, or another thread is in a call.
+        """
+        if self._flusher is None:
+            self.native.close()
+        else:
+            self._flusher.close()
+
+    def sync(self, timeout: float = SYNC_TIMEOUT_S) -> None:
+        """Waits until everything this process has appended so far is on disk.
+
+        All who wait at a time share one fdatasync. With durability=sync every append does this by itself.
+
+        Args:
+            timeout: seconds.
+
+        Raises:
+            SyncTimeoutError: not in time; probably the process that was about it is stopped.
+            ArenaPoisonedError: the disk failed.
+            InvalidArgumentError: the arena has durability=process.
+        """
+        if not self.native.sync(int(timeout * 1e9)):
+            raise SyncTimeoutError(
+                f"what was appended is not known to be on disk after {timeout} s, but will be delivered: is the disk "
+                "too slow, or the process stopped that forces it there (shmaccum stat)?"
+            )
+
+    @property
+    def durability(self) -> str:
+        """``process``, ``interval`` or ``sync``: what survives the death of the host."""
+        return DURABILITIES[self.geometry["durability"]]
+
+    def __enter__(self) -> Arena:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[Callable[..., Arena], tuple[str, bool, int]]:
+        return _reopen, (self.name, not self.closed and self.native.is_read_only, self._mode)
+
+    def __repr__(self) -> str:
+        if self.closed:
+            return f"<Arena {self.name!r} closed>"
+        geometry = self.geometry
+        kind = "read-only" if self.native.is_read_only else f"entry {self.native.entry_index}"
+        return (
+            f"<Arena {self.name!r} {format_size(geometry['buffer_memory'])} in {geometry['slot_count']} buffers of "
+            f"{format_size(geometry['batch_size'])}, {kind}>"
+        )
+
+    # --- facts
+
+    @property
+    def closed(self) -> bool:
+        """True after close()."""
+        return self.native.closed
+
+    @property
+    def mode(self) -> int:
+        """The permissions it was created or attached with."""
+        return self._mode
+
+    @property
+    def geometry(self) -> dict[str, int]:
+        """The numbers the creator chose, and those that follow from them."""
+        return self.native.geometry
+
+    def size_differences(self, sizes: Mapping[str, int]) -> list[str]:
+        """A sentence for each of `SIZES` that is another one here."""
+        has = self.geometry
+        return [
+            f"its {name} is {format_size(has[name])}, not {format_size(wanted)}"
+            for name, wanted in sizes.items()
+            if has[name] != wanted
+        ]
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The creator's options.
+
+        Raises:
+            CorruptArenaError: they are none; the rest of the arena may be sound.
+        """
+        try:
+            unpacked = msgpack.unpackb(self.native.options)
+        except (ValueError, TypeError, msgpack.UnpackException) as error:
+            raise CorruptArenaError(f"the options in {self.name} cannot be read: {error}") from None
+        if not isinstance(unpacked, dict):
+            raise CorruptArenaError(f"the options in {self.name} are of type {type(unpacked).__name__}, not a mapping")
+        return unpacked
+
+    @property
+    def uuid(self) -> bytes:
+        """16 random bytes of its creation."""
+        return self.native.uuid
+
+    def is_linked(self) -> bool:
+        """True while its name still leads to this arena."""
+        try:
+            with Arena.open_read_only(self.name, mode=0o777) as named:
+                return named.uuid == self.uuid
+        except (ArenaError, OSError):
+            return False
+
+    def statistics(self) -> ArenaStatistics:
+        """A snapshot; the parts are read one after another while the arena is in use."""
+        geometry = self.geometry
+        processes = self.native.processes()
+        waiter_words = self.waiter_table()["word"].tolist()
+        return ArenaStatistics(
+            size=self.native.size,
+            buffer_memory=geometry["buffer_memory"],
+            batch_size=geometry["batch_size"],
+            slot_count=geometry["slot_count"],
+            slots=self.native.state_counts(),
+            attached_process_count=sum(process["alive"] for process in processes),
+            sender_is_alive=self.native.sender_is_alive,
+            waiting_count=sum(word >> 62 == WAITER_WAIT for word in waiter_words),
+            topic_count=len(self.native.topics()),
+            partition_count=len(self.native.partitions()),
+            record_count=sum(process["record_count"] for process in processes),
+            completion_count=self.native.completion_tail,
+            counters=self.native.counters(),
+            error_count=sum(error["count"] for error in self.native.errors()),
+            poisoned=self.native.poisoned,
+        )
+
+    def verify(self, depth: VerifyDepth = VerifyDepth.NORMAL, *, is_idle: bool = False) -> list[Finding]:
+        """Checks the arena's invariants and changes nothing. An empty list is a sound arena.
+
+        Args:
+            depth: how much to look at.
+            is_idle: nobody else works on the arena, so caches must agree with the words.
+        """
+        return [Finding(*finding) for finding in self.native.verify(int(depth), is_idle)]
+
+    # --- tables
+
+    def _table(self, region: str) -> Table:
+        import numpy as np  # slow to import, and only whoever looks at tables needs it
+
+        from shmaccum.arena import tables
+
+        return np.frombuffer(self.native.region(region), dtype=tables.DTYPES[region])
+
+    def slot_table(self) -> Table:
+        """Live view of the slot headers, dtype `tables.SLOT`. Let go of it before close()."""
+        return self._table("slot_headers")
+
+    def process_table(self) -> Table:
+        """Live view of the process entries, dtype `tables.PROCESS`."""
+        return self._table("processes")
+
+    def waiter_table(self) -> Table:
+        """Live view of the waiter entries, dtype `tables.WAITER`."""
+        return self._table("waiters")
+
+    def partition_table(self) -> Table:
+        """Live view of the partition entries, dtype `tables.PARTITION`."""
+        return self._table("partitions")
+
+    def completion_table(self) -> Table:
+        """Live view of the ring of results, dtype `tables.COMPLETION`."""
+        return self._table("completions")
+
+
+def _reopen(name: str, is_read_only: bool, mode: int) -> Arena:
+    """What a pickled Arena becomes in the process that unpickles it."""
+    return Arena.open_read_only(name, mode=mode) if is_read_only else Arena.attach(name, mode=mode)

@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The doorbell: a FIFO beside the arena on which a sleeping sender can wait together with its sockets.
+
+::
+
+    producer                                             sender
+    appends, or seals for a flush (D1, full barrier)     says that it sleeps (D2, full barrier)
+    sees that the sender sleeps, takes that word back    looks for news once more
+    and writes one byte ──── /dev/shm/….bell ──────────> select() comes back; empties the FIFO
+
+Who takes the word back (`Arena.native.take_doorbell`) rings: a sleep costs one byte however many producers there are.
+A ring is a hint: the sender looks at the arena at every tick anyway, so a ring that is lost costs at most one tick
+(100 ms; a second when nothing came for one).
+
+Both ends open the FIFO for reading and writing, which never blocks and never raises SIGPIPE in a producer whose sender
+has just died.
+
+Who dies
+    The sender: the FIFO stays, with bytes in it; the next sender finds it, empties it and sleeps on it. A producer
+    between taking the word back and ringing: that sleep ends with the tick. Whoever makes the FIFO: it is whole or not
+    there. `Arena.remove` takes it away; a sender that was attached meanwhile does so when it leaves.
+
+`wait_readable` is how the sender, and every other waiter of this package, waits for descriptors. ``select`` knows
+microseconds, which a napping sender needs, but no descriptor from 1,024 on, which a server with many connections has.
+``poll`` knows all descriptors, but waits in whole milliseconds. ``poll`` stands in where ``select`` cannot.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import select
+import stat
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from shmaccum.arena.file import ArenaFile
+from shmaccum.exceptions import ArenaForbiddenError, ShmaccumError
+
+if TYPE_CHECKING:
+    from shmaccum.arena import Arena
+
+OPEN_FLAGS = os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+CLEAR_SIZE = 65536
+SELECT_END = 1024
+"""FD_SETSIZE of Linux."""
+
+
+def _open_fifo(path: str, arena_mode: int) -> int:
+    """The FIFO, checked: somebody else's would be a way to keep the sender awake or asleep.
+
+    Raises:
+        OSError: it is not there, or cannot be opened.
+        ArenaForbiddenError: it is no FIFO, or another user's.
+    """
+    descriptor = os.open(path, OPEN_FLAGS)
+    try:
+        found = os.fstat(descriptor)
+    except OSError:
+        os.close(descriptor)
+        raise
+    is_shared_with_others = arena_mode & 0o077
+    if stat.S_ISFIFO(found.st_mode) and (found.st_uid == os.geteuid() or is_shared_with_others):
+        return descriptor
+    os.close(descriptor)
+    raise ArenaForbiddenError(f"{path} is not this user's doorbell: remove it")
+
+
+class Doorbell:
+    """The sender's end. Made when it does not exist; left in place by `close` for the next sender.
+
+    Raises:
+        ArenaForbiddenError: something else has its name.
+        OSError: it cannot be made (a file system without FIFOs, a folder without write permission).
+    """
+
+    def __init__(self, arena: Arena) -> None:
+        self._arena = arena
+        self.path = ArenaFile.parse(arena.name).doorbell(arena.uuid)
+        self._make()
+        self._descriptor = _open_fifo(self.path, arena.mode)
+
+    def _make(self) -> None:
+        mode = self._arena.mode & 0o666
+        with contextlib.suppress(FileExistsError):
+            os.mkfifo(self.path, mode)
+            try:
+                os.chmod(self.path, mode)  # whatever the umask says
+            except OSError:
+                os.unlink(self.path)  # the next sender would keep it as it is
+                raise
+
+    def fileno(self) -> int:
+        """What to select on: readable while somebody has rung."""
+        return self._descriptor
+
+    def clear(self) -> bool:
+        """Takes all rings out; True when there were any."""
+        has_rung = False
+        with contextlib.suppress(BlockingIOError):
+            while len(os.read(self._descriptor, CLEAR_SIZE)) == CLEAR_SIZE:
+                has_rung = True
+            return True
+        return has_rung
+
+    def ring(self) -> None:
+        """Makes a select on it come back; from any thread, and from a signal handler."""
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._descriptor, b"\0")
+
+    def close(self) -> None:
+        """Lets go of it; takes it away when the arena's name is gone, for nobody else would."""
+        os.close(self._descriptor)
+        if not self._arena.is_linked():
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self.path)
+
+
+class DoorbellButton:
+    """A producer's end: opened at the first ring, reopened when the FIFO was replaced. Never raises.
+
+    Usable by all threads, and by the children of a fork.
+    """
+
+    def __init__(self, arena: Arena) -> None:
+        self._arena = arena
+        self._path = ArenaFile.parse(arena.name).doorbell(arena.uuid)
+        self._descriptor: int | None = None
+
+    def ring(self) -> None:
+        """Wakes the sender. Without a doorbell it wakes by itself, at its next tick."""
+        try:
+            self._ring()
+        except (BlockingIOError, FileNotFoundError):
+            return  # it is full of rings, or not there
+        except (OSError, ShmaccumError) as error:  # the record is appended: whoever appended it is not to try again
+            self._arena.native.record_error(f"the doorbell cannot be rung: {error}")
+
+    def _ring(self) -> None:
+        if self._descriptor is not None and os.fstat(self._descriptor).st_nlink == 0:
+            self.close()
+        if self._descriptor is None:
+            self._descriptor = _open_fifo(self._path, self._arena.mode)
+        os.write(self._descriptor, b"\0")
+
+    def ring_if_asleep(self) -> None:
+        """Rings when the sender sleeps, and nobody else has rung since."""
+        if self._arena.native.take_doorbell():
+            self.ring()
+
+    def close(self) -> None:
+        """Lets go of it; the next ring opens it again."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+# --- waiting for descriptors
+
+
+class HasFileno(Protocol):
+    """What can be waited for, beside a bare descriptor."""
+
+    def fileno(self) -> int: ...
+
+
+File = TypeVar("File", bound=int | HasFileno)
+
+
+def wait_readable(files: Sequence[File], timeout_s: float) -> list[File]:
+    """Those of `files` that can be read, or whose other end is gone; empty when time was over.
+
+    Args:
+        files: descriptors, or what has one.
+        timeout_s: seconds; rounded up to a millisecond where a descriptor is 1,024 or more.
+
+    Raises:
+        ValueError: a file is closed, or the time is negative.
+    """
+    descriptors = [file if isinstance(file, int) else file.fileno() for file in files]
+    if max(descriptors) < SELECT_END:
+        ready = set(select.select(descriptors, [], [], timeout_s)[0])
+    else:
+        ready = _polled(descriptors, timeout_s)
+    return [file for file, descriptor in zip(files, descriptors, strict=True) if descriptor in ready]
+
+
+def _polled(descriptors: Sequence[int], timeout_s: float) -> set[int]:
+    if timeout_s < 0:
+        raise ValueError("timeout must be non-negative")  # to poll it would be for ever
+    poll = select.poll()
+    for descriptor in descriptors:
+        poll.register(descriptor, select.POLLIN)
+    return {descriptor for descriptor, _ in poll.poll(math.ceil(timeout_s * 1000))}

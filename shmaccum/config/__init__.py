@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options: how one is described (`option`), how a table of them is read (`table`), one table per kind, and the page.
+
+::
+
+    option      a row: kind, default, bounds, sentence
+    table       rows of one kind; parsing what a user gave, errors that say what to do
+    arena, producer, sender, sinks, kafka, spark
+                the tables
+    secret      passwords that do not show
+    page        docs/reference/options.rst, written from the tables
+"""
+
+from shmaccum.config.arena import ArenaOptions
+from shmaccum.config.kafka import KafkaSinkOptions
+from shmaccum.config.option import INT_MAX, LONG_MAX, Option
+from shmaccum.config.producer import ProducerOptions
+from shmaccum.config.sender import DEAD_LETTER_KIND, SenderOptions
+from shmaccum.config.sinks import LogSinkOptions, PlacelessSinkOptions
+from shmaccum.config.spark import SparkSinkOptions, SparkSourceOptions
+from shmaccum.config.table import Options, command_line_value, folded, parse_together
+
+__all__ = [
+    "DEAD_LETTER_KIND",
+    "INT_MAX",
+    "LONG_MAX",
+    "ArenaOptions",
+    "KafkaSinkOptions",
+    "LogSinkOptions",
+    "Option",
+    "Options",
+    "PlacelessSinkOptions",
+    "ProducerOptions",
+    "SenderOptions",
+    "SparkSinkOptions",
+    "SparkSourceOptions",
+    "command_line_value",
+    "folded",
+    "parse_together",
+]
+
+Options.tables = (
+    ArenaOptions,
+    ProducerOptions,
+    SenderOptions,
+    LogSinkOptions,
+    KafkaSinkOptions,
+    PlacelessSinkOptions,
+    SparkSinkOptions,
+    SparkSourceOptions,
+)

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options of an arena."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from shmaccum import _native
+from shmaccum.config.option import INT_MAX, choice, count, duration_ms, mode, percent, size
+from shmaccum.config.table import Options
+
+BATCH_SIZE_MIN = 62
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArenaOptions(Options):
+    """What `Arena.create` takes."""
+
+    scope = "arena"
+    place = "Arena.create or ``shmaccum create``"
+
+    buffer_memory: int = size("32MiB", "Bytes for batches, of all processes together.")
+    batch_size: int = size(
+        "16KiB",
+        "Bytes of one batch, its header of 61 bytes included; also the size of a buffer.",
+        minimum=BATCH_SIZE_MIN,
+        maximum=_native.BATCH_SIZE_MAX,
+    )
+    max_request_size: int = size("1MiB", "The largest record, with the header of its batch.", maximum=INT_MAX)
+    oversized_max_bytes: int | None = size(
+        None, "Buffers that records larger than a batch may hold together; auto: half of them.", minimum=0, unset="auto"
+    )
+    max_process_share: int = percent(
+        100, "How many of the buffers one process may hold, so that one that runs away cannot starve the others."
+    )
+    durability: str = choice(
+        "process",
+        ("process", "interval", "sync"),
+        "What survives the death of the host: process, what the kernel wrote by itself; interval, all but the last "
+        "sync_interval_ms; sync, whatever an append came back for. The latter two need a file on a disk.",
+    )
+    sync_interval_ms: int | None = duration_ms(
+        None, "How much time a crash of the host may cost with durability=interval.", minimum=1, maximum=INT_MAX
+    )
+    process_count: int = count(1024, "How many processes may be attached at a time.", maximum=_native.PROCESS_COUNT_MAX)
+    waiter_count: int = count(
+        1024, "How many threads may wait for a buffer at a time.", maximum=_native.WAITER_COUNT_MAX
+    )
+    topic_count: int = count(1024, "How many topics the arena has room for.")
+    partition_count: int = count(4096, "How many topic-partitions the arena has room for.")
+    completion_count: int | None = count(
+        None,
+        "How many batches' results are kept to be read, rounded up to a power of two; auto: four for each buffer, at "
+        "least 4096.",
+        unset="auto",
+    )
+    mode: int = mode(0o600, "Permissions of the arena's file. Whoever may write it is trusted by all who use it.")
+
+    def contradictions(self) -> Iterator[str]:
+        if self.buffer_memory < self.batch_size:
+            yield (
+                f"buffer_memory ({self.buffer_memory}) is smaller than batch_size ({self.batch_size}): give it room "
+                "for many batches"
+            )
+        if (self.durability == "interval") != (self.sync_interval_ms is not None):
+            yield "durability=interval and sync_interval_ms belong together: give both, or neither"

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``python -m shmaccum.config.page > docs/reference/options.rst`` writes the page of all options from their tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from shmaccum.config import INT_MAX, Option, Options
+from shmaccum.units import spell_duration_ms, spell_size
+
+HEAD = """\
+Options
+=======
+
+Every option of shmaccum, written from the tables in ``shmaccum/config`` by ``python -m shmaccum.config.page``.
+
+Names and defaults are Kafka's where Kafka has the option. ``linger_ms`` and ``linger.ms`` are the same, but for
+``Arena.create`` and ``shmaccum create``, whose options are Python's keywords and flags; where Kafka's
+name is more than that, it stands below ours and is accepted, too. A size is a number of bytes or a text such as
+``32MiB``, a duration a number of milliseconds or a text such as ``500ms``, ``2s``, ``7d``. An option that is unknown,
+out of its bounds, or in contradiction to another one is refused; none is ignored.
+"""
+
+TABLE_HEAD = """\
+.. list-table::
+   :header-rows: 1
+   :widths: 24 10 10 16 60
+
+   * - option
+     - kind
+     - default
+     - bounds
+     - what it is for
+"""
+
+
+def spell(option: Option, value: Any) -> str:
+    """A value of the option as a user would write it."""
+    if value is None:
+        return option.unset
+    if option.kind == "size" and value >= 0:
+        return spell_size(value)
+    if option.kind == "duration" and value >= 0:
+        return spell_duration_ms(value)
+    if option.kind == "mode":
+        return f"{value:04o}"
+    if option.kind == "percent":
+        return f"{value}%"
+    if option.kind == "boolean":
+        return str(value).lower()
+    return str(value) if value != () else "none"
+
+
+def bounds(option: Option) -> str:
+    """What the option takes, shortly; empty when anything of its kind."""
+    if option.choices:
+        return ", ".join(option.choices)
+    is_bounded_above = option.maximum is not None and option.maximum < INT_MAX
+    lower = None if option.minimum is None else spell(option, option.minimum)
+    upper = spell(option, option.maximum) if is_bounded_above else None
+    if lower and upper:
+        return f"{lower} to {upper}"
+    return f"at least {lower}" if lower else ""
+
+
+def _kafka_names(name: str, option: Option) -> str:
+    """Kafka's own name on a line below ours, when underscores for dots do not give it."""
+    return f" ``{option.kafka}``" if option.kafka and option.kafka.replace(".", "_") != name else ""
+
+
+def _row(name: str, option: Option) -> Iterator[str]:
+    yield f"   * - ``{name}``{_kafka_names(name, option)}\n"
+    for cell in (option.kind, f"``{spell(option, option.default)}``", bounds(option), option.sentence):
+        yield f"     - {cell}".rstrip() + "\n"
+
+
+def _section(table: type[Options]) -> Iterator[str]:
+    title = f"Options of the {table.scope}"
+    yield f"\n{title}\n{'-' * len(title)}\n\nGiven to {table.place}.\n\n{TABLE_HEAD}"
+    for name, option in table.table().items():
+        yield from _row(name, option)
+
+
+def options_page() -> str:
+    """The whole page, reStructuredText."""
+    return HEAD + "".join(line for table in Options.tables for line in _section(table))
+
+
+if __name__ == "__main__":
+    print(options_page(), end="")

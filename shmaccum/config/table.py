@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A table of options, and how what a user gave becomes one.
+
+A table is a frozen dataclass, so an option is a typed attribute, and what a row says beyond its type is kept with the
+field. Names and defaults are those of Kafka's producer (org.apache.kafka.clients.producer.ProducerConfig) where it has
+the option::
+
+    ProducerOptions.parse({"linger.ms": "5ms", "max_block_ms": 100})
+
+Both spellings are accepted everywhere, sizes as ``32MiB``, durations as ``500ms``. An option that is unknown, out of
+range or contradicts another one is refused with a sentence that says what to do; none is ignored or adjusted silently.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from shmaccum.config.option import Option
+from shmaccum.config.secret import Secret
+from shmaccum.exceptions import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+NAME_SIMILARITY = 0.6
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Base of the tables; made by `parse`, or with values that need no parsing.
+
+    Raises:
+        InvalidArgumentError: a value is out of bounds, or two contradict each other.
+    """
+
+    scope: ClassVar[str]
+    """Whose options these are, as a sentence calls it."""
+    place: ClassVar[str]
+    """Where they are given."""
+    tables: ClassVar[tuple[type[Options], ...]] = ()
+    """All tables, in the order of the page; `shmaccum.config` names them."""
+
+    def __post_init__(self) -> None:
+        for name, option in type(self).table().items():
+            option.check(name, getattr(self, name))
+        for contradiction in self.contradictions():
+            raise InvalidArgumentError(contradiction)
+
+    def contradictions(self) -> Iterator[str]:
+        """A sentence for each pair of options that cannot hold together."""
+        yield from ()
+
+    @classmethod
+    def table(cls) -> dict[str, Option]:
+        """The rows by name, in their order."""
+        return {row.name: row.metadata["option"] for row in fields(cls)}
+
+    @classmethod
+    def spellings(cls) -> dict[str, str]:
+        """Every accepted name, with underscores, and the attribute it stands for."""
+        names = {name: name for name in cls.table()}
+        names |= {_spelled(option.kafka): name for name, option in cls.table().items() if option.kafka}
+        return names
+
+    @classmethod
+    def parse(cls, given: Mapping[str, Any]) -> Self:
+        """The options a user gave, in either spelling; what is left out has its default.
+
+        Args:
+            given: name -> value; ``max_block_ms`` or ``max.block.ms``, ``500`` or ``"500ms"``.
+
+        Raises:
+            InvalidArgumentError: an option is unknown, of another scope, given twice, cannot be read, is out of bounds,
+                or contradicts another one.
+        """
+        (options,) = parse_together(given, cls)
+        assert isinstance(options, cls)
+        return options
+
+
+ABSENT: Mapping[str, str] = {
+    "bootstrap_servers": "brokers are named by the sender's sink: shmaccum sender ARENA --sink kafka:HOST:PORT",
+    "transactional_id": "a producer that is shared by a host has no transactions",
+    "sasl_jaas_config": "say who logs in by sasl_plain_username and sasl_plain_password",
+    **dict.fromkeys(("ssl_truststore_location", "ssl_truststore_certificates"), "name a PEM file by ssl_cafile"),
+    **dict.fromkeys(
+        ("ssl_keystore_location", "ssl_keystore_key", "ssl_keystore_certificate_chain"),
+        "name PEM files by ssl_certfile and ssl_keyfile",
+    ),
+    **dict.fromkeys(
+        ("ssl_truststore_password", "ssl_truststore_type", "ssl_keystore_password", "ssl_keystore_type"),
+        "certificates are PEM files (ssl_cafile, ssl_certfile, ssl_keyfile; ssl_password opens the key)",
+    ),
+    "ssl_endpoint_identification_algorithm": "say ssl_check_hostname=false for an empty one",
+    "sasl_login_callback_handler_class": "tokens come from sasl_oauth_token_provider, in Python",
+}
+"""Options of Kafka's producer that no table has, and why."""
+
+
+# --- parsing
+
+
+def _spelled(name: str) -> str:
+    """The spelling with underscores."""
+    return name.replace(".", "_")
+
+
+def folded(name: str) -> str:
+    """A name as it is compared where users of Spark wrote it: case, dots and underscores do not count."""
+    return _spelled(name).replace("_", "").lower()
+
+
+def _nearest(name: str, tables: Iterable[type[Options]]) -> str | None:
+    known = sorted({spelling for table in tables for spelling in table.spellings()})
+    found = difflib.get_close_matches(_spelled(name).lower(), known, n=1, cutoff=NAME_SIMILARITY)
+    return found[0] if found else None
+
+
+def _unknown(name: str, tables: Sequence[type[Options]]) -> InvalidArgumentError:
+    """The sentence for a name that none of the tables has."""
+    spelled = _spelled(name)
+    whose = " or the ".join(table.scope for table in tables)
+    is_own = folded(name) in {folded(spelling) for table in tables for spelling in table.spellings()}
+    for other in Options.tables:
+        if not is_own and folded(name) in map(folded, other.spellings()):
+            place = other.place.replace("``", "'")
+            return InvalidArgumentError(f"{name} is an option of the {other.scope}: give it to {place}")
+    if spelled in ABSENT:
+        return InvalidArgumentError(f"{name} is no option here: {ABSENT[spelled]}")
+    nearest = _nearest(name, tables) or _nearest(name, Options.tables)
+    advice = f"did you mean {nearest}?" if nearest else "docs/reference/options.rst has them all"
+    return InvalidArgumentError(f"{name} is no option of the {whose}: {advice}")
+
+
+def _attributes(given: Mapping[str, Any], tables: Sequence[type[Options]]) -> dict[str, tuple[str, Any]]:
+    """Attribute -> (the name as it was given, the value)."""
+    spellings = {spelling: name for table in tables for spelling, name in table.spellings().items()}
+    found: dict[str, tuple[str, Any]] = {}
+    for name, value in given.items():
+        attribute = spellings.get(_spelled(name))
+        if attribute is None:
+            raise _unknown(name, tables)
+        if attribute in found:
+            raise InvalidArgumentError(f"{found[attribute][0]} and {name} are the same option: give one of them")
+        found[attribute] = (name, value)
+    return found
+
+
+def parse_together(given: Mapping[str, Any], *tables: type[Options]) -> tuple[Options, ...]:
+    """One instance of each table from options that are given together, as ``-X`` does for a sender and its sink.
+
+    Raises:
+        InvalidArgumentError: as `Options.parse`; unknown is what none of the tables has.
+    """
+    found = _attributes(given, tables)
+    return tuple(
+        table(
+            **{
+                attribute: table.table()[attribute].parse_named(name, value)
+                for attribute, (name, value) in found.items()
+                if attribute in table.table()
+            }
+        )
+        for table in tables
+    )
+
+
+# --- command lines
+
+
+def _secrets() -> set[str]:
+    """Every spelling of an option that is a secret."""
+    return {
+        spelling
+        for table in Options.tables
+        for spelling, name in table.spellings().items()
+        if table.table()[name].kind == "secret"
+    }
+
+
+def command_line_value(name: str, value: Any) -> str:
+    """What a command line says of an option; a secret only by its place.
+
+    Raises:
+        InvalidArgumentError: the option is a secret, and the value is the secret itself.
+    """
+    if _spelled(name) not in _secrets():
+        return str(value)
+    place = (value if isinstance(value, Secret) else Secret(str(value))).place
+    if place is None:
+        raise InvalidArgumentError(
+            f"{name} would stand on a command line, which every user of this host can read: give it as env:NAME or "
+            "file:PATH"
+        )
+    return place

@@ -1,0 +1,399 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What lies in the slots of an arena: words taken apart, records decoded, batches put together as wire bytes.
+
+It reads a live or damaged arena and believes nothing: every index and size is checked, every chain is followed at most
+as far as there are slots. Headers and bytes of a batch that is being filled are read until both are of one moment: the
+slot word was the same before and after, and whoever appends changes it first of all (native/arena/layout.h, `meta`).
+
+A batch's header is written when it is drained. Before that (OPEN, and READY that no sender has seen) its bytes are
+zeros and everything it will say stands in the slot header; `batch_bytes` writes it the same way, so what comes out is
+a complete record batch in any case.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import crc32c
+import msgpack
+
+from shmaccum import _native
+from shmaccum.arena import Arena, tables
+from shmaccum.exceptions import InvalidArgumentError, ShmaccumError
+
+HEADER = struct.Struct(">qiibIhiqqqhii")
+"""Kafka's record batch header, version 2: base offset, length, leader epoch, magic, CRC, attributes, last offset delta,
+base and max timestamp, producer id, epoch and base sequence, record count."""
+
+CRC_END = 21
+LENGTH_END = 12
+TRIES = 100
+MAGIC = 2
+NO_LEADER_EPOCH = -1
+SEQUENCE_IS_ASSIGNED = 1 << 16
+LEGAL_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+INDEX_NAME = "index.msgpack"
+SEGMENT_NAME = "00000000000000000000.log"
+FILLED_STATES = ("OPEN", "READY", "DONE", "BAD")
+WAITING_STATES = ("OPEN", "READY", "BAD")
+
+
+@dataclass(frozen=True)
+class SlotFacts:
+    """One slot. The fields of a batch are None where the slot holds none.
+
+    Attributes:
+        holder: of GRANT the waiter's entry, of OWNED the process's, of CONT the first slot of the batch.
+        is_checksum_right: whether the records give the checksum that was carried along; None without records.
+        data: the bytes up to the end of the last committed record, of all slots of the batch; the first 61 are its
+            header, once it was drained.
+    """
+
+    slot_index: int
+    state: str
+    generation: int
+    holder: int | None = None
+    topic: str | None = None
+    partition: int | None = None
+    seq: int | None = None
+    record_count: int | None = None
+    size: int | None = None
+    age_ns: int | None = None
+    base_timestamp_ms: int | None = None
+    max_timestamp_ms: int | None = None
+    producer_id: int | None = None
+    producer_epoch: int | None = None
+    base_sequence: int | None = None
+    attempt_count: int | None = None
+    chain: tuple[int, ...] = ()
+    is_checksum_right: bool | None = None
+    data: bytes = field(default=b"", repr=False)
+
+    def as_json(self) -> dict[str, Any]:
+        """The same for machines, without the bytes; keys are stable."""
+        return {name: value for name, value in asdict(self).items() if name != "data"}
+
+
+@dataclass(frozen=True)
+class CompletionFacts:
+    """One result in the ring."""
+
+    number: int
+    topic: str
+    partition: int
+    seq: int
+    first_record: int
+    record_count: int
+    result: str
+    base_offset: int
+    log_append_time_ms: int
+    error_code: int
+
+    def as_json(self) -> dict[str, Any]:
+        """The same for machines; keys are stable."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class ExportedBatch:
+    """One entry of the index that `export` writes."""
+
+    slot_index: int
+    state: str
+    topic: str
+    partition: int
+    seq: int
+    record_count: int
+    size: int
+    file: str
+    position: int
+    base_offset: int
+    """In the exported file; -1 where it is raw bytes."""
+    is_checksum_right: bool
+
+
+class Inspector:
+    """Reads the slots of one arena.
+
+    Args:
+        arena: opened in any way; read-only is enough.
+    """
+
+    def __init__(self, arena: Arena) -> None:
+        self.arena = arena
+        self.slot_count = arena.geometry["slot_count"]
+        self._batch_size = arena.geometry["batch_size"]
+        self._stride = arena.geometry["slot_stride"]
+        self._names = arena.native.partitions()
+
+    # --- slots
+
+    def slots(self, states: frozenset[str] | None = None, topic: str | None = None) -> Iterator[SlotFacts]:
+        """Every slot, or those in one of the states, or with a batch of the topic."""
+        words = self.arena.slot_table()["word"].copy()
+        found = tables.slot_state(words)
+        for slot_index in range(self.slot_count):
+            if states is not None and tables.SLOT_STATES[int(found[slot_index])] not in states:
+                continue
+            facts = self.slot(slot_index)
+            if topic is None or facts.topic == topic:
+                yield facts
+
+    def slot(self, slot_index: int) -> SlotFacts:
+        """One slot.
+
+        Raises:
+            InvalidArgumentError: the arena has no such slot.
+        """
+        if not 0 <= slot_index < self.slot_count:
+            raise InvalidArgumentError(f"there is no slot {slot_index}: the arena has 0 to {self.slot_count - 1}")
+        header, data = self._moment(slot_index)
+        state, payload = _state(header), int(header["word"]) & (2**43 - 1)
+        generation = int(tables.slot_generation(header["word"]))
+        if state not in FILLED_STATES:
+            return SlotFacts(slot_index, state, generation, holder=_holder(state, payload))
+        return self._filled(slot_index, state, generation, header, data)
+
+    def _moment(self, slot_index: int) -> tuple[Any, bytes]:
+        """Header and bytes of one moment; of several, when the slot does not hold still."""
+        words = self.arena.slot_table()["word"]
+        header, data = self._look(slot_index)
+        for _ in range(TRIES):
+            if words[slot_index] == header["word"]:
+                break
+            header, data = self._look(slot_index)
+        return header, data
+
+    def _look(self, slot_index: int) -> tuple[Any, bytes]:
+        header = self.arena.slot_table()[slot_index].copy()
+        return header, self._bytes(slot_index, _size(header)) if _state(header) in FILLED_STATES else b""
+
+    def _filled(self, slot_index: int, state: str, generation: int, header: Any, data: bytes) -> SlotFacts:
+        """A slot that holds a batch."""
+        topic, partition = self._partition(int(header["partition_index"]))
+        count, size = _count(header), _size(header)
+        meta = header["meta"][count & 1]
+        epoch = int(header["producer_epoch"])
+        is_numbered = bool(epoch & SEQUENCE_IS_ASSIGNED)
+        return SlotFacts(
+            slot_index=slot_index,
+            state=state,
+            generation=generation,
+            topic=topic,
+            partition=partition,
+            seq=int(header["seq"]),
+            record_count=count,
+            size=size,
+            age_ns=max(self.arena.native.now_ns() - int(header["created_ns"]), 0),
+            base_timestamp_ms=int(header["base_timestamp_ms"]),
+            max_timestamp_ms=int(meta["max_timestamp_ms"]),
+            producer_id=int(header["producer_id"]) if is_numbered else -1,
+            producer_epoch=epoch & (SEQUENCE_IS_ASSIGNED - 1) if is_numbered else -1,
+            base_sequence=int(header["base_sequence"]) if is_numbered else -1,
+            attempt_count=int(header["attempt_count"]),
+            chain=tuple(self._chain(slot_index, size))[1:],
+            is_checksum_right=crc32c.crc32c(data[HEADER.size :]) == int(meta["records_crc"]),
+            data=data,
+        )
+
+    def _partition(self, partition_index: int) -> tuple[str, int]:
+        return self._names[partition_index] if partition_index < len(self._names) else ("?", -1)
+
+    def _chain(self, slot_index: int, size: int) -> Iterator[int]:
+        """The slots of a batch of that size, the first one first; ends early where the chain is broken."""
+        slot_table = self.arena.slot_table()
+        for _ in range(min(-(-size // self._batch_size), self.slot_count)):
+            yield slot_index
+            following = int(slot_table["chain_next"][slot_index])
+            if not 0 < following <= self.slot_count:
+                return
+            slot_index = following - 1
+
+    # --- bytes
+
+    def _bytes(self, slot_index: int, size: int) -> bytes:
+        """The first `size` bytes of the slot and of those that continue its batch."""
+        data = self.arena.native.region("slot_data")
+        starts = [index * self._stride for index in self._chain(slot_index, size)]
+        return b"".join(bytes(data[start : start + self._batch_size]) for start in starts)[:size]
+
+    def batch_bytes(self, facts: SlotFacts, base_offset: int = 0) -> bytes:
+        """The batch in Kafka's wire format, its header written from the slot's.
+
+        Raises:
+            struct.error: a field of the slot header does not fit; it was damaged.
+        """
+        records = facts.data[HEADER.size :]
+        count = facts.record_count or 0
+        fields = (
+            *(0, count - 1, facts.base_timestamp_ms, facts.max_timestamp_ms, facts.producer_id, facts.producer_epoch),
+            *(facts.base_sequence, count),
+        )
+        length = HEADER.size - LENGTH_END + len(records)
+        unsummed = HEADER.pack(base_offset, length, NO_LEADER_EPOCH, MAGIC, 0, *fields) + records
+        checksum = crc32c.crc32c(unsummed[CRC_END:])
+        return HEADER.pack(base_offset, length, NO_LEADER_EPOCH, MAGIC, checksum, *fields) + records
+
+    def records(self, facts: SlotFacts) -> list[Any] | None:
+        """The records of a slot's batch as `decode_batch` gives them; None when they cannot be decoded."""
+        with contextlib.suppress(ShmaccumError, ValueError, struct.error):
+            return _native.decode_batch(self.batch_bytes(facts))
+        return None
+
+    # --- results
+
+    def completions(self, count: int) -> list[CompletionFacts]:
+        """The last `count` results, newest first. One that was overwritten while it was read is left out."""
+        ring = self.arena.completion_table()
+        tail = self.arena.native.completion_tail
+        results = (
+            self._completion(ring[number % len(ring)].copy(), number) for number in _down(tail, count, len(ring))
+        )
+        return [result for result in results if result is not None]
+
+    def _completion(self, cell: Any, number: int) -> CompletionFacts | None:
+        if int(cell["number"]) != number + 1:
+            return None
+        topic, partition = self._partition(int(cell["partition_index"]))
+        return CompletionFacts(
+            number=number,
+            topic=topic,
+            partition=partition,
+            seq=int(cell["seq"]),
+            first_record=int(cell["first_record"]),
+            record_count=int(cell["record_count"]),
+            result=RESULT_NAMES.get(int(cell["result"]), "?"),
+            base_offset=int(cell["base_offset"]),
+            log_append_time_ms=int(cell["log_append_time_ms"]),
+            error_code=int(cell["error_code"]),
+        )
+
+
+RESULT_NAMES: Mapping[int, str] = {
+    _native.RESULT_SUCCEEDED: "succeeded",
+    _native.RESULT_FAILED: "failed",
+    _native.RESULT_EXPIRED: "expired",
+    _native.RESULT_ABORTED: "aborted",
+    _native.RESULT_CORRUPT: "corrupt",
+}
+
+
+def _state(header: Any) -> str:
+    return tables.SLOT_STATES[int(tables.slot_state(header["word"]))]
+
+
+def _count(header: Any) -> int:
+    return int(tables.slot_record_count(header["word"]))
+
+
+def _size(header: Any) -> int:
+    return int(tables.slot_size(header["word"]))
+
+
+def _holder(state: str, payload: int) -> int | None:
+    """Who has a slot without a batch, from its word (native/arena/slot_word.h)."""
+    if state == "GRANT":
+        return payload >> 31 & (2**12 - 1)
+    if state == "OWNED":
+        return (payload & (2**12 - 1)) - 1
+    return payload >> 18 & (2**24 - 1) if state == "CONT" else None
+
+
+def _down(tail: int, count: int, ring_size: int) -> range:
+    """Numbers of the last results, newest first, as many as the ring still has."""
+    return range(tail - 1, max(tail - min(count, ring_size), 0) - 1, -1)
+
+
+# --- export
+
+
+class _Export:
+    """A folder that takes batches: those with a right checksum as segments, the others as raw bytes."""
+
+    def __init__(self, inspector: Inspector, folder: Path) -> None:
+        self._inspector = inspector
+        self._folder = folder
+        self._offsets: dict[str, int] = {}
+        self.index: list[ExportedBatch] = []
+
+    def take(self, facts: SlotFacts) -> None:
+        topic, partition = facts.topic or "?", facts.partition if facts.partition is not None else -1
+        if self._is_sound(facts):
+            name = f"{topic}-{partition}/{SEGMENT_NAME}"
+            base_offset = self._offsets.get(name, 0)
+            payload = self._inspector.batch_bytes(facts, base_offset)
+            self._offsets[name] = base_offset + (facts.record_count or 0)
+        else:
+            name, base_offset = f"damaged/slot-{facts.slot_index:06}.bin", -1
+            payload = facts.data
+        position = self._append(name, payload)
+        self.index.append(
+            ExportedBatch(
+                slot_index=facts.slot_index,
+                state=facts.state,
+                topic=topic,
+                partition=partition,
+                seq=facts.seq or 0,
+                record_count=facts.record_count or 0,
+                size=len(payload),
+                file=name,
+                position=position,
+                base_offset=base_offset,
+                is_checksum_right=bool(facts.is_checksum_right),
+            )
+        )
+
+    def _is_sound(self, facts: SlotFacts) -> bool:
+        """A name that was damaged must not lead out of the folder."""
+        is_named = LEGAL_TOPIC.fullmatch(facts.topic or "") is not None and facts.topic not in {".", ".."}
+        return is_named and bool(facts.is_checksum_right) and self._inspector.records(facts) is not None
+
+    def _append(self, name: str, payload: bytes) -> int:
+        path = self._folder / name
+        path.parent.mkdir(exist_ok=True)
+        with open(path, "ab") as stream:
+            position = stream.tell()
+            stream.write(payload)
+        return position
+
+    def write_index(self) -> None:
+        packed = msgpack.packb([asdict(batch) for batch in self.index])
+        (self._folder / INDEX_NAME).write_bytes(packed)
+
+
+def export(arena: Arena, folder: Path) -> list[ExportedBatch]:
+    """Copies every batch that waits in the arena (OPEN, READY, BAD) to a new folder; the arena is not changed.
+
+    Batches that are sound go, in their order, to ``TOPIC-PARTITION/00000000000000000000.log``, segments as Kafka's,
+    which our log reader and Kafka's tools read; offsets count from 0. The bytes of others go to
+    ``damaged/slot-N.bin`` as they are. ``index.msgpack`` lists them all.
+
+    Raises:
+        FileExistsError: the folder exists.
+        OSError: it cannot be written.
+    """
+    folder.mkdir(parents=True)
+    inspector = Inspector(arena)
+    exported = _Export(inspector, folder)
+    for slot_index, seq in _waiting(inspector):
+        facts = inspector.slot(slot_index)
+        if facts.seq == seq and facts.state in WAITING_STATES:  # else it was delivered meanwhile
+            exported.take(facts)
+    exported.write_index()
+    return exported.index
+
+
+def _waiting(inspector: Inspector) -> list[tuple[int, int]]:
+    """Slot and seq of the batches that wait, by partition, oldest first; their bytes are not kept."""
+    waiting = [
+        (facts.topic or "", facts.partition or 0, facts.seq or 0, facts.slot_index)
+        for facts in inspector.slots(frozenset(WAITING_STATES))
+        if facts.record_count or facts.state == "BAD"
+    ]
+    return [(slot_index, seq) for _, _, seq, slot_index in sorted(waiting)]

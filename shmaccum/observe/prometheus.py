@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An arena and its sender as Prometheus sees them (package prometheus_client: ``pip install 'shmaccum[metrics]'``).
+
+Two families of names:
+
+``shmaccum_*``
+    What lies in the arena and who works on it. Any process may tell it, whether a sender lives or not: it is read from
+    the arena and nobody is asked.
+``kafka_producer_*``, ``kafka_producer_node_*`` and ``kafka_producer_topic_*``
+    Kafka's producer metrics of the whole host, named as Micrometer names the Java producer's: ``record-send-total`` is
+    ``kafka_producer_record_send_total``. Only the sender's own process knows them. Times are in milliseconds, where the
+    name does not say nanoseconds. docs/reference/metrics.rst lists them.
+
+Every one has the label ``arena``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from shmaccum.arena import Arena
+from shmaccum.exceptions import InvalidArgumentError, ShmaccumError
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
+    from shmaccum.observe.observation import Observation
+
+logger = logging.getLogger(__name__)
+
+PREFIX = "shmaccum_"
+KAFKA_PREFIX = "kafka_producer_"
+TAGS: Final[Mapping[str, str]] = {"node": "node_id", "topic": "topic"}
+"""What stands behind a name and its dot -> the label that it becomes."""
+TOTAL = "_total"
+WAIT_LABEL = "nanoseconds spent waiting for a buffer"
+NS_PER_S = 1e9
+SENDER_ANSWER_S = 2.0
+"""How long a scrape waits for the sender's numbers: it answers between two rounds, which last a second at most."""
+
+ARENA_GAUGES: Final[Mapping[str, tuple[str, Callable[[Observation], float]]]] = {
+    "buffer_bytes": ("Bytes for batches, of all processes together", lambda seen: seen.buffer_memory),
+    "fill_ratio": ("Share of the buffers that are not free", lambda seen: seen.fill),
+    "queued_batches": ("Batches that wait to be sent", lambda seen: seen.queued_batch_count),
+    "queued_records": ("Records that wait to be sent", lambda seen: seen.queued_record_count),
+    "queued_bytes": ("Bytes that wait to be sent", lambda seen: seen.queued_size),
+    "oldest_batch_age_seconds": (
+        "Age of the batch that waits longest, 0 when none waits",
+        lambda seen: seen.oldest_batch.age_ns / NS_PER_S if seen.oldest_batch else 0,
+    ),
+    "waiting_threads": ("Threads that wait for a buffer", lambda seen: seen.waiting_count),
+    "poisoned": ("1 when the arena takes no more work", lambda seen: seen.poisoned is not None),
+    "sender_alive": ("1 while a process has the role of the sender", lambda seen: seen.sender.is_alive),
+    "sender_heartbeat_age_seconds": (
+        "Since the sender gave its last sign of life, 0 before the first",
+        lambda seen: (seen.sender.heartbeat_age_ns or 0) / NS_PER_S,
+    ),
+}
+ARENA_COUNTERS: Final[Mapping[str, tuple[str, Callable[[Observation], float]]]] = {
+    "appended_records": ("Records appended by all processes", lambda seen: seen.record_count),
+    "appended_bytes": ("Bytes these take at most", lambda seen: seen.record_bytes),
+    "wait_seconds": ("Time spent waiting for a buffer", lambda seen: seen.counters[WAIT_LABEL] / NS_PER_S),
+    "senders": ("How often the role of the sender was taken", lambda seen: seen.sender.epoch),
+}
+
+
+def _families() -> Any:
+    """prometheus_client's families.
+
+    Raises:
+        InvalidArgumentError: the package is not there.
+    """
+    try:
+        from prometheus_client import core
+    except ImportError as error:
+        raise InvalidArgumentError(
+            f"metrics need the package prometheus_client: pip install 'shmaccum[metrics]' ({error})"
+        ) from error
+    return core
+
+
+class ArenaCollector:
+    """What lies in one arena, looked at anew at every scrape.
+
+    Args:
+        arena: opened in any way; read-only is enough.
+
+    Raises:
+        InvalidArgumentError: the package prometheus_client is not there.
+    """
+
+    def __init__(self, arena: Arena) -> None:
+        from shmaccum.observe.observation import Observer  # with numpy and psutil: who only sends does without
+
+        self._core = _families()
+        self._arena = arena
+        self._observer = Observer(arena)
+
+    def collect(self) -> Iterator[Metric]:
+        """The families of one scrape."""
+        seen = self._observer.observe()
+        for name, (sentence, read) in ARENA_GAUGES.items():
+            yield self._family(name, sentence, {(): read(seen)})
+        for name, (sentence, read) in ARENA_COUNTERS.items():
+            yield self._family(name + TOTAL, sentence, {(): read(seen)})
+        yield self._family(
+            "slots", "Buffers by state", {(state,): count for state, count in seen.slots.items()}, "state"
+        )
+        yield self._family(
+            "sender_info",
+            "1, with the sink to which the living sender delivers",
+            {(seen.sender.sink,): 1} if seen.sender.sink else {},
+            "sink",
+        )
+        yield self._family("processes", "Attached processes", _process_counts(seen), "role", "state")
+        yield self._family("events" + TOTAL, "Rare events since the arena was made", _event_counts(seen), "event")
+        yield self._family(
+            "partition_queued_bytes",
+            "Bytes of a partition that wait to be sent",
+            {(queue.topic, str(queue.partition)): queue.size for queue in seen.partitions},
+            "topic",
+            "partition",
+        )
+
+    def _family(self, name: str, sentence: str, values: Mapping[tuple[str, ...], float], *labels: str) -> Metric:
+        family = _family_of(self._core, PREFIX + name, sentence, ["arena", *labels])
+        for label_values, value in values.items():
+            family.add_metric([self._arena.name, *label_values], float(value))
+        metric: Metric = family
+        return metric
+
+
+def _family_of(core: Any, name: str, sentence: str, labels: list[str]) -> Any:
+    """A counter when its name says so, else a gauge."""
+    kind = core.CounterMetricFamily if name.endswith(TOTAL) else core.GaugeMetricFamily
+    return kind(name, sentence, labels=labels)
+
+
+def _process_counts(seen: Observation) -> dict[tuple[str, ...], int]:
+    counts: dict[tuple[str, ...], int] = {}
+    for process in seen.processes:
+        key = (process.role.lower(), "stopped" if process.is_stopped else "alive" if process.is_alive else "gone")
+        counts[key] = counts.get(key, 0) + 1
+    return counts
+
+
+def _event_counts(seen: Observation) -> dict[tuple[str, ...], int]:
+    return {(label.replace(" ", "_"),): count for label, count in seen.counters.items() if label != WAIT_LABEL}
+
+
+class SenderCollector:
+    """Kafka's producer metrics of the sender of this process.
+
+    Args:
+        arena_name: the label of all of them.
+        read: Kafka's names -> numbers; of one broker with ``.node-ID`` behind the name, of one topic with
+            ``.topic-NAME``. What it raises as a `ShmaccumError` or TimeoutError leaves this scrape without them.
+
+    Raises:
+        InvalidArgumentError: the package prometheus_client is not there.
+    """
+
+    def __init__(self, arena_name: str, read: Callable[[], Mapping[str, float]]) -> None:
+        self._core = _families()
+        self._arena_name = arena_name
+        self._read = read
+
+    def collect(self) -> Iterator[Metric]:
+        """The families of one scrape; none while the sender has no role or does not answer."""
+        try:
+            numbers = self._read()
+        except (ShmaccumError, TimeoutError) as error:
+            logger.debug("this scrape goes without the sender's metrics: %s", error)
+            return
+        families: dict[str, Any] = {}
+        for name, number in sorted(numbers.items()):
+            self._add(families, name, number)
+        yield from families.values()
+
+    def _add(self, families: dict[str, Any], name: str, number: float) -> None:
+        prefix, metric, tags = _split_name(name)
+        labels = {"arena": self._arena_name, **tags}
+        full = prefix + metric.replace("-", "_")
+        if full not in families:
+            families[full] = _family_of(self._core, full, f"Kafka's producer metric {metric}", list(labels))
+        families[full].add_metric(list(labels.values()), number)
+
+
+def _split_name(name: str) -> tuple[str, str, dict[str, str]]:
+    """(prefix, metric, labels) of ``METRIC``, ``METRIC.node-ID`` or ``METRIC.topic-NAME``; a topic may have dots."""
+    metric, _, tag = name.partition(".")
+    kind, _, value = tag.partition("-")
+    if kind not in TAGS:
+        return KAFKA_PREFIX, name.replace(".", "_"), {}
+    return f"{KAFKA_PREFIX}{kind}_", metric, {TAGS[kind]: value}
+
+
+# --- telling
+
+
+def _registry(collectors: Iterable[Any]) -> Any:
+    from prometheus_client import CollectorRegistry
+
+    registry = CollectorRegistry(auto_describe=False)
+    for collector in collectors:
+        registry.register(collector)
+    return registry
+
+
+def exposition(*collectors: ArenaCollector | SenderCollector) -> str:
+    """One scrape as text, as a textfile collector takes it."""
+    from prometheus_client import generate_latest
+
+    return bytes(generate_latest(_registry(collectors))).decode()
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """``HOST:PORT``, ``[IPV6]:PORT`` or ``:PORT``; the last one is this host alone.
+
+    Raises:
+        InvalidArgumentError: it is none of them.
+    """
+    host, found, port = address.rpartition(":")
+    if not found or not port.isdecimal() or int(port) > 65535:
+        raise InvalidArgumentError(f"{address!r} is no address to listen on: write it like 127.0.0.1:9308")
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+class MetricsServer:
+    """Answers scrapes over HTTP at /metrics from a thread of its own, until `close`.
+
+    Args:
+        address: as `split_address` takes it; port 0 takes a free one.
+        collectors: what to tell.
+
+    Raises:
+        InvalidArgumentError: the address is none, or cannot be listened on.
+    """
+
+    def __init__(self, address: str, *collectors: ArenaCollector | SenderCollector) -> None:
+        from prometheus_client import start_http_server
+
+        host, port = split_address(address)
+        try:
+            self._server, self._thread = start_http_server(port, host, _registry(collectors))
+        except OSError as error:
+            raise InvalidArgumentError(f"metrics cannot be served at {address}: {error.strerror or error}") from error
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        return int(self._server.server_port)
+
+    def close(self) -> None:
+        """Answers no more."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()

@@ -1,0 +1,460 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What becomes of a record: the future of a send, and who looks after futures.
+
+A future is a handful of numbers that name the record. Its result stands in the arena's completion ring, where every
+process can read it: a future can be asked in the process that sent, in a child it forked, or, pickled, anywhere on the
+host. Nothing runs for a future that nobody asked. Callbacks and ``await`` need somebody who waits meanwhile: that is
+one thread per `DeliveryTracker`, started by the first of them and ended when there is nothing to wait for. It walks the
+ring once, however many futures there are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import logging
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Generator, Iterable
+from typing import Any, NamedTuple, TypeAlias
+
+from shmaccum import _native
+from shmaccum._native import DeliveryFuture
+from shmaccum.arena import Arena
+from shmaccum.arena.refusals import find_expiry, find_refusal
+from shmaccum.exceptions import (
+    ArenaError,
+    ArenaNotFoundError,
+    DeliveryAbortedError,
+    DeliveryError,
+    DeliveryFailedError,
+    DeliveryTimeoutError,
+    InvalidArgumentError,
+    RecordCorruptError,
+    ResultExpiredError,
+    ResultPendingError,
+)
+from shmaccum.units import parse_timeout_s
+
+logger = logging.getLogger(__name__)
+
+TRACKER_SLICE_NS = 50_000_000
+TRACKER_IDLE_S = 2.0
+GET_SLICE_NS = 10**9
+RESULT_LOST = (0, 0, -1, -1, 0, 0)
+"""A completion whose result is none: it was overwritten before it was read."""
+
+Observer: TypeAlias = Callable[[DeliveryFuture], object]
+
+
+class TopicPartition(NamedTuple):
+    """A topic and the number of one of its partitions."""
+
+    topic: str
+    partition: int
+
+
+class RecordMetadata(NamedTuple):
+    """Where a record went (kafka-python's fields and order).
+
+    Attributes:
+        offset: its place in the partition; -1 where the sink has none or did not tell.
+        timestamp: milliseconds since 1970: the record's own, or the log's where it appends its own time.
+        checksum: always None; Kafka dropped it with its second message format.
+        serialized_key_size, serialized_value_size, serialized_header_size: bytes; -1 for null, or no headers.
+    """
+
+    topic: str
+    partition: int
+    topic_partition: TopicPartition
+    offset: int
+    timestamp: int
+    checksum: None
+    serialized_key_size: int
+    serialized_value_size: int
+    serialized_header_size: int
+
+
+def _call_if(call: Callable[[Any], object], result: object) -> None:
+    if result is not None:
+        call(result)
+
+
+def _wake_loop(loop: asyncio.AbstractEventLoop, waiter: asyncio.Future[None]) -> None:
+    def wake() -> None:
+        if not waiter.done():
+            waiter.set_result(None)
+
+    with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits any more
+        loop.call_soon_threadsafe(wake)
+
+
+class DeliveryTracker:
+    """Looks up the results of futures, and waits for those that somebody wants to be told of.
+
+    Usable by all threads. A forked child starts with nothing to tell: callbacks belong to the process that asked.
+
+    Args:
+        arena: in which the results are; stays open as long as the tracker is used.
+        hurry: what whoever begins to wait for a result does first: where records do not linger it wakes a sender that
+            naps (docs/decisions/0020).
+    """
+
+    def __init__(self, arena: Arena, hurry: Callable[[], object] | None = None) -> None:
+        self.arena = arena
+        self._hurry = hurry
+        self._topic_partitions: list[TopicPartition] = []
+        self.start_anew()
+        _trackers.add(self)
+        _by_arena.setdefault(arena.uuid, self)
+
+    def start_anew(self) -> None:
+        """Forgets whoever wanted to be told; what a child of a fork begins with."""
+        self._lock = threading.Lock()
+        self._news = threading.Condition(self._lock)
+        self._observed: dict[tuple[int, int], list[tuple[DeliveryFuture, Observer]]] = {}
+        self._thread: threading.Thread | None = None
+        self._tail = 0
+        self._is_stopped = False
+
+    # --- what a future asks: DeliveryFuture hands itself to these
+
+    def future_done(self, future: DeliveryFuture) -> bool:
+        """True when the result is known."""
+        return future.completion is not None or self.look_up(future)
+
+    def future_succeeded(self, future: DeliveryFuture) -> bool:
+        """True when the record was delivered."""
+        return self.future_done(future) and self.exception_of(future) is None
+
+    def future_failed(self, future: DeliveryFuture) -> bool:
+        """True when it is known that the record was not delivered, or that its result is lost."""
+        return self.future_done(future) and self.exception_of(future) is not None
+
+    def future_exception(self, future: DeliveryFuture) -> DeliveryError | None:
+        """Why the record was not delivered; None when it was, or while the result is not known."""
+        return self.exception_of(future) if self.future_done(future) else None
+
+    def future_value(self, future: DeliveryFuture) -> RecordMetadata | None:
+        """Where the record went; None when it did not, or while the result is not known."""
+        return self.metadata_of(future) if self.future_succeeded(future) else None
+
+    def future_get(self, future: DeliveryFuture, timeout: float | None = None) -> RecordMetadata:
+        """Waits for the result.
+
+        A record that lingers is not hurried by asking for it: `Producer.flush` does that.
+
+        Args:
+            timeout: seconds; None waits as long as it takes.
+
+        Raises:
+            ResultPendingError: a TimeoutError; the result is not known yet, and may be asked for again.
+            DeliveryTimeoutError, DeliveryFailedError, DeliveryAbortedError, RecordCorruptError: it was not delivered.
+            ResultExpiredError: the result was overwritten before anybody asked.
+        """
+        if not self.future_done(future) and not self.wait_until(lambda: self.look_up(future), timeout):
+            raise ResultPendingError(
+                f"the result was not known within {timeout} s: the record is in the arena and will be sent; ask again"
+            )
+        return self._outcome(future)
+
+    def _outcome(self, future: DeliveryFuture) -> RecordMetadata:
+        exception = self.exception_of(future)
+        if exception is not None:
+            raise exception
+        return self.metadata_of(future)
+
+    def future_add_callback(
+        self, future: DeliveryFuture, function: Callable[..., object], /, *args: Any, **kwargs: Any
+    ) -> DeliveryFuture:
+        """Calls ``function(*args, metadata, **kwargs)`` when the record was delivered; at once if it is already.
+
+        Callbacks run in this process, in the tracker's thread, those of a partition in the order of its records. What
+        they raise is logged. They should be short.
+        """
+        call = functools.partial(function, *args, **kwargs)
+        self.observe(future, lambda done: _call_if(call, done.value))
+        return future
+
+    def future_add_errback(
+        self, future: DeliveryFuture, function: Callable[..., object], /, *args: Any, **kwargs: Any
+    ) -> DeliveryFuture:
+        """Calls ``function(*args, exception, **kwargs)`` when the record was not delivered."""
+        call = functools.partial(function, *args, **kwargs)
+        self.observe(future, lambda done: _call_if(call, done.exception))
+        return future
+
+    def future_add_both(
+        self, future: DeliveryFuture, function: Callable[..., object], /, *args: Any, **kwargs: Any
+    ) -> DeliveryFuture:
+        """Calls the function with the metadata or with the exception."""
+        return future.add_callback(function, *args, **kwargs).add_errback(function, *args, **kwargs)
+
+    def future_await(self, future: DeliveryFuture) -> Generator[Any, None, RecordMetadata]:
+        """``await future``: the metadata, or the exception, without a thread of the loop's executor."""
+        if not self.future_done(future):
+            loop = asyncio.get_running_loop()
+            waiter: asyncio.Future[None] = loop.create_future()
+            self.observe(future, lambda _: _wake_loop(loop, waiter))
+            self._hurry_sender()
+            yield from waiter
+        return self._outcome(future)
+
+    def future_reduce(self, future: DeliveryFuture) -> tuple[Any, ...]:
+        """The numbers that name the record, and where its arena is."""
+        numbers = (
+            future.partition_index,
+            future.slot_index,
+            future.seq,
+            future.record_index,
+            future.timestamp_ms,
+            future.key_size,
+            future.value_size,
+            future.headers_size,
+        )
+        return _future_from, (self.arena.name, self.arena.mode, self.arena.uuid, numbers, future.completion)
+
+    def future_repr(self, future: DeliveryFuture) -> str:
+        """As people read it."""
+        state = "pending" if not self.future_done(future) else "failed" if self.future_failed(future) else "delivered"
+        return "<DeliveryFuture of {}-{}, {}>".format(*self.topic_partition(future.partition_index), state)
+
+    # --- look up
+
+    def look_up(self, future: DeliveryFuture) -> bool:
+        """Notes the future's result if it is known; True when it is."""
+        try:
+            completion = self.arena.native.find(future)
+        except ResultExpiredError:
+            completion = RESULT_LOST
+        if completion is not None:
+            future.completion = completion
+        return completion is not None
+
+    def wait_until(self, is_known: Callable[[], bool], timeout: float | None) -> bool:
+        """Waits for results until what one waits for is known; False when the time, in seconds, is over."""
+        native = self.arena.native
+        timeout_s = parse_timeout_s(timeout)
+        deadline_s = time.monotonic() + timeout_s
+        if timeout_s > 0:
+            self._hurry_sender()
+        while True:
+            tail = native.completion_tail
+            if is_known():
+                return True
+            left_s = deadline_s - time.monotonic()
+            if left_s <= 0:
+                return False
+            native.wait_completion(tail, int(min(left_s * 10**9, GET_SLICE_NS)))
+
+    def _hurry_sender(self) -> None:
+        if self._hurry is not None:
+            self._hurry()
+
+    def topic_partition(self, partition_index: int) -> TopicPartition:
+        """The name of a row in the arena's table of partitions, which only grows.
+
+        Raises:
+            InvalidArgumentError: there is no such row.
+        """
+        if partition_index >= len(self._topic_partitions):
+            self._topic_partitions = [TopicPartition(*row) for row in self.arena.native.partitions()]
+        if partition_index >= len(self._topic_partitions):
+            raise InvalidArgumentError(f"the future is of another arena: this one has no partition {partition_index}")
+        return self._topic_partitions[partition_index]
+
+    def metadata_of(self, future: DeliveryFuture) -> RecordMetadata:
+        """Where a record went whose result is known."""
+        assert future.completion is not None
+        _, _, base_offset, log_append_time_ms, first_record, _ = future.completion
+        topic_partition = self.topic_partition(future.partition_index)
+        return RecordMetadata(
+            topic=topic_partition.topic,
+            partition=topic_partition.partition,
+            topic_partition=topic_partition,
+            offset=-1 if base_offset < 0 else base_offset + future.record_index - first_record,
+            timestamp=future.timestamp_ms if log_append_time_ms < 0 else log_append_time_ms,
+            checksum=None,
+            serialized_key_size=future.key_size,
+            serialized_value_size=future.value_size,
+            serialized_header_size=future.headers_size,
+        )
+
+    def exception_of(self, future: DeliveryFuture) -> DeliveryError | None:
+        """Why a record was not delivered whose result is known; None when it was."""
+        assert future.completion is not None
+        result, error_code = future.completion[:2]
+        if result == _native.RESULT_SUCCEEDED:
+            return None
+        where = "{}-{}".format(*self.topic_partition(future.partition_index))
+        if result == _native.RESULT_EXPIRED:
+            return DeliveryTimeoutError(self._expiry(where))
+        if result == _native.RESULT_FAILED:
+            return DeliveryFailedError(self._failure(where, error_code), error_code)
+        if result == _native.RESULT_ABORTED:
+            return DeliveryAbortedError(f"the sender gave the record for {where} up before it was sent")
+        if result == _native.RESULT_CORRUPT:
+            return RecordCorruptError(f"the batch of the record for {where} was damaged in memory and was not sent")
+        return ResultExpiredError(
+            f"the result of the record for {where} was overwritten before it was read: ask sooner, or create the arena "
+            "with a larger completion_count"
+        )
+
+    def _expiry(self, where: str) -> str:
+        """That it expired, and what kept it, as far as the arena's error log still knows."""
+        reason = find_expiry((error["text"] for error in self.arena.native.errors()), where)
+        sentence = f"the record for {where} was not delivered within delivery_timeout_ms"
+        return f"{sentence}: {reason}" if reason else sentence
+
+    def _failure(self, where: str, error_code: int) -> str:
+        """What the sink said of it, as far as the arena's error log still knows."""
+        said = find_refusal((error["text"] for error in self.arena.native.errors()), where, error_code)
+        return f"the sink did not take the record: {said}"
+
+    # --- tell
+
+    def observe(self, future: DeliveryFuture, observer: Observer) -> None:
+        """Calls the observer with the future when its result is known: from the tracker's thread, or at once."""
+        if future.is_done:
+            _notify([(future, observer)])
+            return
+        key = future.partition_index, future.seq
+        with self._lock:
+            if self._thread is None:
+                self._tail = self.arena.native.completion_tail
+            self._observed.setdefault(key, []).append((future, observer))
+            self._ensure_thread()
+        # The result may have come between the two looks, behind the back of a thread that was just started.
+        if self.look_up(future):
+            _notify(self._take(key, lambda waiting: waiting[0] is future))
+
+    def _ensure_thread(self) -> None:
+        """Holding the lock."""
+        self._is_stopped = False
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="shmaccum-delivery", daemon=True)
+            self._thread.start()
+        self._news.notify_all()
+
+    def _take(
+        self, key: tuple[int, int], is_wanted: Callable[[tuple[DeliveryFuture, Observer]], bool]
+    ) -> list[tuple[DeliveryFuture, Observer]]:
+        """Takes out of the observed of one batch those that are wanted."""
+        with self._lock:
+            waiting = self._observed.pop(key, [])
+            taken = [one for one in waiting if is_wanted(one)]
+            kept = [one for one in waiting if not is_wanted(one)]
+            if kept:
+                self._observed[key] = kept
+        return taken
+
+    def _has_work(self) -> bool:
+        """False when the thread is to end; waits a while for something to do before."""
+        with self._lock:
+            if not self._observed and not self._is_stopped:
+                self._news.wait_for(lambda: self._observed or self._is_stopped, TRACKER_IDLE_S)
+            if self._observed and not self._is_stopped:
+                return True
+            self._thread = None
+            return False
+
+    def _run(self) -> None:
+        native = self.arena.native
+        with contextlib.suppress(ArenaError):  # closed under us: there is nobody to tell any more
+            while self._has_work():
+                tail = native.wait_completion(self._tail, TRACKER_SLICE_NS)
+                if tail != self._tail:
+                    self._resolve(self._tail, tail)
+                    self._tail = tail
+
+    def _resolve(self, first: int, last: int) -> None:
+        """Tells whoever waits for results [first, last); the ring may have overwritten some of them."""
+        rows = self.arena.native.completions(first, last)
+        for _, partition_index, seq, *completion in rows:
+            first_record, record_count = completion[4:]
+            places = range(first_record, first_record + record_count)
+            ended = self._take((partition_index, seq), lambda waiting: waiting[0].record_index in places)  # noqa: B023
+            for future, _ in ended:
+                future.completion = tuple(completion)
+            _notify(ended)
+        if len(rows) < last - first:
+            self._look_at_all()
+
+    def _look_at_all(self) -> None:
+        with self._lock:
+            keys = list(self._observed)
+        for key in keys:
+            _notify(self._take(key, lambda waiting: self.look_up(waiting[0])))
+
+    def stop(self) -> int:
+        """Ends the thread and tells of every result that is known; answers how many futures somebody still wanted to be
+        told of. They can be asked on, and nobody is hurried for them."""
+        self._hurry = None
+        with self._lock:
+            thread, self._is_stopped = self._thread, True
+            self._news.notify_all()
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+        with contextlib.suppress(ArenaError):  # closed: there is nothing to be known any more
+            self._look_at_all()
+        with self._lock:
+            left = sum(len(waiting) for waiting in self._observed.values())
+            self._observed.clear()
+        return left
+
+
+def _notify(ended: Iterable[tuple[DeliveryFuture, Observer]]) -> None:
+    """In the order of the records; one observer's exception does not keep the others from being called."""
+    for future, observer in sorted(ended, key=lambda waiting: waiting[0].record_index):
+        _notify_one(future, observer)
+
+
+def _notify_one(future: DeliveryFuture, observer: Observer) -> None:
+    try:
+        observer(future)
+    except Exception:  # user code: whatever it raises
+        logger.exception("a callback of %r failed", future)
+
+
+# --- trackers of this process
+
+_trackers: weakref.WeakSet[DeliveryTracker] = weakref.WeakSet()
+_by_arena: weakref.WeakValueDictionary[bytes, DeliveryTracker] = weakref.WeakValueDictionary()
+
+
+def _after_fork_in_child() -> None:
+    for tracker in list(_trackers):
+        tracker.start_anew()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+def _tracker_of(name: str, mode: int, uuid: bytes) -> DeliveryTracker:
+    """One of this process's trackers of an arena; attaches where there is none.
+
+    Raises:
+        ArenaNotFoundError: that arena was removed.
+        ArenaError: see `Arena.attach`.
+    """
+    tracker = _by_arena.get(uuid)
+    if tracker is None or tracker.arena.closed:
+        arena = Arena.attach(name, mode=mode)
+        if arena.uuid != uuid:
+            arena.close()
+            raise ArenaNotFoundError(f"the arena {name!r} of this future was removed; another one has its name now")
+        tracker = _by_arena[uuid] = DeliveryTracker(arena)
+    return tracker
+
+
+def _future_from(
+    name: str, mode: int, uuid: bytes, numbers: tuple[Any, ...], completion: tuple[int, ...] | None
+) -> DeliveryFuture:
+    """What a pickled future becomes."""
+    future = DeliveryFuture(_tracker_of(name, mode, uuid), *numbers)
+    if completion is not None:
+        future.completion = completion
+    return future

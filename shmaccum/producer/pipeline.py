@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a record goes through before it is appended, where its producer has serializers, interceptors or a partitioner.
+
+::
+
+    on_send of each interceptor → key and value serialized → partition chosen → append → on_acknowledgement of each
+
+An interceptor is an object with any of ``on_send(record)``, which answers the record or another one,
+``on_acknowledgement(metadata, exception)``, one of which is None, and ``close()`` (KIP-42). What they raise is logged,
+and the record goes on as it was. Serializers and partitioners that raise make `Producer.send` raise; the arena is
+untouched then.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from shmaccum._native import DeliveryFuture
+from shmaccum.config import ProducerOptions
+from shmaccum.exceptions import InvalidArgumentError
+from shmaccum.producer import partitioners, serializers
+from shmaccum.producer.delivery import RecordMetadata
+
+logger = logging.getLogger(__name__)
+
+
+class ProducerRecord(NamedTuple):
+    """A record as an interceptor sees it: not serialized yet; `_replace` makes another one."""
+
+    topic: str
+    value: Any = None
+    key: Any = None
+    headers: serializers.Headers | None = None
+    partition: int | None = None
+    timestamp_ms: int | None = None
+
+
+class RecordColumns(NamedTuple):
+    """Many records for one topic, part by part: sequences as long as `values`, or None; one partition, or many."""
+
+    values: Iterable[Any]
+    keys: Iterable[Any] | None = None
+    headers: Iterable[serializers.Headers | None] | None = None
+    timestamps_ms: Iterable[int | None] | None = None
+    partition: int | Iterable[int | None] | None = None
+
+    def records(self, topic: str) -> Iterator[ProducerRecord]:
+        """Record by record.
+
+        Raises:
+            ValueError: a column is not as long as the values.
+        """
+        values = list(self.values)
+        partitions = [self.partition] * len(values) if isinstance(self.partition, int) else self.partition
+        columns = {"keys": self.keys, "headers": self.headers, "partition": partitions}
+        parts = [_column(name, column, len(values)) for name, column in columns.items()]
+        timestamps_ms = _column("timestamps_ms", self.timestamps_ms, len(values))
+        return map(ProducerRecord, itertools.repeat(topic), values, *parts, timestamps_ms)
+
+
+def _column(name: str, column: Iterable[Any] | None, count: int) -> list[Any]:
+    cells = [None] * count if column is None else list(column)
+    if len(cells) != count:
+        raise ValueError(f"{name} has {len(cells)} items for {count} values")
+    return cells
+
+
+class Appender(Protocol):
+    """What stands behind a pipeline: a producer."""
+
+    def send_serialized(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        headers: Any = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> DeliveryFuture:
+        """Appends a record of bytes."""
+
+    def partitions_to_choose_from(self, topic: str) -> tuple[Sequence[int], Sequence[int]]:
+        """All partitions of a topic, and those that can be delivered to now."""
+
+
+class Pipeline:
+    """The pipeline of one producer."""
+
+    def __init__(self, options: ProducerOptions) -> None:
+        self._serialize_key = serializers.resolve(options.key_serializer)
+        self._serialize_value = serializers.resolve(options.value_serializer)
+        self._choose = partitioners.resolve(options.partitioner)
+        self._interceptors = tuple(options.interceptors)
+        self._on_send = _methods(self._interceptors, "on_send")
+        self._on_acknowledgement = _methods(self._interceptors, "on_acknowledgement")
+        self._closeables = [
+            one
+            for one in (*self._interceptors, options.key_serializer, options.value_serializer, options.partitioner)
+            if callable(getattr(one, "close", None))
+        ]
+
+    @classmethod
+    def of(cls, options: ProducerOptions) -> Pipeline | None:
+        """None when there is nothing a record has to go through.
+
+        Raises:
+            InvalidArgumentError: a serializer or partitioner cannot be one.
+        """
+        pipeline = cls(options)
+        parts = (pipeline._serialize_key, pipeline._serialize_value, pipeline._choose)
+        return pipeline if pipeline._interceptors or any(part is not None for part in parts) else None
+
+    def send(self, appender: Appender, arguments: tuple[Any, ...]) -> DeliveryFuture:
+        """Sends the record with these arguments of `Producer.send`."""
+        record = self._intercepted(ProducerRecord(*arguments))
+        try:
+            future = appender.send_serialized(*self._serialized(appender, record))
+        except Exception as error:  # whatever it is, interceptors are told of it
+            self._acknowledge(None, error)
+            raise
+        if self._on_acknowledgement:
+            self._observe(future)
+        return future
+
+    @property
+    def sees_records(self) -> bool:
+        """True when somebody of the user's wants to see each record: an interceptor, a partitioner."""
+        return bool(self._interceptors) or self._choose is not None
+
+    def prepare_many(self, appender: Appender, topic: str, columns: RecordColumns) -> RecordColumns:
+        """What becomes of these records before any of them is appended.
+
+        Raises:
+            InvalidArgumentError: an interceptor gave a record another topic.
+            ValueError: a column is not as long as the values.
+        """
+        try:
+            return self._prepared(appender, topic, columns.records(topic))
+        except Exception as error:  # whatever it is, interceptors are told of it
+            self._acknowledge(None, error)
+            raise
+
+    def _prepared(self, appender: Appender, topic: str, records: Iterator[ProducerRecord]) -> RecordColumns:
+        prepared = [self._serialized(appender, self._intercepted(record)) for record in records]
+        topics, values, keys, headers, partitions, timestamps_ms = zip(*prepared, strict=True) if prepared else [()] * 6
+        if any(one != topic for one in topics):
+            raise InvalidArgumentError(
+                f"an interceptor gave a record of {topic!r} another topic: only send() does that"
+            )
+        return RecordColumns(values, keys, headers, timestamps_ms, partitions)
+
+    def observe_many(self, futures: Iterable[DeliveryFuture], error: Exception | None) -> None:
+        """Has interceptors told what becomes of records that were appended, and of the error that ended their call."""
+        if error is not None:
+            self._acknowledge(None, error)
+        for future in futures if self._on_acknowledgement else ():
+            self._observe(future)
+
+    def _observe(self, future: DeliveryFuture) -> None:
+        future.add_callback(lambda metadata: self._acknowledge(metadata, None))
+        future.add_errback(lambda error: self._acknowledge(None, error))
+
+    def _intercepted(self, record: ProducerRecord) -> ProducerRecord:
+        for on_send in self._on_send:
+            record = _guarded("on_send; the record goes on as it was", on_send, record) or record
+        return record
+
+    def _serialized(self, appender: Appender, record: ProducerRecord) -> tuple[Any, ...]:
+        topic, value, key, headers, partition, timestamp_ms = record
+        key_bytes = key if self._serialize_key is None else self._serialize_key(topic, headers, key)
+        value_bytes = value if self._serialize_value is None else self._serialize_value(topic, headers, value)
+        if partition is None and self._choose is not None:
+            partitions, available = appender.partitions_to_choose_from(topic)
+            choice = partitioners.Choice(topic, key, key_bytes, value, value_bytes, partitions, available)
+            partition = partitioners.checked(self._choose(choice), choice)
+        return topic, value_bytes, key_bytes, headers, partition, timestamp_ms
+
+    def _acknowledge(self, metadata: RecordMetadata | None, error: Exception | None) -> None:
+        for on_acknowledgement in self._on_acknowledgement:
+            _guarded("on_acknowledgement", on_acknowledgement, metadata, error)
+
+    def close(self) -> None:
+        """Closes what can be closed; what that raises is logged."""
+        for one in self._closeables:
+            _guarded("close", one.close)
+
+
+def _methods(objects: Sequence[Any], name: str) -> list[Callable[..., Any]]:
+    return [method for one in objects if callable(method := getattr(one, name, None))]
+
+
+def _guarded(what: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    """What the user's function answers; None when it raises, which is logged."""
+    try:
+        return function(*arguments)
+    except Exception:  # user code: whatever it raises
+        logger.exception("%r failed in %s", function, what)
+        return None

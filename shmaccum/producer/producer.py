@@ -1,0 +1,468 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The producer: what users send records with (org.apache.kafka.clients.producer.KafkaProducer, kafka-python's shapes).
+
+`send` itself is native (native/python/producer/producer_type.c) and runs once per record. This module runs once per
+producer or per batch. Serializers, interceptors and a partitioner of the user's own make a pipeline in front of it
+(`shmaccum.producer.pipeline`); a producer without them has none.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import os
+import time
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
+from types import TracebackType
+from typing import Any, final
+
+from shmaccum import _native
+from shmaccum._native import DeliveryFuture, Receipt
+from shmaccum.accumulator import Accumulator
+from shmaccum.arena import Arena
+from shmaccum.arena.doorbell import DoorbellButton
+from shmaccum.config import ProducerOptions
+from shmaccum.exceptions import (
+    ArenaInUseError,
+    FlushTimeoutError,
+    InvalidArgumentError,
+    PartitionCountUnknownError,
+    ProducerClosedError,
+)
+from shmaccum.producer.deliveries import Deliveries
+from shmaccum.producer.delivery import DeliveryTracker
+from shmaccum.producer.pipeline import Pipeline, RecordColumns
+from shmaccum.producer.serializers import Headers
+from shmaccum.units import format_count, parse_timeout_s
+
+logger = logging.getLogger(__name__)
+
+PARTITIONS_SLICE_S = 0.002
+CLOSE_SLICE_S = 0.001
+CALLS_END_S = 5.0
+
+
+@final
+class Producer(_native.Producer):
+    """Sends records through an arena: any number of them, in any number of processes.
+
+    ::
+
+        with shmaccum.Producer("events", linger_ms=5) as producer:
+            future = producer.send("flights", key=b"AA11", value=b"...", headers=[("source", b"web")])
+            print(future.get(timeout=10).offset)
+
+    `send` puts the record into the arena and comes back. From that moment on it outlives this process; a sender
+    (``shmaccum sender``) delivers it. Usable by all threads; a child of a fork goes on using the same object; pickled,
+    it attaches again by the arena's name.
+
+    Args:
+        arena: the name or path of an arena, which this producer then attaches to, or an Arena, which stays its owner's.
+        options: those of `shmaccum.config.ProducerOptions`, in either spelling.
+
+    Raises:
+        ArenaError: see `Arena.attach`.
+        InvalidArgumentError: an option is unknown or out of bounds.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_accumulator",
+        "_doorbell",
+        "_is_synchronous",
+        "_metrics",
+        "_options",
+        "_pipeline",
+        "_tracker",
+        "arena",
+    )
+
+    def __init__(self, arena: str | os.PathLike[str] | Arena, **options: Any) -> None:
+        if self.tracker is not None:
+            raise TypeError("a producer is initialized once")
+        self._options = ProducerOptions.parse(options)
+        self.arena = arena if isinstance(arena, Arena) else Arena.attach(arena)
+        self._doorbell = DoorbellButton(self.arena)
+        is_impatient = self._options.linger_ms == 0
+        self._tracker = DeliveryTracker(self.arena, self._doorbell.ring_if_asleep if is_impatient else None)
+        self._accumulator = Accumulator(
+            self.arena, max_block_ms=self._options.max_block_ms, linger_ms=self._options.linger_ms
+        )
+        self._metrics = _Times()
+        self._pipeline = Pipeline.of(self._options)
+        self._is_synchronous = self.arena.durability == "sync"
+        super().__init__(
+            self._accumulator.native,
+            self._tracker,
+            self._wait_for_partitions,
+            None if self._pipeline is None and not self._is_synchronous else self._send_through,
+            is_adaptive=self._options.partitioner_adaptive_partitioning_enable,
+            ignores_keys=self._options.partitioner_ignore_keys,
+        )
+        _producers.add(self)
+
+    # --- send
+
+    def _send_through(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        headers: Any = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> DeliveryFuture:
+        """What `send` is when there is a pipeline, or when it has to wait for the disk."""
+        if not self.is_open:
+            raise ProducerClosedError("the producer is closed: nothing was sent; make another one")
+        if self._pipeline is None:
+            future = self.send_serialized(topic, value, key, headers, partition, timestamp_ms)
+        else:
+            future = self._pipeline.send(self, (topic, value, key, headers, partition, timestamp_ms))
+        self._sync()
+        return future
+
+    def _sync(self) -> None:
+        """With durability=sync nothing comes back that is not on disk, but within `synced_together`."""
+        if self._is_synchronous and self not in _synced_together.get():
+            self.arena.sync()
+
+    @contextlib.contextmanager
+    def synced_together(self) -> Iterator[None]:
+        """With durability=sync: sends within the block come back at once, and its end waits until all are on disk.
+
+        ::
+
+            with producer.synced_together():
+                for order in orders:
+                    producer.send("orders", order)
+            # all of them survive a power cut from here on
+
+        One wait for the disk instead of one for each record; other threads and processes share it. It holds for this
+        thread (this task of asyncio) alone. With another durability it changes nothing. Blocks within blocks wait once,
+        at the end of the outermost. Leaving by an exception waits, too: what was sent before it is acknowledged.
+
+        Raises:
+            SyncTimeoutError, ArenaPoisonedError: it was sent, but is not known to be on disk.
+        """
+        token = _synced_together.set((*_synced_together.get(), self))
+        try:
+            yield
+        finally:
+            _synced_together.reset(token)
+            self._sync()
+
+    # --- send many
+
+    def send_many(
+        self,
+        topic: str,
+        values: Iterable[Any],
+        *,
+        keys: Iterable[Any] | None = None,
+        headers: Iterable[Headers | None] | None = None,
+        timestamps_ms: Iterable[int | None] | None = None,
+        partition: int | Iterable[int | None] | None = None,
+    ) -> Deliveries:
+        """Sends many records to one topic in one call, some ten times as fast as a call for each.
+
+        Each record goes where `send` would put it, those of a partition in the order given. Without a timestamp of its
+        own a record has the time of the call.
+
+        Args:
+            values: each as for `send`, and so are the items of the other columns, which are as long as this one.
+            partition: one for all, or one (or None) for each.
+
+        Returns:
+            Where they are, and what becomes of them: a sequence of futures, made when asked for.
+
+        Raises:
+            ValueError: the columns are not of equal length.
+            Exception: what `send` raises. One that is raised midway has the attribute `appended`, a Deliveries with the
+                records that were appended, nothing of which is lost; and, if a record was wrong, `record_index`: then
+                those before it were appended, and no others.
+        """
+        columns = RecordColumns(values, keys, headers, timestamps_ms, partition)
+        if self._pipeline is not None:
+            columns = self._pipeline.prepare_many(self, topic, columns)
+        return self._deliveries(lambda: self.append_columns(topic, *columns))
+
+    def append_arrow(self, batch: object, *, topic: str | None = None) -> Deliveries:
+        """Sends the rows of Arrow data, read where they lie: nothing is copied but into the arena.
+
+        The columns are those of Spark's Kafka connector, in any order: ``value`` (required; binary or string in any of
+        their forms, a null is a tombstone), and, if they are there, ``key`` (the same), ``topic`` (string),
+        ``partition`` (int32, int64), ``timestamp`` (of any unit, or int64 in milliseconds) and ``headers`` (a list of
+        structs of ``key`` and ``value``). A null is as good as no column.
+
+        Serializers are not applied: these are bytes already.
+
+        Args:
+            batch: a record batch, a table, a struct array, a reader: anything with the Arrow PyCapsule interface
+                (``__arrow_c_array__`` or ``__arrow_c_stream__``), of pyarrow or any other library.
+            topic: of all rows, whatever the column says.
+
+        Raises:
+            InvalidArgumentError: a column is missing, unknown or of a wrong type, a row contradicts itself or has no
+                topic; or the producer has interceptors or a partitioner of the user's, which cannot see rows.
+            TypeError: that is no Arrow data.
+            OSError: the stream failed.
+            Exception: as `send_many`, with `appended` and `record_index`.
+        """
+        if self._pipeline is not None and self._pipeline.sees_records:
+            raise InvalidArgumentError(
+                "append_arrow() reads rows in place, which interceptors and a partitioner of your own cannot see: use "
+                "send_many(), or another producer"
+            )
+        return self._deliveries(lambda: self.append_rows(batch, topic))
+
+    def _deliveries(self, append: Callable[[], Receipt]) -> Deliveries:
+        """What a native call of many appends becomes, also where it raises."""
+        try:
+            deliveries = Deliveries(append(), self._tracker)
+        except Exception as error:
+            self._observe(self._appended(error), error)
+            raise
+        except BaseException as error:
+            self._appended(error)
+            raise
+        self._sync()
+        self._observe(deliveries, None)
+        return deliveries
+
+    def _appended(self, error: BaseException) -> Sequence[DeliveryFuture]:
+        """The records that are there all the same; the error tells of them from now on."""
+        receipt = getattr(error, "appended", None)
+        if not isinstance(receipt, Receipt):
+            return ()
+        deliveries = Deliveries(receipt, self._tracker)
+        error.appended = deliveries  # type: ignore[attr-defined]
+        return deliveries
+
+    def _observe(self, futures: Iterable[DeliveryFuture], error: Exception | None) -> None:
+        if self._pipeline is not None:
+            self._pipeline.observe_many(futures, error)
+
+    def _wait_for_partitions(self, topic: str, max_block_ms: int, deadline_ns: int) -> int:
+        """The partition count of a topic, as soon as a sender tells it.
+
+        Args:
+            max_block_ms: for the message.
+            deadline_ns: on the clock of time.monotonic_ns().
+        """
+        native = self.arena.native
+        started_ns = time.monotonic_ns()
+        self._doorbell.ring_if_asleep()  # the topic is new: the sender is to see it
+        try:
+            while (count := native.topic_partition_count(topic)) == 0:
+                if not self.is_open:
+                    raise ProducerClosedError("the producer was closed while this waited: nothing was appended")
+                if time.monotonic_ns() >= deadline_ns:
+                    raise PartitionCountUnknownError(self._partitions_unknown(topic, max_block_ms))
+                time.sleep(PARTITIONS_SLICE_S)
+        finally:
+            self._metrics.metadata_wait_ns += time.monotonic_ns() - started_ns
+        return count
+
+    def _partitions_unknown(self, topic: str, max_block_ms: int) -> str:
+        if self.arena.native.sender_is_alive:
+            advice = "the sender runs, but its sink did not tell: look at its log, or wait longer (max_block_ms)"
+        else:
+            advice = f"no sender runs: start one (shmaccum sender {self.arena.name} --sink ...)"
+        return f"it is not known within {max_block_ms} ms how many partitions topic {topic!r} has; {advice}"
+
+    def partitions_for(self, topic: str) -> set[int]:
+        """The partitions of a topic; waits for a sender to tell them, as `send` does.
+
+        Raises:
+            PartitionCountUnknownError: nobody told within ``max_block_ms``.
+        """
+        max_block_ms = self._options.max_block_ms
+        deadline_ns = time.monotonic_ns() + max_block_ms * 10**6
+        return set(range(self._wait_for_partitions(topic, max_block_ms, deadline_ns)))
+
+    def partitions_to_choose_from(self, topic: str) -> tuple[Sequence[int], Sequence[int]]:
+        """All partitions of a topic, and those that can be delivered to now, in order.
+
+        Raises:
+            PartitionCountUnknownError: nobody told within ``max_block_ms``.
+        """
+        count = len(self.partitions_for(topic))
+        return range(count), self.arena.native.available_partitions(topic)
+
+    # --- flush and close
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Hurries everything sent through this producer so far, and waits until all of it is delivered or has failed.
+
+        It waits for nothing that other processes sent, but for what shares a batch with it.
+
+        Args:
+            timeout: seconds; None waits as long as it takes.
+
+        Raises:
+            FlushTimeoutError: time was over; what is left stays in the arena and will be sent.
+            ProducerClosedError: after `close`, which has flushed.
+        """
+        if self._accumulator.closed:
+            raise ProducerClosedError("the producer is closed: what was sent before was flushed then")
+        started_ns = time.monotonic_ns()
+        try:
+            left = self._flush(timeout)
+        finally:
+            self._metrics.flush_ns += time.monotonic_ns() - started_ns
+        if left:
+            raise FlushTimeoutError(f"after {timeout} s {self._left_over(left)}")
+
+    def _flush(self, timeout: float | None) -> int:
+        """Answers how many records may be left, at most."""
+        if timeout is None and not self.arena.native.sender_is_alive and self._accumulator.flush_begin().record_count():
+            logger.warning(
+                "%s waits until a sender delivers, and none runs: start one (shmaccum sender %s --sink ...)",
+                self.client_id,
+                self.arena.name,
+            )
+        if self._accumulator.flush(timeout):
+            return 0
+        return self._accumulator.flush_begin().record_count()
+
+    def _left_over(self, record_count: int) -> str:
+        sender = "a sender delivers them" if self.arena.native.sender_is_alive else "no sender runs: start one"
+        return (
+            f"not delivered yet: at most {format_count(record_count, 'record')}, not lost; they stay in the arena "
+            f"{self.arena.name!r}, and {sender}"
+        )
+
+    def close(self, timeout: float | None = None) -> None:
+        """No more sends; waits until everything is delivered or has failed. Closing again does nothing.
+
+        What is not delivered in time stays in the arena and will be sent; that is logged as a warning. Futures can be
+        asked on; callbacks of what is delivered have been called when this comes back, others will not be. Threads that
+        wait in a send for memory or for a partition count get ProducerClosedError at once, as in Kafka; their records
+        were not appended.
+
+        Args:
+            timeout: seconds; None waits as long as it takes.
+        """
+        if not self.is_open:
+            return
+        parse_timeout_s(timeout)  # what is no time ends nothing
+        self.refuse_sends()
+        self._accumulator.buffer_pool.refuse()
+        _producers.discard(self)
+        left = 0
+        try:
+            left = self._flush(timeout)
+        finally:
+            self._end(left)
+
+    def _end(self, left: int) -> None:
+        untold = self._tracker.stop()
+        if left:
+            logger.warning("%s: %s", self.client_id, self._left_over(left))
+        if untold:
+            logger.warning("%s: %d callbacks will not be called in this process", self.client_id, untold)
+        if self._pipeline is not None:
+            self._pipeline.close()
+        self._doorbell.close()
+        self._close_accumulator()
+
+    def _close_accumulator(self) -> None:
+        """Threads that were in a call when it was refused are on their way out; one that stays is ours, or stopped."""
+        deadline_s = time.monotonic() + CALLS_END_S
+        while True:
+            try:
+                return self._accumulator.close()
+            except ArenaInUseError:
+                if time.monotonic() >= deadline_s:
+                    raise
+            time.sleep(CLOSE_SLICE_S)
+
+    @property
+    def closed(self) -> bool:
+        """True after close()."""
+        return not self.is_open
+
+    # --- facts
+
+    @property
+    def client_id(self) -> str:
+        """The name of this producer in metrics and messages."""
+        return self._options.client_id or f"producer-{os.getpid()}"
+
+    @property
+    def options(self) -> ProducerOptions:
+        """As they were given, with the defaults."""
+        return self._options
+
+    def metrics(self) -> dict[str, dict[str, float]]:
+        """Group -> name -> value, with the names of Kafka's producer, of what this process knows.
+
+        What the sender counts for the whole host (latencies, retries, errors) it tells itself.
+        """
+        statistics = self.arena.statistics()
+        free = statistics.slots["FREE"]
+        records, size = self.record_count, self.record_bytes
+        return {
+            "producer-metrics": {
+                "record-send-total": records,
+                "byte-total": size,
+                "record-size-avg": size / records if records else 0.0,
+                "flush-time-ns-total": self._metrics.flush_ns,
+                "metadata-wait-time-ns-total": self._metrics.metadata_wait_ns,
+                "buffer-total-bytes": statistics.buffer_memory,
+                "buffer-available-bytes": free * statistics.batch_size,
+                "waiting-threads": statistics.waiting_count,
+                "bufferpool-wait-time-ns-total": statistics.counters["nanoseconds spent waiting for a buffer"],
+                "buffer-exhausted-total": statistics.counters["allocations that gave up waiting"],
+            }
+        }
+
+    def __enter__(self) -> Producer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        given = {name: getattr(self._options, name) for name in ProducerOptions.table()}
+        return _producer_from, (self.arena, given)
+
+    def __repr__(self) -> str:
+        return f"<Producer {self.client_id} of {self.arena.name!r}, {'open' if self.is_open else 'closed'}>"
+
+
+class _Times:
+    """What the rare paths of a producer took, in nanoseconds."""
+
+    def __init__(self) -> None:
+        self.flush_ns = 0
+        self.metadata_wait_ns = 0
+
+
+# --- producers of this process
+
+_producers: weakref.WeakSet[Producer] = weakref.WeakSet()
+_synced_together: ContextVar[tuple[Producer, ...]] = ContextVar("synced_together", default=())
+"""Whose sends do not wait for the disk, in this thread or task, because a block around them will."""
+
+
+def _producer_from(arena: Arena, options: Mapping[str, Any]) -> Producer:
+    """What a pickled producer becomes."""
+    return Producer(arena, **options)
+
+
+def _close_at_exit() -> None:
+    """Where no sender runs there is nothing to wait for: the records stay in the arena for the next one."""
+    for producer in list(_producers):
+        with contextlib.suppress(Exception):  # the process ends: what it left is in the arena
+            wait_ms = producer.options.close_timeout_ms if producer.arena.native.sender_is_alive else 0
+            producer.close(wait_ms / 1000)
+
+
+atexit.register(_close_at_exit)

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the sink for Kafka knows of its requests and of compression, under the names of Kafka's producer.
+
+Connections and bytes on the wire are in `traffic`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from shmaccum.observe.sensors import Sensor, average_of, maximum_of
+from shmaccum.sinks.kafka.compression import HEADER_SIZE
+from shmaccum.sinks.sink import WireBatch
+
+
+class NodeMetrics:
+    """Of the Produce requests to one broker."""
+
+    def __init__(self, now_ns: int) -> None:
+        self.latency_ms = Sensor(now_ns)
+        self.throttle_ms = Sensor(now_ns)
+        self.request_total = 0
+        self.record_total = 0
+
+    def read(self, now_ns: int) -> dict[str, float]:
+        """By name."""
+        return {
+            "request-latency-avg": self.latency_ms.average(now_ns),
+            "request-latency-max": self.latency_ms.maximum(now_ns),
+            "produce-throttle-time-max": self.throttle_ms.maximum(now_ns),
+            "produce-request-total": self.request_total,
+            "record-send-total": self.record_total,
+        }
+
+
+class ProduceMetrics:
+    """Of all Produce requests."""
+
+    def __init__(self, now_ns: int) -> None:
+        self._nodes: dict[int, NodeMetrics] = {}
+        self._records_per_request = Sensor(now_ns)
+
+    def _node(self, node_id: int, now_ns: int) -> NodeMetrics:
+        known = self._nodes.get(node_id)
+        if known is None:
+            known = self._nodes[node_id] = NodeMetrics(now_ns)
+        return known
+
+    def sent(self, node_id: int, record_count: int, now_ns: int) -> None:
+        """A request began."""
+        self._records_per_request.add(record_count, now_ns)
+        node = self._node(node_id, now_ns)
+        node.request_total += 1
+        node.record_total += record_count
+
+    def answered(self, node_id: int, latency_ms: float, throttle_ms: float, now_ns: int) -> None:
+        """A request was answered."""
+        node = self._node(node_id, now_ns)
+        node.latency_ms.add(latency_ms, now_ns)
+        node.throttle_ms.add(throttle_ms, now_ns)
+
+    def read(self, now_ns: int) -> dict[str, float]:
+        """By name; those of a broker end in its node id."""
+        latencies = [node.latency_ms for node in self._nodes.values()]
+        throttles = [node.throttle_ms for node in self._nodes.values()]
+        named = {
+            "records-per-request-avg": self._records_per_request.average(now_ns),
+            "request-latency-avg": average_of(latencies, now_ns),
+            "request-latency-max": maximum_of(latencies, now_ns),
+            "produce-throttle-time-avg": average_of(throttles, now_ns),
+            "produce-throttle-time-max": maximum_of(throttles, now_ns),
+        }
+        for node_id, node in self._nodes.items():
+            named.update((f"{name}.node-{node_id}", number) for name, number in node.read(now_ns).items())
+        return named
+
+
+class _TopicCompression:
+    """Of the batches of one topic."""
+
+    def __init__(self, now_ns: int) -> None:
+        self.size = Sensor(now_ns)
+        self.rate = Sensor(now_ns)
+
+
+class CompressionMetrics:
+    """Of batches that are smaller on the wire than in the arena: their sizes are the sink's to tell."""
+
+    def __init__(self) -> None:
+        self._topics: dict[str, _TopicCompression] = {}
+
+    def _topic(self, topic: str, now_ns: int) -> _TopicCompression:
+        known = self._topics.get(topic)
+        if known is None:
+            known = self._topics[topic] = _TopicCompression(now_ns)
+        return known
+
+    def sent(self, wires_and_sizes: Iterable[tuple[WireBatch, int]], now_ns: int) -> None:
+        """Batches, and the bytes that each has on the wire. Kafka's rate is of what stands behind the header."""
+        for wire, size in wires_and_sizes:
+            topic = self._topic(wire.topic, now_ns)
+            topic.size.add(size, now_ns)
+            topic.rate.add((size - HEADER_SIZE) / (wire.size - HEADER_SIZE), now_ns)
+
+    def read(self, now_ns: int) -> dict[str, float]:
+        """By name; those of a topic end in its name."""
+        sizes = [topic.size for topic in self._topics.values()]
+        named = {
+            "batch-size-avg": average_of(sizes, now_ns),
+            "batch-size-max": maximum_of(sizes, now_ns),
+            "compression-rate-avg": average_of([topic.rate for topic in self._topics.values()], now_ns),
+        }
+        for name, topic in self._topics.items():
+            meter = topic.size.meter("byte", now_ns)
+            rate = {"compression-rate": topic.rate.average(now_ns)}
+            named.update((f"{each}.topic-{name}", number) for each, number in {**meter, **rate}.items())
+        return named

@@ -1,0 +1,573 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``kafka:HOST:PORT[,HOST:PORT...]`` delivers to the brokers of a Kafka cluster, as Kafka's own producer does (Sender).
+
+Picture::
+
+    ready partitions ── plan ──> by leader ── deliver ──> one Produce request each ── poll ──> acks
+                                    │                        │         (compressed first, in threads, if so wished)
+                                 a node that is not connected, throttled, or has enough requests under way
+                                 is left out; the others go on
+
+A partition has one batch in flight until the broker has acked one, lately. A broker that knows nothing of a producer,
+or nothing any more, takes any first sequence (KIP-360); were the first batch to fail and the second one to arrive,
+their order would be lost. From then on there are as many as `in_flight_max`. (That an epoch begins with one batch, too,
+is seen to where batches are drained.)
+
+A lane per node keeps the requests to it in order, at most `max_in_flight_requests_per_connection` of them without an
+answer. The arena's bytes go to the socket as they are (`client`); after the answer, or after the connection is closed,
+the ack lets go of them. What an answer means is the table in `errors`; the sender draws the pauses, counts, and splits.
+
+Over TLS the bytes are copied once, by encrypting; compressed batches are private memory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+from shmaccum._native import ProduceRequest
+from shmaccum.config import KafkaSinkOptions, SenderOptions
+from shmaccum.config.secret import Secret
+from shmaccum.exceptions import InvalidArgumentError
+from shmaccum.sinks.kafka.compression import CODECS, Compressor
+from shmaccum.sinks.kafka.delivery import Delivery, ack_of, in_requests, no_answer
+from shmaccum.sinks.kafka.errors import (
+    LEADER_NOT_AVAILABLE,
+    NETWORK_EXCEPTION,
+    Action,
+    sentence,
+    treatment,
+)
+from shmaccum.sinks.kafka.metrics import CompressionMetrics, ProduceMetrics
+from shmaccum.sinks.kafka.produce import VERSION_MIN, VERSION_ZSTD, PartitionAnswer, PlainAnswer, version_for
+from shmaccum.sinks.kafka.topics import Topics
+from shmaccum.sinks.names import one_spelling
+from shmaccum.sinks.sink import (
+    IDENTITY_SIZE,
+    IN_FLIGHT_MAX,
+    NO_PRODUCER_ID,
+    Ack,
+    Acks,
+    Sink,
+    SinkHost,
+    Verdict,
+    WireBatch,
+)
+
+try:
+    from shmaccum.sinks.kafka.library.client import Client, ProducerIdRequest
+    from shmaccum.sinks.kafka.library.frames import Outcome
+except ImportError as error:
+    raise InvalidArgumentError(
+        f"the sink kafka: needs the package kafka-python: pip install 'shmaccum[kafka]' ({error})"
+    ) from error
+
+ACKS: Mapping[str, int] = {"all": -1, "-1": -1, "1": 1, "0": 0}
+PORT_MAX = 65535
+FORGOTTEN_S = 60.0
+"""A partition that was quiet for so long begins with one batch again: the broker may have forgotten the producer."""
+LIBRARY_OPTIONS = (
+    "metadata_max_age_ms",
+    "allow_auto_create_topics",
+    "client_dns_lookup",
+    "reconnect_backoff_ms",
+    "reconnect_backoff_max_ms",
+    "connections_max_idle_ms",
+    "socket_connection_setup_timeout_ms",
+    "socket_connection_setup_timeout_max_ms",
+    "security_protocol",
+    "ssl_cafile",
+    "ssl_certfile",
+    "ssl_keyfile",
+    "ssl_password",
+    "ssl_crlfile",
+    "ssl_check_hostname",
+    "sasl_mechanism",
+    "sasl_plain_username",
+    "sasl_plain_password",
+    "sasl_kerberos_name",
+    "sasl_kerberos_service_name",
+    "sasl_kerberos_domain_name",
+    "sasl_oauth_token_provider",
+)
+"""Those that kafka-python takes by the same names."""
+
+
+def parse_servers(place: str) -> list[str]:
+    """The bootstrap list of ``HOST:PORT,HOST:PORT``.
+
+    Raises:
+        InvalidArgumentError: it is empty, or a server has no port.
+    """
+    servers = [server.strip() for server in place.split(",") if server.strip()]
+    if not servers:
+        raise InvalidArgumentError("kafka: needs brokers to begin with, as in kafka:localhost:9092")
+    for server in servers:
+        host, _, port = server.rpartition(":")
+        if not host or not port.isdecimal() or not 0 < int(port) <= PORT_MAX:
+            raise InvalidArgumentError(f"{server!r} is no broker: write HOST:PORT, as in kafka:localhost:9092")
+    return servers
+
+
+class _Lane:
+    """The requests to one node, in their order."""
+
+    def __init__(self) -> None:
+        self.waiting: deque[tuple[Delivery, list[Future[bytes | None]]]] = deque()
+        """Being compressed; the first one goes first."""
+        self.sent: dict[Delivery, None] = {}
+
+    @property
+    def count(self) -> int:
+        """Requests under way."""
+        return len(self.waiting) + len(self.sent)
+
+
+class _Known:
+    """Partitions of which a batch was acked lately: in this half of `FORGOTTEN_S`, or in the one before."""
+
+    def __init__(self) -> None:
+        self._young: set[int] = set()
+        self._old: set[int] = set()
+        self._turn_s = 0.0
+
+    def acked(self, partition_indices: Iterable[int], now_s: float) -> None:
+        """A broker has a batch of each."""
+        if now_s >= self._turn_s:
+            self._old = self._young if now_s < self._turn_s + FORGOTTEN_S / 2 else set()
+            self._young = set()
+            self._turn_s = now_s + FORGOTTEN_S / 2
+        self._young.update(partition_indices)
+
+    def missing(self, partition_indices: Iterable[int], now_s: float) -> set[int]:
+        """Those that nobody may remember."""
+        if now_s >= self._turn_s + FORGOTTEN_S / 2:
+            return set(partition_indices)
+        missing = set(partition_indices) - self._young
+        return missing if now_s >= self._turn_s else missing - self._old
+
+
+class KafkaSink(Sink):
+    """Delivers to Kafka.
+
+    Args:
+        place: the brokers to begin with.
+        options: those of `KafkaSinkOptions`.
+
+    Raises:
+        InvalidArgumentError: a server or an option that cannot be, or a library that is missing.
+    """
+
+    options_type = KafkaSinkOptions
+
+    def __init__(self, place: str, **options: Any) -> None:
+        self._servers = parse_servers(place)
+        self.name = one_spelling(f"kafka:{place}")
+        self._options = KafkaSinkOptions.parse(options)
+        self._compressors = threading.local()
+        self._pool: ThreadPoolExecutor | None = None
+        self._has_client = False  # not where it could not be opened
+        if self._options.compression_type != "none":
+            self._new_compressor()
+        self.is_idempotent = True
+        self._lanes: dict[int, _Lane] = {}
+        self._acks: list[Ack | Acks] = []
+        # By partition index: which node leads it, as long as nothing was heard of another one.
+        self._leaders: dict[int, int] = {}
+        self._known = _Known()
+        # Those whose last batch is to be retried, with the leader that did not take it.
+        self._retried: dict[int, int | None] = {}
+        self._leaderless: set[int] = set()
+        self._metadata_count = 0
+        self._leadership_count = 0
+        self._metrics = ProduceMetrics(time.monotonic_ns())
+        self._compression = CompressionMetrics()
+        self._asked: ProducerIdRequest | None = None
+        self._ask_again_s = 0.0
+
+    def __repr__(self) -> str:
+        return f"<KafkaSink {','.join(self._servers)}>"
+
+    # --- open and close
+
+    def open(self, host: SinkHost) -> None:
+        """Begins to look for the cluster; nothing is waited for.
+
+        Raises:
+            InvalidArgumentError: a secret or a certificate cannot be read.
+        """
+        self._host = host
+        self._take_sender_options(host.options)
+        config = self._client_config(host.arena_name)
+        self._client = Client(config, host.report)
+        self._has_client = True
+        self._topics = Topics(self._client, self._options.max_block_ms)
+        if self._options.compression_type != "none":
+            self._pool = ThreadPoolExecutor(self._options.compression_threads, thread_name_prefix="shmaccum-compress")
+        self._client.start()
+
+    def _take_sender_options(self, options: Mapping[str, Any]) -> None:
+        given = {**vars(SenderOptions()), **options}
+        self._required_acks = ACKS[str(given["acks"])]
+        self._request_timeout_ms = int(given["request_timeout_ms"])
+        self._retry_backoff_ms = int(given["retry_backoff_ms"])
+        self._requests_max = int(given["max_in_flight_requests_per_connection"])
+        self.is_idempotent = bool(given["enable_idempotence"])
+        self.in_flight_max = min(self._requests_max, IN_FLIGHT_MAX) if self.is_idempotent else self._requests_max
+        self.request_size_max = int(given["max_request_size"])
+
+    def _client_config(self, arena_name: str) -> dict[str, Any]:
+        config = {name: _revealed(getattr(self._options, name)) for name in LIBRARY_OPTIONS}
+        return {
+            **config,
+            "bootstrap_servers": self._servers,
+            "client_id": self._options.client_id or f"shmaccum-{arena_name.strip('/').rpartition('/')[2]}",
+            "request_timeout_ms": self._request_timeout_ms,
+            "retry_backoff_ms": self._retry_backoff_ms,
+            "rebootstrap_trigger_ms": self._options.metadata_recovery_rebootstrap_trigger_ms,
+            "socket_options": list(self._socket_options()),
+        }
+
+    def _socket_options(self) -> Iterator[tuple[int, int, int]]:
+        yield socket.IPPROTO_TCP, socket.TCP_NODELAY, 1
+        yield socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1
+        if self._options.send_buffer_bytes >= 0:
+            yield socket.SOL_SOCKET, socket.SO_SNDBUF, self._options.send_buffer_bytes
+        if self._options.receive_buffer_bytes >= 0:
+            yield socket.SOL_SOCKET, socket.SO_RCVBUF, self._options.receive_buffer_bytes
+
+    def close(self, timeout_s: float) -> None:  # noqa: ARG002 - an ack could not be given any more: nothing to wait for
+        """Breaks off what is under way and closes every connection."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+        if self._has_client:
+            self._client.close()
+        self._lanes.clear()
+        self._acks.clear()
+
+    # --- what the arena must know
+
+    @property
+    def identity(self) -> bytes:
+        """Of the cluster, by its id; of its bootstrap list where the brokers have none. All zeros until it is found."""
+        if not self._client.is_bootstrapped:
+            return bytes(IDENTITY_SIZE)
+        name = self._client.cluster_id or ",".join(sorted(self._servers))
+        return hashlib.blake2b(name.encode(), digest_size=IDENTITY_SIZE).digest()
+
+    def new_producer_id(self) -> tuple[int, int] | None:
+        """From any broker (InitProducerId); asked again after a pause when it could not be had."""
+        if not self.is_idempotent:
+            return NO_PRODUCER_ID
+        if self._asked is None:
+            if self._client.is_bootstrapped and time.monotonic() >= self._ask_again_s:
+                self._asked = self._client.ask_producer_id()
+            return None
+        if not self._asked.is_answered:
+            return None
+        asked, self._asked = self._asked, None
+        if asked.error_code == 0:
+            return asked.producer_id, asked.producer_epoch
+        self._ask_again_s = time.monotonic() + self._retry_backoff_ms / 1000
+        if treatment(asked.error_code).action is Action.REFUSE:
+            self._host.report(f"the cluster gives no producer id: {sentence(asked.error_code, asked.message or None)}")
+        return None
+
+    def partition_count(self, topic: str) -> int | None:
+        return self._topics.partition_count(topic)
+
+    # --- plan
+
+    def plan(self, ready: Sequence[int]) -> Sequence[Sequence[int]]:
+        """One delivery for each leader that can take one."""
+        self._forget_old_leaders()
+        nodes = set(map(self._leaders.get, ready))
+        if None in nodes:
+            nodes = set(map(self._leader_of, ready))
+        planned: dict[int | None, list[int]] = {
+            node_id: [] for node_id in nodes if node_id is not None and self._can_take(node_id)
+        }
+        if not planned:
+            return []
+        may_go = ready
+        if self.is_idempotent and (unknown := self._known.missing(ready, time.monotonic())):
+            waiting = unknown & self._indices_in_flight()
+            may_go = [partition_index for partition_index in ready if partition_index not in waiting]
+        if len(planned) == len(nodes) == 1:
+            return [may_go] if may_go else []
+        for partition_index in may_go:
+            if (node_id := self._leaders.get(partition_index)) in planned:
+                planned[node_id].append(partition_index)
+        return [indices for indices in planned.values() if indices]
+
+    def _indices_in_flight(self) -> set[int]:
+        return {index for delivery in self._in_flight() for index in delivery.partition_indices()}
+
+    def _in_flight(self) -> Iterator[Delivery]:
+        """Deliveries without an answer."""
+        for lane in self._lanes.values():
+            yield from lane.sent
+            yield from (delivery for delivery, _ in lane.waiting)
+
+    def _forget_old_leaders(self) -> None:
+        if self._client.leadership_count != self._leadership_count:
+            self._leadership_count = self._client.leadership_count
+            self._leaders.clear()
+
+    def _leader_of(self, partition_index: int) -> int | None:
+        """None while nobody leads the partition; then metadata are asked for."""
+        node_id = self._leaders.get(partition_index)
+        if node_id is None:
+            node_id = self._client.leader(*self._host.topic_partition(partition_index))
+            if node_id is None:
+                self._miss_leader(partition_index)
+            else:
+                self._leaders[partition_index] = node_id
+        return node_id
+
+    def _miss_leader(self, partition_index: int) -> None:
+        topic, _ = self._host.topic_partition(partition_index)
+        if partition_index not in self._leaderless:
+            self._leaderless.add(partition_index)
+            self._host.set_available(partition_index, False)
+        self._client.watch_topic(topic)
+        self._client.refresh_metadata()
+        error_code = self._client.topic_state(topic).error_code
+        if treatment(error_code).action is Action.REFUSE:
+            self._host.report(f"{topic} cannot be delivered to: {sentence(error_code)}")
+
+    def _can_take(self, node_id: int) -> bool:
+        if self._lane(node_id).count >= self._requests_max or not self._client.is_ready(node_id):
+            return False
+        newest = self._client.produce_versions(node_id)[1]
+        if newest < VERSION_MIN:
+            self._host.report(f"broker {node_id} is too old (Produce up to version {newest}): use Kafka 0.11 or newer")
+        return newest >= VERSION_MIN
+
+    def _lane(self, node_id: int) -> _Lane:
+        known = self._lanes.get(node_id)
+        if known is None:
+            known = self._lanes[node_id] = _Lane()
+        return known
+
+    # --- deliver
+
+    def deliver(self, batches: Sequence[WireBatch]) -> None:
+        self._forget_old_leaders()
+        for node_id, wires in self._requests(batches):
+            if node_id is None:
+                for wire in wires:
+                    self._end(None, wire, no_answer(LEADER_NOT_AVAILABLE, "no leader is known"))
+                continue
+            delivery = Delivery(node_id, wires, tuple(self._in_flight()))
+            if self._pool is None:
+                self._send(delivery)
+            else:
+                self._compress(delivery)
+
+    def _requests(self, wires: Sequence[WireBatch]) -> Sequence[tuple[int | None, Sequence[WireBatch]]]:
+        """By leader; the short way is for what comes of one plan, and goes to one topic."""
+        indices = [wire.partition_index for wire in wires]
+        for partition_index in self._retried.keys() & indices:
+            del self._retried[partition_index]
+        nodes = set(map(self._leaders.get, indices))
+        if len(nodes) == 1 and len({wire.topic for wire in wires}) == 1 and len(set(indices)) == len(indices):
+            (node_id,) = nodes
+            if node_id is not None:
+                return [(node_id, wires)]
+        return in_requests(wires, self._leader_of)
+
+    def _send(self, delivery: Delivery) -> None:
+        """Hands a request to the client; where the node is gone meanwhile, its batches are acked for a retry."""
+        node_id = delivery.node_id
+        if not self._client.is_ready(node_id):
+            self._end_all(delivery, no_answer(NETWORK_EXCEPTION, f"broker {node_id} is not connected any more"))
+            return
+        request = self._request(delivery)
+        self._count_sent(delivery)
+        self._lane(node_id).sent[delivery] = None
+        self._client.produce(node_id, delivery, request, is_answered=self._required_acks != 0)
+
+    def _request(self, delivery: Delivery) -> ProduceRequest:
+        topics = delivery.topics(self._client.topic_id)
+        has_topic_ids = all(topic_id is not None for _, topic_id, _, _ in topics)
+        version = version_for(self._client.produce_versions(delivery.node_id), has_topic_ids=has_topic_ids)
+        if version < VERSION_ZSTD and self._options.compression_type == "zstd":
+            self._host.report(f"broker {delivery.node_id} is too old for zstd (Kafka 2.1): batches go uncompressed")
+            delivery.compressed = ()
+            topics = delivery.topics(self._client.topic_id)
+        return ProduceRequest(version, self._client.client_id, self._required_acks, self._request_timeout_ms, topics)
+
+    def _count_sent(self, delivery: Delivery) -> None:
+        now_ns = time.monotonic_ns()
+        self._metrics.sent(delivery.node_id, sum([wire.record_count for wire in delivery.wires]), now_ns)
+        if self._pool is not None:
+            self._compression.sent(delivery.with_sizes(), now_ns)
+
+    # --- leave out
+
+    def leave_out_ended(self) -> None:
+        """Requests that wait for their socket go on without the batches that ended; where none is left, they do not go.
+
+        The others keep their places, so order and sequences are what they were.
+        """
+        for node_id, lane in self._lanes.items():
+            for sent in self._client.untouched(node_id):
+                delivery: Delivery = sent.tag
+                if not self._leave_out_ended(delivery):
+                    continue
+                if delivery.wires:
+                    sent.replace(self._request(delivery))
+                else:
+                    self._client.withdraw(node_id, sent)
+                    del lane.sent[delivery]
+
+    def _leave_out_ended(self, delivery: Delivery) -> bool:
+        """Acks the batches that have their result meanwhile; False when there are none."""
+        ended = delivery.leave_out_ended()
+        self._acks += [Ack(wire, Verdict.REFUSED, message="it ended before it was sent") for wire in ended]
+        if not delivery.wires:
+            delivery.end()
+        return bool(ended)
+
+    # --- compress
+
+    def _new_compressor(self) -> Compressor:
+        name = self._options.compression_type
+        level = None if name == "snappy" else int(getattr(self._options, f"compression_{name}_level"))
+        return Compressor(CODECS[name], level)
+
+    def _compress(self, delivery: Delivery) -> None:
+        assert self._pool is not None
+        jobs = []
+        for wire in delivery.wires:
+            job = self._pool.submit(self._compress_in_thread, wire)
+            job.add_done_callback(lambda _: self._client.wake())
+            jobs.append(job)
+        self._lane(delivery.node_id).waiting.append((delivery, jobs))
+
+    def _compress_in_thread(self, wire: WireBatch) -> bytes | None:
+        """In a thread of the pool: it reads lent bytes, and writes nothing that anybody shares.
+
+        It is given the batch and not its buffers: the pool keeps the arguments for a moment after the job is done.
+        """
+        compressor: Compressor | None = getattr(self._compressors, "own", None)
+        if compressor is None:
+            compressor = self._compressors.own = self._new_compressor()
+        return compressor.compress(wire.buffers)
+
+    def _send_compressed(self) -> None:
+        """Whatever heads its lane and is compressed goes, but for batches that expired meanwhile."""
+        for lane in list(self._lanes.values()):
+            while lane.waiting and all(job.done() for job in lane.waiting[0][1]):
+                delivery, jobs = lane.waiting.popleft()
+                delivery.compressed = [self._compressed(job) for job in jobs]
+                self._leave_out_ended(delivery)
+                if delivery.wires:
+                    self._send(delivery)
+
+    def _compressed(self, job: Future[bytes | None]) -> bytes | None:
+        error = job.exception()
+        if error is None:
+            return job.result()
+        self._host.report(f"a batch could not be compressed and went as it is: {type(error).__name__}: {error}")
+        return None
+
+    # --- poll
+
+    def poll(self, timeout_s: float, doorbell: int) -> Sequence[Ack | Acks]:
+        self._send_compressed()
+        for outcome in self._client.poll(0 if self._acks else timeout_s, doorbell):
+            self._finish(outcome)
+        self._send_compressed()
+        if self._client.metadata_count != self._metadata_count:
+            self._metadata_count = self._client.metadata_count
+            self._take_news()
+        acks, self._acks = self._acks, []
+        return acks
+
+    def _finish(self, outcome: Outcome) -> None:
+        """A request has its answer, or will have none."""
+        delivery: Delivery = outcome.tag
+        del self._lane(delivery.node_id).sent[delivery]
+        answer = outcome.answer
+        if answer is None:
+            self._end_all(delivery, no_answer(outcome.error_code, outcome.message))
+            return
+        self._metrics.answered(delivery.node_id, outcome.latency_ms, answer.throttle_time_ms, time.monotonic_ns())
+        if isinstance(answer, PlainAnswer):
+            self._end_well(delivery, answer.base_offsets, answer.log_append_times_ms)
+            return
+        for wire, partition in delivery.answers(answer.partitions):
+            if partition.error_code == 0:
+                self._known.acked((wire.partition_index,), time.monotonic())
+                self._acks.append(Ack(wire, Verdict.DELIVERED, partition.base_offset, partition.log_append_time_ms))
+            else:
+                is_news = self._client.note_leader(wire.topic, partition, answer.nodes)
+                self._end(delivery, wire, partition, retries_at_once=is_news)
+        delivery.end()
+
+    def _end_well(self, delivery: Delivery, base_offsets: Sequence[int], log_append_times_ms: Sequence[int]) -> None:
+        """All of them are in their partitions: what nearly always happens."""
+        self._known.acked(delivery.partition_indices(), time.monotonic())
+        self._acks.append(Acks(delivery.wires, base_offsets, log_append_times_ms))
+        delivery.end()
+
+    def _end_all(self, delivery: Delivery, answer: PartitionAnswer) -> None:
+        """All of a request end alike: without acks, or without an answer."""
+        if answer.error_code == 0:
+            unknown = [-1] * len(delivery.wires)
+            self._end_well(delivery, unknown, unknown)
+            return
+        for wire in delivery.wires:
+            self._end(delivery, wire, answer)
+        delivery.end()
+
+    def _end(
+        self, delivery: Delivery | None, wire: WireBatch, answer: PartitionAnswer, *, retries_at_once: bool = False
+    ) -> None:
+        """Acks a batch that was not delivered; `poll` gives the ack out."""
+        ack = ack_of(delivery, wire, answer)
+        if delivery is not None:
+            delivery.fates[wire.partition_index] = ack.verdict
+        if treatment(answer.error_code).is_metadata_stale:
+            self._client.refresh_metadata()
+        if ack.verdict is Verdict.RETRY:
+            ack.retry_after_ms = 0 if retries_at_once else None
+            self._retried[wire.partition_index] = self._client.leader(wire.topic, wire.partition)
+        self._acks.append(ack)
+
+    def _take_news(self) -> None:
+        """New metadata: where another node leads now, there is nothing to wait for (KAFKA-15415)."""
+        for partition_index, former in list(self._retried.items()):
+            leader = self._client.leader(*self._host.topic_partition(partition_index))
+            if leader is not None and leader != former:
+                del self._retried[partition_index]
+                self._host.end_backoff(partition_index)
+        for partition_index in list(self._leaderless):
+            if self._client.leader(*self._host.topic_partition(partition_index)) is not None:
+                self._leaderless.discard(partition_index)
+                self._host.set_available(partition_index, True)
+
+    # --- metrics
+
+    def metrics(self) -> Mapping[str, float]:
+        """Kafka's metrics (docs/reference/metrics.rst), those of brokers and topics included."""
+        now_ns = time.monotonic_ns()
+        return {
+            **self._metrics.read(now_ns),
+            **(self._compression.read(now_ns) if self._pool is not None else {}),
+            **self._client.traffic.read(now_ns),
+            "requests-in-flight": sum(len(lane.sent) for lane in self._lanes.values()),
+            "metadata-age": self._client.metadata_age_s,
+        }
+
+
+def _revealed(value: Any) -> Any:
+    return value.reveal() if isinstance(value, Secret) else value
