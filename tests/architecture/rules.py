@@ -273,18 +273,21 @@ def unguarded_open(path: PurePosixPath, text: str) -> Iterator[str]:
 
 # --- the whole tree
 
+ROOT = "shmaccum"
+
 
 def import_graph(files: dict[PurePosixPath, str]) -> dict[str, set[str]]:
     """Each module of ours and the modules it imports anywhere, also lazily or for types alone.
 
-    `from package import module` leads to the module. The package of a module is no import of it.
+    `from package import module` leads to the module, not to the package around it. The root names what it has lazily,
+    so an import of the root is none of what it names.
     """
     texts = {".".join(module_name(path)).removesuffix(".__init__"): (path, text) for path, text in files.items()}
     graph: dict[str, set[str]] = {}
     for module, (path, text) in texts.items():
         names = imported(path, text) & set(texts)
         packages = {name.rpartition(".")[0] for name in names}
-        graph[module] = names - (packages & set(module_ancestors(module)))
+        graph[module] = names - (packages & set(module_ancestors(module))) - {ROOT}
     return graph
 
 

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The public names of the package: each is there, exceptions and tables of options among them, and each is lazy."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import subprocess
+import sys
+
+import pytest
+
+import shmaccum
+from shmaccum import exceptions
+from shmaccum.config import Options
+
+WATCHDOG_S = 60
+
+
+@pytest.mark.parametrize("name", shmaccum.__all__)
+def test_a_public_name_is_what_its_module_defines(name: str) -> None:
+    value = getattr(shmaccum, name)
+    assert name in dir(shmaccum)
+    if inspect.isclass(value) or inspect.isfunction(value):
+        home = importlib.import_module(value.__module__)
+        assert getattr(home, name) is value
+
+
+def test_every_exception_is_a_public_name() -> None:
+    raised = {name for name, value in vars(exceptions).items() if inspect.isclass(value)}
+    assert raised - set(shmaccum.__all__) == set()
+
+
+def test_every_table_of_options_is_a_public_name() -> None:
+    assert {table.__name__ for table in Options.tables} - set(shmaccum.__all__) == set()
+
+
+def test_an_unknown_name_is_no_attribute() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'Producers'"):
+        _ = shmaccum.Producers
+
+
+def loaded_by(statement: str) -> set[str]:
+    """The modules of ours that a fresh process has loaded after a statement."""
+    program = f"{statement}; import sys; print(*(name for name in sys.modules if name.startswith('shmaccum')))"
+    run = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=WATCHDOG_S
+    )
+    return set(run.stdout.split())
+
+
+def test_importing_the_package_loads_its_exceptions_alone() -> None:
+    assert loaded_by("import shmaccum") == {"shmaccum", "shmaccum.exceptions"}
+
+
+def test_a_process_that_produces_does_not_load_the_sender() -> None:
+    loaded = loaded_by("from shmaccum import Producer")
+    assert "shmaccum.producer.producer" in loaded
+    assert {
+        name for name in loaded if name.startswith(("shmaccum.sender", "shmaccum.sinks", "shmaccum.keeper"))
+    } == set()
