@@ -162,6 +162,17 @@ void process_leave_sender_role(struct arena *arena)
     (void)status;
 }
 
+void process_sender_leaves_in_order(struct arena *arena)
+{
+    store_release_u64(&arena->globals->sender_left_epoch, load_relaxed_u64(&arena->globals->sender_epoch));
+}
+
+bool process_sender_died(const struct arena *arena)
+{
+    uint64_t left_epoch = load_acquire_u64(&arena->globals->sender_left_epoch);
+    return load_acquire_u64(&arena->globals->sender_epoch) != left_epoch;
+}
+
 bool process_sender_is_alive(const struct arena *arena)
 {
     return arena->is_sender || byte_is_locked(arena->lock_descriptor, SENDER_LOCK_BYTE);

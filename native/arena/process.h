@@ -38,6 +38,12 @@ bool process_is_alive(const struct arena *arena, uint32_t owner);
 enum status process_take_sender_role(struct arena *arena, const char *sink_name, struct error *error) MUST_USE;
 void process_leave_sender_role(struct arena *arena);
 
+/* Says that the sender leaves in order, before it does: nobody starts another one in its place. */
+void process_sender_leaves_in_order(struct arena *arena);
+
+/* True when the last sender died, or gave up the role for an error. While a sender lives, the answer is true, too. */
+bool process_sender_died(const struct arena *arena);
+
 /* True while anybody holds the role, also through this handle: the kernel does not count a lock of our own, so that is
  * remembered. */
 bool process_sender_is_alive(const struct arena *arena);

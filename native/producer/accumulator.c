@@ -38,7 +38,7 @@ enum status accumulator_open(struct arena *arena, struct accumulator **result, s
 
 void accumulator_close(struct accumulator *accumulator)
 {
-    accumulator_resign_sender(accumulator);
+    accumulator_drop_sender(accumulator);
     free(accumulator->touched);
     free(accumulator);
 }

@@ -163,14 +163,27 @@ static PyObject *arena_get_is_clean(PyObject *object, void *unused)
 }
 
 /* The child of a fork has no descriptor to ask with until it is attached. */
-static PyObject *arena_get_sender_is_alive(PyObject *object, void *unused)
+static const struct arena *arena_core_with_locks(PyObject *object)
 {
-    (void)unused;
     struct arena_object *self = arena_of(object);
     if (arena_core(object) == NULL || (!self->core->is_read_only && !arena_object_attach(self))) {
         return NULL;
     }
-    return PyBool_FromLong(process_sender_is_alive(self->core));
+    return self->core;
+}
+
+static PyObject *arena_get_sender_is_alive(PyObject *object, void *unused)
+{
+    (void)unused;
+    const struct arena *core = arena_core_with_locks(object);
+    return core == NULL ? NULL : PyBool_FromLong(process_sender_is_alive(core));
+}
+
+static PyObject *arena_get_sender_died(PyObject *object, void *unused)
+{
+    (void)unused;
+    const struct arena *core = arena_core_with_locks(object);
+    return core == NULL ? NULL : PyBool_FromLong(!process_sender_is_alive(core) && process_sender_died(core));
 }
 
 static PyObject *arena_get_entry_index(PyObject *object, void *unused)
@@ -576,6 +589,7 @@ static PyGetSetDef arena_properties[] = {
      "(producer id, epoch, identity of the sink that gave them); -1: none.", NULL},
     {"registered_partition_count", arena_get_registered_partition_count, NULL, "Partitions ever appended to.", NULL},
     {"registered_topic_count", arena_get_registered_topic_count, NULL, "Topics ever named.", NULL},
+    {"sender_died", arena_get_sender_died, NULL, "True when the last sender did not leave in order.", NULL},
     {"sender_is_alive", arena_get_sender_is_alive, NULL, "True while a process holds the sender role.", NULL},
     {"size", arena_get_size, NULL, "Bytes of the whole arena.", NULL},
     {"uuid", arena_get_uuid, NULL, "16 random bytes of its creation.", NULL},
