@@ -58,7 +58,7 @@ struct append_result {
     struct batch_place first;  /* place of the first record appended by this call */
     uint32_t appended;         /* how many records went into that batch, in a row */
     uint32_t need;             /* with STATUS_EXHAUSTED: how many slots to wait for */
-    bool is_sender_wanted;     /* a batch was opened or filled, and the sender sleeps: ring the doorbell */
+    bool is_sender_wanted;     /* a batch was opened or filled, and the sender sleeps or is silent: ring the doorbell */
 };
 
 /* Checks and measures a record against the arena's limits, outside any lock. */

@@ -152,6 +152,7 @@ class Sender:
             else:
                 return True
             self._stand_by()
+        self.arena.native.stand_by(False)
         return False
 
     @property
@@ -166,11 +167,17 @@ class Sender:
     def _stand_by(self) -> None:
         """Until the role is free. To take it over from who delivers elsewhere would be to deliver elsewhere."""
         logger.info("standby of %s: %s", self.arena.name, living_sender(self.arena))
-        with contextlib.closing(SenderWatch(self.arena)) as self._watch:
-            while self.arena.native.sender_is_alive and self._stop_at_ns is None:
-                expect_sink(self.arena, self._sink_name)
-                self._watch.wait()
-        self._watch = None
+        self.arena.native.stand_by(True)
+        try:
+            with contextlib.closing(SenderWatch(self.arena)) as self._watch:
+                while self.arena.native.sender_is_alive and self._stop_at_ns is None:
+                    expect_sink(self.arena, self._sink_name)
+                    self._watch.wait()
+        except BaseException:
+            self.arena.native.stand_by(False)
+            raise
+        finally:
+            self._watch = None
 
     @property
     def is_open(self) -> bool:

@@ -342,6 +342,17 @@ static PyObject *arena_set_sender_napping(PyObject *object, PyObject *nap_us)
     Py_RETURN_NONE;
 }
 
+static PyObject *arena_stand_by(PyObject *object, PyObject *is_standby)
+{
+    struct arena_object *self = arena_of(object);
+    int value = PyObject_IsTrue(is_standby);
+    if (value < 0 || !arena_object_attach(self)) {
+        return NULL;
+    }
+    process_stand_by(self->core, value != 0);
+    Py_RETURN_NONE;
+}
+
 /* Whoever clears the flag is the one to ring. */
 static PyObject *arena_take_doorbell(PyObject *object, PyObject *unused)
 {
@@ -559,6 +570,7 @@ static PyMethodDef arena_methods[] = {
     {"set_topic_partition_count", FAST(arena_set_topic_partition_count), METH_FASTCALL | METH_KEYWORDS,
      "How many partitions the sink reports for a topic."},
     {"state_counts", arena_report_state_counts, METH_NOARGS, "State -> number of slots in it."},
+    {"stand_by", arena_stand_by, METH_O, "Shows whether this process waits for the sender role."},
     {"take_doorbell", arena_take_doorbell, METH_NOARGS, "True for the one caller who is to ring the doorbell."},
     {"topic_partition_count", arena_topic_partition_count, METH_O, "As the sink reported; 0 when unknown."},
     {"topics", arena_report_topics, METH_NOARGS, "The names of the topics, by topic index."},
