@@ -76,6 +76,7 @@ if TYPE_CHECKING:
         PlacelessSinkOptions,
         ProducerOptions,
         SenderOptions,
+        ServerOptions,
         SparkSinkOptions,
         SparkSourceOptions,
     )
@@ -148,6 +149,7 @@ __all__ = [
     "SenderBusyError",
     "SenderNotStartedError",
     "SenderOptions",
+    "ServerOptions",
     "ShmaccumError",
     "SparkSinkOptions",
     "SparkSourceOptions",
@@ -180,6 +182,7 @@ _HOMES = {
     "PlacelessSinkOptions": "shmaccum.config",
     "ProducerOptions": "shmaccum.config",
     "SenderOptions": "shmaccum.config",
+    "ServerOptions": "shmaccum.config",
     "SparkSinkOptions": "shmaccum.config",
     "SparkSourceOptions": "shmaccum.config",
     "ensure_sender": "shmaccum.keeper",

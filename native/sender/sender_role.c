@@ -85,11 +85,6 @@ static bool entry_needs_repair(struct accumulator *accumulator, uint32_t entry_i
     return true;
 }
 
-void accumulator_show_life(struct accumulator *accumulator)
-{
-    store_relaxed_u64(&accumulator->arena->globals->sender_heartbeat_ns, arena_now_ns(accumulator->arena));
-}
-
 void accumulator_maintain(struct accumulator *accumulator, struct wake_set *wakes)
 {
     struct arena *arena = accumulator->arena;
@@ -104,32 +99,19 @@ void accumulator_maintain(struct accumulator *accumulator, struct wake_set *wake
     }
     sender_collect_news(accumulator);
     sender_free_deferred(accumulator, wakes);
-    accumulator_show_life(accumulator);
+    store_relaxed_u64(&arena->globals->sender_heartbeat_ns, arena_now_ns(arena));
 }
 
 /* ---- leaving it ---- */
 
-static bool sender_is_this_process(const struct accumulator *accumulator)
-{
-    return accumulator->arena->owner != 0 && accumulator->owner == accumulator->arena->owner;
-}
-
-void accumulator_drop_sender(struct accumulator *accumulator)
+void accumulator_resign_sender(struct accumulator *accumulator)
 {
     if (accumulator->sender == NULL) {
         return;
     }
     sender_half_free(accumulator->sender);
     accumulator->sender = NULL;
-    if (sender_is_this_process(accumulator)) {
+    if (accumulator->arena->owner != 0 && accumulator->owner == accumulator->arena->owner) {
         process_leave_sender_role(accumulator->arena);
     }
-}
-
-void accumulator_resign_sender(struct accumulator *accumulator)
-{
-    if (accumulator->sender != NULL && sender_is_this_process(accumulator)) {
-        process_sender_leaves_in_order(accumulator->arena);
-    }
-    accumulator_drop_sender(accumulator);
 }

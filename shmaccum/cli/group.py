@@ -42,6 +42,7 @@ COMMANDS: Mapping[str, str] = {
     "inspect": "Show what lies in an arena: tables, slots, records, results.",
     "check": "Check an arena's invariants.",
     "recover": "Recover an arena after a crash, say what that would do, or copy out what it holds.",
+    "serve": "Serve a log directory to Kafka clients.",
     "log": "Read and check a log directory: cat, info, offsets, verify.",
     "run": "The example pipeline of `make run`.",
 }

@@ -5,7 +5,7 @@
 
     option      a row: kind, default, bounds, sentence
     table       rows of one kind; parsing what a user gave, errors that say what to do
-    arena, producer, sender, sinks, kafka, spark
+    arena, producer, sender, sinks, kafka, server, spark
                 the tables
     secret      passwords that do not show
     page        docs/reference/options.rst, written from the tables
@@ -16,6 +16,7 @@ from shmaccum.config.kafka import KafkaSinkOptions
 from shmaccum.config.option import INT_MAX, LONG_MAX, Option
 from shmaccum.config.producer import ProducerOptions
 from shmaccum.config.sender import DEAD_LETTER_KIND, SenderOptions
+from shmaccum.config.server import ServerOptions
 from shmaccum.config.sinks import LogSinkOptions, PlacelessSinkOptions
 from shmaccum.config.spark import SparkSinkOptions, SparkSourceOptions
 from shmaccum.config.table import Options, command_line_value, folded, parse_together
@@ -32,6 +33,7 @@ __all__ = [
     "PlacelessSinkOptions",
     "ProducerOptions",
     "SenderOptions",
+    "ServerOptions",
     "SparkSinkOptions",
     "SparkSourceOptions",
     "command_line_value",
@@ -46,6 +48,7 @@ Options.tables = (
     LogSinkOptions,
     KafkaSinkOptions,
     PlacelessSinkOptions,
+    ServerOptions,
     SparkSinkOptions,
     SparkSourceOptions,
 )

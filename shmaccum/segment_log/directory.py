@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import shutil
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -82,18 +83,11 @@ class LogDirectory:
         options: LogSinkOptions | None = None,
         *,
         clock: Callable[[], float] = time.time,
-        show_life: Callable[[], object] = lambda: None,
     ) -> None:
         """Opens a log directory, or makes one of a new or empty directory, and takes the right to write it.
 
         Everything that was open when the host crashed is recovered here; after the death of a process alone each
         partition is when it is first used. Transactions that were decided are applied (`transactions`).
-
-        Args:
-            path: the directory.
-            options: how it is written; default: `LogSinkOptions()`.
-            clock: seconds since 1970.
-            show_life: called after each partition that was opened, for its recovery may have taken long.
 
         Raises:
             LogBusyError: another living process writes it.
@@ -105,7 +99,6 @@ class LogDirectory:
         self.options = options or LogSinkOptions()
         self.findings: list[str] = []
         self._clock = clock
-        self._show_life = show_life
         self._partitions: dict[TopicPartition, PartitionLog] = {}
         self._counts: dict[str, int] = {}
         with refusals(self.path):
@@ -179,6 +172,26 @@ class LogDirectory:
         self._counts[topic] = count
         return count
 
+    def delete_topic(self, topic: str) -> int:
+        """Deletes a topic with all its records; answers how many partitions it had.
+
+        The first partition goes first: a death in between leaves a topic without it, which nobody takes for whole, and
+        which can be deleted again.
+
+        Raises:
+            OSError: some of its folders are still there.
+        """
+        count = self._counts.get(topic, 0)
+        for partition in range(count):
+            place = TopicPartition(topic, partition)
+            if place in self._partitions:
+                self._close_partition(place)
+            self._recovery_points.pop(place, None)
+            with contextlib.suppress(FileNotFoundError):
+                shutil.rmtree(self._file(str(place)))
+        self._counts.pop(topic, None)
+        return count
+
     def partition(self, topic: str, partition: int) -> PartitionLog:
         """The writer of one partition; it is opened, and recovered, when it is used for the first time.
 
@@ -216,7 +229,6 @@ class LogDirectory:
         self.findings += log.findings
         log.findings = self.findings
         self._partitions[place] = log
-        self._show_life()
         return log
 
     def _close_partition(self, place: TopicPartition) -> None:

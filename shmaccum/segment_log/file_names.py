@@ -10,6 +10,7 @@
       recovery-point-offset-checkpoint        below these offsets everything was synced
       .staging/                               logs of attempts whose records are not to be seen yet (staging)
       .transactions/                          which of them are, and how far that has come (transactions)
+      .groups/                                the offsets of consumer groups (shmaccum/groups)
       flights-0/                              topic "flights", partition 0
         00000000000000000000.log              a segment: record batches, as on the wire, from this base offset on
         00000000000000000000.index            offset -> position, one entry about every 4 KiB
@@ -49,8 +50,9 @@ LEADER_EPOCHS_FILE = "leader-epoch-checkpoint"
 PARTITION_METADATA_FILE = "partition.metadata"
 STAGING_FOLDER = ".staging"
 TRANSACTIONS_FOLDER = ".transactions"
+GROUPS_FOLDER = ".groups"
 
-OF_A_NEW_DIRECTORY = {LOCK_FILE, META_FILE + TEMPORARY, STAGING_FOLDER, TRANSACTIONS_FOLDER}
+OF_A_NEW_DIRECTORY = {LOCK_FILE, META_FILE + TEMPORARY, STAGING_FOLDER, TRANSACTIONS_FOLDER, GROUPS_FOLDER}
 
 OFFSET_DIGITS = 20
 TOPIC_SIZE_MAX = 249

@@ -26,6 +26,7 @@ from collections.abc import Callable, Sequence
 
 from shmaccum.config import LogSinkOptions
 from shmaccum.segment_log.batch_header import PREFIX, PREFIX_SIZE, UNCOUNTED_SIZE
+from shmaccum.segment_log.broker_error import BrokerError
 from shmaccum.segment_log.file_names import (
     LOG,
     OF_A_SEGMENT,
@@ -36,7 +37,7 @@ from shmaccum.segment_log.file_names import (
     offsets_with,
 )
 from shmaccum.segment_log.index_file import TIME_ENTRY, last_timestamp, load_entries
-from shmaccum.segment_log.producer_state import Appendable, BrokerError, Refusal
+from shmaccum.segment_log.producer_state import Appendable, Refusal
 from shmaccum.segment_log.recovery import Recovery
 from shmaccum.segment_log.regular_files import open_regular
 from shmaccum.segment_log.segment import IOV_MAX, Segment, Written

@@ -23,11 +23,12 @@ recognised all. A snapshot that is damaged or missing is no loss: the state is r
 
 from __future__ import annotations
 
-import enum
 import struct
 from typing import NamedTuple, Protocol
 
 from crc32c import crc32c
+
+from shmaccum.segment_log.broker_error import BrokerError
 
 KEPT_COUNT = 32
 """A broker remembers 5, because no client has more in flight; the log sink has this many, for fewer system calls."""
@@ -38,18 +39,6 @@ _HEAD = struct.Struct(">hIi")
 _CRC_START = 6
 _new_tuple = tuple.__new__
 _ROW = struct.Struct(">qhiqiqiq")
-
-
-class BrokerError(enum.IntEnum):
-    """Kafka's error codes, those a log answers with."""
-
-    CORRUPT_MESSAGE = 2
-    UNKNOWN_TOPIC_OR_PARTITION = 3
-    MESSAGE_TOO_LARGE = 10
-    INVALID_TOPIC_EXCEPTION = 17
-    OUT_OF_ORDER_SEQUENCE_NUMBER = 45
-    INVALID_PRODUCER_EPOCH = 47
-    KAFKA_STORAGE_ERROR = 56
 
 
 class Refusal(NamedTuple):

@@ -174,6 +174,18 @@ class PartitionReader:
                 return self._first_since(timestamp_ms, start)
         return None
 
+    def offset_of_max_timestamp(self) -> OffsetAndTimestamp | None:
+        """The first record of those with the largest timestamp (KIP-734); None in an empty partition.
+
+        Raises:
+            CorruptLogError: damage on the way, unless it is to be skipped.
+        """
+        youngest = max(self.batches(), key=lambda batch: batch.max_timestamp_ms, default=None)
+        if youngest is None:
+            return None
+        record = max(youngest.records(), key=lambda record: (record.timestamp_ms, -record.offset))
+        return OffsetAndTimestamp(record.offset, record.timestamp_ms)
+
     def _first_since(self, timestamp_ms: int, offset: int) -> OffsetAndTimestamp | None:
         for batch in self.batches(offset):
             if batch.max_timestamp_ms >= timestamp_ms:

@@ -12,9 +12,10 @@ from typing import Any
 
 from shmaccum.config import LogSinkOptions
 from shmaccum.exceptions import InvalidArgumentError, LogPartitionNotFoundError, UnknownTopicError
+from shmaccum.segment_log.broker_error import BrokerError
 from shmaccum.segment_log.directory import LogDirectory
 from shmaccum.segment_log.partition_log import Outcome, PartitionLog
-from shmaccum.segment_log.producer_state import KEPT_COUNT, BrokerError, Refusal
+from shmaccum.segment_log.producer_state import KEPT_COUNT, Refusal
 from shmaccum.sinks.names import one_spelling
 from shmaccum.sinks.sink import Ack, SinkHost, SynchronousSink, Verdict, WireBatch
 
@@ -63,7 +64,7 @@ class LogSink(SynchronousSink):
 
     def open(self, host: SinkHost) -> None:
         self._host = host
-        self._directory = LogDirectory(self._place, self._options, show_life=host.show_life)
+        self._directory = LogDirectory(self._place, self._options)
         self._report()
 
     def new_producer_id(self) -> tuple[int, int]:
@@ -97,8 +98,6 @@ class LogSink(SynchronousSink):
     def _append(self, batches: Sequence[WireBatch]) -> list[Ack]:
         """Appends batches of one partition."""
         log = self._open(batches[0].topic, batches[0].partition)
-        if self._host is not None:
-            self._host.show_life()
         outcomes = [log] * len(batches) if isinstance(log, Refusal) else log.append(batches)
         return [_ack(batch, outcome) for batch, outcome in zip(batches, outcomes, strict=True)]
 

@@ -22,8 +22,9 @@ from shmaccum.exceptions import (
     NotALogError,
 )
 from shmaccum.segment_log.batch_header import read_header
+from shmaccum.segment_log.broker_error import BrokerError
 from shmaccum.segment_log.directory import OPEN_PARTITIONS_MAX, LogDirectory
-from shmaccum.segment_log.producer_state import KEPT_COUNT, BrokerError, Refusal
+from shmaccum.segment_log.producer_state import KEPT_COUNT, Refusal
 from tests.log_support import (
     PRODUCER_ID,
     START_MS,

@@ -20,9 +20,10 @@ from shmaccum.accumulator import BatchResult
 from shmaccum.arena import Arena
 from shmaccum.cli import main
 from shmaccum.exceptions import InvalidArgumentError, LogBusyError, NotALogError
+from shmaccum.segment_log.broker_error import BrokerError
 from shmaccum.segment_log.log_batch import LogRecord
 from shmaccum.segment_log.partition_log import PartitionLog
-from shmaccum.segment_log.producer_state import BrokerError, Refusal
+from shmaccum.segment_log.producer_state import Refusal
 from shmaccum.segment_log.reader import LogReader
 from shmaccum.sender import Sender
 from shmaccum.sender.dead_letters import PREFIX

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``shmaccum serve``: a log directory for any Kafka client."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+from types import FrameType
+
+import click
+
+from shmaccum.cli.group import Command, assignments
+from shmaccum.cli.sender import LOG_FORMAT, LOG_TIME_FORMAT
+from shmaccum.serving import LogServer
+
+logger = logging.getLogger(__name__)
+
+
+@click.command(
+    "serve", cls=Command, epilog="SIGTERM or Ctrl-C ends it. Exit codes: 0 it ended in order, 2 it could not begin."
+)
+@click.argument("directory", type=click.Path(file_okay=False))
+@click.option(
+    "--listen", default="127.0.0.1:9092", show_default=True, metavar="HOST:PORT", help="Where clients connect."
+)
+@click.option(
+    "--writable", is_flag=True, help="Let clients produce, and make and delete topics; needs a log without a sender."
+)
+@click.option(
+    "--insecure", is_flag=True, help="Listen where other hosts can connect, though nobody is asked for a password."
+)
+@click.option(
+    "-X", "options", multiple=True, metavar="OPTION=VALUE", help="Of the server or the log (docs/options.rst)."
+)
+@click.option("-q", "--quiet", is_flag=True, help="Log warnings and errors only.")
+def command(directory: str, listen: str, writable: bool, insecure: bool, options: tuple[str, ...], quiet: bool) -> None:
+    """Serve a log directory to Kafka clients.
+
+    Consumers of any language, their groups, and Kafka's own tools read what senders append. It is the log of one host:
+    there is no replication.
+    """
+    logging.basicConfig(
+        level=logging.WARNING if quiet else logging.INFO, stream=sys.stderr, format=LOG_FORMAT, datefmt=LOG_TIME_FORMAT
+    )
+    given = assignments(options) | ({"insecure": "true"} if insecure else {})
+    with LogServer(directory, listen, is_writable=writable, **given) as server:
+        _stop_on_signals(server)
+        host, port = server.address
+        logger.info(
+            "serving %s at %s:%d, %s", server.directory, host, port, "to read and write" if writable else "to read"
+        )
+        server.run()
+    logger.info("ended in order")
+
+
+def _stop_on_signals(server: LogServer) -> None:
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        server.stop()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)

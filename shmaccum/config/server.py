@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options of a served log: those of the log itself, and those of the server."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shmaccum.config.option import INT_MAX, boolean, count, duration_ms, size, text
+from shmaccum.config.sinks import LogSinkOptions
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerOptions(LogSinkOptions):
+    """Options of ``shmaccum serve``. The options of the log itself count for a writable server."""
+
+    scope = "server of a log"
+    place = "shmaccum.serving.LogServer or ``shmaccum serve -X``"
+
+    advertised_host: str | None = text(
+        None,
+        "The host name that clients are told; default: the one the server listens on.",
+        kafka="advertised.listeners",
+    )
+    insecure: bool = boolean(False, "Listen where other hosts can connect, without TLS and without passwords.")
+    connection_count_max: int = count(2000, "The most clients that may be connected at once.", kafka="max.connections")
+    request_size_max: int = size("1MiB", "Bytes of a request that is no Produce.", minimum=1024, maximum=INT_MAX)
+    produce_size_max: int = size(
+        "100MiB", "Bytes of a Produce request.", kafka="socket.request.max.bytes", minimum=1024, maximum=INT_MAX
+    )
+    max_message_bytes: int = size(
+        1_048_588, "Bytes of the largest record batch that a client may produce.", minimum=62, maximum=INT_MAX
+    )
+    group_min_session_timeout_ms: int = duration_ms("500ms", "The shortest session time-out of a group's member.")
+    group_max_session_timeout_ms: int = duration_ms("30min", "The longest session time-out of a group's member.")
+    group_max_size: int = count(10_000, "Members of one group.")
+    group_initial_rebalance_delay_ms: int = duration_ms(
+        "200ms", "How long the first round of an empty group waits for more members.", minimum=0
+    )

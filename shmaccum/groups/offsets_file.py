@@ -1,0 +1,339 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The committed offsets of one group, in a file of its own in the log directory.
+
+::
+
+    .groups/NAME.offsets   | frame | frame | frame | ... | frame being written |
+    frame                  | size u32 | crc u32 of the body | body: msgpack |          big-endian
+
+    body   ["group", group id]                                                        the first frame, once
+           ["commit", time ms, [[topic, partition, offset, leader epoch, metadata]...]]
+           ["forget", [[topic, partition]...]]
+           ["generation", number, protocol type, protocol]
+
+Rules: one commit of all its partitions is one frame, so a commit is in the file whole or not at all. A later frame
+replaces what an earlier one said of the same partition. The file is written only under the group's lock (`GroupLock`),
+which the kernel frees with its holder.
+
+Procedure: a commit appends a frame by one write. When most of the file is said again later, it is written anew beside
+the old one and renamed over it. A death in the middle of a write leaves a torn frame at the end: the next writer cuts
+it, readers stop in front of it. A death in the middle of a rewrite leaves the old file, and a ``.tmp`` that the next
+rewrite replaces.
+
+Why it is safe: a frame counts only when its size and its CRC are right. The kernel makes a file longer only after the
+bytes are in it. A writer cuts only behind the last whole frame, so it never cuts a commit that was answered.
+
+Kafka keeps offsets in the topic ``__consumer_offsets``. Here only the writer of a log could append to a topic, and a
+server that only reads has to take commits, too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple, final
+from urllib.parse import quote
+
+import msgpack
+from crc32c import crc32c
+
+from shmaccum.exceptions import CorruptLogError, InvalidArgumentError, LogBusyError
+from shmaccum.segment_log.file_names import GROUPS_FOLDER, TEMPORARY, TopicPartition
+from shmaccum.segment_log.lock_file import FLOCK
+from shmaccum.segment_log.regular_files import open_regular
+from shmaccum.segment_log.small_files import sync_folder, write_all
+
+HEAD = struct.Struct(">II")
+FRAME_SIZE_MAX = 64 << 20
+NAME_SIZE_MAX = 180
+DIGEST_SIZE = 16
+DEAD_SIZE_MIN = 256 << 10
+"""Below this a rewrite is not worth it."""
+OFFSETS = ".offsets"
+LOCK = ".lock"
+
+
+class Committed(NamedTuple):
+    """An offset that a group has committed for one partition."""
+
+    offset: int
+    """The next one to consume."""
+    leader_epoch: int
+    """-1: none was told."""
+    metadata: str
+    time_ms: int
+    """The time of the commit, by the wall clock."""
+
+
+def file_stem(group_id: str) -> str:
+    """The name of a group's files: its id, percent-encoded; a long id is cut, and ends with a digest of all of it.
+
+    Raises:
+        InvalidArgumentError: the group id is empty.
+    """
+    if not group_id:
+        raise InvalidArgumentError("a group id may not be empty")
+    stem = quote(group_id, safe="").replace(".", "%2E")
+    if len(stem) <= NAME_SIZE_MAX:
+        return stem
+    digest = hashlib.blake2b(group_id.encode(), digest_size=DIGEST_SIZE).hexdigest()
+    return f"{stem[:NAME_SIZE_MAX]}~{digest}"
+
+
+def group_ids(directory: str) -> list[str]:
+    """Every group that has a file, in order."""
+    folder = os.path.join(directory, GROUPS_FOLDER)
+    try:
+        names = os.listdir(folder)
+    except FileNotFoundError:
+        return []
+    found = (_group_id_in(os.path.join(folder, name)) for name in names if name.endswith(OFFSETS))
+    return sorted(group_id for group_id in found if group_id is not None)
+
+
+def _group_id_in(path: str) -> str | None:
+    with contextlib.suppress(OSError), open(path, "rb", opener=open_regular) as file:
+        for _, body in _frames(file.read(HEAD.size + 4 * FRAME_SIZE_MAX // 1024)):
+            return str(body[1]) if body[0] == "group" and len(body) == 2 else None
+    return None
+
+
+def _frame(body: list[Any]) -> bytes:
+    packed: bytes = msgpack.packb(body)
+    return HEAD.pack(len(packed), crc32c(packed)) + packed
+
+
+def _frames(content: bytes) -> Iterator[tuple[int, list[Any]]]:
+    """Each whole frame's end and body, up to the first that is not whole."""
+    position = 0
+    while position + HEAD.size <= len(content):
+        size, crc = HEAD.unpack_from(content, position)
+        end = position + HEAD.size + size
+        packed = content[position + HEAD.size : end]
+        if size > FRAME_SIZE_MAX or len(packed) < size or crc32c(packed) != crc:
+            return
+        try:
+            body = msgpack.unpackb(packed)
+        except ValueError:
+            return
+        if not isinstance(body, list) or not body:
+            return
+        yield end, body
+        position = end
+
+
+@final
+class GroupLock:
+    """The right to write a group's files, as long as this object is open."""
+
+    def __init__(self, directory: str, group_id: str) -> None:
+        """Takes the lock.
+
+        Raises:
+            LogBusyError: another process has it.
+            OSError: the folder cannot be written.
+        """
+        folder = os.path.join(directory, GROUPS_FOLDER)
+        os.makedirs(folder, exist_ok=True)
+        path = os.path.join(folder, file_stem(group_id) + LOCK)
+        self._descriptor = open_regular(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
+        try:
+            fcntl.fcntl(self._descriptor, fcntl.F_OFD_SETLK, FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+        except (BlockingIOError, PermissionError):
+            self.release()
+            raise LogBusyError(
+                f"the group {group_id!r} of {directory} is coordinated by another process: consume through that one, "
+                "or stop it"
+            ) from None
+
+    def release(self) -> None:
+        """Gives the right back. Doing it twice does nothing."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+@final
+class OffsetsFile:
+    """The offsets of one group.
+
+    Attributes:
+        group_id: the group.
+        offsets: the committed offset of each partition.
+        generation, protocol_type, protocol: of the group when it was stable last.
+    """
+
+    def __init__(self, directory: str, group_id: str, *, is_writer: bool, is_synced: bool = False) -> None:
+        """Reads the file; a missing one is empty.
+
+        Args:
+            directory: the log directory.
+            group_id: the group.
+            is_writer: the caller holds the group's lock; a torn frame is cut.
+            is_synced: a commit comes back when it is on disk.
+
+        Raises:
+            OSError: the file cannot be read, or not be written by a writer.
+            CorruptLogError: another group's file lies under this name.
+        """
+        self.group_id = group_id
+        self.offsets: dict[TopicPartition, Committed] = {}
+        self.generation = 0
+        self.protocol_type: str | None = None
+        self.protocol: str | None = None
+        self._is_synced = is_synced
+        self._folder = os.path.join(directory, GROUPS_FOLDER)
+        self._path = os.path.join(self._folder, file_stem(group_id) + OFFSETS)
+        self._descriptor = -1
+        self._size = self._read()
+        if is_writer:
+            self._open()
+
+    # --- reading
+
+    def _read(self) -> int:
+        """Replays the whole frames; answers where the last of them ends."""
+        try:
+            with open(self._path, "rb", opener=open_regular) as file:
+                content = file.read()
+        except FileNotFoundError:
+            return 0
+        size = 0
+        for end, body in _frames(content):
+            self._replay(body, size)
+            size = end
+        return size
+
+    def _replay(self, body: list[Any], position: int) -> None:
+        try:
+            self._apply(body)
+        except (ValueError, TypeError, IndexError) as error:
+            raise CorruptLogError(
+                self._path, position, position, f"no frame of group {self.group_id!r}: {error}"
+            ) from None
+
+    def _apply(self, body: list[Any]) -> None:
+        kind, *rest = body
+        if kind == "group":
+            if rest != [self.group_id]:
+                raise ValueError(f"the file is of group {rest}")
+        elif kind == "commit":
+            time_ms, rows = rest
+            for topic, partition, offset, leader_epoch, metadata in rows:
+                place = TopicPartition(str(topic), int(partition))
+                self.offsets[place] = Committed(int(offset), int(leader_epoch), str(metadata), int(time_ms))
+        elif kind == "forget":
+            for topic, partition in rest[0]:
+                self.offsets.pop(TopicPartition(topic, partition), None)
+        elif kind == "generation":
+            self.generation, self.protocol_type, self.protocol = rest
+
+    # --- writing
+
+    def _open(self) -> None:
+        os.makedirs(self._folder, exist_ok=True)
+        self._descriptor = open_regular(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW)
+        os.ftruncate(self._descriptor, self._size)
+        if not self._size:
+            self._append(["group", self.group_id])
+
+    def commit(self, offsets: Mapping[TopicPartition, Committed]) -> None:
+        """Writes offsets down, all of them or none.
+
+        Args:
+            offsets: those of one commit; they share the time of the first.
+
+        Raises:
+            OSError: none is committed.
+        """
+        if not offsets:
+            return
+        time_ms = next(iter(offsets.values())).time_ms
+        rows = [[*place, one.offset, one.leader_epoch, one.metadata] for place, one in offsets.items()]
+        self._append(["commit", time_ms, rows])
+        self.offsets.update(offsets)
+        self._maybe_rewrite()
+
+    def forget(self, places: Iterable[TopicPartition]) -> None:
+        """Takes offsets back.
+
+        Raises:
+            OSError: all are still there.
+        """
+        known = [place for place in places if place in self.offsets]
+        if known:
+            self._append(["forget", [list(place) for place in known]])
+            for place in known:
+                del self.offsets[place]
+
+    def note_generation(self, generation: int, protocol_type: str | None, protocol: str | None) -> None:
+        """Writes down that the group is stable with this generation.
+
+        Raises:
+            OSError: the former one is still there.
+        """
+        self._append(["generation", generation, protocol_type, protocol])
+        self.generation, self.protocol_type, self.protocol = generation, protocol_type, protocol
+
+    def _append(self, body: list[Any]) -> None:
+        content = _frame(body)
+        try:
+            write_all(self._descriptor, content)
+            if self._is_synced:
+                os.fdatasync(self._descriptor)
+        except OSError:
+            os.ftruncate(self._descriptor, self._size)
+            raise
+        self._size += len(content)
+
+    def _maybe_rewrite(self) -> None:
+        """Writes the file anew when most of it is dead; an error leaves the old file, which is as good."""
+        if self._size < DEAD_SIZE_MIN + 200 * len(self.offsets):
+            return
+        with contextlib.suppress(OSError):
+            self._rewrite()
+
+    def _rewrite(self) -> None:
+        content = b"".join(_frame(body) for body in self._bodies())
+        temporary = self._path + TEMPORARY
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_NOFOLLOW
+        descriptor = open_regular(temporary, flags)
+        try:
+            write_all(descriptor, content)
+            os.fdatasync(descriptor)
+            os.replace(temporary, self._path)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(self._descriptor)
+        self._descriptor, self._size = descriptor, len(content)
+        if self._is_synced:
+            sync_folder(self._folder)
+
+    def _bodies(self) -> Iterator[list[Any]]:
+        yield ["group", self.group_id]
+        yield ["generation", self.generation, self.protocol_type, self.protocol]
+        by_time: dict[int, list[list[Any]]] = {}
+        for place, one in self.offsets.items():
+            by_time.setdefault(one.time_ms, []).append([*place, one.offset, one.leader_epoch, one.metadata])
+        for time_ms, rows in by_time.items():
+            yield ["commit", time_ms, rows]
+
+    def remove(self) -> None:
+        """Takes the group's file away.
+
+        Raises:
+            OSError: it is still there.
+        """
+        os.unlink(self._path)
+        self.close()
+
+    def close(self) -> None:
+        """Lets go of the file. Doing it twice does nothing."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1

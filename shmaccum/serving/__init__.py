@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A log directory, served to any Kafka client: one host's log, without replication, election or compaction.
+
+::
+
+    server        sockets, order, limits              ─ connection   one client's frames
+    requests      which request is answered by whom   ─ messages     frames <-> requests, by kafka-python's classes
+    fetching      Fetch by hand, records by sendfile  ─ sessions, log_heads, log_watch
+    cluster       metadata, offsets, settings         ─ topics
+    coordinator   consumer groups                     ─ group        the state machine, without sockets and clocks
+    writing       Produce, topics made and deleted
+"""
+
+from shmaccum.serving.server import LogServer
+
+__all__ = ["LogServer"]

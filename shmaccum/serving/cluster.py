@@ -1,0 +1,269 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The answers about the cluster, which is one node: its topics, offsets and settings."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from typing import Any, NamedTuple, final
+
+from shmaccum.exceptions import CorruptLogError, InvalidArgumentError, LogError
+from shmaccum.segment_log.broker_error import BrokerError
+from shmaccum.segment_log.reader import LogReader
+from shmaccum.serving.call import Call, Values
+from shmaccum.serving.fetching import LEADER_EPOCH
+from shmaccum.serving.log_heads import LogHead
+from shmaccum.serving.topics import NO_TOPIC_ID, Topics
+from shmaccum.serving.writing import Writing
+
+NODE_ID = 1
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL = -1, -2, -3, -4
+NO_OPERATIONS = -(2**31)
+"""Of authorized operations: nobody asked."""
+TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
+FIXED_SETTING = 5
+"""A setting's source: its default."""
+
+
+class Address(NamedTuple):
+    """Where clients find the node."""
+
+    host: str
+    port: int
+
+
+@final
+class Cluster:
+    """The node and its topics.
+
+    Args:
+        topics: the topics that it serves.
+        writing: None: it only reads.
+        cluster_id: of the log directory.
+        address: asked each time, because the port is known late.
+    """
+
+    def __init__(self, topics: Topics, writing: Writing | None, cluster_id: uuid.UUID, address: Address) -> None:
+        self._topics = topics
+        self._writing = writing
+        self._cluster_id = str(cluster_id)
+        self.address = address
+        self._reader = LogReader(topics.directory, verify_crc=False)
+
+    # --- the node
+
+    @property
+    def _node(self) -> Values:
+        return {"node_id": NODE_ID, "host": self.address.host, "port": self.address.port}
+
+    def find_coordinator(self, call: Call) -> None:
+        """FindCoordinator: this node coordinates every group, and no transactions."""
+        message = call.message
+        is_known = message.key_type == 0
+        error = BrokerError.NONE if is_known else BrokerError.COORDINATOR_NOT_AVAILABLE
+        sentence = None if is_known else "this log coordinates consumer groups and no transactions"
+        one = {**self._node, "error_code": error, "error_message": sentence}
+        coordinators = [{**one, "key": key} for key in message.coordinator_keys] if call.version >= 4 else []
+        call.answer({**one, "coordinators": coordinators} if call.version < 4 else {"coordinators": coordinators})
+
+    def describe_cluster(self, call: Call) -> None:
+        """DescribeCluster."""
+        broker = {"broker_id": NODE_ID, "host": self.address.host, "port": self.address.port, "rack": None}
+        call.answer(
+            {
+                "error_code": BrokerError.NONE,
+                "error_message": None,
+                "cluster_id": self._cluster_id,
+                "controller_id": NODE_ID,
+                "endpoint_type": call.message.endpoint_type if call.version >= 1 else 1,
+                "brokers": [{**broker, "is_fenced": False}],
+            }
+        )
+
+    # --- topics
+
+    def metadata(self, call: Call) -> None:
+        """Metadata: topics, their partitions, and where their leader is, which is here."""
+        message = call.message
+        is_for_all = message.topics is None or (call.version == 0 and not message.topics)
+        wanted = [(name, NO_TOPIC_ID) for name in self._topics.names()] if is_for_all else self._asked(call)
+        may_create = not is_for_all and (call.version < 4 or message.allow_auto_topic_creation)
+        call.answer(
+            {
+                "brokers": [{**self._node, "rack": None}],
+                "cluster_id": self._cluster_id,
+                "controller_id": NODE_ID,
+                "error_code": BrokerError.NONE,
+                "topics": [self._topic(name, topic_id, may_create=may_create) for name, topic_id in wanted],
+            }
+        )
+
+    @staticmethod
+    def _asked(call: Call) -> list[tuple[str | None, uuid.UUID]]:
+        return [(topic.name, topic.topic_id or NO_TOPIC_ID) for topic in call.message.topics]
+
+    def _topic(self, name: str | None, topic_id: uuid.UUID, *, may_create: bool) -> Values:
+        name = name or self._topics.name_of(topic_id)
+        if name is None:
+            return {"error_code": BrokerError.UNKNOWN_TOPIC_ID, "name": None, "topic_id": topic_id, "partitions": []}
+        count = self._topics.partition_count(name)
+        error = BrokerError.UNKNOWN_TOPIC_OR_PARTITION
+        if not count and may_create and self._writing is not None:
+            error = self._create(name)
+            count = self._topics.partition_count(name)
+        if not count:
+            return {"error_code": error, "name": name, "topic_id": NO_TOPIC_ID, "partitions": []}
+        return {
+            "error_code": BrokerError.NONE,
+            "name": name,
+            "topic_id": self._topics.topic_id(name),
+            "is_internal": False,
+            "partitions": [self._partition(number) for number in range(count)],
+        }
+
+    def _create(self, name: str) -> BrokerError:
+        assert self._writing is not None
+        try:
+            self._writing.create_topic(name, None)
+        except InvalidArgumentError:
+            return BrokerError.INVALID_TOPIC_EXCEPTION
+        except (LogError, OSError):
+            return BrokerError.KAFKA_STORAGE_ERROR
+        return BrokerError.NONE
+
+    @staticmethod
+    def _partition(number: int) -> Values:
+        return {
+            "error_code": BrokerError.NONE,
+            "partition_index": number,
+            "leader_id": NODE_ID,
+            "leader_epoch": LEADER_EPOCH,
+            "replica_nodes": [NODE_ID],
+            "isr_nodes": [NODE_ID],
+            "offline_replicas": [],
+        }
+
+    def describe_topic_partitions(self, call: Call) -> None:
+        """DescribeTopicPartitions (KIP-966): all in one answer, without a cursor."""
+        names = [topic.name for topic in call.message.topics] or self._topics.names()
+        call.answer({"topics": [self._described(name) for name in names], "next_cursor": None})
+
+    def _described(self, name: str) -> Values:
+        count = self._topics.partition_count(name)
+        more: Values = {"eligible_leader_replicas": [], "last_known_elr": []}
+        return {
+            "error_code": BrokerError.NONE if count else BrokerError.UNKNOWN_TOPIC_OR_PARTITION,
+            "name": name,
+            "topic_id": self._topics.topic_id(name) if count else NO_TOPIC_ID,
+            "is_internal": False,
+            "topic_authorized_operations": NO_OPERATIONS,
+            "partitions": [{**self._partition(number), **more} for number in range(count)],
+        }
+
+    # --- offsets
+
+    def list_offsets(self, call: Call) -> None:
+        """ListOffsets: the first, the last, or that of a time (KIP-79, 734)."""
+        call.answer(
+            {
+                "topics": [
+                    {"name": topic.name, "partitions": [self._listed(topic.name, asked) for asked in topic.partitions]}
+                    for topic in call.message.topics
+                ]
+            }
+        )
+
+    def _listed(self, topic: str, asked: Any) -> Values:
+        answer = {
+            "partition_index": asked.partition_index,
+            "error_code": BrokerError.NONE,
+            "timestamp": -1,
+            "offset": -1,
+            "leader_epoch": -1,
+        }
+        head = self._topics.head(topic, asked.partition_index)
+        if head is None:
+            return {**answer, "error_code": BrokerError.UNKNOWN_TOPIC_OR_PARTITION}
+        head.refresh()
+        try:
+            found = self._offset_at(head, asked.timestamp)
+        except CorruptLogError:
+            return {**answer, "error_code": BrokerError.CORRUPT_MESSAGE}
+        return answer if found is None else {**answer, "offset": found[0], "timestamp": found[1], "leader_epoch": 0}
+
+    def _offset_at(self, head: LogHead, timestamp_ms: int) -> tuple[int, int] | None:
+        if timestamp_ms == LATEST:
+            return head.end_offset, -1
+        if timestamp_ms in (EARLIEST, EARLIEST_LOCAL):
+            return head.start_offset, -1
+        partition = self._reader.partition(*head.place)
+        if timestamp_ms == MAX_TIMESTAMP:
+            return partition.offset_of_max_timestamp()
+        return partition.offset_for_timestamp(timestamp_ms) if timestamp_ms >= 0 else None
+
+    def offset_for_leader_epoch(self, call: Call) -> None:
+        """OffsetForLeaderEpoch (KIP-320): one epoch, from the beginning to the end."""
+        call.answer(
+            {
+                "topics": [
+                    {
+                        "topic": topic.topic,
+                        "partitions": [self._epoch_end(topic.topic, asked) for asked in topic.partitions],
+                    }
+                    for topic in call.message.topics
+                ]
+            }
+        )
+
+    def _epoch_end(self, topic: str, asked: Any) -> Values:
+        head = self._topics.head(topic, asked.partition)
+        if head is None:
+            error, epoch, end = BrokerError.UNKNOWN_TOPIC_OR_PARTITION, -1, -1
+        elif asked.leader_epoch != LEADER_EPOCH:
+            error, epoch, end = BrokerError.NONE, -1, -1
+        else:
+            error, epoch, end = BrokerError.NONE, LEADER_EPOCH, head.end_offset
+        return {"error_code": error, "partition": asked.partition, "leader_epoch": epoch, "end_offset": end}
+
+    # --- settings
+
+    def describe_configs(self, call: Call) -> None:
+        """DescribeConfigs: of topics and of the node."""
+        call.answer({"results": [self._configs(resource) for resource in call.message.resources]})
+
+    def _configs(self, resource: Any) -> Values:
+        answer = {"resource_type": resource.resource_type, "resource_name": resource.resource_name, "configs": []}
+        if resource.resource_type == TOPIC_RESOURCE:
+            if not self._topics.partition_count(resource.resource_name):
+                return {**answer, "error_code": BrokerError.UNKNOWN_TOPIC_OR_PARTITION, "error_message": None}
+            settings = topic_settings(self._writing)
+        elif resource.resource_type == BROKER_RESOURCE:
+            settings = {"broker.id": str(NODE_ID), "auto.create.topics.enable": str(self._writing is not None).lower()}
+        else:
+            return {
+                **answer,
+                "error_code": BrokerError.INVALID_REQUEST,
+                "error_message": "no such kind of resource here",
+            }
+        asked = resource.configuration_keys
+        configs = [_setting(name, value) for name, value in settings.items() if asked is None or name in asked]
+        return {**answer, "error_code": BrokerError.NONE, "error_message": None, "configs": configs}
+
+
+def topic_settings(writing: Writing | None) -> Mapping[str, str]:
+    """The settings of every topic, by Kafka's names; those of the files are known where they are written."""
+    known = {"cleanup.policy": "delete", "message.timestamp.type": "CreateTime", "min.insync.replicas": "1"}
+    return known if writing is None else {**known, **writing.topic_settings()}
+
+
+def _setting(name: str, value: str) -> Values:
+    return {
+        "name": name,
+        "value": value,
+        "read_only": True,
+        "config_source": FIXED_SETTING,
+        "is_sensitive": False,
+        "synonyms": [],
+        "config_type": 2,
+        "documentation": None,
+    }

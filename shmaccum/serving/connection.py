@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One client's socket: frames in, answers out, one request at a time and in order.
+
+Rules: a connection has at most one request under way. What a client sends meanwhile waits in the socket, and at most
+`READ_SIZE` bytes of it here; nothing is read while an answer is not wholly sent. So a client that never reads costs the
+answer it asked for, which is mostly ranges of files, and no memory that grows. A frame that is no request of Kafka's
+ends its connection alone.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from collections import deque
+from collections.abc import Sequence
+from typing import final
+
+from shmaccum.serving.fetching import Piece
+from shmaccum.serving.log_heads import FileRange
+from shmaccum.serving.messages import BadFrameError
+
+SIZE = struct.Struct(">i")
+READ_SIZE = 256 << 10
+API_KEY_SIZE = 2
+PRODUCE = 0
+
+
+class FrameLimits:
+    """How large a request may be.
+
+    Attributes:
+        size_max: bytes of a frame of any API but Produce.
+        produce_size_max: bytes of a Produce.
+    """
+
+    def __init__(self, size_max: int, produce_size_max: int) -> None:
+        self.size_max = size_max
+        self.produce_size_max = produce_size_max
+
+    def of(self, api_key: int) -> int:
+        return self.produce_size_max if api_key == PRODUCE else self.size_max
+
+
+@final
+class Connection:
+    """A client.
+
+    Attributes:
+        socket: not blocking.
+        host: its address, for people.
+        is_busy: a request is under way, and its answer is not wholly sent.
+        is_gone: the connection is closed, from either side.
+    """
+
+    def __init__(self, accepted: socket.socket, host: str, limits: FrameLimits) -> None:
+        self.socket = accepted
+        self.host = host
+        self.is_busy = False
+        self.is_gone = False
+        self._limits = limits
+        self._received = bytearray()
+        self._to_send: deque[Piece] = deque()
+        self._is_answered = False
+
+    # --- in
+
+    def receive(self) -> None:
+        """Reads what is there, up to a limit.
+
+        Raises:
+            ConnectionError: the other side closed.
+            OSError: the socket broke.
+        """
+        try:
+            content = self.socket.recv(READ_SIZE)
+        except BlockingIOError:
+            return
+        if not content:
+            raise ConnectionError("the client closed the connection")
+        self._received += content
+
+    @property
+    def wants_to_read(self) -> bool:
+        """False while it has more than a client sends that waits for an answer."""
+        return not self.is_busy or len(self._received) < READ_SIZE
+
+    def next_frame(self) -> memoryview | None:
+        """A whole frame without its size, None while there is none; the request is under way then.
+
+        Raises:
+            BadFrameError: the frame is larger than a request of its API may be, or smaller than any.
+        """
+        end = self._frame_end()
+        if self.is_busy or end is None:
+            return None
+        frame = memoryview(bytes(memoryview(self._received)[SIZE.size : end]))
+        del self._received[:end]
+        self.is_busy, self._is_answered = True, False
+        return frame
+
+    def _frame_end(self) -> int | None:
+        """Where the next frame ends; None while it is not there whole.
+
+        Raises:
+            BadFrameError: as `next_frame`.
+        """
+        if len(self._received) < SIZE.size + API_KEY_SIZE:
+            return None
+        (size,) = SIZE.unpack_from(self._received)
+        api_key = int.from_bytes(self._received[SIZE.size : SIZE.size + API_KEY_SIZE], "big", signed=True)
+        if not 0 < size <= self._limits.of(api_key):
+            raise BadFrameError(f"a frame of {size} bytes; a request {api_key} has at most {self._limits.of(api_key)}")
+        end = SIZE.size + size
+        return end if end <= len(self._received) else None
+
+    @property
+    def has_frame(self) -> bool:
+        """True when `next_frame` would give one as soon as nothing is under way, or would raise."""
+        try:
+            return self._frame_end() is not None
+        except BadFrameError:
+            return True
+
+    # --- out
+
+    def answer(self, pieces: Sequence[Piece]) -> None:
+        """Queues the answer to the request under way; empty: there is none to send."""
+        self._to_send.extend(pieces)
+        self._is_answered = True
+
+    @property
+    def wants_to_write(self) -> bool:
+        return bool(self._to_send)
+
+    def flush(self) -> None:
+        """Sends what the socket takes.
+
+        Raises:
+            ConnectionError: a file ended too early: it was cut meanwhile, and its bytes are never made up.
+            OSError: the socket broke.
+        """
+        try:
+            while self._to_send:
+                self._send_first()
+        except BlockingIOError:
+            return
+        if self._is_answered:
+            self.is_busy = False
+
+    def _send_first(self) -> None:
+        """Sends a part of the first piece, or all.
+
+        MSG_MORE goes with bytes in front of records alone: behind the last ones it would hold them back for 200 ms.
+        """
+        piece = self._to_send[0]
+        if isinstance(piece, FileRange):
+            sent = os.sendfile(self.socket.fileno(), piece.file.descriptor, piece.position, piece.size)
+            if sent == 0:
+                raise ConnectionError("a file ended too early")
+            rest: Piece | None = piece.behind(sent)
+        else:
+            sent = self.socket.send(piece, socket.MSG_MORE if len(self._to_send) > 1 else 0)
+            rest = piece[sent:] or None
+        if rest is None:
+            self._to_send.popleft()
+        else:
+            self._to_send[0] = rest
+
+    def close(self) -> None:
+        """Ends it. Doing it twice does nothing."""
+        self.is_gone = True
+        self._to_send.clear()
+        self.socket.close()

@@ -1,0 +1,448 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The coordinator of consumer groups: requests in, one state machine and one offsets file per group, answers out.
+
+A group is loaded when somebody asks for it: its lock is taken, its file read. Offsets and the generation are in the
+file before they are answered; members are not, so after a restart they are told UNKNOWN_MEMBER_ID and join again.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, final
+
+from shmaccum.exceptions import CorruptLogError, LogBusyError
+from shmaccum.groups.offsets_file import Committed, GroupLock, OffsetsFile, group_ids
+from shmaccum.segment_log.broker_error import BrokerError
+from shmaccum.segment_log.file_names import TopicPartition
+from shmaccum.serving.call import Call, Values
+from shmaccum.serving.group import NO_GENERATION, Group, GroupState, Join, JoinAnswer, Limits, Protocol, SyncAnswer
+from shmaccum.serving.topics import Topics
+
+METADATA_SIZE_MAX = 4096
+"""Bytes of what a commit may say beside an offset (offset.metadata.max.bytes)."""
+GROUP_TYPE = "classic"
+CONSUMER = "consumer"
+
+
+def _new_member_id(client_id: str) -> str:
+    return f"{client_id}-{uuid.uuid4()}"
+
+
+class _Loaded:
+    """A group, and its files."""
+
+    def __init__(self, directory: str, group_id: str, limits: Limits, *, is_synced: bool) -> None:
+        self.lock = GroupLock(directory, group_id)
+        try:
+            self.file = OffsetsFile(directory, group_id, is_writer=True, is_synced=is_synced)
+        except BaseException:
+            self.lock.release()
+            raise
+        self.group = Group(group_id, limits, _new_member_id, generation=self.file.generation)
+        self.noted_generation = self.file.generation
+
+    @property
+    def state_name(self) -> str:
+        return self.group.state.value
+
+    @property
+    def protocol_type(self) -> str:
+        return self.group.protocol_type or self.file.protocol_type or ""
+
+    def close(self) -> None:
+        self.file.close()
+        self.lock.release()
+
+
+@final
+class Coordinator:
+    """All groups of a log directory.
+
+    Args:
+        directory: of the log.
+        topics: to know which partitions there are.
+        limits: the bounds for members.
+        is_synced: commits are on disk before they are answered.
+        clock_ms: a clock that goes on evenly, in milliseconds.
+    """
+
+    def __init__(
+        self,
+        directory: str,
+        topics: Topics,
+        limits: Limits,
+        *,
+        is_synced: bool = False,
+        clock_ms: Callable[[], float] = lambda: time.monotonic() * 1000,
+    ) -> None:
+        self._directory = directory
+        self._topics = topics
+        self._limits = limits
+        self._is_synced = is_synced
+        self._clock_ms = clock_ms
+        self._groups: dict[str, _Loaded] = {}
+
+    # --- groups
+
+    def _load(self, group_id: str) -> _Loaded | BrokerError:
+        """The group, ready to be written; or why not."""
+        if not group_id:
+            return BrokerError.INVALID_GROUP_ID
+        loaded = self._groups.get(group_id)
+        if loaded is None:
+            try:
+                loaded = _Loaded(self._directory, group_id, self._limits, is_synced=self._is_synced)
+            except (LogBusyError, CorruptLogError, OSError):
+                return BrokerError.COORDINATOR_NOT_AVAILABLE
+            self._groups[group_id] = loaded
+        return loaded
+
+    def _settle(self, loaded: _Loaded) -> None:
+        """Writes a new generation down, and sends the answers that were decided."""
+        group = loaded.group
+        if group.generation != loaded.noted_generation and group.state in {GroupState.STABLE, GroupState.EMPTY}:
+            loaded.file.note_generation(group.generation, group.protocol_type, group.protocol)
+            loaded.noted_generation = group.generation
+        for token, content in group.take_answers():
+            assert isinstance(token, Call)
+            token.answer(_joined(content) if isinstance(content, JoinAnswer) else _synced(content))
+
+    @property
+    def deadline_ms(self) -> float:
+        """When `tick` has something to do at the latest."""
+        return min((loaded.group.deadline_ms for loaded in self._groups.values()), default=math.inf)
+
+    def tick(self) -> None:
+        """Ends sessions and rounds whose time is over."""
+        now_ms = self._clock_ms()
+        for loaded in self._groups.values():
+            if loaded.group.deadline_ms <= now_ms:
+                loaded.group.tick(now_ms)
+                self._settle(loaded)
+
+    def drop(self, call: Call) -> None:
+        """A client went away that waited for an answer."""
+        for loaded in self._groups.values():
+            loaded.group.drop(call)
+
+    # --- members
+
+    def join(self, call: Call) -> None:
+        """JoinGroup."""
+        loaded = self._load(call.message.group_id)
+        if isinstance(loaded, BrokerError):
+            call.answer(_joined(JoinAnswer(loaded, call.message.member_id)))
+            return
+        loaded.group.join(call, _join_of(call), self._clock_ms())
+        self._settle(loaded)
+
+    def sync(self, call: Call) -> None:
+        """SyncGroup."""
+        message = call.message
+        loaded = self._load(message.group_id)
+        if isinstance(loaded, BrokerError):
+            call.answer(_synced(SyncAnswer(loaded)))
+            return
+        loaded.group.sync(
+            call,
+            message.member_id,
+            message.group_instance_id,
+            message.generation_id,
+            [(one.member_id, bytes(one.assignment)) for one in message.assignments],
+            self._clock_ms(),
+            protocol_type=message.protocol_type,
+            protocol=message.protocol_name,
+        )
+        self._settle(loaded)
+
+    def heartbeat(self, call: Call) -> None:
+        """Heartbeat."""
+        message = call.message
+        loaded = self._load(message.group_id)
+        if not isinstance(loaded, BrokerError):
+            loaded_group = loaded.group
+            error = loaded_group.heartbeat(
+                message.member_id, message.group_instance_id, message.generation_id, self._clock_ms()
+            )
+        else:
+            error = loaded
+        call.answer({"error_code": error})
+
+    def leave(self, call: Call) -> None:
+        """LeaveGroup: one member, or from version 3 on several."""
+        message = call.message
+        loaded = self._load(message.group_id)
+        if isinstance(loaded, BrokerError):
+            call.answer({"error_code": loaded, "members": []})
+            return
+        now_ms = self._clock_ms()
+        if call.version < 3:
+            answer: Values = {"error_code": loaded.group.leave(message.member_id, None, now_ms)}
+        else:
+            answer = {
+                "error_code": BrokerError.NONE,
+                "members": [self._left(loaded, one, now_ms) for one in message.members],
+            }
+        call.answer(answer)
+        self._settle(loaded)
+
+    @staticmethod
+    def _left(loaded: _Loaded, member: Any, now_ms: float) -> Values:
+        return {
+            "member_id": member.member_id,
+            "group_instance_id": member.group_instance_id,
+            "error_code": loaded.group.leave(member.member_id, member.group_instance_id, now_ms),
+        }
+
+    # --- offsets
+
+    def commit(self, call: Call) -> None:
+        """OffsetCommit: the valid offsets are in the file, as one frame, before the answer goes."""
+        message = call.message
+        loaded = self._load(message.group_id)
+        errors: dict[TopicPartition, BrokerError] = {}
+        if isinstance(loaded, BrokerError):
+            group_error = loaded
+        else:
+            group_error = loaded.group.commit_problem(
+                message.member_id, message.group_instance_id, message.generation_id_or_member_epoch, self._clock_ms()
+            )
+            if group_error is BrokerError.NONE:
+                errors = self._commit(loaded, message, call.version)
+        call.answer({"topics": [_committed(topic, errors, group_error) for topic in message.topics]})
+
+    def _commit(self, loaded: _Loaded, message: Any, version: int) -> dict[TopicPartition, BrokerError]:
+        errors, offsets = {}, {}
+        time_ms = int(time.time() * 1000)
+        for topic in message.topics:
+            for one in topic.partitions:
+                place = TopicPartition(topic.name, one.partition_index)
+                error = self._commit_problem(place, one)
+                if error is None:
+                    epoch = one.committed_leader_epoch if version >= 6 else -1
+                    offsets[place] = Committed(one.committed_offset, epoch, one.committed_metadata or "", time_ms)
+                else:
+                    errors[place] = error
+        try:
+            loaded.file.commit(offsets)
+        except OSError:
+            errors.update(dict.fromkeys(offsets, BrokerError.KAFKA_STORAGE_ERROR))
+        return errors
+
+    def _commit_problem(self, place: TopicPartition, one: Any) -> BrokerError | None:
+        if not 0 <= place.partition < self._topics.partition_count(place.topic):
+            return BrokerError.UNKNOWN_TOPIC_OR_PARTITION
+        metadata = one.committed_metadata or ""
+        return BrokerError.OFFSET_METADATA_TOO_LARGE if len(metadata.encode()) > METADATA_SIZE_MAX else None
+
+    def fetch_offsets(self, call: Call) -> None:
+        """OffsetFetch: of one group, or from version 8 on of several."""
+        message = call.message
+        if call.version >= 8:
+            call.answer({"groups": [self._fetched_group(group) for group in message.groups]})
+        else:
+            error, topics = self._fetched(message.group_id, _asked_places(message.topics))
+            call.answer({"error_code": error, "topics": topics})
+
+    def _fetched_group(self, group: Any) -> Values:
+        error, topics = self._fetched(group.group_id, _asked_places(group.topics))
+        return {"group_id": group.group_id, "topics": topics, "error_code": error}
+
+    def _fetched(self, group_id: str, places: list[TopicPartition] | None) -> tuple[BrokerError, list[Values]]:
+        try:
+            offsets = self._offsets_of(group_id)
+        except (CorruptLogError, OSError):
+            return BrokerError.COORDINATOR_NOT_AVAILABLE, []
+        return BrokerError.NONE, _by_topic(offsets, sorted(offsets) if places is None else places)
+
+    def _offsets_of(self, group_id: str) -> Mapping[TopicPartition, Committed]:
+        """The offsets of a group. This call loads no group."""
+        loaded = self._groups.get(group_id)
+        if loaded is not None:
+            return loaded.file.offsets
+        return OffsetsFile(self._directory, group_id, is_writer=False).offsets if group_id else {}
+
+    def delete_offsets(self, call: Call) -> None:
+        """OffsetDelete (KIP-496): not of topics that a living group consumes."""
+        message = call.message
+        loaded = self._load(message.group_id)
+        if isinstance(loaded, BrokerError):
+            call.answer({"error_code": loaded, "topics": []})
+            return
+        error = BrokerError.GROUP_SUBSCRIBED_TO_TOPIC if loaded.group.members else BrokerError.NONE
+        places = [
+            TopicPartition(topic.name, one.partition_index) for topic in message.topics for one in topic.partitions
+        ]
+        if error is BrokerError.NONE:
+            loaded.file.forget(places)
+        call.answer(
+            {"error_code": BrokerError.NONE, "topics": [_each_partition(topic, error) for topic in message.topics]}
+        )
+
+    # --- looking
+
+    def _known_ids(self) -> list[str]:
+        return sorted({*group_ids(self._directory), *(name for name, one in self._groups.items() if one.group.members)})
+
+    def describe(self, call: Call) -> None:
+        """DescribeGroups."""
+        known = set(self._known_ids())
+        call.answer({"groups": [self._described(name, call.version, name in known) for name in call.message.groups]})
+
+    def _described(self, group_id: str, version: int, is_known: bool) -> Values:
+        loaded = self._groups.get(group_id)
+        is_missing = not is_known and version >= 6
+        return {
+            "error_code": BrokerError.GROUP_ID_NOT_FOUND if is_missing else BrokerError.NONE,
+            "error_message": f"there is no group {group_id}" if is_missing else None,
+            "group_id": group_id,
+            "group_state": (loaded.state_name if loaded else GroupState.EMPTY.value) if is_known else "Dead",
+            "protocol_type": (loaded.protocol_type if loaded else CONSUMER) if is_known else "",
+            "protocol_data": (loaded.group.protocol if loaded else None) or "",
+            "members": _described_members(loaded.group) if loaded else [],
+            "authorized_operations": set(),
+        }
+
+    def list(self, call: Call) -> None:
+        """ListGroups."""
+        message = call.message
+        states = {state.lower() for state in message.states_filter or ()} if call.version >= 4 else set()
+        types = {kind.lower() for kind in message.types_filter or ()} if call.version >= 5 else set()
+        groups = [self._listed(name) for name in self._known_ids()] if not types or GROUP_TYPE in types else []
+        kept = [group for group in groups if not states or group["group_state"].lower() in states]
+        call.answer({"error_code": BrokerError.NONE, "groups": kept})
+
+    def _listed(self, group_id: str) -> Values:
+        loaded = self._groups.get(group_id)
+        return {
+            "group_id": group_id,
+            "protocol_type": (loaded.protocol_type if loaded else "") or CONSUMER,
+            "group_state": loaded.state_name if loaded else GroupState.EMPTY.value,
+            "group_type": GROUP_TYPE,
+        }
+
+    def delete(self, call: Call) -> None:
+        """DeleteGroups."""
+        known = set(self._known_ids())
+        results = [
+            {"group_id": name, "error_code": self._deleted(name) if name in known else BrokerError.GROUP_ID_NOT_FOUND}
+            for name in call.message.groups_names
+        ]
+        call.answer({"results": results})
+
+    def _deleted(self, group_id: str) -> BrokerError:
+        loaded = self._load(group_id)
+        if isinstance(loaded, BrokerError):
+            return loaded
+        if loaded.group.members:
+            return BrokerError.NON_EMPTY_GROUP
+        loaded.file.remove()
+        loaded.close()
+        del self._groups[group_id]
+        return BrokerError.NONE
+
+    def close(self) -> None:
+        """Lets go of every group."""
+        for loaded in self._groups.values():
+            loaded.close()
+        self._groups.clear()
+
+
+def _join_of(call: Call) -> Join:
+    message = call.message
+    return Join(
+        message.member_id,
+        message.group_instance_id,
+        call.request.client_id,
+        "/" + call.host,
+        message.session_timeout_ms,
+        message.rebalance_timeout_ms if call.version >= 1 else 0,
+        message.protocol_type,
+        tuple(Protocol(one.name, bytes(one.metadata)) for one in message.protocols),
+        is_member_id_required=call.version >= 4,
+        can_skip_assignment=call.version >= 9,
+    )
+
+
+def _joined(answer: JoinAnswer) -> Values:
+    return {
+        "error_code": answer.error,
+        "generation_id": answer.generation if answer.error is BrokerError.NONE else NO_GENERATION,
+        "protocol_type": answer.protocol_type,
+        "protocol_name": answer.protocol or "",
+        "leader": answer.leader,
+        "skip_assignment": answer.is_assignment_skipped,
+        "member_id": answer.member_id,
+        "members": [
+            {"member_id": one.member_id, "group_instance_id": one.instance_id, "metadata": one.metadata}
+            for one in answer.members
+        ],
+    }
+
+
+def _synced(answer: SyncAnswer) -> Values:
+    return {
+        "error_code": answer.error,
+        "protocol_type": answer.protocol_type,
+        "protocol_name": answer.protocol,
+        "assignment": answer.assignment,
+    }
+
+
+def _committed(topic: Any, errors: Mapping[TopicPartition, BrokerError], group_error: BrokerError) -> Values:
+    return {
+        "name": topic.name,
+        "partitions": [
+            {
+                "partition_index": one.partition_index,
+                "error_code": errors.get(TopicPartition(topic.name, one.partition_index), group_error),
+            }
+            for one in topic.partitions
+        ],
+    }
+
+
+def _each_partition(topic: Any, error: BrokerError) -> Values:
+    partitions = [{"partition_index": one.partition_index, "error_code": error} for one in topic.partitions]
+    return {"name": topic.name, "partitions": partitions}
+
+
+def _asked_places(topics: Iterable[Any] | None) -> list[TopicPartition] | None:
+    """None: every partition that has an offset."""
+    if topics is None:
+        return None
+    return [TopicPartition(topic.name, partition) for topic in topics for partition in topic.partition_indexes]
+
+
+def _by_topic(offsets: Mapping[TopicPartition, Committed], places: Iterable[TopicPartition]) -> list[Values]:
+    nothing = Committed(-1, -1, "", 0)
+    topics: dict[str, list[Values]] = {}
+    for place in places:
+        found = offsets.get(place, nothing)
+        topics.setdefault(place.topic, []).append(
+            {
+                "partition_index": place.partition,
+                "committed_offset": found.offset,
+                "committed_leader_epoch": found.leader_epoch,
+                "metadata": found.metadata,
+                "error_code": BrokerError.NONE,
+            }
+        )
+    return [{"name": topic, "partitions": partitions} for topic, partitions in topics.items()]
+
+
+def _described_members(group: Group) -> list[Values]:
+    return [
+        {
+            "member_id": member.member_id,
+            "group_instance_id": member.instance_id,
+            "client_id": member.join.client_id,
+            "client_host": member.join.client_host,
+            "member_metadata": member.metadata(group.protocol),
+            "member_assignment": member.assignment,
+        }
+        for member in group.members.values()
+    ]

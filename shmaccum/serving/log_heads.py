@@ -1,0 +1,309 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A served partition: its first and last offset, and the bytes of a file that an offset stands for.
+
+::
+
+    segments   | 0 ....... | 4711 ....... | 9022 ... whole batches ... | torn or being written |
+                                            ^ found before              ^ verified end
+
+Rules: only whole batches that were checked by their CRC are served, and everything in front of them. The end moves
+forward alone. A file range that was handed out stays valid: nothing below a verified end is ever overwritten, and a
+file that retention deletes stays readable while its range is in use.
+
+Procedure: `refresh` asks for the size of the active segment, reads what is new, and checks it batch by batch. A segment
+ends when a file stands there that begins with the verified end: offsets have no holes in a log of ours, so one look
+tells. Positions of batches are noted about every `NOTE_INTERVAL` bytes; those of older segments come from ``.index``.
+"""
+
+from __future__ import annotations
+
+import bisect
+import os
+from collections import OrderedDict
+from typing import NamedTuple, final
+
+from shmaccum.segment_log.batch_header import HEADER_SIZE, BatchHeader, crc_problem, read_header
+from shmaccum.segment_log.file_names import LOG, OFFSET_INDEX, TopicPartition, offset_file, offsets_with
+from shmaccum.segment_log.index_file import OFFSET_ENTRY, ascends, load_entries
+from shmaccum.segment_log.regular_files import open_regular
+
+NOTE_INTERVAL = 16 << 10
+READ_SIZE = 1 << 20
+OPEN_FILES_MAX = 512
+
+
+@final
+class LogFile:
+    """An open ``.log`` for reading; it is closed when nobody uses it any more.
+
+    Attributes:
+        descriptor: open as long as this object lives.
+    """
+
+    __slots__ = ("descriptor",)
+
+    def __init__(self, path: str) -> None:
+        """Opens the file.
+
+        Raises:
+            OSError: it is gone, or is no regular file.
+        """
+        self.descriptor = -1
+        self.descriptor = open_regular(path, os.O_RDONLY)
+
+    def __del__(self) -> None:
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+
+
+class FileRange(NamedTuple):
+    """Bytes of a file that can be sent without reading them."""
+
+    file: LogFile
+    position: int
+    size: int
+
+    def behind(self, sent: int) -> FileRange | None:
+        """The rest, after so many bytes were sent; None: nothing is left."""
+        return FileRange(self.file, self.position + sent, self.size - sent) if sent < self.size else None
+
+
+@final
+class OpenFiles:
+    """The files of a server that were used last."""
+
+    def __init__(self) -> None:
+        self._files: OrderedDict[str, LogFile] = OrderedDict()
+
+    def open(self, path: str) -> LogFile:
+        """The open file of a path.
+
+        Raises:
+            OSError: it is gone, or is no regular file.
+        """
+        file = self._files.get(path)
+        if file is None:
+            file = self._files[path] = LogFile(path)
+            if len(self._files) > OPEN_FILES_MAX:
+                self._files.popitem(last=False)
+        else:
+            self._files.move_to_end(path)
+        return file
+
+    def forget(self, folder: str) -> None:
+        """Drops the open files of a folder."""
+        for path in [path for path in self._files if os.path.dirname(path) == folder]:
+            del self._files[path]
+
+
+class _Positions:
+    """Offsets and positions of batches of one segment, sparse, both ascending."""
+
+    def __init__(self, base_offset: int) -> None:
+        self.offsets = [base_offset]
+        self.positions = [0]
+
+    def note(self, offset: int, position: int) -> None:
+        if position - self.positions[-1] >= NOTE_INTERVAL:
+            self.offsets.append(offset)
+            self.positions.append(position)
+
+    def before(self, offset: int) -> int:
+        """Where to begin the walk to an offset."""
+        return self.positions[max(bisect.bisect_right(self.offsets, offset) - 1, 0)]
+
+
+def _indexed_positions(folder: str, base_offset: int) -> _Positions:
+    """The positions that ``.index`` has. An entry is the position of a batch with the batch's last offset.
+
+    An index is input: one that does not ascend is as good as none, and the walk checks each header it is led to.
+    """
+    entries = load_entries(offset_file(folder, base_offset, OFFSET_INDEX), OFFSET_ENTRY)
+    found = _Positions(base_offset)
+    if (
+        len(entries)
+        and ascends(entries["relative_offset"])
+        and ascends(entries["position"])
+        and entries["position"][0] > 0
+    ):
+        found.offsets += (entries["relative_offset"].astype("i8") + base_offset).tolist()
+        found.positions += entries["position"].astype("i8").tolist()
+    return found
+
+
+@final
+class LogHead:
+    """One served partition.
+
+    Attributes:
+        place: topic and partition.
+        folder: path of it.
+        end_offset: behind the last whole batch that was verified.
+    """
+
+    def __init__(self, directory: str, place: TopicPartition, files: OpenFiles) -> None:
+        """Finds the end of the log.
+
+        Raises:
+            OSError: the folder cannot be read.
+        """
+        self.place = place
+        self.folder = os.path.join(directory, str(place))
+        self._files = files
+        self._indexed: OrderedDict[int, _Positions] = OrderedDict()
+        segments = offsets_with(self.folder, LOG)
+        self._segments = segments or [0]
+        self._enter(self._segments[-1])
+        self.refresh()
+
+    def _enter(self, base_offset: int) -> None:
+        """Makes a segment the active one. Of the batches that its index knows only the last is read again."""
+        self.end_offset = base_offset
+        self._end = 0
+        self._notes = _indexed_positions(self.folder, base_offset)
+        file = self._open(base_offset)
+        while file is not None and len(self._notes.positions) > 1:
+            position = self._notes.positions[-1]
+            header = _header_at(file, position)
+            if header is not None and header.problem is None and header.last_offset == self._notes.offsets[-1]:
+                self.end_offset, self._end = header.base_offset, position
+                return
+            self._notes = _Positions(base_offset)
+
+    def _open(self, base_offset: int) -> LogFile | None:
+        try:
+            return self._files.open(offset_file(self.folder, base_offset, LOG))
+        except FileNotFoundError:
+            return None
+
+    @property
+    def start_offset(self) -> int:
+        """The first offset that was not retained away."""
+        return self._segments[0]
+
+    # --- the end
+
+    def refresh(self) -> bool:
+        """Looks for more; True when the end moved.
+
+        Raises:
+            OSError: the log cannot be read.
+        """
+        former = self.end_offset
+        while self._verify_new() or self._go_on_to_next_segment():
+            pass
+        return self.end_offset != former
+
+    def _verify_new(self) -> bool:
+        """Checks what was appended to the active segment; True when a whole batch was."""
+        file = self._open(self._segments[-1])
+        if file is None:
+            return False
+        size = os.fstat(file.descriptor).st_size
+        former = self._end
+        while self._end + HEADER_SIZE <= size and self._verify_block(file, size):
+            pass
+        return self._end > former
+
+    def _verify_block(self, file: LogFile, size: int) -> bool:
+        block = memoryview(os.pread(file.descriptor, min(READ_SIZE, size - self._end), self._end))
+        position = 0
+        while (header := self._whole_batch(block, position)) is not None:
+            self._notes.note(header.base_offset, self._end + position)
+            position += header.size
+            self.end_offset = header.next_offset
+        if not position and len(block) == READ_SIZE:
+            return self._verify_large(file, block, size)
+        self._end += position
+        return position > 0
+
+    def _verify_large(self, file: LogFile, block: memoryview, size: int) -> bool:
+        """A batch larger than a block."""
+        header = read_header(block)
+        if header.problem or header.base_offset != self.end_offset or self._end + header.size > size:
+            return False
+        whole = memoryview(os.pread(file.descriptor, header.size, self._end))
+        if len(whole) < header.size or crc_problem(header, whole):
+            return False
+        self._end += header.size
+        self.end_offset = header.next_offset
+        return True
+
+    def _whole_batch(self, block: memoryview, position: int) -> BatchHeader | None:
+        if position + HEADER_SIZE > len(block):
+            return None
+        header = read_header(block, position)
+        if header.problem or header.base_offset != self.end_offset or position + header.size > len(block):
+            return None
+        return None if crc_problem(header, block[position : position + header.size]) else header
+
+    def _go_on_to_next_segment(self) -> bool:
+        if self.end_offset == self._segments[-1] or not os.path.exists(offset_file(self.folder, self.end_offset, LOG)):
+            return False
+        self._verify_new()  # the last batch may have come between the look at the size and the roll
+        if os.path.exists(offset_file(self.folder, self.end_offset, LOG)):
+            self._segments.append(self.end_offset)
+            self._enter(self.end_offset)
+        return True
+
+    def retain(self) -> None:
+        """Looks which segments are gone; call it now and then, and when a file is not there."""
+        there = offsets_with(self.folder, LOG)
+        first = there[0] if there else self._segments[-1]
+        keep = bisect.bisect_left(self._segments, first)
+        self._segments = self._segments[keep:] or [self._segments[-1]]
+
+    # --- ranges
+
+    def file_range(self, offset: int, size_max: int) -> tuple[FileRange, int] | None:
+        """The bytes from the batch that has this offset on, of one segment, and the size of that first batch.
+
+        The first batch always goes whole. The batches behind it may be cut anywhere. The answer is None at the end of
+        the log, and when the segment was retained away (`start_offset` tells then).
+
+        Raises:
+            OSError: the log cannot be read.
+        """
+        if not self.start_offset <= offset < self.end_offset:
+            return None
+        slot = bisect.bisect_right(self._segments, offset) - 1
+        file = self._open(self._segments[slot])
+        if file is None:
+            self.retain()
+            return None
+        is_active = slot == len(self._segments) - 1
+        end = self._end if is_active else os.fstat(file.descriptor).st_size
+        notes = self._notes if is_active else self._positions(self._segments[slot])
+        found = _walk(file, notes.before(offset), end, offset)
+        if found is None:
+            return None
+        position, first_size = found
+        return FileRange(file, position, max(min(size_max, end - position), first_size)), first_size
+
+    def _positions(self, base_offset: int) -> _Positions:
+        """Those of a finished segment, kept for the segments that were asked for last."""
+        found = self._indexed.get(base_offset)
+        if found is None:
+            found = self._indexed[base_offset] = _indexed_positions(self.folder, base_offset)
+            if len(self._indexed) > 4:
+                self._indexed.popitem(last=False)
+        else:
+            self._indexed.move_to_end(base_offset)
+        return found
+
+
+def _header_at(file: LogFile, position: int) -> BatchHeader | None:
+    content = os.pread(file.descriptor, HEADER_SIZE, position)
+    return read_header(content) if len(content) == HEADER_SIZE else None
+
+
+def _walk(file: LogFile, position: int, end: int, offset: int) -> tuple[int, int] | None:
+    """Position and size of the batch that has the offset; None when there is none below the end."""
+    while position + HEADER_SIZE <= end:
+        header = _header_at(file, position)
+        if header is None or header.problem is not None:
+            return None
+        if header.last_offset >= offset:
+            return position, header.size
+        position += header.size
+    return None

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hears at once that somebody appends to a log: inotify, one instance for a whole server.
+
+A watch lies on a partition's folder. The kernel tells of writes and of new files in it; equal events that nobody read
+yet are one. A wake-up is a hint: the server looks at the file itself, and looks now and then without any.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+from typing import final
+
+IN_MODIFY = 0x002
+IN_CREATE = 0x100
+IN_MOVED_TO = 0x080
+IN_IGNORED = 0x8000
+IN_Q_OVERFLOW = 0x4000
+EVENT = struct.Struct("iIII")
+READ_SIZE = 64 << 10
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@final
+class LogWatch:
+    """Folders that are watched.
+
+    Attributes:
+        descriptor: readable when something happened; -1 where the kernel gives no instance to this user.
+    """
+
+    def __init__(self) -> None:
+        self.descriptor: int = _libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._folders: dict[int, str] = {}
+        self._watches: dict[str, int] = {}
+
+    def add(self, folder: str) -> bool:
+        """Watches a folder; False when the kernel gives no more watches, or the folder is gone."""
+        if folder in self._watches:
+            return True
+        mask = IN_MODIFY | IN_CREATE | IN_MOVED_TO
+        watch = _libc.inotify_add_watch(self.descriptor, os.fsencode(folder), ctypes.c_uint32(mask))
+        if watch < 0:
+            return False
+        self._folders[watch], self._watches[folder] = folder, watch
+        return True
+
+    def remove(self, folder: str) -> None:
+        """Watches it no longer."""
+        watch = self._watches.pop(folder, None)
+        if watch is not None:
+            del self._folders[watch]
+            _libc.inotify_rm_watch(self.descriptor, watch)
+
+    def watches(self, folder: str) -> bool:
+        """True while the kernel tells about it."""
+        return folder in self._watches
+
+    def changed(self) -> set[str]:
+        """The folders in which something happened since the last call; all of them when the kernel lost count."""
+        found: set[str] = set()
+        while content := self._read():
+            position = 0
+            while position < len(content):
+                watch, mask, _, name_size = EVENT.unpack_from(content, position)
+                position += EVENT.size + name_size
+                if mask & IN_Q_OVERFLOW:
+                    found.update(self._watches)
+                elif mask & IN_IGNORED:
+                    self._watches.pop(self._folders.pop(watch, ""), None)
+                elif watch in self._folders:
+                    found.add(self._folders[watch])
+        return found
+
+    def _read(self) -> bytes:
+        try:
+            return os.read(self.descriptor, READ_SIZE)
+        except BlockingIOError:
+            return b""
+
+    def close(self) -> None:
+        """Lets go of all watches."""
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The requests that a served log answers, their versions, and the function that answers each.
+
+Produce is advertised from version 0 on and also where it is refused: librdkafka takes a broker for one of format 2 by
+Produce and Fetch together. Versions below 3 are refused all the same, because their records have another format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from shmaccum.segment_log.broker_error import BrokerError
+from shmaccum.serving.call import Call, Values
+from shmaccum.serving.cluster import Cluster
+from shmaccum.serving.coordinator import Coordinator
+from shmaccum.serving.topics import NO_TOPIC_ID
+from shmaccum.serving.writing import Writing
+
+PRODUCE, FETCH, API_VERSIONS, INIT_PRODUCER_ID = 0, 1, 18, 22
+PRODUCE_VERSION_MIN = 3
+READ_ONLY = "this log is served to be read: start shmaccum serve with --writable where no sender writes it"
+
+Handler = Callable[[Call], None]
+
+
+class Route(NamedTuple):
+    """A request that is answered."""
+
+    version_min: int
+    version_max: int
+    answer: Handler
+
+
+def routes(cluster: Cluster, coordinator: Coordinator, writing: Writing | None, fetch: Handler) -> dict[int, Route]:
+    """Api key -> route."""
+    table = {
+        FETCH: Route(4, 17, fetch),
+        2: Route(1, 10, cluster.list_offsets),
+        3: Route(0, 13, cluster.metadata),
+        8: Route(2, 9, coordinator.commit),
+        9: Route(1, 9, coordinator.fetch_offsets),
+        10: Route(0, 6, cluster.find_coordinator),
+        11: Route(0, 9, coordinator.join),
+        12: Route(0, 4, coordinator.heartbeat),
+        13: Route(0, 5, coordinator.leave),
+        14: Route(0, 5, coordinator.sync),
+        15: Route(0, 6, coordinator.describe),
+        16: Route(0, 5, coordinator.list),
+        23: Route(2, 4, cluster.offset_for_leader_epoch),
+        32: Route(1, 4, cluster.describe_configs),
+        42: Route(0, 2, coordinator.delete),
+        47: Route(0, 0, coordinator.delete_offsets),
+        60: Route(0, 2, cluster.describe_cluster),
+        75: Route(0, 0, cluster.describe_topic_partitions),
+    }
+    table |= _refused() if writing is None else _written(writing)
+    table[API_VERSIONS] = Route(0, 4, lambda call: call.answer(api_versions(table)))
+    return table
+
+
+def _written(writing: Writing) -> dict[int, Route]:
+    return {
+        PRODUCE: Route(0, 13, writing.produce),
+        INIT_PRODUCER_ID: Route(0, 5, writing.init_producer_id),
+        19: Route(2, 7, writing.create_topics),
+        20: Route(1, 6, writing.delete_topics),
+        37: Route(0, 3, writing.create_partitions),
+    }
+
+
+def _refused() -> dict[int, Route]:
+    return {
+        PRODUCE: Route(0, 13, _refuse_produce),
+        INIT_PRODUCER_ID: Route(0, 5, _refuse_producer_id),
+        19: Route(2, 7, _refuse_create),
+        20: Route(1, 6, _refuse_delete),
+        37: Route(0, 3, _refuse_partitions),
+    }
+
+
+# --- versions
+
+
+def api_versions(table: Mapping[int, Route]) -> Values:
+    """The answer to ApiVersions."""
+    keys = [
+        {"api_key": key, "min_version": route.version_min, "max_version": route.version_max}
+        for key, route in sorted(table.items())
+    ]
+    return {"error_code": BrokerError.NONE, "api_keys": keys}
+
+
+# --- refusals of a server that only reads
+
+
+def _refuse_produce(call: Call) -> None:
+    def refused(data: Any) -> Values:
+        return {
+            "index": data.index,
+            "error_code": BrokerError.TOPIC_AUTHORIZATION_FAILED,
+            "base_offset": -1,
+            "log_append_time_ms": -1,
+            "log_start_offset": -1,
+            "record_errors": [],
+            "error_message": READ_ONLY,
+        }
+
+    if call.message.acks == 0:
+        call.answer_with([])
+        return
+    responses = [
+        {
+            "name": topic.name,
+            "topic_id": topic.topic_id,
+            "partition_responses": [refused(one) for one in topic.partition_data],
+        }
+        for topic in call.message.topic_data
+    ]
+    call.answer({"responses": responses})
+
+
+def _refuse_producer_id(call: Call) -> None:
+    call.answer({"error_code": BrokerError.CLUSTER_AUTHORIZATION_FAILED, "producer_id": -1, "producer_epoch": -1})
+
+
+def _refusal(name: str | None) -> Values:
+    return {"name": name, "error_code": BrokerError.CLUSTER_AUTHORIZATION_FAILED, "error_message": READ_ONLY}
+
+
+def _refuse_create(call: Call) -> None:
+    more = {"topic_id": NO_TOPIC_ID, "num_partitions": -1, "replication_factor": -1, "configs": []}
+    call.answer({"topics": [{**_refusal(topic.name), **more} for topic in call.message.topics]})
+
+
+def _refuse_delete(call: Call) -> None:
+    message = call.message
+    asked = [(topic.name, topic.topic_id) for topic in message.topics] if call.version >= 6 else []
+    asked = asked or [(name, NO_TOPIC_ID) for name in message.topic_names or ()]
+    call.answer({"responses": [{**_refusal(name), "topic_id": topic_id} for name, topic_id in asked]})
+
+
+def _refuse_partitions(call: Call) -> None:
+    call.answer({"results": [_refusal(topic.name) for topic in call.message.topics]})

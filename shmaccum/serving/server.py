@@ -1,0 +1,438 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The server: one thread, one loop, any number of clients.
+
+::
+
+    epoll ──┬── listener      a client comes
+            ├── connections   frame ──> route ──> answer, at once or later (a parked fetch, join or sync)
+            ├── log watch     a partition grew ──> the fetches that are parked there are asked again
+            └── bell          `stop`
+
+Rules: nothing here waits for a client, a disk or another thread. A connection has one request under way. A mistake of
+a client costs its own connection. The log is read as it lies in its files, verified batch by batch (`log_heads`),
+whether this server writes it or a sender beside it does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import logging
+import os
+import selectors
+import socket
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+from typing import final
+
+from shmaccum.config import ServerOptions
+from shmaccum.exceptions import InvalidArgumentError
+from shmaccum.segment_log.broker_error import BrokerError
+from shmaccum.segment_log.directory import LogDirectory
+from shmaccum.segment_log.file_names import META_FILE, TopicPartition
+from shmaccum.segment_log.reader import LogReader
+from shmaccum.segment_log.small_files import parse_uuid, read_properties
+from shmaccum.serving.call import Call
+from shmaccum.serving.cluster import Address, Cluster
+from shmaccum.serving.connection import Connection, FrameLimits
+from shmaccum.serving.coordinator import Coordinator
+from shmaccum.serving.fetching import (
+    NO_SESSION,
+    FetchRequest,
+    Piece,
+    Wanted,
+    find,
+    is_enough,
+    read_request,
+    write_answer,
+)
+from shmaccum.serving.group import Limits
+from shmaccum.serving.log_heads import LogHead
+from shmaccum.serving.log_watch import LogWatch
+from shmaccum.serving.messages import BadFrameError, decode, encode_unsupported, read_head
+from shmaccum.serving.requests import API_VERSIONS, FETCH, PRODUCE, PRODUCE_VERSION_MIN, api_versions, routes
+from shmaccum.serving.sessions import Session, Sessions
+from shmaccum.serving.topics import Topics
+from shmaccum.serving.writing import Writing
+
+logger = logging.getLogger(__name__)
+
+BACKLOG = 512
+WAIT_MAX_MS = 3_600_000
+MAINTAIN_INTERVAL_S = 1.0
+UNWATCHED_LOOK_S = 0.002
+"""How often a partition is looked at that the kernel does not tell about."""
+META_UUID_KEY = "directory.id"
+
+
+@final
+class _ParkedFetch:
+    """A fetch that waits for more."""
+
+    def __init__(self, call: Call, request: FetchRequest, session: Session | None, wanted: Sequence[Wanted]) -> None:
+        self.call = call
+        self.request = request
+        self.session = session
+        self.wanted = wanted
+        self.deadline_s = time.monotonic() + min(max(request.max_wait_ms, 0), WAIT_MAX_MS) / 1000
+
+
+@final
+class LogServer:
+    """Serves a log directory to Kafka clients.
+
+    ::
+
+        with LogServer("/var/lib/events", "127.0.0.1:9092") as server:
+            server.run()
+
+    Args:
+        directory: of the log; a writable server makes it when it is missing.
+        listen: HOST:PORT; port 0 takes any that is free.
+        is_writable: takes the right to write the log; then clients may produce, and make and delete topics.
+        options: those of `ServerOptions`.
+
+    Raises:
+        InvalidArgumentError: the address is none, or is open to the network without ``insecure``; an option is wrong.
+        NotALogError: there is no log, and it is not to be written.
+        LogBusyError: a writable server finds another writer.
+        OSError: the port is taken, or the log cannot be read.
+    """
+
+    def __init__(
+        self, directory: str | os.PathLike[str], listen: str, *, is_writable: bool = False, **options: object
+    ) -> None:
+        self.options = ServerOptions.parse(options)
+        address = parse_listen(listen, is_insecure=self.options.insecure)
+        self._log = LogDirectory(directory, self.options) if is_writable else None
+        self.directory = LogReader(directory, verify_crc=False).path
+        self._topics = Topics(self.directory)
+        self._watch = LogWatch()
+        self._writing = None if self._log is None else self._new_writing(self._log)
+        self._coordinator = Coordinator(
+            self.directory, self._topics, _group_limits(self.options), is_synced=self.options.sync == "batch"
+        )
+        cluster_id = uuid.UUID(
+            bytes=parse_uuid(read_properties(os.path.join(self.directory, META_FILE))[META_UUID_KEY])
+        )
+        self._listener = _listen(address)
+        self.address = Address(self.options.advertised_host or address.host, self._listener.getsockname()[1])
+        self._cluster = Cluster(self._topics, self._writing, cluster_id, self.address)
+        self._routes = routes(self._cluster, self._coordinator, self._writing, self._fetch)
+        self._limits = FrameLimits(self.options.request_size_max, self._produce_size_max())
+        self._sessions = Sessions()
+        self._parked: dict[str, dict[Call, _ParkedFetch]] = {}
+        self._waiting: dict[Connection, Call] = {}
+        self._connections: set[Connection] = set()
+        self._runnable: list[Connection] = []
+        self._maintain_at_s = 0.0
+        self._is_stopped = False
+        self._bell, self._rope = socket.socketpair()
+        self._rope.setblocking(False)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
+        self._selector.register(self._bell, selectors.EVENT_READ, self._answer_bell)
+        if self._watch.descriptor >= 0:
+            self._selector.register(self._watch.descriptor, selectors.EVENT_READ, self._note_growth)
+
+    def _new_writing(self, log: LogDirectory) -> Writing:
+        return Writing(log, self._topics, self._grew, self.options.max_message_bytes)
+
+    def _produce_size_max(self) -> int:
+        return self.options.request_size_max if self._log is None else self.options.produce_size_max
+
+    # --- the loop
+
+    def run(self) -> None:
+        """Serves until `stop` is called."""
+        while not self._is_stopped:
+            self.run_once()
+
+    def run_once(self) -> None:
+        """Waits until something is to be done, and does it."""
+        for key, events in self._selector.select(self._rest_s()):
+            if isinstance(key.data, Connection):
+                self._serve(key.data, events)
+            else:
+                key.data()
+        runnable, self._runnable = self._runnable, []
+        for connection in runnable:
+            self._take_frame(connection)
+        self._end_waits()
+        self._coordinator.tick()
+        self._maintain()
+
+    def _rest_s(self) -> float:
+        if self._runnable:
+            return 0.0
+        now_s = time.monotonic()
+        ends = [parked.deadline_s for parked in self._all_parked()]
+        if self._has_unwatched:
+            ends.append(now_s + UNWATCHED_LOOK_S)
+        ends += [self._coordinator.deadline_ms / 1000, self._maintain_at_s]
+        return max(min(ends) - now_s, 0.0)
+
+    def stop(self) -> None:
+        """Ends `run`; from any thread, and from a signal handler."""
+        self._is_stopped = True
+        with contextlib.suppress(OSError):
+            self._rope.send(b"\0")
+
+    def _answer_bell(self) -> None:
+        self._bell.recv(64)
+
+    def _maintain(self) -> None:
+        now_s = time.monotonic()
+        if now_s < self._maintain_at_s:
+            return
+        self._maintain_at_s = now_s + MAINTAIN_INTERVAL_S
+        if self._log is not None:
+            self._log.maintain()
+        for head in self._topics.known_heads():
+            head.retain()
+
+    # --- connections
+
+    def _accept(self) -> None:
+        try:
+            accepted, (host, *_) = self._listener.accept()
+        except OSError as error:
+            logger.warning("a client could not be accepted: %s", error.strerror)
+            return
+        if len(self._connections) >= self.options.connection_count_max:
+            logger.warning("a client from %s is turned away: %d are connected", host, len(self._connections))
+            accepted.close()
+            return
+        accepted.setblocking(False)
+        accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection = Connection(accepted, host, self._limits)
+        self._connections.add(connection)
+        self._selector.register(accepted, selectors.EVENT_READ, connection)
+
+    def _serve(self, connection: Connection, events: int) -> None:
+        with self._guarded(connection):
+            if events & selectors.EVENT_READ:
+                connection.receive()
+            if events & selectors.EVENT_WRITE:
+                connection.flush()
+        self._take_frame(connection)
+
+    def _take_frame(self, connection: Connection) -> None:
+        """Begins the next request of a connection that has none under way."""
+        if connection.is_gone:
+            return
+        with self._guarded(connection):
+            frame = connection.next_frame()
+            if frame is not None:
+                self._handle(connection, frame)
+        self._await(connection)
+
+    def _await(self, connection: Connection) -> None:
+        """Says what the loop is to wait for."""
+        if connection.is_gone:
+            return
+        if not connection.is_busy and connection.has_frame:
+            self._runnable.append(connection)
+        events = selectors.EVENT_READ * connection.wants_to_read | selectors.EVENT_WRITE * connection.wants_to_write
+        key = self._selector.get_key(connection.socket)
+        if key.events != events:
+            self._selector.modify(connection.socket, events, connection)
+
+    @contextlib.contextmanager
+    def _guarded(self, connection: Connection) -> Iterator[None]:
+        """Turns an error into the end of this connection alone."""
+        try:
+            yield
+        except BadFrameError as error:
+            logger.warning("the connection from %s is closed: %s", connection.host, error)
+            self._close(connection)
+        except OSError:
+            self._close(connection)
+        except Exception:  # a mistake of ours in one answer ends no other client's connection
+            logger.exception("a request from %s could not be answered; its connection is closed", connection.host)
+            self._close(connection)
+
+    def _close(self, connection: Connection) -> None:
+        if connection.is_gone:
+            return
+        call = self._waiting.pop(connection, None)
+        if call is not None:
+            self._unpark(call)
+            self._coordinator.drop(call)
+        self._selector.unregister(connection.socket)
+        self._connections.discard(connection)
+        connection.close()
+
+    # --- requests
+
+    def _handle(self, connection: Connection, frame: memoryview) -> None:
+        request = read_head(frame)
+        route = self._routes.get(request.api_key)
+        if request.api_key == API_VERSIONS and route is not None and request.version > route.version_max:
+            self._send(connection, [encode_unsupported(request, api_versions(self._routes))])
+            return
+        if route is None or not route.version_min <= request.version <= route.version_max:
+            raise BadFrameError(f"request {request.api_key} in version {request.version} was not offered")
+        if request.api_key == PRODUCE and request.version < PRODUCE_VERSION_MIN:
+            raise BadFrameError(f"Produce in version {request.version}: its records have a format of before Kafka 0.11")
+        message = None if request.api_key == FETCH else decode(request)
+        call = Call(request, message, connection.host, lambda pieces: self._send(connection, pieces))
+        self._waiting[connection] = call
+        route.answer(call)
+
+    def _send(self, connection: Connection, pieces: Sequence[Piece]) -> None:
+        self._waiting.pop(connection, None)
+        if connection.is_gone:
+            return
+        connection.answer(pieces)
+        with self._guarded(connection):
+            connection.flush()
+        self._await(connection)
+
+    # --- fetch
+
+    def _fetch(self, call: Call) -> None:
+        fetch = read_request(call.request)
+        session = self._sessions.of(fetch)
+        if isinstance(session, BrokerError):
+            call.answer_with(write_answer(call.request, [], error=session))
+            return
+        wanted = fetch.wanted if session is None else list(session.wanted.values())
+        parked = _ParkedFetch(call, fetch, session, wanted)
+        if not self._try_answer(parked):
+            self._park(parked)
+
+    def _try_answer(self, parked: _ParkedFetch, *, is_last: bool = False) -> bool:
+        """Answers a fetch when there is enough, or when its time is over."""
+        found = find(parked.request, parked.wanted, self._head_of)
+        is_over = is_last or parked.deadline_s <= time.monotonic()
+        if not is_over and not is_enough(parked.request, found):
+            return False
+        session = parked.session
+        told = found if session is None else session.news(found)
+        session_id = NO_SESSION if session is None else session.session_id
+        parked.call.answer_with(write_answer(parked.call.request, told, session_id=session_id))
+        return True
+
+    def _head_of(self, wanted: Wanted) -> LogHead | None:
+        head = self._topics.head(wanted.topic, wanted.partition)
+        if head is not None and wanted.offset >= head.end_offset:
+            head.refresh()
+        return head
+
+    def _park(self, parked: _ParkedFetch) -> None:
+        for one in parked.wanted:
+            head = self._topics.head(one.topic, one.partition)
+            if head is not None:
+                self._watch.add(head.folder)
+                self._parked.setdefault(head.folder, {})[parked.call] = parked
+        if self._grew_meanwhile(parked) and self._try_answer(parked):
+            self._unpark(parked.call)
+
+    def _grew_meanwhile(self, parked: _ParkedFetch) -> bool:
+        """True when something was appended between the first look and the watch, of which the kernel tells nothing."""
+        heads = [self._topics.head(one.topic, one.partition) for one in parked.wanted]
+        return sum(head.refresh() for head in heads if head is not None) > 0
+
+    def _unpark(self, call: Call) -> None:
+        for folder in [folder for folder, calls in self._parked.items() if call in calls]:
+            del self._parked[folder][call]
+            if not self._parked[folder]:
+                del self._parked[folder]
+                self._watch.remove(folder)
+
+    def _all_parked(self) -> list[_ParkedFetch]:
+        return list({call: parked for calls in self._parked.values() for call, parked in calls.items()}.values())
+
+    @property
+    def _has_unwatched(self) -> bool:
+        return any(not self._watch.watches(folder) for folder in self._parked)
+
+    def _note_growth(self) -> None:
+        for folder in self._watch.changed():
+            self._ask_again(folder)
+
+    def _grew(self, place: TopicPartition) -> None:
+        """This server appended itself."""
+        self._ask_again(os.path.join(self.directory, str(place)))
+
+    def _ask_again(self, folder: str) -> None:
+        """The fetches that are parked at a partition, once each."""
+        for parked in list(self._parked.get(folder, {}).values()):
+            if self._try_answer(parked):
+                self._unpark(parked.call)
+
+    def _end_waits(self) -> None:
+        """Answers what has waited for long enough; looks at what the kernel does not tell about."""
+        now_s = time.monotonic()
+        has_unwatched = self._has_unwatched
+        for parked in self._all_parked():
+            if (has_unwatched or parked.deadline_s <= now_s) and self._try_answer(parked):
+                self._unpark(parked.call)
+
+    # --- end
+
+    def close(self) -> None:
+        """Closes every connection, the groups and the log. Doing it twice does nothing."""
+        for connection in list(self._connections):
+            self._close(connection)
+        self._coordinator.close()
+        self._selector.close()
+        self._watch.close()
+        for one in (self._listener, self._bell, self._rope):
+            one.close()
+        if self._log is not None:
+            self._log.close()
+
+    def __enter__(self) -> LogServer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def parse_listen(text: str, *, is_insecure: bool) -> Address:
+    """HOST:PORT.
+
+    Raises:
+        InvalidArgumentError: it is none, or others than this host could connect and nobody said that they may.
+    """
+    host, colon, port = text.rpartition(":")
+    host = host.strip("[]") or "127.0.0.1"
+    if not colon or not port.isdecimal() or int(port) > 65_535:
+        raise InvalidArgumentError(f"{text!r} is no address to listen on: write HOST:PORT, as in 127.0.0.1:9092")
+    if not is_insecure and not _is_loopback(host):
+        raise InvalidArgumentError(
+            f"{host} can be reached from other hosts, and this server asks nobody who they are: listen on 127.0.0.1, "
+            "or say insecure=true (--insecure) where the network itself keeps strangers out"
+        )
+    return Address(host, int(port))
+
+
+def _group_limits(options: ServerOptions) -> Limits:
+    return Limits(
+        options.group_min_session_timeout_ms,
+        options.group_max_session_timeout_ms,
+        options.group_max_size,
+        options.group_initial_rebalance_delay_ms,
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _listen(address: Address) -> socket.socket:
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    listener = socket.create_server((address.host, address.port), family=family, backlog=BACKLOG)
+    listener.setblocking(False)
+    return listener

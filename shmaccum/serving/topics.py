@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The topics of a served log, by name and by id, and the end of each partition.
+
+The truth is the directory: a sender makes topics while a server reads beside it. So names are looked up there when
+somebody asks for all of them or for one that is not known, and else kept.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterable
+from typing import final
+
+from shmaccum.exceptions import NotALogError
+from shmaccum.segment_log.file_names import PARTITION_METADATA_FILE, TopicPartition, partitions_of
+from shmaccum.segment_log.small_files import parse_uuid
+from shmaccum.serving.log_heads import LogHead, OpenFiles
+
+NO_TOPIC_ID = uuid.UUID(int=0)
+
+
+@final
+class Topics:
+    """The topics of a log directory.
+
+    Attributes:
+        directory: path of the log.
+        files: open files of all partitions.
+    """
+
+    def __init__(self, directory: str) -> None:
+        self.directory = directory
+        self.files = OpenFiles()
+        self._counts: dict[str, int] = {}
+        self._ids: dict[str, uuid.UUID] = {}
+        self._names: dict[uuid.UUID, str] = {}
+        self._heads: dict[TopicPartition, LogHead] = {}
+        self.look()
+
+    def look(self) -> None:
+        """Reads the directory again."""
+        counts: dict[str, int] = {}
+        for place in partitions_of(self.directory):
+            counts[place.topic] = max(counts.get(place.topic, 0), place.partition + 1)
+        for gone in self._counts.keys() - counts.keys():
+            self._forget(gone)
+        self._counts = counts
+
+    def _forget(self, topic: str) -> None:
+        """A topic was deleted: one of the same name that comes later is another."""
+        topic_id = self._ids.pop(topic, None)
+        if topic_id is not None:
+            self._names.pop(topic_id, None)
+        for place in [place for place in self._heads if place.topic == topic]:
+            self.files.forget(self._heads.pop(place).folder)
+
+    def forget(self, topic: str) -> None:
+        """A topic was deleted here."""
+        self._counts.pop(topic, None)
+        self._forget(topic)
+
+    def names(self) -> list[str]:
+        """Every topic, in order."""
+        self.look()
+        return sorted(self._counts)
+
+    def partition_count(self, topic: str) -> int:
+        """How many partitions a topic has; 0: there is no such topic."""
+        if topic not in self._counts:
+            self.look()
+        return self._counts.get(topic, 0)
+
+    def topic_id(self, topic: str) -> uuid.UUID:
+        """The id of a topic, which its first partition's folder tells; zero while it is not written yet."""
+        found = self._ids.get(topic)
+        if found is None:
+            found = _read_topic_id(os.path.join(self.directory, str(TopicPartition(topic, 0))))
+            if found != NO_TOPIC_ID:
+                self._ids[topic], self._names[found] = found, topic
+        return found
+
+    def name_of(self, topic_id: uuid.UUID) -> str | None:
+        """The topic that has this id."""
+        if topic_id not in self._names:
+            self._learn_ids(self.names())
+        return self._names.get(topic_id)
+
+    def _learn_ids(self, topics: Iterable[str]) -> None:
+        for topic in topics:
+            self.topic_id(topic)
+
+    def head(self, topic: str | uuid.UUID, partition: int) -> LogHead | None:
+        """One partition; None when there is none.
+
+        Raises:
+            OSError: it cannot be read.
+        """
+        name = self.name_of(topic) if isinstance(topic, uuid.UUID) else topic
+        if name is None or not 0 <= partition < self.partition_count(name):
+            return None
+        place = TopicPartition(name, partition)
+        head = self._heads.get(place)
+        if head is None:
+            try:
+                head = self._heads[place] = LogHead(self.directory, place, self.files)
+            except FileNotFoundError:  # a topic gets its last partition first
+                return None
+        return head
+
+    def known_heads(self) -> list[LogHead]:
+        """The partitions that somebody asked for."""
+        return list(self._heads.values())
+
+
+def _read_topic_id(folder: str) -> uuid.UUID:
+    try:
+        with open(os.path.join(folder, PARTITION_METADATA_FILE), encoding="utf-8", errors="replace") as file:
+            for line in file:
+                key, _, value = line.partition(":")
+                if key.strip() == "topic_id":
+                    return uuid.UUID(bytes=parse_uuid(value.strip()))
+    except (FileNotFoundError, NotALogError):
+        pass
+    return NO_TOPIC_ID

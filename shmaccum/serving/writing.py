@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The requests that change a log: Produce, and those that make and delete topics. Only a writable server has them.
+
+A batch is appended as it came, under the sequences of its producer: the log takes each once, as a broker does.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import Any, final
+
+from shmaccum.exceptions import InvalidArgumentError, LogError, LogPartitionNotFoundError
+from shmaccum.segment_log.batch_header import CONTROL, HEADER_SIZE, TRANSACTIONAL, crc_problem, read_header
+from shmaccum.segment_log.broker_error import BrokerError
+from shmaccum.segment_log.directory import LogDirectory
+from shmaccum.segment_log.file_names import TopicPartition
+from shmaccum.segment_log.log_batch import LogBatch
+from shmaccum.segment_log.producer_state import Refusal
+from shmaccum.serving.call import Call, Values
+from shmaccum.serving.topics import NO_TOPIC_ID, Topics
+
+ACKS = (-1, 0, 1)
+BROKER_CHOOSES = -1
+"""A partition count, or a number of replicas, that is left to the server."""
+
+
+@final
+class Writing:
+    """A log directory that this server writes.
+
+    Args:
+        directory: open for writing.
+        topics: the topics that the server serves.
+        on_append: told which partition has grown.
+        message_size_max: bytes of the largest batch that is taken (max.message.bytes).
+    """
+
+    def __init__(
+        self,
+        directory: LogDirectory,
+        topics: Topics,
+        on_append: Callable[[TopicPartition], None],
+        message_size_max: int,
+    ) -> None:
+        self._directory = directory
+        self._topics = topics
+        self._on_append = on_append
+        self._message_size_max = message_size_max
+
+    def topic_settings(self) -> dict[str, str]:
+        """The settings of every topic, by Kafka's names."""
+        options = self._directory.options
+        return {
+            "max.message.bytes": str(self._message_size_max),
+            "retention.bytes": str(options.retention_bytes),
+            "retention.ms": str(options.retention_ms),
+            "segment.bytes": str(options.segment_bytes),
+            "segment.ms": str(options.segment_ms),
+        }
+
+    # --- produce
+
+    def produce(self, call: Call) -> None:
+        """Produce: appends each partition's batches, all that are right."""
+        message = call.message
+        is_by_id = call.version >= 13
+        responses = []
+        for topic in message.topic_data:
+            name = self._topics.name_of(topic.topic_id) if is_by_id else topic.name
+            partitions = [self._produced(name, data, message, is_by_id=is_by_id) for data in topic.partition_data]
+            responses.append({"name": name, "topic_id": topic.topic_id, "partition_responses": partitions})
+        if message.acks == 0:
+            call.answer_with([])
+        else:
+            call.answer({"responses": responses})
+
+    def _produced(self, topic: str | None, data: Any, message: Any, *, is_by_id: bool) -> Values:
+        error, sentence, offset = self._append(topic, data, message, is_by_id=is_by_id)
+        return {
+            "index": data.index,
+            "error_code": error,
+            "base_offset": offset,
+            "log_append_time_ms": -1,
+            "log_start_offset": 0,
+            "record_errors": [],
+            "error_message": sentence,
+        }
+
+    def _append(self, topic: str | None, data: Any, message: Any, *, is_by_id: bool) -> tuple[int, str | None, int]:
+        if message.acks not in ACKS:
+            return BrokerError.INVALID_REQUIRED_ACKS, f"acks is {message.acks}, not one of -1, 0, 1", -1
+        if message.transactional_id is not None:
+            return BrokerError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "this log takes no transactions", -1
+        if topic is None or not 0 <= data.index < self._directory.partition_count(topic):
+            error = BrokerError.UNKNOWN_TOPIC_ID if is_by_id else BrokerError.UNKNOWN_TOPIC_OR_PARTITION
+            return error, None, -1
+        batches = split(memoryview(bytes(data.records or b"")), self._message_size_max)
+        if isinstance(batches, Refusal):
+            return int(batches.error_code), batches.message, -1
+        return self._append_batches(TopicPartition(topic, data.index), batches)
+
+    def _append_batches(self, place: TopicPartition, batches: list[LogBatch]) -> tuple[int, str | None, int]:
+        try:
+            outcomes = self._directory.partition(*place).append(batches)
+        except LogPartitionNotFoundError as error:
+            return BrokerError.UNKNOWN_TOPIC_OR_PARTITION, str(error), -1
+        except OSError as error:
+            return BrokerError.KAFKA_STORAGE_ERROR, str(error), -1
+        self._on_append(place)
+        for outcome in outcomes:
+            if isinstance(outcome, Refusal):
+                return int(outcome.error_code), outcome.message, -1
+        first = outcomes[0]
+        assert isinstance(first, int)
+        return BrokerError.NONE, None, first
+
+    def init_producer_id(self, call: Call) -> None:
+        """InitProducerId: a new id for an idempotent producer."""
+        if call.message.transactional_id is not None:
+            error, producer_id = BrokerError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, -1
+        else:
+            error, producer_id = BrokerError.NONE, self._directory.new_producer_id()
+        epoch = 0 if error is BrokerError.NONE else -1
+        call.answer({"error_code": error, "producer_id": producer_id, "producer_epoch": epoch})
+
+    # --- topics
+
+    def create_topic(self, name: str, partition_count: int | None) -> int:
+        """Makes a topic unless it is there; answers its number of partitions.
+
+        Raises:
+            InvalidArgumentError: it cannot be a topic.
+            LogError, OSError: it could not be made.
+        """
+        count = self._directory.create_topic(name, partition_count)
+        for partition in range(count):
+            self._directory.partition(name, partition)  # makes its files, and so its id
+        self._topics.look()
+        return count
+
+    def create_topics(self, call: Call) -> None:
+        """CreateTopics."""
+        is_trial = bool(call.message.validate_only)
+        call.answer({"topics": [self._created(topic, is_trial=is_trial) for topic in call.message.topics]})
+
+    def _created(self, topic: Any, *, is_trial: bool) -> Values:
+        error, sentence = self._creation_problem(topic)
+        if error is BrokerError.NONE and not is_trial:
+            error, sentence = self._try_create(topic.name, _wanted_count(topic))
+        count = self._topics.partition_count(topic.name) if error is BrokerError.NONE and not is_trial else -1
+        return {
+            "name": topic.name,
+            "topic_id": self._topics.topic_id(topic.name) if count > 0 else NO_TOPIC_ID,
+            "error_code": error,
+            "error_message": sentence,
+            "num_partitions": count,
+            "replication_factor": 1 if count > 0 else -1,
+            "configs": [],
+        }
+
+    def _creation_problem(self, topic: Any) -> tuple[BrokerError, str | None]:
+        if self._directory.partition_count(topic.name):
+            return BrokerError.TOPIC_ALREADY_EXISTS, f"the topic {topic.name} exists"
+        if topic.replication_factor not in (1, BROKER_CHOOSES):
+            return BrokerError.INVALID_REPLICATION_FACTOR, "a log on one host has one replica of each partition"
+        if topic.num_partitions != BROKER_CHOOSES and topic.num_partitions < 1 and not topic.assignments:
+            return BrokerError.INVALID_PARTITIONS, f"a topic has at least one partition, not {topic.num_partitions}"
+        return BrokerError.NONE, None
+
+    def _try_create(self, name: str, count: int | None) -> tuple[BrokerError, str | None]:
+        try:
+            self.create_topic(name, count)
+        except InvalidArgumentError as error:
+            return BrokerError.INVALID_TOPIC_EXCEPTION, str(error)
+        except (LogError, OSError) as error:
+            return BrokerError.KAFKA_STORAGE_ERROR, str(error)
+        return BrokerError.NONE, None
+
+    def create_partitions(self, call: Call) -> None:
+        """CreatePartitions: a topic gets more of them."""
+        is_trial = bool(call.message.validate_only)
+        call.answer({"results": [self._grown(topic, is_trial=is_trial) for topic in call.message.topics]})
+
+    def _grown(self, topic: Any, *, is_trial: bool) -> Values:
+        known = self._directory.partition_count(topic.name)
+        error, sentence = BrokerError.NONE, None
+        if not known:
+            error, sentence = BrokerError.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {topic.name}"
+        elif topic.count <= known:
+            error, sentence = BrokerError.INVALID_PARTITIONS, f"the topic has {known} partitions already"
+        elif not is_trial:
+            error, sentence = self._try_create(topic.name, topic.count)
+        return {"name": topic.name, "error_code": error, "error_message": sentence}
+
+    def delete_topics(self, call: Call) -> None:
+        """DeleteTopics, by name or (from version 6 on) by id."""
+        message = call.message
+        asked = [(topic.name, topic.topic_id) for topic in message.topics] if call.version >= 6 else []
+        asked = asked or [(name, NO_TOPIC_ID) for name in message.topic_names or ()]
+        call.answer({"responses": [self._deleted(name, topic_id) for name, topic_id in asked]})
+
+    def _deleted(self, name: str | None, topic_id: uuid.UUID) -> Values:
+        name = name or self._topics.name_of(topic_id)
+        error, sentence = BrokerError.NONE, None
+        if name is None:
+            error = BrokerError.UNKNOWN_TOPIC_ID
+        elif not self._directory.partition_count(name):
+            error, sentence = BrokerError.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}"
+        else:
+            topic_id = self._topics.topic_id(name)
+            self._topics.forget(name)
+            self._directory.delete_topic(name)
+        return {"name": name, "topic_id": topic_id, "error_code": error, "error_message": sentence}
+
+
+def _wanted_count(topic: Any) -> int | None:
+    if topic.assignments:
+        return len(topic.assignments)
+    return None if topic.num_partitions == BROKER_CHOOSES else int(topic.num_partitions)
+
+
+def split(records: memoryview, size_max: int) -> list[LogBatch] | Refusal:
+    """The batches that a Produce brings for a partition, each checked; or the reason why none of them is taken."""
+    batches: list[LogBatch] = []
+    position = 0
+    while position < len(records):
+        if len(records) - position < HEADER_SIZE:
+            return Refusal(BrokerError.CORRUPT_MESSAGE, "less than a batch's header came")
+        header = read_header(records, position)
+        view = records[position : position + header.size] if header.problem is None else records[:0]
+        problem = header.problem or ("it is cut short" if len(view) < header.size else crc_problem(header, view))
+        if problem is not None:
+            return Refusal(BrokerError.CORRUPT_MESSAGE, f"a record batch is not what it says: {problem}")
+        if header.attributes & (CONTROL | TRANSACTIONAL) or header.record_count != header.last_offset_delta + 1:
+            return Refusal(BrokerError.INVALID_RECORD, "a batch of a transaction, or one whose offsets have holes")
+        if header.size > size_max:
+            return Refusal(BrokerError.MESSAGE_TOO_LARGE, f"a batch of {header.size} bytes, {size_max} are taken")
+        batches.append(LogBatch(header, view, "", 0))
+        position += header.size
+    return batches or Refusal(BrokerError.CORRUPT_MESSAGE, "no record batch came")

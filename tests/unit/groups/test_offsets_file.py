@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A group's offsets survive every death of their writer, whole commits only."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from shmaccum.exceptions import CorruptLogError, InvalidArgumentError, LogBusyError
+from shmaccum.groups import offsets_file
+from shmaccum.groups.offsets_file import Committed, GroupLock, OffsetsFile, file_stem, group_ids
+from shmaccum.segment_log.file_names import GROUPS_FOLDER, TopicPartition
+
+PLACES = [TopicPartition("flights", partition) for partition in range(3)]
+
+
+def committed(offset: int, metadata: str = "") -> Committed:
+    return Committed(offset, 0, metadata, 1_700_000_000_000)
+
+
+def written(directory: Path, group_id: str = "g") -> OffsetsFile:
+    return OffsetsFile(os.fspath(directory), group_id, is_writer=True)
+
+
+def read(directory: Path, group_id: str = "g") -> OffsetsFile:
+    return OffsetsFile(os.fspath(directory), group_id, is_writer=False)
+
+
+def path_of(directory: Path, group_id: str = "g") -> Path:
+    return directory / GROUPS_FOLDER / (file_stem(group_id) + offsets_file.OFFSETS)
+
+
+def test_what_is_committed_is_read_again(tmp_path: Path) -> None:
+    file = written(tmp_path)
+    file.commit({place: committed(7 + place.partition, "why") for place in PLACES})
+    file.commit({PLACES[0]: committed(8)})
+    file.forget([PLACES[2]])
+    file.note_generation(5, "consumer", "range")
+    file.close()
+    found = read(tmp_path)
+    assert found.offsets == {PLACES[0]: committed(8), PLACES[1]: committed(8, "why")}
+    assert (found.generation, found.protocol_type, found.protocol) == (5, "consumer", "range")
+
+
+def test_a_commit_torn_at_any_byte_is_the_former_one_or_the_new_one(tmp_path: Path) -> None:
+    file = written(tmp_path)
+    file.commit({place: committed(1) for place in PLACES})
+    file.close()
+    path = path_of(tmp_path)
+    before = path.stat().st_size
+    file = written(tmp_path)
+    file.commit({place: committed(2) for place in PLACES})
+    file.close()
+    whole = path.read_bytes()
+    for size in range(before, len(whole) + 1):
+        path.write_bytes(whole[:size])
+        offset = 2 if size == len(whole) else 1
+        assert read(tmp_path).offsets == {place: committed(offset) for place in PLACES}
+        successor = written(tmp_path)
+        successor.commit({PLACES[0]: committed(3)})
+        successor.close()
+        assert read(tmp_path).offsets[PLACES[0]] == committed(3)
+
+
+def test_any_flipped_bit_ends_the_file_in_front_of_its_frame(tmp_path: Path) -> None:
+    file = written(tmp_path)
+    file.commit({PLACES[0]: committed(1)})
+    file.commit({PLACES[0]: committed(2)})
+    file.close()
+    path = path_of(tmp_path)
+    whole = path.read_bytes()
+    for position in range(len(whole)):
+        path.write_bytes(whole[:position] + bytes([whole[position] ^ 1]) + whole[position + 1 :])
+        assert read(tmp_path).offsets.get(PLACES[0], committed(0)).offset in {0, 1}
+
+
+def test_a_file_that_is_mostly_dead_is_written_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offsets_file, "DEAD_SIZE_MIN", 4096)
+    file = written(tmp_path)
+    file.note_generation(3, "consumer", "range")
+    for offset in range(1000):
+        file.commit({PLACES[offset % 3]: committed(offset)})
+    file.close()
+    assert path_of(tmp_path).stat().st_size < 6000
+    found = read(tmp_path)
+    assert found.offsets == {PLACES[0]: committed(999), PLACES[1]: committed(997), PLACES[2]: committed(998)}
+    assert found.generation == 3
+
+
+def test_a_rewrite_that_dies_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offsets_file, "DEAD_SIZE_MIN", 0)
+
+    def die(_source: str, _target: str) -> None:
+        raise OSError(5, "dies here")
+
+    file = written(tmp_path)
+    monkeypatch.setattr(os, "replace", die)
+    for offset in range(20):
+        file.commit({PLACES[0]: committed(offset)})
+    file.close()
+    assert read(tmp_path).offsets == {PLACES[0]: committed(19)}
+
+
+def test_a_full_disk_commits_nothing_and_the_next_commit_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = written(tmp_path)
+    file.commit({PLACES[0]: committed(1)})
+
+    def write_half(descriptor: int, content: bytes) -> None:
+        os.write(descriptor, content[: len(content) // 2])
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(offsets_file, "write_all", write_half)
+        with pytest.raises(OSError, match="No space"):
+            file.commit({PLACES[0]: committed(2)})
+    assert file.offsets == {PLACES[0]: committed(1)}
+    file.commit({PLACES[1]: committed(3)})
+    file.close()
+    assert read(tmp_path).offsets == {PLACES[0]: committed(1), PLACES[1]: committed(3)}
+
+
+def test_a_group_has_one_writer(tmp_path: Path) -> None:
+    lock = GroupLock(os.fspath(tmp_path), "g")
+    with pytest.raises(LogBusyError, match="'g'"):
+        GroupLock(os.fspath(tmp_path), "g")
+    GroupLock(os.fspath(tmp_path), "other").release()
+    lock.release()
+    GroupLock(os.fspath(tmp_path), "g").release()
+
+
+@pytest.mark.parametrize("group_id", ["a/../b", ".", "..", "ä ö", "x" * 1000, "a%2Fb", "con\0trol"])
+def test_any_group_id_has_a_file_of_its_own_in_the_folder(tmp_path: Path, group_id: str) -> None:
+    for name in (group_id, group_id + "'"):
+        file = written(tmp_path, name)
+        file.commit({PLACES[0]: committed(len(name))})
+        file.close()
+    assert read(tmp_path, group_id).offsets == {PLACES[0]: committed(len(group_id))}
+    assert group_ids(os.fspath(tmp_path)) == sorted([group_id, group_id + "'"])
+    assert os.listdir(tmp_path) == [GROUPS_FOLDER]
+
+
+def test_an_empty_group_id_is_refused() -> None:
+    with pytest.raises(InvalidArgumentError, match="empty"):
+        file_stem("")
+
+
+def test_another_groups_file_is_not_taken_for_ones_own(tmp_path: Path) -> None:
+    written(tmp_path).close()
+    path_of(tmp_path).rename(path_of(tmp_path, "h"))
+    with pytest.raises(CorruptLogError, match="'h'"):
+        read(tmp_path, "h")
+
+
+def test_a_removed_group_is_gone(tmp_path: Path) -> None:
+    file = written(tmp_path)
+    file.commit({PLACES[0]: committed(1)})
+    file.remove()
+    assert group_ids(os.fspath(tmp_path)) == []
+    assert read(tmp_path).offsets == {}

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fetch, read and written by hand, says what kafka-python's classes say, in every version."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from kafka.protocol.consumer.fetch import FetchRequest as KafkaFetchRequest
+from kafka.protocol.consumer.fetch import FetchResponse as KafkaFetchResponse
+
+from shmaccum.segment_log.broker_error import BrokerError
+from shmaccum.serving.fetching import Found, Wanted, read_request, write_answer
+from shmaccum.serving.messages import BadFrameError, Request
+
+VERSIONS = range(4, 18)
+TOPIC_ID = uuid.UUID(int=0x1234)
+
+
+def topic_key(version: int, number: int) -> str | uuid.UUID:
+    return uuid.UUID(int=number + 1) if version >= 13 else f"topic-{number}"
+
+
+def topic_field(version: int, number: int) -> dict[str, Any]:
+    return {"topic_id" if version >= 13 else "topic": topic_key(version, number)}
+
+
+def kafka_request(version: int) -> Any:
+    request_type: Any = KafkaFetchRequest
+    topic_type, partition_type = request_type.FetchTopic, request_type.FetchTopic.FetchPartition
+    more: dict[str, Any] = {}
+    if version >= 7:
+        forgotten = request_type.ForgottenTopic(version=version, partitions=[7, 8], **topic_field(version, 5))
+        more |= {"session_id": 11, "session_epoch": 12, "forgotten_topics_data": [forgotten]}
+    if version >= 11:
+        more["rack_id"] = "here"
+
+    def partition(number: int) -> Any:
+        extra = {"current_leader_epoch": 3} if version >= 9 else {}
+        extra |= {"last_fetched_epoch": -1} if version >= 12 else {}
+        extra |= {"log_start_offset": -1} if version >= 5 else {}
+        values = {"partition": number, "fetch_offset": 100 + number, "partition_max_bytes": 1 << number}
+        return partition_type(version=version, **values, **extra)
+
+    topics = [
+        topic_type(
+            version=version, partitions=[partition(each) for each in range(number + 1)], **topic_field(version, number)
+        )
+        for number in range(3)
+    ]
+    return request_type(
+        version=version, max_wait_ms=500, min_bytes=1, max_bytes=1 << 20, isolation_level=1, topics=topics, **more
+    )
+
+
+def as_request(version: int) -> Request:
+    return Request(1, version, 77, "client", memoryview(bytes(kafka_request(version).encode(version=version))))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_request_is_read_field_by_field(version: int) -> None:
+    found = read_request(as_request(version))
+    assert found[:4] == (500, 1, 1 << 20, 1)
+    assert (found.session_id, found.session_epoch) == ((11, 12) if version >= 7 else (0, -1))
+    epoch = 3 if version >= 9 else -1
+    assert found.wanted == [
+        Wanted(topic_key(version, topic), number, 100 + number, 1 << number, epoch)
+        for topic in range(3)
+        for number in range(topic + 1)
+    ]
+    assert found.forgotten == ([(topic_key(version, 5), 7), (topic_key(version, 5), 8)] if version >= 7 else [])
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_request_that_is_cut_anywhere_is_refused(version: int) -> None:
+    request = as_request(version)
+    for size in range(len(request.body)):
+        with pytest.raises(BadFrameError):
+            read_request(request._replace(body=request.body[:size]))
+    with pytest.raises(BadFrameError, match="are used"):
+        read_request(request._replace(body=memoryview(bytes(request.body) + b"\0")))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_hostile_bytes_are_refused_or_read_and_never_more(version: int, seeded: Callable[[], random.Random]) -> None:
+    dice = seeded()
+    request = as_request(version)
+    for _ in range(1000):
+        body = bytearray(request.body)
+        for _ in range(dice.randrange(1, 4)):
+            body[dice.randrange(len(body))] = dice.choice([0, 0x7F, 0x80, 0xFF, dice.randrange(256)])
+        try:
+            found = read_request(request._replace(body=memoryview(bytes(body))))
+        except BadFrameError:
+            continue
+        assert len(found.wanted) <= len(body)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_an_answer_is_what_kafka_reads(version: int) -> None:
+    wanted = [Wanted(topic_key(version, topic), number, 5, 100, -1) for topic in range(2) for number in range(2)]
+    errors = [BrokerError.NONE, BrokerError.OFFSET_OUT_OF_RANGE, BrokerError.NONE, BrokerError.CORRUPT_MESSAGE]
+    found = [
+        Found(one, error, 900 + number, 10 + number)
+        for number, (one, error) in enumerate(zip(wanted, errors, strict=True))
+    ]
+    (frame,) = write_answer(as_request(version), found, session_id=99 if version >= 7 else 0)
+    assert isinstance(frame, bytes)
+    assert int.from_bytes(frame[:4], "big") == len(frame) - 4
+    response_type: Any = KafkaFetchResponse
+    answer = response_type.decode(frame[4:], version=version, header=True)
+    assert answer.header.correlation_id == 77
+    assert version < 7 or answer.session_id == 99
+    partitions = [(topic, one) for topic in answer.responses for one in topic.partitions]
+    assert [topic.topic_id if version >= 13 else topic.topic for topic, _ in partitions] == [
+        one.topic for one in wanted
+    ]
+    assert [one.partition_index for _, one in partitions] == [0, 1, 0, 1]
+    assert [one.error_code for _, one in partitions] == errors
+    assert [one.high_watermark for _, one in partitions] == [900, 901, 902, 903]
+    assert version < 5 or [one.log_start_offset for _, one in partitions] == [10, 11, 12, 13]
+    assert [bytes(one.records) for _, one in partitions] == [b""] * 4
