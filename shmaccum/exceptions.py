@@ -16,6 +16,7 @@
     │   ├── ArenaBusyError                another process is creating or recovering it
     │   ├── ArenaInUseError (BufferError)  something of this process still uses the mapping
     │   ├── ArenaClosedError
+    │   ├── ArenaRemovedError             the arena lost its name, or another arena has that name now
     │   ├── ArenaReadOnlyError
     │   ├── ArenaPoisonedError
     │   ├── CorruptArenaError
@@ -111,6 +112,13 @@ class ArenaInUseError(ArenaError, BufferError):
 
 class ArenaClosedError(ArenaError):
     """The arena was closed in this process: attach again."""
+
+
+class ArenaRemovedError(ArenaError):
+    """The arena was removed while this process was attached, so it takes no more records: attach to the new one.
+
+    The arena's sender delivers the records that were sent before. It exports the records that it cannot deliver.
+    """
 
 
 class ArenaReadOnlyError(ArenaError):

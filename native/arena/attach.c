@@ -23,7 +23,7 @@
 
 /* ---- the file and its memory ---- */
 
-static enum status descriptors_check(const struct arena *arena, struct stat *found, struct error *error)
+static enum status descriptors_check(struct arena *arena, struct stat *found, struct error *error)
 {
     struct stat lock_file;
     if (fstat(arena->map_descriptor, found) < 0 || fstat(arena->lock_descriptor, &lock_file) < 0) {
@@ -32,6 +32,7 @@ static enum status descriptors_check(const struct arena *arena, struct stat *fou
     if (!S_ISREG(found->st_mode) || found->st_dev != lock_file.st_dev || found->st_ino != lock_file.st_ino) {
         return error_set(error, STATUS_NOT_AN_ARENA, "the arena must be one regular file, opened twice");
     }
+    arena->had_name = found->st_nlink > 0;
     return STATUS_OK;
 }
 

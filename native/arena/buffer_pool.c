@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "arena/closing.h"
 #include "arena/counters.h"
 #include "arena/lock.h"
 #include "arena/poison.h"
@@ -331,6 +332,9 @@ enum status buffer_pool_try_allocate(struct arena *arena, uint32_t *slot_index)
     if (load_acquire_u32(&arena->globals->waiting_count) != 0) {
         return STATUS_EXHAUSTED; /* no barging past those who wait */
     }
+    if (!arena_takes_records(arena)) {
+        return STATUS_EXHAUSTED; /* the caller comes to the queue, which says why */
+    }
     uint64_t payload = slot_payload_owned(arena->owner, false);
     if (!process_share_allows_one(arena) || !slot_take_free(arena, SLOT_OWNED, payload, slot_index)) {
         return STATUS_EXHAUSTED;
@@ -384,6 +388,9 @@ enum status buffer_pool_enqueue(struct arena *arena, uint32_t need, struct buffe
 {
     if (need == 0) {
         return STATUS_INVALID;
+    }
+    if (!arena_takes_records(arena)) {
+        return STATUS_REMOVED;
     }
     if (need > process_share_max(arena) || (need > 1 && need > oversized_slot_count_max(arena))) {
         return STATUS_RECORD_TOO_LARGE;

@@ -42,6 +42,7 @@ static uint64_t fingerprint_structs(uint64_t fingerprint)
     MIX_FIELD(globals, completion_tail);
     MIX_FIELD(globals, completion_wait);
     MIX_FIELD(globals, arena_epoch);
+    MIX_FIELD(globals, closing);
     MIX_FIELD(globals, sync_done);
     MIX_FIELD(globals, sink_name);
     MIX_SIZE(process_entry);

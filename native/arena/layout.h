@@ -83,6 +83,13 @@ enum sender_sleep {
                          * too: a full batch, or one that lingers for less */
 };
 
+/* How far an arena that lost its name has come with closing (closing.h). */
+enum closing {
+    CLOSING_NOT = 0,
+    CLOSING_BEGUN = 1, /* no more records; the sender delivers what is there */
+    CLOSING_DONE = 2,  /* the sender has left */
+};
+
 /* What survives the death of the host (durability.h). */
 enum durability { DURABILITY_PROCESS = 0, DURABILITY_INTERVAL = 1, DURABILITY_SYNC = 2 };
 
@@ -161,6 +168,7 @@ struct globals {
     uint8_t boot_id[16];            /* creator, cold recovery: the boot whose page cache holds the arena */
     atomic_u32 is_clean;            /* 1 from the last orderly detach until the next attach */
     atomic_u32 poisoned_status;     /* anyone, 0 -> enum status by cas */
+    atomic_u32 closing;             /* anyone, enum closing by cas from the value read, upwards; cold recovery: 0 */
 
     /* sender: where it delivers, as text (sinks/sink.py: Sink.name), a NUL behind it and to the end. Written when the
      * role is taken, before sender_epoch is raised and sender_owner published. Readers take what they read between two

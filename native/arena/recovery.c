@@ -424,6 +424,7 @@ enum status recovery_run(struct arena *arena, struct recovery_report *report, st
         durability_recover(arena);
     }
     POINT(recovery_rebuilt);
+    store_relaxed_u32(&arena->globals->closing, CLOSING_NOT); /* it was found, so it has a name */
     add_u64(&arena->globals->arena_epoch, 1);
     boot_id_read(arena->globals->boot_id);
     return STATUS_OK;

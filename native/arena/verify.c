@@ -317,6 +317,9 @@ static void globals_check(struct inspection *inspection)
         finding_add(inspection, NO_SLOT, "the arena is poisoned: %s",
                     status_sentence((enum status)load_relaxed_u32(&globals->poisoned_status)));
     }
+    if (load_relaxed_u32(&globals->closing) > CLOSING_DONE) {
+        finding_add(inspection, NO_SLOT, "the word that says whether the arena closes was overwritten");
+    }
     if (load_relaxed_u32(&globals->topic_count) > geometry->topic_count ||
         load_relaxed_u32(&globals->partition_count) > geometry->partition_count ||
         load_relaxed_u32(&globals->name_heap_used) > geometry->name_heap_size ||

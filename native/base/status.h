@@ -31,6 +31,7 @@
     X(PENDING, "not completed yet")                                                                        \
     X(RESULT_EXPIRED, "the result was overwritten before it was read")                                     \
     X(TRY_AGAIN, "the state changed meanwhile")                                                            \
+    X(REMOVED, "the arena was removed: it takes no more records")                                          \
     X(SHARE_USED, "this process holds all of the buffers that one process may have")                      \
     X(SYNC_FAILED, "forcing the arena to disk failed: nothing more is acknowledged, export what it holds")
 

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "arena/closing.h"
 #include "arena/counters.h"
 #include "arena/poison.h"
 #include "arena/process_share.h"
@@ -190,6 +191,9 @@ static COLD void append_finish(struct accumulator *accumulator, struct append_ca
     if (call->spare != NO_SLOT) {
         buffer_pool_give_back(arena, &call->spare, 1, &accumulator->wakes);
     }
+    if (call->has_opened) {
+        closing_look(arena);
+    }
     result->need = status == STATUS_EXHAUSTED ? 1 : 0;
     barrier_store_load(); /* D1 */
     result->is_sender_wanted = sender_is_wanted(arena, call);
@@ -235,26 +239,39 @@ static enum status chain_fill(struct arena *arena, uint32_t partition_index, con
     return status;
 }
 
+static enum status chain_commit(struct arena *arena, const struct append_order *order, struct append_result *result)
+{
+    enum status status;
+    do {
+        struct partition_hold hold;
+        partition_lock(arena, order->partition_index, &hold);
+        status = producer_batch_commit_chain(arena, &hold, order->reservation->slots, order->records, &result->first);
+        partition_unlock(arena, &hold);
+    } while (status == STATUS_TRY_AGAIN);
+    return status;
+}
+
 static enum status append_oversized(struct accumulator *accumulator, const struct append_order *order, uint32_t need,
                                     struct append_result *result)
 {
     struct arena *arena = accumulator->arena;
     struct reservation *reservation = order->reservation;
+    result->need = need; /* of whoever has no slots yet, or comes while the arena closes: the queue says so */
     if (reservation == NULL || reservation->count < need) {
-        result->need = need;
         return STATUS_EXHAUSTED;
     }
-    const uint32_t *slots = reservation->slots;
-    RETURN_IF_FAILED(chain_fill(arena, order->partition_index, slots, need, order->records));
-    enum status status;
-    do {
-        struct partition_hold hold;
-        partition_lock(arena, order->partition_index, &hold);
-        status = producer_batch_commit_chain(arena, &hold, slots, order->records, &result->first);
-        partition_unlock(arena, &hold);
-    } while (status == STATUS_TRY_AGAIN);
+    RETURN_IF_FAILED(chain_fill(arena, order->partition_index, reservation->slots, need, order->records));
+    enum status status = chain_commit(arena, order, result);
+    if (status == STATUS_REMOVED) {
+        return STATUS_EXHAUSTED;
+    }
     reservation->slots += need;
     reservation->count -= need;
+    barrier_store_load(); /* C2 */
+    if (UNLIKELY(arena_closing(arena) == CLOSING_DONE)) {
+        return STATUS_EXHAUSTED;
+    }
+    closing_look(arena);
     result->appended = 1;
     count_appended(accumulator, order, result);
     struct append_call call = {.order = order, .spare = NO_SLOT, .has_filled = true};

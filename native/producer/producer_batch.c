@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "arena/buffer_pool.h"
+#include "arena/closing.h"
 #include "arena/counters.h"
 #include "arena/news.h"
 #include "base/bytes.h"
@@ -338,6 +339,11 @@ enum status producer_batch_open(struct arena *arena, struct partition_hold *hold
         slot_word(SLOT_OPEN, slot_word_generation(owned), slot_payload_filled(0, RECORDS_START));
     store_seq_cst_u64(&slot->word, opened); /* P3; our own OWNED slot: nobody else may change it */
     POINT(slot_opened);
+    barrier_store_load(); /* C2 */
+    if (UNLIKELY(!arena_takes_records(arena))) {
+        *is_spare_kept = cas_u64(&slot->word, &opened, owned);
+        return STATUS_EXHAUSTED;
+    }
     uint64_t mine = open_word(lock_word_acquisition(hold->lock), slot_index);
     if (UNLIKELY(!cas_u64(&hold->partition->open, &open, mine))) {
         *is_spare_kept = cas_u64(&slot->word, &opened, owned);
@@ -437,6 +443,9 @@ enum status producer_batch_commit_chain(struct arena *arena, struct partition_ho
 {
     struct slot_header *head = &arena->slots[slots[0]];
     uint32_t size = RECORDS_START + record_encoded_size(&record->size, 0, 0);
+    if (!arena_takes_records(arena)) {
+        return STATUS_REMOVED;
+    }
     if (!chain_seal_before(arena, hold) || !seq_take(hold, head)) {
         return STATUS_TRY_AGAIN;
     }

@@ -96,8 +96,8 @@ enum status producer_batch_append(struct arena *arena, struct partition_hold *ho
                                   const struct measured_record *records, uint32_t count, uint32_t *appended,
                                   struct batch_place *first) MUST_USE;
 
-/* Makes an OWNED slot of ours the open batch. STATUS_TRY_AGAIN: we were passed; `*is_spare_kept` says whether the
- * slot is still OWNED by us. */
+/* Makes an OWNED slot of ours the open batch. STATUS_TRY_AGAIN: we were passed. STATUS_EXHAUSTED: the arena closes. Then
+ * `*is_spare_kept` says whether the slot is still OWNED by us. */
 enum status producer_batch_open(struct arena *arena, struct partition_hold *hold, uint32_t slot_index,
                                 int64_t base_timestamp_ms, bool *is_spare_kept) MUST_USE;
 
@@ -107,7 +107,7 @@ enum status producer_batch_fill_chain(struct arena *arena, uint32_t partition_in
                                       uint32_t count, const struct measured_record *record) MUST_USE;
 
 /* Commits a filled chain behind everything in the partition. STATUS_TRY_AGAIN: we were passed, nothing was committed.
- * */
+ * STATUS_REMOVED: the arena closes, nothing was committed. */
 enum status producer_batch_commit_chain(struct arena *arena, struct partition_hold *hold, const uint32_t *slots,
                                         const struct measured_record *record, struct batch_place *place) MUST_USE;
 

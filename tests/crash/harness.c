@@ -172,7 +172,7 @@ static enum status world_wait_in_queue(struct world *world, uint32_t *slots)
 }
 
 /* Whoever holds its whole share has to send of it first. */
-static void world_enqueue(struct world *world, uint32_t need)
+static enum status world_enqueue(struct world *world, uint32_t need)
 {
     enum status status;
     TIMED(world, "enqueue", status = buffer_pool_enqueue(world->arena, need, &world->wait, NULL));
@@ -180,7 +180,8 @@ static void world_enqueue(struct world *world, uint32_t need)
         world_send_once(world);
         TIMED(world, "enqueue", status = buffer_pool_enqueue(world->arena, need, &world->wait, NULL));
     }
-    REQUIRE(status == STATUS_OK);
+    REQUIRE(status == STATUS_OK || status == STATUS_REMOVED);
+    return status;
 }
 
 enum status world_append(struct world *world, enum producer_name producer)
@@ -189,15 +190,15 @@ enum status world_append(struct world *world, enum producer_name producer)
     enum status status = world_try_append(world, producer, VICTIM_PARTITION, NULL);
     if (status == STATUS_EXHAUSTED) {
         uint32_t need = world->need;
-        world_enqueue(world, need);
-        status = world_wait_in_queue(world, slots);
+        status = world_enqueue(world, need);
+        status = status == STATUS_OK ? world_wait_in_queue(world, slots) : status;
         if (status == STATUS_OK) {
             struct reservation reservation = {.slots = slots, .count = need};
             status = world_try_append(world, producer, VICTIM_PARTITION, &reservation);
         }
     }
-    if (status == STATUS_EXHAUSTED) {
-        ledger_withdraw(&world->shared->ledger, producer);
+    if (status == STATUS_EXHAUSTED && arena_closing(world->arena) != CLOSING_DONE) {
+        ledger_withdraw(&world->shared->ledger, producer); /* else it may have been committed, too late */
     }
     return status;
 }
@@ -437,10 +438,32 @@ enum status world_sync(struct world *world)
     return status;
 }
 
+/* The arena's file was found again, by a process that was alone: as cold recovery has it. */
+void world_open_again(struct world *world)
+{
+    store_relaxed_u32(&world->arena->globals->closing, CLOSING_NOT);
+}
+
+/* What a closer that died left open is sealed, and nothing is opened behind it. */
+static void survivor_finish_closing(struct world *world)
+{
+    TIMED(world, "close", closing_begin(world->arena));
+    WORLD_EXPECT(world, world_count_slots(world, SLOT_OPEN) == 0, "%u batches of a closing arena are open",
+                 world_count_slots(world, SLOT_OPEN));
+    ledger_begin(&world->shared->ledger, SURVIVOR, VALUE_SIZE, &world->record);
+    enum status status = world_append(world, SURVIVOR);
+    WORLD_EXPECT(world, status == STATUS_REMOVED, "an append to a closing arena answered %s", status_name(status));
+    ledger_withdraw(&world->shared->ledger, SURVIVOR);
+    world_open_again(world);
+}
+
 void survivor_go_on(struct world *world, const struct scenario *scenario)
 {
     char problem[PROBLEM_SIZE];
     check_by_verify(world, scenario->is_alone); /* as the victim left it; recovery leaves an idle arena */
+    if (scenario->is_closing) {
+        survivor_finish_closing(world);
+    }
     if (world->accumulator->sender == NULL) {
         world_become_sender(world);
     }
@@ -513,7 +536,8 @@ void check_after_going_on(struct world *world)
 
 static bool pool_has_room(const struct world *world)
 {
-    return world_count_slots(world, SLOT_FREE) > 0 && load_acquire_u32(&world->arena->globals->waiting_count) == 0;
+    return world_count_slots(world, SLOT_FREE) > 0 && load_acquire_u32(&world->arena->globals->waiting_count) == 0 &&
+           arena_takes_records(world->arena);
 }
 
 /* A slot that was freed a moment ago by somebody who is stopped now may not be hinted at yet: who waits for it gets it,
@@ -555,6 +579,27 @@ static void survivor_send_beside(struct world *world)
     world_deliver(world);
     if (load_acquire_u32(&world->arena->globals->waiting_count) == 0) {
         world_complete(world);
+    }
+}
+
+void survivor_close_beside(struct world *world)
+{
+    check_always(world);
+    TIMED(world, "close", closing_begin(world->arena));
+    survivor_send_beside(world);
+    closing_end(world->arena);
+    if (world->drained_count == 0) { /* what was drained waits for a victim that holds the pool lock */
+        survivor_send_beside(world); /* the last look */
+    }
+    world->last_acquisition = partition_acquisition(world);
+}
+
+void check_nothing_came_too_late(struct world *world)
+{
+    const struct ledger_producer *victim = &world->shared->ledger.producers[VICTIM];
+    for (uint32_t i = 0; i < victim->returned_count; i++) {
+        WORLD_EXPECT(world, victim->delivered_counts[i] == 1,
+                     "record %u was accepted when the sender of its arena had left", i);
     }
 }
 

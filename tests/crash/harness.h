@@ -37,6 +37,7 @@
 #include <sys/types.h>
 
 #include "ledger.h"
+#include "arena/closing.h"
 #include "producer/accumulator.h"
 
 enum { SLOT_COUNT = 6, BATCH_SIZE = 512, VALUE_SIZE = 100, CHAIN_VALUE_SIZE = 1200, RECORDS_PER_BATCH = 4 };
@@ -101,6 +102,7 @@ struct scenario {
     bool may_be_exhausted; /* the operation may answer EXHAUSTED: nothing was appended */
     bool is_expiring;      /* records may have the result EXPIRED */
     bool is_durable;       /* the victim forces the arena to disk: what it has published as forced must be recorded */
+    bool is_closing;       /* the victim closes the arena */
     bool is_shared;        /* one process may hold every slot, and is counted (process_share.h) */
     uint32_t slots_wanted; /* free slots that the operation may still need when it goes on */
 };
@@ -163,6 +165,12 @@ void survivor_go_on(struct world *world, const struct scenario *scenario);
 /* What must be possible beside a stopped victim. */
 enum beside { BESIDE_APPEND = 1, BESIDE_SEND = 2 };
 void survivor_work_beside(struct world *world, const struct scenario *scenario, unsigned beside);
+/* The arena is closed, and its sender leaves, beside a stopped victim. */
+void survivor_close_beside(struct world *world);
+/* What the victim was told that it is in the arena was delivered before the sender left. */
+void check_nothing_came_too_late(struct world *world);
+/* It takes records again. */
+void world_open_again(struct world *world);
 /* Once the victim has gone on: no one waits beside a free slot, and the partition's lock was not set back. */
 void check_after_going_on(struct world *world);
 

@@ -828,6 +828,47 @@ MUTANTS = (
         "        return atomic_load_explicit(cell, memory_order_relaxed); ",
         (("tsan", "core/journey_test"),),
     ),
+    Mutant(
+        "opener-does-not-look-whether-the-arena-closes",
+        "producer/producer_batch.c",
+        "    if (UNLIKELY(!arena_takes_records(arena))) {\n        *is_spare_kept",
+        "    if (UNLIKELY(!arena_takes_records(arena) && opened == 0)) {\n        *is_spare_kept",
+        (("close", "append-first"),),
+        is_quick=True,
+    ),
+    Mutant(
+        "closer-seals-nothing",
+        "arena/closing.c",
+        "        slot_close(arena, i);\n",
+        "        (void)slot_close;\n",
+        (("close", "append-plain"), ("kill", "close")),
+        is_quick=True,
+    ),
+    Mutant(
+        "closer-seals-before-it-says-so",
+        "arena/closing.c",
+        "    closing_raise(arena, CLOSING_BEGUN);\n    POINT(closing_begun);\n"
+        "    for (uint32_t i = 0; i < arena->geometry.slot_count; i++) {\n        slot_close(arena, i);\n    }\n",
+        "    for (uint32_t i = 0; i < arena->geometry.slot_count; i++) {\n        slot_close(arena, i);\n    }\n"
+        "    closing_raise(arena, CLOSING_BEGUN);\n",
+        (("test", "arena/closing_test"),),
+        is_quick=True,
+    ),
+    Mutant(
+        "late-chain-is-accepted",
+        "producer/accumulator.c",
+        "    if (UNLIKELY(arena_closing(arena) == CLOSING_DONE)) {\n",
+        "    if (UNLIKELY(arena_closing(arena) > CLOSING_DONE)) {\n",
+        (("close", "append-chain"),),
+    ),
+    Mutant(
+        "closing-arena-lets-a-producer-wait",
+        "arena/buffer_pool.c",
+        "    if (!arena_takes_records(arena)) {\n        return STATUS_REMOVED;\n",
+        "    if (!arena_takes_records(arena) && need == 0) {\n        return STATUS_REMOVED;\n",
+        (("kill", "close"),),
+        is_quick=True,
+    ),
 )
 
 

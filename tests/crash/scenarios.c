@@ -217,6 +217,13 @@ static void begin_touching(struct world *world)
     append_many(world, VICTIM, 2);
 }
 
+/* A second open batch: the one of the survivor is another partition's. */
+static void begin_touching_other(struct world *world)
+{
+    begin_record(world);
+    REQUIRE(world_try_append(world, VICTIM, OTHER_PARTITION, NULL) == STATUS_OK);
+}
+
 /* Every slot, the last one an open batch. */
 static void begin_holding_share(struct world *world)
 {
@@ -408,6 +415,12 @@ static enum status operate_requeue(struct world *world)
     return accumulator_requeue(world->accumulator, batch->slot_index, batch->seq, 0);
 }
 
+static enum status operate_close(struct world *world)
+{
+    closing_begin(world->arena);
+    return STATUS_OK;
+}
+
 static enum status operate_maintain(struct world *world)
 {
     accumulator_maintain(world->accumulator, NULL);
@@ -482,6 +495,11 @@ const struct scenario scenarios[] = {
      .begin = begin_beside_dead_in_pool,
      .operate = operate_help},
     {.name = "flush", .prepare = prepare_open_batch, .begin = begin_touching, .operate = operate_flush},
+    {.name = "close",
+     .prepare = prepare_half_batch,
+     .begin = begin_touching_other,
+     .operate = operate_close,
+     .is_closing = true},
     {.name = "sync",
      .prepare = prepare_open_batch,
      .begin = begin_touching,

@@ -9,6 +9,7 @@
  *          on to its end
  *   pass   the same, but the survivor only appends: what it sends, it sends when the victim has gone on
  *   seal   the same, but the survivor only sends: batches are sealed, no lock is taken over
+ *   close  the arena is closed beside the stopped victim, and its sender leaves; then the victim goes on to its end
  *   duel   a rival appends to the partition of the stopped victim, and is itself stopped, anywhere after it took the
  *          lock over; then the victim goes on to its end, then the rival
  *
@@ -47,8 +48,8 @@ enum {
 
 enum { RIVAL_INSTRUCTIONS_MAX = 1500, RIVAL_STOPS = 24 };
 
-enum mode { MODE_COPY, MODE_KILL, MODE_STOP, MODE_PASS, MODE_SEAL, MODE_DUEL, MODE_COUNT };
-static const char *const mode_names[MODE_COUNT] = {"copy", "kill", "stop", "pass", "seal", "duel"};
+enum mode { MODE_COPY, MODE_KILL, MODE_STOP, MODE_PASS, MODE_SEAL, MODE_CLOSE, MODE_DUEL, MODE_COUNT };
+static const char *const mode_names[MODE_COUNT] = {"copy", "kill", "stop", "pass", "seal", "close", "duel"};
 
 /* ---- the victim ---- */
 
@@ -401,7 +402,8 @@ static void operation_go_on(struct world *world, const struct scenario *scenario
         (void)victim_wait(world, pid);
     }
     bool is_well = operation->status == STATUS_OK ||
-                   (operation->status == STATUS_EXHAUSTED && scenario->may_be_exhausted);
+                   (operation->status == STATUS_EXHAUSTED && scenario->may_be_exhausted) ||
+                   !arena_takes_records(world->arena);
     WORLD_EXPECT(world, operation->is_over && is_well, "who was stopped went on and answered %s",
                  status_name(operation->status));
 }
@@ -415,6 +417,16 @@ static void point_stop(struct world *world, const struct scenario *scenario, uns
     if (!scenario->is_alone) {
         check_after_going_on(world);
     }
+    point_kill(world, scenario, pid);
+}
+
+static void point_close(struct world *world, const struct scenario *scenario, pid_t pid)
+{
+    survivor_close_beside(world);
+    operation_go_on(world, scenario, pid, &world->shared->victim);
+    check_nothing_came_too_late(world);
+    check_after_going_on(world);
+    world_open_again(world);
     point_kill(world, scenario, pid);
 }
 
@@ -481,6 +493,9 @@ static void point_check(struct world *world, const struct scenario *scenario, en
         break;
     case MODE_DUEL:
         point_duel(world, scenario, place->rival_instruction, pid);
+        break;
+    case MODE_CLOSE:
+        point_close(world, scenario, pid);
         break;
     case MODE_PASS:
         point_stop(world, scenario, BESIDE_APPEND, pid);
@@ -619,6 +634,7 @@ static bool has_meaning(const struct scenario *scenario, enum mode mode)
     case MODE_PASS:
     case MODE_SEAL:
         return !scenario->is_sender && !scenario->is_attaching;
+    case MODE_CLOSE:
     case MODE_DUEL:
         return scenario->has_rival;
     default:
@@ -662,7 +678,7 @@ static void stay_on_one_cpu(void)
 int main(int argc, char **argv)
 {
     if (argc < 4) {
-        fprintf(stderr, "single_step copy|kill|stop|pass|seal|duel POINT_COUNT PHASE [SCENARIO ...]\n");
+        fprintf(stderr, "single_step copy|kill|stop|pass|seal|close|duel POINT_COUNT PHASE [SCENARIO ...]\n");
         return 2;
     }
     enum mode mode = mode_named(argv[1]);

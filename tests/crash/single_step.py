@@ -14,7 +14,7 @@ from tests.native.c_build import PLAIN, Variant
 
 FOLDER = ROOT / "tests" / "crash"
 SOURCES = tuple(FOLDER / name for name in ("single_step.c", "path.c", "scenarios.c", "harness.c", "ledger.c"))
-MODES = ("copy", "kill", "stop", "pass", "seal", "duel")
+MODES = ("copy", "kill", "stop", "pass", "seal", "close", "duel")
 EVERY_POINT = 0
 EXIT_UNTRACEABLE = 77
 
@@ -27,7 +27,7 @@ def build(variant: Variant = PLAIN, stand_ins: Mapping[Path, Path] | None = None
 def scenario_names(mode: str) -> list[str]:
     """Those of scenarios.c that say something in this mode, as single_step.c decides it."""
     entries = re.findall(r'\.name = "([a-z-]+)"([^}]*)', (FOLDER / "scenarios.c").read_text(encoding="utf-8"))
-    if mode == "duel":
+    if mode in {"close", "duel"}:
         return [name for name, fields in entries if "has_rival" in fields]
     if mode in {"pass", "seal"}:
         return [name for name, fields in entries if "is_sender" not in fields and "is_attaching" not in fields]

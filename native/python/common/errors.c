@@ -25,6 +25,7 @@ static const char *const class_names[STATUS_COUNT] = {
     [STATUS_BUSY] = "ArenaBusyError",
     [STATUS_STALE] = "BatchCompletedError",
     [STATUS_RESULT_EXPIRED] = "ResultExpiredError",
+    [STATUS_REMOVED] = "ArenaRemovedError",
     [STATUS_SHARE_USED] = "ProcessShareUsedError",
 };
 

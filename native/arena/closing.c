@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "arena/closing.h"
+
+#include <sys/stat.h>
+
+#include "arena/counters.h"
+#include "base/point.h"
+
+static void closing_raise(struct arena *arena, enum closing closing)
+{
+    uint32_t seen = load_relaxed_u32(&arena->globals->closing);
+    while (seen < (uint32_t)closing && !cas_u32(&arena->globals->closing, &seen, (uint32_t)closing)) {
+    }
+    barrier_store_load(); /* C1 */
+}
+
+/* The CAS fails when a record was committed meanwhile, or another process sealed the batch. */
+static void slot_close(struct arena *arena, uint32_t slot_index)
+{
+    atomic_u64 *cell = &arena->slots[slot_index].word;
+    uint64_t word = load_acquire_u64(cell);
+    while (slot_word_state(word) == SLOT_OPEN) {
+        enum slot_state sealed = slot_word_count(word) == 0 ? SLOT_DONE : SLOT_READY;
+        if (cas_u64(cell, &word, slot_word_with_state(word, sealed))) {
+            counter_add(arena, COUNTER_BATCHES_SEALED_FLUSH, 1);
+            POINT(slot_closed);
+            return;
+        }
+    }
+}
+
+void closing_begin(struct arena *arena)
+{
+    CHECK(!arena->is_read_only);
+    closing_raise(arena, CLOSING_BEGUN);
+    POINT(closing_begun);
+    for (uint32_t i = 0; i < arena->geometry.slot_count; i++) {
+        slot_close(arena, i);
+    }
+}
+
+void closing_end(struct arena *arena)
+{
+    CHECK(arena->is_sender);
+    closing_raise(arena, CLOSING_DONE);
+    POINT(closing_ended);
+}
+
+bool arena_lost_its_name(const struct arena *arena)
+{
+    struct stat found;
+    return arena->had_name && fstat(arena->map_descriptor, &found) == 0 && found.st_nlink == 0;
+}
+
+void closing_look(struct arena *arena)
+{
+    uint64_t now_ns = arena_now_ns(arena);
+    if (now_ns - arena->name_looked_at_ns < NS_PER_S) {
+        return;
+    }
+    arena->name_looked_at_ns = now_ns;
+    if (arena_takes_records(arena) && arena_lost_its_name(arena)) {
+        closing_begin(arena);
+    }
+}
