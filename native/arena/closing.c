@@ -11,7 +11,7 @@ static void closing_raise(struct arena *arena, enum closing closing)
     uint32_t seen = load_relaxed_u32(&arena->globals->closing);
     while (seen < (uint32_t)closing && !cas_u32(&arena->globals->closing, &seen, (uint32_t)closing)) {
     }
-    barrier_store_load(); /* C1 */
+    barrier_store_load(); /* X1 */
 }
 
 /* The CAS fails when a record was committed meanwhile, or another process sealed the batch. */

@@ -11,9 +11,9 @@
  *   closing   anyone, by cas from the value read, and only upwards; cold recovery alone stores OPEN
  *
  * CLOSE, by any number of processes, as often as they like:
- *   1 closing = CLOSING by cas, full barrier (C1)
+ *   1 closing = CLOSING by cas, full barrier (X1)
  *   2 each OPEN slot is sealed
- * OPEN A BATCH (producer_batch.h): word = OPEN, full barrier (C2), read closing. If the arena closes, the opener takes its
+ * OPEN A BATCH (producer_batch.h): word = OPEN, full barrier (X2), read closing. If the arena closes, the opener takes its
  *   empty slot back before `open` names it.
  * ALLOCATE (buffer_pool.h): refused. So the append that met a sealed batch comes to the slow path, and raises there.
  * COMMIT AN OVERSIZED RECORD: read closing under the partition's lock; head = READY; full barrier; read closing again. The
@@ -21,7 +21,7 @@
  * LEAVE, by the sender: closing = CLOSED, full barrier, then one more look for READY slots.
  *
  * WHY NO RECORD IS ACCEPTED BEHIND THE SENDER'S BACK. A record exists by the cas on a word that says OPEN, in a slot that
- * a partition names. An opener that read OPEN at C2 had stored its word before the closer's C1, so step 2 finds and seals
+ * a partition names. An opener that read OPEN at X2 had stored its word before the closer's X1, so step 2 finds and seals
  * it. A later opener reads CLOSING. So after step 2 no commit succeeds. An oversized record needs no OPEN slot: its
  * producer finds CLOSED, or the sender's last look finds its head.
  *

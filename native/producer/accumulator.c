@@ -267,7 +267,7 @@ static enum status append_oversized(struct accumulator *accumulator, const struc
     }
     reservation->slots += need;
     reservation->count -= need;
-    barrier_store_load(); /* C2 */
+    barrier_store_load(); /* X2 */
     if (UNLIKELY(arena_closing(arena) == CLOSING_DONE)) {
         return STATUS_EXHAUSTED;
     }

@@ -339,7 +339,7 @@ enum status producer_batch_open(struct arena *arena, struct partition_hold *hold
         slot_word(SLOT_OPEN, slot_word_generation(owned), slot_payload_filled(0, RECORDS_START));
     store_seq_cst_u64(&slot->word, opened); /* P3; our own OWNED slot: nobody else may change it */
     POINT(slot_opened);
-    barrier_store_load(); /* C2 */
+    barrier_store_load(); /* X2 */
     if (UNLIKELY(!arena_takes_records(arena))) {
         *is_spare_kept = cas_u64(&slot->word, &opened, owned);
         return STATUS_EXHAUSTED;
