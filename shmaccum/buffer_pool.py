@@ -20,7 +20,13 @@ import posix_ipc
 from shmaccum import _native
 from shmaccum.arena import Arena, semaphore_name
 from shmaccum.arena.doorbell import DoorbellButton
-from shmaccum.exceptions import BufferExhaustedError, ProcessShareUsedError, ProducerClosedError
+from shmaccum.arena.removal import check_takes_records, tell_removal
+from shmaccum.exceptions import (
+    ArenaRemovedError,
+    BufferExhaustedError,
+    ProcessShareUsedError,
+    ProducerClosedError,
+)
 
 SLICE_NS = 20_000_000
 SHARE_SLICE_NS = 5_000_000
@@ -52,6 +58,7 @@ class BufferPool:
             RecordTooLargeError: that many can never be had.
             NoWaiterEntryError: too many wait already.
             ProducerClosedError: `refuse` was called.
+            ArenaRemovedError: the arena was removed.
 
         Any other exception (Ctrl-C) leaves the queue, too; nothing is lost.
         """
@@ -76,8 +83,11 @@ class BufferPool:
         native = self._arena.native
         tail = native.completion_tail
         while True:
+            native.look_at_name()
             try:
                 return native.enqueue(need)
+            except ArenaRemovedError:
+                raise tell_removal(self._arena) from None
             except ProcessShareUsedError:
                 self._doorbell.ring_if_asleep()
             self._check_not_refused()
@@ -97,6 +107,7 @@ class BufferPool:
             if place.poll():
                 return True
             self._check_not_refused()
+            check_takes_records(self._arena)
             self.wake(place.help())
         self.wake(place.help())
         return place.poll()

@@ -1,35 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The closing of an arena whose file lost its name. No new process finds such an arena, so no later sender would deliver
- * what is appended to it. It takes no more records, and its sender delivers what it holds before that sender leaves.
+ * The closing of an arena whose file lost its name. No new process finds such an arena, so no later sender would
+ * deliver what is appended to it. It takes no more records, and its sender delivers those it holds before it leaves.
  *
- *   globals.closing   OPEN ── closing_begin, by anyone ──> CLOSING ── closing_end, by the sender ──> CLOSED
- *                      ^                                                                               │
- *                      └── cold recovery: a process attached alone, so the file has a name again ──────┘
+ *   globals.closing   NOT ── closing_begin, by anyone ──> BEGUN ── closing_end, by the sender ──> DONE
+ *                      ^                                                                           │
+ *                      └── cold recovery: a process attached alone, so the file has a name again ──┘
  *
  * RULES
- *   closing   anyone, by cas from the value read, and only upwards; cold recovery alone stores OPEN
+ *   closing   anyone, by cas from the value read, and only upwards; cold recovery alone stores NOT
  *
  * CLOSE, by any number of processes, as often as they like:
- *   1 closing = CLOSING by cas, full barrier (X1)
+ *   1 closing = BEGUN by cas, full barrier (X1)
  *   2 each OPEN slot is sealed
- * OPEN A BATCH (producer_batch.h): word = OPEN, full barrier (X2), read closing. If the arena closes, the opener takes its
- *   empty slot back before `open` names it.
+ * OPEN A BATCH (producer_batch.h): word = OPEN, full barrier (X2), read closing. If the arena closes, the opener takes
+ *   its empty slot back before `open` names it.
  * ALLOCATE (buffer_pool.h): refused. So the append that met a sealed batch comes to the slow path, and raises there.
- * COMMIT AN OVERSIZED RECORD: read closing under the partition's lock; head = READY; full barrier; read closing again. The
- *   record counts as refused if the sender left in between (CLOSED), and as accepted if it did not.
- * LEAVE, by the sender: closing = CLOSED, full barrier, then one more look for READY slots.
+ * COMMIT AN OVERSIZED RECORD: read closing under the partition's lock; head = READY; full barrier (X2); read closing
+ *   again. The record counts as refused if the sender left in between (DONE), and as accepted if it did not.
+ * LEAVE, by the sender: closing = DONE, full barrier (X1), then one more look for READY slots.
  *
- * WHY NO RECORD IS ACCEPTED BEHIND THE SENDER'S BACK. A record exists by the cas on a word that says OPEN, in a slot that
- * a partition names. An opener that read OPEN at X2 had stored its word before the closer's X1, so step 2 finds and seals
- * it. A later opener reads CLOSING. So after step 2 no commit succeeds. An oversized record needs no OPEN slot: its
- * producer finds CLOSED, or the sender's last look finds its head.
+ * WHY NO RECORD IS ACCEPTED BEHIND THE SENDER'S BACK. A record exists by the cas on a word that says OPEN, in a slot
+ * that a partition names. An opener that read NOT at X2 had stored its word before the closer's X1, so step 2 finds and
+ * seals it. A later opener reads BEGUN. So after step 2 no commit succeeds. An oversized record needs no OPEN slot: its
+ * producer finds DONE, or the sender's last look finds its head.
  *
- * WHO MAY DIE. A closer that dies between 1 and 2 leaves batches OPEN: records go on being accepted there, and the sender
- * seals and delivers them, because it runs both steps itself once in each tick. A sender that dies while the arena closes
- * leaves CLOSING behind: a standby takes the role and begins with step 1. An opener that dies with a slot that no partition
- * names leaves it empty, and the sender makes it DONE (sender_half.h). A sender that dies behind CLOSED leaves what its last
- * look would have found; the next holder of the role looks itself.
+ * WHO MAY DIE. A closer that dies between 1 and 2 leaves batches OPEN: records go on being accepted there, and the
+ * sender seals and delivers them, because it runs both steps itself in each tick. A sender that dies while the arena
+ * closes leaves BEGUN behind: a standby takes the role and begins with step 1. An opener that dies with a slot that no
+ * partition names leaves it empty, and the sender makes it DONE (sender_half.h). A sender that dies behind DONE leaves
+ * what its last look would have found; the next holder of the role looks itself.
  */
 #ifndef SHM_CLOSING_H
 #define SHM_CLOSING_H
@@ -49,15 +49,15 @@ static inline bool arena_takes_records(const struct arena *arena)
 /* Steps 1 and 2. Doing it again seals what was left open by a closer that died. */
 void closing_begin(struct arena *arena);
 
-/* The sender leaves: what it did not deliver by now nobody will. Requires the sender role. */
+/* The sender leaves: no later sender delivers what this one did not. Requires the sender role. */
 void closing_end(struct arena *arena);
 
-/* True when the arena's file had a name when this process opened it, and has none now. An arena that never had a name (a
- * memfd) cannot lose it. */
+/* True when the arena's file had a name when this process opened it, and has none now. An arena that never had a name
+ * (a memfd) cannot lose it. */
 bool arena_lost_its_name(const struct arena *arena);
 
-/* Begins to close an arena that lost its name. It asks the kernel at most once a second, so that a process may call this
- * for each batch it opens and each slice it waits. Requires that no lock of the arena is held. */
+/* Begins to close an arena that lost its name. It asks the kernel at most once a second, so that a process may call
+ * this for each batch it opens and each slice it waits. Requires that no lock of the arena is held. */
 void closing_look(struct arena *arena);
 
 #endif

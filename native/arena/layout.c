@@ -47,6 +47,7 @@ static uint64_t fingerprint_structs(uint64_t fingerprint)
     MIX_FIELD(globals, sink_name);
     MIX_SIZE(process_entry);
     MIX_FIELD(process_entry, writing);
+    MIX_FIELD(process_entry, record_count_before);
     MIX_SIZE(waiter_entry);
     MIX_SIZE(topic_entry);
     MIX_FIELD(topic_entry, queued_batch_count_max);

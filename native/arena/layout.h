@@ -56,7 +56,7 @@
 #include "base/status.h"
 
 enum {
-    LAYOUT_VERSION = 1,
+    LAYOUT_VERSION = 2,
     PAGE_SIZE_BYTES = 4096,
     CACHE_LINE = 64,
     NEWS_GROUP_WORDS = 64, /* words of news hints that have a bit in one word of news groups */
@@ -190,7 +190,10 @@ struct process_entry {
     atomic_u32 is_forcing;      /* owner: 1 while it forces the arena to disk for all; display only */
     atomic_u64 record_count;    /* owner: records appended by all processes that ever used this entry */
     atomic_u64 record_bytes;    /* owner: the bytes they take at most (record_size_upper_bound) */
-    atomic_u64 passed_count;    /* owner: how often it found itself passed */
+    atomic_u64 passed_count;    /* owner: how often they found themselves passed */
+    atomic_u64 record_count_before; /* owner, before `role`: record_count when it attached, */
+    atomic_u64 record_bytes_before; /* likewise record_bytes, */
+    atomic_u64 passed_count_before; /* and passed_count: what is above them is its own */
 };
 
 struct waiter_entry {

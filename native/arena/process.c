@@ -52,6 +52,9 @@ static void process_describe(struct process_entry *entry, enum process_role role
     store_relaxed_u32(&entry->pid, (uint32_t)getpid());
     store_relaxed_u64(&entry->attached_ns, now_ns);
     store_relaxed_u64(&entry->start_time_ticks, process_start_time_ticks());
+    store_relaxed_u64(&entry->record_count_before, load_relaxed_u64(&entry->record_count));
+    store_relaxed_u64(&entry->record_bytes_before, load_relaxed_u64(&entry->record_bytes));
+    store_relaxed_u64(&entry->passed_count_before, load_relaxed_u64(&entry->passed_count));
     memset(entry->name, 0, sizeof entry->name);
     prctl(PR_GET_NAME, entry->name, 0, 0, 0);
     store_release_u32(&entry->role, role);

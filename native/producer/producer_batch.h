@@ -96,8 +96,8 @@ enum status producer_batch_append(struct arena *arena, struct partition_hold *ho
                                   const struct measured_record *records, uint32_t count, uint32_t *appended,
                                   struct batch_place *first) MUST_USE;
 
-/* Makes an OWNED slot of ours the open batch. STATUS_TRY_AGAIN: we were passed. STATUS_EXHAUSTED: the arena closes. Then
- * `*is_spare_kept` says whether the slot is still OWNED by us. */
+/* Makes an OWNED slot of ours the open batch. STATUS_TRY_AGAIN: we were passed. STATUS_EXHAUSTED: the arena closes.
+ * Then `*is_spare_kept` says whether the slot is still OWNED by us. */
 enum status producer_batch_open(struct arena *arena, struct partition_hold *hold, uint32_t slot_index,
                                 int64_t base_timestamp_ms, bool *is_spare_kept) MUST_USE;
 

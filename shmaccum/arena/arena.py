@@ -177,6 +177,7 @@ class Arena:
     Attributes:
         name: what it was opened by.
         native: the C handle.
+        is_removal_told: this process has logged that the arena was removed (`removal.tell_removal`).
     """
 
     def __init__(self, file: ArenaFile, native: _native.Arena, mode: int) -> None:
@@ -184,6 +185,7 @@ class Arena:
         self._mode = mode
         self.native = native
         self.name = file.text
+        self.is_removal_told = False
         self._flusher = Flusher.of(native)
         if self._flusher is not None:
             weakref.finalize(self, self._flusher.stop)
@@ -439,6 +441,11 @@ class Arena:
     def uuid(self) -> bytes:
         """16 random bytes of its creation."""
         return self.native.uuid
+
+    @property
+    def path(self) -> str:
+        """Where its file lies."""
+        return self._file.path
 
     def is_linked(self) -> bool:
         """True while its name still leads to this arena."""

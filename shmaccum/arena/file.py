@@ -96,6 +96,11 @@ class ArenaFile:
             )
         return cls("/" + bare, is_shared_memory=True)
 
+    @property
+    def path(self) -> str:
+        """The path of the file, which for shared memory lies in its own file system."""
+        return SHARED_MEMORY + self.text if self.is_shared_memory else self.text
+
     def doorbell(self, uuid: bytes) -> str:
         """Where the arena's doorbell lies: beside its file, or under shared memory by the arena's uuid."""
         return f"{SHARED_MEMORY}/shmaccum-{uuid.hex()[:12]}.bell" if self.is_shared_memory else f"{self.text}.bell"

@@ -32,7 +32,10 @@ PROCESS = np.dtype(
         ("record_count", "<u8"),
         ("record_bytes", "<u8"),
         ("passed_count", "<u8"),
-        ("padding_2", "V32"),
+        ("record_count_before", "<u8"),
+        ("record_bytes_before", "<u8"),
+        ("passed_count_before", "<u8"),
+        ("padding_2", "V8"),
     ]
 )
 

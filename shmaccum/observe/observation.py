@@ -29,6 +29,7 @@ OWNER_MASK = 2 ** (OWNER_INDEX_BITS + OWNER_GENERATION_BITS) - 1
 OPENED_STATES = ("OPEN", "READY", "DONE", "CONT")
 UNSEEN = "unseen"
 GONE = "gone"
+DETACHED = "detached"
 STOPPED = psutil.STATUS_STOPPED
 
 
@@ -44,8 +45,9 @@ class ProcessFacts:
     name: str
     role: str
     state: str
-    """As psutil names it ("running", "sleeping", "stopped", ...); "gone" without its lock; "unseen" when its pid means
-    nothing here (another pid namespace)."""
+    """As psutil names it ("running", "sleeping", "stopped", ...). "gone": the process is dead. "detached": the process
+    lives and has left the arena, or has another entry now. "unseen": the pid means nothing here (another pid
+    namespace)."""
     cpu_percent: float | None
     memory_size: int | None
     stopped_age_ns: int | None
@@ -53,7 +55,7 @@ class ProcessFacts:
     long it has been seen so."""
     attached_age_ns: int
     record_count: int
-    """Appended through this entry, also by those who had it before."""
+    """Records that this process has appended since it attached."""
     record_bytes: int
     """The bytes these take at most, as Kafka measures a record."""
     owned_slot_count: int
@@ -71,7 +73,7 @@ class ProcessFacts:
     @property
     def is_alive(self) -> bool:
         """True while the kernel holds its lock."""
-        return self.state != GONE
+        return self.state not in {GONE, DETACHED}
 
     @property
     def is_stopped(self) -> bool:
@@ -201,7 +203,7 @@ class Rates:
         def counted(label: str) -> float:
             return per_second(before.counters.get(label, 0), after.counters.get(label, 0))
 
-        known = {process.entry: process.record_count for process in before.processes}
+        known = {(process.entry, process.pid): process.record_count for process in before.processes}
         return cls(
             seconds=seconds,
             records=per_second(before.record_count, after.record_count),
@@ -212,7 +214,9 @@ class Rates:
             waits=counted("allocations that waited for a buffer"),
             wait_share=counted("nanoseconds spent waiting for a buffer") / 1e9,
             records_of_entry={
-                process.entry: per_second(known.get(process.entry, process.record_count), process.record_count)
+                process.entry: per_second(
+                    known.get((process.entry, process.pid), process.record_count), process.record_count
+                )
                 for process in after.processes
             },
         )
@@ -225,13 +229,26 @@ class Rates:
 # --- looking
 
 
+def _process_fields(pid: int) -> list[str]:
+    """The fields of /proc/PID/stat from the third on, which is the state; none when there is no such process."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as stream:
+            return stream.read().rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
 def _start_time_ticks(pid: int) -> int | None:
     """Field 22 of /proc/PID/stat: tells a process from a later one with the same number."""
     try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as stream:
-            return int(stream.read().rpartition(")")[2].split()[19])
-    except (OSError, IndexError, ValueError):
+        return int(_process_fields(pid)[19])
+    except (IndexError, ValueError):
         return None
+
+
+def _lives_on(entry: Mapping[str, Any]) -> bool:
+    """True when the process that had the entry last is no zombie, whether or not it is attached."""
+    return _start_time_ticks(entry["pid"]) == entry["start_time_ticks"] and _process_fields(entry["pid"])[:1] != ["Z"]
 
 
 def _ran_last_ms(process: str) -> float | None:
@@ -259,7 +276,7 @@ class _ProcessWatch:
     def look(self, entry: Mapping[str, Any]) -> tuple[str, float | None, int | None]:
         """State, CPU in percent of one core, resident bytes."""
         if not entry["alive"]:
-            return GONE, None, None
+            return DETACHED if _lives_on(entry) else GONE, None, None
         try:
             process = self._process(entry["pid"], entry["start_time_ticks"])
             if process is None:
@@ -435,14 +452,14 @@ class Observer:
                 memory_size=memory_size,
                 stopped_age_ns=self._stopped_age_ns(entry, state, now_ns),
                 attached_age_ns=max(now_ns - entry["attached_ns"], 0),
-                record_count=entry["record_count"],
-                record_bytes=entry["record_bytes"],
+                record_count=_own(entry, "record_count"),
+                record_bytes=_own(entry, "record_bytes"),
                 owned_slot_count=owned.get(owner_of(entry), 0),
                 held_slot_count=held_slot_count,
                 held_size=held_slot_count * slot_size,
                 is_waiting=entry["entry"] in waiting,
                 is_forcing=entry["alive"] and entry["is_forcing"],
-                passed_count=entry["passed_count"],
+                passed_count=_own(entry, "passed_count"),
             )
 
     def _stopped_age_ns(self, entry: Mapping[str, Any], state: str, now_ns: int) -> int | None:
@@ -453,6 +470,11 @@ class Observer:
             return None
         seen_ns = now_ns - self._stopped_ns.setdefault(key, now_ns)
         return max(_resting_ns(entry["pid"]) or 0, seen_ns)
+
+
+def _own(entry: Mapping[str, Any], name: str) -> int:
+    """How far a counter of a process entry has come since the process that has the entry attached."""
+    return max(int(entry[name]) - int(entry[f"{name}_before"]), 0)
 
 
 def _held_by_the_dead(slots: _Slots, entries: Sequence[Mapping[str, Any]]) -> int:

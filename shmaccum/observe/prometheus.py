@@ -141,7 +141,8 @@ def _family_of(core: Any, name: str, sentence: str, labels: list[str]) -> Any:
 def _process_counts(seen: Observation) -> dict[tuple[str, ...], int]:
     counts: dict[tuple[str, ...], int] = {}
     for process in seen.processes:
-        key = (process.role.lower(), "stopped" if process.is_stopped else "alive" if process.is_alive else "gone")
+        is_well = process.is_alive and not process.is_stopped
+        key = (process.role.lower(), "alive" if is_well else process.state)
         counts[key] = counts.get(key, 0) + 1
     return counts
 

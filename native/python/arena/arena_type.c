@@ -3,7 +3,6 @@
  * Arena: the mapping of one process. Opened by the module's functions from two descriptors (module.c), closed once.
  */
 #include "arena/attach.h"
-#include "arena/closing.h"
 #include "arena/counters.h"
 #include "arena/process.h"
 #include "arena/producer_id.h"
@@ -274,62 +273,6 @@ static PyObject *arena_get_poisoned(PyObject *object, void *unused)
     }
     uint32_t status = load_acquire_u32(&core->globals->poisoned_status);
     return status == 0 ? Py_NewRef(Py_None) : PyUnicode_FromString(status_name((enum status)status));
-}
-
-/* ---- closing ---- */
-
-static PyObject *arena_get_closing(PyObject *object, void *unused)
-{
-    static const char *const names[] = {[CLOSING_NOT] = "not", [CLOSING_BEGUN] = "begun", [CLOSING_DONE] = "done"};
-    (void)unused;
-    const struct arena *core = arena_core(object);
-    if (core == NULL) {
-        return NULL;
-    }
-    uint32_t closing = load_acquire_u32(&core->globals->closing);
-    return PyUnicode_FromString(names[closing < CLOSING_DONE ? closing : CLOSING_DONE]);
-}
-
-static PyObject *arena_look_at_name(PyObject *object, PyObject *unused)
-{
-    (void)unused;
-    if (!arena_object_attach(arena_of(object))) {
-        return NULL;
-    }
-    closing_look(arena_of(object)->core);
-    return arena_get_closing(object, NULL);
-}
-
-static PyObject *arena_begin_closing(PyObject *object, PyObject *unused)
-{
-    (void)unused;
-    if (!arena_object_attach(arena_of(object))) {
-        return NULL;
-    }
-    closing_begin(arena_of(object)->core);
-    Py_RETURN_NONE;
-}
-
-static PyObject *arena_end_closing(PyObject *object, PyObject *unused)
-{
-    (void)unused;
-    struct arena_object *self = arena_of(object);
-    if (!arena_object_attach(self)) {
-        return NULL;
-    }
-    if (!self->core->is_sender) {
-        PyErr_SetString(self->state->not_sender, "only the sender ends the closing of its arena");
-        return NULL;
-    }
-    closing_end(self->core);
-    Py_RETURN_NONE;
-}
-
-static PyObject *arena_get_has_lost_its_name(PyObject *object, void *unused)
-{
-    (void)unused;
-    const struct arena *core = arena_core(object);
-    return core == NULL ? NULL : PyBool_FromLong(arena_lost_its_name(core));
 }
 
 /* ---- clock and doorbell ---- */
@@ -627,6 +570,7 @@ static PyGetSetDef arena_properties[] = {
     {"completion_tail", arena_get_completion_tail, NULL, "How many results were ever recorded.", NULL},
     {"created_ms", arena_get_created_ms, NULL, "When it was created, wall clock.", NULL},
     {"entry_index", arena_get_entry_index, NULL, "This process's entry, None when not attached.", NULL},
+    {"file_id", arena_get_file_id, NULL, "Device and inode of the arena's file.", NULL},
     {"geometry", arena_report_geometry, NULL, "The numbers the creator chose.", NULL},
     {"has_lost_its_name", arena_get_has_lost_its_name, NULL, "True when the arena's file has no name any more.", NULL},
     {"is_attached", arena_get_is_attached, NULL, "False when closed, read-only, or forked and not used since.", NULL},

@@ -93,6 +93,12 @@ PyObject *arena_completion_find(PyObject *self, PyObject *token);
 PyObject *arena_completion_list(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *arena_sync(PyObject *self, PyObject *timeout_ns);
 PyObject *arena_force_if_due(PyObject *self, PyObject *interval_ns);
+PyObject *arena_get_closing(PyObject *self, void *unused);
+PyObject *arena_get_file_id(PyObject *self, void *unused);
+PyObject *arena_get_has_lost_its_name(PyObject *self, void *unused);
+PyObject *arena_look_at_name(PyObject *self, PyObject *unused);
+PyObject *arena_begin_closing(PyObject *self, PyObject *unused);
+PyObject *arena_end_closing(PyObject *self, PyObject *unused);
 PyObject *arena_completion_wait(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 
 /* Methods that only read and show; arena_report.c. */

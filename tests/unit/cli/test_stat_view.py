@@ -256,6 +256,28 @@ def test_a_stopped_process_is_named_and_keeps_its_entry(arena: Arena) -> None:
     assert (gone.state, gone.is_alive, gone.stopped_age_ns) == ("gone", False, None)
 
 
+def test_a_row_counts_from_the_attach_of_its_process(arena: Arena) -> None:
+    observer = Observer(arena)
+    counts = []
+    for number in range(1, 4):
+        with Arena.attach(arena.name) as other, Accumulator(other) as accumulator:
+            entry = other.native.entry_index
+            for _ in range(number):
+                accumulator.append("t", 0, 0, None, b"v")
+            facts = next(facts for facts in observer.observe().processes if facts.entry == entry)
+            counts.append((facts.entry, facts.record_count, facts.record_bytes > 0))
+    assert [(count, has_bytes) for _, count, has_bytes in counts] == [(1, True), (2, True), (3, True)]
+    assert len({entry for entry, _, _ in counts}) == 1
+    assert observer.observe().record_count == 6
+
+
+def test_a_process_that_left_and_lives_is_not_gone(arena: Arena) -> None:
+    with Arena.attach(arena.name) as other:
+        entry = other.native.entry_index
+    facts = next(facts for facts in Observer(arena).observe().processes if facts.entry == entry)
+    assert (facts.pid, facts.state, facts.is_alive) == (os.getpid(), "detached", False)
+
+
 SHARE: dict[str, Any] = {"buffer_memory": "64KiB", "batch_size": "4KiB", "process_count": 16, "waiter_count": 8}
 ONE_BATCH = bytes(3000)
 

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Arena, its name: whether the file still has one, and the closing of an arena that has none (arena/closing.h).
+ */
+#include <sys/stat.h>
+
+#include "arena/closing.h"
+#include "python/common/arguments.h"
+#include "python/common/errors.h"
+
+static struct arena_object *arena_of(PyObject *self)
+{
+    return (struct arena_object *)self;
+}
+
+static const struct arena *core_of(PyObject *self)
+{
+    return arena_object_is_open(arena_of(self)) ? arena_of(self)->core : NULL;
+}
+
+PyObject *arena_get_closing(PyObject *object, void *unused)
+{
+    static const char *const names[] = {[CLOSING_NOT] = "not", [CLOSING_BEGUN] = "begun", [CLOSING_DONE] = "done"};
+    (void)unused;
+    const struct arena *core = core_of(object);
+    if (core == NULL) {
+        return NULL;
+    }
+    uint32_t closing = load_acquire_u32(&core->globals->closing);
+    return PyUnicode_FromString(names[closing < CLOSING_DONE ? closing : CLOSING_DONE]);
+}
+
+PyObject *arena_look_at_name(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    if (!arena_object_attach(arena_of(object))) {
+        return NULL;
+    }
+    closing_look(arena_of(object)->core);
+    return arena_get_closing(object, NULL);
+}
+
+PyObject *arena_begin_closing(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    if (!arena_object_attach(arena_of(object))) {
+        return NULL;
+    }
+    closing_begin(arena_of(object)->core);
+    Py_RETURN_NONE;
+}
+
+PyObject *arena_end_closing(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    struct arena_object *self = arena_of(object);
+    if (!arena_object_attach(self)) {
+        return NULL;
+    }
+    if (!self->core->is_sender) {
+        PyErr_SetString(self->state->not_sender, "only the sender ends the closing of its arena");
+        return NULL;
+    }
+    closing_end(self->core);
+    Py_RETURN_NONE;
+}
+
+PyObject *arena_get_file_id(PyObject *object, void *unused)
+{
+    (void)unused;
+    const struct arena *core = core_of(object);
+    struct stat found;
+    if (core == NULL) {
+        return NULL;
+    }
+    if (fstat(core->map_descriptor, &found) < 0) {
+        return PyErr_SetFromErrno(PyExc_OSError);
+    }
+    return Py_BuildValue("(KK)", (unsigned long long)found.st_dev, (unsigned long long)found.st_ino);
+}
+
+PyObject *arena_get_has_lost_its_name(PyObject *object, void *unused)
+{
+    (void)unused;
+    const struct arena *core = core_of(object);
+    return core == NULL ? NULL : PyBool_FromLong(arena_lost_its_name(core));
+}

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a process does when the arena that it uses was removed, or another arena has its name now.
+
+The memory of such an arena lives as long as a process is attached, and no new process finds it. So the arena is closed
+(native/arena/closing.h): it takes no more records, and its sender leaves when it has delivered those that it holds.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from typing import TYPE_CHECKING
+
+from shmaccum.exceptions import ArenaRemovedError
+
+if TYPE_CHECKING:
+    from shmaccum.arena.arena import Arena
+
+logger = logging.getLogger(__name__)
+
+LOOK_S = 1.0
+
+
+def has_lost_its_name(arena: Arena) -> bool:
+    """True when the arena's name leads to no file, or to another one. A name that cannot be looked at is no proof."""
+    if arena.native.has_lost_its_name:
+        return True
+    try:
+        found = os.stat(arena.path, follow_symlinks=False)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return (found.st_dev, found.st_ino) != arena.native.file_id
+
+
+def removed_error(arena: Arena) -> ArenaRemovedError:
+    """The exception for a process that uses an arena which was removed."""
+    return ArenaRemovedError(
+        f"the arena {arena.name} was removed while this process was attached, and takes no more records. "
+        f"{_what_becomes_of_the_rest(arena)} To go on, attach to the arena that has this name now, or create one"
+    )
+
+
+def _what_becomes_of_the_rest(arena: Arena) -> str:
+    if arena.native.closing == "done":
+        return "Its sender delivered what it could, exported what it could not, and left."
+    if arena.native.sender_is_alive:
+        return "Its sender delivers the records that it holds, and then leaves."
+    return "It has no sender, so the records that it holds are not delivered."
+
+
+def tell_removal(arena: Arena) -> ArenaRemovedError:
+    """The same exception; the first one of a handle is logged at ERROR, too."""
+    error = removed_error(arena)
+    if not arena.is_removal_told:
+        arena.is_removal_told = True
+        logger.error("%s", error)
+    return error
+
+
+def check_takes_records(arena: Arena) -> None:
+    """Looks at the arena's name, at most once a second.
+
+    Raises:
+        ArenaRemovedError: the arena was removed.
+    """
+    if arena.native.look_at_name() != "not":
+        raise tell_removal(arena)
+
+
+class DeliveryWatch:
+    """For a wait for results: whether the arena was removed and no sender is left that could give one.
+
+    A standby takes the role within milliseconds, so an arena without a sender counts as left only at a second look.
+    """
+
+    def __init__(self, arena: Arena) -> None:
+        self._arena = arena
+        self._look_at_s = 0.0
+        self._was_left = False
+
+    def check(self) -> None:
+        """Looks at most once a second.
+
+        Raises:
+            ArenaRemovedError: no result comes any more.
+        """
+        now_s = time.monotonic()
+        if now_s < self._look_at_s:
+            return
+        self._look_at_s = now_s + LOOK_S
+        native = self._arena.native
+        is_left = native.look_at_name() != "not" and not native.sender_is_alive
+        if is_left and (self._was_left or native.closing == "done"):
+            raise tell_removal(self._arena)
+        self._was_left = is_left
