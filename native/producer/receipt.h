@@ -89,6 +89,12 @@ enum status receipt_resolve(struct receipt *receipt, const struct arena *arena) 
 /* The same, looking at every run. */
 enum status receipt_resolve_all(struct receipt *receipt, const struct arena *arena) MUST_USE;
 
+/* True once every run has its result, so that nothing of the arena is needed any more. */
+static inline bool receipt_is_resolved(const struct receipt *receipt)
+{
+    return receipt->first_pending == receipt->run_count;
+}
+
 /* Records of one partition with one result. */
 struct receipt_total {
     uint32_t partition_index;

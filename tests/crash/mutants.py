@@ -851,7 +851,7 @@ MUTANTS = (
         "    for (uint32_t i = 0; i < arena->geometry.slot_count; i++) {\n        slot_close(arena, i);\n    }\n",
         "    for (uint32_t i = 0; i < arena->geometry.slot_count; i++) {\n        slot_close(arena, i);\n    }\n"
         "    closing_raise(arena, CLOSING_BEGUN);\n",
-        (("test", "arena/closing_test"),),
+        (("test", "core/closing_test"),),
         is_quick=True,
     ),
     Mutant(

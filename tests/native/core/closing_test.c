@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "arena/closing.h"
 
-#include "delivery_fixture.h"
+#include "core/delivery_fixture.h"
 
 enum { BATCH_SIZE = 512, CHAIN_VALUE_SIZE = 2 * BATCH_SIZE };
 
