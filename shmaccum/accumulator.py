@@ -133,6 +133,7 @@ class Accumulator:
         self.set_available = native.set_available
         self.publish_queues = native.publish_queues
         self.maintain = native.maintain
+        self.show_life = native.show_life
         self.set_producer_id = native.set_producer_id
         self.resequence = native.resequence
         self.statistics = native.statistics

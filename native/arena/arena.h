@@ -15,7 +15,7 @@
 #include "arena/layout.h"
 #include "base/clock.h"
 
-enum process_role { ROLE_NONE = 0, ROLE_PRODUCER = 1, ROLE_SENDER = 2, ROLE_OBSERVER = 3 };
+enum process_role { ROLE_NONE = 0, ROLE_PRODUCER = 1, ROLE_SENDER = 2, ROLE_OBSERVER = 3, ROLE_STANDBY = 4 };
 
 /* Called around whatever takes long (a wait that may block, a large copy), while no lock of the arena is held and no
  * hazard stands, so that a host language can let go of its interpreter lock. */

@@ -39,6 +39,7 @@ static uint64_t fingerprint_structs(uint64_t fingerprint)
     MIX_FIELD(globals, topic_count);
     MIX_FIELD(globals, sender_epoch);
     MIX_FIELD(globals, sink_identity);
+    MIX_FIELD(globals, sender_left_epoch);
     MIX_FIELD(globals, completion_tail);
     MIX_FIELD(globals, completion_wait);
     MIX_FIELD(globals, arena_epoch);

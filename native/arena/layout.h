@@ -149,13 +149,16 @@ struct globals {
     atomic_u32 process_count_used;  /* anyone, only grows: entries at or above it were never taken */
 
     ALIGNED atomic_u64 sender_epoch;   /* sender: raised at every take-over */
-    atomic_u64 sender_heartbeat_ns;    /* sender; display only, never a reason to take anything */
+    atomic_u64 sender_heartbeat_ns;    /* sender: its sign of life, whenever a round gets on. Its age lets no process
+                                          take the role; one that was asked to kills the holder (decision 0047) */
     atomic_u32 sender_owner;           /* sender: whom sink_name belongs to, release; 0 while it is written and when the
                                           role was left. For the rest display only: the truth is the byte lock */
     atomic_u32 sender_sleep;           /* sender: as sender_sleep has it; whoever finds it set and clears it rings */
     atomic_u64 producer_id;            /* sender: Kafka's idempotence pair of this arena, as int64; -1 none */
     atomic_u32 producer_epoch;         /* sender */
     uint8_t sink_identity[16];         /* sender, while producer_id is -1: the sink that gave the producer id */
+    atomic_u64 sender_left_epoch;      /* sender, before it leaves in order: its epoch. A free role whose sender_epoch
+                                          is another one was left by a death */
 
     ALIGNED atomic_u64 completion_tail; /* sender, release: number of results ever recorded */
     atomic_u32 completion_wait;         /* a futex: completion.h has it. waiter: odd before each sleep; sender: even */

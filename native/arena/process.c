@@ -155,6 +155,11 @@ enum status process_take_sender_role(struct arena *arena, const char *sink_name,
     return STATUS_OK;
 }
 
+void process_stand_by(struct arena *arena, bool is_standby)
+{
+    store_release_u32(&arena->me->role, is_standby ? ROLE_STANDBY : ROLE_PRODUCER);
+}
+
 void process_leave_sender_role(struct arena *arena)
 {
     arena->is_sender = false;
@@ -163,6 +168,23 @@ void process_leave_sender_role(struct arena *arena)
     enum status status = byte_lock_try(arena->lock_descriptor, SENDER_LOCK_BYTE, BYTE_UNLOCKED, NULL);
     CHECK(status == STATUS_OK);
     (void)status;
+}
+
+void process_sender_leaves_in_order(struct arena *arena)
+{
+    store_release_u64(&arena->globals->sender_left_epoch, load_relaxed_u64(&arena->globals->sender_epoch));
+}
+
+bool process_sender_died(const struct arena *arena)
+{
+    uint64_t left_epoch = load_acquire_u64(&arena->globals->sender_left_epoch);
+    return load_acquire_u64(&arena->globals->sender_epoch) != left_epoch;
+}
+
+bool process_sender_is_silent(const struct arena *arena)
+{
+    uint64_t shown_ns = load_relaxed_u64(&arena->globals->sender_heartbeat_ns);
+    return shown_ns != 0 && arena_now_ns(arena) > shown_ns + SENDER_SILENCE_NS;
 }
 
 bool process_sender_is_alive(const struct arena *arena)

@@ -33,10 +33,25 @@ void process_unregister(struct arena *arena);
 /* Costs a system call (0.5 us). An owner that cannot exist (index or generation) is dead. */
 bool process_is_alive(const struct arena *arena, uint32_t owner);
 
+/* Shows in the entry of this process whether it waits for the sender's role. A keeper leaves a free role to a standby
+ * for a while; nothing rests on it. */
+void process_stand_by(struct arena *arena, bool is_standby);
+
+#define SENDER_SILENCE_NS (3 * NS_PER_S) /* an idle sender shows life once a second */
+
 /* Tries to take the sender role of the arena: STATUS_BUSY while another process holds it. Freed by process death.
  * `sink_name`: where it will deliver; empty says nothing, and what is longer than the arena has room for is cut. */
 enum status process_take_sender_role(struct arena *arena, const char *sink_name, struct error *error) MUST_USE;
 void process_leave_sender_role(struct arena *arena);
+
+/* Says that the sender leaves in order, before it does: nobody starts another one in its place. */
+void process_sender_leaves_in_order(struct arena *arena);
+
+/* True when the last sender died, or gave up the role for an error. While a sender lives, the answer is true, too. */
+bool process_sender_died(const struct arena *arena);
+
+/* True when the last sign of life of a sender is old: there may be no sender, and whoever opens a batch looks. */
+bool process_sender_is_silent(const struct arena *arena);
 
 /* True while anybody holds the role, also through this handle: the kernel does not count a lock of our own, so that is
  * remembered. */

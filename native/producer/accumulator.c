@@ -10,6 +10,7 @@
 #include "arena/closing.h"
 #include "arena/counters.h"
 #include "arena/poison.h"
+#include "arena/process.h"
 #include "arena/process_share.h"
 #include "arena/registry.h"
 #include "base/bytes.h"
@@ -39,7 +40,7 @@ enum status accumulator_open(struct arena *arena, struct accumulator **result, s
 
 void accumulator_close(struct accumulator *accumulator)
 {
-    accumulator_resign_sender(accumulator);
+    accumulator_drop_sender(accumulator);
     free(accumulator->touched);
     free(accumulator);
 }
@@ -173,8 +174,11 @@ static COLD void reservation_keep(struct append_call *call)
 static COLD bool sender_is_wanted(const struct arena *arena, const struct append_call *call)
 {
     uint32_t sleep = load_acquire_u32(&arena->globals->sender_sleep);
+    if (sleep == SENDER_ASLEEP || process_sender_is_silent(arena)) {
+        return true;
+    }
     if (sleep <= SENDER_NAPPING) {
-        return sleep == SENDER_ASLEEP;
+        return false;
     }
     uint64_t nap_ns = (sleep - SENDER_NAPPING) * NS_PER_US;
     bool lingers_less = call->has_opened && call->linger != 0 && call->linger - 1 < nap_ns;

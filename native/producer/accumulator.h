@@ -58,7 +58,7 @@ struct append_result {
     struct batch_place first;  /* place of the first record appended by this call */
     uint32_t appended;         /* how many records went into that batch, in a row */
     uint32_t need;             /* with STATUS_EXHAUSTED: how many slots to wait for */
-    bool is_sender_wanted;     /* a batch was opened or filled, and the sender sleeps: ring the doorbell */
+    bool is_sender_wanted;     /* a batch was opened or filled, and the sender sleeps or is silent: ring the doorbell */
 };
 
 /* Checks and measures a record against the arena's limits, outside any lock. */
@@ -111,7 +111,13 @@ void accumulator_flush_end(struct flush_ticket *ticket);
 
 /* Takes the sender role and rebuilds the queues. STATUS_BUSY while another process is the sender. */
 enum status accumulator_become_sender(struct accumulator *accumulator, struct error *error) MUST_USE;
+/* Leaves the role in order: the arena says so, and no process starts a sender in its place. */
 void accumulator_resign_sender(struct accumulator *accumulator);
+/* Gives the role up without a word, as closing does: the arena says that the sender died. */
+void accumulator_drop_sender(struct accumulator *accumulator);
+
+/* The sender's sign of life. Maintenance and each drain show it, so a sender in a long round that gets on shows it. */
+void accumulator_show_life(struct accumulator *accumulator);
 
 struct ready_options {
     uint64_t now_ns;

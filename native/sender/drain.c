@@ -217,6 +217,7 @@ uint32_t accumulator_drain(struct accumulator *accumulator, const struct drain_o
     uint32_t count = 0;
     uint32_t i = 0;
     accumulator->sender->drain_count++;
+    accumulator_show_life(accumulator);
     for (; i < partition_count; i++) {
         uint32_t slot_index;
         uint64_t word;

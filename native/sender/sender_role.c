@@ -85,6 +85,11 @@ static bool entry_needs_repair(struct accumulator *accumulator, uint32_t entry_i
     return true;
 }
 
+void accumulator_show_life(struct accumulator *accumulator)
+{
+    store_relaxed_u64(&accumulator->arena->globals->sender_heartbeat_ns, arena_now_ns(accumulator->arena));
+}
+
 void accumulator_maintain(struct accumulator *accumulator, struct wake_set *wakes)
 {
     struct arena *arena = accumulator->arena;
@@ -99,19 +104,32 @@ void accumulator_maintain(struct accumulator *accumulator, struct wake_set *wake
     }
     sender_collect_news(accumulator);
     sender_free_deferred(accumulator, wakes);
-    store_relaxed_u64(&arena->globals->sender_heartbeat_ns, arena_now_ns(arena));
+    accumulator_show_life(accumulator);
 }
 
 /* ---- leaving it ---- */
 
-void accumulator_resign_sender(struct accumulator *accumulator)
+static bool sender_is_this_process(const struct accumulator *accumulator)
+{
+    return accumulator->arena->owner != 0 && accumulator->owner == accumulator->arena->owner;
+}
+
+void accumulator_drop_sender(struct accumulator *accumulator)
 {
     if (accumulator->sender == NULL) {
         return;
     }
     sender_half_free(accumulator->sender);
     accumulator->sender = NULL;
-    if (accumulator->arena->owner != 0 && accumulator->owner == accumulator->arena->owner) {
+    if (sender_is_this_process(accumulator)) {
         process_leave_sender_role(accumulator->arena);
     }
+}
+
+void accumulator_resign_sender(struct accumulator *accumulator)
+{
+    if (accumulator->sender != NULL && sender_is_this_process(accumulator)) {
+        process_sender_leaves_in_order(accumulator->arena);
+    }
+    accumulator_drop_sender(accumulator);
 }

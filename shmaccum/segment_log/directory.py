@@ -83,11 +83,18 @@ class LogDirectory:
         options: LogSinkOptions | None = None,
         *,
         clock: Callable[[], float] = time.time,
+        show_life: Callable[[], object] = lambda: None,
     ) -> None:
         """Opens a log directory, or makes one of a new or empty directory, and takes the right to write it.
 
         Everything that was open when the host crashed is recovered here; after the death of a process alone each
         partition is when it is first used. Transactions that were decided are applied (`transactions`).
+
+        Args:
+            path: the directory.
+            options: how it is written; default: `LogSinkOptions()`.
+            clock: seconds since 1970.
+            show_life: called after each partition that was opened, for its recovery may have taken long.
 
         Raises:
             LogBusyError: another living process writes it.
@@ -99,6 +106,7 @@ class LogDirectory:
         self.options = options or LogSinkOptions()
         self.findings: list[str] = []
         self._clock = clock
+        self._show_life = show_life
         self._partitions: dict[TopicPartition, PartitionLog] = {}
         self._counts: dict[str, int] = {}
         with refusals(self.path):
@@ -229,6 +237,7 @@ class LogDirectory:
         self.findings += log.findings
         log.findings = self.findings
         self._partitions[place] = log
+        self._show_life()
         return log
 
     def _close_partition(self, place: TopicPartition) -> None:

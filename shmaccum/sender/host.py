@@ -85,6 +85,9 @@ class Host:
         elif count:
             logger.warning("%s (%d times more)", sentence, count)
 
+    def show_life(self) -> None:
+        self._accumulator.show_life()
+
     def end_backoff(self, partition_index: int) -> None:
         self._accumulator.end_backoff(partition_index)
 

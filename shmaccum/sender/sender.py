@@ -30,7 +30,7 @@ from shmaccum.sender.host import Host, logger
 from shmaccum.sender.presence import Presence, SenderWatch
 from shmaccum.sender.rounds import NS_PER_S, Rounds
 from shmaccum.sinks import open_sink
-from shmaccum.sinks.names import expect_sink, name_in_arena
+from shmaccum.sinks.names import expect_sink, living_sender, name_in_arena, readable_name
 from shmaccum.sinks.sink import Sink
 
 if TYPE_CHECKING:
@@ -120,9 +120,9 @@ class Sender:
             self._rounds = Rounds(self._accumulator, self.sink, self._doorbell, host, self.options, self._letters)
             self._serve_metrics()
         except BaseException:
-            self.close()
+            self._close(is_in_order=False)
             raise
-        logger.info("sender of %s", self.arena.name)
+        logger.info("the sender of %s delivers to %s", self.arena.name, readable_name(self._sink_name))
         return True
 
     def _open_letters(self, places: Places, host: Host) -> None:
@@ -141,27 +141,43 @@ class Sender:
             logger.info("metrics on port %d", self._metrics_server.port)
 
     def _take_role(self) -> bool:
-        name = name_in_arena(self.sink.name or type(self.sink).__name__)
         self._accumulator.want_dead_letters(self.options.dead_letter is not None)
-        self._accumulator.set_sink_name(name)
+        self._accumulator.set_sink_name(self._sink_name)
         while self._stop_at_ns is None:
             try:
                 self._accumulator.become_sender()
             except SenderBusyError:
                 if not self._is_standby:
-                    raise
+                    raise SenderBusyError(self._busy_sentence()) from None
             else:
                 return True
-            self._stand_by(name)
+            self._stand_by()
+        self.arena.native.stand_by(False)
         return False
 
-    def _stand_by(self, name: bytes) -> None:
+    @property
+    def _sink_name(self) -> bytes:
+        return name_in_arena(self.sink.name or type(self.sink).__name__)
+
+    def _busy_sentence(self) -> str:
+        return (
+            f"{living_sender(self.arena)}: stop that sender, or start this one as its standby (standby=True, --standby)"
+        )
+
+    def _stand_by(self) -> None:
         """Until the role is free. To take it over from who delivers elsewhere would be to deliver elsewhere."""
-        with contextlib.closing(SenderWatch(self.arena)) as self._watch:
-            while self.arena.native.sender_is_alive and self._stop_at_ns is None:
-                expect_sink(self.arena, name)
-                self._watch.wait()
-        self._watch = None
+        logger.info("standby of %s: %s", self.arena.name, living_sender(self.arena))
+        self.arena.native.stand_by(True)
+        try:
+            with contextlib.closing(SenderWatch(self.arena)) as self._watch:
+                while self.arena.native.sender_is_alive and self._stop_at_ns is None:
+                    expect_sink(self.arena, self._sink_name)
+                    self._watch.wait()
+        except BaseException:
+            self.arena.native.stand_by(False)
+            raise
+        finally:
+            self._watch = None
 
     @property
     def is_open(self) -> bool:
@@ -186,6 +202,9 @@ class Sender:
             if self.open():
                 while not self._is_over():
                     self.run_once()
+        except Exception:
+            self._close(is_in_order=False)
+            raise
         finally:
             self.close()
 
@@ -264,8 +283,13 @@ class Sender:
     def close(self) -> None:
         """Waits a little for what is in flight, closes the sink, leaves the role. Doing it twice does nothing.
 
-        What has no result stays in the arena.
+        What has no result stays in the arena, which is told that the sender left in order: no keeper starts
+        another one.
         """
+        self._close(is_in_order=True)
+
+    def _close(self, *, is_in_order: bool) -> None:
+        """The same; for a sender that fails the arena goes on saying that the sender died."""
         rounds, self._rounds = self._rounds, None
         if self._accumulator.closed:
             return
@@ -278,6 +302,8 @@ class Sender:
                 rounds.give_back()
         finally:
             self._close_letters()
+            if is_in_order:
+                self._accumulator.resign()
             self._accumulator.close()
             if self._presence is not None:
                 self._presence.close()
@@ -319,7 +345,7 @@ class Sender:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.close()
+        self._close(is_in_order=not isinstance(error, Exception))
 
     # --- facts
 

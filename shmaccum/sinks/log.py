@@ -64,7 +64,7 @@ class LogSink(SynchronousSink):
 
     def open(self, host: SinkHost) -> None:
         self._host = host
-        self._directory = LogDirectory(self._place, self._options)
+        self._directory = LogDirectory(self._place, self._options, show_life=host.show_life)
         self._report()
 
     def new_producer_id(self) -> tuple[int, int]:
@@ -98,6 +98,8 @@ class LogSink(SynchronousSink):
     def _append(self, batches: Sequence[WireBatch]) -> list[Ack]:
         """Appends batches of one partition."""
         log = self._open(batches[0].topic, batches[0].partition)
+        if self._host is not None:
+            self._host.show_life()
         outcomes = [log] * len(batches) if isinstance(log, Refusal) else log.append(batches)
         return [_ack(batch, outcome) for batch, outcome in zip(batches, outcomes, strict=True)]
 

@@ -67,6 +67,15 @@ def readable_name(name: bytes) -> str:
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
 
 
+def living_sender(arena: Arena) -> str:
+    """A sentence, without its end, that names the arena, its living sender's process and its sink."""
+    facts = arena.native.sender()
+    pid = next((row["pid"] for row in arena.native.processes() if row["entry"] == facts["entry"]), None)
+    process = "" if pid is None else f" (process {pid})"
+    sink = f", which delivers to {readable_name(facts['sink_name'])}" if facts["sink_name"] else ""
+    return f"the arena {arena.name} has a living sender{process}{sink}"
+
+
 def expect_sink(arena: Arena, name: bytes) -> bool:
     """True when the living sender delivers to the sink of this name (`name_in_arena`), or keeps silent about its own.
 

@@ -218,6 +218,12 @@ class SinkHost(Protocol):
         Equal sentences are counted, so say the same thing in the same words.
         """
 
+    def show_life(self) -> None:
+        """Call it in the sender's thread between the parts of what takes long, as the recovery of many partitions.
+
+        A sender that shows no life for the time of `replace_stalled_ms` is taken for wedged, and may be killed.
+        """
+
     def end_backoff(self, partition_index: int) -> None:
         """The reason of a pause is gone (another leader is known now): retried batches of the partition may go."""
 

@@ -74,6 +74,9 @@ class Loop:
     def set_available(self, partition_index: int, is_available: bool) -> None:
         (self.unavailable.discard if is_available else self.unavailable.add)(partition_index)
 
+    def show_life(self) -> None:
+        """Nobody watches it."""
+
     def wake(self) -> None:
         os.write(self._rope, b"!")
 

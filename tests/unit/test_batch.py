@@ -411,6 +411,23 @@ def test_a_longer_nap_is_ended_by_who_fills_a_batch(arena: Arena) -> None:
 # --- readiness, retries, expiry
 
 
+def test_a_batch_that_is_opened_for_a_silent_sender_rings(arena: Arena) -> None:
+    """A sender shows life once a second, so there may be none; the producer that rings looks, and says so."""
+    rings: list[bool] = []
+    arena.native.set_manual_clock(10**9)
+    with Accumulator(arena, ring=lambda: rings.append(True)) as accumulator, Accumulator(arena) as sender:
+        sender.become_sender()
+        sender.maintain()
+        arena.native.set_manual_clock(4 * 10**9)
+        accumulator.append("topic", 0, 1, None, b"")
+        assert rings == []
+        arena.native.set_manual_clock(4 * 10**9 + 1)
+        accumulator.append("topic", 1, 1, None, b"")
+        accumulator.append("topic", 1, 1, None, b"")
+        assert rings == [True]
+        deliver_all(sender)
+
+
 def test_lingering_ends_by_time(arena: Arena, sender: Accumulator) -> None:
     arena.native.set_manual_clock(1000 * MS)
     index = sender.append("t", 0, 1, None, b"v").partition_index

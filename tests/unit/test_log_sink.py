@@ -46,6 +46,9 @@ class Host:
     def set_available(self, partition_index: int, is_available: bool) -> None:
         raise AssertionError("every partition of a log is available")
 
+    def show_life(self) -> None:
+        """Nobody watches it."""
+
     def wake(self) -> None:
         """It never sleeps."""
 

@@ -198,7 +198,8 @@ static const char *role_name(uint32_t role)
     static const char *const names[] = {[ROLE_NONE] = "none",
                                         [ROLE_PRODUCER] = "producer",
                                         [ROLE_SENDER] = "sender",
-                                        [ROLE_OBSERVER] = "observer"};
+                                        [ROLE_OBSERVER] = "observer",
+                                        [ROLE_STANDBY] = "standby"};
     return role < sizeof names / sizeof names[0] ? names[role] : "unknown";
 }
 

@@ -163,14 +163,27 @@ static PyObject *arena_get_is_clean(PyObject *object, void *unused)
 }
 
 /* The child of a fork has no descriptor to ask with until it is attached. */
-static PyObject *arena_get_sender_is_alive(PyObject *object, void *unused)
+static const struct arena *arena_core_with_locks(PyObject *object)
 {
-    (void)unused;
     struct arena_object *self = arena_of(object);
     if (arena_core(object) == NULL || (!self->core->is_read_only && !arena_object_attach(self))) {
         return NULL;
     }
-    return PyBool_FromLong(process_sender_is_alive(self->core));
+    return self->core;
+}
+
+static PyObject *arena_get_sender_is_alive(PyObject *object, void *unused)
+{
+    (void)unused;
+    const struct arena *core = arena_core_with_locks(object);
+    return core == NULL ? NULL : PyBool_FromLong(process_sender_is_alive(core));
+}
+
+static PyObject *arena_get_sender_died(PyObject *object, void *unused)
+{
+    (void)unused;
+    const struct arena *core = arena_core_with_locks(object);
+    return core == NULL ? NULL : PyBool_FromLong(!process_sender_is_alive(core) && process_sender_died(core));
 }
 
 static PyObject *arena_get_entry_index(PyObject *object, void *unused)
@@ -326,6 +339,17 @@ static PyObject *arena_set_sender_napping(PyObject *object, PyObject *nap_us)
     }
     store_seq_cst_u32(&core->globals->sender_sleep, SENDER_NAPPING + (uint32_t)number);
     barrier_store_load(); /* D2 */
+    Py_RETURN_NONE;
+}
+
+static PyObject *arena_stand_by(PyObject *object, PyObject *is_standby)
+{
+    struct arena_object *self = arena_of(object);
+    int value = PyObject_IsTrue(is_standby);
+    if (value < 0 || !arena_object_attach(self)) {
+        return NULL;
+    }
+    process_stand_by(self->core, value != 0);
     Py_RETURN_NONE;
 }
 
@@ -550,6 +574,7 @@ static PyMethodDef arena_methods[] = {
     {"set_topic_partition_count", FAST(arena_set_topic_partition_count), METH_FASTCALL | METH_KEYWORDS,
      "How many partitions the sink reports for a topic."},
     {"state_counts", arena_report_state_counts, METH_NOARGS, "State -> number of slots in it."},
+    {"stand_by", arena_stand_by, METH_O, "Shows whether this process waits for the sender role."},
     {"take_doorbell", arena_take_doorbell, METH_NOARGS, "True for the one caller who is to ring the doorbell."},
     {"topic_partition_count", arena_topic_partition_count, METH_O, "As the sink reported; 0 when unknown."},
     {"topics", arena_report_topics, METH_NOARGS, "The names of the topics, by topic index."},
@@ -584,6 +609,7 @@ static PyGetSetDef arena_properties[] = {
      "(producer id, epoch, identity of the sink that gave them); -1: none.", NULL},
     {"registered_partition_count", arena_get_registered_partition_count, NULL, "Partitions ever appended to.", NULL},
     {"registered_topic_count", arena_get_registered_topic_count, NULL, "Topics ever named.", NULL},
+    {"sender_died", arena_get_sender_died, NULL, "True when the last sender did not leave in order.", NULL},
     {"sender_is_alive", arena_get_sender_is_alive, NULL, "True while a process holds the sender role.", NULL},
     {"size", arena_get_size, NULL, "Bytes of the whole arena.", NULL},
     {"uuid", arena_get_uuid, NULL, "16 random bytes of its creation.", NULL},

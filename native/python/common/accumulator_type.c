@@ -124,7 +124,7 @@ static PyObject *accumulator_close_call(PyObject *object, PyObject *unused)
     if (self->core == NULL) {
         Py_RETURN_NONE;
     }
-    if (!accumulator_is_unused(self) || !accumulator_sender_leave(self)) {
+    if (!accumulator_is_unused(self) || !accumulator_sender_drop(self)) {
         return NULL;
     }
     accumulator_release(self);
@@ -194,6 +194,8 @@ static PyMethodDef accumulator_methods[] = {
     {"expire", FAST(accumulator_sender_expire), METH_FASTCALL | METH_KEYWORDS,
      "Fails what is too old: (how many, nanoseconds until the next or None)."},
     {"flush_begin", flush_ticket_begin, METH_NOARGS, "Seals what this process appended to: a FlushTicket."},
+    {"show_life", accumulator_sender_show_life, METH_NOARGS,
+     "Shows the sender's sign of life, as each drain does."},
     {"maintain", accumulator_sender_maintain, METH_NOARGS, "Clears up after dead processes."},
     {"mute", FAST(accumulator_sender_mute), METH_FASTCALL | METH_KEYWORDS, "Keeps a partition from being drained."},
     {"partition_index", FAST(accumulator_partition_index), METH_FASTCALL | METH_KEYWORDS,
@@ -206,7 +208,8 @@ static PyMethodDef accumulator_methods[] = {
     {"requeue", FAST(accumulator_sender_requeue), METH_FASTCALL | METH_KEYWORDS, "Puts a batch back to be sent again."},
     {"resequence", FAST(accumulator_sender_resequence), METH_FASTCALL | METH_KEYWORDS,
      "Takes the sequences back of batches that are not in flight, of one partition or of all."},
-    {"resign", accumulator_sender_resign, METH_NOARGS, "Leaves the sender role; what is in flight will be resent."},
+    {"resign", accumulator_sender_resign, METH_NOARGS,
+     "Leaves the sender role in order; what is in flight will be resent."},
     {"set_available", FAST(accumulator_sender_set_available), METH_FASTCALL | METH_KEYWORDS,
      "Tells producers without a key whether a partition can be delivered to."},
     {"set_producer_id", FAST(accumulator_sender_set_producer_id), METH_FASTCALL | METH_KEYWORDS,

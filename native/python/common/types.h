@@ -175,6 +175,7 @@ PyObject *accumulator_sender_end_backoff(PyObject *self, PyObject *partition_ind
 PyObject *accumulator_sender_expire(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *accumulator_sender_is_sender(PyObject *self, void *unused);
 PyObject *accumulator_sender_maintain(PyObject *self, PyObject *unused);
+PyObject *accumulator_sender_show_life(PyObject *self, PyObject *unused);
 PyObject *accumulator_sender_mute(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *accumulator_sender_publish_queues(PyObject *self, PyObject *unused);
 PyObject *accumulator_sender_quarantine(PyObject *self, PyObject *batch);
@@ -191,7 +192,7 @@ PyObject *accumulator_sender_want_dead_letters(PyObject *self, PyObject *is_want
 PyObject *accumulator_sender_set_sink_name(PyObject *self, PyObject *name);
 
 /* Leaves the role if it is held. False, with an exception set, while buffers of batches are exported. */
-bool accumulator_sender_leave(struct accumulator_object *self);
+bool accumulator_sender_drop(struct accumulator_object *self);
 
 /* ---- batch_type.c ---- */
 

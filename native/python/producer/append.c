@@ -2,6 +2,7 @@
  *
  * What an append does once per batch or more rarely: look up a new topic, choose again, wait for buffers, raise.
  */
+#include "arena/process.h"
 #include "arena/process_share.h"
 #include "python/common/errors.h"
 #include "python/producer/append.h"
@@ -136,8 +137,9 @@ COLD bool append_run_slow(struct accumulator_object *self, struct append_target 
 
 bool append_ring(struct accumulator_object *self)
 {
+    const struct arena *core = self->arena->core;
     if (self->ring == NULL || self->ring == Py_None ||
-        exchange_u32(&self->arena->core->globals->sender_sleep, 0) == 0) {
+        (exchange_u32(&core->globals->sender_sleep, 0) == 0 && !process_sender_is_silent(core))) {
         return true;
     }
     PyObject *answer = PyObject_CallNoArgs(self->ring);

@@ -70,7 +70,7 @@ static inline bool record_prepare(const struct accumulator_object *self, const s
 
 /* ---- append ---- */
 
-/* Of all that find the sender asleep, the one that clears the flag rings. */
+/* Of all that find the sender asleep, the one that clears the flag rings; all that find it silent ring. */
 bool append_ring(struct accumulator_object *self);
 
 /* Goes on behind any other status than STATUS_OK: chooses again, waits for slots, or raises. */

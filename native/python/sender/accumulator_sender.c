@@ -89,7 +89,7 @@ static bool abandoned_allocate(struct accumulator_object *self)
 static PyObject *role_take(struct accumulator_object *self)
 {
     struct error error;
-    accumulator_resign_sender(self->core); /* what a fork left of the parent's queues */
+    accumulator_drop_sender(self->core); /* what a fork left of the parent's queues */
     enum status status = accumulator_become_sender(self->core, &error);
     if (status == STATUS_BUSY) {
         PyErr_SetString(self->state->sender_busy, error.message);
@@ -117,11 +117,8 @@ PyObject *accumulator_sender_become(PyObject *object, PyObject *unused)
     return accumulator_sender_end(self, result);
 }
 
-bool accumulator_sender_leave(struct accumulator_object *self)
+static bool role_may_be_left(const struct accumulator_object *self)
 {
-    if (!has_role(self)) {
-        return true;
-    }
     if (self->export_count > 0) {
         PyErr_Format(self->state->batch_in_use, "%u buffers of drained batches are still in use: release them before "
                      "the sender role is left", self->export_count);
@@ -131,14 +128,44 @@ bool accumulator_sender_leave(struct accumulator_object *self)
         PyErr_SetString(self->state->arena_in_use, "another thread is in a call of the sender: join it first");
         return false;
     }
-    accumulator_resign_sender(self->core);
+    return true;
+}
+
+bool accumulator_sender_drop(struct accumulator_object *self)
+{
+    if (!has_role(self)) {
+        return true;
+    }
+    if (!role_may_be_left(self)) {
+        return false;
+    }
+    accumulator_drop_sender(self->core);
     return true;
 }
 
 PyObject *accumulator_sender_resign(PyObject *object, PyObject *unused)
 {
+    struct accumulator_object *self = accumulator_of(object);
     (void)unused;
-    return accumulator_sender_leave(accumulator_of(object)) ? Py_NewRef(Py_None) : NULL;
+    if (!has_role(self)) {
+        Py_RETURN_NONE;
+    }
+    if (!role_may_be_left(self)) {
+        return NULL;
+    }
+    accumulator_resign_sender(self->core);
+    Py_RETURN_NONE;
+}
+
+PyObject *accumulator_sender_show_life(PyObject *object, PyObject *unused)
+{
+    struct accumulator_object *self = accumulator_of(object);
+    (void)unused;
+    if (!accumulator_sender_begin(self)) {
+        return NULL;
+    }
+    accumulator_show_life(self->core);
+    return accumulator_sender_end(self, Py_NewRef(Py_None));
 }
 
 PyObject *accumulator_sender_statistics_dict(PyObject *object, PyObject *unused)

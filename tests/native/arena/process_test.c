@@ -283,6 +283,25 @@ TEST(the_sender_role_is_one_s_at_a_time_and_ends_with_the_handle)
     arena_end(arena, file);
 }
 
+TEST(a_free_role_tells_a_death_from_an_orderly_leave)
+{
+    int file = arena_file_new();
+    struct arena *arena = arena_created(file, geometry_of(8, 512));
+    EXPECT(!process_sender_died(arena)); /* no sender has ever been */
+    struct arena *dying = arena_attached(file);
+    EXPECT_STATUS(process_take_sender_role(dying, "", NULL), STATUS_OK);
+    arena_detach(dying);
+    EXPECT(process_sender_died(arena));
+    EXPECT_STATUS(process_take_sender_role(arena, "", NULL), STATUS_OK);
+    process_sender_leaves_in_order(arena);
+    process_leave_sender_role(arena);
+    EXPECT(!process_sender_died(arena));
+    EXPECT_STATUS(process_take_sender_role(arena, "", NULL), STATUS_OK);
+    process_leave_sender_role(arena);
+    EXPECT(process_sender_died(arena));
+    arena_end(arena, file);
+}
+
 /* ---- the name of its sink ---- */
 
 /* As long as a name can be, no two of its words alike. */

@@ -150,6 +150,7 @@ def test_a_standby_that_is_stopped_leaves_without_a_look(arena: Arena) -> None:
         thread = threading.Thread(target=standby.run)
         thread.start()
         wait_until(lambda: standby._watch is not None and standby._watch._line is not None, "it stands by")
+        assert [row["role"] for row in arena.native.processes()].count("standby") == 1
         standby.stop()
         thread.join(WATCHDOG_S)
         assert not thread.is_alive()

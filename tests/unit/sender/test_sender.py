@@ -65,11 +65,58 @@ def running(arena: Arena) -> Iterator[Start]:
 
 
 def test_a_second_sender_is_refused(sending: Sending) -> None:
-    with Sender(sending.arena.name, MemorySink()) as second, pytest.raises(SenderBusyError):
+    told = rf"the arena {sending.arena.name} has a living sender \(process {os.getpid()}\), which delivers to Scripted"
+    with Sender(sending.arena.name, MemorySink()) as second, pytest.raises(SenderBusyError, match=told):
         second.run()
     sending.append()
     sending.run()
     assert sending.values() == [0]
+
+
+@pytest.mark.parametrize("leave", [Sender.close, Sender.stop, Sender.abort])
+def test_a_sender_that_leaves_in_order_says_so_in_the_arena(arena: Arena, leave: Callable[[Sender], None]) -> None:
+    assert not arena.native.sender_died  # none has ever been
+    with Sender(arena.name, MemorySink()) as sender:
+        sender.open()
+        leave(sender)
+        if not sender._accumulator.closed:
+            sender.run()
+    assert not arena.native.sender_is_alive
+    assert not arena.native.sender_died
+
+
+def run_for_ever(name: str) -> None:
+    Sender(name, MemorySink()).run()
+
+
+def test_a_sender_that_is_killed_died(arena: Arena) -> None:
+    child = Child(run_for_ever, arena.name)
+    wait_until(lambda: arena.native.sender()["sink_name"] is not None, "it has the role")
+    assert not arena.native.sender_died
+    child.kill()
+    assert arena.native.sender_died
+
+
+def test_a_sender_that_fails_died(arena: Arena) -> None:
+    failing = ScriptedSink()
+    failing.raises["open"] = OSError("no such place")
+    with pytest.raises(OSError, match="no such place"), Sender(arena.name, failing) as sender:
+        sender.run()
+    assert arena.native.sender_died
+    with Sender(arena.name, MemorySink()) as successor:
+        successor.open()
+    assert not arena.native.sender_died
+
+
+def test_a_drain_shows_life_and_so_does_a_sink_that_says_so(sending: Sending) -> None:
+    def shows_life(act: Callable[[], object]) -> bool:
+        sending.sleep(1)
+        act()
+        return bool(sending.arena.native.sender()["heartbeat_ns"] == sending.now_ms * MS)
+
+    assert shows_life(lambda: sending.sender._accumulator.drain([], 1))
+    assert sending.scripted.host is not None
+    assert shows_life(sending.scripted.host.show_life)
 
 
 def send_for_ever(name: str) -> None:
