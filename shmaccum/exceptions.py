@@ -91,7 +91,7 @@ class UnfinishedArenaError(ArenaError):
 
 
 class LayoutMismatchError(ArenaError):
-    """The arena was made by a build with another layout: drain it with that build, then remove it."""
+    """The arena has a layout that this build neither uses nor upgrades, or processes of the former build use it."""
 
 
 class TruncatedArenaError(ArenaError):

@@ -172,13 +172,30 @@ static enum status superblock_find(struct arena *arena, struct error *error)
     return superblock_read(arena, found.st_size, error);
 }
 
-/* Alone: exclusive, so that nobody comes in before recovery is done. */
-static enum status attach_lock(struct arena *arena, bool *is_alone, struct error *error)
+/* Alone: exclusive, so that nobody comes in before recovery is done. Not alone: some process has an entry, and it had
+ * to find the arena recovered for that. A shared lock without it says nothing: the process that was recovering may have
+ * died. */
+static enum status attach_lock_try(struct arena *arena, bool *is_alone, struct error *error)
 {
     enum status status = byte_lock_try(arena->lock_descriptor, ATTACH_LOCK_BYTE, BYTE_EXCLUSIVE, error);
     *is_alone = status == STATUS_OK;
     if (status == STATUS_BUSY) {
-        status = byte_lock_wait(arena->lock_descriptor, ATTACH_LOCK_BYTE, BYTE_SHARED, error);
+        status = byte_lock_try(arena->lock_descriptor, ATTACH_LOCK_BYTE, BYTE_SHARED, error);
+    }
+    if (status != STATUS_OK || *is_alone ||
+        bytes_are_locked(arena->lock_descriptor, PROCESS_LOCK_START, PROCESS_COUNT_MAX)) {
+        return status;
+    }
+    RETURN_IF_FAILED(byte_lock_try(arena->lock_descriptor, ATTACH_LOCK_BYTE, BYTE_UNLOCKED, error));
+    return STATUS_BUSY;
+}
+
+static enum status attach_lock(struct arena *arena, bool *is_alone, struct error *error)
+{
+    enum status status = attach_lock_try(arena, is_alone, error);
+    for (int i = 0; i < BYTE_LOCK_SLICE_COUNT && status == STATUS_BUSY; i++) {
+        byte_lock_rest();
+        status = attach_lock_try(arena, is_alone, error);
     }
     if (status == STATUS_BUSY) {
         error_set(error, STATUS_BUSY, "another process is creating or recovering this arena and does not finish: is it "

@@ -4,8 +4,8 @@
  *
  *   create   exclusive byte lock 0 → reserve space → map and populate → regions → superblock → magic (release) →
  *            downgrade to shared → register
- *   attach   check owner, mode and size → superblock by pread → byte lock 0: exclusive if nobody else is there (then
- *            cold recovery), else shared → map → register
+ *   attach   check owner, mode and size → byte lock 0: exclusive if nobody else is there (then cold recovery), else
+ *            shared, if some process has an entry → superblock by pread → map → register
  *   detach   give back what is ours → mark the entry clean → close the lock descriptor (this frees the byte locks)
  *   fork     the child handler closes the lock descriptor and forgets the entry; the first use registers anew
  *

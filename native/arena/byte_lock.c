@@ -5,11 +5,11 @@
 #include <fcntl.h>
 #include <time.h>
 
-enum { BYTE_LOCK_SLICE_NS = 2000000, BYTE_LOCK_SLICE_COUNT = 500 };
+enum { BYTE_LOCK_SLICE_NS = 2000000 };
 
-static int ofd_lock(int descriptor, int command, short type, int64_t byte, struct flock *answer)
+static int ofd_lock(int descriptor, int command, short type, int64_t byte, int64_t count, struct flock *answer)
 {
-    struct flock request = {.l_type = type, .l_whence = SEEK_SET, .l_start = byte, .l_len = 1};
+    struct flock request = {.l_type = type, .l_whence = SEEK_SET, .l_start = byte, .l_len = count};
     int result;
     do {
         *answer = request;
@@ -22,7 +22,7 @@ enum status byte_lock_try(int descriptor, int64_t byte, enum byte_lock mode, str
 {
     static const short types[] = {[BYTE_UNLOCKED] = F_UNLCK, [BYTE_SHARED] = F_RDLCK, [BYTE_EXCLUSIVE] = F_WRLCK};
     struct flock answer;
-    if (ofd_lock(descriptor, F_OFD_SETLK, types[mode], byte, &answer) == 0) {
+    if (ofd_lock(descriptor, F_OFD_SETLK, types[mode], byte, 1, &answer) == 0) {
         return STATUS_OK;
     }
     if (errno == EAGAIN || errno == EACCES) {
@@ -31,11 +31,16 @@ enum status byte_lock_try(int descriptor, int64_t byte, enum byte_lock mode, str
     return error_set_os(error, "this file system does not give open-file-description locks");
 }
 
+void byte_lock_rest(void)
+{
+    nanosleep(&(struct timespec){.tv_nsec = BYTE_LOCK_SLICE_NS}, NULL);
+}
+
 enum status byte_lock_wait(int descriptor, int64_t byte, enum byte_lock mode, struct error *error)
 {
     enum status status = byte_lock_try(descriptor, byte, mode, error);
     for (int i = 0; i < BYTE_LOCK_SLICE_COUNT && status == STATUS_BUSY; i++) {
-        nanosleep(&(struct timespec){.tv_nsec = BYTE_LOCK_SLICE_NS}, NULL);
+        byte_lock_rest();
         status = byte_lock_try(descriptor, byte, mode, error);
     }
     return status;
@@ -43,8 +48,13 @@ enum status byte_lock_wait(int descriptor, int64_t byte, enum byte_lock mode, st
 
 bool byte_is_locked(int descriptor, int64_t byte)
 {
+    return bytes_are_locked(descriptor, byte, 1);
+}
+
+bool bytes_are_locked(int descriptor, int64_t first, int64_t count)
+{
     struct flock answer;
-    if (ofd_lock(descriptor, F_OFD_GETLK, F_RDLCK, byte, &answer) < 0) {
+    if (ofd_lock(descriptor, F_OFD_GETLK, F_RDLCK, first, count, &answer) < 0) {
         return true; /* no proof of death: whoever is asked about counts as alive */
     }
     return answer.l_type != F_UNLCK;

@@ -20,7 +20,14 @@ enum status byte_lock_try(int descriptor, int64_t byte, enum byte_lock mode, str
  * who is still in the way then is alive, and probably stopped. */
 enum status byte_lock_wait(int descriptor, int64_t byte, enum byte_lock mode, struct error *error) MUST_USE;
 
+/* A slice of a wait, of which BYTE_LOCK_SLICE_COUNT make a second. */
+enum { BYTE_LOCK_SLICE_COUNT = 500 };
+void byte_lock_rest(void);
+
 /* True when another open file description holds the byte exclusively. */
 bool byte_is_locked(int descriptor, int64_t byte);
+
+/* The same of any of `count` bytes. */
+bool bytes_are_locked(int descriptor, int64_t first, int64_t count);
 
 #endif

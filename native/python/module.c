@@ -335,6 +335,8 @@ static PyMethodDef module_methods[] = {
      "Attaches to an arena; takes over both descriptors, also when it fails."},
     {"arena_open_read_only", FAST(module_arena_open_read_only), METH_FASTCALL | METH_KEYWORDS,
      "Maps an arena without write permission; takes over both descriptors, also when it fails."},
+    {"layout_fields", layout_fields, METH_NOARGS,
+     "Region -> list of (name, offset, size, size of the struct) of the fields that an upgrade copies."},
     {"decode_batch", record_decode_buffer, METH_O,
      "List of (offset delta, timestamp_ms, key, value, headers) of an uncompressed record batch."},
     {"decode_records", FAST(log_decode), METH_FASTCALL | METH_KEYWORDS,

@@ -21,10 +21,12 @@ from shmaccum import _native
 from shmaccum.arena.file import SHARED_MEMORY, ArenaFile
 from shmaccum.arena.flusher import Flusher
 from shmaccum.exceptions import (
+    ArenaBusyError,
     ArenaError,
     ArenaNotFoundError,
     CorruptArenaError,
     InvalidArgumentError,
+    LayoutMismatchError,
     NotAnArenaError,
     SyncTimeoutError,
 )
@@ -167,6 +169,40 @@ def _room_named(file: ArenaFile, buffer_memory: int) -> Iterator[None]:
         ) from None
 
 
+def _attached(file: ArenaFile, mode: int) -> _native.Arena:
+    with file.open(read_only=False, mode_max=mode) as descriptors, _named(file):
+        return _native.arena_attach(descriptors.map, descriptors.lock)
+
+
+def _attached_unless_upgraded(file: ArenaFile, mode: int) -> _native.Arena | None:
+    """None where the arena has another layout, or is kept by a process: an upgrade may be the answer, or the reason."""
+    with file.open(read_only=False, mode_max=mode) as descriptors, _named(file):
+        try:
+            return _native.arena_attach(descriptors.map, descriptors.lock)
+        except (LayoutMismatchError, ArenaBusyError):
+            return None
+
+
+def _maybe_upgrade(file: ArenaFile, mode: int) -> None:
+    """Gives an arena of the former layout this build's, with its records; another process may have done so."""
+    from shmaccum.arena.upgrade import upgrade_if_former  # rare, and it needs numpy
+
+    with _named(file):
+        upgrade_if_former(file, mode)
+
+
+def _with_advice(error: LayoutMismatchError, file: ArenaFile, mode: int) -> ArenaError:
+    """What to do with an arena of the former build; the same error of another one."""
+    from shmaccum.arena.upgrade import advice  # rare, and it needs numpy
+
+    with file.open(read_only=True, mode_max=mode) as descriptors, contextlib.closing(descriptors):
+        try:
+            sentence = advice(file, descriptors.lock)
+        except ArenaError as damage:
+            return type(damage)(f"{file.text}: {damage}")
+    return error if sentence is None else LayoutMismatchError(f"{file.text}: {sentence}")
+
+
 @final
 class Arena:
     """One process's handle of an arena; make one with `create`, `attach` or `open_read_only`.
@@ -267,6 +303,8 @@ class Arena:
     def attach(cls, name: Name, *, mode: int = DEFAULT_MODE) -> Arena:
         """Attaches to an existing arena; the first to come recovers what the dead left.
 
+        An arena of the former layout is upgraded first, with its records, when no process of that build is attached.
+
         Args:
             name: as given to `create`.
             mode: the widest permissions to put up with. An arena shared on purpose needs the mode it was created with.
@@ -280,8 +318,10 @@ class Arena:
             ArenaBusyError: somebody creates or recovers it and does not finish.
         """
         file = ArenaFile.parse(name)
-        with file.open(read_only=False, mode_max=mode) as descriptors, _named(file):
-            native = _native.arena_attach(descriptors.map, descriptors.lock)
+        native = _attached_unless_upgraded(file, mode)
+        if native is None:
+            _maybe_upgrade(file, mode)
+            native = _attached(file, mode)
         return cls(file, native, mode)
 
     @classmethod
@@ -292,8 +332,11 @@ class Arena:
             ArenaError: as `attach`.
         """
         file = ArenaFile.parse(name)
-        with file.open(read_only=True, mode_max=mode) as descriptors, _named(file):
-            native = _native.arena_open_read_only(descriptors.map, descriptors.lock)
+        try:
+            with file.open(read_only=True, mode_max=mode) as descriptors, _named(file):
+                native = _native.arena_open_read_only(descriptors.map, descriptors.lock)
+        except LayoutMismatchError as error:
+            raise _with_advice(error, file, mode) from None
         return cls(file, native, mode)
 
     @classmethod
@@ -330,13 +373,23 @@ class Arena:
     def _companions(cls, file: ArenaFile) -> tuple[list[str], str | None]:
         """The semaphores of all waiters the arena has room for and its doorbell; none of a damaged one."""
         try:
-            with cls.open_read_only(file.text, mode=0o777) as arena:
-                names = [semaphore_name(arena.uuid, index) for index in range(arena.geometry["waiter_count"])]
-                return names, file.doorbell(arena.uuid)
+            uuid, waiter_count = cls._identity(file)
+            return [semaphore_name(uuid, index) for index in range(waiter_count)], file.doorbell(uuid)
         except (ArenaNotFoundError, NotAnArenaError):
             raise
         except (ArenaError, InvalidArgumentError, OSError):
             return [], None
+
+    @classmethod
+    def _identity(cls, file: ArenaFile) -> tuple[bytes, int]:
+        """The uuid of an arena of this or the former layout, and how many waiters it has room for."""
+        try:
+            with cls.open_read_only(file.text, mode=0o777) as arena:
+                return arena.uuid, arena.geometry["waiter_count"]
+        except LayoutMismatchError:
+            from shmaccum.arena.upgrade import former_identity  # rare, and it needs numpy
+
+            return former_identity(file)
 
     # --- close
 

@@ -62,6 +62,7 @@ class Descriptors:
     lock: int
 
     def close(self) -> None:
+        """Closes both."""
         os.close(self.map)
         os.close(self.lock)
 

@@ -3,13 +3,18 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import click
 
 from shmaccum.arena import Arena
+from shmaccum.arena.file import ArenaFile
+from shmaccum.arena.upgrade import copy_to_look_at, upgrade_if_former
 from shmaccum.cli.group import (
+    ANY_MODE,
     EXIT_BAD,
     Command,
     Failure,
@@ -52,8 +57,21 @@ def _show(plan: dict[str, Any]) -> None:
         click.echo(f"nothing of this happens while processes are attached: {pids}")
 
 
-def _export(arena_name: str, folder: Path, *, is_json: bool) -> int:
+@contextlib.contextmanager
+def _readable(arena_name: str, folder: Path) -> Iterator[Arena]:
+    """The arena, opened read-only; of one with the former layout a copy, which lies beside the folder meanwhile."""
+    file = ArenaFile.parse(arena_name)
+    place = next(parent for parent in folder.absolute().parents if parent.is_dir())
+    with copy_to_look_at(file, place) as native:
+        if native is not None:
+            yield Arena(file, native, ANY_MODE)
+            return
     with looking_at(arena_name) as arena:
+        yield arena
+
+
+def _export(arena_name: str, folder: Path, *, is_json: bool) -> int:
+    with _readable(arena_name, folder) as arena:
         try:
             batches = export(arena, folder)
         except FileExistsError:
@@ -73,6 +91,7 @@ def _export(arena_name: str, folder: Path, *, is_json: bool) -> int:
 
 
 def _recover(arena_name: str, mode: int, *, is_json: bool) -> int:
+    was_upgraded = upgrade_if_former(ArenaFile.parse(arena_name), mode)
     plan = _plan(arena_name)
     if plan["attached_pids"]:
         pids = ", ".join(map(str, plan["attached_pids"]))
@@ -80,11 +99,14 @@ def _recover(arena_name: str, mode: int, *, is_json: bool) -> int:
             f"{arena_name} is in use by process {pids}: what the dead left there is repaired while it is used"
         )
     with Arena.attach(arena_name, mode=mode) as arena:
+        plan["was_upgraded"] = was_upgraded
         plan["was_recovered"] = arena.native.was_recovered
         plan["findings"] = [finding._asdict() for finding in arena.verify(is_idle=True)]
     if is_json:
         print_json(plan)
     else:
+        if was_upgraded:
+            click.echo("upgraded from the layout of the former build, with all of its records")
         _show(plan)
         click.echo("recovered" if plan["was_recovered"] else "it was left in order: nothing was to be done")
         for finding in plan["findings"]:

@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import signal
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,7 @@ from shmaccum.accumulator import Accumulator
 from shmaccum.arena import Arena
 from shmaccum.exceptions import LayoutMismatchError
 from shmaccum.segment_log.reader import LogReader
-from tests.support import Child, check_idle, deliver_all
+from tests.support import Child, check_idle, deliver_all, wait_until
 from tests.unit.cli.conftest import Shell
 
 SMALL: dict[str, Any] = {"buffer_memory": "64KiB", "batch_size": "4KiB", "process_count": 16, "waiter_count": 8}
@@ -101,6 +104,31 @@ def test_producers_go_on_behind_what_was_left(left: Path) -> None:
         accumulator.become_sender()
         values = deliver_all(accumulator)
         assert [value for value in values if value in [*READY, b"after"]] == [*READY, b"after"]
+
+
+def test_a_process_that_waits_for_a_recovery_recovers_when_the_other_one_died(left: Path) -> None:
+    descriptor = os.open(left, os.O_RDWR)
+    fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, struct.pack("@hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0))
+
+    def attach() -> tuple[bool, int]:
+        os.close(descriptor)  # the child's copy would keep the lock
+        with Arena.attach(left) as arena:
+            return arena.native.was_recovered, arena.native.state_counts()["OPEN"]
+
+    child = Child(attach)
+    wait_until(lambda: sleeps_with(child, left), "the child waits for the lock")
+    os.close(descriptor)
+    assert child.join() == repr((True, 0))
+
+
+def sleeps_with(child: Child, path: Path) -> bool:
+    """The child has opened the arena, both ways, and sleeps."""
+    names = []
+    for entry in os.scandir(f"/proc/{child.pid}/fd"):
+        with contextlib.suppress(FileNotFoundError):
+            names.append(os.readlink(entry.path))
+    has_both = names.count(str(path)) == 2
+    return has_both and "S (sleeping)" in Path(f"/proc/{child.pid}/status").read_text()
 
 
 # --- the host died

@@ -89,6 +89,7 @@ PyObject *arena_report_layout(PyObject *self, void *unused)
         {"completions", layout->completions},
         {"counters", layout->counters},
         {"error_log", layout->error_log},
+        {"sync_records", layout->sync_records},
         {"slot_data", layout->slot_data},
     };
     return numbers_to_dict(numbers, sizeof numbers / sizeof numbers[0]);

@@ -101,6 +101,9 @@ PyObject *arena_begin_closing(PyObject *self, PyObject *unused);
 PyObject *arena_end_closing(PyObject *self, PyObject *unused);
 PyObject *arena_completion_wait(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 
+/* Region -> (name, offset, size, struct size) of the fields that an upgrade copies; layout_fields.c. */
+PyObject *layout_fields(PyObject *module, PyObject *unused);
+
 /* Methods that only read and show; arena_report.c. */
 PyObject *arena_report_counters(PyObject *self, PyObject *unused);
 PyObject *arena_report_errors(PyObject *self, PyObject *unused);
