@@ -3,7 +3,9 @@
 #   make run      the example pipeline: workers, arena, sender, log, readers (ARGS=--kill kills two on the way)
 #   make spark-run, make spark-cluster-run
 #                 the example pipeline with Spark: on two threads; on a master and two workers, each a node of its own
-#   make test     builds, then C tests and Python tests (MARKERS="exhaustive" selects others, ARGS="-k name" narrows)
+#   make test     builds, then C tests and Python tests, each kind of them, in minutes
+#                 (MARKERS="exhaustive" selects others, ARGS="-k name" narrows)
+#   make test-all make test, then what it leaves out, but the tests that last hours (those with the marks of LONG below)
 #   make fuzz     the fuzz targets under libFuzzer, a minute each (ARGS="--seconds 600 arena", ARGS=--keep)
 #   make check    ruff, mypy, and the tests of style and layering
 #   make kafka    fetches Apache Kafka (through Maven, once) for the tests that run against it
@@ -20,7 +22,10 @@
 # setup.py (SHMACCUM_DEBUG=1 make test, ...) are remembered: a run with other switches rebuilds.
 
 PYTHON ?= python3
-MARKERS ?= not (exhaustive or chaos or soak or fuzz or (spark and not spark_short) or kafka or slow)
+LONG := exhaustive or chaos or soak or fuzz or spark_cluster
+SHORT := not ($(LONG) or (spark and not spark_short) or kafka or slow)
+REST := not ($(LONG)) and not ($(SHORT))
+MARKERS ?= $(SHORT)
 ARGS ?=
 
 VENV := .venv
@@ -30,6 +35,10 @@ INSTALLED_DOCS := $(VENV)/installed-docs
 SPARK_EXTRAS := ("spark", "pipelines", "plot")
 SPARK_TESTS := tests/spark tests/unit/spark tests/integration/test_spark_example.py
 SWITCHES := $(VENV)/switches
+
+# Tests start hundreds of Pythons: they compile our modules once, into a folder that is no part of the tree.
+PYTEST := env -u PYTHONDONTWRITEBYTECODE PYTHONPYCACHEPREFIX="$(CURDIR)/build/pycache" \
+    PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/python -m pytest
 SOURCES := $(shell find native) setup.py pyproject.toml
 CHECKED := $(wildcard setup.py shmaccum tests bench)
 
@@ -39,18 +48,42 @@ SPARK_WHERE_JAVA_IS := $(shell command -v java >/dev/null && $(PYTHON) -c \
 
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: run test native-test check kafka bench bench-full figures clean FORCE
+.PHONY: run test test-all test-tools kafka-for-tests native-test check kafka bench bench-full figures clean FORCE
 .PHONY: spark spark-cluster spark-versions spark-run spark-cluster-run
 .DELETE_ON_ERROR:
 
 run: $(INSTALLED)
 	$(VENV)/bin/python -m shmaccum run $(ARGS)
 
-test: $(INSTALLED) $(SPARK_WHERE_JAVA_IS)
-	$(VENV)/bin/python -m pytest -n auto --dist loadgroup -m "$(MARKERS)" $(ARGS)
+test: $(INSTALLED) $(SPARK_WHERE_JAVA_IS) kafka-for-tests
+	$(PYTEST) -n auto --dist loadgroup -m "$(MARKERS)" $(ARGS)
+
+test-all: test-tools
+	$(MAKE) test
+	$(MAKE) test MARKERS="$(REST)"
+
+# A download has no place within the time of a test.
+kafka-for-tests: $(INSTALLED)
+	@$(VENV)/bin/python -m tests.kafka.distribution || echo "The tests with Apache Kafka will be skipped."
+
+# The system packages that tests use. Where one cannot be had, its tests are skipped.
+test-tools: $(INSTALLED)
+	$(call want,command -v java,openjdk-17-jre-headless,Spark and Apache Kafka)
+	$(call want,command -v mvn,maven,Apache Kafka)
+	$(call want,command -v valgrind,valgrind,the benchmarks that count instructions)
+	@$(MAKE) --no-print-directory $(VENV)/bin/promtool || echo "The tests of the alarm rules will be skipped."
+
+# The package would start a server, which no test needs.
+$(VENV)/bin/promtool: | $(INSTALLED)
+	rm -rf build/prometheus && mkdir -p build/prometheus
+	cd build/prometheus && { apt-get download -qq prometheus || \
+	    { apt-get update -qq && apt-get download -qq prometheus; }; }
+	dpkg-deb --extract build/prometheus/prometheus_*.deb build/prometheus
+	mv build/prometheus/usr/bin/promtool $@
+	rm -rf build/prometheus
 
 native-test: $(INSTALLED)
-	$(VENV)/bin/python -m pytest -n auto -m "$(MARKERS)" tests/native $(ARGS)
+	$(PYTEST) -n auto --dist loadgroup -m "$(MARKERS)" tests/native $(ARGS)
 
 .PHONY: fuzz
 fuzz: $(INSTALLED)
@@ -62,16 +95,16 @@ check: $(INSTALLED)
 	$(VENV)/bin/python -m ruff check $(CHECKED) docs
 	$(VENV)/bin/python -m ruff format --check $(CHECKED) docs
 	$(VENV)/bin/python -m mypy $(CHECKED)
-	$(VENV)/bin/python -m pytest tests/architecture $(ARGS)
+	$(PYTEST) tests/architecture $(ARGS)
 
 kafka: $(INSTALLED)
 	$(VENV)/bin/python -m tests.kafka.distribution
 
 spark: $(SPARK_INSTALLED)
-	$(VENV)/bin/python -m pytest $(SPARK_TESTS) -m "not spark_cluster" $(ARGS)
+	$(PYTEST) $(SPARK_TESTS) -m "not spark_cluster" $(ARGS)
 
 spark-cluster: $(SPARK_INSTALLED)
-	$(VENV)/bin/python -m pytest $(SPARK_TESTS) -m spark_cluster $(ARGS)
+	$(PYTEST) $(SPARK_TESTS) -m spark_cluster $(ARGS)
 
 spark-versions: $(SPARK_INSTALLED)
 	tests/spark/versions.sh $(ARGS)
@@ -141,6 +174,17 @@ define need
     else \
         echo "Please install $(2) first (on Debian: apt-get install $(2))." >&2; exit 1; \
     fi; \
+}
+endef
+
+# $(call want,COMMAND,PACKAGES,TESTS): as need, and where that fails the tests are skipped.
+define want
+@$(1) >/dev/null 2>&1 || { \
+    if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+        echo "installing $(2)"; \
+        apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(2); \
+    fi; \
+    $(1) >/dev/null 2>&1 || echo "The tests of $(3) will be skipped: they need $(2)."; \
 }
 endef
 

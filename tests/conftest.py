@@ -37,6 +37,13 @@ settings.register_profile(
 settings.load_profile("untimed")
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Takes modules and tests, which live until the end, out of the sight of the collector that fixtures run."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture
 def arena_name() -> Iterator[str]:
     """A shared-memory name nobody else uses. Whatever arena is left under it must be idle and sound; it is removed."""

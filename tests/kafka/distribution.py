@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Apache Kafka's jars, fetched once through Maven into a cache of the user: ``make kafka``, or the first test.
+"""Apache Kafka's jars, which Maven fetches once into a cache of the user.
 
-``require()`` skips a test where they cannot be had; ``run_tool`` runs one of Kafka's own programs on them.
+``make kafka`` fetches them, and ``make test`` does before it starts pytest. A test fetches nothing, for the time of a
+download is not its own: ``require()`` skips it where there are no jars. ``run_tool`` runs one of Kafka's own programs.
 """
 
 from __future__ import annotations
@@ -25,37 +26,47 @@ TOOL_TIMEOUT_S = 110
 
 
 class DistributionMissingError(RuntimeError):
-    """Kafka cannot be had here; the message says why and what to do."""
+    """Kafka is not here; the message says why and what to do."""
 
 
 def version() -> str:
-    """Of Kafka, as the pom has it."""
+    """Kafka's version, as the pom has it."""
     match = re.search(r"<kafka\.version>(.+?)</kafka\.version>", POM.read_text())
     assert match is not None
     return match[1]
 
 
 def directory() -> Path:
-    """Where the jars are, or would be."""
+    """The place of the jars, whether they are there or not."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return cache / "shmaccum" / "kafka" / version()
+
+
+def find() -> Path:
+    """The directory of the jars, fetched before.
+
+    Raises:
+        DistributionMissingError: there is no Java, or no jars.
+    """
+    if shutil.which("java") is None:
+        raise DistributionMissingError("Apache Kafka needs `java` (17 or newer): install a JRE to run this")
+    if not directory().is_dir():
+        raise DistributionMissingError(f"Apache Kafka is not in {directory()}: install Maven and run `make kafka`")
+    return directory()
 
 
 def ensure() -> Path:
     """The directory of the jars, fetched if need be.
 
     Raises:
-        DistributionMissingError: no Java, no Maven, or Maven failed.
+        DistributionMissingError: there is no Java or no Maven, or Maven failed.
     """
-    if shutil.which("java") is None:
-        raise DistributionMissingError("Apache Kafka needs `java` (17 or newer): install a JRE to run this")
+    with contextlib.suppress(DistributionMissingError):
+        return find()
+    for program, package in (("java", "a JRE, 17 or newer"), ("mvn", "Maven")):
+        if shutil.which(program) is None:
+            raise DistributionMissingError(f"Apache Kafka needs `{program}`: install {package} and run `make kafka`")
     jars = directory()
-    if jars.is_dir():
-        return jars
-    if shutil.which("mvn") is None:
-        raise DistributionMissingError(
-            "Apache Kafka is fetched by `mvn`: install Maven, run `make kafka`, and try again"
-        )
     with _fetch_lock(jars.parent):
         if not jars.is_dir():
             _fetch(jars)
@@ -64,7 +75,7 @@ def ensure() -> Path:
 
 @contextlib.contextmanager
 def _fetch_lock(parent: Path) -> Iterator[None]:
-    """Of several test processes one fetches, the others wait for it."""
+    """One of several processes fetches; the others wait for it."""
     parent.mkdir(parents=True, exist_ok=True)
     with open(parent / ".lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -72,21 +83,24 @@ def _fetch_lock(parent: Path) -> Iterator[None]:
 
 
 def _fetch(jars: Path) -> None:
-    """Into a directory of another name first, so that a half-fetched one is never taken for the whole."""
+    """Maven fetches into a directory of another name first, so that half of the jars are never taken for all."""
     unfinished = jars.with_suffix(".part")
     shutil.rmtree(unfinished, ignore_errors=True)
     command = ["mvn", "--quiet", "--batch-mode", "--file", str(POM), "dependency:copy-dependencies"]
     command += ["-DincludeScope=runtime", f"-DoutputDirectory={unfinished}"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S)
+    except subprocess.TimeoutExpired as error:
+        raise DistributionMissingError(f"mvn has not fetched Apache Kafka in {FETCH_TIMEOUT_S} s") from error
     if done.returncode != 0:
         raise DistributionMissingError(f"mvn could not fetch Apache Kafka: {(done.stdout + done.stderr)[-2000:]}")
     unfinished.rename(jars)
 
 
 def require() -> Path:
-    """As `ensure`, for tests: skips where Kafka cannot be had."""
+    """The directory of the jars, for a test: it is skipped where there are none."""
     try:
-        return ensure()
+        return find()
     except DistributionMissingError as error:
         pytest.skip(str(error))
 
@@ -94,7 +108,7 @@ def require() -> Path:
 def java_command(main_class: str, *arguments: str) -> list[str]:
     """The command line of one of Kafka's programs."""
     # Each JVM of a test is short-lived or idle: the simple collector and compiler start fastest.
-    return ["java", HEAP, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", f"{ensure()}/*", main_class, *arguments]
+    return ["java", HEAP, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", f"{find()}/*", main_class, *arguments]
 
 
 def run_tool(main_class: str, *arguments: str, stdin: str = "") -> str:
