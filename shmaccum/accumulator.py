@@ -125,6 +125,9 @@ class Accumulator:
         self.want_dead_letters = native.want_dead_letters
         self.dead_letters = native.dead_letters
         self.quarantine = native.quarantine
+        self.tell_delivery_timeout = native.tell_delivery_timeout
+        self.run_delivery_clock = native.run_delivery_clock
+        self.publish_outage = native.publish_outage
         self.expire = native.expire
         self.take_expired = native.take_expired
         self.abort = native.abort

@@ -6,13 +6,14 @@ from __future__ import annotations
 import itertools
 import os
 import select
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from shmaccum._native import Token
 from shmaccum.accumulator import Accumulator, BatchResult, Completion
 from shmaccum.arena import Arena
 from shmaccum.sender import Sender
+from shmaccum.sender.delivery_clock import STEP_MAX_NS
 from shmaccum.sinks.memory import MemorySink
 from shmaccum.sinks.sink import Ack, Acks, Sink, SinkHost, Verdict, WireBatch
 
@@ -136,6 +137,16 @@ class Sending:
         self.sender.open()
 
     def sleep(self, milliseconds: int) -> None:
+        """Time passes while the sender lives: it looks at its clock now and then, as in its rounds."""
+        rounds = self.sender._rounds
+        for step_ms in steps_ms(milliseconds):
+            self.now_ms += step_ms
+            self.arena.native.set_manual_clock(self.now_ms * MS)
+            if rounds is not None:
+                rounds.delivery_clock.look(self.now_ms * MS)
+
+    def jump(self, milliseconds: int) -> None:
+        """Time passes while the sender does not run (a stop, a suspend of the host)."""
         self.now_ms += milliseconds
         self.arena.native.set_manual_clock(self.now_ms * MS)
 
@@ -184,6 +195,15 @@ class Sending:
         self.producer.abort(True)
         self.producer.maintain()
         self.producer.close()
+
+
+def steps_ms(milliseconds: int) -> Iterator[int]:
+    """The time in pieces that a living sender counts whole."""
+    step_ms = STEP_MAX_NS // MS
+    while milliseconds > step_ms:
+        yield step_ms
+        milliseconds -= step_ms
+    yield milliseconds
 
 
 def rests_of(sending: Sending) -> list[float]:

@@ -46,6 +46,8 @@ static uint64_t fingerprint_structs(uint64_t fingerprint)
     MIX_FIELD(globals, closing);
     MIX_FIELD(globals, sync_done);
     MIX_FIELD(globals, sink_name);
+    MIX_FIELD(globals, delivery_clock_ns);
+    MIX_FIELD(globals, outage);
     MIX_SIZE(process_entry);
     MIX_FIELD(process_entry, writing);
     MIX_FIELD(process_entry, record_count_before);
@@ -64,6 +66,7 @@ static uint64_t fingerprint_structs(uint64_t fingerprint)
     MIX_FIELD(slot_header, last_completion);
     MIX_FIELD(slot_header, linger);
     MIX_FIELD(slot_header, opener);
+    MIX_FIELD(slot_header, delivery_stamp_ms);
     MIX_SIZE(completion_entry);
     MIX_FIELD(completion_entry, result);
     MIX_SIZE(counter_entry);

@@ -70,6 +70,7 @@ enum {
     ERROR_LOG_TEXT_SIZE = 208,
     PROCESS_NAME_SIZE = 16,
     SINK_NAME_SIZE = 256, /* with the NUL at its end */
+    OUTAGE_SIZE = 256,    /* likewise */
 };
 
 #define PARTITION_UNAVAILABLE UINT32_MAX /* as queued_batch_count: nothing can be delivered there now */
@@ -177,6 +178,16 @@ struct globals {
      * role is taken, before sender_epoch is raised and sender_owner published. Readers take what they read between two
      * looks at both, of which sender_owner names the living (process_sink_name). Any bytes may be found in it. */
     ALIGNED atomic_u64 sink_name[SINK_NAME_SIZE / 8];
+
+    /* delivery_clock.h has the rules of these. */
+    ALIGNED atomic_u64 delivery_clock_ns; /* sender, only grows: how long somebody could deliver */
+
+    ALIGNED atomic_u64 delivery_timeout_ns; /* sender: its delivery_timeout_ms; 0: no sender has told it yet */
+    atomic_u32 delivery_counts_always;      /* sender: 1: the age of a record is the time since it was appended */
+    atomic_u32 outage_number;               /* sender: raised before and after each change below; odd: in the middle */
+    atomic_u64 outage_since_ns;             /* sender: CLOCK_BOOTTIME; 0: its sink works */
+    atomic_u64 outage[OUTAGE_SIZE / 8];     /* sender: why its sink does not work, as text with a NUL behind it. Any
+                                             * bytes may be found in it */
 };
 
 /* Entry i is alive while the byte lock PROCESS_LOCK_START + i is held and generation matches (process.h). */
@@ -262,6 +273,7 @@ struct slot_header {
     atomic_u64 last_completion;       /* sender: number + 1 of the newest result recorded for this slot */
     atomic_u64 linger;                /* appender, before OPEN or READY: its linger in ns + 1; 0 says nothing */
     atomic_u32 opener;                /* owner, while OWNED: itself; who holds the slot until it is free */
+    uint32_t delivery_stamp_ms;       /* appender, before OPEN: what the delivery clock showed, in ms, modulo 2^32 */
 };
 
 /* One result. `number` is stored last (release) as its place in history + 1, and zeroed first when a cell is reused. */
@@ -352,6 +364,7 @@ STATIC_CHECK(sizeof(struct topic_entry) == 64);
 STATIC_CHECK(sizeof(struct partition_entry) == 128);
 STATIC_CHECK(sizeof(struct slot_header) == 128);
 STATIC_CHECK(offsetof(struct slot_header, created_ns) == 64);
+STATIC_CHECK(offsetof(struct slot_header, delivery_stamp_ms) == 124);
 STATIC_CHECK(sizeof(struct completion_entry) == 64);
 STATIC_CHECK(sizeof(struct counter_entry) == 64);
 STATIC_CHECK(sizeof(struct error_entry) == 256);

@@ -8,6 +8,7 @@
 #include "arena/buffer_pool.h"
 #include "arena/completion.h"
 #include "arena/counters.h"
+#include "arena/delivery_clock.h"
 #include "arena/durability.h"
 #include "arena/news.h"
 #include "arena/producer_id.h"
@@ -292,6 +293,12 @@ static void next_seq_raise(struct arena *arena, uint32_t slot_index, uint64_t wo
     }
 }
 
+/* A sender will deliver it. */
+static bool batch_is_left(const struct arena *arena, uint32_t slot_index)
+{
+    return slot_word_state(load_relaxed_u64(&arena->slots[slot_index].word)) == SLOT_READY;
+}
+
 /* Heads before pieces: a piece's verdict depends on what became of its head. */
 static void slots_recover(struct arena *arena, struct recovery_report *report)
 {
@@ -308,6 +315,9 @@ static void slots_recover(struct arena *arena, struct recovery_report *report)
             }
             next_seq_raise(arena, i, word);
             slot_act(arena, i, verdict, report->is_same_boot);
+            if (!report->is_same_boot && batch_is_left(arena, i)) {
+                delivery_span_begin(arena, i);
+            }
             POINT(recovery_slot_done);
         }
     }
@@ -329,6 +339,7 @@ static void holders_clear(struct arena *arena)
     for (uint32_t i = 0; i < SINK_NAME_SIZE / 8; i++) {
         store_relaxed_u64(&arena->globals->sink_name[i], 0);
     }
+    store_relaxed_u64(&arena->globals->outage_since_ns, 0);
     for (uint32_t i = 0; i < arena->geometry.process_count; i++) {
         store_relaxed_u32(&arena->processes[i].writing, 0);
         store_relaxed_u32(&arena->processes[i].role, 0);

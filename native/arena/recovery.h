@@ -10,6 +10,7 @@
  *      other boot id: the host crashed; only content whose running CRC-32C verifies is trusted. A batch that does not
  *      is cut back to the records that had been forced to disk (durability.h); where there are none it becomes BAD,
  *      with an entry in the error log. Nothing is silently dropped, and nothing damaged stops the start-up.
+ *      A kept batch of another boot begins a new span (delivery_clock.h): its times were those of a clock that is gone.
  *   4. partitions: open = none, next_seq = highest seq in a slot + 1 (never lowered), next_base_sequence likewise
  *   5. caches (hints, counts) rebuilt, arena_epoch raised, boot id stored last
  *

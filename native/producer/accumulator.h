@@ -208,8 +208,15 @@ void accumulator_end_backoff(struct accumulator *accumulator, uint32_t partition
 /* A drained batch whose bytes contradict their checksum: RESULT_CORRUPT, its slot stays as BAD. */
 enum status accumulator_quarantine(struct accumulator *accumulator, uint32_t slot_index, uint64_t seq) MUST_USE;
 
-/* Fails every batch older than delivery_timeout_ns. One in flight gets its result now and keeps its memory until
- * accumulator_complete. Answers how many expired; `next_expiry_ns` receives when the next one will. */
+/* The delivery clock (delivery_clock.h): what everybody who looks at the arena is told about it, and how long somebody
+ * could deliver since the last call. counts_always: a batch is as old as the boot clock says. */
+void accumulator_tell_delivery_timeout(struct accumulator *accumulator, uint64_t delivery_timeout_ns,
+                                       bool counts_always);
+void accumulator_run_delivery_clock(struct accumulator *accumulator, uint64_t run_ns);
+
+/* Fails every batch older than delivery_timeout_ns on the delivery clock. One in flight gets its result now and keeps
+ * its memory until accumulator_complete. Answers how many expired; `next_expiry_ns` receives when the next one will if
+ * the clock runs; UINT64_MAX: there is none. */
 uint32_t accumulator_expire(struct accumulator *accumulator, uint64_t now_ns, uint64_t delivery_timeout_ns,
                             uint64_t *next_expiry_ns, struct wake_set *wakes);
 

@@ -6,6 +6,7 @@
 #include "arena/buffer_pool.h"
 #include "arena/closing.h"
 #include "arena/counters.h"
+#include "arena/delivery_clock.h"
 #include "arena/news.h"
 #include "base/bytes.h"
 #include "base/point.h"
@@ -297,6 +298,7 @@ static void slot_prepare(struct arena *arena, uint32_t slot_index, uint32_t part
     store_relaxed_u32(&slot->partition_index, partition_index);
     slot->base_timestamp_ms = base_timestamp_ms;
     slot->created_ns = arena_now_ns(arena);
+    slot->delivery_stamp_ms = delivery_stamp_now(arena);
     store_relaxed_u64(&slot->linger, linger);
     store_relaxed_u32(&slot->result, 0);
     store_relaxed_u64(&slot->producer_id, UINT64_MAX);

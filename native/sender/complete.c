@@ -18,6 +18,7 @@
  * sent again: the next sender records it.
  */
 #include "arena/counters.h"
+#include "arena/delivery_clock.h"
 #include "base/point.h"
 #include "producer/accumulator.h"
 #include "sender/dead_letter.h"
@@ -213,6 +214,19 @@ static bool batch_end(struct accumulator *accumulator, uint32_t slot_index, cons
     return true;
 }
 
+static uint64_t batch_age_ns(const struct accumulator *accumulator, uint32_t slot_index, uint64_t now_ns)
+{
+    const struct slot_header *slot = &accumulator->arena->slots[slot_index];
+    const struct sender_half *half = accumulator->sender;
+    return half->counts_always ? time_since_created_ns(slot->created_ns, now_ns)
+                               : delivery_age_ns(slot, now_ns, half->delivery_clock_ns);
+}
+
+static uint64_t smaller_of(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
 /* Ends the batches of one queue from its front, as long as they are old enough. */
 static uint32_t queue_expire(struct accumulator *accumulator, uint32_t partition_index, uint64_t now_ns,
                              uint64_t timeout_ns, uint64_t *next_expiry_ns, struct wake_set *wakes)
@@ -223,12 +237,12 @@ static uint32_t queue_expire(struct accumulator *accumulator, uint32_t partition
     uint32_t next = half->queues[partition_index].first;
     while (next != 0) {
         uint32_t slot_index = next - 1;
-        uint64_t created_ns = accumulator->arena->slots[slot_index].created_ns;
-        uint64_t age_ns = now_ns > created_ns ? now_ns - created_ns : 0;
+        uint64_t age_ns = batch_age_ns(accumulator, slot_index, now_ns);
         next = half->notes[slot_index].next;
         if (age_ns < timeout_ns) {
-            uint64_t rest_ns = timeout_ns - age_ns;
-            *next_expiry_ns = rest_ns < *next_expiry_ns ? rest_ns : *next_expiry_ns;
+            uint64_t created_ns = smaller_of(accumulator->arena->slots[slot_index].created_ns, now_ns);
+            half->oldest_created_ns = smaller_of(half->oldest_created_ns, created_ns);
+            *next_expiry_ns = smaller_of(*next_expiry_ns, timeout_ns - age_ns);
             break;
         }
         expired += batch_end(accumulator, slot_index, &outcome, wakes);
@@ -243,11 +257,25 @@ uint32_t accumulator_expire(struct accumulator *accumulator, uint64_t now_ns, ui
     uint32_t expired = 0;
     *next_expiry_ns = UINT64_MAX;
     sender_collect_news(accumulator);
+    half->oldest_created_ns = UINT64_MAX;
     for (uint32_t i = half->active_count; i-- > 0;) {
         expired += queue_expire(accumulator, half->active[i], now_ns, delivery_timeout_ns, next_expiry_ns, wakes);
     }
     completion_wake(accumulator->arena);
     return expired;
+}
+
+void accumulator_tell_delivery_timeout(struct accumulator *accumulator, uint64_t delivery_timeout_ns,
+                                       bool counts_always)
+{
+    accumulator->sender->counts_always = counts_always;
+    delivery_clock_announce(accumulator->arena, delivery_timeout_ns, counts_always);
+}
+
+void accumulator_run_delivery_clock(struct accumulator *accumulator, uint64_t run_ns)
+{
+    accumulator->sender->delivery_clock_ns += run_ns;
+    store_relaxed_u64(&accumulator->arena->globals->delivery_clock_ns, accumulator->sender->delivery_clock_ns);
 }
 
 uint64_t accumulator_take_expired(struct accumulator *accumulator, uint32_t partition_index)

@@ -85,6 +85,9 @@ struct sender_half {
     uint64_t drain_count;          /* drains ever */
     uint32_t queued_count;
     uint32_t in_flight_count;
+    uint64_t delivery_clock_ns; /* our own sum: what the arena shows is input */
+    bool counts_always;         /* expiry looks at the boot clock alone */
+    uint64_t oldest_created_ns; /* of what has no result yet, as the last expiry saw it; UINT64_MAX: nothing */
 };
 
 enum status sender_half_new(const struct arena *arena, struct sender_half **half, struct error *error) MUST_USE;

@@ -7,6 +7,7 @@
  * refused) is in the slot's `result` and is only carried out. Killed anywhere here: the kernel frees the role, and the
  * next one begins at the beginning.
  */
+#include "arena/delivery_clock.h"
 #include "arena/process.h"
 #include "arena/producer_id.h"
 #include "base/point.h"
@@ -62,6 +63,9 @@ enum status accumulator_become_sender(struct accumulator *accumulator, struct er
     POINT(sender_role_taken);
     accumulator->owner = arena->owner;
     accumulator->sender = half;
+    half->oldest_created_ns = UINT64_MAX;
+    half->delivery_clock_ns = load_relaxed_u64(&arena->globals->delivery_clock_ns);
+    delivery_clock_publish_outage(arena, 0, ""); /* a dead sender has left its own */
     completion_repair(arena);
     buffer_pool_repair(arena);
     sender_look_at_everything(accumulator);

@@ -24,7 +24,16 @@ class SenderOptions(Options):
         "5ms", "How long a batch waits for company whose producer said nothing about it.", maximum=INT_MAX
     )
     delivery_timeout_ms: int = duration_ms(
-        "2min", "How long after a batch was opened its delivery is given up (KIP-91).", minimum=1
+        "2min",
+        "The delivery of a batch is given up when it could have been delivered for so long and was not (KIP-91). A "
+        "sender that is stopped leaves after this time at the latest.",
+        minimum=1,
+    )
+    delivery_timeout_counts: str = choice(
+        "deliverable",
+        ("deliverable", "always"),
+        "Which time counts for delivery_timeout_ms: deliverable counts only while a sender runs and its sink works, "
+        "always counts all time since the batch was opened, as Kafka does.",
     )
     request_timeout_ms: int = duration_ms(
         "30s", "How long one delivery may take before it counts as failed.", minimum=1

@@ -43,6 +43,8 @@ logger = logging.getLogger(__name__)
 PARTITIONS_SLICE_S = 0.002
 CLOSE_SLICE_S = 0.001
 CALLS_END_S = 5.0
+FLUSH_TIMEOUT_S = 120.0
+"""How long flush and close wait by default. Without a sender, or while its sink does not work, nothing ends them."""
 
 
 @final
@@ -295,13 +297,13 @@ class Producer(_native.Producer):
 
     # --- flush and close
 
-    def flush(self, timeout: float | None = None) -> None:
+    def flush(self, timeout: float | None = FLUSH_TIMEOUT_S) -> None:
         """Hurries everything sent through this producer so far, and waits until all of it is delivered or has failed.
 
         It waits for nothing that other processes sent, but for what shares a batch with it.
 
         Args:
-            timeout: seconds; None waits as long as it takes.
+            timeout: seconds, two minutes by default; None waits as long as it takes.
 
         Raises:
             FlushTimeoutError: time was over; what is left stays in the arena and will be sent.
@@ -319,7 +321,8 @@ class Producer(_native.Producer):
 
     def _flush(self, timeout: float | None) -> int:
         """Answers how many records may be left, at most."""
-        if timeout is None and not self.arena.native.sender_is_alive and self._accumulator.flush_begin().record_count():
+        is_patient = timeout is None or timeout >= FLUSH_TIMEOUT_S
+        if is_patient and not self.arena.native.sender_is_alive and self._accumulator.flush_begin().record_count():
             logger.warning(
                 "%s waits until a sender delivers, and none runs: start one (shmaccum sender %s --sink ...)",
                 self.client_id,
@@ -336,7 +339,7 @@ class Producer(_native.Producer):
             f"{self.arena.name!r}, and {sender}"
         )
 
-    def close(self, timeout: float | None = None) -> None:
+    def close(self, timeout: float | None = FLUSH_TIMEOUT_S) -> None:
         """No more sends; waits until everything is delivered or has failed. Closing again does nothing.
 
         What is not delivered in time stays in the arena and will be sent; that is logged as a warning. Futures can be
@@ -345,7 +348,7 @@ class Producer(_native.Producer):
         were not appended.
 
         Args:
-            timeout: seconds; None waits as long as it takes.
+            timeout: seconds, two minutes by default; None waits as long as it takes.
         """
         if not self.is_open:
             return

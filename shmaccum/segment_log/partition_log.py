@@ -229,6 +229,7 @@ class PartitionLog:
         return Refusal(
             BrokerError.KAFKA_STORAGE_ERROR,
             f"{self._active.path} {what}: {os.strerror(error.errno or 0)}. Nothing is lost, it will be tried again",
+            error.errno or 0,
         )
 
     def _find(self, error: OSError | None, consequence: str) -> None:

@@ -46,6 +46,8 @@ class Refusal(NamedTuple):
 
     error_code: BrokerError
     message: str
+    errno: int = 0
+    """The number of the operating system's error behind a storage error; 0 for any other refusal."""
 
     @property
     def is_retriable(self) -> bool:

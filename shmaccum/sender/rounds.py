@@ -4,7 +4,8 @@
 One round::
 
     tick (every 100 ms)   clear up after dead processes, tell producers of partitions and queues, show a sign of life
-    expire                what is older than delivery_timeout_ms gets that result, and is not sent any more
+    look                  the delivery clock runs by the time in which the sink has worked
+    expire                what is older than delivery_timeout_ms on it gets that result, and is not sent any more
     letters               a few of those that failed go to the dead-letter log, if there is one
     send                  ready → plan → drain → check → deliver
     rest                  on the sink's I/O and the doorbell, no longer than until something is due
@@ -41,6 +42,7 @@ from shmaccum.arena.refusals import expiry_text
 from shmaccum.config import SenderOptions
 from shmaccum.exceptions import CorruptArenaError
 from shmaccum.sender.backoff import NS_PER_MS, Backoff, Trouble
+from shmaccum.sender.delivery_clock import DeliveryClock
 from shmaccum.sender.host import Host
 from shmaccum.sender.identity import ProducerIdentity
 from shmaccum.sender.lending import Lending, give_back, let_go
@@ -99,6 +101,7 @@ class Rounds:
         backoff = Backoff(options.retry_backoff_ms, options.retry_backoff_max_ms)
         now_ns = self._native.now_ns()
         self._metrics = SenderMetrics(now_ns)
+        self.delivery_clock = DeliveryClock(accumulator, sink, options, now_ns)
         self._lending = Lending(accumulator, Places(self._native))
         self._splitting = Splitting(accumulator, self._lending)
         self._identity = ProducerIdentity(
@@ -135,9 +138,7 @@ class Rounds:
     @property
     def oldest_created_ns(self) -> int | None:
         """When the oldest batch was opened that has no result yet, as the last round saw it; None: there is none."""
-        if self._expiry_at_ns == NEVER_NS:
-            return None
-        return self._expiry_at_ns - self._delivery_timeout_ms * NS_PER_MS
+        return self._accumulator.native.oldest_created_ns
 
     @property
     def is_idle(self) -> bool:
@@ -203,8 +204,10 @@ class Rounds:
         self._settling.settle_kept(now_ns)
 
     def _expire(self, now_ns: int) -> None:
+        self.delivery_clock.look(now_ns)
         expired_count, next_expiry_ns = self._accumulator.expire(self._delivery_timeout_ms * NS_PER_MS, now_ns)
-        self._expiry_at_ns = NEVER_NS if next_expiry_ns is None else now_ns + next_expiry_ns
+        is_never = next_expiry_ns is None or self.delivery_clock.stands_still
+        self._expiry_at_ns = NEVER_NS if is_never else now_ns + (next_expiry_ns or 0)
         if expired_count:
             self._ask(self._sink.leave_out_ended, None)
             self._count_expired(now_ns)

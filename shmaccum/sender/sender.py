@@ -32,6 +32,7 @@ from shmaccum.sender.rounds import NS_PER_S, Rounds
 from shmaccum.sinks import open_sink
 from shmaccum.sinks.names import expect_sink, living_sender, name_in_arena, readable_name
 from shmaccum.sinks.sink import Sink
+from shmaccum.units import format_count
 
 if TYPE_CHECKING:
     from shmaccum.sender.dead_letters import DeadLetters
@@ -259,14 +260,18 @@ class Sender:
     def stop(self, timeout_s: float | None = None) -> None:
         """Asks it to deliver what is there, and to leave. Safe in signal handlers; a second call shortens the time.
 
+        What is not delivered then stays in the arena for the next sender, and is logged as a warning.
+
         Args:
-            timeout_s: leave after so long in any case; what is not delivered stays in the arena for the next sender.
+            timeout_s: seconds after which the sender leaves in any case; None: `delivery_timeout_ms`.
         """
         now_ns = self.arena.native.now_ns()
         if timeout_s is not None:
             self._stop_deadline_ns = now_ns + int(timeout_s * NS_PER_S)
         if self._stop_at_ns is None:
             self._stop_at_ns = now_ns
+        if self._stop_deadline_ns is None:
+            self._stop_deadline_ns = now_ns + self.options.delivery_timeout_ms * NS_PER_MS
         self._wake()
 
     def abort(self) -> None:
@@ -300,6 +305,7 @@ class Sender:
             self._close_sink()
             if rounds is not None:
                 rounds.give_back()
+                self._tell_what_is_left()
         finally:
             self._close_letters()
             if is_in_order:
@@ -310,6 +316,13 @@ class Sender:
             self._close_doorbell()
             if self._owns_arena:
                 self.arena.close()
+
+    def _tell_what_is_left(self) -> None:
+        """Only a sender that was asked to leave had to deliver what was there."""
+        left = self._accumulator.statistics()["queued_count"] if self._stop_at_ns is not None else 0
+        if left:
+            batches = format_count(left, "batch", "batches")
+            logger.warning("the next sender of %s delivers what is left there: %s", self.arena.name, batches)
 
     def _close_metrics(self) -> None:
         """A scrape that asked meanwhile is told that there is no role any more."""

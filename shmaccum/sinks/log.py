@@ -7,6 +7,7 @@ arena. The log is idempotent as a broker is, so what a dead sender had written i
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,6 +21,23 @@ from shmaccum.sinks.names import one_spelling
 from shmaccum.sinks.sink import Ack, SinkHost, SynchronousSink, Verdict, WireBatch
 
 REQUEST_SIZE_MAX = 16 << 20
+MEDIUM_ERRORS = frozenset(
+    {
+        errno.ENOSPC,
+        errno.EDQUOT,
+        errno.EIO,
+        errno.EROFS,
+        errno.ENODEV,
+        errno.ENXIO,
+        errno.ESTALE,
+        errno.ETIMEDOUT,
+        errno.EREMOTEIO,
+        errno.ENOMEM,
+        errno.ENFILE,
+        errno.EMFILE,
+    }
+)
+"""Errors that would meet a write to any partition: the file system, the device, the host's memory or open files."""
 VERDICTS: Mapping[int, Verdict] = {
     BrokerError.KAFKA_STORAGE_ERROR: Verdict.RETRY,
     BrokerError.MESSAGE_TOO_LARGE: Verdict.TOO_LARGE,
@@ -50,6 +68,12 @@ class LogSink(SynchronousSink):
         self._options = LogSinkOptions.parse(options)
         self._directory: LogDirectory | None = None
         self._host: SinkHost | None = None
+        self._outage: str | None = None
+
+    @property
+    def outage(self) -> str | None:
+        """What the last write said of the medium, when it failed for that; an error of one partition is no outage."""
+        return self._outage
 
     @property
     def directory(self) -> LogDirectory:
@@ -87,6 +111,7 @@ class LogSink(SynchronousSink):
 
     def write(self, batches: Sequence[WireBatch]) -> Sequence[Ack]:
         acks: list[Ack] = []
+        self._outage = None
         first = 0
         for end in range(1, len(batches) + 1):
             if end == len(batches) or batches[end].partition_index != batches[first].partition_index:
@@ -101,6 +126,7 @@ class LogSink(SynchronousSink):
         if self._host is not None:
             self._host.show_life()
         outcomes = [log] * len(batches) if isinstance(log, Refusal) else log.append(batches)
+        self._outage = self._outage or next(filter(None, map(_medium_failure, outcomes)), None)
         return [_ack(batch, outcome) for batch, outcome in zip(batches, outcomes, strict=True)]
 
     def _open(self, topic: str, partition: int) -> PartitionLog | Refusal:
@@ -113,7 +139,8 @@ class LogSink(SynchronousSink):
         except LogPartitionNotFoundError as error:
             return Refusal(BrokerError.UNKNOWN_TOPIC_OR_PARTITION, str(error))
         except OSError as error:
-            return Refusal(BrokerError.KAFKA_STORAGE_ERROR, f"{topic}-{partition} cannot be opened: {error}")
+            sentence = f"{topic}-{partition} cannot be opened: {error}"
+            return Refusal(BrokerError.KAFKA_STORAGE_ERROR, sentence, error.errno or 0)
 
     def poll(self, timeout_s: float, doorbell: int) -> Sequence[Ack]:
         try:
@@ -137,6 +164,11 @@ class LogSink(SynchronousSink):
 
     def metrics(self) -> Mapping[str, float]:
         return {} if self._directory is None else self._directory.metrics()
+
+
+def _medium_failure(outcome: Outcome) -> str | None:
+    """The sentence of a write that failed for the medium; None of any other outcome."""
+    return outcome.message if isinstance(outcome, Refusal) and outcome.errno in MEDIUM_ERRORS else None
 
 
 def _ack(wire: WireBatch, outcome: Outcome) -> Ack:

@@ -39,6 +39,11 @@ Errors
     `new_producer_id` or `partition_count` is reported as a sentence and tried again after a pause; batches that were
     lent stay lent. One of `open` ends the sender. No exception loses a batch.
 
+Outage
+    A sink says whether it works: `outage` is None or a sentence, and `answer_count` counts the answers of a peer. While
+    a sink does not work nobody could deliver, and no record grows older for `delivery_timeout_ms`
+    (sender/delivery_clock.py). A partition that cannot be delivered to in a sink that works is no outage.
+
 Order
     The batches of one partition come in the order of their sequences, at most `in_flight_max` of them without an Ack,
     and a batch that is retried comes alone. A sink delivers those of one partition in the order they came, or answers
@@ -319,6 +324,22 @@ class Sink(abc.ABC):
 
         Their Acks come from `poll` like any others; whatever they say, the batches keep the results they have.
         """
+
+    @property
+    def outage(self) -> str | None:
+        """Why nothing can be delivered to it at the moment, as a sentence without the time; None: it works.
+
+        The sender asks in each round. By default a sink always works.
+        """
+        return None
+
+    @property
+    def answer_count(self) -> int | None:
+        """How often a peer has proved that it works, by an answer; None for a sink without a peer.
+
+        Time between two answers counts when the second one has come. Without a peer `outage` is proof enough.
+        """
+        return None
 
     def metrics(self) -> Mapping[str, float]:
         """Numbers of its own, by Kafka's names where there are such; they take the place of the sender's of that name.

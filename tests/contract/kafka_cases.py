@@ -38,6 +38,8 @@ class Case:
         """Turns the clock."""
         self.now_ms += ms
         self.arena.native.set_manual_clock(self.now_ms * MS)
+        if self.accumulator.is_sender:
+            self.accumulator.run_delivery_clock(ms * MS)
 
     def append(self, partition: int = 0, count: int = 1, value: bytes = VALUE) -> list[_native.Token]:
         """Appends ``count`` of Kafka's records."""

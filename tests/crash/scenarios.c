@@ -406,6 +406,7 @@ static enum status operate_expire(struct world *world)
     uint64_t next_expiry_ns;
     struct wake_set wakes = {0};
     uint64_t now_ns = arena_now_ns(world->arena);
+    accumulator_tell_delivery_timeout(world->accumulator, 0, true);
     return accumulator_expire(world->accumulator, now_ns, 0, &next_expiry_ns, &wakes) >= 2 ? STATUS_OK : STATUS_STALE;
 }
 

@@ -465,6 +465,8 @@ static void work_drain(struct worker *worker, const struct event *event)
     if (accumulator->sender == NULL && accumulator_become_sender(accumulator, &error) != STATUS_OK) {
         return;
     }
+    accumulator_tell_delivery_timeout(accumulator, event->value, (event->how & 2) != 0);
+    accumulator_run_delivery_clock(accumulator, event->value);
     const struct ready_options ready = {.now_ns = arena_now_ns(worker->arena),
                                         .linger_ns = event->value % 1000000,
                                         .in_flight_max = 1 + event->place % 5,

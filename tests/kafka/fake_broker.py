@@ -90,7 +90,7 @@ class Cut(Exception):  # noqa: N818 - not an error of ours
 
 
 class Silence(Exception):  # noqa: N818
-    """Raised by `on_produce`: no answer ever comes."""
+    """Raised by `on_produce`: no answer comes over that connection any more."""
 
 
 def bound_socket() -> socket.socket:
@@ -139,10 +139,16 @@ class FakeBroker:
 
     def _serve(self, connection: socket.socket) -> None:
         with contextlib.suppress(OSError, Cut), connection, connection.makefile("rb") as stream:
+            is_silent = False
             while frame := self._read_frame(stream):
+                if is_silent:  # a broker answers in order, so nothing behind that is answered either
+                    continue
                 try:
                     answer = self._answer(frame)
-                except (Cut, Silence):
+                except Silence:
+                    is_silent = True
+                    continue
+                except Cut:
                     raise
                 except Exception as error:
                     self.cluster.failures.append(error)
@@ -165,10 +171,7 @@ class FakeBroker:
         stream = io.BytesIO(frame)
         RequestHeader.decode(stream, flexible=kind.flexible_version_q(version))
         request = kind.decode(frame[stream.tell() :], version=version)
-        try:
-            response = self.cluster.answer(self, kind, version, request)
-        except Silence:
-            return None
+        response = self.cluster.answer(self, kind, version, request)
         if response is None:
             return None
         response.API_VERSION = version

@@ -670,7 +670,8 @@ def test_what_expired_while_it_was_compressed_is_not_sent(
     now_ns = arena.native.now_ns()
     arena.native.set_manual_clock(now_ns)
     sink = open_sink(f"kafka:{cluster.bootstrap}", compression_type="gzip")
-    with Sender(arena, sink, linger_ms=0) as sender, Accumulator(arena) as accumulator:
+    options: dict[str, Any] = {"linger_ms": 0, "delivery_timeout_counts": "always"}
+    with Sender(arena, sink, **options) as sender, Accumulator(arena) as accumulator:
         sender.open()
 
         def send(value: bytes, partition: int) -> Token:
@@ -716,7 +717,8 @@ class Stalled:
         cluster.on_produce = self._answer
         arena.native.set_manual_clock(self._now_ns)
         sink = open_sink(f"kafka:{cluster.bootstrap}", send_buffer_bytes=4096, **place)
-        self._sender = Sender(arena, sink, linger_ms=0, **options)
+        # A broker that stopped reading is an outage. Time counts all the same here, so that batches expire.
+        self._sender = Sender(arena, sink, linger_ms=0, delivery_timeout_counts="always", **options)
         self._accumulator = Accumulator(arena)
         self._sender.open()
         self._stall(bulk)

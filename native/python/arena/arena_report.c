@@ -4,6 +4,7 @@
  * a read-only mapping, and believes nothing it reads.
  */
 #include "arena/counters.h"
+#include "arena/delivery_clock.h"
 #include "arena/process.h"
 #include "arena/recovery.h"
 #include "arena/verify.h"
@@ -268,6 +269,24 @@ PyObject *arena_report_sender(PyObject *self, PyObject *unused)
                          PyBool_FromLong(load_relaxed_u32(&globals->sender_sleep) != SENDER_AWAKE), "producer_id",
                          (long long)load_relaxed_u64(&globals->producer_id), "producer_epoch",
                          load_relaxed_u32(&globals->producer_epoch), "sink_name", sink_name_of(core));
+}
+
+/* The delivery clock, and why it stands still if the living sender says so. */
+PyObject *arena_report_delivery_clock(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    const struct arena *core = core_of(self);
+    if (core == NULL || (!core->is_read_only && !arena_object_attach((struct arena_object *)self))) {
+        return NULL;
+    }
+    char text[OUTAGE_SIZE] = "";
+    const struct globals *globals = core->globals;
+    const uint64_t since_ns = delivery_clock_outage(core, text);
+    return Py_BuildValue("{s:K,s:K,s:N,s:K,s:y}", "clock_ns",
+                         (unsigned long long)load_relaxed_u64(&globals->delivery_clock_ns), "timeout_ns",
+                         (unsigned long long)load_relaxed_u64(&globals->delivery_timeout_ns), "counts_always",
+                         PyBool_FromLong(load_relaxed_u32(&globals->delivery_counts_always) != 0), "outage_since_ns",
+                         (unsigned long long)since_ns, "outage", since_ns == 0 ? "" : text);
 }
 
 static PyObject *topic_name(const struct arena *core, uint32_t topic_index)

@@ -566,6 +566,8 @@ static PyMethodDef arena_methods[] = {
     {"record_error", arena_record_error, METH_O, "Adds a sentence to the arena's error log."},
     {"recovery_plan", arena_report_recovery_plan, METH_NOARGS, "What a cold recovery would do now; changes nothing."},
     {"region", arena_region, METH_O, "A read-only memoryview of a region of the arena."},
+    {"delivery_clock", arena_report_delivery_clock, METH_NOARGS,
+     "How long somebody could deliver, the delivery timeout, and since when and why nobody can."},
     {"sender", arena_report_sender, METH_NOARGS, "Who has or had the sender role, and what it left."},
     {"set_manual_clock", arena_set_manual_clock, METH_O, "For tests: this handle's time; None: the kernel's."},
     {"set_sender_asleep", arena_set_sender_asleep, METH_O, "The sender says whether it wants the doorbell."},

@@ -200,6 +200,8 @@ static PyMethodDef accumulator_methods[] = {
     {"mute", FAST(accumulator_sender_mute), METH_FASTCALL | METH_KEYWORDS, "Keeps a partition from being drained."},
     {"partition_index", FAST(accumulator_partition_index), METH_FASTCALL | METH_KEYWORDS,
      "The index of a topic-partition, created if it is new."},
+    {"publish_outage", FAST(accumulator_sender_publish_outage), METH_FASTCALL | METH_KEYWORDS,
+     "Tells everybody since when the sink does not work, and why, as bytes; 0: it works."},
     {"publish_queues", accumulator_sender_publish_queues, METH_NOARGS,
      "Tells producers how many batches wait in each partition."},
     {"quarantine", accumulator_sender_quarantine, METH_O, "Ends a batch whose bytes are damaged and keeps them."},
@@ -219,6 +221,10 @@ static PyMethodDef accumulator_methods[] = {
      "What the arena is told of where this sender delivers, as bytes; said before the role is taken."},
     {"take_expired", accumulator_sender_take_expired, METH_NOARGS,
      "How many records expired since it was asked last: {partition index: count}."},
+    {"run_delivery_clock", accumulator_sender_run_delivery_clock, METH_O,
+     "Adds nanoseconds in which the sink worked to the delivery clock."},
+    {"tell_delivery_timeout", FAST(accumulator_sender_tell_delivery_timeout), METH_FASTCALL | METH_KEYWORDS,
+     "What the delivery timeout of this sender is, and whether it counts the time in which nobody could deliver."},
     {"want_dead_letters", accumulator_sender_want_dead_letters, METH_O,
      "Whether the bytes of failed batches are kept for dead_letters(); said before the role is taken."},
     {NULL, NULL, 0, NULL},
@@ -233,6 +239,8 @@ static PyObject *accumulator_get_closed(PyObject *object, void *unused)
 static PyGetSetDef accumulator_properties[] = {
     {"closed", accumulator_get_closed, NULL, "True after close().", NULL},
     {"is_sender", accumulator_sender_is_sender, NULL, "True while this accumulator holds the sender role.", NULL},
+    {"oldest_created_ns", accumulator_sender_get_oldest_created_ns, NULL,
+     "When the oldest batch without a result was opened, as the last expire() saw it; None: there is none.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

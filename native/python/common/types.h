@@ -112,6 +112,7 @@ PyObject *arena_report_layout(PyObject *self, void *unused);
 PyObject *arena_report_partitions(PyObject *self, PyObject *unused);
 PyObject *arena_report_processes(PyObject *self, PyObject *unused);
 PyObject *arena_report_recovery_plan(PyObject *self, PyObject *unused);
+PyObject *arena_report_delivery_clock(PyObject *self, PyObject *unused);
 PyObject *arena_report_sender(PyObject *self, PyObject *unused);
 PyObject *arena_report_state_counts(PyObject *self, PyObject *unused);
 PyObject *arena_report_topics(PyObject *self, PyObject *unused);
@@ -191,6 +192,11 @@ PyObject *accumulator_sender_set_producer_id(PyObject *self, PyObject *const *ar
                                              PyObject *names);
 PyObject *accumulator_sender_statistics_dict(PyObject *self, PyObject *unused);
 PyObject *accumulator_sender_take_expired(PyObject *self, PyObject *unused);
+PyObject *accumulator_sender_tell_delivery_timeout(PyObject *self, PyObject *const *args, Py_ssize_t count,
+                                                   PyObject *names);
+PyObject *accumulator_sender_run_delivery_clock(PyObject *self, PyObject *run_ns);
+PyObject *accumulator_sender_publish_outage(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
+PyObject *accumulator_sender_get_oldest_created_ns(PyObject *self, void *unused);
 PyObject *accumulator_sender_want_dead_letters(PyObject *self, PyObject *is_wanted);
 PyObject *accumulator_sender_set_sink_name(PyObject *self, PyObject *name);
 

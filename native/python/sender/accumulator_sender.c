@@ -11,6 +11,7 @@
  */
 #include <string.h>
 
+#include "arena/delivery_clock.h"
 #include "python/common/accumulator_call.h"
 #include "python/common/arguments.h"
 #include "python/common/errors.h"
@@ -728,6 +729,69 @@ PyObject *accumulator_sender_quarantine(PyObject *object, PyObject *given)
     }
     enum status status = accumulator_quarantine(self->core, batch->facts.slot_index, batch->facts.seq);
     return batch_answer(self, batch, status, true);
+}
+
+/* ---- the delivery clock ---- */
+
+PyObject *accumulator_sender_tell_delivery_timeout(PyObject *object, PyObject *const *args, Py_ssize_t count,
+                                                   PyObject *names)
+{
+    static const struct signature signature = {.function = "tell_delivery_timeout",
+                                               .names = {"delivery_timeout_ns", "counts_always"},
+                                               .required_count = 1,
+                                               .count = 2};
+    static const struct integer_range timeout_range = {"delivery_timeout_ns", 0, INT64_MAX};
+    struct accumulator_object *self = accumulator_of(object);
+    PyObject *bound[ARGUMENT_COUNT_MAX];
+    int64_t timeout_ns;
+    bool counts_always = false;
+    if (!arguments_bind(&signature, args, count, names, bound) ||
+        !integer_parse(self->state, bound[0], &timeout_range, &timeout_ns) ||
+        !flag_parse_optional(bound[1], &counts_always) || !accumulator_sender_begin(self)) {
+        return NULL;
+    }
+    accumulator_tell_delivery_timeout(self->core, (uint64_t)timeout_ns, counts_always);
+    return accumulator_sender_end(self, Py_NewRef(Py_None));
+}
+
+PyObject *accumulator_sender_run_delivery_clock(PyObject *object, PyObject *given)
+{
+    static const struct integer_range run_range = {"run_ns", 0, INT64_MAX};
+    struct accumulator_object *self = accumulator_of(object);
+    int64_t run_ns;
+    if (!integer_parse(self->state, given, &run_range, &run_ns) || !accumulator_sender_begin(self)) {
+        return NULL;
+    }
+    accumulator_run_delivery_clock(self->core, (uint64_t)run_ns);
+    return accumulator_sender_end(self, Py_NewRef(Py_None));
+}
+
+PyObject *accumulator_sender_publish_outage(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)
+{
+    static const struct signature signature = {
+        .function = "publish_outage", .names = {"since_ns", "text"}, .required_count = 2, .count = 2};
+    static const struct integer_range since_range = {"since_ns", 0, INT64_MAX};
+    struct accumulator_object *self = accumulator_of(object);
+    PyObject *bound[ARGUMENT_COUNT_MAX];
+    int64_t since_ns;
+    char *text;
+    if (!arguments_bind(&signature, args, count, names, bound) ||
+        !integer_parse(self->state, bound[0], &since_range, &since_ns) ||
+        PyBytes_AsStringAndSize(bound[1], &text, NULL) < 0 || !accumulator_sender_begin(self)) {
+        return NULL;
+    }
+    delivery_clock_publish_outage(self->core->arena, (uint64_t)since_ns, text);
+    return accumulator_sender_end(self, Py_NewRef(Py_None));
+}
+
+PyObject *accumulator_sender_get_oldest_created_ns(PyObject *object, void *unused)
+{
+    struct accumulator_object *self = accumulator_of(object);
+    (void)unused;
+    if (!accumulator_sender_begin(self)) {
+        return NULL;
+    }
+    return accumulator_sender_end(self, ns_or_none(self->core->sender->oldest_created_ns));
 }
 
 /* ---- ending many ---- */

@@ -188,6 +188,9 @@ class KafkaSink(Sink):
         self._leadership_count = 0
         self._metrics = ProduceMetrics(time.monotonic_ns())
         self._compression = CompressionMetrics()
+        self._produce_answer_count = 0
+        self._seen_answer_count = 0
+        self._unanswered_since_s: float | None = None  # None: nothing is wanted of the cluster
         self._asked: ProducerIdRequest | None = None
         self._ask_again_s = 0.0
 
@@ -265,6 +268,7 @@ class KafkaSink(Sink):
         """From any broker (InitProducerId); asked again after a pause when it could not be had."""
         if not self.is_idempotent:
             return NO_PRODUCER_ID
+        self._want_answer()
         if self._asked is None:
             if self._client.is_bootstrapped and time.monotonic() >= self._ask_again_s:
                 self._asked = self._client.ask_producer_id()
@@ -282,10 +286,44 @@ class KafkaSink(Sink):
     def partition_count(self, topic: str) -> int | None:
         return self._topics.partition_count(topic)
 
+    # --- whether the cluster answers
+
+    @property
+    def answer_count(self) -> int:
+        """Answers to Produce and Metadata requests, which only a broker gives that has accepted our login."""
+        return self._produce_answer_count + self._client.metadata_count
+
+    @property
+    def outage(self) -> str | None:
+        """No broker has answered for request_timeout_ms, though something was wanted of the cluster."""
+        if self._unanswered_s <= self._request_timeout_ms / 1000:
+            return None
+        failure = self._client.last_failure
+        return f"no broker of {','.join(self._servers)} answers{f': {failure}' if failure else ''}"
+
+    @property
+    def _unanswered_s(self) -> float:
+        """For how long something has been wanted of the cluster, without any answer since."""
+        since_s = self._unanswered_since_s
+        return 0.0 if since_s is None or self._seen_answer_count != self.answer_count else time.monotonic() - since_s
+
+    def _want_answer(self) -> None:
+        if self._unanswered_since_s is None:
+            self._unanswered_since_s = time.monotonic()
+
+    def _watch_cluster(self) -> None:
+        """Begins to count anew with each answer; a cluster that is silent for long is asked for metadata as a proof."""
+        if self._seen_answer_count != self.answer_count:
+            self._seen_answer_count = self.answer_count
+            self._unanswered_since_s = time.monotonic() if any(self._in_flight()) else None
+        elif self._unanswered_s > self._request_timeout_ms / 1000 / 2:
+            self._client.refresh_metadata()
+
     # --- plan
 
     def plan(self, ready: Sequence[int]) -> Sequence[Sequence[int]]:
         """One delivery for each leader that can take one."""
+        self._want_answer()
         self._forget_old_leaders()
         nodes = set(map(self._leaders.get, ready))
         if None in nodes:
@@ -489,12 +527,14 @@ class KafkaSink(Sink):
         if self._client.metadata_count != self._metadata_count:
             self._metadata_count = self._client.metadata_count
             self._take_news()
+        self._watch_cluster()
         acks, self._acks = self._acks, []
         return acks
 
     def _finish(self, outcome: Outcome) -> None:
         """A request has its answer, or will have none."""
         delivery: Delivery = outcome.tag
+        self._produce_answer_count += outcome.answer is not None
         del self._lane(delivery.node_id).sent[delivery]
         answer = outcome.answer
         if answer is None:

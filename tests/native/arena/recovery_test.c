@@ -422,6 +422,29 @@ TEST(the_boot_id_is_that_of_this_boot_and_is_stored)
     arena_end(arena, file);
 }
 
+TEST(a_batch_of_another_boot_begins_a_new_span_and_one_of_this_boot_keeps_its_own)
+{
+    static const uint64_t uptimes_ns[] = {1, 600 * NS_PER_S, 30 * 24 * 3600 * NS_PER_S};
+    for (uint32_t i = 0; i < COUNT_OF(uptimes_ns) * 2; i++) {
+        bool is_other_boot = i % 2 != 0;
+        int file = arena_file_new();
+        struct arena *arena = arena_created(file, geometry_of(SLOT_COUNT, BATCH_SIZE));
+        struct slot_header *slot = &arena->slots[ready_batch_plant(arena, 1)];
+        slot->created_ns = uptimes_ns[i / 2];
+        slot->delivery_stamp_ms = 7;
+        store_relaxed_u64(&arena->globals->delivery_clock_ns, 60 * NS_PER_S);
+        arena->clock = (struct clock){.is_manual = true, .manual_ns = 800 * NS_PER_S};
+        if (is_other_boot) {
+            boot_again(arena);
+        }
+        recovered(arena);
+        EXPECT_EQ_U64(slot->created_ns, is_other_boot ? 800 * NS_PER_S : uptimes_ns[i / 2]);
+        EXPECT_EQ_U64(slot->delivery_stamp_ms, is_other_boot ? 60000 : 7);
+        EXPECT_EQ_U64(load_relaxed_u64(&arena->globals->delivery_clock_ns), 60 * NS_PER_S);
+        arena_end(arena, file);
+    }
+}
+
 /* ---- any arena at all ---- */
 
 /* Small enough that indices, generations and links often meet. */

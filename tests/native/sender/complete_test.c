@@ -29,6 +29,7 @@ static struct ending ending_begun(void)
     ending.producing->clock = (struct clock){.is_manual = true, .manual_ns = 1000};
     ending.producer = accumulator_opened(ending.producing);
     ending.sender = sender_opened(ending.arena);
+    accumulator_tell_delivery_timeout(ending.sender, 0, true); /* tests that know no outage turn the boot clock alone */
     return ending;
 }
 
@@ -253,6 +254,124 @@ TEST(a_batch_in_flight_expires_and_keeps_its_memory_until_its_io_is_over)
     ending_ended(&ending);
 }
 
+/* ---- the delivery clock ---- */
+
+#define TIMEOUT_NS (500 * NS_PER_MS)
+#define HOUR_NS (3600 * NS_PER_S)
+
+/* The sender counts only the time in which somebody could deliver; one batch waits. */
+static struct ending waiting_begun(void)
+{
+    struct ending ending = ending_begun();
+    accumulator_tell_delivery_timeout(ending.sender, TIMEOUT_NS, false);
+    EXPECT_STATUS(append_number(ending.producer, 0, 1), STATUS_OK);
+    return ending;
+}
+
+static uint32_t slot_of_partition(const struct arena *arena, uint32_t partition_index)
+{
+    return open_word_slot(load_relaxed_u64(&arena->partitions[partition_index].open));
+}
+
+static uint32_t expired_at(struct ending *ending, uint64_t now_ns)
+{
+    uint64_t next_ns;
+    return accumulator_expire(ending->sender, now_ns, TIMEOUT_NS, &next_ns, NULL);
+}
+
+TEST(time_in_which_nobody_could_deliver_does_not_age_a_batch)
+{
+    struct ending ending = waiting_begun();
+    uint64_t next_ns;
+    EXPECT_EQ_U64(accumulator_expire(ending.sender, 8 * HOUR_NS, TIMEOUT_NS, &next_ns, NULL), 0);
+    EXPECT_EQ_U64(next_ns, TIMEOUT_NS);
+    EXPECT_EQ_U64(ending.sender->sender->oldest_created_ns, 1000);
+    accumulator_run_delivery_clock(ending.sender, TIMEOUT_NS - NS_PER_MS);
+    EXPECT_EQ_U64(accumulator_expire(ending.sender, 9 * HOUR_NS, TIMEOUT_NS, &next_ns, NULL), 0);
+    EXPECT_EQ_U64(next_ns, NS_PER_MS);
+    accumulator_run_delivery_clock(ending.sender, NS_PER_MS);
+    EXPECT_EQ_U64(expired_at(&ending, 9 * HOUR_NS), 1);
+    EXPECT_EQ_U64(ending.sender->sender->oldest_created_ns, UINT64_MAX);
+    ending_ended(&ending);
+}
+
+TEST(always_counts_the_time_in_which_nobody_could_deliver)
+{
+    struct ending ending = waiting_begun();
+    accumulator_tell_delivery_timeout(ending.sender, TIMEOUT_NS, true);
+    EXPECT_EQ_U64(load_relaxed_u32(&ending.arena->globals->delivery_counts_always), 1);
+    EXPECT_EQ_U64(load_relaxed_u64(&ending.arena->globals->delivery_timeout_ns), TIMEOUT_NS);
+    EXPECT_EQ_U64(expired_at(&ending, 1000 + TIMEOUT_NS), 1);
+    ending_ended(&ending);
+}
+
+TEST(a_sender_that_looks_late_makes_no_batch_older_than_it_is)
+{
+    struct ending ending = waiting_begun();
+    accumulator_run_delivery_clock(ending.sender, HOUR_NS); /* of which the batch has seen a moment */
+    EXPECT_EQ_U64(expired_at(&ending, 1000 + TIMEOUT_NS - 1), 0);
+    EXPECT_EQ_U64(expired_at(&ending, 1000 + TIMEOUT_NS), 1);
+    ending_ended(&ending);
+}
+
+TEST(the_spans_of_batches_go_on_under_the_next_sender)
+{
+    struct ending ending = waiting_begun();
+    accumulator_run_delivery_clock(ending.sender, TIMEOUT_NS / 2);
+    accumulator_close(ending.sender);
+    ending.sender = sender_opened(ending.arena);
+    EXPECT_EQ_U64(expired_at(&ending, 8 * HOUR_NS), 0);
+    accumulator_run_delivery_clock(ending.sender, TIMEOUT_NS / 2);
+    EXPECT_EQ_U64(load_relaxed_u64(&ending.arena->globals->delivery_clock_ns), TIMEOUT_NS);
+    EXPECT_EQ_U64(expired_at(&ending, 8 * HOUR_NS), 1);
+    ending_ended(&ending);
+}
+
+TEST(the_delivery_clock_s_stamps_wrap)
+{
+    struct ending ending = ending_begun();
+    accumulator_tell_delivery_timeout(ending.sender, TIMEOUT_NS, false);
+    accumulator_run_delivery_clock(ending.sender, (UINT64_C(1) << 32) * NS_PER_MS - TIMEOUT_NS / 2);
+    EXPECT_STATUS(append_number(ending.producer, 0, 1), STATUS_OK);
+    accumulator_run_delivery_clock(ending.sender, TIMEOUT_NS - NS_PER_MS);
+    EXPECT_EQ_U64(expired_at(&ending, 8 * HOUR_NS), 0);
+    accumulator_run_delivery_clock(ending.sender, NS_PER_MS);
+    EXPECT_EQ_U64(expired_at(&ending, 8 * HOUR_NS), 1);
+    ending_ended(&ending);
+}
+
+TEST(a_clock_that_was_scribbled_on_expires_neither_everything_nor_nothing)
+{
+    static const uint64_t hostile[] = {1, UINT64_MAX, UINT64_C(1) << 63, 77 * HOUR_NS};
+    for (size_t i = 0; i < COUNT_OF(hostile); i++) {
+        struct ending ending = waiting_begun();
+        store_relaxed_u64(&ending.arena->globals->delivery_clock_ns, hostile[i]);
+        EXPECT_STATUS(append_number(ending.producer, 1, 2), STATUS_OK); /* stamped by it */
+        EXPECT_EQ_U64(expired_at(&ending, 1000 + TIMEOUT_NS - 1), 0);
+        accumulator_run_delivery_clock(ending.sender, TIMEOUT_NS);
+        EXPECT_EQ_U64(load_relaxed_u64(&ending.arena->globals->delivery_clock_ns), TIMEOUT_NS);
+        EXPECT_EQ_U64(expired_at(&ending, 1000 + TIMEOUT_NS - 1), 0);
+        EXPECT(expired_at(&ending, 8 * HOUR_NS) >= 1);
+        ending_ended(&ending);
+    }
+}
+
+TEST(a_stamp_or_a_time_that_was_scribbled_on_leaves_the_other_one_to_count)
+{
+    struct ending ending = waiting_begun();
+    struct slot_header *slot = &ending.arena->slots[slot_of_partition(ending.arena, 0)];
+    slot->delivery_stamp_ms = 4711; /* ahead of the clock */
+    EXPECT_EQ_U64(expired_at(&ending, 1000 + TIMEOUT_NS - 1), 0);
+    slot->delivery_stamp_ms = 0;
+    slot->created_ns = UINT64_MAX; /* no boot clock has shown that */
+    EXPECT_EQ_U64(expired_at(&ending, 8 * HOUR_NS), 0);
+    accumulator_run_delivery_clock(ending.sender, TIMEOUT_NS);
+    EXPECT_EQ_U64(expired_at(&ending, 8 * HOUR_NS), 1);
+    ending_ended(&ending);
+}
+
+/* ---- what ended in flight ---- */
+
 TEST(an_expired_batch_is_not_sent_again)
 {
     struct ending ending = ending_begun();
@@ -467,6 +586,7 @@ static void end_batches(struct accumulator *sender, const struct death *death, s
     uint64_t next_ns;
     switch (death->way) {
     case BY_EXPIRING:
+        accumulator_tell_delivery_timeout(sender, 1, true);
         (void)accumulator_expire(sender, UINT64_MAX, 1, &next_ns, NULL);
         break;
     case BY_ABORTING:

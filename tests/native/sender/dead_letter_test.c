@@ -27,6 +27,7 @@ static struct accumulator *gravedigger(struct arena *arena)
     struct error error;
     sender->wants_dead_letters = true;
     EXPECT_STATUS(accumulator_become_sender(sender, &error), STATUS_OK);
+    accumulator_tell_delivery_timeout(sender, TIMEOUT_NS, true);
     return sender;
 }
 

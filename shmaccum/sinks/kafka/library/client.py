@@ -68,6 +68,8 @@ class Client:
         self._servers = ",".join(config["bootstrap_servers"])
         self._report = report
         self.client_id: str = config["client_id"]
+        self.last_failure = ""
+        """Why a connection could not be had, the last time; empty: none was missed."""
         self._outcomes: list[Outcome] = []
         self._doorbell = -1
         self._doorbell_task: Any = None
@@ -160,13 +162,17 @@ class Client:
     def _bootstrap_failed(self, error: Exception) -> None:
         if self._manager.closed:
             return
-        self._report(f"{self._servers} is no broker we can use: {describe(error)}")
+        self._fail(f"{self._servers} is no broker we can use: {describe(error)}")
         delay_s = min(BOOTSTRAP_PAUSE_S * 2**self._bootstrap_failures, BOOTSTRAP_PAUSE_MAX_S)
         self._bootstrap_failures += 1
         self._net.call_later(delay_s, self._bootstrap)
 
     def _connection_failed(self, address: str, error: Exception) -> None:
-        self._report(f"no connection to {address}: {describe(error)}")
+        self._fail(f"no connection to {address}: {describe(error)}")
+
+    def _fail(self, sentence: str) -> None:
+        self.last_failure = sentence
+        self._report(sentence)
 
     # --- metadata
 
