@@ -16,7 +16,7 @@ import os
 from concurrent import futures
 from queue import SimpleQueue
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, final
 
 from shmaccum.accumulator import Accumulator
 from shmaccum.arena import DEFAULT_MODE, Arena
@@ -35,6 +35,9 @@ from shmaccum.sinks.sink import Sink
 from shmaccum.units import format_count
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from shmaccum.config.dicts import SenderOptionsDict
     from shmaccum.sender.dead_letters import DeadLetters
 
 IDLE_LOOKS = 10
@@ -72,7 +75,7 @@ class Sender:
         *,
         standby: bool = False,
         mode: int = DEFAULT_MODE,
-        **options: Any,
+        **options: Unpack[SenderOptionsDict],
     ) -> None:
         self.options = SenderOptions.parse(options)
         self.sink = open_sink(sink) if isinstance(sink, str) else sink
