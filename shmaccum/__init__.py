@@ -81,9 +81,10 @@ if TYPE_CHECKING:
         SparkSinkOptions,
         SparkSourceOptions,
     )
+    from shmaccum.format.topic_partition import TopicPartition
     from shmaccum.keeper import ensure_sender
     from shmaccum.producer import Producer
-    from shmaccum.producer.delivery import RecordMetadata, TopicPartition
+    from shmaccum.producer.delivery import RecordMetadata
     from shmaccum.sender import Sender
     from shmaccum.sinks import open_sink
 
@@ -190,7 +191,7 @@ _HOMES = {
     "ensure_sender": "shmaccum.keeper",
     "Producer": "shmaccum.producer",
     "RecordMetadata": "shmaccum.producer.delivery",
-    "TopicPartition": "shmaccum.producer.delivery",
+    "TopicPartition": "shmaccum.format.topic_partition",
     "Sender": "shmaccum.sender",
     "open_sink": "shmaccum.sinks",
 }

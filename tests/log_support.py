@@ -14,7 +14,7 @@ import pytest
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
 from shmaccum.config import LogSinkOptions
-from shmaccum.segment_log.batch_header import HEADER_SIZE, read_header
+from shmaccum.format.batch_header import HEADER_SIZE, read_header
 from shmaccum.segment_log.directory import LogDirectory
 from shmaccum.segment_log.partition_log import Outcome
 from shmaccum.segment_log.producer_state import Refusal

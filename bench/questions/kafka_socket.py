@@ -24,7 +24,7 @@ from shmaccum._native import ProduceRequest
 from shmaccum.accumulator import Accumulator
 from shmaccum.arena import Arena
 from shmaccum.config import SenderOptions
-from shmaccum.segment_log.batch_header import HEADER_SIZE
+from shmaccum.format.batch_header import HEADER_SIZE
 from shmaccum.sinks import open_sink
 from shmaccum.sinks.sink import Acks, Sink, WireBatch
 
@@ -130,7 +130,7 @@ class _Host:
     def __init__(self, arena: Arena, places: Sequence[tuple[str, int]]) -> None:
         self.arena_name = arena.name
         self.batch_size_max = 1 << 20
-        self.options: Mapping[str, Any] = vars(SenderOptions(enable_idempotence=False))
+        self.options = SenderOptions(enable_idempotence=False)
         self._places = places
 
     def topic_partition(self, partition_index: int) -> tuple[str, int]:

@@ -10,8 +10,8 @@ from functools import cache
 from bench.harness.question import Contender, Figure, Goal, Measurement, Question
 from bench.segments import FullBatch, tmpfs_folder
 from bench.stopwatch import Elapsed, Stopwatch
+from shmaccum.format.batch_header import HEADER
 from shmaccum.segment_log import LogDirectory
-from shmaccum.segment_log.batch_header import HEADER
 
 OURS, PEER = "segment log, 32 a call", "bare writev, 32 a call"
 PEER_OF_FIVE = "bare writev, 5 a call"

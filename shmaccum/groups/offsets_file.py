@@ -42,7 +42,8 @@ import msgpack
 from crc32c import crc32c
 
 from shmaccum.exceptions import CorruptLogError, InvalidArgumentError, LogBusyError
-from shmaccum.segment_log.file_names import GROUPS_FOLDER, TEMPORARY, TopicPartition
+from shmaccum.format.topic_partition import TopicPartition
+from shmaccum.segment_log.file_names import GROUPS_FOLDER, TEMPORARY
 from shmaccum.segment_log.lock_file import FLOCK
 from shmaccum.segment_log.regular_files import open_regular
 from shmaccum.segment_log.small_files import sync_folder, write_all

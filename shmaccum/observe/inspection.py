@@ -26,15 +26,9 @@ import msgpack
 from shmaccum import _native
 from shmaccum.arena import Arena, tables
 from shmaccum.exceptions import InvalidArgumentError, ShmaccumError
+from shmaccum.format.batch_header import HEADER_SIZE, MAGIC, BatchHeader, sealed_header
 
-HEADER = struct.Struct(">qiibIhiqqqhii")
-"""Kafka's record batch header, version 2: base offset, length, leader epoch, magic, CRC, attributes, last offset delta,
-base and max timestamp, producer id, epoch and base sequence, record count."""
-
-CRC_END = 21
-LENGTH_END = 12
 TRIES = 100
-MAGIC = 2
 NO_LEADER_EPOCH = -1
 SEQUENCE_IS_ASSIGNED = 1 << 16
 LEGAL_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
@@ -118,6 +112,17 @@ class ExportedBatch:
     is_checksum_right: bool
 
 
+def _filled(number: int | None) -> int:
+    """A number that every slot with a batch has.
+
+    Raises:
+        struct.error: the slot has no batch.
+    """
+    if number is None:
+        raise struct.error("the slot has no batch")
+    return number
+
+
 class Inspector:
     """Reads the slots of one arena.
 
@@ -198,7 +203,7 @@ class Inspector:
             base_sequence=int(header["base_sequence"]) if is_numbered else -1,
             attempt_count=int(header["attempt_count"]),
             chain=tuple(self._chain(slot_index, size))[1:],
-            is_checksum_right=crc32c.crc32c(data[HEADER.size :]) == int(meta["records_crc"]),
+            is_checksum_right=crc32c.crc32c(data[HEADER_SIZE:]) == int(meta["records_crc"]),
             data=data,
         )
 
@@ -229,16 +234,24 @@ class Inspector:
         Raises:
             struct.error: a field of the slot header does not fit; it was damaged.
         """
-        records = facts.data[HEADER.size :]
+        records = facts.data[HEADER_SIZE:]
         count = facts.record_count or 0
-        fields = (
-            *(0, count - 1, facts.base_timestamp_ms, facts.max_timestamp_ms, facts.producer_id, facts.producer_epoch),
-            *(facts.base_sequence, count),
+        header = BatchHeader(
+            base_offset=base_offset,
+            batch_length=0,
+            leader_epoch=NO_LEADER_EPOCH,
+            magic=MAGIC,
+            crc=0,
+            attributes=0,
+            last_offset_delta=count - 1,
+            base_timestamp_ms=_filled(facts.base_timestamp_ms),
+            max_timestamp_ms=_filled(facts.max_timestamp_ms),
+            producer_id=_filled(facts.producer_id),
+            producer_epoch=_filled(facts.producer_epoch),
+            base_sequence=_filled(facts.base_sequence),
+            record_count=count,
         )
-        length = HEADER.size - LENGTH_END + len(records)
-        unsummed = HEADER.pack(base_offset, length, NO_LEADER_EPOCH, MAGIC, 0, *fields) + records
-        checksum = crc32c.crc32c(unsummed[CRC_END:])
-        return HEADER.pack(base_offset, length, NO_LEADER_EPOCH, MAGIC, checksum, *fields) + records
+        return sealed_header(header, records) + records
 
     def records(self, facts: SlotFacts) -> list[Any] | None:
         """The records of a slot's batch as `decode_batch` gives them; None when they cannot be decoded."""

@@ -14,7 +14,8 @@ from typing import NamedTuple, final, overload
 from shmaccum._native import DeliveryFuture, Receipt
 from shmaccum.accumulator import BatchResult
 from shmaccum.exceptions import DeliveryError, ResultPendingError
-from shmaccum.producer.delivery import DeliveryTracker, TopicPartition
+from shmaccum.format.topic_partition import TopicPartition
+from shmaccum.producer.delivery import DeliveryTracker
 from shmaccum.units import format_count
 
 

@@ -37,6 +37,7 @@ from shmaccum.exceptions import (
     ResultExpiredError,
     ResultPendingError,
 )
+from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.units import parse_timeout_s
 
 logger = logging.getLogger(__name__)
@@ -48,13 +49,6 @@ RESULT_LOST = (0, 0, -1, -1, 0, 0)
 """A completion whose result is none: it was overwritten before it was read."""
 
 Observer: TypeAlias = Callable[[DeliveryFuture], object]
-
-
-class TopicPartition(NamedTuple):
-    """A topic and the number of one of its partitions."""
-
-    topic: str
-    partition: int
 
 
 class RecordMetadata(NamedTuple):

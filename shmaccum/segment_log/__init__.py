@@ -18,9 +18,9 @@ writer), `transaction_files` (the states).
 Reading: `segment_view` (a file that may still grow), `reader` (partitions, offsets, time), `log_batch`, `codecs`.
 """
 
+from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.segment_log.broker_error import BrokerError
 from shmaccum.segment_log.directory import LogDirectory
-from shmaccum.segment_log.file_names import TopicPartition
 from shmaccum.segment_log.inspection import LogFinding, check_log
 from shmaccum.segment_log.log_batch import LogBatch, LogRecord
 from shmaccum.segment_log.partition_log import Outcome, PartitionLog

@@ -23,12 +23,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
-from crc32c import crc32c
-
 from shmaccum.config import LogSinkOptions
 from shmaccum.exceptions import LogError, StagingLostError
-from shmaccum.segment_log.batch_header import CRC_START, HEADER, HEADER_SIZE
-from shmaccum.segment_log.file_names import LOCK_FILE, TopicPartition
+from shmaccum.format.batch_header import HEADER_SIZE, sealed_header
+from shmaccum.format.topic_partition import TopicPartition
+from shmaccum.segment_log.file_names import LOCK_FILE
 from shmaccum.segment_log.lock_file import is_locked
 from shmaccum.segment_log.log_batch import LogBatch
 from shmaccum.segment_log.partition_log import PartitionLog
@@ -178,8 +177,7 @@ class RestampedBatch:
         stamped = self.batch.header._replace(
             producer_id=self.producer_id, producer_epoch=self.producer_epoch, base_sequence=self.base_sequence
         )
-        crc = crc32c(records, crc32c(HEADER.pack(*stamped)[CRC_START:]))
-        return memoryview(HEADER.pack(*stamped._replace(crc=crc))), records
+        return memoryview(sealed_header(stamped, records)), records
 
     @property
     def size(self) -> int:

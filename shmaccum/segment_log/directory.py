@@ -28,6 +28,7 @@ from shmaccum.exceptions import (
     LogPartitionNotFoundError,
     NotALogError,
 )
+from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.segment_log.applying import apply_decided
 from shmaccum.segment_log.file_names import (
     LOCK_FILE,
@@ -35,7 +36,6 @@ from shmaccum.segment_log.file_names import (
     META_VERSION_KEY,
     PRODUCER_IDS_FILE,
     RECOVERY_POINTS_FILE,
-    TopicPartition,
     check_topic,
     partitions_of,
     strangers_in,

@@ -28,9 +28,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from shmaccum.exceptions import InvalidArgumentError
+from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.segment_log.regular_files import open_regular
 
 LOG = ".log"
@@ -61,16 +61,6 @@ PARTITION_FOLDER = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>0|[1-9]
 OFFSET_FILE = re.compile(r"[0-9]{20}")
 OFFSET_MAX = 2**62
 """No log comes so far: a file whose name says so is no segment, and offsets behind all others fit into 64 bits."""
-
-
-class TopicPartition(NamedTuple):
-    """A topic's name and a partition's number."""
-
-    topic: str
-    partition: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}"
 
 
 def check_topic(topic: str) -> None:

@@ -11,13 +11,13 @@ import os
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.segment_log.file_names import (
     LOG,
     OF_A_SEGMENT,
     OFFSET_INDEX,
     SNAPSHOT,
     TIME_INDEX,
-    TopicPartition,
     is_ours,
     offset_file,
     offsets_with,

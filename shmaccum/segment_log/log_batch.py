@@ -7,7 +7,7 @@ from typing import NamedTuple, final
 
 from shmaccum import _native
 from shmaccum.exceptions import CorruptArenaError, CorruptLogError
-from shmaccum.segment_log.batch_header import (
+from shmaccum.format.batch_header import (
     CODEC_MASK,
     CONTROL,
     HEADER_SIZE,

@@ -25,17 +25,10 @@ import time
 from collections.abc import Callable, Sequence
 
 from shmaccum.config import LogSinkOptions
-from shmaccum.segment_log.batch_header import PREFIX, PREFIX_SIZE, UNCOUNTED_SIZE
+from shmaccum.format.batch_header import PREFIX, PREFIX_SIZE, UNCOUNTED_SIZE
+from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.segment_log.broker_error import BrokerError
-from shmaccum.segment_log.file_names import (
-    LOG,
-    OF_A_SEGMENT,
-    SNAPSHOT,
-    TIME_INDEX,
-    TopicPartition,
-    offset_file,
-    offsets_with,
-)
+from shmaccum.segment_log.file_names import LOG, OF_A_SEGMENT, SNAPSHOT, TIME_INDEX, offset_file, offsets_with
 from shmaccum.segment_log.index_file import TIME_ENTRY, last_timestamp, load_entries
 from shmaccum.segment_log.producer_state import Appendable, Refusal
 from shmaccum.segment_log.recovery import Recovery

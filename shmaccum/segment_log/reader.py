@@ -21,15 +21,8 @@ from shmaccum.exceptions import (
     NotALogError,
     OffsetOutOfRangeError,
 )
-from shmaccum.segment_log.file_names import (
-    LOCK_FILE,
-    LOG,
-    TopicPartition,
-    is_ours,
-    offsets_with,
-    partitions_of,
-    strangers_in,
-)
+from shmaccum.format.topic_partition import TopicPartition
+from shmaccum.segment_log.file_names import LOCK_FILE, LOG, is_ours, offsets_with, partitions_of, strangers_in
 from shmaccum.segment_log.lock_file import is_locked
 from shmaccum.segment_log.log_batch import LogBatch, LogRecord
 from shmaccum.segment_log.segment_view import Missing, SegmentView

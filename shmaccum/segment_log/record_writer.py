@@ -9,13 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from crc32c import crc32c
-
-from shmaccum.segment_log.batch_header import CRC_START, HEADER, HEADER_SIZE, MAGIC, UNCOUNTED_SIZE, BatchHeader
+from shmaccum.format.batch_header import MAGIC, BatchHeader, sealed_header
 
 Header = tuple[str, bytes | None]
-CRC_POSITION = 17
-CRC_SIZE = 4
 
 
 @dataclass(frozen=True)
@@ -77,11 +73,8 @@ def make_batch(records: Sequence[NewRecord], headers: Sequence[Header] = ()) -> 
     common = encode_headers(headers)
     body = b"".join(_record(index, record, base_ms, len(headers), common) for index, record in enumerate(records))
     max_ms = max(record.timestamp_ms for record in records)
-    length = HEADER_SIZE + len(body) - UNCOUNTED_SIZE
-    fields = BatchHeader(0, length, -1, MAGIC, 0, 0, len(records) - 1, base_ms, max_ms, -1, -1, -1, len(records))
-    wire = bytearray(HEADER.pack(*fields)) + body
-    wire[CRC_POSITION : CRC_POSITION + CRC_SIZE] = crc32c(bytes(wire[CRC_START:])).to_bytes(CRC_SIZE, "big")
-    return MadeBatch(bytes(wire), len(records), max_ms)
+    header = BatchHeader(0, 0, -1, MAGIC, 0, 0, len(records) - 1, base_ms, max_ms, -1, -1, -1, len(records))
+    return MadeBatch(sealed_header(header, body) + body, len(records), max_ms)
 
 
 def _record(index: int, record: NewRecord, base_ms: int, more_count: int, more: bytes) -> bytes:

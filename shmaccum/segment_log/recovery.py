@@ -33,7 +33,7 @@ from typing import Any
 
 import numpy as np
 
-from shmaccum.segment_log.batch_header import BatchHeader, read_header
+from shmaccum.format.batch_header import BatchHeader, read_header
 from shmaccum.segment_log.file_names import (
     DELETED,
     LOG,

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shmaccum.segment_log.batch_header import HEADER_SIZE, crc_problem, read_header
+from shmaccum.format.batch_header import HEADER_SIZE, crc_problem, read_header
 from shmaccum.segment_log.file_names import LOG, OFFSET_INDEX, TIME_INDEX, offset_file
 from shmaccum.segment_log.index_file import (
     OFFSET_ENTRY,

@@ -14,7 +14,8 @@ import os
 from collections.abc import Iterator, Mapping
 
 from shmaccum.exceptions import NotALogError
-from shmaccum.segment_log.file_names import LEADER_EPOCHS_FILE, PARTITION_METADATA_FILE, TEMPORARY, TopicPartition
+from shmaccum.format.topic_partition import TopicPartition
+from shmaccum.segment_log.file_names import LEADER_EPOCHS_FILE, PARTITION_METADATA_FILE, TEMPORARY
 from shmaccum.segment_log.regular_files import open_regular
 
 UUID_SIZE = 16

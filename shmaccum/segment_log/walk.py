@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shmaccum.segment_log.batch_header import (
+from shmaccum.format.batch_header import (
     HEADER_SIZE,
     MAGIC,
     MAGIC_POSITION,

@@ -3,10 +3,7 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
-from collections.abc import Mapping
-from typing import Any
 
 from shmaccum.accumulator import Accumulator
 from shmaccum.arena.doorbell import Doorbell
@@ -51,7 +48,7 @@ class Host:
         self._arena = accumulator.arena
         self._places = places
         self._doorbell = doorbell
-        self._options = dataclasses.asdict(options)
+        self._options = options
         self._repeats = Repeats()
         self.last_trouble = ("", 0)
         """What was reported last, and when, in nanoseconds of the arena's clock."""
@@ -66,7 +63,7 @@ class Host:
         return max(geometry["batch_size"], geometry["record_size_max"])
 
     @property
-    def options(self) -> Mapping[str, Any]:
+    def options(self) -> SenderOptions:
         return self._options
 
     def topic_partition(self, partition_index: int) -> tuple[str, int]:

@@ -15,10 +15,8 @@ from shmaccum._native import Batch
 from shmaccum.accumulator import Accumulator
 from shmaccum.arena.places import Places
 from shmaccum.exceptions import BatchInUseError, CorruptArenaError
+from shmaccum.format.batch_header import CRC_START, read_header
 from shmaccum.sinks.sink import WireBatch
-
-CRC_START = 21
-"""The checksum covers what follows it in the header (RECORD_BATCH_ATTRIBUTES)."""
 
 
 def is_sound(batch: Batch, buffers: tuple[memoryview, ...]) -> bool:
@@ -65,6 +63,7 @@ class Lending:
     def part(self, batch: Batch, first_record: int, record_count: int) -> WireBatch:
         """Some records of a batch as a batch of their own, in private memory."""
         wire_bytes = batch.part(first_record, record_count)
+        header = read_header(wire_bytes)
         topic, partition = self._places[batch.partition_index]
         return WireBatch(
             topic,
@@ -75,8 +74,8 @@ class Lending:
             record_count,
             batch.producer_id,
             batch.producer_epoch,
-            int.from_bytes(wire_bytes[53:57], "big", signed=True),
-            int.from_bytes(wire_bytes[35:43], "big", signed=True),
+            header.base_sequence,
+            header.max_timestamp_ms,
             batch.attempt_count,
             batch,
             first_record,

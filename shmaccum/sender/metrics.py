@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from shmaccum.format.batch_header import HEADER_SIZE
 from shmaccum.observe.sensors import Sensor
 from shmaccum.sinks.sink import WireBatch
 
 NS_PER_MS = 1_000_000
-HEADER_SIZE = 61
 RECORD_SIZE_MIN = 7
 
 

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, final
 
 from shmaccum.exceptions import CorruptLogError, LogBusyError
+from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.groups.offsets_file import Committed, GroupLock, OffsetsFile, group_ids
 from shmaccum.segment_log.broker_error import BrokerError
-from shmaccum.segment_log.file_names import TopicPartition
 from shmaccum.serving.call import Call, Values
 from shmaccum.serving.group import NO_GENERATION, Group, GroupState, Join, JoinAnswer, Limits, Protocol, SyncAnswer
 from shmaccum.serving.topics import Topics

@@ -22,8 +22,9 @@ import os
 from collections import OrderedDict
 from typing import NamedTuple, final
 
-from shmaccum.segment_log.batch_header import HEADER_SIZE, BatchHeader, crc_problem, read_header
-from shmaccum.segment_log.file_names import LOG, OFFSET_INDEX, TopicPartition, offset_file, offsets_with
+from shmaccum.format.batch_header import HEADER_SIZE, BatchHeader, crc_problem, read_header
+from shmaccum.format.topic_partition import TopicPartition
+from shmaccum.segment_log.file_names import LOG, OFFSET_INDEX, offset_file, offsets_with
 from shmaccum.segment_log.index_file import OFFSET_ENTRY, ascends, load_entries
 from shmaccum.segment_log.regular_files import open_regular
 

@@ -29,9 +29,10 @@ from typing import final
 
 from shmaccum.config import ServerOptions
 from shmaccum.exceptions import InvalidArgumentError
+from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.segment_log.broker_error import BrokerError
 from shmaccum.segment_log.directory import LogDirectory
-from shmaccum.segment_log.file_names import META_FILE, TopicPartition
+from shmaccum.segment_log.file_names import META_FILE
 from shmaccum.segment_log.reader import LogReader
 from shmaccum.segment_log.small_files import parse_uuid, read_properties
 from shmaccum.serving.call import Call

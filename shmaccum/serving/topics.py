@@ -13,7 +13,8 @@ from collections.abc import Iterable
 from typing import final
 
 from shmaccum.exceptions import NotALogError
-from shmaccum.segment_log.file_names import PARTITION_METADATA_FILE, TopicPartition, partitions_of
+from shmaccum.format.topic_partition import TopicPartition
+from shmaccum.segment_log.file_names import PARTITION_METADATA_FILE, partitions_of
 from shmaccum.segment_log.small_files import parse_uuid
 from shmaccum.serving.log_heads import LogHead, OpenFiles
 

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from typing import Any, final
 
 from shmaccum.exceptions import InvalidArgumentError, LogError, LogPartitionNotFoundError
-from shmaccum.segment_log.batch_header import CONTROL, HEADER_SIZE, TRANSACTIONAL, crc_problem, read_header
+from shmaccum.format.batch_header import CONTROL, HEADER_SIZE, TRANSACTIONAL, crc_problem, read_header
+from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.segment_log.broker_error import BrokerError
 from shmaccum.segment_log.directory import LogDirectory
-from shmaccum.segment_log.file_names import TopicPartition
 from shmaccum.segment_log.log_batch import LogBatch
 from shmaccum.segment_log.producer_state import Refusal
 from shmaccum.serving.call import Call, Values

@@ -65,11 +65,11 @@ import abc
 import enum
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from shmaccum._native import Batch
 from shmaccum.arena.doorbell import wait_readable
-from shmaccum.config import Options
+from shmaccum.config import Options, SenderOptions
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -208,8 +208,8 @@ class SinkHost(Protocol):
         """Bytes of the largest batch the arena can hold, header included."""
 
     @property
-    def options(self) -> Mapping[str, Any]:
-        """The sender's options (`SenderOptions`): acks, request_timeout_ms, max_request_size, enable_idempotence ..."""
+    def options(self) -> SenderOptions:
+        """The sender's options: acks, request_timeout_ms, max_request_size, enable_idempotence and so on."""
 
     def topic_partition(self, partition_index: int) -> tuple[str, int]:
         """Topic and partition of an index of `Sink.plan`."""

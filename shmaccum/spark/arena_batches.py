@@ -24,8 +24,9 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from shmaccum.arena import Arena, tables
 from shmaccum.config import LONG_MAX, SparkSourceOptions
 from shmaccum.exceptions import ArenaError, CorruptArenaError, CorruptLogError, InvalidArgumentError
-from shmaccum.observe.inspection import HEADER, LEGAL_TOPIC, WAITING_STATES, Inspector, SlotFacts
-from shmaccum.segment_log import TopicPartition
+from shmaccum.format.batch_header import HEADER_SIZE
+from shmaccum.format.topic_partition import TopicPartition
+from shmaccum.observe.inspection import LEGAL_TOPIC, WAITING_STATES, Inspector, SlotFacts
 from shmaccum.segment_log.columns import RecordColumns, decode_columns
 from shmaccum.segment_log.log_batch import Decodable
 from shmaccum.spark.columns import BATCH_COLUMNS, source_schema
@@ -192,7 +193,7 @@ class ArenaBatch:
         """What the native core decodes records from."""
         facts = self.facts
         return Decodable(
-            facts.data[HEADER.size :],
+            facts.data[HEADER_SIZE:],
             self.planned.base_offset,
             facts.base_timestamp_ms or 0,
             facts.record_count or 0,

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from pyspark.sql.datasource import InputPartition
 
-from shmaccum.segment_log import TopicPartition
+from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.spark.positions import Positions
 
 

@@ -13,7 +13,8 @@ from typing import Any, TypeAlias
 
 from shmaccum.config import SparkSourceOptions
 from shmaccum.exceptions import InvalidArgumentError, LogPartitionNotFoundError, OffsetOutOfRangeError
-from shmaccum.segment_log import LogReader, PartitionReader, TopicPartition
+from shmaccum.format.topic_partition import TopicPartition
+from shmaccum.segment_log import LogReader, PartitionReader
 
 Positions: TypeAlias = dict[TopicPartition, int]
 Offsets: TypeAlias = dict[str, dict[str, int]]

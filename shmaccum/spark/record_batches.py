@@ -11,7 +11,8 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from shmaccum.exceptions import CorruptLogError, OffsetOutOfRangeError
-from shmaccum.segment_log import LogBatch, LogReader, PartitionReader, TopicPartition
+from shmaccum.format.topic_partition import TopicPartition
+from shmaccum.segment_log import LogBatch, LogReader, PartitionReader
 from shmaccum.segment_log.columns import BytesColumn, HeaderColumn, RecordColumns, decode_columns
 from shmaccum.spark.columns import arrow_schema, source_schema
 from shmaccum.spark.planning import LogRange

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, final
 
 from shmaccum.exceptions import FlushTimeoutError, InvalidArgumentError
+from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.producer import Producer
 from shmaccum.producer.deliveries import Deliveries, OffsetRange
-from shmaccum.producer.delivery import TopicPartition
 from shmaccum.spark.node import node_producer
 from shmaccum.spark.sender_keeper import SenderKeeper
 from shmaccum.spark.settings import SinkSettings, sink_settings

@@ -22,8 +22,8 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.producer.deliveries import OffsetRange
-from shmaccum.producer.delivery import TopicPartition
 from shmaccum.spark.columns import arrow_schema, sink_columns
 from shmaccum.spark.settings import SinkSettings
 from shmaccum.spark.task_writer import TaskWriter

@@ -12,6 +12,7 @@ from typing import Any
 
 from shmaccum.accumulator import Accumulator, BatchResult
 from shmaccum.arena import Arena
+from shmaccum.config import SenderOptions
 from shmaccum.sinks.sink import Ack, Sink, Verdict, WireBatch, each_ack
 from tests.support import WATCHDOG_S
 
@@ -37,7 +38,7 @@ class Loop:
     def __init__(self, arena: Arena, sink: Sink, *, has_producer_id: bool = False, **options: Any) -> None:
         self.arena = arena
         self.sink = sink
-        self.options = options
+        self.options = SenderOptions.parse(options)
         self.acks: list[Ack] = []
         self.reports: list[str] = []
         self.accumulator = Accumulator(arena)

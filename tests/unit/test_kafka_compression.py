@@ -12,7 +12,8 @@ from kafka.record import MemoryRecords
 
 from shmaccum.accumulator import Accumulator, BatchResult
 from shmaccum.exceptions import InvalidArgumentError
-from shmaccum.sinks.kafka.compression import CODECS, HEADER_SIZE, Compressor
+from shmaccum.format.batch_header import HEADER_SIZE
+from shmaccum.sinks.kafka.compression import CODECS, Compressor
 from tests.support import drain
 
 each_codec = pytest.mark.parametrize("name", CODECS)

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from shmaccum.accumulator import Accumulator, BatchResult
+from shmaccum.config import SenderOptions
 from shmaccum.exceptions import InvalidArgumentError, LogBusyError, UnknownTopicError
 from shmaccum.segment_log import LogReader, check_log
 from shmaccum.sinks import Ack, Verdict, WireBatch, open_sink
@@ -25,7 +26,7 @@ class Host:
 
     arena_name = "none"
     batch_size_max = 1 << 20
-    options: Mapping[str, Any] = {}
+    options = SenderOptions()
 
     def __init__(self) -> None:
         self.sentences: list[str] = []

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
-from shmaccum.segment_log.batch_header import CRC_START, read_header
+from shmaccum.format.batch_header import CRC_START, read_header
 from shmaccum.segment_log.record_writer import NewRecord, make_batch, varint
 
 HEADERS = st.lists(st.tuples(st.text(max_size=20), st.none() | st.binary(max_size=20)), max_size=3)

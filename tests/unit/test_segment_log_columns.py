@@ -14,8 +14,8 @@ from kafka.record.default_records import DefaultRecordBatchBuilder
 
 from shmaccum import _native
 from shmaccum.exceptions import CorruptArenaError, InvalidArgumentError
+from shmaccum.format.batch_header import read_header
 from shmaccum.segment_log import LogBatch, LogReader, LogRecord
-from shmaccum.segment_log.batch_header import read_header
 from shmaccum.segment_log.columns import BytesColumn, decode_columns
 from tests.log_support import START_MS, TOPIC, MadeBatch, make_batch, make_batches, open_log
 

@@ -22,8 +22,8 @@ from shmaccum.exceptions import (
     NotALogError,
     OffsetOutOfRangeError,
 )
+from shmaccum.format.batch_header import HEADER_SIZE
 from shmaccum.segment_log import LogDirectory, LogReader, LogRecord, OffsetAndTimestamp, check_log, segment_view
-from shmaccum.segment_log.batch_header import HEADER_SIZE
 from shmaccum.segment_log.codecs import decompress
 from shmaccum.segment_log.reader import POLL_INTERVAL_S_MAX, POLL_INTERVAL_S_MIN, OnCorrupt, PartitionReader
 from shmaccum.sinks.kafka.compression import CODECS as COMPRESSIONS

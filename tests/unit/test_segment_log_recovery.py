@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
+from shmaccum.format.batch_header import read_header
 from shmaccum.segment_log import LogDirectory, LogReader, Refusal, check_log, recovery
-from shmaccum.segment_log.batch_header import read_header
 from shmaccum.segment_log.small_files import properties
 from shmaccum.segment_log.walk import Damage, Found, walk
 from tests.log_support import (

@@ -21,7 +21,7 @@ from shmaccum.exceptions import (
     LogPartitionNotFoundError,
     NotALogError,
 )
-from shmaccum.segment_log.batch_header import read_header
+from shmaccum.format.batch_header import read_header
 from shmaccum.segment_log.broker_error import BrokerError
 from shmaccum.segment_log.directory import OPEN_PARTITIONS_MAX, LogDirectory
 from shmaccum.segment_log.producer_state import KEPT_COUNT, Refusal

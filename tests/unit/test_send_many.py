@@ -26,9 +26,9 @@ from shmaccum.exceptions import (
     ResultPendingError,
     UnknownPartitionError,
 )
+from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.producer import Producer
 from shmaccum.producer.deliveries import Deliveries, DeliveryCounts, OffsetRange
-from shmaccum.producer.delivery import TopicPartition
 from tests.support import Drainer, drain, wait_until
 from tests.unit.many import PARTITION_COUNTS, check_places, deliver, wanted_partition
 

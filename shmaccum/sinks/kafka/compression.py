@@ -18,16 +18,8 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from crc32c import crc32c
-
 from shmaccum.exceptions import InvalidArgumentError
-
-HEADER_SIZE = 61
-LENGTH_POSITION = 8
-UNCOUNTED_SIZE = 12
-CRC_POSITION = 17
-CRC_START = 21
-ATTRIBUTES_POSITION = 21
+from shmaccum.format.batch_header import HEADER_SIZE, read_header, sealed_header
 
 XERIAL_HEADER = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
 XERIAL_BLOCK_SIZE = 32 * 1024
@@ -137,7 +129,9 @@ class Compressor:
             compressed = self._compress(batch[HEADER_SIZE:])
             if len(compressed) >= len(batch) - HEADER_SIZE:
                 return None
-            return _with_header(bytes(batch[:HEADER_SIZE]), self._number, compressed)
+            header = read_header(batch)
+            coded = header._replace(attributes=header.attributes | self._number)
+            return sealed_header(coded, compressed) + compressed
 
 
 def _import(codec: Codec) -> Any:
@@ -148,14 +142,3 @@ def _import(codec: Codec) -> Any:
             f"compression_type={codec.name} needs the package {codec.package}: "
             f"pip install {codec.package}, or pip install 'shmaccum[kafka]'"
         ) from None
-
-
-def _with_header(header: bytes, number: int, compressed: bytes) -> bytes:
-    """The batch with its length, attributes and checksum corrected."""
-    changed = bytearray(header)
-    struct.pack_into(">i", changed, LENGTH_POSITION, HEADER_SIZE + len(compressed) - UNCOUNTED_SIZE)
-    (attributes,) = struct.unpack_from(">h", changed, ATTRIBUTES_POSITION)
-    struct.pack_into(">h", changed, ATTRIBUTES_POSITION, attributes | number)
-    crc = crc32c(compressed, crc32c(bytes(changed[CRC_START:])))
-    struct.pack_into(">I", changed, CRC_POSITION, crc)
-    return bytes(changed) + compressed

@@ -215,15 +215,14 @@ class KafkaSink(Sink):
             self._pool = ThreadPoolExecutor(self._options.compression_threads, thread_name_prefix="shmaccum-compress")
         self._client.start()
 
-    def _take_sender_options(self, options: Mapping[str, Any]) -> None:
-        given = {**vars(SenderOptions()), **options}
-        self._required_acks = ACKS[str(given["acks"])]
-        self._request_timeout_ms = int(given["request_timeout_ms"])
-        self._retry_backoff_ms = int(given["retry_backoff_ms"])
-        self._requests_max = int(given["max_in_flight_requests_per_connection"])
-        self.is_idempotent = bool(given["enable_idempotence"])
+    def _take_sender_options(self, options: SenderOptions) -> None:
+        self._required_acks = ACKS[options.acks]
+        self._request_timeout_ms = options.request_timeout_ms
+        self._retry_backoff_ms = options.retry_backoff_ms
+        self._requests_max = options.max_in_flight_requests_per_connection
+        self.is_idempotent = options.enable_idempotence
         self.in_flight_max = min(self._requests_max, IN_FLIGHT_MAX) if self.is_idempotent else self._requests_max
-        self.request_size_max = int(given["max_request_size"])
+        self.request_size_max = options.max_request_size
 
     def _client_config(self, arena_name: str) -> dict[str, Any]:
         config = {name: _revealed(getattr(self._options, name)) for name in LIBRARY_OPTIONS}

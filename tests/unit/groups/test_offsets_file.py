@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from shmaccum.exceptions import CorruptLogError, InvalidArgumentError, LogBusyError
+from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.groups import offsets_file
 from shmaccum.groups.offsets_file import Committed, GroupLock, OffsetsFile, file_stem, group_ids
-from shmaccum.segment_log.file_names import GROUPS_FOLDER, TopicPartition
+from shmaccum.segment_log.file_names import GROUPS_FOLDER
 
 PLACES = [TopicPartition("flights", partition) for partition in range(3)]
 

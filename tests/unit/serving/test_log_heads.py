@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from shmaccum.segment_log.batch_header import read_header
-from shmaccum.segment_log.file_names import TopicPartition
+from shmaccum.format.batch_header import read_header
+from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.serving import log_heads
 from shmaccum.serving.log_heads import FileRange, LogHead, OpenFiles
 from tests.log_support import TOPIC, log_files, make_batch, make_batches, open_log

@@ -25,7 +25,7 @@ from shmaccum.exceptions import (
     ShmaccumError,
     TruncatedArenaError,
 )
-from shmaccum.observe.inspection import HEADER
+from shmaccum.format.batch_header import HEADER_SIZE
 from shmaccum.spark.arena_batches import ArenaReader
 from shmaccum.spark.data_source import ShmaccumDataSource
 from shmaccum.spark.settings import source_options
@@ -171,7 +171,7 @@ def test_a_batch_that_cannot_be_read_is_one_row_of_bytes(path: Path) -> None:
     (shown,) = [row for row in rows(path, subscribe="flights", includeBatches="true") if not row["isReadable"]]
     assert (shown["topic"], shown["partition"], shown["offset"], shown["batchSeq"]) == ("flights", 0, None, 1)
     assert b"v007" in shown["value"]
-    assert len(shown["value"]) > HEADER.size
+    assert len(shown["value"]) > HEADER_SIZE
     with pytest.raises(CorruptArenaError, match="cannot be read"):
         rows(path, subscribe="flights")
 

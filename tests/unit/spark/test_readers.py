@@ -24,7 +24,8 @@ from shmaccum.exceptions import (
     NotALogError,
     OffsetOutOfRangeError,
 )
-from shmaccum.segment_log import LogDirectory, TopicPartition
+from shmaccum.format.topic_partition import TopicPartition
+from shmaccum.segment_log import LogDirectory
 from shmaccum.spark.planning import LogRange, limit_positions, plan_ranges
 from shmaccum.spark.readers import HAS_READ_LIMITS, BatchReader, StreamReader
 from shmaccum.spark.settings import source_options

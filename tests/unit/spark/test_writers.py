@@ -28,8 +28,8 @@ from shmaccum.exceptions import (
     OtherSinkError,
     SenderNotStartedError,
 )
+from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.producer.deliveries import OffsetRange
-from shmaccum.producer.delivery import TopicPartition
 from shmaccum.segment_log import LogReader
 from shmaccum.sender import Sender
 from shmaccum.sinks import open_sink

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The 61 bytes in front of every record batch (native/format/record_batch.h has the picture), as the log sees them."""
+"""The 61 bytes in front of every record batch (native/format/record_batch.h has the picture).
+
+No other module of Python knows where a field of the header lies.
+"""
 
 from __future__ import annotations
 
@@ -80,6 +83,13 @@ class BatchHeader(NamedTuple):
 def read_header(source: Source, position: int = 0) -> BatchHeader:
     """The header at this position; the caller knows that 61 bytes are there."""
     return BatchHeader._make(HEADER.unpack_from(source, position))
+
+
+def sealed_header(header: BatchHeader, records: bytes | memoryview) -> bytes:
+    """The header's bytes in front of these records: length and CRC are theirs, whatever the header says."""
+    fitted = header._replace(batch_length=HEADER_SIZE - UNCOUNTED_SIZE + len(records))
+    crc = crc32c(records, crc32c(HEADER.pack(*fitted)[CRC_START:]))
+    return HEADER.pack(*fitted._replace(crc=crc))
 
 
 def crc_problem(header: BatchHeader, batch: memoryview) -> str | None:
