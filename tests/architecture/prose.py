@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rule of plain words: a sentence has a noun for its subject, and says it before its verb.
+
+`hard_sentences` finds the sentences of a file that a reader has to take twice. It looks into reStructuredText, into
+docstrings, comments and messages of Python, and into comments of C. It is a net with wide meshes: a sentence that it
+lets pass can still be hard, and a few that it catches are fine, which is why a folder may have some in a thousand.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+from typing import NamedTuple
+
+MESSAGE_WORDS_MIN = 5
+FRAGMENT_WORDS_MAX = 4
+
+BARE = r"(?:who|whom|whoever|what|whatever)"
+QUESTION = r"(?!.*\?$)"
+# "Who waits for a buffer rings.", and the same behind a comma, a semicolon or a colon.
+HEADLESS = re.compile(rf"^{BARE}\b{QUESTION}|(?:, (?:and|but|so|or) |; |: ){BARE} {QUESTION}", re.IGNORECASE)
+# "Lost was nothing.", "Of an answer only that is read in which all is well."
+INVERTED = re.compile(
+    r"^(?:lost|gone|left|said|kept|told|meant) (?:is|was|are|were)\b"
+    r"|^(?:of|in|to|from|beside|behind) [^,]{3,40} (?:only )?(?:that|those|nobody|nothing) (?:is|are)\b",
+    re.IGNORECASE,
+)
+# A docstring of a few words that hangs on what stands elsewhere: "Of each winner."
+FRAGMENT = re.compile(r"^(?:of|by|as|for|where|when|that|those|it|in|from|with)\b", re.IGNORECASE)
+
+LITERAL = re.compile(r"``[^`]*``|`[^`]*`")
+SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n\s*\n|\n\s*[-*#+|=]+\s")
+BULLETS = re.compile(r"^[\s*#+|=-]+")
+TITLE = re.compile(r"^[^\n]+\n([=~^\"-])\1{3,}$", re.MULTILINE)
+C_COMMENT = re.compile(r"/\*(.*?)\*/", re.DOTALL)
+C_MARGIN = re.compile(r"\n[ \t]*\* ?")
+CODE_BLOCK = re.compile(
+    r"^(?P<indent> *)(?:\.\. code-block::.*|(?!\.\. ).*::)\n(?:\n|(?P=indent) +.*\n)+", re.MULTILINE
+)
+
+
+class Passage(NamedTuple):
+    """A piece of prose and the line it begins on."""
+
+    line: int
+    text: str
+    is_docstring: bool = False
+
+
+class Hard(NamedTuple):
+    """A sentence to be read twice, and why."""
+
+    line: int
+    why: str
+    sentence: str
+
+
+def sentences(text: str) -> Iterator[str]:
+    """The sentences of a text, each on one line, with every literal as X."""
+    for part in SENTENCE_END.split(LITERAL.sub("X", text)):
+        sentence = " ".join(BULLETS.sub("", part).split())
+        if re.search(r"[a-zA-Z]{2}", sentence):
+            yield sentence
+
+
+def why_hard(sentence: str, *, is_docstring: bool = False) -> str | None:
+    """What makes the sentence hard to read, or None."""
+    if HEADLESS.search(sentence):
+        return "headless"
+    if INVERTED.search(sentence):
+        return "inverted"
+    is_short = len(sentence.split()) <= FRAGMENT_WORDS_MAX
+    return "fragment" if is_docstring and is_short and FRAGMENT.search(sentence) else None
+
+
+def passages(path: PurePosixPath, text: str) -> Iterator[Passage]:
+    """The prose of a file, by its suffix; a file of another kind has none."""
+    if path.suffix in {".py", ".pyi"}:
+        yield from _python_strings(text)
+        yield from _python_comments(text)
+    elif path.suffix in {".c", ".h"}:
+        for match in C_COMMENT.finditer(text):
+            yield Passage(text.count("\n", 0, match.start()) + 1, C_MARGIN.sub("\n", match[1]))
+    elif path.suffix == ".rst":
+        yield from _paragraphs(text)
+
+
+def _paragraphs(text: str) -> Iterator[Passage]:
+    """The paragraphs of a page without its blocks of code and its titles, which are no sentences."""
+    line = 1
+    prose = text
+    for pattern in (CODE_BLOCK, TITLE):
+        prose = pattern.sub(lambda match: "\n" * match.group().count("\n"), prose)
+    for part in re.split(r"(\n\s*\n)", prose):
+        yield Passage(line, part)
+        line += part.count("\n")
+
+
+def _python_strings(text: str) -> Iterator[Passage]:
+    """Docstrings, those of attributes too, and messages of several words."""
+    tree = ast.parse(text)
+    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            is_docstring = id(node) in docstrings
+            if is_docstring or len(node.value.split()) >= MESSAGE_WORDS_MIN:
+                yield Passage(node.lineno, node.value, is_docstring)
+
+
+def _python_comments(text: str) -> Iterator[Passage]:
+    """Comments; those on lines that follow each other are one passage."""
+    lines: list[str] = []
+    first = last = 0
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type != tokenize.COMMENT:
+            continue
+        if lines and token.start[0] != last + 1:
+            yield Passage(first, " ".join(lines))
+            lines = []
+        first = first if lines else token.start[0]
+        last = token.start[0]
+        lines.append(token.string.lstrip("# "))
+    if lines:
+        yield Passage(first, " ".join(lines))
+
+
+def hard_sentences(path: PurePosixPath, text: str) -> Iterator[Hard]:
+    """All sentences of a file that have to be read twice."""
+    for passage in passages(path, text):
+        for sentence in sentences(passage.text):
+            if why := why_hard(sentence, is_docstring=passage.is_docstring):
+                yield Hard(passage.line, why, sentence)
+
+
+def sentence_count(path: PurePosixPath, text: str) -> int:
+    """How many sentences a file has."""
+    return sum(1 for passage in passages(path, text) for _ in sentences(passage.text))

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The code blocks of a page, and what the page says about running them.
+
+A page says so in comments, which a reader of the site does not see::
+
+    .. rehearsal                     at most once in a page, before its first block
+       events = {name}               the block's text "events" becomes a name that no other test uses
+       marks: slow, spark            the page's test carries these marks of pytest
+       needs: gunicorn               the page's test is skipped where this module is not installed
+
+    .. not run: REASON               the next block is shown and not run
+    .. saved as: app.py              the next block becomes this file
+    .. output                        the next block is what the block before it prints; "..." stands for anything
+
+A block in a language of `RUN` is run, one in a language of `PARSED` is parsed, one of ``text`` is shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import docutils.core
+from docutils import nodes
+
+from setup import ROOT
+
+RUN = {"python", "sh"}
+PARSED = {"ini", "yaml", "toml"}
+SHOWN = {"text"}
+# Docutils knows fewer directives and roles than Sphinx: what it does not know is no block, and no error here.
+SETTINGS = {"report_level": 5, "halt_level": 5, "file_insertion_enabled": False, "syntax_highlight": "none"}
+
+
+class PageError(Exception):
+    """A page says something about its blocks that makes no sense."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """A code block: its text, the line it begins on, and what the comment before it says."""
+
+    language: str
+    text: str
+    line: int
+    file: str | None = None
+    reason: str | None = None
+    is_output: bool = False
+
+    @property
+    def is_run(self) -> bool:
+        return self.language in RUN and self.file is None and self.reason is None
+
+
+@dataclass
+class Page:
+    """A page and its blocks, in order."""
+
+    path: Path
+    blocks: list[Block] = field(default_factory=list)
+    replacements: dict[str, str] = field(default_factory=dict)
+    marks: list[str] = field(default_factory=list)
+    needs: list[str] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        return str(self.path.relative_to(ROOT) if self.path.is_relative_to(ROOT) else self.path.name)
+
+    @property
+    def is_run(self) -> bool:
+        return any(block.is_run for block in self.blocks)
+
+
+def read_page(path: Path) -> Page:
+    """All blocks of a page, read as docutils reads them.
+
+    Raises:
+        PageError: a block has no known language, or a comment about blocks cannot be understood.
+    """
+    page = Page(path)
+    mark = ""
+    for node in _comments_and_blocks(path):
+        if isinstance(node, nodes.comment):
+            mark = node.astext()
+            if mark.split("\n")[0] == "rehearsal":
+                _read_rehearsal(page, mark)
+                mark = ""
+        else:
+            page.blocks.append(_block(page, node, mark))
+            mark = ""
+    return page
+
+
+def _comments_and_blocks(path: Path) -> Iterator[nodes.Element]:
+    """Comments and literal blocks in the order of the page."""
+    text = path.read_text(encoding="utf-8")
+    tree = docutils.core.publish_doctree(text, source_path=str(path), settings_overrides=SETTINGS)
+    for node in tree.findall(lambda node: isinstance(node, (nodes.comment, nodes.literal_block))):
+        if not isinstance(node.parent, nodes.system_message):
+            yield node
+
+
+def _read_rehearsal(page: Page, comment: str) -> None:
+    for line in comment.split("\n")[1:]:
+        if " = " in line:
+            shown, _, used = line.partition(" = ")
+            page.replacements[shown.strip()] = used.strip()
+        elif line.startswith("marks:"):
+            page.marks = line.removeprefix("marks:").replace(",", " ").split()
+        elif line.startswith("needs:"):
+            page.needs = line.removeprefix("needs:").replace(",", " ").split()
+        else:
+            raise PageError(f"{page.name}: rehearsal says {line!r}, which is no replacement, no mark and no module")
+
+
+def _block(page: Page, node: nodes.Element, mark: str) -> Block:
+    language = next((name for name in node["classes"] if name != "code"), "")
+    line = (node.line or 0) + 1
+    if language not in RUN | PARSED | SHOWN:
+        raise PageError(
+            f"{page.name}:{line}: a block in {language or 'no language'}; say .. code-block:: sh or another"
+        )
+    block = Block(language, node.astext() + "\n", line)
+    verb, _, rest = mark.partition(":")
+    if verb == "saved as":
+        return Block(language, block.text, line, file=rest.strip())
+    if verb == "not run":
+        if len(rest.split()) < 3:
+            raise PageError(f"{page.name}:{line}: '.. not run:' needs its reason, in words")
+        return Block(language, block.text, line, reason=rest.strip())
+    if verb == "output":
+        if not (page.blocks and page.blocks[-1].is_run):
+            raise PageError(f"{page.name}:{line}: there is no block before this one whose output it could be")
+        return Block(language, block.text, line, is_output=True)
+    return block

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the blocks of one page in order, in the current folder: ``python -m tests.docs.rehearsal PAGE NAME``.
+
+A process of its own runs each page, so that a test can end it together with all that its blocks started. Python blocks
+share one namespace, as if a reader typed them one after another; each shell block is a bash of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import doctest
+import io
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.docs.blocks import Block, Page, read_page
+
+COMPARED = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+
+
+class Stage:
+    """Where a page is played: the replacements of its names, and the namespace of its Python blocks."""
+
+    def __init__(self, page: Page, name: str) -> None:
+        self.page = page
+        self._used = {shown: self._fill(used, name) for shown, used in page.replacements.items()}
+        self._namespace: dict[str, Any] = {"__name__": "__main__"}
+
+    @staticmethod
+    def _fill(used: str, name: str) -> str:
+        """A replacement with what is true of this run alone."""
+        known: dict[str, Callable[[], str]] = {
+            "{name}": lambda: name,
+            "{folder}": lambda: str(Path.cwd()),
+            "{port}": _free_port,
+            "{brokers}": _mock_brokers,
+            "{python}": lambda: sys.executable,
+        }
+        return re.sub(r"\{\w+\}", lambda found: known[found.group()](), used)
+
+    def as_run(self, text: str) -> str:
+        """A block's text with the names of this run."""
+        return _replaced(text, self._used)
+
+    def as_shown(self, text: str) -> str:
+        """What a block printed, with the names of the page."""
+        for shown, used in self._used.items():
+            text = text.replace(used, shown)
+        return text
+
+    def run(self, block: Block) -> str:
+        """Runs a block; what it printed.
+
+        Raises:
+            Exception: what a Python block raised.
+            CalledProcessError: a command of a shell block ended with another code than 0.
+        """
+        text = self.as_run(block.text)
+        return self.as_shown(self._run_python(block, text) if block.language == "python" else _run_shell(text))
+
+    def _run_python(self, block: Block, text: str) -> str:
+        printed = io.StringIO()
+        code = compile("\n" * (block.line - 1) + text, str(self.page.path), "exec")
+        with contextlib.redirect_stdout(printed):
+            exec(code, self._namespace)
+        return printed.getvalue()
+
+
+def _replaced(text: str, used: dict[str, str]) -> str:
+    """Whole words only: `events` is not replaced in `my_events`."""
+    if not used:
+        return text
+    shown = "|".join(re.escape(name) for name in sorted(used, key=len, reverse=True))
+    return re.sub(rf"(?<![\w-])(?:{shown})(?![\w-])", lambda found: used[found.group()], text)
+
+
+def _run_shell(text: str) -> str:
+    """What the commands printed. A file takes it, because a process in the background would hold a pipe open."""
+    with tempfile.TemporaryFile("w+") as printed:
+        command = ["bash", "-euo", "pipefail", "-c", text]
+        ended = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=printed, stderr=subprocess.STDOUT)
+        printed.seek(0)
+        output = printed.read()
+    if ended.returncode:
+        sys.stdout.write(output)
+        raise subprocess.CalledProcessError(ended.returncode, text)
+    return output
+
+
+def _free_port() -> str:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return str(probe.getsockname()[1])
+
+
+_brokers: list[Any] = []
+
+
+def _mock_brokers() -> str:
+    """The addresses of a cluster of librdkafka's, which lives as long as this process."""
+    from confluent_kafka import Producer
+
+    keeper = Producer({"test.mock.num.brokers": 2, "bootstrap.servers": "ignored", "log_level": 0})
+    _brokers.append(keeper)
+    return ",".join(sorted(f"{broker.host}:{broker.port}" for broker in keeper.list_topics().brokers.values()))
+
+
+def rehearse(page: Page, name: str) -> list[str]:
+    """Runs all blocks of the page, and tells in sentences what went otherwise than the page says."""
+    stage = Stage(page, name)
+    printed = ""
+    for block in page.blocks:
+        place = f"{page.name}:{block.line}"
+        if block.file is not None:
+            Path(block.file).write_text(stage.as_run(block.text), encoding="utf-8")
+        elif block.is_output:
+            if not doctest.OutputChecker().check_output(block.text, printed, COMPARED):
+                return [f"{place}: the page shows\n{block.text}\nand this was printed\n{printed}"]
+        elif block.is_run:
+            try:
+                printed = stage.run(block)
+            except Exception as failure:  # noqa: BLE001 - whatever it is, the page is wrong
+                return [f"{place}: {type(failure).__name__}: {failure}"]
+    return []
+
+
+def main() -> int:
+    """The command line."""
+    faults = rehearse(read_page(Path(sys.argv[1])), sys.argv[2])
+    print(*faults, sep="\n")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every code block of README, CONTRIBUTING and docs runs as it stands there, or the page's source says why not."""
+
+from __future__ import annotations
+
+import configparser
+import contextlib
+import importlib.util
+import itertools
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+import yaml
+
+from setup import ROOT
+from shmaccum.arena import Arena
+from tests.docs.blocks import Block, Page, PageError, read_page
+from tests.support import left_in_shared_memory
+
+PATHS = sorted([*ROOT.glob("*.rst"), *(ROOT / "docs").rglob("*.rst")])
+PAGE_S = 100.0
+TOKEN = "SHMACCUM_REHEARSAL"
+
+_numbers = itertools.count()
+
+
+def _readable_pages() -> Iterator[Page]:
+    """A page that cannot be read fails the test of its own, and no other."""
+    for path in PATHS:
+        with contextlib.suppress(PageError):
+            yield read_page(path)
+
+
+PAGES = list(_readable_pages())
+
+
+@pytest.fixture
+def name() -> Iterator[str]:
+    """A name that no other test uses. The processes that a page started end with it, and its arenas are removed."""
+    name = f"shmaccum-docs-{os.getpid()}-{next(_numbers)}"
+    yield name
+    _end_processes(name)
+    for left in {found.split(".")[0].removeprefix("sem.") for found in left_in_shared_memory(name)}:
+        Arena.remove(left, missing_ok=True)
+    assert left_in_shared_memory(name) == []
+
+
+def _end_processes(name: str) -> None:
+    """Ends each process that carries the token of a rehearsal, also one that has left its group, until none is left."""
+    while started := [process for process in psutil.process_iter() if _token(process) == name]:
+        for process in started:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.send_signal(signal.SIGKILL)
+        psutil.wait_procs(started, timeout=1)
+
+
+def _token(process: psutil.Process) -> str | None:
+    try:
+        return process.environ().get(TOKEN)
+    except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
+        return None
+
+
+def rehearse(page: Page, name: str, folder: Path, timeout_s: float = PAGE_S) -> str | None:
+    """Runs the blocks of a page in `folder`; what went wrong, or None."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    environment = os.environ | {"PATH": path, "PYTHONPATH": f"{ROOT}{os.pathsep}.", TOKEN: name}
+    command = [sys.executable, "-m", "tests.docs.rehearsal", str(page.path), name]
+    with subprocess.Popen(
+        command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        try:
+            output, _ = process.communicate(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            _end_processes(name)
+            return f"{page.name} did not end within {timeout_s:g} s"
+    return output if process.returncode else None
+
+
+def _parameters() -> Iterator[object]:
+    for page in PAGES:
+        if page.is_run:
+            yield pytest.param(page, id=page.name, marks=[getattr(pytest.mark, mark) for mark in page.marks])
+
+
+@pytest.mark.parametrize("page", list(_parameters()))
+def test_the_blocks_of_a_page_run(page: Page, name: str, tmp_path: Path) -> None:
+    for module in page.needs:
+        if importlib.util.find_spec(module) is None:
+            pytest.skip(f"{module} is not installed")
+    fault = rehearse(page, name, tmp_path)
+    assert fault is None, fault
+
+
+def _shown(language: str) -> list[object]:
+    blocks = [(page, block) for page in PAGES for block in page.blocks if block.language == language]
+    return [pytest.param(block, id=f"{page.name}:{block.line}") for page, block in blocks]
+
+
+@pytest.mark.parametrize("block", _shown("yaml"))
+def test_a_kubernetes_manifest_parses(block: Block) -> None:
+    documents = list(yaml.safe_load_all(block.text))
+    assert documents
+    assert all({"apiVersion", "kind", "metadata"} <= set(document) for document in documents if "kind" in document)
+
+
+@pytest.mark.parametrize("block", _shown("ini"))
+def test_a_systemd_unit_is_one(block: Block, tmp_path: Path) -> None:
+    unit = configparser.ConfigParser(strict=False, interpolation=None)
+    unit.optionxform = str  # type: ignore[assignment,method-assign]
+    unit.read_string(block.text)
+    assert {"Unit", "Service"} <= set(unit.sections()) or {"Unit", "Socket"} <= set(unit.sections())
+    if shutil.which("systemd-analyze") is None:
+        return
+    # The programs of a unit need not be here: this asks about the unit's words alone.
+    path = tmp_path / "shmaccum-events.service"
+    path.write_text("".join(_with_a_program(line) for line in block.text.splitlines(keepends=True)), encoding="utf-8")
+    command = ["systemd-analyze", "verify", "--man=no", "--recursive-errors=no", str(path)]
+    verified = subprocess.run(command, capture_output=True, text=True)
+    assert path.name not in verified.stderr, verified.stderr
+
+
+def _with_a_program(line: str) -> str:
+    key, _, rest = line.partition("=")
+    return f"{key}=/bin/true {rest.partition(' ')[2]}" if key.startswith("Exec") else line
+
+
+# --- the runner itself, on planted pages
+
+
+HEAD = "Title\n=====\n\n"
+
+
+def planted(folder: Path, text: str) -> Page:
+    path = folder / "page.rst"
+    path.write_text(HEAD + text, encoding="utf-8")
+    return read_page(path)
+
+
+def block(language: str, *lines: str) -> str:
+    return f".. code-block:: {language}\n\n" + "".join(f"   {line}\n" for line in lines) + "\n"
+
+
+def test_blocks_share_a_namespace_a_folder_and_files(name: str, tmp_path: Path) -> None:
+    text = block("python", "number = 6") + ".. saved as: answer.py\n\n" + block("python", "print(42)")
+    text += block("sh", "python answer.py") + ".. output\n\n" + block("text", "42")
+    text += block("python", "print(number * 7, 'of', 42)") + ".. output\n\n" + block("text", "42 of ...")
+    assert rehearse(planted(tmp_path, text), name, tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        (block("python", "x = 1", "raise RuntimeError('no such luck')"), "RuntimeError: no such luck"),
+        (block("sh", "true", "false"), "CalledProcessError"),
+        (block("sh", "echo 41") + ".. output\n\n" + block("text", "42"), "and this was printed\n41"),
+    ],
+    ids=["python", "shell", "output"],
+)
+def test_a_block_that_fails_is_told_with_its_page(name: str, tmp_path: Path, text: str, fault: str) -> None:
+    found = rehearse(planted(tmp_path, text), name, tmp_path)
+    assert found is not None
+    assert fault in found
+    assert "page.rst:" in found
+
+
+def test_a_block_that_hangs_is_ended_with_what_it_started(name: str, tmp_path: Path) -> None:
+    page = planted(tmp_path, block("sh", "setsid sleep 1000 &", "sleep 1000"))
+    found = rehearse(page, name, tmp_path, timeout_s=2)
+    assert found == "page.rst did not end within 2 s"
+    assert [process for process in psutil.process_iter() if _token(process) == name] == []
+
+
+def test_names_are_replaced_as_whole_words_and_read_back(name: str, tmp_path: Path) -> None:
+    text = ".. rehearsal\n   events = {name}\n\n" + block("sh", "echo events my_events events.log")
+    text += ".. output\n\n" + block("text", "events my_events events.log")
+    text += block("python", "assert 'events' != 'ev' 'ents'")
+    assert rehearse(planted(tmp_path, text), name, tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("::\n\n   echo\n\n", "no language"),
+        (block("java", "class A {}"), "a block in java"),
+        (".. not run: because\n\n" + block("sh", "true"), "needs its reason"),
+        (".. output\n\n" + block("text", "42"), "no block before"),
+        (".. rehearsal\n   sometimes\n\n", "no replacement"),
+    ],
+    ids=["no language", "unknown language", "no reason", "output of nothing", "unknown word"],
+)
+def test_a_page_that_says_nonsense_is_refused(tmp_path: Path, text: str, fault: str) -> None:
+    with pytest.raises(PageError, match=fault):
+        planted(tmp_path, text)
+
+
+def test_a_block_with_a_reason_is_not_run(name: str, tmp_path: Path) -> None:
+    page = planted(tmp_path, ".. not run: it needs a second host\n\n" + block("sh", "false"))
+    assert not page.is_run
+    assert rehearse(page, name, tmp_path) is None
+
+
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_page_says_how_its_blocks_run(path: Path) -> None:
+    read_page(path)
+
+
+def test_the_pages_with_programs_are_found() -> None:
+    names = {page.name for page in PAGES}
+    assert {"README.rst", "CONTRIBUTING.rst", "docs/getting-started.rst", "docs/how-to/spark.rst"} <= names
+    assert sum(page.is_run for page in PAGES) >= 8
