@@ -8,10 +8,7 @@ lets pass can still be hard, and a few that it catches are fine, which is why a 
 
 from __future__ import annotations
 
-import ast
-import io
 import re
-import tokenize
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import NamedTuple
@@ -36,6 +33,10 @@ LITERAL = re.compile(r"``[^`]*``|`[^`]*`")
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n\s*\n|\n\s*[-*#+|=]+\s")
 BULLETS = re.compile(r"^[\s*#+|=-]+")
 TITLE = re.compile(r"^[^\n]+\n([=~^\"-])\1{3,}$", re.MULTILINE)
+PYTHON_TEXT = re.compile(
+    r"""(?P<triple>"{3}(?:\\.|[^\\])*?"{3})|(?P<string>"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')|(?P<comment>\#[^\n]*)""",
+    re.DOTALL,
+)
 C_COMMENT = re.compile(r"/\*(.*?)\*/", re.DOTALL)
 C_MARGIN = re.compile(r"\n[ \t]*\* ?")
 CODE_BLOCK = re.compile(
@@ -80,8 +81,7 @@ def why_hard(sentence: str, *, is_docstring: bool = False) -> str | None:
 def passages(path: PurePosixPath, text: str) -> Iterator[Passage]:
     """The prose of a file, by its suffix; a file of another kind has none."""
     if path.suffix in {".py", ".pyi"}:
-        yield from _python_strings(text)
-        yield from _python_comments(text)
+        yield from _python_passages(text)
     elif path.suffix in {".c", ".h"}:
         for match in C_COMMENT.finditer(text):
             yield Passage(text.count("\n", 0, match.start()) + 1, C_MARGIN.sub("\n", match[1]))
@@ -100,32 +100,38 @@ def _paragraphs(text: str) -> Iterator[Passage]:
         line += part.count("\n")
 
 
-def _python_strings(text: str) -> Iterator[Passage]:
-    """Docstrings, those of attributes too, and messages of several words."""
-    tree = ast.parse(text)
-    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            is_docstring = id(node) in docstrings
-            if is_docstring or len(node.value.split()) >= MESSAGE_WORDS_MIN:
-                yield Passage(node.lineno, node.value, is_docstring)
+def _python_passages(text: str) -> Iterator[Passage]:
+    """Docstrings, those of attributes too, messages of several words, and comments; pieces in a row are one passage."""
+    for run in _runs(text, PYTHON_TEXT.finditer(text)):
+        first = run[0]
+        line = text.count("\n", 0, first.start()) + 1
+        words = " ".join(_content(match) for match in run)
+        is_docstring = (
+            first["triple"] is not None and not text[text.rfind("\n", 0, first.start()) + 1 : first.start()].strip()
+        )
+        if is_docstring or first["comment"] or len(words.split()) >= MESSAGE_WORDS_MIN:
+            yield Passage(line, words, is_docstring)
 
 
-def _python_comments(text: str) -> Iterator[Passage]:
-    """Comments; those on lines that follow each other are one passage."""
-    lines: list[str] = []
-    first = last = 0
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type != tokenize.COMMENT:
-            continue
-        if lines and token.start[0] != last + 1:
-            yield Passage(first, " ".join(lines))
-            lines = []
-        first = first if lines else token.start[0]
-        last = token.start[0]
-        lines.append(token.string.lstrip("# "))
-    if lines:
-        yield Passage(first, " ".join(lines))
+def _runs(text: str, matches: Iterator[re.Match[str]]) -> Iterator[list[re.Match[str]]]:
+    """Strings, or comments, with nothing between them but space."""
+    run: list[re.Match[str]] = []
+    for match in matches:
+        is_joined = run and run[-1].lastgroup == match.lastgroup != "triple"
+        if not (is_joined and not text[run[-1].end() : match.start()].strip()):
+            if run:
+                yield run
+            run = []
+        run.append(match)
+    if run:
+        yield run
+
+
+def _content(match: re.Match[str]) -> str:
+    """The words of a string or a comment."""
+    if match["comment"]:
+        return match["comment"].lstrip("# ")
+    return match["triple"][3:-3] if match["triple"] else match["string"][1:-1]
 
 
 def hard_sentences(path: PurePosixPath, text: str) -> Iterator[Hard]:

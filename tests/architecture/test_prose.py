@@ -126,7 +126,7 @@ A first. What is left stays.
 
 
 def test_python_is_read_in_docstrings_comments_and_messages() -> None:
-    assert found_in("a.py", PYTHON) == [(1, "headless"), (7, "fragment"), (10, "headless"), (8, "headless")]
+    assert found_in("a.py", PYTHON) == [(1, "headless"), (7, "fragment"), (8, "headless"), (10, "headless")]
 
 
 def test_c_is_read_in_its_comments() -> None:
