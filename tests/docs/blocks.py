@@ -96,8 +96,9 @@ def _comments_and_blocks(path: Path) -> Iterator[nodes.Element]:
     """Comments and literal blocks in the order of the page."""
     text = path.read_text(encoding="utf-8")
     tree = docutils.core.publish_doctree(text, source_path=str(path), settings_overrides=SETTINGS)
-    for node in tree.findall(lambda node: isinstance(node, (nodes.comment, nodes.literal_block))):
-        if not isinstance(node.parent, nodes.system_message):
+    for node in tree.findall(nodes.Element):
+        is_wanted = isinstance(node, (nodes.comment, nodes.literal_block))
+        if is_wanted and not isinstance(node.parent, nodes.system_message):
             yield node
 
 
