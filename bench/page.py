@@ -1,23 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``python -m bench.page`` writes docs/explanation/benchmarks.rst, and tables of other pages, from ``bench/results``.
+"""``python -m bench.page`` writes the page of benchmarks, and tables of other pages, from ``bench/results``.
 
-``--adopt FOLDER`` takes over what was measured anew, before it writes.
+``--adopt FOLDER`` first takes over new results. ``--show QUESTION`` prints everything that is kept of a question. With
+matplotlib the command draws the page's picture anew as well.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import astuple, dataclass
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+
+from rich.console import Console
 
 from bench.harness.question import Figure
 from bench.harness.results import RESULTS, Answer, Comparison, load
-from bench.harness.table import caption, spell
+from bench.harness.table import render, spell
 from setup import ROOT
 
 PAGE = ROOT / "docs" / "explanation" / "benchmarks.rst"
+PICTURE = PAGE.with_suffix(".png")
 README = ROOT / "README.rst"
 KAFKA_PAGE = ROOT / "docs" / "how-to" / "kafka.rst"
 BEGIN = ".. figures: python -m bench.page writes what stands between this line and the next comment\n"
@@ -28,53 +34,45 @@ HEAD = """\
 Benchmarks
 ==========
 
-What was measured, written from ``bench/results`` by ``python -m bench.page``. Every question is asked again by the
-command below its title; ``make bench`` asks all that need no broker and no Spark, ``make bench-full`` all.
+This page is written from ``bench/results`` by ``python -m bench.page``. Each row names a question. ``python -m bench
+NAME`` asks the question again on your machine. ``python -m bench.page --show NAME`` prints everything measured: every
+contender, the spread of its rounds, the versions, and the guarantees. ``make bench`` asks all questions that need
+no broker and no Spark, ``make bench-full`` asks all.
 
-The contenders of a question run in turn, after one warm-up each. A figure is the median of the rounds, ± their median
-absolute deviation. A ratio is the median of the ratios to the peer round by round, since what slows a round slows both;
-its interval holds the true median with 95 % (with 94 % for five rounds; the sign test turned around). A contender is
-called better or worse where the whole interval lies beyond 5 %, not different where it lies within, and undecided
-otherwise: programs that do the same differ by some percent because their bytes lie elsewhere.
+The contenders of a question run in turn, after one warm-up each. A figure is the median of the rounds. A ratio is the
+median of the ratios to the peer round by round, because a busy moment slows both. A contender is called better or worse
+when the whole interval that holds the true median with 95 % lies beyond 5 % (94 % for five rounds; the sign test turned
+around), alike when it lies within 5 %, and open otherwise. :doc:`peers` describes the peers and their guarantees.
 """
 
-GOALS_HEAD = """\
+PICTURE_TEXT = """
+.. image:: benchmarks.png
+   :alt: For each question, how many times as good as its peer shmaccum is, on a logarithmic scale.
 
-Numbers to reach
-----------------
-
-.. list-table::
-   :header-rows: 1
-   :widths: 40 14 14 32 24
-
-   * - what
-     - goal
-     - reached
-     - beside the peer
-     - ``python -m bench``
+The picture shows the ratio of each question's first comparison with its interval. A point right of the line is better
+than the peer.
 """
 
-QUESTION_TABLE_HEAD = """\
-.. list-table:: {caption}
-   :header-rows: 1
-   :widths: 42 22 22 30
+GOALS_HEAD = """
+Goals
+-----
 
-   * - contender
-     - median
-     - lowest to highest
-     - ratio to its peer
+.. csv-table::
+   :header: "what", "goal", "reached", "compared with", "``python -m bench``"
+   :widths: 40, 14, 14, 32, 24
+
 """
 
-GUARANTEES_HEAD = """
-.. list-table:: what each guarantees (:doc:`peers`)
-   :header-rows: 1
-   :widths: 44 14 14 14 14
+QUESTIONS_HEAD = """
+Questions
+---------
 
-   * - contender
-     - keeps a
-     - order by
-     - checksum
-     - sent, then kill -9
+Each row has the first comparison of a question: ours, the peer in the same rounds, and the ratio with its verdict.
+
+.. csv-table::
+   :header: "question", "shmaccum", "peer", "ratio", "``python -m bench``"
+   :widths: 36, 26, 30, 16, 20
+
 """
 
 README_HEAD = """
@@ -207,9 +205,15 @@ def _worker_row(answer: Answer, contender: str) -> Iterator[str]:
 
 def page(answers: Mapping[str, Answer]) -> str:
     """The whole page, reStructuredText."""
-    parts: list[str] = [HEAD, *_machines(answers.values()), *_goals(answers.values())]
-    parts += [line for answer in answers.values() for line in _question(answer)]
+    parts = [HEAD, *_machines(answers.values()), PICTURE_TEXT]
+    parts += [GOALS_HEAD, *(_line(row) for answer in answers.values() for row in _goals(answer))]
+    parts += [QUESTIONS_HEAD, *(_line(_question(answer)) for answer in answers.values()), *_missing(answers.values())]
     return "".join(parts)
+
+
+def _line(cells: Sequence[str]) -> str:
+    """A row of a csv-table."""
+    return "   " + ", ".join('"' + cell.replace('"', '""') + '"' for cell in cells) + "\n"
 
 
 def _machine_sentence(answer: Answer) -> str:
@@ -228,96 +232,101 @@ def _machines(answers: Iterable[Answer]) -> Iterator[str]:
         yield f"\nMeasured on: {facts_text}{which}.\n"
 
 
-def _goals(answers: Iterable[Answer]) -> Iterator[str]:
-    yield GOALS_HEAD
-    for answer in answers:
-        for goal in answer.goals:
-            found = answer.found(goal)
-            if found is None:
-                continue
-            sign = "≥" if found.figure.better == "higher" else "≤"
-            unit = "of the peer" if goal.is_ratio else found.figure.unit
-            yield f"   * - {goal.what}\n"
-            yield f"     - {sign} {goal.bound:g} {unit}\n"
-            yield f"     - {spell(found.value)}{'' if found.is_reached else ', **not reached**'}\n"
-            yield f"     - {_beside(found.compared)}\n"
-            yield f"     - ``{answer.question}``\n"
+def _goals(answer: Answer) -> Iterator[Sequence[str]]:
+    """The goals of a question that were measured."""
+    for found in filter(None, map(answer.found, answer.goals)):
+        sign = "≥" if found.figure.better == "higher" else "≤"
+        unit = "of the peer" if found.goal.is_ratio else found.figure.unit
+        value = f"{spell(found.value)}{'' if found.is_reached else ', **not reached**'}"
+        beside = f"{spell(found.compared.ratio)} of {found.compared.peer}" if found.compared else "no peer"
+        yield found.goal.what, f"{sign} {found.goal.bound:.3g} {unit}", value, beside, f"``{answer.question}``"
 
 
-def _beside(compared: Comparison | None) -> str:
-    return f"{spell(compared.ratio)} of {compared.peer}" if compared else "none"
-
-
-def _question(answer: Answer) -> Iterator[str]:
-    yield f"\n{answer.question}\n{'-' * len(answer.question)}\n\n{answer.title}. ``{answer.command}``\n"
+def headline(answer: Answer) -> tuple[str, Figure, Comparison] | None:
+    """The first contender that is compared, in the first figure in which it is; None where no peer was there."""
     for figure in answer.figures:
-        yield "\n" + QUESTION_TABLE_HEAD.format(caption=caption(figure))
         for series in answer.series:
-            yield from _contender(answer, series.contender, figure)
-    yield from _guarantees(answer)
-    yield from _notes(answer)
+            compared = answer.compared(series.contender, figure)
+            if compared:
+                return series.contender, figure, compared
+    return None
 
 
-def _contender(answer: Answer, contender: str, figure: Figure) -> Iterator[str]:
-    spread = answer.spread(contender, figure)
-    if spread is None:
-        return
-    yield f"   * - {contender}\n"
-    yield f"     - {spell(spread.median)} ± {spell(spread.deviation)}\n"
-    yield f"     - {spell(spread.lowest)} to {spell(spread.highest)}\n"
-    yield f"     - {_ratio(answer.compared(contender, figure))}\n"
+def _question(answer: Answer) -> Sequence[str]:
+    """The row of a question."""
+    command = f"``{answer.question}``"
+    found = headline(answer)
+    if found is None:
+        series, figure = answer.series[0], answer.figures[0]
+        return answer.title, f"{_median(answer, series.contender, figure)}, {series.contender}", "no peer", "", command
+    contender, figure, compared = found
+    ours = f"{_median(answer, contender, figure)}, {contender}"
+    theirs = f"{_median(answer, compared.peer, figure)}, {compared.peer}"
+    return answer.title, ours, theirs, f"{spell(compared.ratio)}, {compared.verdict.value}", command
 
 
-def _ratio(compared: Comparison | None) -> str:
-    if compared is None:
-        return "the peer"
-    between = f"{spell(compared.interval.low)} to {spell(compared.interval.high)}"
-    return f"{spell(compared.ratio)} ({between}), {compared.verdict.value}"
+def _missing(answers: Iterable[Answer]) -> Iterator[str]:
+    """The contenders that could not run, with their reasons."""
+    reasons = {f"{name}: {reason}": None for answer in answers for name, reason in answer.missing.items()}
+    if reasons:
+        yield "\nThese peers could not run:\n\n"
+    for reason in reasons:
+        yield f"- {reason}\n"
 
 
-def _guarantees(answer: Answer) -> Iterator[str]:
-    """What each does with a record beside being fast."""
-    found = {series.contender: series.guarantees for series in answer.series if series.guarantees}
-    if found:
-        yield GUARANTEES_HEAD
-    for contender, guarantees in found.items():
-        yield f"   * - {contender}\n"
-        yield from (f"     - {word}\n" for word in astuple(guarantees))
+def draw(answers: Mapping[str, Answer], path: Path) -> None:
+    """The page's picture. Raises ModuleNotFoundError without matplotlib."""
+    import matplotlib as mpl
+    from matplotlib import pyplot
 
-
-def _notes(answer: Answer) -> Iterator[str]:
-    """Versions, rounds, and who is missing."""
-    versions = dict.fromkeys(series.version for series in answer.series if series.version)
-    rounds = max((len(series.measurements) for series in answer.series), default=0)
-    revision, day = answer.machine["revision"], answer.machine["day"]
-    yield f"\n{rounds} rounds at revision {revision}, {day}, load {answer.machine['load before']} before."
-    yield f" Versions: {', '.join(versions)}.\n" if versions else "\n"
-    for name, reason in answer.missing.items():
-        yield f"\nMissing: {name} ({reason}).\n"
+    mpl.use("agg")
+    found = [(answer, *headlined) for answer in answers.values() if (headlined := headline(answer))]
+    drawing, panel = pyplot.subplots(figsize=(10, 1 + 0.22 * len(found)), layout="constrained")
+    for place, (_, _, figure, compared) in enumerate(reversed(found)):
+        ratios = [compared.ratio, compared.interval.low, compared.interval.high]
+        middle, low, high = (ratio if figure.better == "higher" else 1 / ratio for ratio in ratios)
+        panel.plot([low, high], [place, place], color="tab:gray", linewidth=2)
+        panel.plot([middle], [place], "o", color="tab:blue" if middle >= 1 else "tab:orange", markersize=5)
+    names = [f"{answer.question}, {compared.peer}" for answer, _, _, compared in reversed(found)]
+    panel.set_yticks(range(len(names)), names, fontsize="small")
+    panel.axvline(1, color="black", linewidth=0.8)
+    panel.set_xscale("log")
+    panel.set_xlabel("times as good as the peer", fontsize="small")
+    panel.grid(axis="x", alpha=0.3)
+    drawing.savefig(path, dpi=100)
+    pyplot.close(drawing)
 
 
 # --- the command
 
 
 def adopt(source: Path, target: Path = RESULTS) -> None:
-    """Copies what was measured anew over what was kept."""
+    """Copies the results of `source` over the kept ones."""
     for path in sorted(source.glob("*.json")):
         shutil.copyfile(path, target / path.name)
 
 
 def write() -> None:
-    """All files, in place."""
+    """All files, in place; the picture where matplotlib is installed."""
     answers = load()
     PAGE.write_text(page(answers), encoding="utf-8")
     for path, rewritten in ((README, readme), (KAFKA_PAGE, kafka_page)):
         path.write_text(rewritten(path.read_text(encoding="utf-8"), answers), encoding="utf-8")
+    with contextlib.suppress(ModuleNotFoundError):
+        draw(answers, PICTURE)
 
 
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m bench.page", description=__doc__)
     parser.add_argument("--adopt", type=Path, metavar="FOLDER", help="results to take over first")
+    parser.add_argument(
+        "--show", choices=sorted(load()), metavar="QUESTION", help="print what is kept of it, and write nothing"
+    )
     arguments = parser.parse_args()
+    if arguments.show is not None:
+        Console(width=None if sys.stdout.isatty() else 160).print(render(load()[arguments.show]))
+        return
     if arguments.adopt is not None:
         adopt(arguments.adopt)
     write()

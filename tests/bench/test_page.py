@@ -98,13 +98,33 @@ def test_the_table_has_figures_peers_ratios_and_commands(tmp_path: Path) -> None
 
 def test_the_page_says_what_is_reached_and_who_is_missing() -> None:
     text = page.page({"producer_send": measured("producer_send", missing={"faster-fifo": "it is not installed"})})
-    assert "   * - a send\n     - ≤ 200 ns\n     - 120\n     - 0.200 of peer\n     - ``producer_send``\n" in text
-    assert "   * - a send, dreamt of\n     - ≤ 1 ns\n     - 120, **not reached**\n" in text
-    assert "   * - a send, of the peer's\n     - ≤ 0.5 of the peer\n     - 0.200\n" in text
-    assert "Missing: faster-fifo (it is not installed)." in text
-    assert "0.200 (0.200 to 0.200), better" in text
-    assert "``python -m bench producer_send``" in text
-    assert "5 rounds at revision abc, 2026-01-01, load 0.1 before. Versions: 1.0." in text
+    assert '   "a send", "≤ 200 ns", "120", "0.200 of peer", "``producer_send``"\n' in text
+    assert '   "a send, dreamt of", "≤ 1 ns", "120, **not reached**", "0.200 of peer", "``producer_send``"\n' in text
+    assert '   "a send, of the peer\'s", "≤ 0.5 of the peer", "0.200", "0.200 of peer", "``producer_send``"\n' in text
+    ours, theirs = "120 ns, Producer.send, no key", "600 ns, peer"
+    assert f'   "what is asked", "{ours}", "{theirs}", "0.200, better", "``producer_send``"\n' in text
+    assert "- faster-fifo: it is not installed\n" in text
+
+
+def test_the_page_is_one_that_people_finish() -> None:
+    text = page.page(load())
+    assert len(text.splitlines()) < 300
+    assert all(f'"``{name}``"' in text for name in load()), "one row per question"
+
+
+def test_a_kept_answer_is_shown_whole(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["bench.page", "--show", "producer_send"])
+    page.main()
+    shown = capsys.readouterr().out
+    assert all(series.contender in shown for series in load()["producer_send"].series)
+    assert "what each guarantees" in shown
+
+
+def test_the_picture_has_a_row_for_each_question(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    page.draw(load(), tmp_path / "picture.png")
+    assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
+    assert page.PICTURE.stat().st_size < 100_000
 
 
 def test_workers_are_told_by_their_ratios(tmp_path: Path) -> None:
