@@ -281,7 +281,7 @@ def draw(answers: Mapping[str, Answer], path: Path) -> None:
 
     mpl.use("agg")
     found = [(answer, *headlined) for answer in answers.values() if (headlined := headline(answer))]
-    drawing, panel = pyplot.subplots(figsize=(10, 1 + 0.22 * len(found)), layout="constrained")
+    drawing, panel = pyplot.subplots(figsize=(9, 1 + 0.22 * len(found)), layout="constrained")
     for place, (_, _, figure, compared) in enumerate(reversed(found)):
         ratios = [compared.ratio, compared.interval.low, compared.interval.high]
         middle, low, high = (ratio if figure.better == "higher" else 1 / ratio for ratio in ratios)
@@ -293,7 +293,7 @@ def draw(answers: Mapping[str, Answer], path: Path) -> None:
     panel.set_xscale("log")
     panel.set_xlabel("times as good as the peer", fontsize="small")
     panel.grid(axis="x", alpha=0.3)
-    drawing.savefig(path, dpi=100)
+    drawing.savefig(path, dpi=80)
     pyplot.close(drawing)
 
 
