@@ -34,7 +34,9 @@ SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n\s*\n|\n\s*[-*#+|=]+\s")
 BULLETS = re.compile(r"^[\s*#+|=-]+")
 TITLE = re.compile(r"^[^\n]+\n([=~^\"-])\1{3,}$", re.MULTILINE)
 PYTHON_TEXT = re.compile(
-    r"""(?P<triple>"{3}(?:\\.|[^\\])*?"{3})|(?P<string>"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')|(?P<comment>\#[^\n]*)""",
+    r'(?P<triple>"{3}(?:\\.|[^\\])*?"{3})'
+    r"""|(?P<string>"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')"""
+    r"|(?P<comment>\#[^\n]*)",
     re.DOTALL,
 )
 C_COMMENT = re.compile(r"/\*(.*?)\*/", re.DOTALL)
