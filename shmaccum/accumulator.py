@@ -16,6 +16,7 @@ from typing import NamedTuple, ParamSpec, TypeVar, final
 from shmaccum import _native
 from shmaccum.arena import Arena
 from shmaccum.arena.doorbell import DoorbellButton
+from shmaccum.arena.removal import RemovalWatch, tell_removal
 from shmaccum.buffer_pool import BufferPool
 from shmaccum.units import parse_timeout_s
 
@@ -167,7 +168,11 @@ class Accumulator:
 
         Args:
             timeout: seconds; None waits as long as it takes.
+
+        Raises:
+            ArenaRemovedError: the arena was removed, and no sender is left that could deliver the rest.
         """
+        watch = RemovalWatch(self.arena)
         timeout_s = parse_timeout_s(timeout)
         ticket = self.flush_begin()
         self._doorbell.ring_if_asleep()
@@ -179,6 +184,8 @@ class Accumulator:
             now = time.monotonic()
             if now >= end:
                 return False
+            if watch.is_abandoned():
+                raise tell_removal(self.arena)
             rest = flush_rest(now - begin, count - left, left)
             if rest > 0:
                 time.sleep(min(rest, end - now))

@@ -225,7 +225,15 @@ class NotALogError(LogError):
 
 
 class LogBusyError(LogError):
-    """Another living process writes this log directory; there is one writer at a time."""
+    """Another living process writes this log directory; there is one writer at a time.
+
+    Attributes:
+        arena_name: of the arena whose sender writes it; empty where the writer is no sender, or did not say.
+    """
+
+    def __init__(self, sentence: str, arena_name: str = "") -> None:
+        super().__init__(sentence)
+        self.arena_name = arena_name
 
 
 class LogForbiddenError(LogError, PermissionError):

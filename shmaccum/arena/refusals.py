@@ -18,6 +18,7 @@ INNOCENT = -2
 
 
 EXPIRED = "batches expired:"
+EXPORTED = "what was left when the arena was removed was exported to "
 LATELY = " (lately: "
 
 
@@ -53,6 +54,16 @@ def expiry_text(timeout_ms: int, trouble: str) -> str:
     """
     head = f"{EXPIRED} they could not be delivered within {timeout_ms} ms"
     return f"{head}{LATELY}{trouble})" if trouble else head
+
+
+def removal_text(folder: str) -> str:
+    """A line of the error log: what became of the records of an arena that was removed."""
+    return f"{EXPORTED}{folder}"
+
+
+def find_removal(texts: Iterable[str]) -> str:
+    """The line that says where the records of a removed arena are; empty: there is none."""
+    return next((text for text in texts if text.startswith(EXPORTED)), "")
 
 
 def find_expiry(texts: Iterable[str], place: str) -> str:

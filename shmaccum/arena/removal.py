@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LOOK_S = 1.0
+EXIT_CODE = 3
+"""With which the process of a sender ends whose arena was removed."""
 
 
 def has_lost_its_name(arena: Arena) -> bool:
@@ -70,29 +72,29 @@ def check_takes_records(arena: Arena) -> None:
         raise tell_removal(arena)
 
 
-class DeliveryWatch:
-    """For a wait for results: whether the arena was removed and no sender is left that could give one.
+class RemovalWatch:
+    """For a wait for results: whether the arena was removed and has no sender any more.
 
-    A standby takes the role within milliseconds, so an arena without a sender counts as left only at a second look.
+    A standby takes the role within milliseconds, so an arena without a sender counts as abandoned at a second look.
+
+    Attributes:
+        arena: the arena that is looked at, attached or read-only.
     """
 
     def __init__(self, arena: Arena) -> None:
-        self._arena = arena
+        self.arena = arena
         self._look_at_s = 0.0
         self._was_left = False
 
-    def check(self) -> None:
-        """Looks at most once a second.
-
-        Raises:
-            ArenaRemovedError: no result comes any more.
-        """
+    def is_abandoned(self) -> bool:
+        """True when no result comes any more. Looks at most once a second; False between two looks."""
         now_s = time.monotonic()
         if now_s < self._look_at_s:
-            return
+            return False
         self._look_at_s = now_s + LOOK_S
-        native = self._arena.native
-        is_left = native.look_at_name() != "not" and not native.sender_is_alive
-        if is_left and (self._was_left or native.closing == "done"):
-            raise tell_removal(self._arena)
+        native = self.arena.native
+        closing = native.closing if native.is_read_only else native.look_at_name()
+        is_left = closing != "not" and not native.sender_is_alive
+        is_abandoned = is_left and (self._was_left or closing == "done")
         self._was_left = is_left
+        return is_abandoned

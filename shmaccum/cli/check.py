@@ -16,9 +16,10 @@ DEPTHS = [depth.name.lower() for depth in VerifyDepth]
 @click.option(
     "--depth",
     type=click.Choice(DEPTHS),
-    default="normal",
+    default="deep",
     show_default=True,
-    help="quick: superblock and counts. normal: every word against its neighbours. deep: also every byte.",
+    help="quick: superblock and counts. normal: every word against its neighbours. deep: also every byte, so that it "
+    "finds batches that a process scribbled on.",
 )
 @click.option("--idle", "is_idle", is_flag=True, help="Nobody uses it: caches must agree with the words, too.")
 @json_option

@@ -23,6 +23,7 @@ import click
 from rich.console import Console
 
 from shmaccum.arena import Arena
+from shmaccum.arena.removal import has_lost_its_name
 from shmaccum.cli.group import (
     EXIT_BAD,
     EXIT_INTERRUPTED,
@@ -33,7 +34,7 @@ from shmaccum.cli.group import (
     sentence_of,
 )
 from shmaccum.cli.lines import LineFormat, LineReader, parse_delimiter
-from shmaccum.exceptions import FlushTimeoutError, InvalidArgumentError, ShmaccumError
+from shmaccum.exceptions import ArenaRemovedError, FlushTimeoutError, InvalidArgumentError, ShmaccumError
 from shmaccum.producer import Producer
 from shmaccum.producer.deliveries import Deliveries
 from shmaccum.units import format_size, parse_duration_ms
@@ -56,6 +57,8 @@ class Tally:
     unknown: int = 0
     reason: str | None = None
     """Why the first one failed."""
+    whereabouts: str = "still in the arena"
+    """Where the records without a result are, and what becomes of them there."""
     _open: deque[Deliveries] = field(default_factory=deque)
 
     def add(self, deliveries: Deliveries, size: int) -> None:
@@ -92,7 +95,7 @@ class Tally:
         for count, what in (
             (self.failed, "failed"),
             (self.unknown, "with a result that was overwritten before it was read"),
-            (self.pending, "still in the arena: a sender delivers them"),
+            (self.pending, self.whereabouts),
         ):
             if count:
                 parts.append(f"{count:,} {what}")
@@ -215,11 +218,21 @@ def _wait(job: Job, timeout_s: float) -> None:
     """For the results, in slices, so that the progress goes on."""
     deadline = time.monotonic() + timeout_s
     while (left_s := deadline - time.monotonic()) > 0:
-        with contextlib.suppress(FlushTimeoutError):
+        with contextlib.suppress(FlushTimeoutError, ArenaRemovedError):
             job.producer.flush(min(left_s, PROGRESS_EVERY_S))
             break
         job.idle()
     job.tally.settle()
+    job.tally.whereabouts = whereabouts(job.producer.arena)
+
+
+def whereabouts(arena: Arena) -> str:
+    """What becomes of records of this arena that have no result yet."""
+    if arena.native.closing != "not" or has_lost_its_name(arena):
+        return "in an arena that was removed meanwhile: see the log of its sender"
+    if arena.native.sender_is_alive:
+        return "still in the arena: its sender delivers them"
+    return f"still in the arena, which has no sender: start one (shmaccum sender {arena.name} --sink ...)"
 
 
 def _read(job: Job, files: Sequence[Path], size_max: int) -> int:
@@ -309,8 +322,7 @@ def command(
     is_shown = sys.stderr.isatty() and not (sys.stdin.isatty() and not files)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with Arena.attach(arena_name, mode=arena_mode) as arena:
-        given: dict[str, Any] = {**assignments(options)}
-        producer = Producer(arena, **given)
+        producer = Producer(arena, **assignments(options))
         job = Job(
             producer=producer,
             headers=record_headers,

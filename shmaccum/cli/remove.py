@@ -72,8 +72,8 @@ def _is_removed(arena_name: str, *, is_forced: bool, missing_ok: bool) -> bool:
 def command(ctx: click.Context, arena_names: tuple[str, ...], is_forced: bool, missing_ok: bool) -> None:
     """Take arenas away.
 
-    Refused while processes are attached or records wait in it. With --force, processes that are attached go on with it,
-    but nobody else finds it any more.
+    Refused while processes are attached or records wait in it. With --force, those processes are told within a second
+    or so: the arena takes no more records, and its sender leaves when it has delivered those that are in it.
     """
     removed = [_is_removed(name, is_forced=is_forced, missing_ok=missing_ok) for name in arena_names]
     ctx.exit(0 if all(removed) else EXIT_IMPOSSIBLE)

@@ -10,8 +10,10 @@ from typing import Any
 import click
 
 from shmaccum.arena import Arena
-from shmaccum.cli.group import Command, arena_argument, assignments, mode_option
+from shmaccum.arena.removal import EXIT_CODE
+from shmaccum.cli.group import Command, Failure, arena_argument, assignments, mode_option, sentence_of
 from shmaccum.config import SenderOptions, command_line_value, parse_together
+from shmaccum.exceptions import ArenaRemovedError
 from shmaccum.keeper import ensure_sender
 from shmaccum.sender.service import SenderService, name_process
 from shmaccum.sinks import sink_type, split_url
@@ -44,9 +46,18 @@ def _start_logging(level: int) -> None:
     logging.basicConfig(level=level, stream=sys.stderr, format=LOG_FORMAT, datefmt=LOG_TIME_FORMAT)
 
 
+class ArenaRemovedFailure(Failure):
+    """The arena was removed while its sender ran."""
+
+    exit_code = EXIT_CODE
+
+
 def _run(service: SenderService) -> None:
     """In the foreground, until it is stopped or leaves by itself."""
-    service.run_until_signalled()
+    try:
+        service.run_until_signalled()
+    except ArenaRemovedError as error:
+        raise ArenaRemovedFailure(sentence_of(error)) from error
     logger.info("left in order")
 
 
@@ -62,7 +73,7 @@ def _detach(arena_name: str, url: str, mode: int, sink_options: dict[str, str], 
     cls=Command,
     epilog="SIGTERM or Ctrl-C: what is there is delivered, then it leaves with 0. A second one: it leaves at once, and "
     "what is left stays in the arena for the next sender. Exit codes: 0 it left in order, 2 it could not begin or go "
-    "on.",
+    "on, 3 the arena was removed: what was in it is delivered or exported.",
 )
 @arena_argument
 @click.option("--sink", "url", required=True, metavar="KIND:PLACE", help=SINKS)

@@ -180,6 +180,14 @@ def _oldest(seen: Observation) -> str:
     )
 
 
+def _damaged(seen: Observation) -> Iterator[tuple[str, RenderableType]]:
+    """Quarantined batches that are kept, by topic."""
+    if seen.slots["BAD"]:
+        topics = ", ".join(f"{topic} {format_count(count, 'record')}" for topic, count in sorted(seen.damaged.items()))
+        batches = format_count(seen.slots["BAD"], "batch", "batches")
+        yield "damaged", Text(f"{batches} kept: {topics} (shmaccum recover --export)", style=PROBLEM)
+
+
 def _waiting(seen: Observation, rates: Rates) -> Pieces:
     counters = seen.counters
     waits = counters.get("allocations that waited for a buffer", 0)
@@ -420,6 +428,7 @@ def _facts(seen: Observation, rates: Rates) -> RenderableType:
             ("out", _out(seen, rates)),
             ("oldest", _oldest(seen)),
             ("waiting", _waiting(seen, rates)),
+            *_damaged(seen),
             *_sender_lines(seen.sender),
             *_stopped(seen),
         ]

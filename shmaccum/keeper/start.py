@@ -20,19 +20,15 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 from shmaccum.arena import DEFAULT_MODE, Arena
 from shmaccum.arena.doorbell import wait_readable
 from shmaccum.arena.file import ArenaFile
+from shmaccum.arena.removal import has_lost_its_name, tell_removal
 from shmaccum.config import SenderOptions, command_line_value
 from shmaccum.exceptions import SenderNotStartedError
 from shmaccum.sinks.names import expect_sink, name_in_arena, one_spelling
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
-    from shmaccum.config.dicts import SenderOptionsDict
 
 ELECTION_SLICE_S = 0.005
 START_TIMEOUT_S = 30.0
@@ -49,7 +45,7 @@ def ensure_sender(
     log_path: str | os.PathLike[str] | None = None,
     timeout_s: float = START_TIMEOUT_S,
     sink_options: Mapping[str, Any] | None = None,
-    **options: Unpack[SenderOptionsDict],
+    **options: Any,
 ) -> bool:
     """Comes back when the arena has a sender. True when this call has started it.
 
@@ -70,12 +66,15 @@ def ensure_sender(
         InvalidArgumentError: an option is wrong, or a password is neither ``env:NAME`` nor ``file:PATH``: the sender's
             command line would show it.
         OtherSinkError: the sender that lives delivers to another sink.
+        ArenaRemovedError: the arena was removed since the caller attached to it.
         ArenaError: the arena cannot be attached to.
     """
     given = {**options, **({} if idle_exit is None else {"idle_exit_ms": idle_exit})}
     SenderOptions.parse(given)
     deadline_s = time.monotonic() + timeout_s
     with _attached(arena, mode) as attached:
+        if has_lost_its_name(attached):
+            raise tell_removal(attached)  # whoever is started by that name would serve another arena
         command = _command(attached, sink, given, sink_options or {}) + ([] if log_path else ["--no-log"])
         with _elected(attached, deadline_s) as is_elected:
             if is_elected:

@@ -391,7 +391,7 @@ def export(arena: Arena, folder: Path) -> list[ExportedBatch]:
         FileExistsError: the folder exists.
         OSError: it cannot be written.
     """
-    folder.mkdir(parents=True)
+    folder.mkdir(mode=0o700, parents=True)  # records are nobody else's business, whatever the umask says
     inspector = Inspector(arena)
     exported = _Export(inspector, folder)
     for slot_index, seq in _waiting(inspector):

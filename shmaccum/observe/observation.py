@@ -152,6 +152,8 @@ class Observation:
     """Slots that processes hold which are gone: batches that are still to be delivered."""
     slots: Mapping[str, int]
     """State -> slots in it."""
+    damaged: Mapping[str, int]
+    """Topic -> records in its batches that were quarantined and are kept (state BAD); "?" where it cannot be told."""
     fill: float
     """Share of the slots that are not FREE, 0 to 1."""
     queued_batch_count: int
@@ -377,6 +379,7 @@ class Observer:
             process_slot_count_max=arena.geometry["process_slot_count_max"],
             dead_slot_count=_held_by_the_dead(slots, entries),
             slots=counts,
+            damaged=_damaged(slots, names),
             fill=1 - counts["FREE"] / len(slots.table),
             queued_batch_count=len(queued),
             queued_record_count=int(tables.slot_record_count(slots.words[queued]).sum()),
@@ -502,6 +505,15 @@ def _oldest(slots: _Slots, queued: tables.Table, names: list[tuple[str, int]], n
         size=int(tables.slot_size(word)[0]),
         age_ns=max(now_ns - int(slot["created_ns"]), 0),
     )
+
+
+def _damaged(slots: _Slots, names: list[tuple[str, int]]) -> dict[str, int]:
+    """Records of quarantined batches by topic."""
+    counts: dict[str, int] = {}
+    for index in np.flatnonzero(slots.states == STATE_OF["BAD"]).tolist():
+        topic, _ = partition_name(names, int(slots.table["partition_index"][index]))
+        counts[topic] = counts.get(topic, 0) + int(tables.slot_record_count(slots.words[index : index + 1])[0])
+    return counts
 
 
 def _partitions(

@@ -114,6 +114,12 @@ class ArenaCollector:
             {(seen.sender.sink,): 1} if seen.sender.sink else {},
             "sink",
         )
+        yield self._family(
+            "damaged_records",
+            "Records of a topic in batches that were quarantined and are kept",
+            {(topic,): count for topic, count in seen.damaged.items()},
+            "topic",
+        )
         yield self._family("processes", "Attached processes", _process_counts(seen), "role", "state")
         yield self._family("events" + TOTAL, "Rare events since the arena was made", _event_counts(seen), "event")
         yield self._family(

@@ -57,7 +57,7 @@ class Deliveries(Sequence[DeliveryFuture]):
         tracker: knows the arena and the names of its partitions.
     """
 
-    __slots__ = ("_receipt", "_tracker")
+    __slots__ = ("__weakref__", "_receipt", "_tracker")
 
     def __init__(self, receipt: Receipt, tracker: DeliveryTracker) -> None:
         self._receipt = receipt
@@ -91,6 +91,10 @@ class Deliveries(Sequence[DeliveryFuture]):
         if count == 0 or self._receipt.row(count - 1) == count - 1:
             return range(count)
         return tuple(self._receipt.row(i) for i in range(count))
+
+    def read(self) -> None:
+        """Copies the results that are known now, which need the arena no more."""
+        self._receipt.totals()
 
     # --- waiting
 

@@ -24,10 +24,12 @@ from typing import Any, NamedTuple, TypeAlias
 from shmaccum import _native
 from shmaccum._native import DeliveryFuture
 from shmaccum.arena import Arena
-from shmaccum.arena.refusals import find_expiry, find_refusal
+from shmaccum.arena.refusals import find_expiry, find_refusal, find_removal
+from shmaccum.arena.removal import RemovalWatch, removed_error
 from shmaccum.exceptions import (
     ArenaError,
     ArenaNotFoundError,
+    ArenaRemovedError,
     DeliveryAbortedError,
     DeliveryError,
     DeliveryFailedError,
@@ -47,6 +49,11 @@ TRACKER_IDLE_S = 2.0
 GET_SLICE_NS = 10**9
 RESULT_LOST = (0, 0, -1, -1, 0, 0)
 """A completion whose result is none: it was overwritten before it was read."""
+RESULT_ABANDONED = (-1, 0, -1, -1, 0, 0)
+"""The completion of a record in an arena that was removed and has no sender."""
+LOOK_S = 0.01
+"""Between two looks into an arena to which this process is not attached."""
+REASONS_MAX = 256
 
 Observer: TypeAlias = Callable[[DeliveryFuture], object]
 
@@ -99,8 +106,12 @@ class DeliveryTracker:
 
     def __init__(self, arena: Arena, hurry: Callable[[], object] | None = None) -> None:
         self.arena = arena
+        self._uuid, self._mode = arena.uuid, arena.mode
+        self._late: Arena | None = None
+        self._is_let_go = False
         self._hurry = hurry
         self._topic_partitions: list[TopicPartition] = []
+        self._reasons: dict[tuple[int, int, int, int], str] = {}
         self.start_anew()
         _trackers.add(self)
         _by_arena.setdefault(arena.uuid, self)
@@ -149,10 +160,16 @@ class DeliveryTracker:
             DeliveryTimeoutError, DeliveryFailedError, DeliveryAbortedError, RecordCorruptError: it was not delivered.
             ResultExpiredError: the result was overwritten before anybody asked.
         """
-        if not self.future_done(future) and not self.wait_until(lambda: self.look_up(future), timeout):
-            raise ResultPendingError(
-                f"the result was not known within {timeout} s: the record is in the arena and will be sent; ask again"
-            )
+        try:
+            is_known = self.future_done(future) or self.wait_until(lambda: self.look_up(future), timeout)
+        except _AbandonedError:
+            future.completion = RESULT_ABANDONED
+        else:
+            if not is_known:
+                raise ResultPendingError(
+                    f"the result was not known within {timeout} s: the record is in the arena and will be sent; ask "
+                    "again"
+                )
         return self._outcome(future)
 
     def _outcome(self, future: DeliveryFuture) -> RecordMetadata:
@@ -209,7 +226,7 @@ class DeliveryTracker:
             future.value_size,
             future.headers_size,
         )
-        return _future_from, (self.arena.name, self.arena.mode, self.arena.uuid, numbers, future.completion)
+        return _future_from, (self.arena.name, self._mode, self._uuid, numbers, future.completion)
 
     def future_repr(self, future: DeliveryFuture) -> str:
         """As people read it."""
@@ -221,7 +238,7 @@ class DeliveryTracker:
     def look_up(self, future: DeliveryFuture) -> bool:
         """Notes the future's result if it is known; True when it is."""
         try:
-            completion = self.arena.native.find(future)
+            completion = self._native().find(future)
         except ResultExpiredError:
             completion = RESULT_LOST
         if completion is not None:
@@ -230,7 +247,8 @@ class DeliveryTracker:
 
     def wait_until(self, is_known: Callable[[], bool], timeout: float | None) -> bool:
         """Waits for results until what one waits for is known; False when the time, in seconds, is over."""
-        native = self.arena.native
+        native = self._native()
+        watch = RemovalWatch(self._late or self.arena)
         timeout_s = parse_timeout_s(timeout)
         deadline_s = time.monotonic() + timeout_s
         if timeout_s > 0:
@@ -242,7 +260,40 @@ class DeliveryTracker:
             left_s = deadline_s - time.monotonic()
             if left_s <= 0:
                 return False
-            native.wait_completion(tail, int(min(left_s * 10**9, GET_SLICE_NS)))
+            if watch.is_abandoned():
+                raise _AbandonedError(str(removed_error(watch.arena)))
+            _wait_for_results(native, tail, int(min(left_s * 10**9, GET_SLICE_NS)))
+
+    def let_go(self) -> None:
+        """The process leaves the arena: from now on each result is looked for in a mapping that is only read."""
+        with contextlib.suppress(InvalidArgumentError):
+            self.topic_partition(0)  # reads the names of all
+        self._is_let_go = True
+
+    def _native(self) -> _native.Arena:
+        """The handle to look for results with.
+
+        Raises:
+            ArenaRemovedError: the process has left the arena, and its name leads there no more.
+            ArenaClosedError: by the first use of the handle of an arena that its owner closed.
+        """
+        if not (self._is_let_go and self.arena.closed):
+            return self.arena.native
+        if self._late is None:
+            self._late = self._opened_late()
+        return self._late.native
+
+    def _opened_late(self) -> Arena:
+        try:
+            found = Arena.open_read_only(self.arena.name, mode=self._mode)
+        except ArenaNotFoundError:
+            found = None
+        if found is not None and found.uuid == self._uuid:
+            return found
+        raise ArenaRemovedError(
+            f"the producer that sent the record was closed, and its arena {self.arena.name} was removed since then: "
+            "what became of the record cannot be known here any more. Ask futures before close()"
+        )
 
     def _hurry_sender(self) -> None:
         if self._hurry is not None:
@@ -255,7 +306,7 @@ class DeliveryTracker:
             InvalidArgumentError: there is no such row.
         """
         if partition_index >= len(self._topic_partitions):
-            self._topic_partitions = [TopicPartition(*row) for row in self.arena.native.partitions()]
+            self._topic_partitions = [TopicPartition(*row) for row in self._native().partitions()]
         if partition_index >= len(self._topic_partitions):
             raise InvalidArgumentError(f"the future is of another arena: this one has no partition {partition_index}")
         return self._topic_partitions[partition_index]
@@ -285,11 +336,16 @@ class DeliveryTracker:
             return None
         where = "{}-{}".format(*self.topic_partition(future.partition_index))
         if result == _native.RESULT_EXPIRED:
-            return DeliveryTimeoutError(self._expiry(where))
+            return DeliveryTimeoutError(self._reason(future, lambda errors: _expiry(errors, where)))
         if result == _native.RESULT_FAILED:
-            return DeliveryFailedError(self._failure(where, error_code), error_code)
+            sentence = self._reason(future, lambda errors: _failure(errors, where, error_code))
+            return DeliveryFailedError(sentence, error_code)
         if result == _native.RESULT_ABORTED:
-            return DeliveryAbortedError(f"the sender gave the record for {where} up before it was sent")
+            return DeliveryAbortedError(self._reason(future, lambda errors: _abortion(errors, where)))
+        if future.completion == RESULT_ABANDONED:
+            return DeliveryAbortedError(
+                f"the record for {where} is in an arena that was removed, and no sender is left that could deliver it"
+            )
         if result == _native.RESULT_CORRUPT:
             return RecordCorruptError(f"the batch of the record for {where} was damaged in memory and was not sent")
         return ResultExpiredError(
@@ -297,16 +353,21 @@ class DeliveryTracker:
             "with a larger completion_count"
         )
 
-    def _expiry(self, where: str) -> str:
-        """That it expired, and what kept it, as far as the arena's error log still knows."""
-        reason = find_expiry((error["text"] for error in self.arena.native.errors()), where)
-        sentence = f"the record for {where} was not delivered within delivery_timeout_ms"
-        return f"{sentence}: {reason}" if reason else sentence
+    def _reason(self, future: DeliveryFuture, find: Callable[[list[str]], str]) -> str:
+        """A sentence that rests on the arena's error log.
 
-    def _failure(self, where: str, error_code: int) -> str:
-        """What the sink said of it, as far as the arena's error log still knows."""
-        said = find_refusal((error["text"] for error in self.arena.native.errors()), where, error_code)
-        return f"the sink did not take the record: {said}"
+        The log changes. The sentence for a batch is kept, so that a callback and a later `get` say the same.
+        """
+        assert future.completion is not None
+        result, error_code = future.completion[:2]
+        key = (future.partition_index, future.seq, result, error_code)
+        sentence = self._reasons.get(key)
+        if sentence is None:
+            sentence = find([error["text"] for error in self._native().errors()])
+            if len(self._reasons) >= REASONS_MAX:
+                del self._reasons[next(iter(self._reasons))]
+            self._reasons[key] = sentence
+        return sentence
 
     # --- tell
 
@@ -318,7 +379,7 @@ class DeliveryTracker:
         key = future.partition_index, future.seq
         with self._lock:
             if self._thread is None:
-                self._tail = self.arena.native.completion_tail
+                self._tail = self._native().completion_tail
             self._observed.setdefault(key, []).append((future, observer))
             self._ensure_thread()
         # The result may have come between the two looks, behind the back of a thread that was just started.
@@ -356,17 +417,20 @@ class DeliveryTracker:
             return False
 
     def _run(self) -> None:
-        native = self.arena.native
         with contextlib.suppress(ArenaError):  # closed under us: there is nobody to tell any more
+            native = self._native()
+            watch = RemovalWatch(self._late or self.arena)
             while self._has_work():
-                tail = native.wait_completion(self._tail, TRACKER_SLICE_NS)
+                tail = _wait_for_results(native, self._tail, TRACKER_SLICE_NS)
                 if tail != self._tail:
                     self._resolve(self._tail, tail)
                     self._tail = tail
+                elif watch.is_abandoned():
+                    self._give_up_all()
 
     def _resolve(self, first: int, last: int) -> None:
         """Tells whoever waits for results [first, last); the ring may have overwritten some of them."""
-        rows = self.arena.native.completions(first, last)
+        rows = self._native().completions(first, last)
         for _, partition_index, seq, *completion in rows:
             first_record, record_count = completion[4:]
             places = range(first_record, first_record + record_count)
@@ -376,6 +440,16 @@ class DeliveryTracker:
             _notify(ended)
         if len(rows) < last - first:
             self._look_at_all()
+
+    def _give_up_all(self) -> None:
+        """No sender is left, so each future that somebody waits for gets the result that says so."""
+        with self._lock:
+            left = [waiting for some in self._observed.values() for waiting in some]
+            self._observed.clear()
+        for future, _ in left:
+            if not self.look_up(future):
+                future.completion = RESULT_ABANDONED
+        _notify(left)
 
     def _look_at_all(self) -> None:
         with self._lock:
@@ -398,6 +472,38 @@ class DeliveryTracker:
             left = sum(len(waiting) for waiting in self._observed.values())
             self._observed.clear()
         return left
+
+
+class _AbandonedError(ArenaRemovedError):
+    """No result comes any more: the arena was removed, and has no sender."""
+
+
+def _wait_for_results(native: _native.Arena, tail: int, timeout_ns: int) -> int:
+    """Waits until `tail` is not the number of results any more, and answers that number; only looks where this process
+    is not attached."""
+    if not native.is_read_only:
+        return native.wait_completion(tail, timeout_ns)
+    time.sleep(min(LOOK_S, timeout_ns / 1e9))
+    return native.completion_tail
+
+
+def _expiry(errors: Iterable[str], where: str) -> str:
+    """That a record expired, and what kept it, as far as the arena's error log still knows."""
+    reason = find_expiry(errors, where)
+    sentence = f"the record for {where} was not delivered within delivery_timeout_ms"
+    return f"{sentence}: {reason}" if reason else sentence
+
+
+def _failure(errors: Iterable[str], where: str, error_code: int) -> str:
+    """What the sink said of a record, as far as the arena's error log still knows."""
+    return f"the sink did not take the record: {find_refusal(errors, where, error_code)}"
+
+
+def _abortion(errors: Iterable[str], where: str) -> str:
+    """Why a sender gave a record up."""
+    reason = find_removal(errors)
+    sentence = f"the sender gave the record for {where} up before it was sent"
+    return f"{sentence}: {reason}" if reason else sentence
 
 
 def _notify(ended: Iterable[tuple[DeliveryFuture, Observer]]) -> None:

@@ -17,16 +17,18 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, final
 
 from shmaccum import _native
 from shmaccum._native import DeliveryFuture, Receipt
 from shmaccum.accumulator import Accumulator
 from shmaccum.arena import Arena
 from shmaccum.arena.doorbell import DoorbellButton
+from shmaccum.arena.removal import check_takes_records, removed_error
 from shmaccum.config import ProducerOptions
 from shmaccum.exceptions import (
     ArenaInUseError,
+    ArenaRemovedError,
     FlushTimeoutError,
     InvalidArgumentError,
     PartitionCountUnknownError,
@@ -37,11 +39,6 @@ from shmaccum.producer.delivery import DeliveryTracker
 from shmaccum.producer.pipeline import Pipeline, RecordColumns
 from shmaccum.producer.serializers import Headers
 from shmaccum.units import format_count, parse_timeout_s
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
-    from shmaccum.config.dicts import ProducerOptionsDict
 
 logger = logging.getLogger(__name__)
 
@@ -80,17 +77,20 @@ class Producer(_native.Producer):
         "_accumulator",
         "_doorbell",
         "_is_synchronous",
+        "_made",
         "_metrics",
         "_options",
+        "_owns_arena",
         "_pipeline",
         "_tracker",
         "arena",
     )
 
-    def __init__(self, arena: str | os.PathLike[str] | Arena, **options: Unpack[ProducerOptionsDict]) -> None:
+    def __init__(self, arena: str | os.PathLike[str] | Arena, **options: Any) -> None:
         if self.tracker is not None:
             raise TypeError("a producer is initialized once")
         self._options = ProducerOptions.parse(options)
+        self._owns_arena = not isinstance(arena, Arena)
         self.arena = arena if isinstance(arena, Arena) else Arena.attach(arena)
         self._doorbell = DoorbellButton(self.arena)
         is_impatient = self._options.linger_ms == 0
@@ -99,6 +99,7 @@ class Producer(_native.Producer):
             self.arena, max_block_ms=self._options.max_block_ms, linger_ms=self._options.linger_ms
         )
         self._metrics = _Times()
+        self._made: weakref.WeakSet[Deliveries] = weakref.WeakSet()
         self._pipeline = Pipeline.of(self._options)
         self._is_synchronous = self.arena.durability == "sync"
         super().__init__(
@@ -236,6 +237,7 @@ class Producer(_native.Producer):
         except BaseException as error:
             self._appended(error)
             raise
+        self._made.add(deliveries)
         self._sync()
         self._observe(deliveries, None)
         return deliveries
@@ -246,6 +248,7 @@ class Producer(_native.Producer):
         if not isinstance(receipt, Receipt):
             return ()
         deliveries = Deliveries(receipt, self._tracker)
+        self._made.add(deliveries)
         error.appended = deliveries  # type: ignore[attr-defined]
         return deliveries
 
@@ -267,6 +270,7 @@ class Producer(_native.Producer):
             while (count := native.topic_partition_count(topic)) == 0:
                 if not self.is_open:
                     raise ProducerClosedError("the producer was closed while this waited: nothing was appended")
+                check_takes_records(self.arena)
                 if time.monotonic_ns() >= deadline_ns:
                     raise PartitionCountUnknownError(self._partitions_unknown(topic, max_block_ms))
                 time.sleep(PARTITIONS_SLICE_S)
@@ -312,6 +316,7 @@ class Producer(_native.Producer):
 
         Raises:
             FlushTimeoutError: time was over; what is left stays in the arena and will be sent.
+            ArenaRemovedError: the arena was removed, and no sender is left that could deliver the rest.
             ProducerClosedError: after `close`, which has flushed.
         """
         if self._accumulator.closed:
@@ -338,6 +343,8 @@ class Producer(_native.Producer):
         return self._accumulator.flush_begin().record_count()
 
     def _left_over(self, record_count: int) -> str:
+        if self.arena.native.closing != "not":
+            return f"not delivered: at most {format_count(record_count, 'record')}. {removed_error(self.arena)}"
         sender = "a sender delivers them" if self.arena.native.sender_is_alive else "no sender runs: start one"
         return (
             f"not delivered yet: at most {format_count(record_count, 'record')}, not lost; they stay in the arena "
@@ -347,10 +354,12 @@ class Producer(_native.Producer):
     def close(self, timeout: float | None = FLUSH_TIMEOUT_S) -> None:
         """No more sends; waits until everything is delivered or has failed. Closing again does nothing.
 
-        What is not delivered in time stays in the arena and will be sent; that is logged as a warning. Futures can be
-        asked on; callbacks of what is delivered have been called when this comes back, others will not be. Threads that
-        wait in a send for memory or for a partition count get ProducerClosedError at once, as in Kafka; their records
-        were not appended.
+        What is not delivered in time stays in the arena and will be sent; that is logged as a warning. Callbacks of
+        what is delivered have been called when this comes back, others will not be. Threads that wait in a send for
+        memory or for a partition count get ProducerClosedError at once, as in Kafka; their records were not appended.
+
+        A producer that attached to its arena by name leaves it. A future that is asked later looks for its result
+        without attaching, and raises ArenaRemovedError when the arena is not there any more.
 
         Args:
             timeout: seconds, two minutes by default; None waits as long as it takes.
@@ -364,6 +373,8 @@ class Producer(_native.Producer):
         left = 0
         try:
             left = self._flush(timeout)
+        except ArenaRemovedError:  # it was logged; nobody is left to wait for
+            left = self._accumulator.flush_begin().record_count()
         finally:
             self._end(left)
 
@@ -377,6 +388,16 @@ class Producer(_native.Producer):
             self._pipeline.close()
         self._doorbell.close()
         self._close_accumulator()
+        if self._owns_arena:
+            self._leave_arena()
+
+    def _leave_arena(self) -> None:
+        """Deliveries keep what is known now. A view of the arena that the user holds keeps this process attached."""
+        for deliveries in list(self._made):
+            deliveries.read()
+        self._tracker.let_go()
+        with contextlib.suppress(ArenaInUseError):
+            self.arena.close()
 
     def _close_accumulator(self) -> None:
         """Threads that were in a call when it was refused are on their way out; one that stays is ours, or stopped."""

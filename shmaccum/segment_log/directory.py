@@ -84,6 +84,7 @@ class LogDirectory:
         *,
         clock: Callable[[], float] = time.time,
         show_life: Callable[[], object] = lambda: None,
+        arena_name: str = "",
     ) -> None:
         """Opens a log directory, or makes one of a new or empty directory, and takes the right to write it.
 
@@ -95,6 +96,7 @@ class LogDirectory:
             options: how it is written; default: `LogSinkOptions()`.
             clock: seconds since 1970.
             show_life: called after each partition that was opened, for its recovery may have taken long.
+            arena_name: of the arena whose sender writes it, so that `LogBusyError` can say so.
 
         Raises:
             LogBusyError: another living process writes it.
@@ -112,7 +114,7 @@ class LogDirectory:
         with refusals(self.path):
             os.makedirs(self.path, exist_ok=True)
             check_content(self.path)
-            self._lock = LockFile(os.path.join(self.path, LOCK_FILE))
+            self._lock = LockFile(os.path.join(self.path, LOCK_FILE), arena_name)
             try:
                 self._open()
             except BaseException:

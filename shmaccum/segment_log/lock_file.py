@@ -13,6 +13,7 @@ import fcntl
 import os
 import struct
 import weakref
+from urllib.parse import quote, unquote
 
 from shmaccum.exceptions import LogBusyError
 from shmaccum.segment_log.regular_files import open_regular
@@ -49,14 +50,19 @@ class LockFile:
         is_same_boot: who held it last wrote under the kernel that runs now.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, arena_name: str = "") -> None:
         """Takes the lock, or says who has it.
+
+        Args:
+            path: of the file.
+            arena_name: of the arena whose sender takes it; empty: no sender does.
 
         Raises:
             LogBusyError: another living process holds it.
             OSError: the file cannot be opened for writing.
         """
         self.path = path
+        self._arena_name = arena_name
         self._descriptor = open_regular(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
         try:
             self._lock()
@@ -70,10 +76,11 @@ class LockFile:
         try:
             fcntl.fcntl(self._descriptor, fcntl.F_OFD_SETLK, FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
         except (BlockingIOError, PermissionError):
-            pid = read_properties(self.path).get("pid", "unknown")
+            holder = read_properties(self.path)
             raise LogBusyError(
-                f"{os.path.dirname(self.path)} is written by another process (pid {pid}): a segment log has one "
-                "writer at a time; stop that one, or name another directory"
+                f"{os.path.dirname(self.path)} is written by another process (pid {holder.get('pid', 'unknown')}): a "
+                "segment log has one writer at a time; stop that one, or name another directory",
+                unquote(holder.get("arena", "")),
             ) from None
 
     def sign(self) -> None:
@@ -82,7 +89,8 @@ class LockFile:
         In place, the boot first, which is as long as any other: whoever dies midway leaves it readable. An empty file
         would make the next writer believe that the host crashed, and check the whole log while everybody waits.
         """
-        content = properties({"boot.id": boot_id(), "pid": str(os.getpid())})
+        holder = {"boot.id": boot_id(), "pid": str(os.getpid()), "arena": quote(self._arena_name, errors="replace")}
+        content = properties(holder)
         if os.pwrite(self._descriptor, content, 0) < len(content):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)
         os.ftruncate(self._descriptor, len(content))

@@ -3,7 +3,7 @@
 
 For people there is ``shmaccum sender``. The protocol with whoever starts it: nothing on standard output; its end is
 closed when the role is held and the sink is open, or by the death of the process. Why it could not begin is on standard
-error, and the exit code is 1.
+error, and the exit code is 1; it is 3 when the arena was removed.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ import os
 import sys
 
 from shmaccum.arena import DEFAULT_MODE
+from shmaccum.arena.removal import EXIT_CODE
 from shmaccum.config import command_line_value
-from shmaccum.exceptions import ShmaccumError
+from shmaccum.exceptions import ArenaRemovedError, ShmaccumError
 from shmaccum.sender.service import SenderService, name_process
 
 FORMAT = "%(asctime)s %(levelname)s %(message)s"
@@ -64,7 +65,7 @@ def main(arguments: list[str] | None = None) -> int:
         service.run_until_signalled()
     except (ShmaccumError, OSError) as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        return 1
+        return EXIT_CODE if isinstance(error, ArenaRemovedError) else 1
     return 0
 
 

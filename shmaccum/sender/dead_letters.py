@@ -38,7 +38,7 @@ from shmaccum.segment_log.directory import LogDirectory
 from shmaccum.segment_log.producer_state import Refusal
 from shmaccum.segment_log.reader import LogReader
 from shmaccum.segment_log.record_writer import MadeBatch, NewRecord, make_batch
-from shmaccum.sender.lending import is_sound, let_go
+from shmaccum.sender.lending import Quarantine, checksum_of, let_go
 
 PREFIX = "__shmaccum.errors."
 BATCH_HEADER = PREFIX + "batch"
@@ -76,10 +76,11 @@ class DeadLetters:
         self._accumulator = accumulator
         self._places = places
         self._report = report
+        self._quarantine = Quarantine(accumulator, places)
         self._uuid = accumulator.arena.native.uuid.hex()
         # As durable as the arena that the letter leaves.
         sync = "none" if accumulator.arena.durability == "process" else "batch"
-        self._directory = LogDirectory(directory, LogSinkOptions(sync=sync))
+        self._directory = LogDirectory(directory, LogSinkOptions(sync=sync), arena_name=accumulator.arena.name)
         self._reader = LogReader(directory)
         self._waiting: deque[_Waiting] = deque()
         self._has_news = True
@@ -121,23 +122,23 @@ class DeadLetters:
         for _ in range(min(count_max, len(self._waiting))):
             batch, reason = self._waiting[0]
             try:
-                self._check(batch)
-                if not self.write(batch, batch.acked_record_count, reason, now_ns):
+                checksum = self._checksum(batch)
+                if checksum != batch.crc:
+                    self._quarantine.take(batch, checksum)
+                elif not self.write(batch, batch.acked_record_count, reason, now_ns):
                     return False
+                else:
+                    self._accumulator.complete(batch, int(reason.result))
             except CorruptArenaError:
-                self._accumulator.quarantine(batch)
-            else:
-                self._accumulator.complete(batch, int(reason.result))
+                self._quarantine.take(batch)
             self._waiting.popleft()
         return True
 
     @staticmethod
-    def _check(batch: Batch) -> None:
-        """Raises CorruptArenaError when somebody scribbled on it: its slot stays as it is then, to be looked at."""
+    def _checksum(batch: Batch) -> int:
         buffers = batch.buffers
         try:
-            if not is_sound(batch, buffers):
-                raise CorruptArenaError("the bytes of a dead letter are not those that were appended")
+            return checksum_of(buffers)
         finally:
             let_go(buffers)
 

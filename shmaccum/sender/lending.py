@@ -7,6 +7,7 @@ bytes. A batch that somebody scribbled on is quarantined: it gets its result, it
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator
 
 import crc32c
@@ -17,14 +18,17 @@ from shmaccum.arena.places import Places
 from shmaccum.exceptions import BatchInUseError, CorruptArenaError
 from shmaccum.format.batch_header import CRC_START, read_header
 from shmaccum.sinks.sink import WireBatch
+from shmaccum.units import format_count
+
+logger = logging.getLogger("shmaccum.sender")
 
 
-def is_sound(batch: Batch, buffers: tuple[memoryview, ...]) -> bool:
-    """True when the bytes are those that were appended."""
-    checksum = crc32c.crc32c(buffers[0][CRC_START:])
+def checksum_of(buffers: tuple[memoryview, ...]) -> int:
+    """The checksum of a batch's bytes, which is `Batch.crc` when they are those that were appended."""
+    checksum: int = crc32c.crc32c(buffers[0][CRC_START:])
     for buffer in buffers[1:]:
         checksum = crc32c.crc32c(buffer, checksum)
-    return checksum == batch.crc
+    return checksum
 
 
 def let_go(buffers: Iterable[memoryview]) -> bool:
@@ -37,18 +41,58 @@ def let_go(buffers: Iterable[memoryview]) -> bool:
     return True
 
 
-class Lending:
-    """What is lent at the moment.
+class Quarantine:
+    """Takes batches out of the traffic whose bytes are not those that were appended, and says so at ERROR.
 
     Attributes:
-        quarantined_count: batches that were damaged, ever.
+        count: batches so far.
     """
 
     def __init__(self, accumulator: Accumulator, places: Places) -> None:
         self._accumulator = accumulator
         self._places = places
+        self.count = 0
+
+    def take(self, batch: Batch, checksum: int | None = None) -> None:
+        """Gives a batch the result RESULT_CORRUPT; its slot stays as BAD.
+
+        Args:
+            batch: drained, no view of it is left.
+            checksum: of its bytes as they are; None: what is in them are no records.
+        """
+        sentence = self._sentence(batch, checksum)
+        logger.error("%s. Some process writes where it must not; the batch is kept for shmaccum recover", sentence)
+        self._accumulator.arena.native.record_error(sentence)
+        self._accumulator.quarantine(batch)
+        self.count += 1
+
+    def _sentence(self, batch: Batch, checksum: int | None) -> str:
+        damage = (
+            f"its checksum should be {batch.crc:#010x}, and what is in it are no records"
+            if checksum is None
+            else f"its checksum is {checksum:#010x} and should be {batch.crc:#010x}"
+        )
+        records = format_count(batch.record_count, "record")
+        return f"a batch of {self._place(batch)} with {records} is quarantined in slot {batch.slot_index}: {damage}"
+
+    def _place(self, batch: Batch) -> str:
+        try:
+            return self._places.name(batch.partition_index)
+        except CorruptArenaError:
+            return f"a partition that does not exist ({batch.partition_index})"
+
+
+class Lending:
+    """What is lent at the moment.
+
+    Attributes:
+        quarantine: where batches go that were damaged.
+    """
+
+    def __init__(self, accumulator: Accumulator, places: Places) -> None:
+        self._places = places
         self._lent: dict[WireBatch, int] = {}
-        self.quarantined_count = 0
+        self.quarantine = Quarantine(accumulator, places)
 
     def __len__(self) -> int:
         return len(self._lent)
@@ -108,17 +152,14 @@ class Lending:
             place = self._places[batch.partition_index]
             buffers = batch.buffers
         except CorruptArenaError:  # there is no such partition, or its chain is shorter than itself
-            self._quarantine(batch, ())
+            self.quarantine.take(batch)
             return None
-        if not is_sound(batch, buffers):
-            self._quarantine(batch, buffers)
+        checksum = checksum_of(buffers)
+        if checksum != batch.crc:
+            let_go(buffers)
+            self.quarantine.take(batch, checksum)
             return None
         return WireBatch.of(batch, place, buffers)
-
-    def _quarantine(self, batch: Batch, buffers: tuple[memoryview, ...]) -> None:
-        let_go(buffers)
-        self._accumulator.quarantine(batch)
-        self.quarantined_count += 1
 
 
 def give_back(accumulator: Accumulator, wires: Iterable[WireBatch], retry_at_ns: int) -> list[WireBatch]:

@@ -152,7 +152,7 @@ class Rounds:
         return {
             **self._metrics.read(now_ns),
             "batches-in-flight": len(self._lending),
-            "batch-quarantine-total": self._lending.quarantined_count,
+            "batch-quarantine-total": self._lending.quarantine.count,
             **(self._letters.metrics() if self._letters is not None else {}),
             **self._sink.metrics(),
         }

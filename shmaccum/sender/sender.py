@@ -13,19 +13,22 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
+from collections.abc import Callable
 from concurrent import futures
 from queue import SimpleQueue
 from types import TracebackType
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Any, final
 
 from shmaccum.accumulator import Accumulator
 from shmaccum.arena import DEFAULT_MODE, Arena
-from shmaccum.arena.doorbell import Doorbell
+from shmaccum.arena.doorbell import Doorbell, wait_readable
 from shmaccum.arena.places import Places
 from shmaccum.config import DEAD_LETTER_KIND, SenderOptions
-from shmaccum.exceptions import NotSenderError, SenderBusyError
+from shmaccum.exceptions import LogBusyError, NotSenderError, SenderBusyError
 from shmaccum.observe.prometheus import SENDER_ANSWER_S, ArenaCollector, MetricsServer, SenderCollector
 from shmaccum.sender.backoff import NS_PER_MS
+from shmaccum.sender.closing import Closing
 from shmaccum.sender.host import Host, logger
 from shmaccum.sender.presence import Presence, SenderWatch
 from shmaccum.sender.rounds import NS_PER_S, Rounds
@@ -35,13 +38,12 @@ from shmaccum.sinks.sink import Sink
 from shmaccum.units import format_count
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
-    from shmaccum.config.dicts import SenderOptionsDict
     from shmaccum.sender.dead_letters import DeadLetters
 
 IDLE_LOOKS = 10
 CLOSE_TIMEOUT_S = 5.0
+CLOSING_SLICE_S = 0.01
+FORMER_SENDER_SLICE_S = 0.05
 
 
 @final
@@ -75,7 +77,7 @@ class Sender:
         *,
         standby: bool = False,
         mode: int = DEFAULT_MODE,
-        **options: Unpack[SenderOptionsDict],
+        **options: Any,
     ) -> None:
         self.options = SenderOptions.parse(options)
         self.sink = open_sink(sink) if isinstance(sink, str) else sink
@@ -91,6 +93,7 @@ class Sender:
         self._stop_at_ns: int | None = None
         self._stop_deadline_ns: int | None = None
         self._is_aborted = False
+        self._closing = Closing(self.arena)
         self._idle_since_ns: int | None = None
         self._idle_look_at_ns = 0
         self._metrics_server: MetricsServer | None = None
@@ -108,6 +111,7 @@ class Sender:
         Raises:
             SenderBusyError: another process is the sender, and this is no standby.
             OtherSinkError: this is a standby, and the sender it stands by delivers to another sink.
+            ArenaRemovedError: the arena was removed, and nothing is left in it.
             OSError, ShmaccumError: the sink or the dead-letter log cannot be opened; the role is left again.
         """
         if self._rounds is not None:
@@ -115,12 +119,13 @@ class Sender:
         if not self._take_role():
             return False
         try:
+            self._closing.check_something_is_left()
             self._presence = Presence(self.arena)
             self._doorbell = Doorbell(self.arena)
             places = Places(self.arena.native)
             host = Host(self._accumulator, places, self._doorbell, self.options)
-            self._open_letters(places, host)
-            self.sink.open(host)
+            self._outwait_former_sender(host, lambda: self._open_letters(places, host))
+            self._outwait_former_sender(host, lambda: self.sink.open(host))
             self._rounds = Rounds(self._accumulator, self.sink, self._doorbell, host, self.options, self._letters)
             self._serve_metrics()
         except BaseException:
@@ -128,6 +133,25 @@ class Sender:
             raise
         logger.info("the sender of %s delivers to %s", self.arena.name, readable_name(self._sink_name))
         return True
+
+    def _outwait_former_sender(self, host: Host, open_log: Callable[[], None]) -> None:
+        """Opens a log again and again while the sender of a removed arena of this name is about to let go of it."""
+        deadline_s = time.monotonic() + self.options.delivery_timeout_ms / 1000 + 2 * CLOSE_TIMEOUT_S
+        is_told = False
+        while True:
+            try:
+                open_log()
+            except LogBusyError as error:
+                is_over = self._stop_at_ns is not None or time.monotonic() >= deadline_s
+                if is_over or error.arena_name != self.arena.name:
+                    raise
+                if not is_told:
+                    logger.warning("%s: waiting for the sender of an arena of this name that was removed", error)
+                is_told = True
+            else:
+                return
+            host.show_life()
+            self._rest(FORMER_SENDER_SLICE_S)
 
     def _open_letters(self, places: Places, host: Host) -> None:
         if self.options.dead_letter is None:
@@ -175,6 +199,7 @@ class Sender:
         try:
             with contextlib.closing(SenderWatch(self.arena)) as self._watch:
                 while self.arena.native.sender_is_alive and self._stop_at_ns is None:
+                    self._closing.look()
                     expect_sink(self.arena, self._sink_name)
                     self._watch.wait()
         except BaseException:
@@ -201,6 +226,7 @@ class Sender:
         Raises:
             SenderBusyError, OSError, ShmaccumError: as `open`.
             ArenaPoisonedError: the arena takes no more work.
+            ArenaRemovedError: the arena lost its name. The sender has delivered or exported what was in it.
         """
         try:
             if self.open():
@@ -211,6 +237,8 @@ class Sender:
             raise
         finally:
             self.close()
+        if self._closing.error is not None:
+            raise self._closing.error
 
     def run_once(self) -> int:
         """One round of `run`, which rests at most a second. Answers how many batches it delivered to the sink.
@@ -225,19 +253,31 @@ class Sender:
         return sent
 
     def _is_over(self) -> bool:
+        if self._closing.look() and self._stop_deadline_ns is None:
+            self.stop()
         if self._is_aborted and self._rounds is not None:
             self._rounds.abort()
             return True
-        return self._is_drained() if self._stop_at_ns is not None else self._is_idle_for_long()
-
-    def _is_drained(self) -> bool:
-        """What was there when it was stopped has its result, or the time for that is over."""
-        assert self._rounds is not None
-        assert self._stop_at_ns is not None
+        if self._stop_at_ns is None:
+            return self._is_idle_for_long()
         if self._stop_deadline_ns is not None and self.arena.native.now_ns() >= self._stop_deadline_ns:
             return True
+        return self._is_emptied() if self._closing.has_begun else self._is_drained()
+
+    def _is_drained(self) -> bool:
+        """What was there when it was stopped has its result."""
+        assert self._rounds is not None
+        assert self._stop_at_ns is not None
         oldest_ns = self._rounds.oldest_created_ns
         return self._rounds.is_closing and (oldest_ns is None or oldest_ns > self._stop_at_ns)
+
+    def _is_emptied(self) -> bool:
+        """The same of an arena that was removed. It rests while only a producer keeps it from leaving."""
+        assert self._rounds is not None
+        is_over = self._closing.is_over()
+        if not is_over and self._rounds.is_idle:
+            self._rest(CLOSING_SLICE_S)
+        return is_over
 
     def _is_idle_for_long(self) -> bool:
         """No batch and no other process was there for `idle_exit_ms`."""
@@ -282,6 +322,12 @@ class Sender:
         self._is_aborted = True
         self.stop(0)
 
+    def _rest(self, timeout_s: float) -> None:
+        """Until the doorbell rings, or the time, in seconds, is over."""
+        assert self._doorbell is not None
+        wait_readable([self._doorbell], timeout_s)
+        self._doorbell.clear()
+
     def _wake(self) -> None:
         if self._doorbell is not None:
             self._doorbell.ring()
@@ -308,7 +354,8 @@ class Sender:
             self._close_sink()
             if rounds is not None:
                 rounds.give_back()
-                self._tell_what_is_left()
+                if not self._closing.leave(self._accumulator):
+                    self._tell_what_is_left()
         finally:
             self._close_letters()
             if is_in_order:

@@ -229,7 +229,7 @@ class Settling:
             reason = Reason(BatchResult.FAILED, ack.error_code, sentence)
             is_written = self._letters.write(wire.batch, wire.first_record, reason, now_ns, wire.record_count)
         except CorruptArenaError:  # a producer appended what is no record
-            self._accumulator.quarantine(wire.batch)
+            self._lending.quarantine.take(wire.batch)
             self._splitting.leave(wire.batch)
             return False
         if not is_written:

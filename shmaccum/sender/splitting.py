@@ -79,7 +79,7 @@ class Splitting:
         try:
             part = self._lending.part(batch, first_record, end - first_record)
         except CorruptArenaError:  # a producer appended what is no record
-            self._accumulator.quarantine(batch)
+            self._lending.quarantine.take(batch)
             self._accumulator.mute(batch.partition_index, False)
             return
         self._accumulator.mute(batch.partition_index, True)

@@ -88,7 +88,7 @@ class LogSink(SynchronousSink):
 
     def open(self, host: SinkHost) -> None:
         self._host = host
-        self._directory = LogDirectory(self._place, self._options, show_life=host.show_life)
+        self._directory = LogDirectory(self._place, self._options, show_life=host.show_life, arena_name=host.arena_name)
         self._report()
 
     def new_producer_id(self) -> tuple[int, int]:
