@@ -229,11 +229,13 @@ class LogBusyError(LogError):
 
     Attributes:
         arena_name: of the arena whose sender writes it; empty where the writer is no sender, or did not say.
+        pid: of the writer, as it said; empty where it did not.
     """
 
-    def __init__(self, sentence: str, arena_name: str = "") -> None:
+    def __init__(self, sentence: str, arena_name: str = "", pid: str = "") -> None:
         super().__init__(sentence)
         self.arena_name = arena_name
+        self.pid = pid
 
 
 class LogForbiddenError(LogError, PermissionError):

@@ -2,8 +2,9 @@
 """What all commands share: how they are found, how they fail, what ``--json`` prints, how an arena is opened.
 
 Exit codes, of every command: 0 it is done and all is well; 1 it is done and something is not well (findings,
-undelivered records, a damaged log); 2 it could not be done (no such arena, a wrong option, no permission). A command
-that was interrupted ends with 130, one whose reader went away with 141, as a shell would say.
+undelivered records, a damaged log); 2 it could not be done (no such arena, a wrong option, no permission); 3 its arena
+was removed while it ran. A command that was interrupted ends with 130, one whose reader went away with 141, as a shell
+would say.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import click
 
 from shmaccum import __version__
 from shmaccum.arena import Arena
+from shmaccum.arena.removal import EXIT_CODE
 from shmaccum.exceptions import InvalidArgumentError, ShmaccumError
 
 EXIT_BAD = 1
@@ -61,6 +63,12 @@ class Failure(click.ClickException):
 
     def show(self, file: IO[Any] | None = None) -> None:
         click.echo(f"shmaccum: {self.message}", file=file or sys.stderr)
+
+
+class ArenaRemovedFailure(Failure):
+    """The arena was removed while the command served it."""
+
+    exit_code = EXIT_CODE
 
 
 def sentence_of(error: BaseException) -> str:

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-import threading
+import time
 
 import click
 
-from shmaccum.cli.group import Command, arena_argument, looking_at
+from shmaccum.arena.removal import LOOK_S, has_lost_its_name
+from shmaccum.cli.group import ArenaRemovedFailure, Command, arena_argument, looking_at
 from shmaccum.observe.prometheus import ArenaCollector, MetricsServer, exposition
 
 
@@ -22,7 +23,7 @@ from shmaccum.observe.prometheus import ArenaCollector, MetricsServer, expositio
 def command(arena_name: str, address: str | None) -> None:
     """Print what lies in an arena in Prometheus' text format, or serve it.
 
-    Reads the arena only and asks no process.
+    Reads the arena only and asks no process. Ends with 3 when the arena is removed.
     """
     with looking_at(arena_name) as arena:
         collector = ArenaCollector(arena)
@@ -32,6 +33,8 @@ def command(arena_name: str, address: str | None) -> None:
         server = MetricsServer(address, collector)
         click.echo(f"serving http://{address}/metrics", err=True)
         try:
-            threading.Event().wait()
+            while not has_lost_its_name(arena):
+                time.sleep(LOOK_S)
         finally:
             server.close()
+        raise ArenaRemovedFailure(f"{arena_name} was removed: start this again to serve the arena of that name")

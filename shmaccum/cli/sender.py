@@ -10,8 +10,14 @@ from typing import Any
 import click
 
 from shmaccum.arena import Arena
-from shmaccum.arena.removal import EXIT_CODE
-from shmaccum.cli.group import Command, Failure, arena_argument, assignments, mode_option, sentence_of
+from shmaccum.cli.group import (
+    ArenaRemovedFailure,
+    Command,
+    arena_argument,
+    assignments,
+    mode_option,
+    sentence_of,
+)
 from shmaccum.config import SenderOptions, command_line_value, parse_together
 from shmaccum.exceptions import ArenaRemovedError
 from shmaccum.keeper import ensure_sender
@@ -44,12 +50,6 @@ def split_options(given: dict[str, Any], url: str) -> tuple[dict[str, Any], dict
 
 def _start_logging(level: int) -> None:
     logging.basicConfig(level=level, stream=sys.stderr, format=LOG_FORMAT, datefmt=LOG_TIME_FORMAT)
-
-
-class ArenaRemovedFailure(Failure):
-    """The arena was removed while its sender ran."""
-
-    exit_code = EXIT_CODE
 
 
 def _run(service: SenderService) -> None:

@@ -116,6 +116,8 @@ def _head(seen: Observation) -> Text:
         f"  {format_size(seen.buffer_memory)} in {seen.slot_count:,} buffers of {format_size(seen.batch_size)}",
         style=QUIET,
     )
+    if seen.is_removed:
+        text.append("  REMOVED: it takes no more records", style=PROBLEM)
     if seen.poisoned:
         text.append(f"  POISONED ({seen.poisoned}): it takes no more work", style=PROBLEM)
     return text

@@ -20,6 +20,7 @@ import numpy as np
 import psutil
 
 from shmaccum.arena import WAITER_WAIT, Arena, tables
+from shmaccum.arena.removal import has_lost_its_name
 from shmaccum.sinks.names import readable_name
 
 STATE_OF = {name: index for index, name in enumerate(tables.SLOT_STATES)}
@@ -143,6 +144,8 @@ class Observation:
     created_ms: int
     arena_epoch: int
     poisoned: str | None
+    is_removed: bool
+    """The arena lost its name, or another arena has it: it takes no more records."""
     buffer_memory: int
     batch_size: int
     slot_count: int
@@ -373,6 +376,7 @@ class Observer:
             created_ms=native.created_ms,
             arena_epoch=native.arena_epoch,
             poisoned=native.poisoned,
+            is_removed=native.closing != "not" or has_lost_its_name(arena),
             buffer_memory=arena.geometry["buffer_memory"],
             batch_size=arena.geometry["batch_size"],
             slot_count=arena.geometry["slot_count"],

@@ -52,6 +52,7 @@ ARENA_GAUGES: Final[Mapping[str, tuple[str, Callable[[Observation], float]]]] = 
     ),
     "waiting_threads": ("Threads that wait for a buffer", lambda seen: seen.waiting_count),
     "poisoned": ("1 when the arena takes no more work", lambda seen: seen.poisoned is not None),
+    "removed": ("1 when the arena lost its name and takes no more records", lambda seen: seen.is_removed),
     "sender_alive": ("1 while a process has the role of the sender", lambda seen: seen.sender.is_alive),
     "sender_heartbeat_age_seconds": (
         "Since the sender gave its last sign of life, 0 before the first",

@@ -81,6 +81,7 @@ class LockFile:
                 f"{os.path.dirname(self.path)} is written by another process (pid {holder.get('pid', 'unknown')}): a "
                 "segment log has one writer at a time; stop that one, or name another directory",
                 unquote(holder.get("arena", "")),
+                holder.get("pid", ""),
             ) from None
 
     def sign(self) -> None:
