@@ -64,6 +64,8 @@ LONG_NAP_NS = 5 * NS_PER_MS
 """Where batches linger. What is due before it is over ends it."""
 BUSY_NS = 10 * NS_PER_MS
 NEVER_NS = 2**63 - 1
+FAR_NS = 2**62
+"""A span in which nothing expires."""
 LETTERS_AT_END_NS = 5_000 * NS_PER_MS
 NS_PER_US = 1_000
 NS_PER_S = 1_000_000_000
@@ -132,6 +134,8 @@ class Rounds:
         self._tick_at_ns = now_ns
         self._check_at_ns = now_ns
         self._expiry_at_ns = NEVER_NS
+        self._stood_still = True
+        """The delivery clock stood still in the last round, or there was none: batches of any age may be there."""
 
     # --- what others see
 
@@ -205,17 +209,35 @@ class Rounds:
 
     def _expire(self, now_ns: int) -> None:
         self.delivery_clock.look(now_ns)
-        expired_count, next_expiry_ns = self._accumulator.expire(self._delivery_timeout_ms * NS_PER_MS, now_ns)
-        is_never = next_expiry_ns is None or self.delivery_clock.stands_still
+        timeout_ns = self._delivery_timeout_ms * NS_PER_MS
+        is_told = self._may_expire(now_ns) and self._oldest_age_ns(now_ns) >= timeout_ns
+        if is_told:  # before the results: whoever reads one looks for its reason
+            self._tell_expiry(now_ns)
+        expired_count, next_expiry_ns = self._accumulator.expire(timeout_ns, now_ns)
+        self._stood_still = self.delivery_clock.stands_still
+        is_never = next_expiry_ns is None or self._stood_still
         self._expiry_at_ns = NEVER_NS if is_never else now_ns + (next_expiry_ns or 0)
         if expired_count:
             self._ask(self._sink.leave_out_ended, None)
             self._count_expired(now_ns)
-            trouble, told_ns = self._host.last_trouble
-            is_young = now_ns - told_ns < self._delivery_timeout_ms * NS_PER_MS
-            self._report(expiry_text(self._delivery_timeout_ms, trouble if is_young else ""))
+            if not is_told:
+                self._tell_expiry(now_ns)
             if self._letters is not None:
                 self._letters.expect()
+
+    def _may_expire(self, now_ns: int) -> bool:
+        """False while no batch can be old enough, as far as the last round knew."""
+        return self._stood_still or now_ns >= self._expiry_at_ns
+
+    def _oldest_age_ns(self, now_ns: int) -> int:
+        """The age that counts for expiry, of the oldest batch that has no result; 0 when there is none."""
+        _, left_ns = self._accumulator.expire(FAR_NS, now_ns)
+        return 0 if left_ns is None else FAR_NS - left_ns
+
+    def _tell_expiry(self, now_ns: int) -> None:
+        trouble, told_ns = self._host.last_trouble
+        is_young = now_ns - told_ns < self._delivery_timeout_ms * NS_PER_MS
+        self._report(expiry_text(self._delivery_timeout_ms, trouble if is_young else ""))
 
     def _why(self, partition_index: int) -> str:
         """For a dead letter of the partition."""

@@ -12,6 +12,7 @@ import pytest
 
 from shmaccum.accumulator import BatchResult
 from shmaccum.arena import Arena
+from shmaccum.arena.refusals import EXPIRED
 from shmaccum.exceptions import (
     ArenaClosedError,
     ArenaRemovedError,
@@ -22,6 +23,7 @@ from shmaccum.exceptions import (
 from shmaccum.producer import Producer
 from shmaccum.sender import Sender
 from shmaccum.sinks.memory import MemorySink
+from tests.sending import Sending
 from tests.support import Drainer, wait_until
 
 TOPIC = "flights"
@@ -153,3 +155,25 @@ def test_an_errback_and_get_say_the_same_though_the_error_log_goes_on(ready: Are
         with pytest.raises((DeliveryFailedError, DeliveryTimeoutError)) as caught:
             future.get(timeout=10)
     assert (type(caught.value), str(caught.value)) == (type(seen[0]), str(seen[0]))
+
+
+def test_the_reason_of_an_expiry_is_there_before_its_result(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
+    sending = Sending(arena, linger_ms=0, delivery_timeout_counts="always")
+    sending.scripted.plan_filter = lambda _: False
+    assert sending.sender._rounds is not None
+    accumulator = sending.sender._accumulator
+    expire, known = accumulator.expire, []
+
+    def watched(timeout_ns: int, now_ns: int | None = None) -> tuple[int, int | None]:
+        said = any(error["text"].startswith(EXPIRED) for error in arena.native.errors())
+        answer = expire(timeout_ns, now_ns)
+        known.extend([said] * answer[0])
+        return answer
+
+    monkeypatch.setattr(accumulator, "expire", watched)
+    sending.append(0)
+    sending.run()
+    sending.sleep(200_000)
+    sending.run()
+    assert known == [True]
+    sending.close()

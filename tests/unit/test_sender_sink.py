@@ -164,6 +164,8 @@ def test_a_place_that_is_not_said_in_time_is_an_error(arena: Arena, monkeypatch:
         """A sender that stopped between getting the role and saying its place."""
 
         sender_is_alive = True
+        has_lost_its_name = False
+        file_id = arena.native.file_id
 
         def sender(self) -> dict[str, object]:
             return {"sink_name": None}

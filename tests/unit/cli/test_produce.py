@@ -204,7 +204,7 @@ def test_the_exit_code_tells_that_records_are_still_in_the_arena(kitchen: Kitche
     assert process.wait(60) == 1
     with process:
         assert process.stderr is not None
-        assert b"1 still in the arena: a sender delivers them" in process.stderr.read()
+        assert b"1 still in the arena: its sender delivers them" in process.stderr.read()
     kitchen.deliver()
     assert kitchen.values() == [b"one"]
 
@@ -217,7 +217,7 @@ def test_what_was_sent_before_memory_ran_out_is_told(kitchen: Kitchen) -> None:
         assert process.stderr is not None
         errors = process.stderr.read().decode()
     assert "Failed to allocate" in errors
-    assert f"{len(deliver_all(kitchen.sender)):,} still in the arena: a sender delivers them" in errors
+    assert f"{len(deliver_all(kitchen.sender)):,} still in the arena: its sender delivers them" in errors
 
 
 @pytest.mark.parametrize(
