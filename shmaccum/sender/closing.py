@@ -50,18 +50,16 @@ class Closing:
         self.has_begun = False
         self.error: ArenaRemovedError | None = None
 
-    def look(self) -> bool:
-        """True in the call that finds the arena removed. While it closes, each tick seals what was left open."""
+    def look(self) -> None:
+        """Notices that the arena was removed. While it closes, each tick seals what was left open."""
         now_ns = self._native.now_ns()
         if now_ns < self._look_at_ns:
-            return False
-        had_begun = self.has_begun
-        self.has_begun = had_begun or self._native.closing != "not" or has_lost_its_name(self._arena)
+            return
+        self.has_begun = self.has_begun or self._native.closing != "not" or has_lost_its_name(self._arena)
         self._look_at_ns = now_ns + (CLOSING_LOOK_NS if self.has_begun else LOOK_NS)
         if self.has_begun:
             self._native.begin_closing()
             self.error = self.error or tell_removal(self._arena)
-        return self.has_begun and not had_begun
 
     def check_something_is_left(self) -> None:
         """For a sender that has just taken the role, before it opens its sink.

@@ -254,7 +254,8 @@ class Sender:
         return sent
 
     def _is_over(self) -> bool:
-        if self._closing.look() and self._stop_deadline_ns is None:
+        self._closing.look()
+        if self._closing.has_begun and self._stop_at_ns is None:
             self.stop()
         if self._is_aborted and self._rounds is not None:
             self._rounds.abort()
