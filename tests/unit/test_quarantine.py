@@ -17,7 +17,7 @@ from shmaccum.cli.stat_view import stat_view
 from shmaccum.observe.observation import Observer, Rates
 from shmaccum.observe.prometheus import ArenaCollector, exposition
 from tests.sending import TOPIC, Sending
-from tests.unit.cli.conftest import Shell, shell  # noqa: F401 - a fixture
+from tests.unit.cli.conftest import Shell
 
 
 @pytest.fixture
@@ -92,7 +92,8 @@ def test_a_dead_letter_that_was_scribbled_on_is_logged_too(
     sending.close()
 
 
-def test_check_finds_a_scribbled_batch_at_its_default_depth(sending: Sending, shell: Shell) -> None:
+def test_check_finds_a_scribbled_batch_at_its_default_depth(sending: Sending) -> None:
+    shell = Shell()
     (token,) = sending.append(0)
     assert "is sound (deep)" in shell("check", sending.arena.name).stdout
     scribble(sending.arena, token)
