@@ -34,6 +34,8 @@ EXISTING_FLAGS = os.O_NONBLOCK  # a FIFO in the arena's place would keep whoever
 OPEN_TO_OTHERS = 0o077
 WRITABLE_BY_ALL = 0o002
 SHARED_MEMORY = "/dev/shm"
+MAGIC = b"smarena1"
+"""The first bytes of an arena (native/arena/layout.h: ARENA_MAGIC)."""
 
 # A child forked between our open and the arena's own fork handler would keep the descriptor that carries the locks.
 _opening = threading.RLock()
@@ -54,6 +56,10 @@ def _is_utf8(text: str) -> bool:
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
+def _open_to_look(path: str, _flags: int) -> int:
+    return os.open(path, os.O_RDONLY | OPEN_FLAGS | EXISTING_FLAGS)
+
+
 @dataclass(frozen=True)
 class Descriptors:
     """Two opens of one inode; whoever is given them closes them."""
@@ -69,7 +75,7 @@ class Descriptors:
 
 @dataclass(frozen=True)
 class ArenaFile:
-    """The place an arena's name stands for: `text` is a path, or with `is_shared_memory` a name such as /events."""
+    """The place an arena's name stands for: `text` is a path, or with `is_shared_memory` a name such as events."""
 
     text: str
     is_shared_memory: bool
@@ -95,12 +101,17 @@ class ArenaFile:
             raise InvalidArgumentError(
                 f"{text!r} cannot be the name of shared memory: at most 254 bytes of UTF-8, not . or .."
             )
-        return cls("/" + bare, is_shared_memory=True)
+        return cls(bare, is_shared_memory=True)
 
     @property
     def path(self) -> str:
         """The path of the file, which for shared memory lies in its own file system."""
-        return SHARED_MEMORY + self.text if self.is_shared_memory else self.text
+        return f"{SHARED_MEMORY}/{self.text}" if self.is_shared_memory else self.text
+
+    @property
+    def _object(self) -> str:
+        """The name of the shared-memory object, which begins with a slash."""
+        return "/" + self.text
 
     def doorbell(self, uuid: bytes) -> str:
         """Where the arena's doorbell lies: beside its file, or under shared memory by the arena's uuid."""
@@ -120,7 +131,7 @@ class ArenaFile:
         """Takes the name away; who has the arena open keeps it."""
         with self._errors_named(FileNotFoundError, self._missing()):
             if self.is_shared_memory:
-                posix_ipc.unlink_shared_memory(self.text)
+                posix_ipc.unlink_shared_memory(self._object)
             else:
                 os.unlink(self.text)
 
@@ -204,20 +215,37 @@ class ArenaFile:
             )
 
     def _create_once(self, mode: int) -> int:
-        taken = ArenaExistsError(f"{self.text} exists already: attach to it, or remove it first")
-        folder = os.path.dirname(self.text)
+        folder = os.path.dirname(self.path)
         if not os.path.isdir(folder):
             raise FileNotFoundError(errno.ENOENT, "there is no such folder for an arena: make it first", folder)
-        with self._errors_named(FileExistsError, taken):
+        with self._errors_named(FileExistsError, self._taken()):
             if self.is_shared_memory:
-                return int(posix_ipc.SharedMemory(self.text, posix_ipc.O_CREX, mode=mode).fd)
+                return int(posix_ipc.SharedMemory(self._object, posix_ipc.O_CREX, mode=mode).fd)
             return os.open(self.text, os.O_RDWR | os.O_CREAT | os.O_EXCL | OPEN_FLAGS, mode)
 
     def _open_once(self, *, read_only: bool) -> int:
         with self._errors_named(FileNotFoundError, self._missing()):
             if self.is_shared_memory:
-                return int(posix_ipc.SharedMemory(self.text, EXISTING_FLAGS, read_only=read_only).fd)
+                return int(posix_ipc.SharedMemory(self._object, EXISTING_FLAGS, read_only=read_only).fd)
             return os.open(self.text, (os.O_RDONLY if read_only else os.O_RDWR) | OPEN_FLAGS | EXISTING_FLAGS)
+
+    def _taken(self) -> ArenaExistsError:
+        """The advice is about an arena; a file that was never one is not to be removed for it."""
+        if self._is_other_file():
+            return ArenaExistsError(f"{self.text} exists already and is no arena: choose another name")
+        return ArenaExistsError(f"{self.text} exists already: attach to it, or remove it first")
+
+    def _is_other_file(self) -> bool:
+        """True when the name stands for something that is no arena, not even an unfinished one."""
+        try:
+            found = os.stat(self.path, follow_symlinks=False)
+            if not stat.S_ISREG(found.st_mode):
+                return True
+            with open(self.path, "rb", opener=_open_to_look) as file:
+                beginning = file.read(len(MAGIC))
+        except OSError:
+            return False
+        return beginning not in {MAGIC, bytes(len(MAGIC)), b""}
 
     def _missing(self) -> ArenaNotFoundError:
         return ArenaNotFoundError(f"there is no arena {self.text}: create it first")

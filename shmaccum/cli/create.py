@@ -13,7 +13,6 @@ from shmaccum.cli.group import Command, arena_argument, json_option, looking_at,
 from shmaccum.config import ArenaOptions
 from shmaccum.config.page import spell
 from shmaccum.exceptions import (
-    ArenaError,
     ArenaExistsError,
     InvalidArgumentError,
     ShmaccumError,
@@ -60,15 +59,16 @@ def parse_topics(texts: tuple[str, ...]) -> dict[str, int]:
 
 
 def _differences(arena_name: str, sizes: dict[str, int], partition_counts: dict[str, int]) -> Iterator[str]:
-    """What an arena that exists has otherwise than it was asked for: its sizes, and its topics."""
+    """What an arena that exists has otherwise than it was asked for: its sizes, and its topics.
+
+    Raises:
+        ArenaError: this build cannot use what has the name: another layout, damage, something that is no arena.
+    """
     try:
         with looking_at(arena_name) as arena:
             seen = Observer(arena).observe()
             differences = arena.size_differences(sizes)
-    except UnfinishedArenaError:  # somebody is about it
-        return
-    except ArenaError as error:
-        yield str(error)
+    except UnfinishedArenaError:  # another process is creating it
         return
     yield from differences
     for topic, wanted_count in partition_counts.items():

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from shmaccum import _native
 from shmaccum.exceptions import InvalidArgumentError, UnknownPartitionError
+from shmaccum.units import format_count
 
 
 def murmur2_partition(key: bytes, partition_count: int) -> int:
@@ -120,7 +121,7 @@ def checked(partition: Any, choice: Choice) -> int:
     """
     if isinstance(partition, bool) or not isinstance(partition, int) or not 0 <= partition < len(choice.partitions):
         raise UnknownPartitionError(
-            f"the partitioner chose {partition!r}; topic {choice.topic!r} has {len(choice.partitions)} partitions, "
-            "numbered from 0"
+            f"the partitioner chose {partition!r}; topic {choice.topic!r} has "
+            f"{format_count(len(choice.partitions), 'partition')}, numbered from 0"
         )
     return partition

@@ -30,6 +30,11 @@ def test_what_is_no_server_is_refused(place: str) -> None:
         open_sink(f"kafka:{place}")
 
 
+def test_slashes_are_refused_with_what_to_write() -> None:
+    with pytest.raises(InvalidArgumentError, match=r"^kafka://a:1,b:2/: write kafka:a:1,b:2, without slashes$"):
+        open_sink("kafka://a:1,b:2/")
+
+
 # --- options
 
 

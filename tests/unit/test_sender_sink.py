@@ -181,7 +181,7 @@ def test_a_place_that_is_not_said_in_time_is_an_error(arena: Arena, monkeypatch:
 
 def overwrite(arena: Arena, old: bytes, new: bytes) -> None:
     """Changes the one place of the arena's file that holds the old bytes."""
-    with Path(f"/dev/shm{arena.name}").open("r+b") as file, mmap.mmap(file.fileno(), 8192) as memory:
+    with Path(f"/dev/shm/{arena.name}").open("r+b") as file, mmap.mmap(file.fileno(), 8192) as memory:
         at = memory.find(old)
         assert at >= 4096
         memory[at : at + len(new)] = new

@@ -109,6 +109,9 @@ def parse_servers(place: str) -> list[str]:
     if not servers:
         raise InvalidArgumentError("kafka: needs brokers to begin with, as in kafka:localhost:9092")
     for server in servers:
+        if server.startswith("//"):
+            bare = place.replace("//", "").rstrip("/")
+            raise InvalidArgumentError(f"kafka:{place}: write kafka:{bare}, without slashes")
         host, _, port = server.rpartition(":")
         if not host or not port.isdecimal() or not 0 < int(port) <= PORT_MAX:
             raise InvalidArgumentError(f"{server!r} is no broker: write HOST:PORT, as in kafka:localhost:9092")

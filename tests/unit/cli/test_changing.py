@@ -21,6 +21,8 @@ from tests.unit.cli.conftest import Shell
 
 # --- create
 
+LAYOUT_VERSION_POSITION = 8
+
 
 def test_create_takes_every_option_of_the_table(shell: Shell, arena_name: str) -> None:
     text = shell("create", "--help").stdout
@@ -66,6 +68,27 @@ def test_an_arena_that_is_there_is_left_alone(shell: Shell, filled: str) -> None
     assert "it knows 2 partitions of topic 'flights', not 3" in told
     assert "it knows 0 partitions of topic 'new', not 1" in told
     assert shell.json("stat", filled)["queued_batch_count"] == 3
+
+
+def test_exist_ok_fails_where_no_usable_arena_is(shell: Shell, tmp_path: Path) -> None:
+    letter = tmp_path / "letter.txt"
+    letter.write_text("Dear reader, I am no arena.")
+    assert "is no arena: choose another name" in shell("create", str(letter), code=2).stderr
+    assert "not a shmaccum arena" in shell("create", str(letter), "--exist-ok", code=2).stderr
+    damaged = tmp_path / "other.arena"
+    with Arena.create(damaged, buffer_memory="64KiB", batch_size="4KiB"):
+        pass
+    with damaged.open("r+b") as file:
+        file.seek(LAYOUT_VERSION_POSITION)
+        file.write(b"\xff\xff")
+    assert "layout" in shell("create", str(damaged), "--exist-ok", code=2).stderr
+    assert "attach to it, or remove it first" in shell("create", str(damaged), code=2).stderr
+
+
+def test_a_name_is_printed_as_the_help_writes_it(shell: Shell, arena_name: str) -> None:
+    bare = arena_name.removeprefix("/")
+    assert shell("create", "/" + bare).stdout.startswith(f"created {bare}: ")
+    assert shell("create", bare, code=2).stderr.startswith(f"shmaccum: {bare} exists already")
 
 
 # --- remove
@@ -155,7 +178,7 @@ def test_debug_shows_where_an_error_came_from() -> None:
     result = subprocess.run(command, capture_output=True, text=True)
     assert result.returncode == 2
     assert "Traceback" in result.stderr
-    assert result.stderr.endswith("shmaccum: there is no arena /shmaccum-test-nobody: create it first\n")
+    assert result.stderr.endswith("shmaccum: there is no arena shmaccum-test-nobody: create it first\n")
 
 
 def test_only_the_command_that_is_called_is_imported() -> None:

@@ -87,7 +87,7 @@ def test_a_stopped_sender_delivers_what_is_there_and_leaves_in_order(senders: Se
     assert process.wait(WATCHDOG_S) == 0
     assert delivered(senders.log) == [b"one", b"two"]
     log = errors_of(process).splitlines()
-    assert log[0].endswith(f"INFO    sender of {senders.arena.name}")
+    assert log[0].endswith(f"INFO    the sender of {senders.arena.name} delivers to log:{senders.log}")
     assert log[-1].endswith("INFO    left in order")
 
 

@@ -194,7 +194,7 @@ def test_a_damaged_batch_stays_in_the_arena_and_is_no_letter(open_sending: Open,
 def scribble(token: Token, arena: Arena) -> None:
     """Changes a byte of the token's batch where it lies in the arena."""
     position = arena.native.layout["slot_data"] + token.slot_index * arena.geometry["slot_stride"] + 65
-    with open(f"/dev/shm{arena.name}", "r+b") as file:
+    with open(f"/dev/shm/{arena.name}", "r+b") as file:
         file.seek(position)
         byte = file.read(1)[0]
         file.seek(position)

@@ -608,7 +608,7 @@ def test_a_batch_that_somebody_scribbled_on_is_not_sent(sending: Sending) -> Non
     (sound,) = sending.append(1)
     layout = sending.arena.native.layout
     position = layout["slot_data"] + damaged.slot_index * sending.arena.geometry["slot_stride"] + 65
-    with open(f"/dev/shm{sending.arena.name}", "r+b") as file:
+    with open(f"/dev/shm/{sending.arena.name}", "r+b") as file:
         file.seek(position)
         byte = file.read(1)[0]
         file.seek(position)

@@ -293,7 +293,7 @@ def test_a_task_fails_when_its_sender_is_followed_by_one_that_delivers_elsewhere
         keeper.check()
         return False
 
-    with SenderKeeper(arena, settings) as keeper, Path(f"/dev/shm{arena.name}").open("rb") as file:
+    with SenderKeeper(arena, settings) as keeper, Path(f"/dev/shm/{arena.name}").open("rb") as file:
         keeper.check()
         fcntl.flock(file, fcntl.LOCK_EX)  # as if somebody else were elected: the keeper starts none meanwhile
         first.close()
