@@ -47,7 +47,7 @@ def removed_error(arena: Arena) -> ArenaRemovedError:
 
 def _what_becomes_of_the_rest(arena: Arena) -> str:
     if arena.native.closing == "done":
-        return "Its sender delivered what it could, exported what it could not, and left."
+        return "Its sender has delivered or exported the records that it held, and has left."
     if arena.native.sender_is_alive:
         return "Its sender delivers the records that it holds, and then leaves."
     return "It has no sender, so the records that it holds are not delivered."

@@ -23,7 +23,7 @@ from pathlib import Path
 from shmaccum.accumulator import Accumulator
 from shmaccum.arena import Arena
 from shmaccum.arena.refusals import removal_text
-from shmaccum.arena.removal import has_lost_its_name, tell_removal
+from shmaccum.arena.removal import has_lost_its_name, removed_error, tell_removal
 from shmaccum.exceptions import ArenaRemovedError
 from shmaccum.units import format_count
 
@@ -98,10 +98,9 @@ class Closing:
             return False
         self._native.begin_closing()
         self._native.end_closing()
+        self.error = removed_error(self._arena)
         if self._count(LEFT_STATES):
             self._export(accumulator)
-        else:
-            logger.info("nothing was left in %s, which was removed", self._arena.name)
         return True
 
     def _export(self, accumulator: Accumulator) -> None:
