@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import subprocess
+import textwrap
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
@@ -102,6 +104,34 @@ def test_each_decision_has_a_number_of_its_own_and_its_title_says_it() -> None:
     assert len({path.name[:4] for path in decisions}) == len(decisions)
     titles = {path: read(path).splitlines()[0] for path in decisions}
     assert [title for path, title in titles.items() if not title.startswith(f"{path.name[:4]} ")] == []
+
+
+def drawn_folders(tree: str) -> set[str]:
+    """The folders of a drawn tree: two blanks are a level, a word that ends in a slash is a folder."""
+    found: set[str] = set()
+    above: list[str] = []
+    for line in tree.splitlines():
+        level = (len(line) - len(line.lstrip())) // 2
+        names = re.findall(r"[\w-]+(?=/(?:\s|$))", line.strip().split("   ")[0])
+        above[level:] = names[-1:]
+        found |= {"/".join([*above[:level], name]) for name in names}
+    return found
+
+
+def test_the_file_map_names_every_folder() -> None:
+    page = read(PurePosixPath("docs/explanation/architecture.rst"))
+    block = page.split("File map\n", 1)[1].split(".. code-block:: text\n\n", 1)[1].split("\n\n", 1)[0]
+    drawn = drawn_folders(textwrap.dedent(block))
+    java = PurePosixPath("bench/java/src")
+    folders = {folder for path in files_under(*SOURCE_FOLDERS, *PROSE_FOLDERS) for folder in path.parents}
+    real = {str(folder) for folder in folders if java not in [folder, *folder.parents]} - {"."}
+    assert drawn - real == set(), "docs/explanation/architecture.rst draws folders that are not there"
+    assert real - drawn == set(), "docs/explanation/architecture.rst does not draw these folders"
+
+
+def test_a_drawn_tree_is_read_by_its_levels() -> None:
+    tree = "a/        first\n  b/  c/   two\n    d/     below c\n  e/       one/two\nf/\n"
+    assert drawn_folders(tree) == {"a", "a/b", "a/c", "a/c/d", "a/e", "f"}
 
 
 def test_native_holds_nothing_but_c() -> None:
