@@ -80,7 +80,7 @@ README_HEAD = """
    :header-rows: 1
    :widths: 34 18 38 10 20
 
-   * - what
+   * - case
      - shmaccum
      - peer
      - ratio
