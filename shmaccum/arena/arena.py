@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import enum
 import errno
-import operator
 import os
 import weakref
 from collections.abc import Callable, Iterator, Mapping
@@ -20,6 +19,7 @@ import posix_ipc
 from shmaccum import _native
 from shmaccum.arena.file import SHARED_MEMORY, ArenaFile
 from shmaccum.arena.flusher import Flusher
+from shmaccum.config import ArenaOptions
 from shmaccum.exceptions import (
     ArenaBusyError,
     ArenaError,
@@ -30,10 +30,13 @@ from shmaccum.exceptions import (
     NotAnArenaError,
     SyncTimeoutError,
 )
-from shmaccum.units import Duration, Size, format_size, parse_duration_ms, parse_percent, parse_size
+from shmaccum.units import format_size
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from shmaccum.arena.tables import Table
+    from shmaccum.config.dicts import ArenaOptionsDict
 
 Name = str | os.PathLike[str]
 
@@ -97,51 +100,64 @@ def semaphore_name(uuid: bytes, waiter_index: int) -> str:
     return f"/shmaccum-{uuid.hex()[:12]}.w{waiter_index}"
 
 
-def _durability(level: str, sync_interval_ms: Duration | None) -> dict[str, int]:
+def _durability(options: ArenaOptions) -> dict[str, int]:
     """The numbers of the geometry."""
-    if level not in DURABILITIES:
-        raise InvalidArgumentError(f"durability {level!r} is none of {', '.join(DURABILITIES)}")
-    if (level == "interval") != (sync_interval_ms is not None):
-        raise InvalidArgumentError("durability=interval and sync_interval_ms belong together: give both, or neither")
-    interval_ms = 0 if sync_interval_ms is None else max(parse_duration_ms(sync_interval_ms), 1)
-    return {"durability": DURABILITIES.index(level), "sync_interval_ms": interval_ms}
+    return {
+        "durability": DURABILITIES.index(options.durability),
+        "sync_interval_ms": 0 if options.sync_interval_ms is None else options.sync_interval_ms,
+    }
 
 
-def _process_slot_count(max_process_share: int | str, slot_count: int) -> int:
+def _process_slot_count(percent: int, slot_count: int) -> int:
     """How many slots one process may hold, at least one; 0: all of them."""
-    percent = parse_percent(max_process_share)
     return 0 if percent == WHOLE else max(slot_count * percent // 100, 1)
 
 
-def _oversized_slot_count(oversized_max_bytes: Size | None, slot_count: int, batch_size: int) -> int:
+def _oversized_slot_count(options: ArenaOptions, slot_count: int) -> int:
     """How many slots oversized records may hold together: half of them unless the caller says otherwise."""
-    if oversized_max_bytes is None:
+    if options.oversized_max_bytes is None:
         return slot_count // 2
-    return min(parse_size(oversized_max_bytes) // batch_size, slot_count)
+    return min(options.oversized_max_bytes // options.batch_size, slot_count)
 
 
 def _completion_count(wanted: int | None, slot_count: int) -> int:
-    count = max(slot_count * 4, COMPLETION_COUNT_MIN) if wanted is None else operator.index(wanted)
-    return count if count <= 0 else 1 << max(count - 1, 1).bit_length()  # what cannot be is refused by its own name
+    """A power of two."""
+    count = max(slot_count * 4, COMPLETION_COUNT_MIN) if wanted is None else wanted
+    return 1 << max(count - 1, 1).bit_length()
 
 
-def _checked_sizes(buffer_memory: Size, batch_size: Size) -> tuple[int, int]:
-    memory, batch = parse_size(buffer_memory), parse_size(batch_size)
-    if not 0 < batch <= _native.BATCH_SIZE_MAX:
+def _slot_count(options: ArenaOptions) -> int:
+    """How many batches fit into the memory.
+
+    Raises:
+        InvalidArgumentError: an arena has no room for so many.
+    """
+    count = options.buffer_memory // options.batch_size
+    if count > _native.SLOT_COUNT_MAX:
         raise InvalidArgumentError(
-            f"batch_size is {batch}, it must lie between 62 and {_native.BATCH_SIZE_MAX} bytes ({batch_size!r})"
-        )
-    if memory < batch:
-        raise InvalidArgumentError(
-            f"buffer_memory ({format_size(memory)}) is smaller than one batch ({format_size(batch)}): "
-            "give it room for many batches"
-        )
-    if memory // batch > _native.SLOT_COUNT_MAX:
-        raise InvalidArgumentError(
-            f"buffer_memory ({format_size(memory)}) is {memory // batch} batches, an arena has room for at most "
+            f"buffer_memory ({format_size(options.buffer_memory)}) is {count} batches, an arena has room for at most "
             f"{_native.SLOT_COUNT_MAX}: make batch_size larger"
         )
-    return memory, batch
+    return count
+
+
+def _geometry(options: ArenaOptions) -> dict[str, int]:
+    """The options as the native arena takes them."""
+    slot_count = _slot_count(options)
+    return {
+        "buffer_memory": options.buffer_memory,
+        "batch_size": options.batch_size,
+        "process_count": options.process_count,
+        "waiter_count": options.waiter_count,
+        "topic_count": options.topic_count,
+        "partition_count": options.partition_count,
+        "name_heap_size": max(options.topic_count * TOPIC_NAME_SIZE_MEAN, TOPIC_NAME_SIZE_MAX),
+        "completion_count": _completion_count(options.completion_count, slot_count),
+        "oversized_slot_count_max": _oversized_slot_count(options, slot_count),
+        "record_size_max": options.max_request_size,
+        "process_slot_count_max": _process_slot_count(options.max_process_share, slot_count),
+        **_durability(options),
+    }
 
 
 @contextlib.contextmanager
@@ -230,74 +246,29 @@ class Arena:
 
     @classmethod
     def create(
-        cls,
-        name: Name,
-        *,
-        buffer_memory: Size = "32MiB",
-        batch_size: Size = "16KiB",
-        process_count: int = 1024,
-        waiter_count: int = 1024,
-        topic_count: int = 1024,
-        partition_count: int = 4096,
-        completion_count: int | None = None,
-        oversized_max_bytes: Size | None = None,
-        max_process_share: int | str = WHOLE,
-        durability: str = "process",
-        sync_interval_ms: Duration | None = None,
-        max_request_size: Size = "1MiB",
-        mode: int = DEFAULT_MODE,
-        options: Mapping[str, Any] | None = None,
+        cls, name: Name, *, options: Mapping[str, Any] | None = None, **arena_options: Unpack[ArenaOptionsDict]
     ) -> Arena:
         """Makes a new arena, reserves all of its space, and attaches to it.
 
         Args:
             name: without a slash (one in front is optional): POSIX shared memory. Else the path of a file, which is
                 what survives a reboot.
-            buffer_memory: bytes for batches (Kafka's buffer.memory).
-            batch_size: bytes of one batch, its header of 61 bytes included (Kafka's batch.size).
-            process_count: how many processes may be attached at a time, at most 4095.
-            waiter_count: how many threads may wait for a buffer at a time, at most 4096.
-            topic_count: how many topics, ever.
-            partition_count: how many topic-partitions, ever.
-            completion_count: how many batches' results are kept to be read; rounded up to a power of two. Default: four
-                for each buffer, at least 4096.
-            oversized_max_bytes: buffers that records larger than a batch may hold together; default half of them.
-            max_process_share: percent of the buffers that one process may hold (``25`` or ``"25%"``); a batch counts
-                for the process that opened it, until it is delivered.
-            durability: what survives the death of the host. ``process``: what the kernel wrote by itself (every death
-                of processes is survived at all levels). ``interval``: all but the last sync_interval_ms. ``sync``:
-                whatever an append came back for. Above ``process`` the arena must be a file on a disk.
-            sync_interval_ms: how much time a crash of the host may cost, with ``interval``.
-            max_request_size: the largest record, with the header of its batch (Kafka's max.request.size).
-            mode: permissions of the file; others are refused at attach unless they say they mean it.
             options: kept in the arena for everybody who attaches: what msgpack can write in 2048 bytes.
+            arena_options: sizes, durability and the like: those of `shmaccum.ArenaOptions`, in either spelling
+                (``shmaccum options arena`` shows all).
 
         Raises:
             ArenaExistsError: the name is taken.
-            InvalidArgumentError: a number is out of range or contradicts another.
+            InvalidArgumentError: an option is unknown or out of range, or contradicts another one.
             OSError: the space could not be had (ENOSPC); nothing is left behind.
         """
-        memory, batch = _checked_sizes(buffer_memory, batch_size)
-        slot_count = memory // batch
-        geometry = {
-            "buffer_memory": memory,
-            "batch_size": batch,
-            "process_count": process_count,
-            "waiter_count": waiter_count,
-            "topic_count": topic_count,
-            "partition_count": partition_count,
-            "name_heap_size": max(topic_count * TOPIC_NAME_SIZE_MEAN, TOPIC_NAME_SIZE_MAX),
-            "completion_count": _completion_count(completion_count, slot_count),
-            "oversized_slot_count_max": _oversized_slot_count(oversized_max_bytes, slot_count, batch),
-            "record_size_max": parse_size(max_request_size),
-            "process_slot_count_max": _process_slot_count(max_process_share, slot_count),
-            **_durability(durability, sync_interval_ms),
-        }
+        chosen = ArenaOptions.parse(arena_options)
+        geometry = _geometry(chosen)
         packed = msgpack.packb(dict(options or {}))
         file = ArenaFile.parse(name)
-        with file.create(mode) as descriptors, _room_named(file, memory):
+        with file.create(chosen.mode) as descriptors, _room_named(file, chosen.buffer_memory):
             native = _native.arena_create(descriptors.map, descriptors.lock, geometry, packed)
-        return cls(file, native, mode)
+        return cls(file, native, chosen.mode)
 
     @classmethod
     def attach(cls, name: Name, *, mode: int = DEFAULT_MODE) -> Arena:

@@ -46,6 +46,7 @@ COMMANDS: Mapping[str, str] = {
     "recover": "Recover an arena after a crash, say what that would do, or copy out what it holds.",
     "serve": "Serve a log directory to Kafka clients.",
     "log": "Read and check a log directory: cat, info, offsets, verify.",
+    "options": "Show every option, one table per kind.",
     "run": "The example pipeline of `make run`.",
 }
 """Every command in the order of an arena's life: the module of this package with its name has the rest."""

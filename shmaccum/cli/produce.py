@@ -322,7 +322,8 @@ def command(
     is_shown = sys.stderr.isatty() and not (sys.stdin.isatty() and not files)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with Arena.attach(arena_name, mode=arena_mode) as arena:
-        producer = Producer(arena, **assignments(options))
+        given: dict[str, Any] = {**assignments(options)}
+        producer = Producer(arena, **given)
         job = Job(
             producer=producer,
             headers=record_headers,

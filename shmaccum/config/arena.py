@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from shmaccum import _native
 from shmaccum.config.option import INT_MAX, choice, count, duration_ms, mode, percent, size
 from shmaccum.config.table import Options
+from shmaccum.units import spell_size
 
 BATCH_SIZE_MIN = 62
 
@@ -60,8 +61,8 @@ class ArenaOptions(Options):
     def contradictions(self) -> Iterator[str]:
         if self.buffer_memory < self.batch_size:
             yield (
-                f"buffer_memory ({self.buffer_memory}) is smaller than batch_size ({self.batch_size}): give it room "
-                "for many batches"
+                f"buffer_memory ({spell_size(self.buffer_memory)}) is smaller than batch_size "
+                f"({spell_size(self.batch_size)}): give it room for many batches"
             )
         if (self.durability == "interval") != (self.sync_interval_ms is not None):
             yield "durability=interval and sync_interval_ms belong together: give both, or neither"

@@ -64,13 +64,18 @@ def bounds(option: Option) -> str:
     return f"at least {lower}" if lower else ""
 
 
-def _kafka_names(name: str, option: Option) -> str:
-    """Kafka's own name on a line below ours, when underscores for dots do not give it."""
-    return f" ``{option.kafka}``" if option.kafka and option.kafka.replace(".", "_") != name else ""
+def kafka_name(name: str, option: Option) -> str | None:
+    """Kafka's own name, where it is more than ours with dots for underscores."""
+    return option.kafka if option.kafka and option.kafka.replace(".", "_") != name else None
+
+
+def _name_cell(name: str, option: Option) -> str:
+    other = kafka_name(name, option)
+    return f"``{name}`` ``{other}``" if other else f"``{name}``"
 
 
 def _row(name: str, option: Option) -> Iterator[str]:
-    yield f"   * - ``{name}``{_kafka_names(name, option)}\n"
+    yield f"   * - {_name_cell(name, option)}\n"
     for cell in (option.kind, f"``{spell(option, option.default)}``", bounds(option), option.sentence):
         yield f"     - {cell}".rstrip() + "\n"
 

@@ -14,8 +14,9 @@ range or contradicts another one is refused with a sentence that says what to do
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from shmaccum.config.option import Option
@@ -25,7 +26,10 @@ from shmaccum.exceptions import InvalidArgumentError
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-NAME_SIMILARITY = 0.6
+MISSPELLING_SIMILARITY = 0.85
+NAME_SIMILARITY = 0.8
+WORD_SIMILARITY = 0.75
+WORDS = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,8 +50,7 @@ class Options:
     def __post_init__(self) -> None:
         for name, option in type(self).table().items():
             option.check(name, getattr(self, name))
-        for contradiction in self.contradictions():
-            raise InvalidArgumentError(contradiction)
+        refuse(self.contradictions())
 
     def contradictions(self) -> Iterator[str]:
         """A sentence for each pair of options that cannot hold together."""
@@ -83,7 +86,9 @@ class Options:
 
 ABSENT: Mapping[str, str] = {
     "bootstrap_servers": "brokers are named by the sender's sink: shmaccum sender ARENA --sink kafka:HOST:PORT",
-    "transactional_id": "a producer that is shared by a host has no transactions",
+    **dict.fromkeys(
+        ("transactional_id", "transaction_timeout_ms"), "a producer that is shared by a host has no transactions"
+    ),
     "sasl_jaas_config": "say who logs in by sasl_plain_username and sasl_plain_password",
     **dict.fromkeys(("ssl_truststore_location", "ssl_truststore_certificates"), "name a PEM file by ssl_cafile"),
     **dict.fromkeys(
@@ -113,13 +118,30 @@ def folded(name: str) -> str:
     return _spelled(name).replace("_", "").lower()
 
 
+def _words(name: str) -> list[str]:
+    """The words of a name in either spelling, or as users of Spark write it: bufferMemory has two."""
+    return [word.lower() for word in WORDS.findall(name)]
+
+
+def _has_words_of(name: str, other: str) -> bool:
+    """True when each word of the one has its like among the words of the other."""
+    words = _words(other)
+    return all(difflib.get_close_matches(word, words, n=1, cutoff=WORD_SIMILARITY) for word in _words(name))
+
+
 def _nearest(name: str, tables: Iterable[type[Options]]) -> str | None:
-    known = sorted({spelling for table in tables for spelling in table.spellings()})
-    found = difflib.get_close_matches(_spelled(name).lower(), known, n=1, cutoff=NAME_SIMILARITY)
-    return found[0] if found else None
+    """The name that was probably meant: it is near, and it says no more or no less than the one that was given.
+
+    ``transaction.timeout.ms`` is no misspelling of ``close_timeout_ms``: each has a word that the other lacks.
+    """
+    known = {folded(spelling): spelling for table in tables for spelling in sorted(table.spellings())}
+    misspelled = difflib.get_close_matches(folded(name), known, n=1, cutoff=MISSPELLING_SIMILARITY)
+    near = difflib.get_close_matches(folded(name), known, n=3, cutoff=NAME_SIMILARITY)
+    alike = [one for one in near if _has_words_of(name, known[one]) or _has_words_of(known[one], name)]
+    return next((known[one] for one in (*misspelled, *alike)), None)
 
 
-def _unknown(name: str, tables: Sequence[type[Options]]) -> InvalidArgumentError:
+def _unknown(name: str, tables: Sequence[type[Options]]) -> str:
     """The sentence for a name that none of the tables has."""
     spelled = _spelled(name)
     whose = " or the ".join(table.scope for table in tables)
@@ -127,45 +149,71 @@ def _unknown(name: str, tables: Sequence[type[Options]]) -> InvalidArgumentError
     for other in Options.tables:
         if not is_own and folded(name) in map(folded, other.spellings()):
             place = other.place.replace("``", "'")
-            return InvalidArgumentError(f"{name} is an option of the {other.scope}: give it to {place}")
+            return f"{name} is an option of the {other.scope}: give it to {place}"
     if spelled in ABSENT:
-        return InvalidArgumentError(f"{name} is no option here: {ABSENT[spelled]}")
+        return f"{name} is no option here: {ABSENT[spelled]}"
     nearest = _nearest(name, tables) or _nearest(name, Options.tables)
-    advice = f"did you mean {nearest}?" if nearest else "docs/reference/options.rst has them all"
-    return InvalidArgumentError(f"{name} is no option of the {whose}: {advice}")
+    advice = f"did you mean {nearest}?" if nearest else "'shmaccum options' shows all"
+    return f"{name} is no option of the {whose}: {advice}"
 
 
-def _attributes(given: Mapping[str, Any], tables: Sequence[type[Options]]) -> dict[str, tuple[str, Any]]:
-    """Attribute -> (the name as it was given, the value)."""
-    spellings = {spelling: name for table in tables for spelling, name in table.spellings().items()}
-    found: dict[str, tuple[str, Any]] = {}
-    for name, value in given.items():
-        attribute = spellings.get(_spelled(name))
-        if attribute is None:
-            raise _unknown(name, tables)
-        if attribute in found:
-            raise InvalidArgumentError(f"{found[attribute][0]} and {name} are the same option: give one of them")
-        found[attribute] = (name, value)
-    return found
+@dataclass(frozen=True)
+class _Given:
+    """What a user gave, sorted: values by attribute, with the name as it was spelled, and a sentence for each fault."""
+
+    values: dict[str, tuple[str, Any]] = field(default_factory=dict)
+    faults: list[str] = field(default_factory=list)
+
+    @classmethod
+    def sort(cls, given: Mapping[str, Any], tables: Sequence[type[Options]]) -> _Given:
+        spellings = {spelling: name for table in tables for spelling, name in table.spellings().items()}
+        found = cls()
+        for name, value in given.items():
+            attribute = spellings.get(_spelled(name))
+            if attribute is None:
+                found.faults.append(_unknown(name, tables))
+            elif attribute in found.values:
+                former = found.values[attribute][0]
+                found.faults.append(f"{former} and {name} are the same option: give one of them")
+            else:
+                found.values[attribute] = (name, value)
+        return found
+
+    def parsed(self, table: type[Options]) -> dict[str, Any]:
+        """The values that a table has, read; a value that cannot be read is one more fault."""
+        values: dict[str, Any] = {}
+        for attribute, option in table.table().items():
+            if attribute in self.values:
+                name, value = self.values[attribute]
+                try:
+                    values[attribute] = option.parse_named(name, value)
+                    option.check(attribute, values[attribute])
+                except InvalidArgumentError as error:
+                    self.faults.append(str(error))
+        return values
+
+
+def refuse(faults: Iterable[str]) -> None:
+    """Raises one error that tells all faults; none is no error.
+
+    Raises:
+        InvalidArgumentError: there is a fault.
+    """
+    if sentences := list(dict.fromkeys(faults)):
+        raise InvalidArgumentError("; ".join(sentences))
 
 
 def parse_together(given: Mapping[str, Any], *tables: type[Options]) -> tuple[Options, ...]:
     """One instance of each table from options that are given together, as ``-X`` does for a sender and its sink.
 
     Raises:
-        InvalidArgumentError: as `Options.parse`; unknown is what none of the tables has.
+        InvalidArgumentError: as `Options.parse`; a name is unknown when none of the tables has it. The error tells
+            every wrong name and every wrong value at once.
     """
-    found = _attributes(given, tables)
-    return tuple(
-        table(
-            **{
-                attribute: table.table()[attribute].parse_named(name, value)
-                for attribute, (name, value) in found.items()
-                if attribute in table.table()
-            }
-        )
-        for table in tables
-    )
+    sorted_out = _Given.sort(given, tables)
+    values = [sorted_out.parsed(table) for table in tables]
+    refuse(sorted_out.faults)
+    return tuple(table(**chosen) for table, chosen in zip(tables, values, strict=True))
 
 
 # --- command lines

@@ -20,7 +20,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from shmaccum.arena import DEFAULT_MODE, Arena
 from shmaccum.arena.doorbell import wait_readable
@@ -29,6 +29,11 @@ from shmaccum.arena.removal import has_lost_its_name, tell_removal
 from shmaccum.config import SenderOptions, command_line_value
 from shmaccum.exceptions import SenderNotStartedError
 from shmaccum.sinks.names import expect_sink, name_in_arena, one_spelling
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from shmaccum.config.dicts import SenderOptionsDict
 
 ELECTION_SLICE_S = 0.005
 START_TIMEOUT_S = 30.0
@@ -45,7 +50,7 @@ def ensure_sender(
     log_path: str | os.PathLike[str] | None = None,
     timeout_s: float = START_TIMEOUT_S,
     sink_options: Mapping[str, Any] | None = None,
-    **options: Any,
+    **options: Unpack[SenderOptionsDict],
 ) -> bool:
     """Comes back when the arena has a sender. True when this call has started it.
 

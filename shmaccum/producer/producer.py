@@ -17,7 +17,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from types import TracebackType
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 from shmaccum import _native
 from shmaccum._native import DeliveryFuture, Receipt
@@ -39,6 +39,11 @@ from shmaccum.producer.delivery import DeliveryTracker
 from shmaccum.producer.pipeline import Pipeline, RecordColumns
 from shmaccum.producer.serializers import Headers
 from shmaccum.units import format_count, parse_timeout_s
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from shmaccum.config.dicts import ProducerOptionsDict
 
 logger = logging.getLogger(__name__)
 
@@ -86,7 +91,7 @@ class Producer(_native.Producer):
         "arena",
     )
 
-    def __init__(self, arena: str | os.PathLike[str] | Arena, **options: Any) -> None:
+    def __init__(self, arena: str | os.PathLike[str] | Arena, **options: Unpack[ProducerOptionsDict]) -> None:
         if self.tracker is not None:
             raise TypeError("a producer is initialized once")
         self._options = ProducerOptions.parse(options)

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from concurrent import futures
 from queue import SimpleQueue
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, final
 
 from shmaccum.accumulator import Accumulator
 from shmaccum.arena import DEFAULT_MODE, Arena
@@ -38,6 +38,9 @@ from shmaccum.sinks.sink import Sink
 from shmaccum.units import format_count
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from shmaccum.config.dicts import SenderOptionsDict
     from shmaccum.sender.dead_letters import DeadLetters
 
 IDLE_LOOKS = 10
@@ -77,7 +80,7 @@ class Sender:
         *,
         standby: bool = False,
         mode: int = DEFAULT_MODE,
-        **options: Any,
+        **options: Unpack[SenderOptionsDict],
     ) -> None:
         self.options = SenderOptions.parse(options)
         self.sink = open_sink(sink) if isinstance(sink, str) else sink

@@ -261,7 +261,7 @@ def test_why_a_sender_could_not_begin_is_told(arena: Arena, tmp_path: Path) -> N
         ensure_sender(arena, f"log:{place}", log_path=log_path)
     assert str(place) in log_path.read_text()
     with pytest.raises(InvalidArgumentError, match="did you mean linger_ms"):
-        ensure_sender(arena, "null:", linger_mss=3)
+        ensure_sender(arena, "null:", linger_mss=3)  # type: ignore[call-arg]
 
 
 def test_a_sender_that_takes_too_long_is_told(arena: Arena) -> None:

@@ -214,14 +214,15 @@ def test_removed_it_is_still_there_for_those_attached(arena_name: str) -> None:
 @pytest.mark.parametrize(
     ("sizes", "sentence"),
     [
-        ({"buffer_memory": "2KiB"}, "smaller than one batch"),
-        ({"buffer_memory": 0}, "smaller than one batch"),
+        ({"buffer_memory": "2KiB"}, r"buffer_memory \(2KiB\) is smaller than batch_size \(4KiB\)"),
+        ({"buffer_memory": 0}, "buffer_memory is 0"),
         ({"batch_size": 0}, "batch_size is 0"),
         ({"batch_size": 61}, "batch_size is 61"),
         ({"batch_size": "1GiB", "buffer_memory": "4GiB"}, "batch_size"),
         ({"buffer_memory": "64 mib"}, "is no size"),
         ({"buffer_memory": -1}, "negative"),
-        ({"buffer_memory": 2**70}, r"buffer_memory .* make batch_size larger"),
+        ({"buffer_memory": 2**70}, r"buffer_memory .* at most"),
+        ({"buffer_memory": 2**40}, r"buffer_memory .* make batch_size larger"),
         ({"buffer_memory": "64QiB"}, "is no size"),
         ({"process_count": 2**70}, "process_count is"),
         ({"process_count": 0}, "process_count is 0"),
@@ -251,13 +252,13 @@ def test_a_number_that_cannot_be(arena_name: str, sizes: dict[str, Any], sentenc
         {"buffer_memory": 1.5},
         {"buffer_memory": None},
         {"batch_size": True},
-        {"process_count": "8"},
+        {"process_count": "eight"},
         {"topic_count": None},
         {"completion_count": 1.5},
     ],
 )
 def test_a_number_of_another_type(arena_name: str, sizes: dict[str, Any]) -> None:
-    with pytest.raises(TypeError):
+    with pytest.raises(InvalidArgumentError, match=next(iter(sizes))):
         Arena.create(arena_name, **(SMALL | sizes))
     assert not Arena.exists(arena_name)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,15 @@ from shmaccum.config import (
     Options,
     ProducerOptions,
     SenderOptions,
+    dicts,
     parse_together,
 )
+from shmaccum.config.dicts_source import dicts_source
 from shmaccum.config.page import options_page, spell
 from shmaccum.exceptions import InvalidArgumentError
+from shmaccum.keeper import ensure_sender
+from shmaccum.producer import Producer
+from shmaccum.sender import Sender
 from shmaccum.units import parse_duration_ms, parse_size, spell_duration_ms, spell_size
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "options.rst"
@@ -120,12 +126,31 @@ def test_options_cannot_be_changed() -> None:
         (ProducerOptions, {"zzzzzz": 1}, "zzzzzz is no option of the producer"),
         (ProducerOptions, {"linger_ms": 1, "linger.ms": 1}, "linger_ms and linger.ms are the same option"),
         (LogSinkOptions, {"partitions": 1, "num.partitions": 1}, "are the same option: give one of them"),
+        (ProducerOptions, {"transaction.timeout.ms": 1}, "a producer that is shared by a host has no transactions"),
+        (ProducerOptions, {"open_timeout_ms": 1}, "open_timeout_ms is no option of the producer: 'shmaccum options'"),
+        (SenderOptions, {"max_request_timeout_ms": 1}, "did you mean request_timeout_ms?"),
+        (ArenaOptions, {"batchsize": 1}, "did you mean batch_size?"),
     ],
 )
 def test_a_wrong_name_is_refused_with_advice(table: type[Options], options: dict[str, Any], sentence: str) -> None:
     with pytest.raises(InvalidArgumentError) as caught:
         table.parse(options)
     assert sentence in str(caught.value)
+
+
+def test_all_faults_are_told_in_one_error() -> None:
+    with pytest.raises(InvalidArgumentError) as caught:
+        ProducerOptions.parse({"acks": 1, "buffer.memory": 1, "linger": 5, "max_block_ms": "five", "client_id": 7})
+    told = str(caught.value).split("; ")
+    assert [sentence.split()[0].rstrip(":") for sentence in told] == [
+        "acks",
+        "buffer.memory",
+        "linger",
+        "max_block_ms",
+        "client_id",
+    ]
+    with pytest.raises(InvalidArgumentError, match=r"acks=all, not acks=0.*; enable_idempotence needs retries"):
+        SenderOptions.parse({"acks": "0", "retries": 0})
 
 
 @pytest.mark.parametrize(
@@ -198,11 +223,31 @@ def test_any_value_is_read_within_bounds_or_refused(row: tuple[type[Options], st
 # --- one truth
 
 
-def test_the_arena_s_options_are_the_arguments_of_create() -> None:
-    parameters = inspect.signature(Arena.create).parameters
-    given = {name: parameter.default for name, parameter in parameters.items() if name in ArenaOptions.table()}
-    assert set(given) == set(parameters) - {"name", "options"} == set(ArenaOptions.table())
-    assert ArenaOptions.parse(given) == ArenaOptions()
+@pytest.mark.parametrize("table", Options.tables)
+def test_the_typed_dictionary_of_a_table_has_its_options(table: type[Options]) -> None:
+    typed = getattr(dicts, f"{table.__name__}Dict")
+    assert list(typed.__annotations__) == list(table.table())
+    assert typed.__required_keys__ == frozenset()
+
+
+def test_the_typed_dictionaries_are_written_from_the_tables() -> None:
+    text = Path(dicts.__file__).read_text(encoding="utf-8")
+    assert text == dicts_source(), f"python -m shmaccum.config.dicts_source > {dicts.__file__}"
+
+
+@pytest.mark.parametrize(
+    ("function", "typed"),
+    [
+        (Arena.create, dicts.ArenaOptionsDict),
+        (Producer.__init__, dicts.ProducerOptionsDict),
+        (Sender.__init__, dicts.SenderOptionsDict),
+        (ensure_sender, dicts.SenderOptionsDict),
+    ],
+)
+def test_an_editor_finds_the_options_of_a_call(function: Callable[..., Any], typed: type) -> None:
+    *_, options = inspect.signature(function).parameters.values()
+    assert options.kind is inspect.Parameter.VAR_KEYWORD
+    assert options.annotation == f"Unpack[{typed.__name__}]"
 
 
 def test_the_producer_s_patience_is_the_accumulator_s() -> None:

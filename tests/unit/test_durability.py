@@ -10,7 +10,7 @@ import struct
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import pytest
 
@@ -21,6 +21,8 @@ from shmaccum.exceptions import ArenaInUseError, InvalidArgumentError, SyncTimeo
 from shmaccum.producer import Producer
 from tests.support import Child, deliver_all, wait_until
 from tests.unit.cli.conftest import Shell
+
+Level: TypeAlias = Literal["interval", "sync"]
 
 SMALL: dict[str, Any] = {"buffer_memory": "64KiB", "batch_size": "4KiB", "process_count": 16, "waiter_count": 8}
 SYNCS = "times the arena was forced to disk"
@@ -41,10 +43,10 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def durable(path: Path) -> Iterator[Callable[[str], Arena]]:
+def durable(path: Path) -> Iterator[Callable[[Level], Arena]]:
     opened: list[Arena] = []
 
-    def make(level: str) -> Arena:
+    def make(level: Level) -> Arena:
         interval: dict[str, Any] = {"sync_interval_ms": 10} if level == "interval" else {}
         opened.append(Arena.create(path, durability=level, **interval, **SMALL))
         return opened[-1]
@@ -67,7 +69,7 @@ def syncs(arena: Arena) -> int:
 
 
 @pytest.mark.parametrize("level", ["interval", "sync"])
-def test_memory_is_refused_loudly(arena_name: str, level: str, shell: Shell) -> None:
+def test_memory_is_refused_loudly(arena_name: str, level: Level, shell: Shell) -> None:
     interval: dict[str, Any] = {"sync_interval_ms": 10} if level == "interval" else {}
     with pytest.raises(InvalidArgumentError, match=r"lies in memory .*: give it a path on a disk"):
         Arena.create(arena_name, durability=level, **interval, **SMALL)
@@ -105,7 +107,7 @@ def test_nothing_is_forced_where_nobody_asked_for_it(arena: Arena) -> None:
 # --- sync
 
 
-def test_an_append_comes_back_when_it_is_on_disk(durable: Callable[[str], Arena]) -> None:
+def test_an_append_comes_back_when_it_is_on_disk(durable: Callable[[Level], Arena]) -> None:
     arena = durable("sync")
     with Accumulator(arena) as accumulator:
         for number in range(3):
@@ -113,7 +115,7 @@ def test_an_append_comes_back_when_it_is_on_disk(durable: Callable[[str], Arena]
             assert syncs(arena) == number + 1
 
 
-def test_a_send_of_any_kind_does(durable: Callable[[str], Arena]) -> None:
+def test_a_send_of_any_kind_does(durable: Callable[[Level], Arena]) -> None:
     arena = durable("sync")
     arena.native.set_topic_partition_count("t", 2)
     with Producer(arena, close_timeout_ms=0) as producer:
@@ -128,7 +130,7 @@ def test_a_send_of_any_kind_does(durable: Callable[[str], Arena]) -> None:
         producer.close(0)
 
 
-def test_sends_that_are_synced_together_share_one_force(durable: Callable[[str], Arena]) -> None:
+def test_sends_that_are_synced_together_share_one_force(durable: Callable[[Level], Arena]) -> None:
     arena = durable("sync")
     arena.native.set_topic_partition_count("t", 2)
     with Producer(arena, close_timeout_ms=0) as producer, Producer(arena, close_timeout_ms=0) as other:
@@ -173,7 +175,7 @@ def append_often(path: str, count: int) -> int:
     return count
 
 
-def test_processes_share_their_syncs(durable: Callable[[str], Arena]) -> None:
+def test_processes_share_their_syncs(durable: Callable[[Level], Arena]) -> None:
     arena = durable("sync")
     children = [Child(append_often, arena.name, 30) for _ in range(4)]
     assert [child.join() for child in children] == ["30"] * 4
@@ -181,7 +183,7 @@ def test_processes_share_their_syncs(durable: Callable[[str], Arena]) -> None:
     assert arena.verify() == []
 
 
-def test_a_sync_behind_a_stopped_process_ends_with_a_sentence(durable: Callable[[str], Arena]) -> None:
+def test_a_sync_behind_a_stopped_process_ends_with_a_sentence(durable: Callable[[Level], Arena]) -> None:
     arena = durable("sync")
 
     def hold_the_lead() -> None:
@@ -201,7 +203,7 @@ def test_a_sync_behind_a_stopped_process_ends_with_a_sentence(durable: Callable[
 # --- interval
 
 
-def test_the_interval_is_kept_by_whoever_is_attached(durable: Callable[[str], Arena]) -> None:
+def test_the_interval_is_kept_by_whoever_is_attached(durable: Callable[[Level], Arena]) -> None:
     arena = durable("interval")
     seen = syncs(arena)
     wait_until(lambda: syncs(arena) > seen + 2, "it was forced some times")
@@ -243,7 +245,7 @@ def boot_again(path: Path) -> None:
         stream.write(OTHER_BOOT)
 
 
-def test_what_was_not_forced_is_cut_off_and_said(durable: Callable[[str], Arena], path: Path, shell: Shell) -> None:
+def test_what_was_not_forced_is_cut_off_and_said(durable: Callable[[Level], Arena], path: Path, shell: Shell) -> None:
     arena = durable("sync")
     with Accumulator(arena) as accumulator:
         for number in range(5):

@@ -175,7 +175,8 @@ def test_wrong_options_are_refused(arena: Arena, options: dict[str, Any], senten
 
 
 def test_dotted_names_are_options_too(arena: Arena) -> None:
-    with Producer(arena, **{"linger.ms": "7ms", "max.block.ms": 10}) as producer:
+    dotted: dict[str, Any] = {"linger.ms": "7ms", "max.block.ms": 10}
+    with Producer(arena, **dotted) as producer:
         assert (producer.options.linger_ms, producer.options.max_block_ms) == (7, 10)
 
 

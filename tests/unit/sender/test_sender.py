@@ -162,7 +162,7 @@ def test_without_the_role_it_does_nothing(arena: Arena) -> None:
 
 def test_wrong_options_are_refused_before_anything_happens(arena: Arena) -> None:
     with pytest.raises(InvalidArgumentError, match="did you mean linger_ms"):
-        Sender(arena, MemorySink(), linger_mss=5)
+        Sender(arena, MemorySink(), linger_mss=5)  # type: ignore[call-arg]
     with pytest.raises(InvalidArgumentError, match="carrier-pigeon"):
         Sender(arena, "carrier-pigeon:")
     assert not arena.native.sender_is_alive

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``shmaccum options``: the tables of options on a terminal, or as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import click
+from rich.table import Table
+from rich.text import Text
+
+from shmaccum.cli.group import Command, json_option, print_json
+from shmaccum.cli.live import make_console, show
+from shmaccum.config import (
+    ArenaOptions,
+    KafkaSinkOptions,
+    LogSinkOptions,
+    Option,
+    Options,
+    PlacelessSinkOptions,
+    ProducerOptions,
+    SenderOptions,
+    ServerOptions,
+    SparkSinkOptions,
+    SparkSourceOptions,
+)
+from shmaccum.config.page import bounds, kafka_name, spell
+
+KINDS: Mapping[str, tuple[type[Options], ...]] = {
+    "arena": (ArenaOptions,),
+    "producer": (ProducerOptions,),
+    "sender": (SenderOptions,),
+    "sink": (LogSinkOptions, KafkaSinkOptions, PlacelessSinkOptions),
+    "server": (ServerOptions,),
+    "spark": (SparkSinkOptions, SparkSourceOptions),
+}
+
+
+def _plain(text: str) -> str:
+    """Text of the page without the marks of reStructuredText."""
+    return text.replace("``", "")
+
+
+def _value_lines(name: str, option: Option) -> Iterator[str]:
+    """The lines beside the name: kind, default, bounds, and Kafka's name where it is another one."""
+    yield f"{option.kind}, default {spell(option, option.default)}"
+    if limits := bounds(option):
+        yield limits
+    if other := kafka_name(name, option):
+        yield f"Kafka: {other}"
+
+
+def _view(table: type[Options]) -> Table:
+    title = f"Options of the {table.scope}, given to {_plain(table.place)}"
+    view = Table(title=title, title_justify="left", title_style="bold", box=None)
+    view.add_column("option", no_wrap=True, style="cyan")
+    view.add_column("value", ratio=1)
+    view.add_column("meaning", ratio=2)
+    for name, option in table.table().items():
+        view.add_row(name, Text("\n".join(_value_lines(name, option))), Text(_plain(option.sentence)))
+    return view
+
+
+def _document(table: type[Options]) -> dict[str, Any]:
+    return {
+        "scope": table.scope,
+        "place": _plain(table.place),
+        "options": [
+            {
+                "name": name,
+                "kafka": kafka_name(name, option),
+                "kind": option.kind,
+                "default": spell(option, option.default),
+                "bounds": bounds(option),
+                "choices": list(option.choices),
+                "meaning": _plain(option.sentence),
+            }
+            for name, option in table.table().items()
+        ],
+    }
+
+
+@click.command("options", cls=Command)
+@click.argument("kind", required=False, type=click.Choice(list(KINDS)))
+@json_option
+def command(kind: str | None, is_json: bool) -> None:
+    """Show every option: its kind, default and bounds, and what it is for.
+
+    Names may be written with dots, as Kafka does: linger.ms is linger_ms. A size is written like 32MiB, a duration like
+    500ms.
+    """
+    tables = [table for name, tables in KINDS.items() if kind in {None, name} for table in tables]
+    if is_json:
+        print_json([_document(table) for table in tables])
+        return
+    console = make_console()
+    for position, table in enumerate(tables):
+        if position:
+            click.echo()
+        show(console, _view(table))
