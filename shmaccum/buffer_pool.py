@@ -20,6 +20,7 @@ import posix_ipc
 from shmaccum import _native
 from shmaccum.arena import Arena, semaphore_name
 from shmaccum.arena.doorbell import DoorbellButton
+from shmaccum.arena.file import SHARED_MEMORY, ArenaFile
 from shmaccum.arena.removal import check_takes_records, tell_removal
 from shmaccum.exceptions import (
     ArenaRemovedError,
@@ -132,8 +133,7 @@ class BufferPool:
         semaphore = self._semaphores.get(waiter_index)
         try:
             if semaphore is None:
-                name = semaphore_name(self._uuid, waiter_index)
-                semaphore = posix_ipc.Semaphore(name, posix_ipc.O_CREAT, mode=self._arena.mode & 0o666)
+                semaphore = self._made_or_found(semaphore_name(self._uuid, waiter_index))
                 self._semaphores[waiter_index] = semaphore
             with contextlib.suppress(posix_ipc.BusyError):
                 while True:
@@ -141,6 +141,20 @@ class BufferPool:
         except (OSError, posix_ipc.Error) as error:
             self._arena.native.record_error(f"no semaphore to wait on: {error}")
             return None
+        return semaphore
+
+    def _made_or_found(self, name: str) -> posix_ipc.Semaphore:
+        """A semaphore that all who share the arena may use: the kernel makes it by this process's umask and group."""
+        try:
+            semaphore = posix_ipc.Semaphore(name, posix_ipc.O_CREX, mode=self._arena.mode & 0o666)
+        except posix_ipc.ExistentialError:
+            return posix_ipc.Semaphore(name)
+        try:
+            ArenaFile.parse(self._arena.name).share(f"{SHARED_MEMORY}/sem.{name[1:]}")
+        except OSError:
+            semaphore.close()
+            posix_ipc.unlink_semaphore(name)  # whoever waits next would keep it as it is
+            raise
         return semaphore
 
     def _exhausted(self, need: int, max_block_ms: int) -> str:
@@ -186,6 +200,6 @@ class BufferPool:
         for semaphore in self._semaphores.values():
             semaphore.close()
             if not is_linked:
-                with contextlib.suppress(posix_ipc.ExistentialError):
+                with contextlib.suppress(posix_ipc.ExistentialError, posix_ipc.PermissionsError):  # another user's
                     posix_ipc.unlink_semaphore(semaphore.name)
         self._semaphores.clear()

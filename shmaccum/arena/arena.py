@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import enum
 import errno
+import operator
 import os
 import weakref
 from collections.abc import Callable, Iterator, Mapping
@@ -17,7 +18,7 @@ import msgpack
 import posix_ipc
 
 from shmaccum import _native
-from shmaccum.arena.file import SHARED_MEMORY, ArenaFile
+from shmaccum.arena.file import SHARED_MEMORY, ArenaFile, group_number
 from shmaccum.arena.flusher import Flusher
 from shmaccum.config import ArenaOptions
 from shmaccum.exceptions import (
@@ -246,29 +247,48 @@ class Arena:
 
     @classmethod
     def create(
-        cls, name: Name, *, options: Mapping[str, Any] | None = None, **arena_options: Unpack[ArenaOptionsDict]
+        cls,
+        name: Name,
+        *,
+        topics: Mapping[str, int] | None = None,
+        options: Mapping[str, Any] | None = None,
+        **arena_options: Unpack[ArenaOptionsDict],
     ) -> Arena:
         """Makes a new arena, reserves all of its space, and attaches to it.
 
         Args:
             name: without a slash (one in front is optional): POSIX shared memory. Else the path of a file, which is
                 what survives a reboot.
+            topics: partition counts of topics that are known from the beginning, as `declare_topic` takes them.
             options: kept in the arena for everybody who attaches: what msgpack can write in 2048 bytes.
             arena_options: sizes, durability and the like: those of `shmaccum.ArenaOptions`, in either spelling
                 (``shmaccum options arena`` shows all).
 
         Raises:
             ArenaExistsError: the name is taken.
-            InvalidArgumentError: an option is unknown or out of range, or contradicts another one.
-            OSError: the space could not be had (ENOSPC); nothing is left behind.
+            ArenaForbiddenError: this user may not give a file to the group that was asked for.
+            InvalidArgumentError: an option is unknown or out of range, or contradicts another one; the host has no such
+                group; `topics` has what `declare_topic` refuses.
+            OSError: the space could not be had (ENOSPC).
+
+        An exception leaves no arena behind.
         """
         chosen = ArenaOptions.parse(arena_options)
         geometry = _geometry(chosen)
         packed = msgpack.packb(dict(options or {}))
         file = ArenaFile.parse(name)
-        with file.create(chosen.mode) as descriptors, _room_named(file, chosen.buffer_memory):
+        group = group_number(chosen.group, chosen.mode)
+        with file.create(chosen.mode, group) as descriptors, _room_named(file, chosen.buffer_memory):
             native = _native.arena_create(descriptors.map, descriptors.lock, geometry, packed)
-        return cls(file, native, chosen.mode)
+        arena = cls(file, native, chosen.mode)
+        try:
+            for topic, count in (topics or {}).items():
+                arena.declare_topic(topic, count)
+        except BaseException:
+            arena.close()
+            cls.remove(name)
+            raise
+        return arena
 
     @classmethod
     def attach(cls, name: Name, *, mode: int = DEFAULT_MODE) -> Arena:
@@ -337,10 +357,10 @@ class Arena:
                 raise
             return
         for semaphore in semaphores:
-            with contextlib.suppress(posix_ipc.ExistentialError):
+            with contextlib.suppress(posix_ipc.ExistentialError, posix_ipc.PermissionsError):  # another user's
                 posix_ipc.unlink_semaphore(semaphore)
         if doorbell is not None:
-            with contextlib.suppress(FileNotFoundError):
+            with contextlib.suppress(FileNotFoundError, PermissionError):
                 os.unlink(doorbell)
 
     @classmethod
@@ -364,6 +384,38 @@ class Arena:
             from shmaccum.arena.upgrade import former_identity  # rare, and it needs numpy
 
             return former_identity(file)
+
+    # --- topics
+
+    def declare_topic(self, name: str, partitions: int) -> None:
+        """Makes a topic known with so many partitions, so that records can be sent before any sender has run.
+
+        A sink that has another number of partitions for the topic tells it as soon as a sender runs; the sink's number
+        holds from then on. A topic that is known with this number stays as it is.
+
+        Args:
+            name: 1 to 249 of the characters a-z A-Z 0-9 . _ - (Kafka's rule).
+            partitions: at least 1, at most as many as the arena has room for (``partition_count``).
+
+        Raises:
+            InvalidArgumentError: the name or the number is impossible, or the topic is known with another number.
+            NoPartitionEntryError: the arena has no room for another topic (``topic_count``).
+            ArenaReadOnlyError: the arena was opened read-only.
+        """
+        count, room = operator.index(partitions), self.geometry["partition_count"]
+        if not 1 <= count <= room:
+            raise InvalidArgumentError(
+                f"topic {name!r} cannot have {count} partitions: give it 1 to {room}, which is what the arena has room "
+                "for (partition_count)"
+            )
+        known = self.native.topic_partition_count(name)
+        if known not in (0, count):
+            raise InvalidArgumentError(
+                f"topic {name!r} has {known} partitions in {self.name} already, not {count}: declare it with {known}, "
+                "or change the topic where the sink has it"
+            )
+        if not known:
+            self.native.set_topic_partition_count(name, count)
 
     # --- close
 

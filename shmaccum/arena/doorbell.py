@@ -77,16 +77,21 @@ class Doorbell:
 
     def __init__(self, arena: Arena) -> None:
         self._arena = arena
-        self.path = ArenaFile.parse(arena.name).doorbell(arena.uuid)
+        self._file = ArenaFile.parse(arena.name)
+        self.path = self._file.doorbell(arena.uuid)
         self._make()
         self._descriptor = _open_fifo(self.path, arena.mode)
 
     def _make(self) -> None:
-        mode = self._arena.mode & 0o666
         with contextlib.suppress(FileExistsError):
-            os.mkfifo(self.path, mode)
             try:
-                os.chmod(self.path, mode)  # whatever the umask says
+                os.mkfifo(self.path, self._arena.mode & 0o666)
+            except PermissionError:
+                raise ArenaForbiddenError(
+                    f"user {os.geteuid()} may not make the doorbell {self.path}: let that user write into the folder"
+                ) from None
+            try:
+                self._file.share(self.path)
             except OSError:
                 os.unlink(self.path)  # the next sender would keep it as it is
                 raise
@@ -113,7 +118,7 @@ class Doorbell:
         """Lets go of it; takes it away when the arena's name is gone, for nobody else would."""
         os.close(self._descriptor)
         if not self._arena.is_linked():
-            with contextlib.suppress(FileNotFoundError):
+            with contextlib.suppress(FileNotFoundError, PermissionError):  # another user's
                 os.unlink(self.path)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import grp
 import os
 import stat
 import threading
@@ -33,6 +34,8 @@ OPEN_FLAGS = os.O_NOFOLLOW | os.O_CLOEXEC
 EXISTING_FLAGS = os.O_NONBLOCK  # a FIFO in the arena's place would keep whoever opens it until somebody writes
 OPEN_TO_OTHERS = 0o077
 WRITABLE_BY_ALL = 0o002
+GROUP_ACCESS = 0o060
+WITHOUT_EXECUTION = 0o666
 SHARED_MEMORY = "/dev/shm"
 MAGIC = b"smarena1"
 """The first bytes of an arena (native/arena/layout.h: ARENA_MAGIC)."""
@@ -58,6 +61,52 @@ def _is_utf8(text: str) -> bool:
 
 def _open_to_look(path: str, _flags: int) -> int:
     return os.open(path, os.O_RDONLY | OPEN_FLAGS | EXISTING_FLAGS)
+
+
+def group_number(group: str | int | None, mode: int) -> int | None:
+    """The number of a group that is to share an arena.
+
+    Args:
+        group: its name or number; None: none was asked for.
+        mode: of the arena.
+
+    Raises:
+        InvalidArgumentError: there is no such group, or the mode does not let it write.
+    """
+    if group is None:
+        return None
+    if mode & GROUP_ACCESS != GROUP_ACCESS:
+        raise InvalidArgumentError(
+            f"mode {mode:#o} does not let group {group} use the arena: give it a mode such as 0660, too"
+        )
+    try:
+        return group if isinstance(group, int) else grp.getgrnam(group).gr_gid
+    except KeyError:
+        raise InvalidArgumentError(
+            f"this host has no group {group!r}: make it (groupadd {group}), or name another one"
+        ) from None
+
+
+def set_permissions(file: int | str, name: str, mode: int, group: int | None) -> None:
+    """Sets group and mode of a file of ours, whatever the umask says.
+
+    Args:
+        file: a descriptor or a path.
+        name: for the message.
+        group: its number; None: it stays as it is.
+
+    Raises:
+        ArenaForbiddenError: this user may not give a file to the group.
+    """
+    try:
+        if group is not None and os.stat(file).st_gid != group:
+            os.chown(file, -1, group)
+    except PermissionError:
+        raise ArenaForbiddenError(
+            f"user {os.geteuid()} may not give {name} to group {group}: make the user a member of the group, or let "
+            "root do it"
+        ) from None
+    os.chmod(file, mode)
 
 
 @dataclass(frozen=True)
@@ -103,6 +152,18 @@ class ArenaFile:
             )
         return cls(bare, is_shared_memory=True)
 
+    def share(self, companion: str) -> None:
+        """Gives a file that belongs to the arena the arena's group, and its mode without execution.
+
+        An arena that has lost its name has nobody left to share with: then nothing happens.
+
+        Raises:
+            ArenaForbiddenError: this user may not give a file to the arena's group.
+        """
+        with contextlib.suppress(FileNotFoundError):
+            found = os.stat(self.path, follow_symlinks=False)
+            set_permissions(companion, companion, stat.S_IMODE(found.st_mode) & WITHOUT_EXECUTION, found.st_gid)
+
     @property
     def path(self) -> str:
         """The path of the file, which for shared memory lies in its own file system."""
@@ -136,11 +197,15 @@ class ArenaFile:
                 os.unlink(self.text)
 
     @contextlib.contextmanager
-    def create(self, mode: int) -> Iterator[Descriptors]:
+    def create(self, mode: int, group: int | None = None) -> Iterator[Descriptors]:
         """A new file of exactly this mode, opened twice; gone again when the body raises.
+
+        Args:
+            group: number of the group it belongs to; None: this process's.
 
         Raises:
             ArenaExistsError: the name is taken.
+            ArenaForbiddenError: this user may not give a file to the group.
             InvalidArgumentError: everybody could write into it.
         """
         if mode & WRITABLE_BY_ALL:
@@ -150,7 +215,8 @@ class ArenaFile:
         with _opening:
             map_descriptor = self._create_once(mode)
             try:
-                yield self._with_second_open(map_descriptor, read_only=False, mode=mode)
+                set_permissions(map_descriptor, self.text, mode, group)
+                yield self._with_second_open(map_descriptor, read_only=False)
             except BaseException:
                 with contextlib.suppress(OSError, posix_ipc.Error):
                     self.unlink()
@@ -176,10 +242,8 @@ class ArenaFile:
                 raise
             yield descriptors
 
-    def _with_second_open(self, map_descriptor: int, *, read_only: bool, mode: int | None = None) -> Descriptors:
+    def _with_second_open(self, map_descriptor: int, *, read_only: bool) -> Descriptors:
         try:
-            if mode is not None:
-                os.fchmod(map_descriptor, mode)  # whatever the umask says
             lock_descriptor = self._open_once(read_only=read_only)
         except BaseException:
             os.close(map_descriptor)
@@ -206,12 +270,12 @@ class ArenaFile:
         if found.st_uid != os.geteuid() and not mode_max & OPEN_TO_OTHERS:
             raise ArenaForbiddenError(
                 f"{self.text} belongs to user {found.st_uid}, this process runs as {os.geteuid()}: run it as the "
-                f"arena's owner, or attach with mode={mode:#o} if sharing it is meant"
+                f"arena's owner, or attach with mode={mode:#o} (--mode {mode:04o}) if sharing it is meant"
             )
         if mode & OPEN_TO_OTHERS & ~mode_max:
             raise ArenaForbiddenError(
                 f"{self.text} has mode {mode:#o}, so others could write into it: set it to 0600, or attach with "
-                f"mode={mode:#o} if that is meant"
+                f"mode={mode:#o} (--mode {mode:04o}) if that is meant"
             )
 
     def _create_once(self, mode: int) -> int:
@@ -247,6 +311,19 @@ class ArenaFile:
             return False
         return beginning not in {MAGIC, bytes(len(MAGIC)), b""}
 
+    def _forbidden(self) -> str:
+        """Why the kernel does not let this user open the arena, and what to do."""
+        sentence = f"{self.text} may not be opened by user {os.geteuid()}"
+        try:
+            found = os.stat(self.path, follow_symlinks=False)
+        except OSError:
+            return f"{sentence}: the folder does not let this user in"
+        mode = stat.S_IMODE(found.st_mode)
+        sentence += f": it belongs to user {found.st_uid} and group {found.st_gid} and has mode {mode:#o}"
+        if mode & GROUP_ACCESS != GROUP_ACCESS:
+            return f"{sentence}. Run as that user, or create the arena with a group and mode 0660"
+        return f"{sentence}. Run as that user or as a member of that group"
+
     def _missing(self) -> ArenaNotFoundError:
         return ArenaNotFoundError(f"there is no arena {self.text}: create it first")
 
@@ -258,7 +335,7 @@ class ArenaFile:
         except (existence, posix_ipc.ExistentialError):
             raise named from None
         except (PermissionError, posix_ipc.PermissionsError):
-            raise ArenaForbiddenError(f"{self.text} may not be opened by user {os.geteuid()}") from None
+            raise ArenaForbiddenError(self._forbidden()) from None
         except IsADirectoryError:
             raise NotAnArenaError(f"{self.text} is a folder") from None
         except OSError as error:

@@ -15,7 +15,6 @@ from shmaccum.config.page import spell
 from shmaccum.exceptions import (
     ArenaExistsError,
     InvalidArgumentError,
-    ShmaccumError,
     UnfinishedArenaError,
 )
 from shmaccum.observe.observation import Observer
@@ -81,16 +80,6 @@ def _facts(arena: Arena, topics: dict[str, int]) -> dict[str, Any]:
     return {"name": arena.name, "uuid": arena.uuid.hex(), "size": arena.native.size, **arena.geometry, "topics": topics}
 
 
-def _register(arena: Arena, partition_counts: dict[str, int]) -> None:
-    """Makes the topics known; an arena without all of them is not what was asked for, and is taken away again."""
-    try:
-        for topic, count in partition_counts.items():
-            arena.native.set_topic_partition_count(topic, count)
-    except ShmaccumError:
-        Arena.remove(arena.name)
-        raise
-
-
 @click.command(
     "create",
     cls=Command,
@@ -110,7 +99,7 @@ def command(arena_name: str, topics: tuple[str, ...], exist_ok: bool, is_json: b
     options = ArenaOptions.parse({name: value for name, value in given.items() if value is not None})
     partition_counts = parse_topics(topics)
     try:
-        arena = Arena.create(arena_name, **vars(options))
+        arena = Arena.create(arena_name, topics=partition_counts, **vars(options))
     except ArenaExistsError:
         if not exist_ok:
             raise
@@ -119,7 +108,6 @@ def command(arena_name: str, topics: tuple[str, ...], exist_ok: bool, is_json: b
             click.echo(f"shmaccum: {arena_name} exists already and is left as it is: {difference}", err=True)
         return
     with arena:
-        _register(arena, partition_counts)
         facts = _facts(arena, partition_counts)
     if is_json:
         print_json(facts)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from shmaccum import _native
-from shmaccum.config.option import INT_MAX, choice, count, duration_ms, mode, percent, size
+from shmaccum.config.option import INT_MAX, choice, count, duration_ms, group, mode, percent, size
 from shmaccum.config.table import Options
 from shmaccum.units import spell_size
 
@@ -57,6 +57,9 @@ class ArenaOptions(Options):
         unset="auto",
     )
     mode: int = mode(0o600, "Permissions of the arena's file. Whoever may write it is trusted by all who use it.")
+    group: str | int | None = group(
+        "The group that shares the arena, by name or number; needs a mode that lets the group write, such as 0660."
+    )
 
     def contradictions(self) -> Iterator[str]:
         if self.buffer_memory < self.batch_size:

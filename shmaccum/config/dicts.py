@@ -43,6 +43,8 @@ class ArenaOptionsDict(TypedDict, total=False):
     least 4096."""
     mode: int | str
     """Permissions of the arena's file. Whoever may write it is trusted by all who use it."""
+    group: int | str | None
+    """The group that shares the arena, by name or number; needs a mode that lets the group write, such as 0660."""
 
 
 class ProducerOptionsDict(TypedDict, total=False):

@@ -40,6 +40,7 @@ TYPES = {
     "percent": "int | str",
     "boolean": "bool",
     "text": "str",
+    "group": "int | str",
     "secret": "str | Secret",
     "list": "Iterable[Any]",
 }

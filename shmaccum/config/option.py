@@ -100,6 +100,18 @@ def _parse_text(given: Any) -> str:
     return given
 
 
+def _parse_group(given: Any) -> str | int:
+    """A name, or a number in either form."""
+    if isinstance(given, str) and not given.isdecimal():
+        if not given or any(character.isspace() or character == ":" for character in given):
+            raise TypeError(f"{given!r} is no name of a group")
+        return given
+    number = _parse_count(given)
+    if number < 0:
+        raise TypeError(f"{number} is no number of a group")
+    return number
+
+
 def _with_minus_one(parse: Callable[[Any], int]) -> Callable[[Any], int]:
     """Kafka writes "no limit" as -1."""
     return lambda given: -1 if given in (-1, "-1") else parse(given)
@@ -210,6 +222,11 @@ def boolean(default: bool, sentence: str, *, kafka: str | None = None) -> Any:
 def text(default: str | None, sentence: str, *, kafka: str | None = None, unset: str = "off") -> Any:
     """A row with a text."""
     return _row(Option("text", _parse_text, default, sentence, kafka, unset=unset))
+
+
+def group(sentence: str) -> Any:
+    """A row with a group of users, by name or number; the process's own unless the user says so."""
+    return _row(Option("group", _parse_group, None, sentence, unset="own"))
 
 
 def secret(sentence: str, *, kafka: str | None = None) -> Any:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, final
 from shmaccum import _native
 from shmaccum._native import DeliveryFuture, Receipt
 from shmaccum.accumulator import Accumulator
-from shmaccum.arena import Arena
+from shmaccum.arena import DEFAULT_MODE, Arena
 from shmaccum.arena.doorbell import DoorbellButton
 from shmaccum.arena.removal import check_takes_records, removed_error
 from shmaccum.config import ProducerOptions
@@ -54,6 +54,18 @@ FLUSH_TIMEOUT_S = 120.0
 """How long flush and close wait by default. Without a sender, or while its sink does not work, nothing ends them."""
 
 
+def _attached(arena: str | os.PathLike[str] | Arena, mode: int | None) -> Arena:
+    """The arena of a name; an Arena stays as it is."""
+    if not isinstance(arena, Arena):
+        return Arena.attach(arena, mode=DEFAULT_MODE if mode is None else mode)
+    if mode is not None:
+        raise InvalidArgumentError(
+            f"{arena.name} is attached already, with mode {arena.mode:#o}: give mode= to Arena.attach, or give the "
+            "producer the arena's name"
+        )
+    return arena
+
+
 @final
 class Producer(_native.Producer):
     """Sends records through an arena: any number of them, in any number of processes.
@@ -70,6 +82,8 @@ class Producer(_native.Producer):
 
     Args:
         arena: the name or path of an arena, which this producer then attaches to, or an Arena, which stays its owner's.
+        mode: for a name, the widest permissions of the arena to put up with, as `Arena.attach` takes it: an arena that
+            is shared with other users needs the mode it was created with (``mode=0o660``). Default 0600.
         options: those of `shmaccum.config.ProducerOptions`, in either spelling.
 
     Raises:
@@ -91,12 +105,18 @@ class Producer(_native.Producer):
         "arena",
     )
 
-    def __init__(self, arena: str | os.PathLike[str] | Arena, **options: Unpack[ProducerOptionsDict]) -> None:
+    def __init__(
+        self,
+        arena: str | os.PathLike[str] | Arena,
+        *,
+        mode: int | None = None,
+        **options: Unpack[ProducerOptionsDict],
+    ) -> None:
         if self.tracker is not None:
             raise TypeError("a producer is initialized once")
         self._options = ProducerOptions.parse(options)
         self._owns_arena = not isinstance(arena, Arena)
-        self.arena = arena if isinstance(arena, Arena) else Arena.attach(arena)
+        self.arena = _attached(arena, mode)
         self._doorbell = DoorbellButton(self.arena)
         is_impatient = self._options.linger_ms == 0
         self._tracker = DeliveryTracker(self.arena, self._doorbell.ring_if_asleep if is_impatient else None)

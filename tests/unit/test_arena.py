@@ -31,10 +31,12 @@ from shmaccum.exceptions import (
     LayoutMismatchError,
     NoProcessEntryError,
     NotAnArenaError,
+    ShmaccumError,
     TruncatedArenaError,
     UnfinishedArenaError,
 )
-from tests.support import SHARED_MEMORY, run_in_child
+from shmaccum.producer import Producer
+from tests.support import SHARED_MEMORY, deliver_all, run_in_child
 
 SMALL: dict[str, Any] = {"buffer_memory": "64KiB", "batch_size": "4KiB", "process_count": 8}
 
@@ -628,3 +630,55 @@ def test_the_doorbell_is_rung_by_one(arena: Arena) -> None:
     assert not arena.native.take_doorbell()
     arena.native.set_sender_asleep(True)
     assert [arena.native.take_doorbell() for _ in range(3)] == [True, False, False]
+
+
+# --- topics
+
+
+def test_records_can_be_sent_before_any_sender_has_run(arena_name: str) -> None:
+    with Arena.create(arena_name, topics={"flights": 4, "airports": 1}, **SMALL) as arena:
+        producer = Producer(arena, max_block_ms=0)
+        assert producer.partitions_for("flights") == {0, 1, 2, 3}
+        producer.send("airports", b"AMS")
+        arena.declare_topic("runways", 2)
+        producer.send("runways", b"18R")
+        producer.close(timeout=0)
+    with Arena.attach(arena_name) as arena, Accumulator(arena) as sender:
+        sender.become_sender()
+        assert sorted(filter(None, deliver_all(sender))) == [b"18R", b"AMS"]
+
+
+def test_a_topic_is_declared_again_only_with_the_number_it_has(arena: Arena) -> None:
+    arena.declare_topic("flights", 4)
+    arena.declare_topic("flights", 4)
+    with pytest.raises(InvalidArgumentError, match=r"'flights' has 4 partitions in .* already, not 5: declare"):
+        arena.declare_topic("flights", 5)
+    assert arena.native.topic_partition_count("flights") == 4
+
+
+@pytest.mark.parametrize("partitions", [0, -1, 17])
+def test_a_topic_has_as_many_partitions_as_the_arena_has_room_for(arena_name: str, partitions: int) -> None:
+    with Arena.create(arena_name, partition_count=16, **SMALL) as arena:
+        with pytest.raises(InvalidArgumentError, match=f"'x' cannot have {partitions} partitions: give it 1 to 16"):
+            arena.declare_topic("x", partitions)
+        assert arena.native.topics() == []
+
+
+def test_a_topic_is_declared_by_a_name_and_a_whole_number_only(arena: Arena) -> None:
+    with pytest.raises(InvalidArgumentError, match="is not a topic name"):
+        arena.declare_topic("a topic", 1)
+    with pytest.raises(TypeError):
+        arena.declare_topic("flights", 1.5)  # type: ignore[arg-type]
+    assert arena.native.topics() == []
+
+
+def test_a_reader_declares_no_topic(arena: Arena) -> None:
+    with Arena.open_read_only(arena.name) as reader, pytest.raises(ArenaReadOnlyError):
+        reader.declare_topic("flights", 1)
+
+
+@pytest.mark.parametrize("topics", [{"flights": 4, "not a name": 1}, {"flights": 0}, {"a": 1, "b": 1, "c": 1}])
+def test_an_arena_that_cannot_have_its_topics_is_not_made(arena_name: str, topics: dict[str, int]) -> None:
+    with pytest.raises(ShmaccumError):
+        Arena.create(arena_name, topics=topics, topic_count=2, **SMALL)
+    assert not Arena.exists(arena_name)

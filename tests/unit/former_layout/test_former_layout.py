@@ -106,7 +106,7 @@ def values_of_log(folder: Path) -> dict[str, list[str]]:
 
 def deliver(name: str | Path, log: Path, dead: Path) -> None:
     """A sender of this build runs until nothing waits any more."""
-    with Sender(name, f"log:{log}", dead_letter=f"log:{dead}", delivery_timeout_ms=2**31 - 1, linger_ms=0) as sender:
+    with Sender(name, f"log:{log}", dead_letter=f"log:{dead}", linger_ms=0) as sender:
         sender.open()
         native = sender.arena.native
 
