@@ -12,8 +12,9 @@ from typing import Any
 
 from bench.harness.belongings import new_name
 from bench.harness.question import Guarantees
-from shmaccum.accumulator import Accumulator, BatchResult
 from shmaccum.arena import Arena
+from shmaccum.arena.results import BatchResult
+from tests.accumulator import Accumulator
 
 TOPIC = "flights"
 PARTITION_COUNT = 6

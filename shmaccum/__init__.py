@@ -68,8 +68,8 @@ from shmaccum.exceptions import (
 
 if TYPE_CHECKING:
     from shmaccum._native import DeliveryFuture
-    from shmaccum.accumulator import Accumulator, BatchResult, Completion
     from shmaccum.arena import Arena, ArenaStatistics, VerifyDepth
+    from shmaccum.arena.results import BatchResult
     from shmaccum.config import (
         ArenaOptions,
         KafkaSinkOptions,
@@ -91,7 +91,6 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "Accumulator",
     "AccumulatorClosedError",
     "Arena",
     "ArenaBusyError",
@@ -111,7 +110,6 @@ __all__ = [
     "BatchResult",
     "BufferExhaustedError",
     "CodecMissingError",
-    "Completion",
     "CorruptArenaError",
     "CorruptLogError",
     "DeliveryAbortedError",
@@ -173,9 +171,7 @@ __all__ = [
 
 _HOMES = {
     "DeliveryFuture": "shmaccum._native",
-    "Accumulator": "shmaccum.accumulator",
-    "BatchResult": "shmaccum.accumulator",
-    "Completion": "shmaccum.accumulator",
+    "BatchResult": "shmaccum.arena.results",
     "Arena": "shmaccum.arena",
     "ArenaStatistics": "shmaccum.arena",
     "VerifyDepth": "shmaccum.arena",

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from shmaccum.accumulator import Accumulator
 from shmaccum.arena import Arena
 from shmaccum.exceptions import NotAnArenaError
+from tests.accumulator import Accumulator
 from tests.sending import process_exists
 from tests.support import check_idle, each_semaphore, left_in_shared_memory
 

@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from shmaccum._native import Token
-from shmaccum.accumulator import Accumulator, BatchResult, Completion
 from shmaccum.arena import Arena
+from shmaccum.arena.results import BatchResult
 from shmaccum.sender import Sender
 from shmaccum.sender.delivery_clock import STEP_MAX_NS
 from shmaccum.sinks.memory import MemorySink
 from shmaccum.sinks.sink import Ack, Acks, Sink, SinkHost, Verdict, WireBatch
+from tests.accumulator import Accumulator, Completion
 
 MS = 1_000_000
 TOPIC = "topic"

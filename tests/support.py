@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shmaccum._native import Batch
-from shmaccum.accumulator import Accumulator, BatchResult
 from shmaccum.arena import Arena, VerifyDepth
+from shmaccum.arena.results import BatchResult
+from tests.accumulator import Accumulator
 
 if TYPE_CHECKING:
     from typing_extensions import Self

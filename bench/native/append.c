@@ -2,7 +2,7 @@
  *
  * How fast does the C core append, with a process beside it that drains and checks every batch?
  *
- *   shmaccum       the accumulator: encode, running CRC, commit; drained, CRC verified, freed by another process
+ *   shmaccum       the appender: encode, running CRC, commit; drained, CRC verified, freed by another process
  *   alone          the same in one process, which appends and drains in turn: what the work costs when no cache line
  *                  moves from core to core
  *   robust-mutex   the same record format and CRC into shared buffers under a robust pthread mutex
@@ -26,7 +26,8 @@
 #include "format/crc32c.h"
 #include "format/record.h"
 #include "format/record_summed.h"
-#include "producer/accumulator.h"
+#include "producer/appender.h"
+#include "sender/sender.h"
 #include "workload.h"
 
 enum { BATCH_SIZE = 16384, BUFFER_MEMORY = 32 << 20, RUN_MAX = 256, IDLE_SPINS = 500, DRAIN_MAX = 64 };
@@ -121,33 +122,42 @@ static void shmaccum_prepare(const struct workload *workload, struct scoreboard 
     arena_detach(arena);
 }
 
-static struct accumulator *accumulator_attach(void)
+static struct arena *arena_join(void)
 {
     struct error error;
     struct arena *arena;
-    struct accumulator *accumulator;
-    if (arena_attach(arena_open(), arena_open(), &arena, &error) != STATUS_OK ||
-        accumulator_open(arena, &accumulator, &error) != STATUS_OK) {
+    if (arena_attach(arena_open(), arena_open(), &arena, &error) != STATUS_OK) {
         workload_fail(error.message);
     }
-    return accumulator;
+    return arena;
+}
+
+static struct appender *appender_join(struct arena *arena)
+{
+    struct error error;
+    struct appender *appender;
+    if (appender_open(arena, &appender, &error) != STATUS_OK) {
+        workload_fail(error.message);
+    }
+    return appender;
 }
 
 /* Records are measured anew for each call, as a caller must. */
-static void run_append(struct accumulator *accumulator, const struct workload *workload, uint32_t partition_index,
+static void run_append(struct appender *appender, const struct workload *workload, uint32_t partition_index,
                        uint64_t number, uint32_t count)
 {
     struct measured_record run[RUN_MAX];
     for (uint32_t i = 0; i < count; i++) {
         record_build(&run[i].record, workload, number + i);
-        if (accumulator_measure(accumulator, &run[i].record, &run[i].size) != STATUS_OK) {
+        if (appender_measure(appender, &run[i].record, &run[i].size) != STATUS_OK) {
             workload_fail("measure");
         }
     }
     for (uint32_t done = 0; done < count;) {
         struct append_result result;
-        enum status status =
-            accumulator_append(accumulator, partition_index, run + done, count - done, NULL, &result);
+        const struct append_order order = {
+            .partition_index = partition_index, .count = count - done, .records = run + done};
+        enum status status = appender_append(appender, &order, &result);
         if (status == STATUS_OK) {
             done += result.appended;
         } else if (status == STATUS_EXHAUSTED) {
@@ -160,18 +170,18 @@ static void run_append(struct accumulator *accumulator, const struct workload *w
 
 static void shmaccum_produce(const struct workload *workload, struct scoreboard *board, uint32_t producer_index)
 {
-    struct accumulator *accumulator = accumulator_attach();
+    struct appender *appender = appender_join(arena_join());
     uint64_t share = workload_share(workload, producer_index);
     uint32_t partition_index = workload->is_one_partition ? 0 : producer_index;
     if (workload->mebibytes > 0) {
-        slots_populate(accumulator->arena);
+        slots_populate(appender->arena);
     }
     workload_start(board);
     for (uint64_t number = 0; number < share;) {
         uint64_t rest = share - number;
         uint32_t count = rest < workload->run_size ? (uint32_t)rest : workload->run_size;
         uint64_t begin_ns = workload->is_timed ? workload_now_ns() : 0;
-        run_append(accumulator, workload, partition_index, number, count);
+        run_append(appender, workload, partition_index, number, count);
         if (workload->is_timed) {
             histogram_add(workload_now_ns() - begin_ns);
         }
@@ -179,17 +189,18 @@ static void shmaccum_produce(const struct workload *workload, struct scoreboard 
     }
 }
 
-static uint64_t batches_complete(struct accumulator *accumulator, const struct drained_batch *batches, uint32_t count)
+static uint64_t batches_complete(struct arena *arena, struct sender_half *half, const struct drained_batch *batches,
+                                 uint32_t count)
 {
     static struct wake_set wakes;
     uint64_t records = 0;
     for (uint32_t i = 0; i < count; i++) {
-        const uint8_t *bytes = arena_slot_data(accumulator->arena, batches[i].slot_index);
+        const uint8_t *bytes = arena_slot_data(arena, batches[i].slot_index);
         const struct batch_outcome outcome = {.result = RESULT_SUCCEEDED, .log_append_time_ms = -1};
         if (crc32c_extend(0, bytes + 21, batches[i].size - 21) != batches[i].crc) {
             workload_fail("a batch's checksum is wrong");
         }
-        if (accumulator_complete(accumulator, batches[i].slot_index, batches[i].seq, &outcome, &wakes) != STATUS_OK) {
+        if (sender_complete(half, batches[i].slot_index, batches[i].seq, &outcome, &wakes) != STATUS_OK) {
             workload_fail("complete");
         }
         records += batches[i].record_count;
@@ -198,39 +209,41 @@ static uint64_t batches_complete(struct accumulator *accumulator, const struct d
 }
 
 /* Drains and frees what is ready; answers how many records that was. */
-static uint64_t sender_turn(struct accumulator *accumulator, bool is_everything_ready)
+static uint64_t sender_turn(struct arena *arena, struct sender_half *half, bool is_everything_ready)
 {
     uint32_t partitions[DRAIN_MAX];
     struct drained_batch batches[DRAIN_MAX];
     uint64_t next_check_ns;
     uint32_t seen;
-    const struct ready_options ready = {.now_ns = arena_now_ns(accumulator->arena),
+    const struct ready_options ready = {.now_ns = arena_now_ns(arena),
                                         .linger_ns = 5 * NS_PER_MS,
                                         .is_everything_ready = is_everything_ready};
     const struct drain_options drain = {.now_ns = ready.now_ns, .size_max = 1 << 20, .in_flight_max = 5};
-    uint32_t count = accumulator_ready(accumulator, &ready, partitions, DRAIN_MAX, &next_check_ns);
-    count = accumulator_drain(accumulator, &drain, partitions, count, batches, &seen);
-    return batches_complete(accumulator, batches, count);
+    uint32_t count = sender_ready(half, &ready, partitions, DRAIN_MAX, &next_check_ns);
+    count = sender_drain(half, &drain, partitions, count, batches, &seen);
+    return batches_complete(arena, half, batches, count);
 }
 
-static struct accumulator *sender_attach(void)
+static struct sender_half *sender_join(struct arena *arena)
 {
     struct error error;
-    struct accumulator *accumulator = accumulator_attach();
-    if (accumulator_become_sender(accumulator, &error) != STATUS_OK) {
+    struct sender_half *half;
+    const struct role_options options = {.sink_name = ""};
+    if (sender_role_take(arena, &options, &half, &error) != STATUS_OK) {
         workload_fail(error.message);
     }
-    return accumulator;
+    return half;
 }
 
 static void shmaccum_drain(const struct workload *workload, struct scoreboard *board)
 {
     (void)workload;
-    struct accumulator *accumulator = sender_attach();
+    struct arena *arena = arena_join();
+    struct sender_half *half = sender_join(arena);
     workload_start(board);
     for (;;) {
         bool is_finished = board->is_finished;
-        uint64_t drained = sender_turn(accumulator, is_finished);
+        uint64_t drained = sender_turn(arena, half, is_finished);
         if (drained == 0 && is_finished) {
             return;
         }
@@ -273,13 +286,15 @@ static bool floor_append(struct floor_buffer *buffer, const struct workload *wor
 /* One process does both in turn: no line moves between cores, nobody competes. */
 static void alone_produce(const struct workload *workload, struct scoreboard *board, uint32_t producer_index)
 {
-    struct accumulator *accumulator = sender_attach();
+    struct arena *arena = arena_join();
+    struct sender_half *half = sender_join(arena);
+    struct appender *appender = appender_join(arena);
     uint64_t share = workload_share(workload, producer_index);
     workload_start(board);
     for (uint64_t number = 0; number < share; number++) {
-        run_append(accumulator, workload, 0, number, 1);
+        run_append(appender, workload, 0, number, 1);
         if (number % ALONE_TURN == 0) {
-            while (sender_turn(accumulator, false) > 0) {
+            while (sender_turn(arena, half, false) > 0) {
             }
         }
     }
@@ -289,14 +304,14 @@ static void alone_produce(const struct workload *workload, struct scoreboard *bo
  * an open batch. */
 static void fill_produce(const struct workload *workload, struct scoreboard *board, uint32_t producer_index)
 {
-    struct accumulator *accumulator = accumulator_attach();
+    struct appender *appender = appender_join(arena_join());
     uint64_t share = workload_share(workload, producer_index);
     uint32_t spread = spread_of(workload);
-    slots_populate(accumulator->arena);
+    slots_populate(appender->arena);
     workload_start(board);
     for (uint64_t number = 0; number < share; number += workload->run_size) {
         uint32_t partition_index = (uint32_t)(number / workload->run_size % spread);
-        run_append(accumulator, workload, partition_index, number, workload->run_size);
+        run_append(appender, workload, partition_index, number, workload->run_size);
     }
 }
 

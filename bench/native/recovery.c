@@ -17,7 +17,7 @@
 #include "arena/attach.h"
 #include "arena/recovery.h"
 #include "format/crc32c.h"
-#include "producer/accumulator.h"
+#include "producer/appender.h"
 
 enum { BATCH_SIZE = 16384, VALUE_SIZE = 1000, RUN = 15 };
 
@@ -71,22 +71,23 @@ static void arena_fill(struct arena *arena)
 {
     static uint8_t value[VALUE_SIZE];
     struct error error;
-    struct accumulator *accumulator;
+    struct appender *appender;
     struct measured_record run[RUN];
-    if (accumulator_open(arena, &accumulator, &error) != STATUS_OK) {
+    if (appender_open(arena, &appender, &error) != STATUS_OK) {
         fail(error.message);
     }
     for (int i = 0; i < RUN; i++) {
         run[i].record = (struct record){.key_size = -1, .value = value, .value_size = VALUE_SIZE, .timestamp_ms = 1};
-        if (accumulator_measure(accumulator, &run[i].record, &run[i].size) != STATUS_OK) {
+        if (appender_measure(appender, &run[i].record, &run[i].size) != STATUS_OK) {
             fail("measure");
         }
     }
     struct append_result result;
-    for (uint32_t partition = 0; accumulator_append(accumulator, partition % 64, run, RUN, NULL, &result) == STATUS_OK;
-         partition++) {
+    struct append_order order = {.count = RUN, .records = run};
+    while (appender_append(appender, &order, &result) == STATUS_OK) {
+        order.partition_index = (order.partition_index + 1) % 64;
     }
-    accumulator_close(accumulator);
+    appender_close(appender);
 }
 
 static double floor_seconds(const struct arena *arena)

@@ -8,6 +8,7 @@ and asks nobody yet.
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 from collections.abc import Callable
@@ -16,9 +17,9 @@ from bench.arenas import TOPIC, drained_arena, temporary_arena
 from bench.harness.question import Contender, Figure, Measurement, Question
 from bench.sending import VALUE
 from bench.stopwatch import Stopwatch
-from shmaccum.accumulator import Accumulator
 from shmaccum.arena import Arena
 from shmaccum.producer import Producer
+from shmaccum.producer.appender import Appender
 
 COUNT = 50
 FILE_SIZE = 32 << 20
@@ -35,7 +36,7 @@ def _timed(work: Callable[[], object]) -> Measurement:
 
 def _attach() -> Measurement:
     def attach(name: str) -> None:
-        with Arena.attach(name) as arena, Accumulator(arena):
+        with Arena.attach(name) as arena, contextlib.closing(Appender(arena)):
             pass
 
     with temporary_arena() as arena:

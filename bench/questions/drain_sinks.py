@@ -17,12 +17,12 @@ from bench.draining_broker import TOPIC, draining_broker
 from bench.harness.question import Contender, Figure, Measurement, Question
 from bench.segments import tmpfs_folder
 from bench.stopwatch import Stopwatch
-from shmaccum.accumulator import Accumulator
 from shmaccum.arena import Arena
 from shmaccum.exceptions import BufferExhaustedError
 from shmaccum.sender import Sender
 from shmaccum.sinks import open_sink
 from shmaccum.sinks.sink import Sink
+from tests.accumulator import Accumulator
 
 BUFFER_MEMORY = 64 << 20
 BATCH_SIZE = 16 << 10
@@ -38,13 +38,13 @@ def _fill(accumulator: Accumulator) -> None:
     with contextlib.suppress(BufferExhaustedError):
         while True:
             for partition in range(PARTITION_COUNT):
-                accumulator.append_many(TOPIC, partition, RUN, max_block_ms=0)
+                accumulator.append_many(TOPIC, partition, RUN)
 
 
 @contextmanager
 def _full_arena() -> Iterator[Arena]:
     with temporary_arena(buffer_memory=BUFFER_MEMORY, batch_size=BATCH_SIZE) as arena:
-        with Accumulator(arena) as accumulator:
+        with Accumulator(arena, max_block_ms=0) as accumulator:
             _fill(accumulator)
         yield arena
 

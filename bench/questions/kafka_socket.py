@@ -21,12 +21,12 @@ from bench.draining_broker import TOPIC, VERSION, draining_broker
 from bench.harness.question import Contender, Figure, Goal, Measurement, Question
 from bench.stopwatch import Stopwatch
 from shmaccum._native import ProduceRequest
-from shmaccum.accumulator import Accumulator
 from shmaccum.arena import Arena
 from shmaccum.config import SenderOptions
 from shmaccum.format.batch_header import HEADER_SIZE
 from shmaccum.sinks import open_sink
 from shmaccum.sinks.sink import Acks, Sink, WireBatch
+from tests.accumulator import Accumulator
 
 OURS, PEER = "shmaccum, batches of 16 KiB", "bare sendmsg, batches of 16 KiB"
 PEER_OF_LARGE = "bare sendmsg, batches of 128 KiB"

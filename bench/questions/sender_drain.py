@@ -14,8 +14,6 @@ from bench import peers
 from bench.arenas import GUARANTEES, TOPIC, temporary_arena
 from bench.harness.question import Contender, Goal, Measurement, Question
 from bench.taking import FIGURES, PRODUCER_COUNT, VALUE, Take, forked, taken
-from shmaccum.accumulator import Accumulator
-from shmaccum.arena import Arena
 from shmaccum.producer import Producer
 from shmaccum.sender import Sender
 from shmaccum.sinks.null import NullSink
@@ -27,9 +25,9 @@ Work = Callable[[str, int, int], None]
 
 
 def _append_many(arena_name: str, producer: int, count: int) -> None:
-    with Arena.attach(arena_name) as arena, Accumulator(arena) as accumulator:
+    with Producer(arena_name) as sending:
         for _ in range(count // len(RUN)):
-            accumulator.append_many(TOPIC, producer, RUN)
+            sending.append_columns(TOPIC, RUN, partition=producer)
 
 
 def _send(arena_name: str, _producer: int, count: int) -> None:

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from bench.arenas import TOPIC, temporary_arena
 from bench.harness.question import Contender, Figure, Goal, Measurement, Question
 from bench.stopwatch import Stopwatch
-from shmaccum.accumulator import Accumulator
 from shmaccum.arena import Arena
 from shmaccum.sender import Sender
+from tests.accumulator import Accumulator
 
 OURS, PEER = "until everything is delivered", "until the role is taken"
 LEFT = 500

@@ -6,7 +6,6 @@
 #include "arena/closing.h"
 #include "arena/counters.h"
 #include "arena/lock.h"
-#include "arena/poison.h"
 #include "arena/process.h"
 #include "arena/process_share.h"
 #include "base/point.h"

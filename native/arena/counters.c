@@ -59,3 +59,12 @@ void error_log_record(struct arena *arena, enum status status, const char *text)
         }
     }
 }
+
+/* ---- poison ---- */
+
+void arena_poison(struct arena *arena, enum status status, const char *what)
+{
+    uint32_t none = 0;
+    cas_u32(&arena->globals->poisoned_status, &none, (uint32_t)status);
+    error_log_record(arena, status, what);
+}

@@ -56,4 +56,17 @@ static inline void counter_add(struct arena *arena, enum counter counter, uint64
 /* Adds one occurrence of (status, text) to the error log; a full log drops it. `text` is cut at ERROR_LOG_TEXT_SIZE. */
 void error_log_record(struct arena *arena, enum status status, const char *text);
 
+/* ---- poison ----
+ *
+ * A poisoned arena takes no more work: its bytes contradict each other and no process can tell which of them are true,
+ * or the disk refused them. They are kept for `inspect` and `recover`, and a cold recovery clears the word. */
+
+/* The first failure wins; later work answers STATUS_POISONED. */
+void arena_poison(struct arena *arena, enum status status, const char *what);
+
+static inline bool arena_is_poisoned(const struct arena *arena)
+{
+    return load_relaxed_u32(&arena->globals->poisoned_status) != 0;
+}
+
 #endif

@@ -13,7 +13,6 @@
 
 #include "arena/byte_lock.h"
 #include "arena/counters.h"
-#include "arena/poison.h"
 #include "arena/process.h"
 #include "base/point.h"
 #include "format/crc32c.h"

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "arena/buffer_pool.h"
-#include "arena/poison.h"
+#include "arena/counters.h"
 #include "arena/registry.h"
 #include "arena/superblock.h"
 #include "base/bytes.h"

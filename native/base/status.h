@@ -22,7 +22,7 @@
     X(NO_PARTITION, "the arena has no room for another topic or partition")                                \
     X(RECORD_TOO_LARGE, "the record is larger than the arena allows")                                      \
     X(EXHAUSTED, "no buffer is free")                                                                      \
-    X(CLOSED, "the accumulator is closed")                                                                 \
+    X(CLOSED, "the producer is closed")                                                                    \
     X(DETACHED, "this process is not attached to the arena")                                               \
     X(POISONED, "an invariant of the arena broke: it takes no more work and can be inspected")             \
     X(CORRUPT, "bytes in the arena contradict each other")                                                 \

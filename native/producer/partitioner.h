@@ -20,7 +20,7 @@
  *
  * DRAWING is by weight, as in KIP-794: a partition with q batches queued has the weight (longest queue + 1 - q). One is
  * drawn uniformly and kept with the probability weight / (longest queue + 1), else another one is drawn: no table, no
- * scan over thousands of partitions. The sender publishes the queues now and then (accumulator_publish_queues); an
+ * scan over thousands of partitions. The sender publishes the queues now and then (sender_publish_queues); an
  * unavailable partition has no weight, and is drawn only if none is available.
  *
  * WHO MAY DIE anywhere here: everybody; the word is whole after each CAS, and "none" is chosen by the next one.
@@ -37,13 +37,6 @@
 static inline uint32_t partition_of_key(const void *key, uint32_t size, uint32_t partition_count)
 {
     return (uint32_t)to_positive(murmur2(key, size)) % partition_count;
-}
-
-/* How many partitions the topic has, as the sink told through the sender; 0: not known yet. */
-static inline uint32_t topic_partition_count(const struct arena *arena, uint32_t topic_index)
-{
-    uint32_t count = load_acquire_u32(&arena->topics[topic_index].partition_count);
-    return count <= INT32_MAX ? count : 0;
 }
 
 /* What a process remembers of one topic's sticky partition. Zeros, but for topic_index, at the beginning. */

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "arena/batch_seal.h"
 #include "arena/buffer_pool.h"
 #include "arena/closing.h"
 #include "arena/counters.h"
@@ -100,18 +101,12 @@ static inline bool slot_is_of(const struct slot_header *slot, uint32_t partition
 
 /* ---- seal ---- */
 
-bool producer_batch_seal(struct arena *arena, uint32_t slot_index, uint64_t word)
-{
-    enum slot_state sealed = slot_word_count(word) == 0 ? SLOT_DONE : SLOT_READY;
-    return cas_u64(&arena->slots[slot_index].word, &word, slot_word_with_state(word, sealed));
-}
-
 void producer_batch_seal_own(struct arena *arena)
 {
     for (uint32_t i = 0; i < arena->geometry.slot_count; i++) {
         uint64_t word = load_acquire_u64(&arena->slots[i].word);
         if (slot_word_state(word) == SLOT_OPEN && load_relaxed_u32(&arena->slots[i].opener) == arena->owner && /* P3 */
-            producer_batch_seal(arena, i, word)) {
+            batch_seal(arena, i, word)) {
             counter_add(arena, COUNTER_BATCHES_SEALED_FLUSH, 1);
         }
     }
@@ -122,7 +117,7 @@ static void slot_seal_whatever(struct arena *arena, uint32_t slot_index, uint32_
 {
     uint64_t word = load_acquire_u64(&arena->slots[slot_index].word);
     while (slot_word_state(word) == SLOT_OPEN && slot_is_of(&arena->slots[slot_index], partition_index)) {
-        if (producer_batch_seal(arena, slot_index, word)) {
+        if (batch_seal(arena, slot_index, word)) {
             counter_add(arena, COUNTER_BATCHES_SEALED_REPAIR, 1);
             return;
         }
@@ -281,7 +276,7 @@ enum status producer_batch_append(struct arena *arena, struct partition_hold *ho
         return STATUS_CORRUPT;
     }
     enum status status = open_batch_append(arena, slot_index, word, records, count, appended, first);
-    if (status == STATUS_EXHAUSTED && producer_batch_seal(arena, slot_index, word)) {
+    if (status == STATUS_EXHAUSTED && batch_seal(arena, slot_index, word)) {
         hold->has_sealed_full = true;
         counter_add(arena, COUNTER_BATCHES_SEALED_FULL, 1);
     }
@@ -434,7 +429,7 @@ static bool chain_seal_before(struct arena *arena, struct partition_hold *hold)
         return false;
     }
     if (slot_word_state(word) == SLOT_OPEN && slot_is_of(&arena->slots[slot_index], hold->partition_index) &&
-        producer_batch_seal(arena, slot_index, word)) {
+        batch_seal(arena, slot_index, word)) {
         counter_add(arena, COUNTER_BATCHES_SEALED_FULL, 1);
     }
     return cas_u64(&hold->partition->open, &open, open_word(lock_word_acquisition(hold->lock), NO_SLOT));

@@ -111,9 +111,6 @@ enum status producer_batch_fill_chain(struct arena *arena, uint32_t partition_in
 enum status producer_batch_commit_chain(struct arena *arena, struct partition_hold *hold, const uint32_t *slots,
                                         const struct measured_record *record, struct batch_place *place) MUST_USE;
 
-/* Seals whatever OPEN word the slot holds: READY, or DONE when it is empty. False when it was not OPEN with `word`. */
-bool producer_batch_seal(struct arena *arena, uint32_t slot_index, uint64_t word);
-
 /* Every batch that this process has opened: whoever waits for its own batches to be delivered lets none of them linger.
  * D1: sealed, full barrier, then the caller looks whether the sender sleeps. Requires that no lock is held. */
 void producer_batch_seal_own(struct arena *arena);

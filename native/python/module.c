@@ -8,9 +8,19 @@
 #include "arena/durability.h"
 #include "base/bytes.h"
 #include "format/murmur2.h"
+#include "python/arena/arena_methods.h"
 #include "python/common/arguments.h"
 #include "python/common/errors.h"
+#include "python/common/record_decode.h"
+#include "python/common/token_type.h"
+#include "python/common/view_type.h"
+#include "python/log/log.h"
+#include "python/producer/buffer_wait_type.h"
+#include "python/producer/flush_ticket_type.h"
+#include "python/producer/future_type.h"
 #include "python/producer/producer_many.h"
+#include "python/sender/batch_type.h"
+#include "python/sender/produce_request_type.h"
 
 /* ---- descriptors ---- */
 
@@ -228,13 +238,14 @@ static bool type_add_derived(PyObject *module, PyType_Spec *spec, PyTypeObject *
 static bool types_add(PyObject *module, struct module_state *state)
 {
     return type_add(module, &arena_spec, true, &state->arena_type) &&
-           type_add(module, &accumulator_spec, true, &state->accumulator_type) &&
+           type_add(module, &appender_spec, true, &state->appender_type) &&
            type_add(module, &batch_spec, true, &state->batch_type) &&
            type_add(module, &buffer_wait_spec, true, &state->buffer_wait_type) &&
            type_add(module, &flush_ticket_spec, true, &state->flush_ticket_type) &&
            type_add(module, &produce_request_spec, true, &state->produce_request_type) &&
            type_add(module, &producer_spec, true, &state->producer_type) &&
            type_add(module, &receipt_spec, true, &state->receipt_type) &&
+           type_add(module, &sender_half_spec, true, &state->sender_half_type) &&
            type_add(module, &token_spec, true, &state->token_type) &&
            type_add_derived(module, &future_spec, state->token_type, &state->future_type) &&
            type_add(module, &view_spec, false, &state->view_type);
@@ -279,7 +290,7 @@ static int module_exec(PyObject *module)
     X(producer_closed)        \
     X(sender_busy)            \
     X(unknown_partition)      \
-    X(accumulator_type)       \
+    X(appender_type)          \
     X(arena_type)             \
     X(batch_type)             \
     X(buffer_wait_type)       \
@@ -288,6 +299,7 @@ static int module_exec(PyObject *module)
     X(produce_request_type)   \
     X(producer_type)          \
     X(receipt_type)           \
+    X(sender_half_type)       \
     X(token_type)             \
     X(view_type)
 

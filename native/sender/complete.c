@@ -17,126 +17,225 @@
  * sends it again. Killed before FREE: the next sender frees it. What was decided before (`result` in the slot) is not
  * sent again: the next sender records it.
  */
+#include "sender/complete.h"
+
+#include <string.h>
+
+#include "arena/batch_seal.h"
 #include "arena/counters.h"
 #include "arena/delivery_clock.h"
 #include "base/point.h"
-#include "producer/accumulator.h"
-#include "sender/dead_letter.h"
-#include "sender/result.h"
-#include "sender/sender_half.h"
+#include "sender/drain.h"
+
+enum { ERROR_CODE_SHIFT = 16 };
+
+/* ---- the result: decided ---- */
+
+static void decision_store(struct slot_header *slot, const struct batch_outcome *outcome)
+{
+    uint32_t code = (uint16_t)outcome->error_code;
+    store_release_u32(&slot->result, (uint32_t)outcome->result | code << ERROR_CODE_SHIFT);
+}
+
+struct batch_outcome decision_of(const struct slot_header *slot)
+{
+    uint32_t value = load_relaxed_u32(&slot->result);
+    uint32_t result = value & UINT16_MAX;
+    return (struct batch_outcome){
+        .result = result < RESULT_COUNT ? (enum batch_result)result : RESULT_NONE,
+        .error_code = (int16_t)(value >> ERROR_CODE_SHIFT),
+        .base_offset = -1,
+        .log_append_time_ms = -1,
+    };
+}
+
+/* ---- the result: recorded ---- */
+
+static void result_count(struct arena *arena, enum batch_result result, uint32_t record_count)
+{
+    counter_add(arena, COUNTER_BATCHES_COMPLETED, 1);
+    counter_add(arena, COUNTER_RECORDS_COMPLETED, record_count);
+    if (result == RESULT_EXPIRED) {
+        counter_add(arena, COUNTER_BATCHES_EXPIRED, 1);
+    } else if (result != RESULT_SUCCEEDED) {
+        counter_add(arena, COUNTER_BATCHES_FAILED, 1);
+    }
+}
+
+/* For records [first_record, first_record + record_count). */
+static void result_record(struct sender_half *half, uint32_t slot_index, uint32_t first_record, uint32_t record_count,
+                          const struct batch_outcome *outcome)
+{
+    const struct slot_note *note = &half->notes[slot_index];
+    completion_record(half->arena, &(struct completion){.seq = note->seq,
+                                                               .slot_index = slot_index,
+                                                               .partition_index = note->partition_index,
+                                                               .first_record = first_record,
+                                                               .record_count = record_count,
+                                                               .result = outcome->result,
+                                                               .error_code = outcome->error_code,
+                                                               .base_offset = outcome->base_offset,
+                                                               .log_append_time_ms = outcome->log_append_time_ms});
+}
+
+/* For every record that has none yet; the batch is counted. */
+static void result_record_rest(struct sender_half *half, uint32_t slot_index, const struct batch_outcome *outcome)
+{
+    const struct slot_header *slot = &half->arena->slots[slot_index];
+    uint32_t count = slot_word_count(load_acquire_u64(&slot->word));
+    uint32_t acked = load_relaxed_u32(&slot->acked_record_count);
+    acked = acked < count ? acked : 0;
+    result_record(half, slot_index, acked, count - acked, outcome);
+    result_count(half->arena, outcome->result, count - acked);
+    uint32_t partition_index = half->notes[slot_index].partition_index;
+    half->queues[partition_index].expired_record_count +=
+        outcome->result == RESULT_EXPIRED ? count - acked : 0;
+    POINT(result_recorded);
+}
+
+/* ---- dead letters: kept ---- */
+
+static bool dead_letter_is_wanted(const struct sender_half *half, enum batch_result result)
+{
+    return half->wants_dead_letters && (result == RESULT_EXPIRED || result == RESULT_FAILED);
+}
+
+static void dead_letter_put_back(struct sender_half *half, uint32_t slot_index)
+{
+    struct slot_list *dead = &half->dead;
+    dead->slots[dead->count++] = slot_index;
+}
+
+static void dead_letter_keep(struct sender_half *half, uint32_t slot_index)
+{
+    struct slot_note *note = &half->notes[slot_index];
+    const struct slot_note letter = {
+        .seq = note->seq, .partition_index = note->partition_index, .is_dead = true, .is_watched = note->is_watched};
+    sender_unlink(half, slot_index);
+    *note = letter;
+    dead_letter_put_back(half, slot_index);
+}
+
+bool dead_letter_inherit(struct sender_half *half, uint32_t slot_index, const struct batch_outcome *outcome)
+{
+    if (!dead_letter_is_wanted(half, outcome->result)) {
+        return false;
+    }
+    result_record_rest(half, slot_index, outcome);
+    dead_letter_keep(half, slot_index);
+    return true;
+}
 
 /* ---- the end of one batch ---- */
 
-static void batch_become_done(struct accumulator *accumulator, uint32_t slot_index, struct wake_set *wakes)
+static void batch_become_done(struct sender_half *half, uint32_t slot_index, struct wake_set *wakes)
 {
-    atomic_u64 *cell = &accumulator->arena->slots[slot_index].word;
+    atomic_u64 *cell = &half->arena->slots[slot_index].word;
     store_seq_cst_u64(cell, slot_word_with_state(load_relaxed_u64(cell), SLOT_DONE)); /* C5, H2 */
     POINT(batch_done);
-    sender_forget(accumulator, slot_index);
-    sender_free_slot(accumulator, slot_index, wakes);
+    sender_forget(half, slot_index);
+    sender_free_slot(half, slot_index, wakes);
 }
 
 /* It has its result: its memory is free, or holds a dead letter. */
-static void batch_give_back(struct accumulator *accumulator, uint32_t slot_index, struct wake_set *wakes)
+static void batch_give_back(struct sender_half *half, uint32_t slot_index, struct wake_set *wakes)
 {
-    if (dead_letter_is_wanted(accumulator, decision_of(&accumulator->arena->slots[slot_index]).result)) {
-        dead_letter_keep(accumulator, slot_index);
+    if (dead_letter_is_wanted(half, decision_of(&half->arena->slots[slot_index]).result)) {
+        dead_letter_keep(half, slot_index);
     } else {
-        batch_become_done(accumulator, slot_index, wakes);
+        batch_become_done(half, slot_index, wakes);
     }
 }
 
-static enum status batch_complete(struct accumulator *accumulator, uint32_t slot_index, uint64_t seq,
+static enum status batch_complete(struct sender_half *half, uint32_t slot_index, uint64_t seq,
                                   const struct batch_outcome *outcome, struct wake_set *wakes)
 {
-    if (sender_has_dead(accumulator, slot_index, seq)) {
-        batch_become_done(accumulator, slot_index, wakes);
+    if (sender_has_dead(half, slot_index, seq)) {
+        batch_become_done(half, slot_index, wakes);
         return STATUS_OK;
     }
-    if (!sender_has_in_flight(accumulator, slot_index, seq)) {
+    if (!sender_has_in_flight(half, slot_index, seq)) {
         return STATUS_STALE;
     }
-    const struct slot_note *note = &accumulator->sender->notes[slot_index];
-    accumulator->sender->queues[note->partition_index].is_established |= outcome->result == RESULT_SUCCEEDED;
+    const struct slot_note *note = &half->notes[slot_index];
+    half->queues[note->partition_index].is_established |= outcome->result == RESULT_SUCCEEDED;
     if (!note->is_ended) {
-        result_record_rest(accumulator, slot_index, outcome);
+        result_record_rest(half, slot_index, outcome);
     }
-    batch_become_done(accumulator, slot_index, wakes);
+    batch_become_done(half, slot_index, wakes);
     return STATUS_OK;
 }
 
-enum status accumulator_complete(struct accumulator *accumulator, uint32_t slot_index, uint64_t seq,
-                                 const struct batch_outcome *outcome, struct wake_set *wakes)
+enum status sender_complete(struct sender_half *half, uint32_t slot_index, uint64_t seq,
+                            const struct batch_outcome *outcome, struct wake_set *wakes)
 {
-    enum status status = batch_complete(accumulator, slot_index, seq, outcome, wakes);
-    completion_wake(accumulator->arena);
+    enum status status = batch_complete(half, slot_index, seq, outcome, wakes);
+    completion_wake(half->arena);
     return status;
 }
 
-uint32_t accumulator_complete_many(struct accumulator *accumulator, const struct batch_completion *completions,
-                                   uint32_t count, struct wake_set *wakes)
+uint32_t sender_complete_many(struct sender_half *half, const struct batch_completion *completions, uint32_t count,
+                              struct wake_set *wakes)
 {
     uint32_t completed = 0;
     for (uint32_t i = 0; i < count; i++) {
         const struct batch_completion *each = &completions[i];
-        completed += batch_complete(accumulator, each->slot_index, each->seq, &each->outcome, wakes) == STATUS_OK;
+        completed += batch_complete(half, each->slot_index, each->seq, &each->outcome, wakes) == STATUS_OK;
     }
-    completion_wake(accumulator->arena);
+    completion_wake(half->arena);
     return completed;
 }
 
-enum status accumulator_complete_part(struct accumulator *accumulator, uint32_t slot_index, uint64_t seq,
-                                      uint32_t record_count, const struct batch_outcome *outcome,
-                                      struct wake_set *wakes)
+enum status sender_complete_part(struct sender_half *half, uint32_t slot_index, uint64_t seq, uint32_t record_count,
+                                 const struct batch_outcome *outcome, struct wake_set *wakes)
 {
-    if (!sender_has_in_flight(accumulator, slot_index, seq)) {
+    if (!sender_has_in_flight(half, slot_index, seq)) {
         return STATUS_STALE;
     }
-    struct slot_header *slot = &accumulator->arena->slots[slot_index];
+    struct slot_header *slot = &half->arena->slots[slot_index];
     uint32_t count = slot_word_count(load_acquire_u64(&slot->word));
     uint32_t acked = load_relaxed_u32(&slot->acked_record_count);
     if (record_count == 0 || acked >= count || record_count > count - acked) {
         return STATUS_INVALID;
     }
     if (acked + record_count == count) {
-        return accumulator_complete(accumulator, slot_index, seq, outcome, wakes);
+        return sender_complete(half, slot_index, seq, outcome, wakes);
     }
-    if (!accumulator->sender->notes[slot_index].is_ended) {
-        result_record(accumulator, slot_index, acked, record_count, outcome);
-        counter_add(accumulator->arena, COUNTER_RECORDS_COMPLETED, record_count);
-        counter_add(accumulator->arena, COUNTER_BATCHES_SPLIT, acked == 0);
+    if (!half->notes[slot_index].is_ended) {
+        result_record(half, slot_index, acked, record_count, outcome);
+        counter_add(half->arena, COUNTER_RECORDS_COMPLETED, record_count);
+        counter_add(half->arena, COUNTER_BATCHES_SPLIT, acked == 0);
     }
     POINT(part_recorded);
     store_release_u32(&slot->acked_record_count, acked + record_count);
-    completion_wake(accumulator->arena);
+    completion_wake(half->arena);
     return STATUS_OK;
 }
 
-enum status accumulator_requeue(struct accumulator *accumulator, uint32_t slot_index, uint64_t seq,
-                                uint64_t retry_at_ns)
+enum status sender_requeue(struct sender_half *half, uint32_t slot_index, uint64_t seq, uint64_t retry_at_ns,
+                           struct wake_set *wakes)
 {
-    if (sender_has_dead(accumulator, slot_index, seq)) {
-        dead_letter_put_back(accumulator, slot_index);
+    if (sender_has_dead(half, slot_index, seq)) {
+        dead_letter_put_back(half, slot_index);
         return STATUS_OK;
     }
-    if (!sender_has_in_flight(accumulator, slot_index, seq)) {
+    if (!sender_has_in_flight(half, slot_index, seq)) {
         return STATUS_STALE;
     }
-    struct slot_note *note = &accumulator->sender->notes[slot_index];
+    struct slot_note *note = &half->notes[slot_index];
     if (note->is_ended) { /* it has its result already: it must not be sent again */
-        batch_give_back(accumulator, slot_index, &accumulator->wakes);
+        batch_give_back(half, slot_index, wakes);
         return STATUS_OK;
     }
-    sender_land(accumulator, slot_index);
+    sender_land(half, slot_index);
     note->retry_at_ns = retry_at_ns;
-    counter_add(accumulator->arena, COUNTER_BATCHES_REQUEUED, 1);
+    counter_add(half->arena, COUNTER_BATCHES_REQUEUED, 1);
     return STATUS_OK;
 }
 
-void accumulator_end_backoff(struct accumulator *accumulator, uint32_t partition_index)
+void sender_end_backoff(struct sender_half *half, uint32_t partition_index)
 {
-    struct sender_half *half = accumulator->sender;
-    if (partition_index >= accumulator->arena->geometry.partition_count) {
+    if (partition_index >= half->arena->geometry.partition_count) {
         return;
     }
     for (uint32_t next = half->queues[partition_index].first; next != 0; next = half->notes[next - 1].next) {
@@ -144,80 +243,78 @@ void accumulator_end_backoff(struct accumulator *accumulator, uint32_t partition
     }
 }
 
-enum status accumulator_decide(struct accumulator *accumulator, uint32_t slot_index, uint64_t seq,
-                               const struct batch_outcome *outcome)
+enum status sender_decide(struct sender_half *half, uint32_t slot_index, uint64_t seq,
+                          const struct batch_outcome *outcome)
 {
-    if (!sender_has_in_flight(accumulator, slot_index, seq)) {
+    if (!sender_has_in_flight(half, slot_index, seq)) {
         return STATUS_STALE;
     }
-    decision_store(&accumulator->arena->slots[slot_index], outcome);
+    decision_store(&half->arena->slots[slot_index], outcome);
     POINT(result_decided);
     return STATUS_OK;
 }
 
 /* ---- ending batches that were not acknowledged ---- */
 
-static void batch_seal_at_end(struct accumulator *accumulator, uint32_t slot_index)
+static void batch_seal_at_end(struct sender_half *half, uint32_t slot_index)
 {
-    atomic_u64 *cell = &accumulator->arena->slots[slot_index].word;
+    atomic_u64 *cell = &half->arena->slots[slot_index].word;
     uint64_t word = load_acquire_u64(cell);
     while (slot_word_state(word) == SLOT_OPEN) {
-        (void)producer_batch_seal(accumulator->arena, slot_index, word);
+        (void)batch_seal(half->arena, slot_index, word);
         word = load_acquire_u64(cell);
     }
 }
 
 /* In flight: the result now, the memory when its I/O is over. `result` in the slot tells a next sender; what was
  * decided before stays. */
-static void batch_end_in_flight(struct accumulator *accumulator, uint32_t slot_index,
-                                const struct batch_outcome *outcome)
+static void batch_end_in_flight(struct sender_half *half, uint32_t slot_index, const struct batch_outcome *outcome)
 {
-    struct batch_outcome decided = decision_of(&accumulator->arena->slots[slot_index]);
+    struct batch_outcome decided = decision_of(&half->arena->slots[slot_index]);
     if (decided.result == RESULT_NONE) {
-        decision_store(&accumulator->arena->slots[slot_index], outcome);
+        decision_store(&half->arena->slots[slot_index], outcome);
         decided = *outcome;
     }
     POINT(result_decided);
-    result_record_rest(accumulator, slot_index, &decided);
-    accumulator->sender->notes[slot_index].is_ended = true;
+    result_record_rest(half, slot_index, &decided);
+    half->notes[slot_index].is_ended = true;
 }
 
 /* False when there was nothing to end: an empty batch, or one that is not the queued one any more. */
-static bool batch_end_in_queue(struct accumulator *accumulator, uint32_t slot_index,
-                               const struct batch_outcome *outcome, struct wake_set *wakes)
+static bool batch_end_in_queue(struct sender_half *half, uint32_t slot_index, const struct batch_outcome *outcome,
+                               struct wake_set *wakes)
 {
-    batch_seal_at_end(accumulator, slot_index);
-    uint64_t word = load_acquire_u64(&accumulator->arena->slots[slot_index].word);
-    if (slot_word_state(word) != SLOT_READY || !sender_note_is_true(accumulator, slot_index)) {
-        sender_unlink(accumulator, slot_index);
-        sender_note_slot(accumulator, slot_index);
+    batch_seal_at_end(half, slot_index);
+    uint64_t word = load_acquire_u64(&half->arena->slots[slot_index].word);
+    if (slot_word_state(word) != SLOT_READY || !sender_note_is_true(half, slot_index)) {
+        sender_unlink(half, slot_index);
+        sender_note_slot(half, slot_index);
         return false;
     }
-    decision_store(&accumulator->arena->slots[slot_index], outcome);
+    decision_store(&half->arena->slots[slot_index], outcome);
     POINT(result_decided);
-    result_record_rest(accumulator, slot_index, outcome);
-    batch_give_back(accumulator, slot_index, wakes);
+    result_record_rest(half, slot_index, outcome);
+    batch_give_back(half, slot_index, wakes);
     return true;
 }
 
-static bool batch_end(struct accumulator *accumulator, uint32_t slot_index, const struct batch_outcome *outcome,
+static bool batch_end(struct sender_half *half, uint32_t slot_index, const struct batch_outcome *outcome,
                       struct wake_set *wakes)
 {
-    const struct slot_note *note = &accumulator->sender->notes[slot_index];
+    const struct slot_note *note = &half->notes[slot_index];
     if (note->is_ended) {
         return false;
     }
     if (!note->is_in_flight) {
-        return batch_end_in_queue(accumulator, slot_index, outcome, wakes);
+        return batch_end_in_queue(half, slot_index, outcome, wakes);
     }
-    batch_end_in_flight(accumulator, slot_index, outcome);
+    batch_end_in_flight(half, slot_index, outcome);
     return true;
 }
 
-static uint64_t batch_age_ns(const struct accumulator *accumulator, uint32_t slot_index, uint64_t now_ns)
+static uint64_t batch_age_ns(const struct sender_half *half, uint32_t slot_index, uint64_t now_ns)
 {
-    const struct slot_header *slot = &accumulator->arena->slots[slot_index];
-    const struct sender_half *half = accumulator->sender;
+    const struct slot_header *slot = &half->arena->slots[slot_index];
     return half->counts_always ? time_since_created_ns(slot->created_ns, now_ns)
                                : delivery_age_ns(slot, now_ns, half->delivery_clock_ns);
 }
@@ -228,80 +325,131 @@ static uint64_t smaller_of(uint64_t a, uint64_t b)
 }
 
 /* Ends the batches of one queue from its front, as long as they are old enough. */
-static uint32_t queue_expire(struct accumulator *accumulator, uint32_t partition_index, uint64_t now_ns,
-                             uint64_t timeout_ns, uint64_t *next_expiry_ns, struct wake_set *wakes)
+static uint32_t queue_expire(struct sender_half *half, uint32_t partition_index, uint64_t now_ns, uint64_t timeout_ns,
+                             uint64_t *next_expiry_ns, struct wake_set *wakes)
 {
     const struct batch_outcome outcome = {.result = RESULT_EXPIRED, .base_offset = -1, .log_append_time_ms = -1};
-    struct sender_half *half = accumulator->sender;
     uint32_t expired = 0;
     uint32_t next = half->queues[partition_index].first;
     while (next != 0) {
         uint32_t slot_index = next - 1;
-        uint64_t age_ns = batch_age_ns(accumulator, slot_index, now_ns);
+        uint64_t age_ns = batch_age_ns(half, slot_index, now_ns);
         next = half->notes[slot_index].next;
         if (age_ns < timeout_ns) {
-            uint64_t created_ns = smaller_of(accumulator->arena->slots[slot_index].created_ns, now_ns);
+            uint64_t created_ns = smaller_of(half->arena->slots[slot_index].created_ns, now_ns);
             half->oldest_created_ns = smaller_of(half->oldest_created_ns, created_ns);
             *next_expiry_ns = smaller_of(*next_expiry_ns, timeout_ns - age_ns);
             break;
         }
-        expired += batch_end(accumulator, slot_index, &outcome, wakes);
+        expired += batch_end(half, slot_index, &outcome, wakes);
     }
     return expired;
 }
 
-uint32_t accumulator_expire(struct accumulator *accumulator, uint64_t now_ns, uint64_t delivery_timeout_ns,
-                            uint64_t *next_expiry_ns, struct wake_set *wakes)
+uint32_t sender_expire(struct sender_half *half, uint64_t now_ns, uint64_t delivery_timeout_ns,
+                       uint64_t *next_expiry_ns, struct wake_set *wakes)
 {
-    struct sender_half *half = accumulator->sender;
     uint32_t expired = 0;
     *next_expiry_ns = UINT64_MAX;
-    sender_collect_news(accumulator);
+    sender_collect_news(half);
     half->oldest_created_ns = UINT64_MAX;
     for (uint32_t i = half->active_count; i-- > 0;) {
-        expired += queue_expire(accumulator, half->active[i], now_ns, delivery_timeout_ns, next_expiry_ns, wakes);
+        expired += queue_expire(half, half->active[i], now_ns, delivery_timeout_ns, next_expiry_ns, wakes);
     }
-    completion_wake(accumulator->arena);
+    completion_wake(half->arena);
     return expired;
 }
 
-void accumulator_tell_delivery_timeout(struct accumulator *accumulator, uint64_t delivery_timeout_ns,
-                                       bool counts_always)
+void sender_tell_delivery_timeout(struct sender_half *half, uint64_t delivery_timeout_ns, bool counts_always)
 {
-    accumulator->sender->counts_always = counts_always;
-    delivery_clock_announce(accumulator->arena, delivery_timeout_ns, counts_always);
+    half->counts_always = counts_always;
+    delivery_clock_announce(half->arena, delivery_timeout_ns, counts_always);
 }
 
-void accumulator_run_delivery_clock(struct accumulator *accumulator, uint64_t run_ns)
+void sender_run_delivery_clock(struct sender_half *half, uint64_t run_ns)
 {
-    accumulator->sender->delivery_clock_ns += run_ns;
-    store_relaxed_u64(&accumulator->arena->globals->delivery_clock_ns, accumulator->sender->delivery_clock_ns);
+    half->delivery_clock_ns += run_ns;
+    store_relaxed_u64(&half->arena->globals->delivery_clock_ns, half->delivery_clock_ns);
 }
 
-uint64_t accumulator_take_expired(struct accumulator *accumulator, uint32_t partition_index)
+uint64_t sender_take_expired(struct sender_half *half, uint32_t partition_index)
 {
-    struct partition_queue *queue = &accumulator->sender->queues[partition_index];
+    struct partition_queue *queue = &half->queues[partition_index];
     uint64_t count = queue->expired_record_count;
     queue->expired_record_count = 0;
     return count;
 }
 
-uint32_t accumulator_abort(struct accumulator *accumulator, bool is_in_flight_included, struct wake_set *wakes)
+uint32_t sender_abort(struct sender_half *half, bool is_in_flight_included, struct wake_set *wakes)
 {
     const struct batch_outcome outcome = {.result = RESULT_ABORTED, .base_offset = -1, .log_append_time_ms = -1};
-    struct sender_half *half = accumulator->sender;
     uint32_t aborted = 0;
-    sender_collect_news(accumulator);
+    sender_collect_news(half);
     for (uint32_t i = half->active_count; i-- > 0;) {
         uint32_t next = half->queues[half->active[i]].first;
         while (next != 0) {
             uint32_t slot_index = next - 1;
             next = half->notes[slot_index].next;
             if (is_in_flight_included || !half->notes[slot_index].is_in_flight) {
-                aborted += batch_end(accumulator, slot_index, &outcome, wakes);
+                aborted += batch_end(half, slot_index, &outcome, wakes);
             }
         }
     }
-    completion_wake(accumulator->arena);
+    completion_wake(half->arena);
     return aborted;
+}
+
+/* ---- quarantine ---- */
+
+static void batch_become_bad(struct sender_half *half, uint32_t slot_index)
+{
+    atomic_u64 *cell = &half->arena->slots[slot_index].word;
+    store_seq_cst_u64(cell, slot_word_with_state(load_relaxed_u64(cell), SLOT_BAD));
+    sender_forget(half, slot_index);
+    counter_add(half->arena, COUNTER_BATCHES_QUARANTINED, 1);
+    error_log_record(half->arena, STATUS_CORRUPT, "a batch's bytes contradict their checksum: quarantined");
+}
+
+void batch_quarantine(struct sender_half *half, uint32_t slot_index)
+{
+    const struct batch_outcome outcome = {.result = RESULT_CORRUPT, .base_offset = -1, .log_append_time_ms = -1};
+    const struct slot_note *note = &half->notes[slot_index];
+    bool has_result = note->is_dead || note->is_ended;
+    if (!has_result) {
+        result_record_rest(half, slot_index, &outcome);
+    }
+    batch_become_bad(half, slot_index);
+    completion_wake(half->arena);
+}
+
+enum status sender_quarantine(struct sender_half *half, uint32_t slot_index, uint64_t seq)
+{
+    if (!sender_has_in_flight(half, slot_index, seq) && !sender_has_dead(half, slot_index, seq)) {
+        return STATUS_STALE;
+    }
+    batch_quarantine(half, slot_index);
+    return STATUS_OK;
+}
+
+/* ---- dead letters: taken ---- */
+
+uint32_t sender_dead_letters(struct sender_half *half, struct drained_batch *batches, struct batch_outcome *outcomes,
+                             uint32_t batches_max)
+{
+    uint32_t count = 0;
+    uint32_t taken = half->dead.count < batches_max ? half->dead.count : batches_max;
+    for (uint32_t i = 0; i < taken; i++) {
+        uint32_t slot_index = half->dead.slots[i];
+        const struct slot_header *slot = &half->arena->slots[slot_index];
+        uint64_t word = load_acquire_u64(&slot->word);
+        if (!drained_batch_is_possible(half, slot_index, word)) {
+            batch_quarantine(half, slot_index);
+            continue;
+        }
+        drained_batch_describe(half, slot_index, word, &batches[count]);
+        outcomes[count++] = decision_of(slot);
+    }
+    half->dead.count -= taken;
+    memmove(half->dead.slots, &half->dead.slots[taken], half->dead.count * sizeof *half->dead.slots);
+    return count;
 }

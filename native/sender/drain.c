@@ -2,15 +2,16 @@
  *
  * The sender's half: which batches may go (ready), and making them go (drain).
  */
+#include "sender/drain.h"
+
 #include <string.h>
 
+#include "arena/batch_seal.h"
 #include "arena/counters.h"
 #include "arena/producer_id.h"
 #include "base/point.h"
-#include "producer/accumulator.h"
-#include "sender/drained_batch.h"
-#include "sender/quarantine.h"
-#include "sender/sender_half.h"
+#include "format/record_batch.h"
+#include "sender/complete.h"
 
 static uint64_t ns_until(uint64_t when_ns, uint64_t now_ns)
 {
@@ -29,21 +30,21 @@ static uint64_t ns_between(uint64_t a_ns, uint64_t b_ns)
 
 /* It was opened just now, and nobody opened another one behind it. It may have been a little after `now_ns`, which was
  * read before we looked; a time far ahead was never true. */
-static bool batch_awaits_first_record(const struct accumulator *accumulator, uint32_t slot_index, uint64_t now_ns)
+static bool batch_awaits_first_record(const struct sender_half *half, uint32_t slot_index, uint64_t now_ns)
 {
-    const struct arena *arena = accumulator->arena;
+    const struct arena *arena = half->arena;
     uint64_t word = load_acquire_u64(&arena->slots[slot_index].word); /* P2 */
     return slot_word_state(word) == SLOT_OPEN && slot_word_count(word) == 0 &&
-           accumulator->sender->notes[slot_index].next == 0 &&
+           half->notes[slot_index].next == 0 &&
            ns_between(arena->slots[slot_index].created_ns, now_ns) < sender_patience_ns(arena);
 }
 
 /* Whether it lingers or not. */
-static bool batch_is_held_back(const struct accumulator *accumulator, uint32_t slot_index, uint64_t now_ns)
+static bool batch_is_held_back(const struct sender_half *half, uint32_t slot_index, uint64_t now_ns)
 {
-    return sender_is_fresh(accumulator, slot_index) ||
-           accumulator->sender->notes[slot_index].retry_at_ns > now_ns ||
-           batch_awaits_first_record(accumulator, slot_index, now_ns);
+    return sender_is_fresh(half, slot_index) ||
+           half->notes[slot_index].retry_at_ns > now_ns ||
+           batch_awaits_first_record(half, slot_index, now_ns);
 }
 
 /* ---- ready ---- */
@@ -57,12 +58,12 @@ static uint64_t batch_linger_ns(const struct arena *arena, const struct ready_op
     return linger == 0 ? options->linger_ns : linger - 1;
 }
 
-static uint64_t batch_linger_left_ns(const struct accumulator *accumulator, const struct ready_options *options,
+static uint64_t batch_linger_left_ns(const struct sender_half *half, const struct ready_options *options,
                                      uint32_t slot_index)
 {
-    const struct arena *arena = accumulator->arena;
+    const struct arena *arena = half->arena;
     uint64_t word = load_acquire_u64(&arena->slots[slot_index].word);
-    bool is_full = slot_word_state(word) != SLOT_OPEN || accumulator->sender->notes[slot_index].next != 0;
+    bool is_full = slot_word_state(word) != SLOT_OPEN || half->notes[slot_index].next != 0;
     if (is_full || options->is_everything_ready || load_relaxed_u32(&arena->globals->waiting_count) != 0) {
         return 0;
     }
@@ -71,28 +72,27 @@ static uint64_t batch_linger_left_ns(const struct accumulator *accumulator, cons
 }
 
 /* How long until this batch may be drained; 0: now. */
-static uint64_t batch_wait_ns(const struct accumulator *accumulator, const struct ready_options *options,
-                              uint32_t slot_index)
+static uint64_t batch_wait_ns(const struct sender_half *half, const struct ready_options *options, uint32_t slot_index)
 {
-    uint64_t retry_at_ns = accumulator->sender->notes[slot_index].retry_at_ns;
-    if (sender_is_fresh(accumulator, slot_index)) {
+    uint64_t retry_at_ns = half->notes[slot_index].retry_at_ns;
+    if (sender_is_fresh(half, slot_index)) {
         return NEXT_PASS_NS;
     }
     if (retry_at_ns > options->now_ns) {
         return ns_until(retry_at_ns, options->now_ns);
     }
-    uint64_t linger_left_ns = batch_linger_left_ns(accumulator, options, slot_index);
-    bool is_early = linger_left_ns == 0 && batch_awaits_first_record(accumulator, slot_index, options->now_ns);
+    uint64_t linger_left_ns = batch_linger_left_ns(half, options, slot_index);
+    bool is_early = linger_left_ns == 0 && batch_awaits_first_record(half, slot_index, options->now_ns);
     return is_early ? NEXT_PASS_NS : linger_left_ns;
 }
 
 /* It fills and lingers, and has done so for half of its time at least. */
-static bool batch_goes_along(const struct accumulator *accumulator, const struct ready_options *options,
-                             uint32_t slot_index, uint64_t wait_ns)
+static bool batch_goes_along(const struct sender_half *half, const struct ready_options *options, uint32_t slot_index,
+                             uint64_t wait_ns)
 {
-    const struct arena *arena = accumulator->arena;
+    const struct arena *arena = half->arena;
     return options->takes_along && wait_ns <= batch_linger_ns(arena, options, slot_index) / 2 &&
-           !batch_is_held_back(accumulator, slot_index, options->now_ns);
+           !batch_is_held_back(half, slot_index, options->now_ns);
 }
 
 /* Those at the end of the array come behind the `count` at its front, or are forgotten when there is nothing there. */
@@ -106,34 +106,32 @@ static uint32_t take_along(uint32_t *partitions, uint32_t partitions_max, uint32
 }
 
 /* The batch that is next in its partition, if nothing but time keeps it; NO_SLOT otherwise. */
-static uint32_t ready_candidate(struct accumulator *accumulator, const struct ready_options *options,
-                                uint32_t partition_index)
+static uint32_t ready_candidate(struct sender_half *half, const struct ready_options *options, uint32_t partition_index)
 {
-    const struct partition_queue *queue = &accumulator->sender->queues[partition_index];
-    uint32_t slot_index = sender_candidate(accumulator, partition_index);
+    const struct partition_queue *queue = &half->queues[partition_index];
+    uint32_t slot_index = sender_candidate(half, partition_index);
     bool is_limited = options->in_flight_max != 0 && queue->in_flight_count >= options->in_flight_max;
-    if (slot_index == NO_SLOT || queue->is_muted || is_limited || !sender_may_launch(accumulator, slot_index)) {
+    if (slot_index == NO_SLOT || queue->is_muted || is_limited || !sender_may_launch(half, slot_index)) {
         return NO_SLOT;
     }
     return slot_index;
 }
 
-uint32_t accumulator_ready(struct accumulator *accumulator, const struct ready_options *options, uint32_t *partitions,
-                           uint32_t partitions_max, uint64_t *next_check_ns)
+uint32_t sender_ready(struct sender_half *half, const struct ready_options *options, uint32_t *partitions,
+                      uint32_t partitions_max, uint64_t *next_check_ns)
 {
-    struct sender_half *half = accumulator->sender;
     uint32_t count = 0;
     uint32_t along_count = 0;
     *next_check_ns = UINT64_MAX;
-    sender_collect_news(accumulator);
+    sender_collect_news(half);
     for (uint32_t i = half->active_count; i-- > 0;) { /* downwards: a queue found empty takes the last one's place */
         uint32_t partition_index = half->active[i];
-        uint32_t slot_index = ready_candidate(accumulator, options, partition_index);
-        uint64_t wait_ns = slot_index == NO_SLOT ? UINT64_MAX : batch_wait_ns(accumulator, options, slot_index);
+        uint32_t slot_index = ready_candidate(half, options, partition_index);
+        uint64_t wait_ns = slot_index == NO_SLOT ? UINT64_MAX : batch_wait_ns(half, options, slot_index);
         if (wait_ns > 0) {
             *next_check_ns = wait_ns < *next_check_ns ? wait_ns : *next_check_ns;
             if (slot_index != NO_SLOT && count + along_count < partitions_max &&
-                batch_goes_along(accumulator, options, slot_index, wait_ns)) {
+                batch_goes_along(half, options, slot_index, wait_ns)) {
                 partitions[partitions_max - ++along_count] = partition_index;
             }
         } else if (count + along_count < partitions_max) {
@@ -143,30 +141,90 @@ uint32_t accumulator_ready(struct accumulator *accumulator, const struct ready_o
     return take_along(partitions, partitions_max, count, along_count);
 }
 
+/* ---- the facts of a batch, and its header ---- */
+
+static void header_describe(const struct slot_header *slot, uint64_t word, struct record_batch_header *header)
+{
+    const struct batch_meta *meta = &slot->meta[slot_word_count(word) & 1];
+    uint32_t epoch = load_relaxed_u32(&slot->producer_epoch);
+    *header = (struct record_batch_header){
+        .batch_length = (int32_t)slot_word_size(word) - RECORD_BATCH_UNCOUNTED_SIZE,
+        .partition_leader_epoch = -1,
+        .magic = RECORD_BATCH_MAGIC_VALUE,
+        .last_offset_delta = (int32_t)slot_word_count(word) - 1,
+        .base_timestamp = slot->base_timestamp_ms,
+        .max_timestamp = meta->max_timestamp_ms,
+        .producer_id = epoch == 0 ? -1 : (int64_t)load_relaxed_u64(&slot->producer_id),
+        .producer_epoch = epoch == 0 ? -1 : (int16_t)(epoch & UINT16_MAX),
+        .base_sequence = epoch == 0 ? -1 : (int32_t)load_relaxed_u32(&slot->base_sequence),
+        .record_count = (int32_t)slot_word_count(word),
+    };
+}
+
+void drained_batch_describe(const struct sender_half *half, uint32_t slot_index, uint64_t word,
+                            struct drained_batch *batch)
+{
+    struct arena *arena = half->arena;
+    const struct slot_note *note = &half->notes[slot_index];
+    struct slot_header *slot = &arena->slots[slot_index];
+    uint8_t *bytes = arena_slot_data(arena, slot_index);
+    uint32_t size = slot_word_size(word);
+    struct record_batch_header header;
+    header_describe(slot, word, &header);
+    record_batch_header_write(bytes, &header);
+    header.crc = record_batch_crc(bytes, slot->meta[slot_word_count(word) & 1].records_crc, size - RECORDS_START);
+    record_batch_set_crc(bytes, header.crc);
+    *batch = (struct drained_batch){
+        .seq = note->seq,
+        .created_ns = slot->created_ns,
+        .base_timestamp_ms = header.base_timestamp,
+        .max_timestamp_ms = header.max_timestamp,
+        .producer_id = header.producer_id,
+        .slot_index = slot_index,
+        .partition_index = note->partition_index,
+        .record_count = slot_word_count(word),
+        .acked_record_count = load_relaxed_u32(&slot->acked_record_count),
+        .size = size,
+        .crc = header.crc,
+        .base_sequence = header.base_sequence,
+        .attempt_count = load_relaxed_u32(&slot->attempt_count),
+        .linger_ns = (int64_t)load_relaxed_u64(&slot->linger) - 1,
+        .producer_epoch = header.producer_epoch,
+    };
+}
+
+bool drained_batch_is_possible(const struct sender_half *half, uint32_t slot_index, uint64_t word)
+{
+    const struct geometry *geometry = &half->arena->geometry;
+    uint32_t size = slot_word_size(word);
+    uint32_t size_max = half->arena->slots[slot_index].chain_next == 0 ? geometry->batch_size
+                                                                              : geometry->record_size_max;
+    return slot_word_count(word) >= 1 && size > RECORDS_START && size <= size_max;
+}
+
 /* ---- drain ---- */
 
 /* Seals an open batch. False when there is nothing to send in it after all, or when it is not the one that was queued:
  * then the next look puts it where it belongs. */
-static bool batch_seal_for_drain(struct accumulator *accumulator, uint32_t slot_index, uint64_t *word)
+static bool batch_seal_for_drain(struct sender_half *half, uint32_t slot_index, uint64_t *word)
 {
-    struct arena *arena = accumulator->arena;
+    struct arena *arena = half->arena;
     *word = load_acquire_u64(&arena->slots[slot_index].word); /* P2 */
     while (slot_word_state(*word) == SLOT_OPEN) {
-        if (producer_batch_seal(arena, slot_index, *word)) {
+        if (batch_seal(arena, slot_index, *word)) {
             counter_add(arena, COUNTER_BATCHES_SEALED_LINGER, 1);
         }
         *word = load_acquire_u64(&arena->slots[slot_index].word); /* P2 */
     }
-    return slot_word_state(*word) == SLOT_READY && sender_note_is_true(accumulator, slot_index);
+    return slot_word_state(*word) == SLOT_READY && sender_note_is_true(half, slot_index);
 }
 
-static void batch_finish(struct accumulator *accumulator, uint32_t slot_index, uint64_t word,
-                         struct drained_batch *batch)
+static void batch_finish(struct sender_half *half, uint32_t slot_index, uint64_t word, struct drained_batch *batch)
 {
-    struct slot_header *slot = &accumulator->arena->slots[slot_index];
-    sequence_assign(accumulator->arena, slot, accumulator->sender->notes[slot_index].partition_index,
+    struct slot_header *slot = &half->arena->slots[slot_index];
+    sequence_assign(half->arena, slot, half->notes[slot_index].partition_index,
                     slot_word_count(word));
-    drained_batch_describe(accumulator, slot_index, word, batch);
+    drained_batch_describe(half, slot_index, word, batch);
     batch->attempt_count = add_u32(&slot->attempt_count, 1) + 1;
 }
 
@@ -174,86 +232,83 @@ enum pick { PICK_SKIP, PICK_STOP, PICK_TAKE };
 
 /* A partition that was named before in this drain gives only what is sealed, or will be by nobody else: to cut batches
  * short that are still filling is the business of ready. */
-static bool batch_has_its_turn(const struct accumulator *accumulator, const struct partition_queue *queue,
-                               uint32_t slot_index)
+static bool batch_has_its_turn(const struct sender_half *half, const struct partition_queue *queue, uint32_t slot_index)
 {
-    uint64_t word = load_acquire_u64(&accumulator->arena->slots[slot_index].word);
-    return queue->drained_in != accumulator->sender->drain_count || slot_word_state(word) != SLOT_OPEN ||
-           accumulator->sender->notes[slot_index].next != 0;
+    uint64_t word = load_acquire_u64(&half->arena->slots[slot_index].word);
+    return queue->drained_in != half->drain_count || slot_word_state(word) != SLOT_OPEN ||
+           half->notes[slot_index].next != 0;
 }
 
-static bool batch_may_be_taken(const struct accumulator *accumulator, const struct partition_queue *queue,
-                               uint32_t slot_index, uint64_t now_ns)
+static bool batch_may_be_taken(const struct sender_half *half, const struct partition_queue *queue, uint32_t slot_index,
+                               uint64_t now_ns)
 {
-    return !batch_is_held_back(accumulator, slot_index, now_ns) && sender_may_launch(accumulator, slot_index) &&
-           batch_has_its_turn(accumulator, queue, slot_index);
+    return !batch_is_held_back(half, slot_index, now_ns) && sender_may_launch(half, slot_index) &&
+           batch_has_its_turn(half, queue, slot_index);
 }
 
-static enum pick batch_pick(struct accumulator *accumulator, const struct drain_options *options,
-                            uint32_t partition_index, uint64_t size_before, uint32_t *slot_index, uint64_t *word)
+static enum pick batch_pick(struct sender_half *half, const struct drain_options *options, uint32_t partition_index,
+                            uint64_t size_before, uint32_t *slot_index, uint64_t *word)
 {
-    const struct partition_queue *queue = &accumulator->sender->queues[partition_index];
+    const struct partition_queue *queue = &half->queues[partition_index];
     if (queue->is_muted || queue->in_flight_count >= options->in_flight_max) {
         return PICK_SKIP;
     }
     do { /* when the first one was ended for want of a record, the next one goes: nobody would come back for it soon */
-        *slot_index = sender_candidate(accumulator, partition_index);
-        if (*slot_index == NO_SLOT || !batch_may_be_taken(accumulator, queue, *slot_index, options->now_ns)) {
+        *slot_index = sender_candidate(half, partition_index);
+        if (*slot_index == NO_SLOT || !batch_may_be_taken(half, queue, *slot_index, options->now_ns)) {
             return PICK_SKIP;
         }
-        uint64_t size = slot_word_size(load_acquire_u64(&accumulator->arena->slots[*slot_index].word));
+        uint64_t size = slot_word_size(load_acquire_u64(&half->arena->slots[*slot_index].word));
         if (size_before > 0 && size_before + size > options->size_max) {
             return PICK_STOP;
         }
-    } while (!batch_seal_for_drain(accumulator, *slot_index, word));
+    } while (!batch_seal_for_drain(half, *slot_index, word));
     return PICK_TAKE;
 }
 
-uint32_t accumulator_drain(struct accumulator *accumulator, const struct drain_options *options,
-                           const uint32_t *partitions, uint32_t partition_count, struct drained_batch *batches,
-                           uint32_t *partitions_seen)
+uint32_t sender_drain(struct sender_half *half, const struct drain_options *options, const uint32_t *partitions,
+                      uint32_t partition_count, struct drained_batch *batches, uint32_t *partitions_seen)
 {
     uint64_t size = 0;
     uint32_t count = 0;
     uint32_t i = 0;
-    accumulator->sender->drain_count++;
-    accumulator_show_life(accumulator);
+    half->drain_count++;
+    sender_show_life(half);
     for (; i < partition_count; i++) {
         uint32_t slot_index;
         uint64_t word;
-        if (partitions[i] >= accumulator->arena->geometry.partition_count) {
+        if (partitions[i] >= half->arena->geometry.partition_count) {
             continue;
         }
-        enum pick pick = batch_pick(accumulator, options, partitions[i], size, &slot_index, &word);
+        enum pick pick = batch_pick(half, options, partitions[i], size, &slot_index, &word);
         if (pick == PICK_STOP) {
             break;
         }
         if (pick == PICK_SKIP) {
             continue;
         }
-        sender_launch(accumulator, slot_index);
-        accumulator->sender->queues[partitions[i]].drained_in = accumulator->sender->drain_count;
-        if (!drained_batch_is_possible(accumulator, slot_index, word)) {
-            batch_quarantine(accumulator, slot_index);
+        sender_launch(half, slot_index);
+        half->queues[partitions[i]].drained_in = half->drain_count;
+        if (!drained_batch_is_possible(half, slot_index, word)) {
+            batch_quarantine(half, slot_index);
             continue;
         }
-        batch_finish(accumulator, slot_index, word, &batches[count]);
+        batch_finish(half, slot_index, word, &batches[count]);
         size += batches[count++].size;
     }
     *partitions_seen = i;
     return count;
 }
 
-void accumulator_mute(struct accumulator *accumulator, uint32_t partition_index, bool is_muted)
+void sender_mute(struct sender_half *half, uint32_t partition_index, bool is_muted)
 {
-    if (partition_index < accumulator->arena->geometry.partition_count) {
-        accumulator->sender->queues[partition_index].is_muted = is_muted;
+    if (partition_index < half->arena->geometry.partition_count) {
+        half->queues[partition_index].is_muted = is_muted;
     }
 }
 
-void accumulator_sender_statistics(const struct accumulator *accumulator, struct sender_statistics *statistics)
+void sender_statistics_read(const struct sender_half *half, struct sender_statistics *statistics)
 {
-    const struct sender_half *half = accumulator->sender;
     *statistics = (struct sender_statistics){.queued_count = half->queued_count,
                                              .in_flight_count = half->in_flight_count,
                                              .deferred_count = half->deferred.count,

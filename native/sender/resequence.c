@@ -7,22 +7,12 @@
 #include "base/point.h"
 #include "sender/sender_half.h"
 
-void accumulator_set_producer_id(struct accumulator *accumulator, int64_t producer_id, int16_t producer_epoch)
-{
-    struct producer_identity identity;
-    producer_identity_read(accumulator->arena, &identity);
-    identity.producer_id = producer_id;
-    identity.producer_epoch = producer_epoch;
-    producer_identity_set(accumulator->arena, &identity);
-}
-
 /* The youngest batch of the queue that has a sequence and is not in flight, or NO_SLOT. */
-static uint32_t youngest_with_sequence(const struct accumulator *accumulator, uint32_t partition_index)
+static uint32_t youngest_with_sequence(const struct sender_half *half, uint32_t partition_index)
 {
-    const struct sender_half *half = accumulator->sender;
     uint32_t youngest = NO_SLOT;
     for (uint32_t next = half->queues[partition_index].first; next != 0; next = half->notes[next - 1].next) {
-        bool has_sequence = load_relaxed_u32(&accumulator->arena->slots[next - 1].producer_epoch) != 0;
+        bool has_sequence = load_relaxed_u32(&half->arena->slots[next - 1].producer_epoch) != 0;
         if (has_sequence && !half->notes[next - 1].is_in_flight) {
             youngest = next - 1;
         }
@@ -30,14 +20,14 @@ static uint32_t youngest_with_sequence(const struct accumulator *accumulator, ui
     return youngest;
 }
 
-void accumulator_resequence(struct accumulator *accumulator, uint32_t partition_index)
+void sender_resequence(struct sender_half *half, uint32_t partition_index)
 {
-    struct arena *arena = accumulator->arena;
+    struct arena *arena = half->arena;
     if (partition_index >= arena->geometry.partition_count) {
         return;
     }
     for (;;) {
-        uint32_t slot_index = youngest_with_sequence(accumulator, partition_index);
+        uint32_t slot_index = youngest_with_sequence(half, partition_index);
         if (slot_index == NO_SLOT) {
             break;
         }
@@ -47,9 +37,9 @@ void accumulator_resequence(struct accumulator *accumulator, uint32_t partition_
     store_relaxed_u32(&arena->partitions[partition_index].producer_epoch, 0);
 }
 
-void accumulator_resequence_all(struct accumulator *accumulator)
+void sender_resequence_all(struct sender_half *half)
 {
-    for (uint32_t i = 0; i < registry_partition_count(accumulator->arena); i++) {
-        accumulator_resequence(accumulator, i);
+    for (uint32_t i = 0; i < registry_partition_count(half->arena); i++) {
+        sender_resequence(half, i);
     }
 }

@@ -7,6 +7,7 @@
 #include "arena/news.h"
 #include "arena/process.h"
 #include "arena/producer_id.h"
+#include "arena/registry.h"
 #include "base/point.h"
 #include "format/sequence.h"
 
@@ -28,7 +29,7 @@ void sender_half_free(struct sender_half *half)
     free(half);
 }
 
-enum status sender_half_new(const struct arena *arena, struct sender_half **result, struct error *error)
+enum status sender_half_new(struct arena *arena, struct sender_half **result, struct error *error)
 {
     const struct geometry *geometry = &arena->geometry;
     struct sender_half *half = calloc(1, sizeof *half);
@@ -48,6 +49,7 @@ enum status sender_half_new(const struct arena *arena, struct sender_half **resu
         sender_half_free(half);
         return error_set(error, STATUS_OS, "no memory for the sender's queues");
     }
+    half->arena = arena;
     *result = half;
     return STATUS_OK;
 }
@@ -74,10 +76,10 @@ static void queue_deactivate(struct sender_half *half, struct partition_queue *q
 /* By seq; but who has a sequence keeps its place before those that have none, and among them the sequence rules: the
  * broker takes them in no other order. It differs only for an oversized record whose producer was stopped
  * before READY. */
-static bool batch_is_before(const struct accumulator *accumulator, uint32_t slot_index, uint32_t other_index)
+static bool batch_is_before(const struct sender_half *half, uint32_t slot_index, uint32_t other_index)
 {
-    const struct slot_header *slot = &accumulator->arena->slots[slot_index];
-    const struct slot_header *other = &accumulator->arena->slots[other_index];
+    const struct slot_header *slot = &half->arena->slots[slot_index];
+    const struct slot_header *other = &half->arena->slots[other_index];
     uint32_t epoch = load_acquire_u32(&slot->producer_epoch);
     uint32_t other_epoch = load_acquire_u32(&other->producer_epoch);
     if ((epoch == 0) != (other_epoch == 0)) {
@@ -88,18 +90,18 @@ static bool batch_is_before(const struct accumulator *accumulator, uint32_t slot
         return sequence_is_before((int32_t)load_relaxed_u32(&slot->base_sequence),
                                   (int32_t)load_relaxed_u32(&other->base_sequence));
     }
-    return accumulator->sender->notes[slot_index].seq < accumulator->sender->notes[other_index].seq;
+    return half->notes[slot_index].seq < half->notes[other_index].seq;
 }
 
 /* Nearly always at the end; a producer that was stopped while it opened a batch comes late with a lower seq. */
-static void queue_insert(struct accumulator *accumulator, struct partition_queue *queue, uint32_t slot_index)
+static void queue_insert(struct sender_half *half, struct partition_queue *queue, uint32_t slot_index)
 {
-    struct slot_note *notes = accumulator->sender->notes;
+    struct slot_note *notes = half->notes;
     uint32_t *link = &queue->first;
-    if (queue->last != 0 && batch_is_before(accumulator, queue->last - 1, slot_index)) {
+    if (queue->last != 0 && batch_is_before(half, queue->last - 1, slot_index)) {
         link = &notes[queue->last - 1].next;
     }
-    while (*link != 0 && batch_is_before(accumulator, *link - 1, slot_index)) {
+    while (*link != 0 && batch_is_before(half, *link - 1, slot_index)) {
         link = &notes[*link - 1].next;
     }
     notes[slot_index].next = *link;
@@ -109,13 +111,12 @@ static void queue_insert(struct accumulator *accumulator, struct partition_queue
     }
 }
 
-static void sender_enqueue(struct accumulator *accumulator, uint32_t slot_index)
+static void sender_enqueue(struct sender_half *half, uint32_t slot_index)
 {
-    struct sender_half *half = accumulator->sender;
-    const struct slot_header *slot = &accumulator->arena->slots[slot_index];
+    const struct slot_header *slot = &half->arena->slots[slot_index];
     uint32_t partition_index = load_relaxed_u32(&slot->partition_index);
-    if (partition_index >= accumulator->arena->geometry.partition_count) {
-        error_log_record(accumulator->arena, STATUS_CORRUPT, "a batch names a partition that does not exist");
+    if (partition_index >= half->arena->geometry.partition_count) {
+        error_log_record(half->arena, STATUS_CORRUPT, "a batch names a partition that does not exist");
         return;
     }
     half->notes[slot_index] = (struct slot_note){.seq = load_relaxed_u64(&slot->seq),
@@ -123,68 +124,68 @@ static void sender_enqueue(struct accumulator *accumulator, uint32_t slot_index)
                                                 .partition_index = partition_index,
                                                 .is_queued = true};
     half->found_count++;
-    queue_insert(accumulator, &half->queues[partition_index], slot_index);
+    queue_insert(half, &half->queues[partition_index], slot_index);
     queue_activate(half, partition_index);
     half->queued_count++;
 }
 
 /* ---- who is where ---- */
 
-static const struct slot_note *note_of(const struct accumulator *accumulator, uint32_t slot_index, uint64_t seq)
+static const struct slot_note *note_of(const struct sender_half *half, uint32_t slot_index, uint64_t seq)
 {
-    if (accumulator->sender == NULL || slot_index >= accumulator->arena->geometry.slot_count) {
+    if (slot_index >= half->arena->geometry.slot_count) {
         return NULL;
     }
-    const struct slot_note *note = &accumulator->sender->notes[slot_index];
+    const struct slot_note *note = &half->notes[slot_index];
     return note->seq == seq ? note : NULL;
 }
 
-bool sender_has_in_flight(const struct accumulator *accumulator, uint32_t slot_index, uint64_t seq)
+bool sender_has_in_flight(const struct sender_half *half, uint32_t slot_index, uint64_t seq)
 {
-    const struct slot_note *note = note_of(accumulator, slot_index, seq);
+    const struct slot_note *note = note_of(half, slot_index, seq);
     return note != NULL && note->is_queued && note->is_in_flight;
 }
 
-bool sender_has_dead(const struct accumulator *accumulator, uint32_t slot_index, uint64_t seq)
+bool sender_has_dead(const struct sender_half *half, uint32_t slot_index, uint64_t seq)
 {
-    const struct slot_note *note = note_of(accumulator, slot_index, seq);
+    const struct slot_note *note = note_of(half, slot_index, seq);
     return note != NULL && note->is_dead;
 }
 
 /* ---- in flight ---- */
 
-void sender_launch(struct accumulator *accumulator, uint32_t slot_index)
+void sender_launch(struct sender_half *half, uint32_t slot_index)
 {
-    struct slot_note *note = &accumulator->sender->notes[slot_index];
-    struct partition_queue *queue = &accumulator->sender->queues[note->partition_index];
+    struct slot_note *note = &half->notes[slot_index];
+    struct partition_queue *queue = &half->queues[note->partition_index];
     note->is_in_flight = true;
-    note->is_retry = load_relaxed_u32(&accumulator->arena->slots[slot_index].attempt_count) > 0;
+    note->is_retry = load_relaxed_u32(&half->arena->slots[slot_index].attempt_count) > 0;
     queue->has_retry_in_flight |= note->is_retry;
-    queue->is_established &= !sequence_starts_over(accumulator->arena, &accumulator->arena->slots[slot_index],
+    queue->is_established &= !sequence_starts_over(half->arena, &half->arena->slots[slot_index],
                                                    note->partition_index);
     queue->in_flight_count++;
-    accumulator->sender->in_flight_count++;
+    half->in_flight_count++;
 }
 
-void sender_land(struct accumulator *accumulator, uint32_t slot_index)
+void sender_land(struct sender_half *half, uint32_t slot_index)
 {
-    struct slot_note *note = &accumulator->sender->notes[slot_index];
-    struct partition_queue *queue = &accumulator->sender->queues[note->partition_index];
+    struct slot_note *note = &half->notes[slot_index];
+    struct partition_queue *queue = &half->queues[note->partition_index];
     if (note->is_retry) {
         queue->has_retry_in_flight = false;
     }
     note->is_in_flight = false;
     note->is_retry = false;
     queue->in_flight_count--;
-    accumulator->sender->in_flight_count--;
+    half->in_flight_count--;
 }
 
-bool sender_may_launch(const struct accumulator *accumulator, uint32_t slot_index)
+bool sender_may_launch(const struct sender_half *half, uint32_t slot_index)
 {
-    const struct arena *arena = accumulator->arena;
+    const struct arena *arena = half->arena;
     const struct slot_header *slot = &arena->slots[slot_index];
-    uint32_t partition_index = accumulator->sender->notes[slot_index].partition_index;
-    const struct partition_queue *queue = &accumulator->sender->queues[partition_index];
+    uint32_t partition_index = half->notes[slot_index].partition_index;
+    const struct partition_queue *queue = &half->queues[partition_index];
     if (queue->in_flight_count == 0) {
         return true;
     }
@@ -198,9 +199,8 @@ bool sender_may_launch(const struct accumulator *accumulator, uint32_t slot_inde
 
 /* ---- leaving the queue ---- */
 
-void sender_unlink(struct accumulator *accumulator, uint32_t slot_index)
+void sender_unlink(struct sender_half *half, uint32_t slot_index)
 {
-    struct sender_half *half = accumulator->sender;
     struct slot_note *note = &half->notes[slot_index];
     struct partition_queue *queue = &half->queues[note->partition_index];
     uint32_t *link = &queue->first;
@@ -215,7 +215,7 @@ void sender_unlink(struct accumulator *accumulator, uint32_t slot_index)
         queue->last = before;
     }
     if (note->is_in_flight) {
-        sender_land(accumulator, slot_index);
+        sender_land(half, slot_index);
     }
     half->queued_count--;
     *note = (struct slot_note){0};
@@ -224,12 +224,12 @@ void sender_unlink(struct accumulator *accumulator, uint32_t slot_index)
     }
 }
 
-void sender_forget(struct accumulator *accumulator, uint32_t slot_index)
+void sender_forget(struct sender_half *half, uint32_t slot_index)
 {
-    if (accumulator->sender->notes[slot_index].is_dead) {
-        accumulator->sender->notes[slot_index] = (struct slot_note){0};
+    if (half->notes[slot_index].is_dead) {
+        half->notes[slot_index] = (struct slot_note){0};
     } else {
-        sender_unlink(accumulator, slot_index);
+        sender_unlink(half, slot_index);
     }
 }
 
@@ -240,31 +240,30 @@ static void list_add(struct slot_list *list, uint32_t slot_index)
     list->slots[list->count++] = slot_index;
 }
 
-bool sender_note_is_true(const struct accumulator *accumulator, uint32_t slot_index)
+bool sender_note_is_true(const struct sender_half *half, uint32_t slot_index)
 {
-    const struct slot_note *note = &accumulator->sender->notes[slot_index];
-    const struct slot_header *slot = &accumulator->arena->slots[slot_index];
+    const struct slot_note *note = &half->notes[slot_index];
+    const struct slot_header *slot = &half->arena->slots[slot_index];
     return note->seq == load_relaxed_u64(&slot->seq) &&
            note->partition_index == load_relaxed_u32(&slot->partition_index);
 }
 
-void sender_note_slot(struct accumulator *accumulator, uint32_t slot_index)
+void sender_note_slot(struct sender_half *half, uint32_t slot_index)
 {
-    struct sender_half *half = accumulator->sender;
     struct slot_note *note = &half->notes[slot_index];
     if (note->is_dead) {
         return;
     }
     if (note->is_queued) {
-        if (note->is_in_flight || sender_note_is_true(accumulator, slot_index)) {
+        if (note->is_in_flight || sender_note_is_true(half, slot_index)) {
             return;
         }
-        sender_unlink(accumulator, slot_index);
+        sender_unlink(half, slot_index);
     }
-    switch (slot_word_state(load_acquire_u64(&accumulator->arena->slots[slot_index].word))) { /* P2 */
+    switch (slot_word_state(load_acquire_u64(&half->arena->slots[slot_index].word))) { /* P2 */
     case SLOT_OPEN:
     case SLOT_READY:
-        sender_enqueue(accumulator, slot_index);
+        sender_enqueue(half, slot_index);
         break;
     case SLOT_OWNED:
     case SLOT_GRANT:
@@ -284,57 +283,55 @@ void sender_note_slot(struct accumulator *accumulator, uint32_t slot_index)
     }
 }
 
-static void sender_look_at_watched(struct accumulator *accumulator)
+static void sender_look_at_watched(struct sender_half *half)
 {
-    struct sender_half *half = accumulator->sender;
     uint32_t count = half->watched.count;
     half->watched.count = 0;
     for (uint32_t i = 0; i < count; i++) {
         half->notes[half->watched.slots[i]].is_watched = false;
-        sender_note_slot(accumulator, half->watched.slots[i]); /* may put it back at a place already read */
+        sender_note_slot(half, half->watched.slots[i]); /* may put it back at a place already read */
     }
 }
 
-static void sender_read_news_word(struct accumulator *accumulator, uint32_t word_index)
+static void sender_read_news_word(struct sender_half *half, uint32_t word_index)
 {
-    struct arena *arena = accumulator->arena;
+    struct arena *arena = half->arena;
     if (word_index >= arena->layout.bitmap_word_count) {
         return;
     }
     for (uint64_t bits = news_take(&arena->news_hints[word_index]); bits != 0; bits &= bits - 1) {
         uint32_t slot_index = word_index * 64 + (uint32_t)__builtin_ctzll(bits);
         if (slot_index < arena->geometry.slot_count) {
-            sender_note_slot(accumulator, slot_index);
+            sender_note_slot(half, slot_index);
         }
     }
 }
 
 /* The watched ones last: if a batch is among the news, those opened before it are OPEN by now. */
-static void sender_pass(struct accumulator *accumulator)
+static void sender_pass(struct sender_half *half)
 {
-    struct arena *arena = accumulator->arena;
-    accumulator->sender->pass++;
-    accumulator->sender->found_count = 0;
+    struct arena *arena = half->arena;
+    half->pass++;
+    half->found_count = 0;
     for (uint32_t i = 0; i < arena->layout.news_group_count; i++) {
         POINT(news_group_next);
         for (uint64_t bits = news_take(&arena->news_groups[i]); bits != 0; bits &= bits - 1) {
-            sender_read_news_word(accumulator, i * NEWS_GROUP_WORDS + (uint32_t)__builtin_ctzll(bits));
+            sender_read_news_word(half, i * NEWS_GROUP_WORDS + (uint32_t)__builtin_ctzll(bits));
         }
     }
-    sender_look_at_watched(accumulator);
+    sender_look_at_watched(half);
 }
 
-void sender_collect_news(struct accumulator *accumulator)
+void sender_collect_news(struct sender_half *half)
 {
-    sender_pass(accumulator);
-    if (accumulator->sender->found_count > 0) {
-        sender_pass(accumulator);
+    sender_pass(half);
+    if (half->found_count > 0) {
+        sender_pass(half);
     }
 }
 
-uint32_t sender_candidate(struct accumulator *accumulator, uint32_t partition_index)
+uint32_t sender_candidate(struct sender_half *half, uint32_t partition_index)
 {
-    struct sender_half *half = accumulator->sender;
     uint32_t next = half->queues[partition_index].first;
     while (next != 0) {
         uint32_t slot_index = next - 1;
@@ -343,42 +340,127 @@ uint32_t sender_candidate(struct accumulator *accumulator, uint32_t partition_in
         if (note->is_in_flight) {
             continue;
         }
-        enum slot_state state = slot_word_state(load_acquire_u64(&accumulator->arena->slots[slot_index].word));
+        enum slot_state state = slot_word_state(load_acquire_u64(&half->arena->slots[slot_index].word));
         bool is_filled = state == SLOT_OPEN || state == SLOT_READY;
-        if (is_filled && sender_note_is_true(accumulator, slot_index)) {
+        if (is_filled && sender_note_is_true(half, slot_index)) {
             return slot_index;
         }
-        sender_unlink(accumulator, slot_index); /* an empty batch that was sealed, or taken back by its opener */
-        sender_note_slot(accumulator, slot_index);
+        sender_unlink(half, slot_index); /* an empty batch that was sealed, or taken back by its opener */
+        sender_note_slot(half, slot_index);
     }
     return NO_SLOT;
 }
 
 /* ---- freeing ---- */
 
-void sender_free_slot(struct accumulator *accumulator, uint32_t slot_index, struct wake_set *wakes)
+void sender_free_slot(struct sender_half *half, uint32_t slot_index, struct wake_set *wakes)
 {
-    struct sender_half *half = accumulator->sender;
     barrier_store_load(); /* H2: DONE was stored before, the hazards are read after */
-    if (!process_anyone_writes(accumulator->arena, slot_index)) {
-        buffer_pool_free(accumulator->arena, slot_index, wakes);
+    if (!process_anyone_writes(half->arena, slot_index)) {
+        buffer_pool_free(half->arena, slot_index, wakes);
         return;
     }
-    counter_add(accumulator->arena, COUNTER_FREES_DEFERRED, 1);
+    counter_add(half->arena, COUNTER_FREES_DEFERRED, 1);
     if (!half->notes[slot_index].is_deferred) {
         half->notes[slot_index].is_deferred = true;
         list_add(&half->deferred, slot_index);
     }
 }
 
-void sender_free_deferred(struct accumulator *accumulator, struct wake_set *wakes)
+void sender_free_deferred(struct sender_half *half, struct wake_set *wakes)
 {
-    struct sender_half *half = accumulator->sender;
     uint32_t count = half->deferred.count;
     half->deferred.count = 0;
     for (uint32_t i = 0; i < count; i++) {
         uint32_t slot_index = half->deferred.slots[i];
         half->notes[slot_index].is_deferred = false;
-        sender_free_slot(accumulator, slot_index, wakes);
+        sender_free_slot(half, slot_index, wakes);
+    }
+}
+
+/* ---- the lengths of the queues ----
+ *
+ * Producers choose partitions by them (KIP-794, partitioner.h). Kafka's producer computes them in ready(); here the
+ * sender publishes them in the arena. Only partitions with a queue are looked at, and those that had one at the last
+ * look. Between the two a number may be too low for a moment: it is a hint. */
+
+static atomic_u32 *longest_of_topic(struct arena *arena, uint32_t partition_index)
+{
+    uint32_t topic_index = arena->partitions[partition_index].topic_index;
+    return topic_index < arena->geometry.topic_count ? &arena->topics[topic_index].queued_batch_count_max : NULL;
+}
+
+static void length_store(struct sender_half *half, uint32_t partition_index, uint32_t length)
+{
+    bool is_available = !half->queues[partition_index].is_unavailable;
+    store_relaxed_u32(&half->arena->partitions[partition_index].queued_batch_count,
+                      is_available ? length : PARTITION_UNAVAILABLE);
+}
+
+/* What a former sender published. */
+static void lengths_forget(struct sender_half *half)
+{
+    struct arena *arena = half->arena;
+    for (uint32_t i = 0; i < registry_partition_count(arena); i++) {
+        length_store(half, i, 0);
+    }
+    for (uint32_t i = 0; i < registry_topic_count(arena); i++) {
+        store_relaxed_u32(&arena->topics[i].queued_batch_count_max, 0);
+    }
+    half->has_published = true;
+}
+
+static void lengths_take_back(struct sender_half *half)
+{
+    for (uint32_t i = 0; i < half->published_count; i++) {
+        atomic_u32 *longest = longest_of_topic(half->arena, half->published[i]);
+        if (longest != NULL) {
+            store_relaxed_u32(longest, 0);
+        }
+        if (half->queues[half->published[i]].active_position == 0) {
+            length_store(half, half->published[i], 0);
+        }
+    }
+    half->published_count = 0;
+}
+
+/* In flight is not queued any more, as in Kafka. */
+static uint32_t queue_length(const struct sender_half *half, uint32_t partition_index)
+{
+    uint32_t length = 0;
+    for (uint32_t next = half->queues[partition_index].first; next != 0; next = half->notes[next - 1].next) {
+        length += !half->notes[next - 1].is_in_flight;
+    }
+    return length;
+}
+
+static void length_publish(struct sender_half *half, uint32_t partition_index)
+{
+    uint32_t length = queue_length(half, partition_index);
+    atomic_u32 *longest = longest_of_topic(half->arena, partition_index);
+    if (longest != NULL && load_relaxed_u32(longest) < length) {
+        store_relaxed_u32(longest, length);
+    }
+    length_store(half, partition_index, length);
+    half->published[half->published_count++] = partition_index;
+}
+
+void sender_publish_queues(struct sender_half *half)
+{
+    if (!half->has_published) {
+        lengths_forget(half);
+    }
+    sender_collect_news(half);
+    lengths_take_back(half);
+    for (uint32_t i = 0; i < half->active_count; i++) {
+        length_publish(half, half->active[i]);
+    }
+}
+
+void sender_set_available(struct sender_half *half, uint32_t partition_index, bool is_available)
+{
+    if (partition_index < half->arena->geometry.partition_count) {
+        half->queues[partition_index].is_unavailable = !is_available;
+        length_store(half, partition_index, 0);
     }
 }

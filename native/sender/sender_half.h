@@ -31,7 +31,7 @@
 #ifndef SENDER_SENDER_HALF_H
 #define SENDER_SENDER_HALF_H
 
-#include "producer/accumulator.h"
+#include "sender/sender.h"
 
 enum { FIRST_RECORD_NS_PER_BYTE = 4 };
 
@@ -69,6 +69,9 @@ struct slot_list {
 };
 
 struct sender_half {
+    struct arena *arena;
+    uint32_t owner; /* the process that took the role: a fork's child has another name */
+    bool wants_dead_letters;
     struct slot_note *notes;        /* slot_count */
     struct partition_queue *queues; /* partition_count */
     uint32_t *active;               /* partitions whose queue is not empty */
@@ -90,23 +93,23 @@ struct sender_half {
     uint64_t oldest_created_ns; /* of what has no result yet, as the last expiry saw it; UINT64_MAX: nothing */
 };
 
-enum status sender_half_new(const struct arena *arena, struct sender_half **half, struct error *error) MUST_USE;
+enum status sender_half_new(struct arena *arena, struct sender_half **half, struct error *error) MUST_USE;
 void sender_half_free(struct sender_half *half);
 
 /* False when a queued batch is another one now: an opener that was passed took its empty slot back after we saw it
  * OPEN, and the slot was opened anew. Once the word is READY the answer stays. */
-bool sender_note_is_true(const struct accumulator *accumulator, uint32_t slot_index);
+bool sender_note_is_true(const struct sender_half *half, uint32_t slot_index);
 
 /* Looks at a slot's word and puts it where it belongs (queue, watched, deferred, nowhere). */
-void sender_note_slot(struct accumulator *accumulator, uint32_t slot_index);
+void sender_note_slot(struct sender_half *half, uint32_t slot_index);
 
 /* One pass: news hints, then watched slots. If it found something, a second one, which makes that drainable. */
-void sender_collect_news(struct accumulator *accumulator);
+void sender_collect_news(struct sender_half *half);
 
 /* True while an earlier batch of its partition may be unknown. */
-static inline bool sender_is_fresh(const struct accumulator *accumulator, uint32_t slot_index)
+static inline bool sender_is_fresh(const struct sender_half *half, uint32_t slot_index)
 {
-    return accumulator->sender->notes[slot_index].found_in_pass == accumulator->sender->pass;
+    return half->notes[slot_index].found_in_pass == half->pass;
 }
 
 /* How long the sender leaves a batch without a record to its opener, whose first record may fill it: longer than that
@@ -117,30 +120,30 @@ static inline uint64_t sender_patience_ns(const struct arena *arena)
 }
 
 /* Into flight, and out of it, at its place in the queue. */
-void sender_launch(struct accumulator *accumulator, uint32_t slot_index);
-void sender_land(struct accumulator *accumulator, uint32_t slot_index);
+void sender_launch(struct sender_half *half, uint32_t slot_index);
+void sender_land(struct sender_half *half, uint32_t slot_index);
 
 /* False while something else of its partition must come back first. As in Kafka, a batch that was sent before goes when
  * it is the oldest, and nothing follows it until it is back: so no two retries change places and nothing overtakes
  * them. An epoch begins when nothing of the last one is out, and until the sink has taken a batch of it one goes at a
  * time: of a producer it does not know a broker takes any sequence, so that a second batch might get in before the
  * first. */
-bool sender_may_launch(const struct accumulator *accumulator, uint32_t slot_index);
+bool sender_may_launch(const struct sender_half *half, uint32_t slot_index);
 
 /* Whoever names a batch gives its slot and its seq; it may be gone, and we may not be the sender. */
-bool sender_has_in_flight(const struct accumulator *accumulator, uint32_t slot_index, uint64_t seq);
-bool sender_has_dead(const struct accumulator *accumulator, uint32_t slot_index, uint64_t seq);
+bool sender_has_in_flight(const struct sender_half *half, uint32_t slot_index, uint64_t seq);
+bool sender_has_dead(const struct sender_half *half, uint32_t slot_index, uint64_t seq);
 
 /* Takes a batch out of its queue. */
-void sender_unlink(struct accumulator *accumulator, uint32_t slot_index);
+void sender_unlink(struct sender_half *half, uint32_t slot_index);
 /* The same, of a dead one too, which is in none. */
-void sender_forget(struct accumulator *accumulator, uint32_t slot_index);
+void sender_forget(struct sender_half *half, uint32_t slot_index);
 
 /* Drops from the front what is neither OPEN nor READY any more; answers the first batch not in flight, or NO_SLOT. */
-uint32_t sender_candidate(struct accumulator *accumulator, uint32_t partition_index);
+uint32_t sender_candidate(struct sender_half *half, uint32_t partition_index);
 
 /* A DONE slot: freed now, or kept in `deferred` until no hazard names it. */
-void sender_free_slot(struct accumulator *accumulator, uint32_t slot_index, struct wake_set *wakes);
-void sender_free_deferred(struct accumulator *accumulator, struct wake_set *wakes);
+void sender_free_slot(struct sender_half *half, uint32_t slot_index, struct wake_set *wakes);
+void sender_free_deferred(struct sender_half *half, struct wake_set *wakes);
 
 #endif

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from shmaccum.accumulator import BatchResult
+    from shmaccum.arena.results import BatchResult
 
 INNOCENT = -2
 """Error code of a record that was refused because others of its batch were to blame; Kafka has no number for it."""

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple, final, overload
 
 from shmaccum._native import DeliveryFuture, Receipt
-from shmaccum.accumulator import BatchResult
+from shmaccum.arena.results import BatchResult
 from shmaccum.exceptions import DeliveryError, ResultPendingError
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.producer.delivery import DeliveryTracker

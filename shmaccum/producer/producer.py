@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, final
 
 from shmaccum import _native
 from shmaccum._native import DeliveryFuture, Receipt
-from shmaccum.accumulator import Accumulator
 from shmaccum.arena import DEFAULT_MODE, Arena
 from shmaccum.arena.doorbell import DoorbellButton
 from shmaccum.arena.removal import check_takes_records, removed_error
@@ -34,6 +33,7 @@ from shmaccum.exceptions import (
     PartitionCountUnknownError,
     ProducerClosedError,
 )
+from shmaccum.producer.appender import Appender
 from shmaccum.producer.deliveries import Deliveries
 from shmaccum.producer.delivery import DeliveryTracker
 from shmaccum.producer.pipeline import Pipeline, RecordColumns
@@ -93,7 +93,7 @@ class Producer(_native.Producer):
 
     __slots__ = (
         "__weakref__",
-        "_accumulator",
+        "_appender",
         "_doorbell",
         "_is_synchronous",
         "_made",
@@ -120,7 +120,7 @@ class Producer(_native.Producer):
         self._doorbell = DoorbellButton(self.arena)
         is_impatient = self._options.linger_ms == 0
         self._tracker = DeliveryTracker(self.arena, self._doorbell.ring_if_asleep if is_impatient else None)
-        self._accumulator = Accumulator(
+        self._appender = Appender(
             self.arena, max_block_ms=self._options.max_block_ms, linger_ms=self._options.linger_ms
         )
         self._metrics = _Times()
@@ -128,7 +128,7 @@ class Producer(_native.Producer):
         self._pipeline = Pipeline.of(self._options)
         self._is_synchronous = self.arena.durability == "sync"
         super().__init__(
-            self._accumulator.native,
+            self._appender.native,
             self._tracker,
             self._wait_for_partitions,
             None if self._pipeline is None and not self._is_synchronous else self._send_through,
@@ -344,7 +344,7 @@ class Producer(_native.Producer):
             ArenaRemovedError: the arena was removed, and no sender is left that could deliver the rest.
             ProducerClosedError: after `close`, which has flushed.
         """
-        if self._accumulator.closed:
+        if self._appender.closed:
             raise ProducerClosedError("the producer is closed: what was sent before was flushed then")
         started_ns = time.monotonic_ns()
         try:
@@ -357,15 +357,15 @@ class Producer(_native.Producer):
     def _flush(self, timeout: float | None) -> int:
         """Answers how many records may be left, at most."""
         is_patient = timeout is None or timeout >= FLUSH_TIMEOUT_S
-        if is_patient and not self.arena.native.sender_is_alive and self._accumulator.flush_begin().record_count():
+        if is_patient and not self.arena.native.sender_is_alive and self._appender.flush_begin().record_count():
             logger.warning(
                 "%s waits until a sender delivers, and none runs: start one (shmaccum sender %s --sink ...)",
                 self.client_id,
                 self.arena.name,
             )
-        if self._accumulator.flush(timeout):
+        if self._appender.flush(timeout):
             return 0
-        return self._accumulator.flush_begin().record_count()
+        return self._appender.flush_begin().record_count()
 
     def _left_over(self, record_count: int) -> str:
         if self.arena.native.closing != "not":
@@ -393,13 +393,13 @@ class Producer(_native.Producer):
             return
         parse_timeout_s(timeout)  # what is no time ends nothing
         self.refuse_sends()
-        self._accumulator.buffer_pool.refuse()
+        self._appender.buffer_pool.refuse()
         _producers.discard(self)
         left = 0
         try:
             left = self._flush(timeout)
         except ArenaRemovedError:  # it was logged; nobody is left to wait for
-            left = self._accumulator.flush_begin().record_count()
+            left = self._appender.flush_begin().record_count()
         finally:
             self._end(left)
 
@@ -412,7 +412,7 @@ class Producer(_native.Producer):
         if self._pipeline is not None:
             self._pipeline.close()
         self._doorbell.close()
-        self._close_accumulator()
+        self._close_appender()
         if self._owns_arena:
             self._leave_arena()
 
@@ -424,12 +424,12 @@ class Producer(_native.Producer):
         with contextlib.suppress(ArenaInUseError):
             self.arena.close()
 
-    def _close_accumulator(self) -> None:
+    def _close_appender(self) -> None:
         """Threads that were in a call when it was refused are on their way out; one that stays is ours, or stopped."""
         deadline_s = time.monotonic() + CALLS_END_S
         while True:
             try:
-                return self._accumulator.close()
+                return self._appender.close()
             except ArenaInUseError:
                 if time.monotonic() >= deadline_s:
                     raise

@@ -20,7 +20,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from shmaccum.accumulator import Accumulator
+from shmaccum._native import SenderHalf
 from shmaccum.arena import Arena
 from shmaccum.arena.refusals import removal_text
 from shmaccum.arena.removal import has_lost_its_name, removed_error, tell_removal
@@ -86,7 +86,7 @@ class Closing:
         counts = self._native.state_counts()
         return sum(counts[state] for state in states)
 
-    def leave(self, accumulator: Accumulator) -> bool:
+    def leave(self, half: SenderHalf) -> bool:
         """Says that the sender has left, exports what is left, and aborts it, so that its futures have a result.
 
         Answers False, and does nothing, while the arena has its name.
@@ -100,10 +100,10 @@ class Closing:
         self._native.end_closing()
         self.error = removed_error(self._arena)
         if self._count(LEFT_STATES):
-            self._export(accumulator)
+            self._export(half)
         return True
 
-    def _export(self, accumulator: Accumulator) -> None:
+    def _export(self, half: SenderHalf) -> None:
         try:
             folder, record_count = export_left(self._arena)
         except OSError as error:
@@ -112,7 +112,7 @@ class Closing:
         records = format_count(record_count, "record")
         self._report(f"{self._arena.name} was removed: {records} that could not be delivered were exported to {folder}")
         self._native.record_error(removal_text(str(folder)))
-        accumulator.abort(False)
+        half.abort(False)
 
     def _report(self, sentence: str) -> None:
         logger.error("%s", sentence)

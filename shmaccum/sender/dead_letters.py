@@ -28,10 +28,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from shmaccum._native import Batch
-from shmaccum.accumulator import Accumulator, BatchResult
+from shmaccum._native import Batch, SenderHalf
+from shmaccum.arena import Arena
 from shmaccum.arena.places import Places
 from shmaccum.arena.refusals import Reason
+from shmaccum.arena.results import BatchResult
 from shmaccum.config import LogSinkOptions
 from shmaccum.exceptions import CorruptArenaError, InvalidArgumentError, LogError
 from shmaccum.segment_log.directory import LogDirectory
@@ -57,7 +58,8 @@ class DeadLetters:
     """The dead letters of an arena, and the log they are written to.
 
     Args:
-        accumulator: with the sender role, which it took after `want_dead_letters`.
+        half: with the sender role, which it took after `want_dead_letters`.
+        arena: of the batches.
         places: topics and partitions.
         directory: of the log; made when it is missing.
         report: where sentences for people go.
@@ -68,19 +70,20 @@ class DeadLetters:
 
     def __init__(
         self,
-        accumulator: Accumulator,
+        half: SenderHalf,
+        arena: Arena,
         places: Places,
         directory: str,
         report: Callable[[str], None],
     ) -> None:
-        self._accumulator = accumulator
+        self._half = half
         self._places = places
         self._report = report
-        self._quarantine = Quarantine(accumulator, places)
-        self._uuid = accumulator.arena.native.uuid.hex()
+        self._quarantine = Quarantine(half, arena.native, places)
+        self._uuid = arena.native.uuid.hex()
         # As durable as the arena that the letter leaves.
-        sync = "none" if accumulator.arena.durability == "process" else "batch"
-        self._directory = LogDirectory(directory, LogSinkOptions(sync=sync), arena_name=accumulator.arena.name)
+        sync = "none" if arena.durability == "process" else "batch"
+        self._directory = LogDirectory(directory, LogSinkOptions(sync=sync), arena_name=arena.name)
         self._reader = LogReader(directory)
         self._waiting: deque[_Waiting] = deque()
         self._has_news = True
@@ -108,7 +111,7 @@ class DeadLetters:
         if not self._has_news:
             return
         self._has_news = False
-        letters = self._accumulator.dead_letters()
+        letters = self._half.dead_letters()
         for batch, result, error_code in sorted(letters, key=lambda letter: (letter[0].partition_index, letter[0].seq)):
             reason = Reason(BatchResult(result), error_code, message(batch.partition_index))
             self._waiting.append(_Waiting(batch, reason))
@@ -128,7 +131,7 @@ class DeadLetters:
                 elif not self.write(batch, batch.acked_record_count, reason, now_ns):
                     return False
                 else:
-                    self._accumulator.complete(batch, int(reason.result))
+                    self._half.complete(batch, int(reason.result))
             except CorruptArenaError:
                 self._quarantine.take(batch)
             self._waiting.popleft()

@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import logging
 
-from shmaccum.accumulator import Accumulator
+from shmaccum import _native
+from shmaccum._native import SenderHalf
 from shmaccum.config import SenderOptions
 from shmaccum.sender.backoff import NS_PER_MS
 from shmaccum.sinks.sink import Sink
@@ -34,14 +35,18 @@ class DeliveryClock:
     """Runs the delivery clock of an arena.
 
     Args:
-        accumulator: holds the sender role.
+        half: holds the sender role.
+        native: the arena.
         sink: the sink whose state decides whether the clock runs.
         options: the timeout and what counts for it; everybody who reads the arena is told.
         now_ns: the arena's clock.
     """
 
-    def __init__(self, accumulator: Accumulator, sink: Sink, options: SenderOptions, now_ns: int) -> None:
-        self._accumulator = accumulator
+    def __init__(
+        self, half: SenderHalf, native: _native.Arena, sink: Sink, options: SenderOptions, now_ns: int
+    ) -> None:
+        self._half = half
+        self._native = native
         self._sink = sink
         self._counts_always = options.delivery_timeout_counts == "always"
         self._looked_ns = now_ns
@@ -50,7 +55,7 @@ class DeliveryClock:
         self._answer_count = sink.answer_count
         self.outage: str | None = None
         """Why the sink did not work at the last look; None: it worked."""
-        accumulator.tell_delivery_timeout(options.delivery_timeout_ms * NS_PER_MS, self._counts_always)
+        half.tell_delivery_timeout(options.delivery_timeout_ms * NS_PER_MS, self._counts_always)
 
     @property
     def stands_still(self) -> bool:
@@ -79,7 +84,7 @@ class DeliveryClock:
             return
         self._answer_count = answer_count
         if self._unproved_ns > 0:
-            self._accumulator.run_delivery_clock(self._unproved_ns)
+            self._half.run_delivery_clock(self._unproved_ns)
             self._unproved_ns = 0
 
     def _turn(self, outage: str | None, now_ns: int) -> None:
@@ -87,15 +92,15 @@ class DeliveryClock:
         was_outage, self.outage = self.outage, outage
         self._unproved_ns = 0
         if outage is None:
-            self._accumulator.publish_outage(0, b"")
+            self._half.publish_outage(0, b"")
             lasted = format_duration_ns(now_ns - self._outage_since_ns)
             logger.warning("the sink works again after %s: the delivery timeout of records runs again", lasted)
             return
         if was_outage is None:
             self._outage_since_ns = now_ns
-            self._accumulator.arena.native.record_error(f"the sink does not work: {outage}")
+            self._native.record_error(f"the sink does not work: {outage}")
             logger.error("the sink does not work: %s. %s", outage, self._consequence)
-        self._accumulator.publish_outage(self._outage_since_ns, _published(outage))
+        self._half.publish_outage(self._outage_since_ns, _published(outage))
 
     @property
     def _consequence(self) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import logging
 
-from shmaccum.accumulator import Accumulator
+from shmaccum._native import SenderHalf
+from shmaccum.arena import Arena
 from shmaccum.arena.doorbell import Doorbell
 from shmaccum.arena.places import Places
 from shmaccum.arena.refusals import EXPIRED
@@ -43,9 +44,11 @@ class Repeats:
 class Host:
     """The sender, as its sink sees it."""
 
-    def __init__(self, accumulator: Accumulator, places: Places, doorbell: Doorbell, options: SenderOptions) -> None:
-        self._accumulator = accumulator
-        self._arena = accumulator.arena
+    def __init__(
+        self, half: SenderHalf, arena: Arena, places: Places, doorbell: Doorbell, options: SenderOptions
+    ) -> None:
+        self._half = half
+        self.arena = arena
         self._places = places
         self._doorbell = doorbell
         self._options = options
@@ -55,11 +58,11 @@ class Host:
 
     @property
     def arena_name(self) -> str:
-        return self._arena.name
+        return self.arena.name
 
     @property
     def batch_size_max(self) -> int:
-        geometry = self._arena.geometry
+        geometry = self.arena.geometry
         return max(geometry["batch_size"], geometry["record_size_max"])
 
     @property
@@ -70,26 +73,26 @@ class Host:
         return self._places[partition_index]
 
     def partition_count(self, topic: str) -> int:
-        return self._arena.native.topic_partition_count(topic)
+        return self.arena.native.topic_partition_count(topic)
 
     def report(self, sentence: str) -> None:
-        now_ns = self._arena.native.now_ns()
+        now_ns = self.arena.native.now_ns()
         if not sentence.startswith(EXPIRED):  # which is no reason
             self.last_trouble = (sentence, now_ns)
-        self._arena.native.record_error(sentence)
+        self.arena.native.record_error(sentence)
         if (count := self._repeats.count_to_tell(sentence, now_ns)) == 1:
             logger.warning("%s", sentence)
         elif count:
             logger.warning("%s (%d times more)", sentence, count)
 
     def show_life(self) -> None:
-        self._accumulator.show_life()
+        self._half.show_life()
 
     def end_backoff(self, partition_index: int) -> None:
-        self._accumulator.end_backoff(partition_index)
+        self._half.end_backoff(partition_index)
 
     def set_available(self, partition_index: int, is_available: bool) -> None:
-        self._accumulator.set_available(partition_index, is_available)
+        self._half.set_available(partition_index, is_available)
 
     def wake(self) -> None:
         self._doorbell.ring()

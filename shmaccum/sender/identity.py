@@ -12,7 +12,8 @@ epoch will ever be taken. So the partition waits until nothing of it is out, and
 
 from __future__ import annotations
 
-from shmaccum.accumulator import Accumulator
+from shmaccum import _native
+from shmaccum._native import SenderHalf
 from shmaccum.sender.lending import Lending
 from shmaccum.sinks.sink import NO_PRODUCER_ID, Sink
 
@@ -22,9 +23,17 @@ EPOCH_MAX = 2**15 - 1
 class ProducerIdentity:
     """Gives the arena a producer id, and partitions new epochs."""
 
-    def __init__(self, accumulator: Accumulator, sink: Sink, lending: Lending, *, enable_idempotence: bool) -> None:
-        self._accumulator = accumulator
-        self._native = accumulator.arena.native
+    def __init__(
+        self,
+        half: SenderHalf,
+        native: _native.Arena,
+        sink: Sink,
+        lending: Lending,
+        *,
+        enable_idempotence: bool,
+    ) -> None:
+        self._half = half
+        self._native = native
         self._sink = sink
         self._lending = lending
         self._is_wanted = enable_idempotence
@@ -41,7 +50,7 @@ class ProducerIdentity:
 
     def start_over(self, partition_index: int) -> None:
         """The partition's sequences came to an end: it is muted until it can begin again in a new epoch."""
-        self._accumulator.mute(partition_index, True)
+        self._half.mute(partition_index, True)
         self._waiting.add(partition_index)
 
     def _is_still_good(self) -> bool:
@@ -53,8 +62,8 @@ class ProducerIdentity:
         if answer is None:
             return False
         if self._native.producer_identity[2] != self._sink.identity:
-            self._accumulator.resequence()
-        self._accumulator.set_producer_id(*answer, self._sink.identity)
+            self._half.resequence()
+        self._half.set_producer_id(*answer, self._sink.identity)
         return True
 
     def _start_over_where_possible(self) -> None:
@@ -62,15 +71,15 @@ class ProducerIdentity:
         if not free or not self._next_epoch():
             return
         for partition_index in free:
-            self._accumulator.resequence(partition_index)
-            self._accumulator.mute(partition_index, False)
+            self._half.resequence(partition_index)
+            self._half.mute(partition_index, False)
         self._waiting -= free
 
     def _next_epoch(self) -> bool:
         """False while the sink is asking for another id, because the epochs of this one are used up."""
         producer_id, epoch, _ = self._native.producer_identity
         if producer_id >= 0 and epoch < EPOCH_MAX:
-            self._accumulator.set_producer_id(producer_id, epoch + 1)
+            self._half.set_producer_id(producer_id, epoch + 1)
             return True
         self._is_known = self._ask()
         return self._is_known

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator
 
 import crc32c
 
-from shmaccum._native import Batch
-from shmaccum.accumulator import Accumulator
+from shmaccum import _native
+from shmaccum._native import Batch, SenderHalf
 from shmaccum.arena.places import Places
 from shmaccum.exceptions import BatchInUseError, CorruptArenaError
 from shmaccum.format.batch_header import CRC_START, read_header
@@ -48,8 +48,9 @@ class Quarantine:
         count: batches so far.
     """
 
-    def __init__(self, accumulator: Accumulator, places: Places) -> None:
-        self._accumulator = accumulator
+    def __init__(self, half: SenderHalf, native: _native.Arena, places: Places) -> None:
+        self._half = half
+        self._native = native
         self._places = places
         self.count = 0
 
@@ -62,8 +63,8 @@ class Quarantine:
         """
         sentence = self._sentence(batch, checksum)
         logger.error("%s. Some process writes where it must not; the batch is kept for shmaccum recover", sentence)
-        self._accumulator.arena.native.record_error(sentence)
-        self._accumulator.quarantine(batch)
+        self._native.record_error(sentence)
+        self._half.quarantine(batch)
         self.count += 1
 
     def _sentence(self, batch: Batch, checksum: int | None) -> str:
@@ -89,10 +90,10 @@ class Lending:
         quarantine: where batches go that were damaged.
     """
 
-    def __init__(self, accumulator: Accumulator, places: Places) -> None:
+    def __init__(self, half: SenderHalf, native: _native.Arena, places: Places) -> None:
         self._places = places
         self._lent: dict[WireBatch, int] = {}
-        self.quarantine = Quarantine(accumulator, places)
+        self.quarantine = Quarantine(half, native, places)
 
     def __len__(self) -> int:
         return len(self._lent)
@@ -162,14 +163,14 @@ class Lending:
         return WireBatch.of(batch, place, buffers)
 
 
-def give_back(accumulator: Accumulator, wires: Iterable[WireBatch], retry_at_ns: int) -> list[WireBatch]:
+def give_back(half: SenderHalf, wires: Iterable[WireBatch], retry_at_ns: int) -> list[WireBatch]:
     """Requeues batches that came to nothing; answers those whose bytes are still in somebody's hands."""
-    return [wire for wire in wires if not wire.batch.is_over and not _requeue(accumulator, wire, retry_at_ns)]
+    return [wire for wire in wires if not wire.batch.is_over and not _requeue(half, wire, retry_at_ns)]
 
 
-def _requeue(accumulator: Accumulator, wire: WireBatch, retry_at_ns: int) -> bool:
+def _requeue(half: SenderHalf, wire: WireBatch, retry_at_ns: int) -> bool:
     try:
-        accumulator.requeue(wire.batch, retry_at_ns)
+        half.requeue(wire.batch, retry_at_ns)
     except BatchInUseError:
         return False
     return True

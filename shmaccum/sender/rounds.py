@@ -34,8 +34,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from shmaccum._native import Batch
-from shmaccum.accumulator import Accumulator
+from shmaccum._native import Batch, SenderHalf
 from shmaccum.arena.doorbell import Doorbell, wait_readable
 from shmaccum.arena.places import Places
 from shmaccum.arena.refusals import expiry_text
@@ -77,22 +76,22 @@ class Rounds:
     """Everything a sender does between taking the role and leaving it.
 
     Args:
-        accumulator: holds the role.
+        half: holds the role.
         sink: opened already, with `host`.
         letters: opened already; None: what fails is gone.
     """
 
     def __init__(
         self,
-        accumulator: Accumulator,
+        half: SenderHalf,
         sink: Sink,
         doorbell: Doorbell,
         host: Host,
         options: SenderOptions,
         letters: DeadLetters | None = None,
     ) -> None:
-        self._accumulator = accumulator
-        self._native = accumulator.arena.native
+        self._half = half
+        self._native = host.arena.native
         self._sink = sink
         self._doorbell = doorbell
         self._host = host
@@ -103,14 +102,18 @@ class Rounds:
         backoff = Backoff(options.retry_backoff_ms, options.retry_backoff_max_ms)
         now_ns = self._native.now_ns()
         self._metrics = SenderMetrics(now_ns)
-        self.delivery_clock = DeliveryClock(accumulator, sink, options, now_ns)
-        self._lending = Lending(accumulator, Places(self._native))
-        self._splitting = Splitting(accumulator, self._lending)
+        self.delivery_clock = DeliveryClock(half, self._native, sink, options, now_ns)
+        self._lending = Lending(half, self._native, Places(self._native))
+        self._splitting = Splitting(half, self._lending)
         self._identity = ProducerIdentity(
-            accumulator, sink, self._lending, enable_idempotence=options.enable_idempotence and sink.is_idempotent
+            half,
+            self._native,
+            sink,
+            self._lending,
+            enable_idempotence=options.enable_idempotence and sink.is_idempotent,
         )
         self._settling = Settling(
-            accumulator,
+            half,
             self._lending,
             self._splitting,
             self._identity,
@@ -142,7 +145,7 @@ class Rounds:
     @property
     def oldest_created_ns(self) -> int | None:
         """When the oldest batch was opened that has no result yet, as the last round saw it; None: there is none."""
-        return self._accumulator.native.oldest_created_ns
+        return self._half.oldest_created_ns
 
     @property
     def is_idle(self) -> bool:
@@ -203,8 +206,8 @@ class Rounds:
 
     def _tick(self, now_ns: int) -> None:
         self._tick_at_ns = now_ns + TICK_NS
-        self._accumulator.maintain()
-        self._accumulator.publish_queues()
+        self._half.maintain()
+        self._half.publish_queues()
         self._settling.settle_kept(now_ns)
 
     def _expire(self, now_ns: int) -> None:
@@ -213,7 +216,7 @@ class Rounds:
         is_told = self._may_expire(now_ns) and self._oldest_age_ns(now_ns) >= timeout_ns
         if is_told:  # before the results: whoever reads one looks for its reason
             self._tell_expiry(now_ns)
-        expired_count, next_expiry_ns = self._accumulator.expire(timeout_ns, now_ns)
+        expired_count, next_expiry_ns = self._half.expire(timeout_ns, now_ns)
         self._stood_still = self.delivery_clock.stands_still
         is_never = next_expiry_ns is None or self._stood_still
         self._expiry_at_ns = NEVER_NS if is_never else now_ns + (next_expiry_ns or 0)
@@ -231,7 +234,7 @@ class Rounds:
 
     def _oldest_age_ns(self, now_ns: int) -> int:
         """The age that counts for expiry, of the oldest batch that has no result; 0 when there is none."""
-        _, left_ns = self._accumulator.expire(FAR_NS, now_ns)
+        _, left_ns = self._half.expire(FAR_NS, now_ns)
         return 0 if left_ns is None else FAR_NS - left_ns
 
     def _tell_expiry(self, now_ns: int) -> None:
@@ -245,7 +248,7 @@ class Rounds:
         return trouble or f"not delivered within {self._delivery_timeout_ms} ms"
 
     def _count_expired(self, now_ns: int) -> None:
-        for partition_index, record_count in self._accumulator.take_expired().items():
+        for partition_index, record_count in self._half.take_expired().items():
             try:
                 topic, _ = self._host.topic_partition(partition_index)
             except CorruptArenaError:  # somebody scribbled on the batch, or on the table
@@ -275,7 +278,7 @@ class Rounds:
         return ready
 
     def _look(self, now_ns: int) -> list[int]:
-        ready, next_check_ns = self._accumulator.ready(
+        ready, next_check_ns = self._half.ready(
             self._linger_ns, self.is_closing, now_ns, self._sink.in_flight_max, True
         )
         self._last_ready = ready
@@ -284,7 +287,7 @@ class Rounds:
 
     def _send_request(self, request: Sequence[int], now_ns: int) -> int:
         sink = self._sink
-        batches, seen_count = self._accumulator.drain(request, sink.request_size_max, sink.in_flight_max, now_ns)
+        batches, seen_count = self._half.drain(request, sink.request_size_max, sink.in_flight_max, now_ns)
         if self._left_over or seen_count < len(request):
             self._leave_over(request, seen_count)
         wires = self._wires(batches)
@@ -385,7 +388,7 @@ class Rounds:
         return ()
 
     def _is_idle_still(self) -> bool:
-        self._accumulator.maintain()
+        self._half.maintain()
         return not self._has_news(self._native.now_ns())
 
     def _has_news(self, now_ns: int) -> bool:
@@ -409,7 +412,7 @@ class Rounds:
 
     def abort(self) -> None:
         """Fails every batch with ABORTED; the memory of those in flight is freed when the sink is closed."""
-        self._accumulator.abort(True)
+        self._half.abort(True)
 
     def finish(self, timeout_s: float) -> None:
         """Waits for what is lent, sends nothing more."""
@@ -424,13 +427,13 @@ class Rounds:
         """The sink was closed: what it had is kept for the next sender."""
         self._settling.settle_kept(self._native.now_ns())
         self._splitting.clear()
-        if give_back(self._accumulator, self._lending.take_all_back(), 0):
+        if give_back(self._half, self._lending.take_all_back(), 0):
             self._report("the sink keeps bytes after it was closed: their batches are delivered by the next sender")
         if self._letters is not None:
             self._letters.expect()
             self._letters.collect(self._why)
             self._letters.finish(self._native.now_ns(), time.monotonic_ns() + LETTERS_AT_END_NS)
-        self._accumulator.maintain()  # frees the batches that somebody was writing into when they were done
+        self._half.maintain()  # frees the batches that somebody was writing into when they were done
 
 
 def _sentence(error: Exception) -> str:

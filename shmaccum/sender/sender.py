@@ -20,10 +20,11 @@ from queue import SimpleQueue
 from types import TracebackType
 from typing import TYPE_CHECKING, final
 
-from shmaccum.accumulator import Accumulator
+from shmaccum._native import SenderHalf
 from shmaccum.arena import DEFAULT_MODE, Arena
 from shmaccum.arena.doorbell import Doorbell, wait_readable
 from shmaccum.arena.places import Places
+from shmaccum.arena.semaphores import WaiterSemaphores
 from shmaccum.config import DEAD_LETTER_KIND, SenderOptions
 from shmaccum.exceptions import LogBusyError, NotSenderError, SenderBusyError
 from shmaccum.observe.prometheus import SENDER_ANSWER_S, ArenaCollector, MetricsServer, SenderCollector
@@ -89,7 +90,8 @@ class Sender:
         self._is_standby = standby
         self._owns_arena = not isinstance(arena, Arena)
         self.arena = arena if isinstance(arena, Arena) else Arena.attach(arena, mode=mode)
-        self._accumulator = Accumulator(self.arena)
+        self._semaphores = WaiterSemaphores(self.arena)
+        self._half = SenderHalf(self.arena.native, self._semaphores.wake)
         self._doorbell: Doorbell | None = None
         self._rounds: Rounds | None = None
         self._letters: DeadLetters | None = None
@@ -126,10 +128,10 @@ class Sender:
             self._presence = Presence(self.arena)
             self._doorbell = Doorbell(self.arena)
             places = Places(self.arena.native)
-            host = Host(self._accumulator, places, self._doorbell, self.options)
+            host = Host(self._half, self.arena, places, self._doorbell, self.options)
             self._outwait_former_sender(host, lambda: self._open_letters(places, host))
             self._outwait_former_sender(host, lambda: self.sink.open(host))
-            self._rounds = Rounds(self._accumulator, self.sink, self._doorbell, host, self.options, self._letters)
+            self._rounds = Rounds(self._half, self.sink, self._doorbell, host, self.options, self._letters)
             self._serve_metrics()
         except BaseException:
             self._close(is_in_order=False)
@@ -163,7 +165,7 @@ class Sender:
         from shmaccum.sender.dead_letters import DeadLetters  # which brings the segment log, and numpy
 
         directory = self.options.dead_letter.removeprefix(DEAD_LETTER_KIND)
-        self._letters = DeadLetters(self._accumulator, places, directory, host.report)
+        self._letters = DeadLetters(self._half, self.arena, places, directory, host.report)
 
     def _serve_metrics(self) -> None:
         address = self.options.metrics_listen
@@ -173,11 +175,11 @@ class Sender:
             logger.info("metrics on port %d", self._metrics_server.port)
 
     def _take_role(self) -> bool:
-        self._accumulator.want_dead_letters(self.options.dead_letter is not None)
-        self._accumulator.set_sink_name(self._sink_name)
+        self._half.want_dead_letters(self.options.dead_letter is not None)
+        self._half.set_sink_name(self._sink_name)
         while self._stop_at_ns is None:
             try:
-                self._accumulator.become_sender()
+                self._half.become_sender()
             except SenderBusyError:
                 if not self._is_standby:
                     raise SenderBusyError(self._busy_sentence()) from None
@@ -350,7 +352,7 @@ class Sender:
     def _close(self, *, is_in_order: bool) -> None:
         """The same; for a sender that fails the arena goes on saying that the sender died."""
         rounds, self._rounds = self._rounds, None
-        if self._accumulator.closed:
+        if self._half.closed:
             return
         self._close_metrics()
         try:
@@ -359,13 +361,14 @@ class Sender:
             self._close_sink()
             if rounds is not None:
                 rounds.give_back()
-                if not self._closing.leave(self._accumulator):
+                if not self._closing.leave(self._half):
                     self._tell_what_is_left()
         finally:
             self._close_letters()
             if is_in_order:
-                self._accumulator.resign()
-            self._accumulator.close()
+                self._half.resign()
+            self._half.close()
+            self._semaphores.close()
             if self._presence is not None:
                 self._presence.close()
             self._close_doorbell()
@@ -374,7 +377,7 @@ class Sender:
 
     def _tell_what_is_left(self) -> None:
         """Only a sender that was asked to leave had to deliver what was there."""
-        left = self._accumulator.statistics()["queued_count"] if self._stop_at_ns is not None else 0
+        left = self._half.statistics()["queued_count"] if self._stop_at_ns is not None else 0
         if left:
             batches = format_count(left, "batch", "batches")
             logger.warning("the next sender of %s delivers what is left there: %s", self.arena.name, batches)

@@ -22,8 +22,9 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from shmaccum.accumulator import Accumulator, BatchResult
+from shmaccum._native import SenderHalf
 from shmaccum.arena.refusals import INNOCENT, Reason, refusal_text, retry_text
+from shmaccum.arena.results import BatchResult
 from shmaccum.exceptions import BatchInUseError, CorruptArenaError
 from shmaccum.sender.backoff import NS_PER_MS, Backoff
 from shmaccum.sender.identity import ProducerIdentity
@@ -62,7 +63,7 @@ class Settling:
 
     def __init__(
         self,
-        accumulator: Accumulator,
+        half: SenderHalf,
         lending: Lending,
         splitting: Splitting,
         identity: ProducerIdentity,
@@ -73,7 +74,7 @@ class Settling:
         backoff: Backoff,
         letters: DeadLetters | None = None,
     ) -> None:
-        self._accumulator = accumulator
+        self._half = half
         self._lending = lending
         self._splitting = splitting
         self._identity = identity
@@ -123,7 +124,7 @@ class Settling:
         """In one call; those that are no ordinary ones, as single acks."""
         batches = [wire.batch for wire in acks.wires]
         counts = [wire.record_count for wire in acks.wires]
-        left = self._accumulator.complete_many(batches, counts, acks.base_offsets, acks.log_append_times_ms)
+        left = self._half.complete_many(batches, counts, acks.base_offsets, acks.log_append_times_ms)
         if left:
             singles = list(acks)
             for place in left:
@@ -151,11 +152,9 @@ class Settling:
     def _deliver(self, ack: Ack, _now_ns: int) -> None:
         wire = ack.wire
         if not is_part(wire):
-            self._accumulator.complete(wire.batch, SUCCEEDED, ack.base_offset, ack.log_append_time_ms)
+            self._half.complete(wire.batch, SUCCEEDED, ack.base_offset, ack.log_append_time_ms)
             return
-        self._accumulator.complete_part(
-            wire.batch, wire.record_count, SUCCEEDED, ack.base_offset, ack.log_append_time_ms
-        )
+        self._half.complete_part(wire.batch, wire.record_count, SUCCEEDED, ack.base_offset, ack.log_append_time_ms)
         self._splitting.go_on(wire.batch)
 
     def _retry(self, ack: Ack, now_ns: int) -> None:
@@ -203,7 +202,7 @@ class Settling:
         self._requeue(ack, retry_at_ns)
 
     def _requeue(self, ack: Ack, retry_at_ns: int) -> None:
-        self._accumulator.requeue(ack.wire.batch, retry_at_ns)
+        self._half.requeue(ack.wire.batch, retry_at_ns)
         if is_part(ack.wire):
             self._splitting.leave(ack.wire.batch)
 
@@ -212,7 +211,7 @@ class Settling:
         if self._letters is not None:
             self._letters.expect()
             if ack.verdict is Verdict.DELIVERED:
-                self._accumulator.complete_part(ack.wire.batch, ack.wire.record_count, SUCCEEDED)
+                self._half.complete_part(ack.wire.batch, ack.wire.record_count, SUCCEEDED)
         if ack.wire.batch.is_over:
             self._splitting.leave(ack.wire.batch)
         else:
@@ -225,7 +224,7 @@ class Settling:
         self._last_failures[wire.partition_index] = sentence
         try:
             if not is_part(wire):  # of a batch in parts others may still be delivered
-                self._accumulator.decide(wire.batch, FAILED, ack.error_code)
+                self._half.decide(wire.batch, FAILED, ack.error_code)
             reason = Reason(BatchResult.FAILED, ack.error_code, sentence)
             is_written = self._letters.write(wire.batch, wire.first_record, reason, now_ns, wire.record_count)
         except CorruptArenaError:  # a producer appended what is no record
@@ -251,10 +250,10 @@ class Settling:
         runs = list(blame_runs(wire.record_count, ack.record_errors)) if ack.record_errors else []
         if 1 < len(runs) <= RECORD_ERRORS_MAX:
             for count, is_blamed in runs:
-                self._accumulator.complete_part(
+                self._half.complete_part(
                     wire.batch, count, FAILED, None, None, ack.error_code if is_blamed else INNOCENT
                 )
         elif is_part(wire):
-            self._accumulator.complete_part(wire.batch, wire.record_count, FAILED, None, None, ack.error_code)
+            self._half.complete_part(wire.batch, wire.record_count, FAILED, None, None, ack.error_code)
         else:
-            self._accumulator.complete(wire.batch, FAILED, None, None, ack.error_code)
+            self._half.complete(wire.batch, FAILED, None, None, ack.error_code)

@@ -17,8 +17,7 @@ recording its result delivers that very part again, with the same sequences, and
 
 from __future__ import annotations
 
-from shmaccum._native import Batch
-from shmaccum.accumulator import Accumulator
+from shmaccum._native import Batch, SenderHalf
 from shmaccum.exceptions import CorruptArenaError
 from shmaccum.sender.lending import Lending
 from shmaccum.sinks.sink import WireBatch
@@ -41,8 +40,8 @@ def is_part(wire: WireBatch) -> bool:
 class Splitting:
     """Batches that are being delivered in parts; parts that are to be delivered next."""
 
-    def __init__(self, accumulator: Accumulator, lending: Lending) -> None:
-        self._accumulator = accumulator
+    def __init__(self, half: SenderHalf, lending: Lending) -> None:
+        self._half = half
         self._lending = lending
         self._due: dict[int, WireBatch] = {}
 
@@ -62,14 +61,14 @@ class Splitting:
     def go_on(self, batch: Batch) -> None:
         """A part has its result: the next one comes, or the batch is over and its partition goes on."""
         if batch.is_over:
-            self._accumulator.mute(batch.partition_index, False)
+            self._half.mute(batch.partition_index, False)
         else:
             first_record = batch.acked_record_count
             self._put(batch, first_record, node_end(first_record, batch.record_count))
 
     def leave(self, batch: Batch) -> None:
         """The batch goes back to its queue; the rest of its parts is made when it is drained again."""
-        self._accumulator.mute(batch.partition_index, False)
+        self._half.mute(batch.partition_index, False)
 
     def clear(self) -> None:
         """Parts that were not delivered come to nothing: their batches are still in flight."""
@@ -80,7 +79,7 @@ class Splitting:
             part = self._lending.part(batch, first_record, end - first_record)
         except CorruptArenaError:  # a producer appended what is no record
             self._lending.quarantine.take(batch)
-            self._accumulator.mute(batch.partition_index, False)
+            self._half.mute(batch.partition_index, False)
             return
-        self._accumulator.mute(batch.partition_index, True)
+        self._half.mute(batch.partition_index, True)
         self._due[batch.partition_index] = part

@@ -34,13 +34,6 @@ NATIVE_FOLDERS = {
 }
 # The module names every type, so it includes all rooms.
 NATIVE_MODULE = PurePosixPath("native/python/module.c")
-# What is still to be cut in two.
-NATIVE_EXCEPTIONS = {
-    ("sender", "producer/accumulator.h"),
-    ("producer", "sender/sender_half.h"),
-    ("python/common", "producer/accumulator.h"),
-    ("python/common", "producer/partition_indices.h"),
-}
 
 C_SUFFIXES = {".c", ".h"}
 PYTHON_SUFFIXES = {".py", ".pyi"}
@@ -113,8 +106,7 @@ def upward_include(path: PurePosixPath, text: str) -> Iterator[str]:
         return
     allowed = (folder, *NATIVE_FOLDERS[folder])
     for is_system, name in included(text):
-        is_allowed = is_system or str(PurePosixPath(name).parent) in allowed
-        if not is_allowed and (folder, name) not in NATIVE_EXCEPTIONS:
+        if not is_system and str(PurePosixPath(name).parent) not in allowed:
             yield f'folder {folder} may not include "{name}"'
 
 

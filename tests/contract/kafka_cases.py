@@ -12,8 +12,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from shmaccum import _native
-from shmaccum.accumulator import Accumulator, BatchResult
 from shmaccum.arena import Arena, VerifyDepth
+from shmaccum.arena.results import BatchResult
+from tests.accumulator import Accumulator
 
 TOPIC = "test"
 KEY = b"key"

@@ -23,9 +23,9 @@ from collections.abc import Callable
 
 import pytest
 
-from shmaccum.accumulator import Accumulator
 from shmaccum.arena import Arena
 from shmaccum.exceptions import BufferExhaustedError, RecordTooLargeError
+from tests.accumulator import Accumulator
 from tests.contract.kafka_cases import KEY, TOPIC, Case
 
 NewCase = Callable[..., Case]

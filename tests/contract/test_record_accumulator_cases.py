@@ -19,9 +19,10 @@ from collections.abc import Callable
 
 import pytest
 
-from shmaccum.accumulator import Accumulator, BatchResult
 from shmaccum.arena import Arena
+from shmaccum.arena.results import BatchResult
 from shmaccum.exceptions import BatchCompletedError, BatchInUseError
+from tests.accumulator import Accumulator
 from tests.contract.kafka_cases import (
     BATCH_OF_1024,
     FOREVER_NS,

@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from shmaccum.accumulator import BatchResult
 from shmaccum.arena import Arena
 from shmaccum.arena.refusals import INNOCENT
+from shmaccum.arena.results import BatchResult
 from shmaccum.sender.settling import MESSAGE_TOO_LARGE
 from shmaccum.sinks.sink import Ack, Verdict, WireBatch
 from tests.sending import ScriptedSink, Sending, refuse, rests_of, retry, too_large

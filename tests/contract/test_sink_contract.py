@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from shmaccum._native import decode_batch
-from shmaccum.accumulator import Accumulator, BatchResult
 from shmaccum.arena import Arena
 from shmaccum.arena.doorbell import Doorbell
 from shmaccum.arena.places import Places
+from shmaccum.arena.results import BatchResult
 from shmaccum.config import SenderOptions
 from shmaccum.sender.host import Host
 from shmaccum.sender.lending import Lending
@@ -25,6 +25,7 @@ from shmaccum.sinks import Ack, Sink, Verdict, WireBatch, open_sink
 from shmaccum.sinks.kafka.sink import KafkaSink
 from shmaccum.sinks.memory import MemorySink
 from shmaccum.sinks.sink import IDENTITY_SIZE, NO_PRODUCER_ID, Acks, SinkHost, each_ack
+from tests.accumulator import Accumulator
 from tests.kafka.fake_broker import Arrived, Reply, fake_cluster
 from tests.sending import ScriptedSink
 from tests.support import WATCHDOG_S, drain
@@ -120,8 +121,8 @@ class Case:
         self._new_sink = new_sink
         self.doorbell = Doorbell(arena)
         self.places = Places(arena.native)
-        self.host = Host(accumulator, self.places, self.doorbell, SenderOptions())
-        self.lending = Lending(accumulator, self.places)
+        self.host = Host(accumulator.half, arena, self.places, self.doorbell, SenderOptions())
+        self.lending = Lending(accumulator.half, arena.native, self.places)
         self.sink = self.open()
 
     def open(self) -> Sink:
@@ -236,7 +237,8 @@ def test_a_record_larger_than_a_buffer_is_delivered(case: Case) -> None:
 
 
 def test_the_plan_names_ready_partitions_only(case: Case) -> None:
-    indices = [case.accumulator.partition_index(TOPIC, partition) for partition in range(PARTITIONS)]
+    tokens = [case.accumulator.append(TOPIC, partition, 1000, None, b"v") for partition in range(PARTITIONS)]
+    indices = [token.partition_index for token in tokens]
     case.sink.partition_count(TOPIC)
     named = {index for request in case.sink.plan(indices) for index in request}
     assert named <= set(indices)

@@ -31,10 +31,9 @@
 #include "arena/attach.h"
 #include "arena/process.h"
 #include "arena/verify.h"
+#include "core/accumulator.h"
 #include "format/record_batch.h"
-#include "producer/accumulator.h"
 #include "run_queue.h"
-#include "sender/sender_half.h"
 
 enum {
     PRODUCER_COUNT = 4,
@@ -198,7 +197,7 @@ static void append_one(struct accumulator *accumulator, uint32_t partition_index
         }
         reservation = (struct reservation){.slots = slots, .count = slots_wait(accumulator, result.need, slots)};
     }
-    buffer_pool_give_back(accumulator->arena, reservation.slots, reservation.count, &accumulator->wakes);
+    buffer_pool_give_back(accumulator->arena, reservation.slots, reservation.count, &accumulator->appender->wakes);
 }
 
 static void producer_run(uint32_t producer)
@@ -283,8 +282,8 @@ static uint32_t sender_pass(struct accumulator *accumulator, bool is_last)
                                         .linger_ns = NS_PER_MS,
                                         .is_everything_ready = is_last};
     const struct drain_options drain = {.now_ns = ready.now_ns, .size_max = 1 << 20, .in_flight_max = 5};
-    uint32_t count = accumulator_ready(accumulator, &ready, partitions, DRAIN_MAX, &next_check_ns);
-    count = accumulator_drain(accumulator, &drain, partitions, count, batches, &seen);
+    uint32_t count = sender_ready(accumulator->sender, &ready, partitions, DRAIN_MAX, &next_check_ns);
+    count = sender_drain(accumulator->sender, &drain, partitions, count, batches, &seen);
     for (uint32_t i = 0; i < count; i++) {
         const struct batch_outcome outcome = {.result = RESULT_SUCCEEDED, .log_append_time_ms = -1};
         batch_deliver(accumulator, &batches[i]);
@@ -310,7 +309,7 @@ static void sender_run(void)
         bool is_last = ledger->is_finished == 2;
         uint32_t count = sender_pass(accumulator, is_last);
         if (arena_now_ns(accumulator->arena) - maintained_ns > 20 * NS_PER_MS || is_last) {
-            accumulator_maintain(accumulator, &wakes);
+            sender_maintain(accumulator->sender, &wakes);
             maintained_ns = arena_now_ns(accumulator->arena);
         }
         if (count == 0 && is_last) {

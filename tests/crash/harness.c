@@ -14,9 +14,9 @@
 
 #include "arena/attach.h"
 #include "arena/byte_lock.h"
+#include "arena/counters.h"
 #include "arena/durability.h"
 #include "arena/lock.h"
-#include "arena/poison.h"
 #include "arena/process.h"
 #include "arena/registry.h"
 #include "arena/verify.h"
@@ -227,11 +227,12 @@ void world_drain(struct world *world)
     uint64_t next_check_ns;
     const struct ready_options ready = {.now_ns = arena_now_ns(world->arena) + sender_patience_ns(world->arena),
                                         .is_everything_ready = true};
-    TIMED(world, "ready", ready_count = accumulator_ready(world->accumulator, &ready, partitions, PARTITION_COUNT,
-                                                 &next_check_ns));
+    struct sender_half *half = world->accumulator->sender;
+    TIMED(world, "ready",
+          ready_count = sender_ready(half, &ready, partitions, PARTITION_COUNT, &next_check_ns));
     const struct drain_options drain = {.now_ns = ready.now_ns, .size_max = 1 << 20, .in_flight_max = 5};
-    TIMED(world, "drain", world->drained_count = accumulator_drain(world->accumulator, &drain, partitions, ready_count,
-                                                                   world->drained, &seen));
+    TIMED(world, "drain",
+          world->drained_count = sender_drain(half, &drain, partitions, ready_count, world->drained, &seen));
 }
 
 void world_complete(struct world *world)
@@ -479,7 +480,7 @@ void survivor_go_on(struct world *world, const struct scenario *scenario)
     world_send_everything(world);
     survivor_append(world);
     world_send_everything(world);
-    TIMED(world, "maintain", accumulator_maintain(world->accumulator, NULL));
+    TIMED(world, "maintain", sender_maintain(world->accumulator->sender, NULL));
     world_send_everything(world);
     WORLD_EXPECT(world, ledger_check(&world->shared->ledger, scenario->is_completing, problem), "%s", problem);
     check_results(world, scenario);

@@ -36,9 +36,9 @@
 
 #include <sys/types.h>
 
+#include "core/accumulator.h"
 #include "ledger.h"
 #include "arena/closing.h"
-#include "producer/accumulator.h"
 
 enum { SLOT_COUNT = 6, BATCH_SIZE = 512, VALUE_SIZE = 100, CHAIN_VALUE_SIZE = 1200, RECORDS_PER_BATCH = 4 };
 enum { RUN_COUNT = 5 }; /* records that one call appends: they fill an open batch and begin the next */

@@ -46,8 +46,8 @@ MUTANTS = (
     Mutant(
         "hazards-ignored",
         "sender/sender_half.c",
-        "if (!process_anyone_writes(accumulator->arena, slot_index)) {",
-        "if (!process_anyone_writes(accumulator->arena, slot_index) || true) {",
+        "if (!process_anyone_writes(half->arena, slot_index)) {",
+        "if (!process_anyone_writes(half->arena, slot_index) || true) {",
         (("stop", "append-plain"),),
         is_quick=True,
     ),
@@ -276,18 +276,18 @@ MUTANTS = (
         "done-before-the-result",
         "sender/complete.c",
         "    if (!note->is_ended) {\n"
-        "        result_record_rest(accumulator, slot_index, outcome);\n    }\n    batch_become_done",
-        "    atomic_u64 *early = &accumulator->arena->slots[slot_index].word;\n"
+        "        result_record_rest(half, slot_index, outcome);\n    }\n    batch_become_done",
+        "    atomic_u64 *early = &half->arena->slots[slot_index].word;\n"
         "    store_seq_cst_u64(early, slot_word_with_state(load_relaxed_u64(early), SLOT_DONE));\n"
         "    if (!note->is_ended) {\n"
-        "        result_record_rest(accumulator, slot_index, outcome);\n    }\n    batch_become_done",
+        "        result_record_rest(half, slot_index, outcome);\n    }\n    batch_become_done",
         (("copy", "complete"),),
         is_quick=True,
     ),
     Mutant(
         "sequence-not-repaired",
         "sender/sender_role.c",
-        "            sequence_raise(arena, &arena->slots[i], accumulator->sender->notes[i].partition_index, word);\n",
+        "            sequence_raise(arena, &arena->slots[i], half->notes[i].partition_index, word);\n",
         "",
         (("copy", "drain"),),
     ),
@@ -351,14 +351,14 @@ MUTANTS = (
     Mutant(
         "taken-back-by-plain-store",
         "producer/producer_batch.c",
-        "        *is_spare_kept = cas_u64(&slot->word, &opened, owned);\n",
-        "        store_release_u64(&slot->word, owned);\n        *is_spare_kept = true;\n",
+        "&open, mine))) {\n        *is_spare_kept = cas_u64(&slot->word, &opened, owned);\n",
+        "&open, mine))) {\n        store_release_u64(&slot->word, owned);\n        *is_spare_kept = true;\n",
         (("test", "producer/producer_batch_test"),),
         is_quick=True,
     ),
     Mutant(
         "empty-batch-sealed-as-ready",
-        "producer/producer_batch.c",
+        "arena/batch_seal.h",
         "    enum slot_state sealed = slot_word_count(word) == 0 ? SLOT_DONE : SLOT_READY;\n",
         "    enum slot_state sealed = SLOT_READY;\n",
         (("copy", "append-first"),),
@@ -447,8 +447,8 @@ MUTANTS = (
     Mutant(
         "first-record-awaited-before-another-batch",
         "sender/drain.c",
-        "           accumulator->sender->notes[slot_index].next == 0 &&\n",
-        "           accumulator->sender->notes != NULL &&\n",
+        "           half->notes[slot_index].next == 0 &&\n",
+        "           half->notes != NULL &&\n",
         (("test", "sender/drain_test"),),
         is_quick=True,
     ),
@@ -462,8 +462,8 @@ MUTANTS = (
     Mutant(
         "deferred-forgotten",
         "sender/sender_half.c",
-        "    counter_add(accumulator->arena, COUNTER_FREES_DEFERRED, 1);\n",
-        "    counter_add(accumulator->arena, COUNTER_FREES_DEFERRED, 1);\n    (void)wakes;\n    return;\n",
+        "    counter_add(half->arena, COUNTER_FREES_DEFERRED, 1);\n",
+        "    counter_add(half->arena, COUNTER_FREES_DEFERRED, 1);\n    (void)wakes;\n    return;\n",
         (("stop", "append-plain"),),
     ),
     Mutant(
@@ -478,7 +478,7 @@ MUTANTS = (
     Mutant(
         "decided-result-forgotten",
         "sender/sender_role.c",
-        "            result_repair(accumulator, i);\n",
+        "            result_repair(half, i);\n",
         "            (void)result_repair;\n",
         (("copy", "expire"),),
         is_quick=True,
@@ -494,11 +494,11 @@ MUTANTS = (
     Mutant(
         "part-acked-before-its-result",
         "sender/complete.c",
-        "    if (!accumulator->sender->notes[slot_index].is_ended) {\n"
-        "        result_record(accumulator, slot_index, acked, record_count, outcome);\n",
+        "    if (!half->notes[slot_index].is_ended) {\n"
+        "        result_record(half, slot_index, acked, record_count, outcome);\n",
         "    store_release_u32(&slot->acked_record_count, acked + record_count);\n"
-        "    if (!accumulator->sender->notes[slot_index].is_ended) {\n"
-        "        result_record(accumulator, slot_index, acked, record_count, outcome);\n",
+        "    if (!half->notes[slot_index].is_ended) {\n"
+        "        result_record(half, slot_index, acked, record_count, outcome);\n",
         (("copy", "complete-parts"),),
         is_quick=True,
     ),
@@ -604,7 +604,7 @@ MUTANTS = (
     Mutant(
         "one-pass-is-enough",
         "sender/sender_half.h",
-        "    return accumulator->sender->notes[slot_index].found_in_pass == accumulator->sender->pass;\n",
+        "    return half->notes[slot_index].found_in_pass == half->pass;\n",
         "    return accumulator == NULL || slot_index == UINT32_MAX;\n",
         (("test", "sender/drain_test"),),
     ),
@@ -613,8 +613,8 @@ MUTANTS = (
         "producer/producer_batch.c",
         "    if (slot_word_state(word) == SLOT_OPEN &&"
         " slot_is_of(&arena->slots[slot_index], hold->partition_index) &&\n"
-        "        producer_batch_seal(arena, slot_index, word)) {\n",
-        "    if (slot_word_state(word) == SLOT_BAD && producer_batch_seal(arena, slot_index, word)) {\n",
+        "        batch_seal(arena, slot_index, word)) {\n",
+        "    if (slot_word_state(word) == SLOT_BAD && batch_seal(arena, slot_index, word)) {\n",
         (("test", "producer/producer_batch_test"),),
         is_quick=True,
     ),
@@ -661,7 +661,7 @@ MUTANTS = (
     Mutant(
         "share-used-and-lingering",
         "producer/producer_batch.c",
-        "== arena->owner && /* P3 */\n            producer_batch_seal(arena, i, word)) {",
+        "== arena->owner && /* P3 */\n            batch_seal(arena, i, word)) {",
         "== arena->owner && word == 0) {",
         (("test", "arena/process_share_test"),),
         is_quick=True,
@@ -856,7 +856,7 @@ MUTANTS = (
     ),
     Mutant(
         "late-chain-is-accepted",
-        "producer/accumulator.c",
+        "producer/appender.c",
         "    if (UNLIKELY(arena_closing(arena) == CLOSING_DONE)) {\n",
         "    if (UNLIKELY(arena_closing(arena) > CLOSING_DONE)) {\n",
         (("close", "append-chain"),),

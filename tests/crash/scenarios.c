@@ -406,8 +406,9 @@ static enum status operate_expire(struct world *world)
     uint64_t next_expiry_ns;
     struct wake_set wakes = {0};
     uint64_t now_ns = arena_now_ns(world->arena);
-    accumulator_tell_delivery_timeout(world->accumulator, 0, true);
-    return accumulator_expire(world->accumulator, now_ns, 0, &next_expiry_ns, &wakes) >= 2 ? STATUS_OK : STATUS_STALE;
+    sender_tell_delivery_timeout(world->accumulator->sender, 0, true);
+    uint32_t expired = sender_expire(world->accumulator->sender, now_ns, 0, &next_expiry_ns, &wakes);
+    return expired >= 2 ? STATUS_OK : STATUS_STALE;
 }
 
 static enum status operate_requeue(struct world *world)
@@ -424,7 +425,7 @@ static enum status operate_close(struct world *world)
 
 static enum status operate_maintain(struct world *world)
 {
-    accumulator_maintain(world->accumulator, NULL);
+    sender_maintain(world->accumulator->sender, NULL);
     return STATUS_OK;
 }
 

@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from shmaccum.accumulator import Accumulator, BatchResult
 from shmaccum.arena import Arena
 from shmaccum.arena.doorbell import Doorbell
+from shmaccum.arena.results import BatchResult
 from shmaccum.exceptions import ArenaPoisonedError, BufferExhaustedError, ShmaccumError
 from shmaccum.observe.inspection import export
 from shmaccum.producer import Producer
@@ -28,6 +28,7 @@ from shmaccum.segment_log.producer_state import Refusal
 from shmaccum.segment_log.reader import LogReader
 from shmaccum.sender import Sender
 from shmaccum.sinks.memory import MemorySink
+from tests.accumulator import Accumulator
 from tests.log_support import TOPIC, make_batches, open_log, partition_folder
 from tests.support import check_idle, deliver_all
 

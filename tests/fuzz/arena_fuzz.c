@@ -465,8 +465,8 @@ static void work_drain(struct worker *worker, const struct event *event)
     if (accumulator->sender == NULL && accumulator_become_sender(accumulator, &error) != STATUS_OK) {
         return;
     }
-    accumulator_tell_delivery_timeout(accumulator, event->value, (event->how & 2) != 0);
-    accumulator_run_delivery_clock(accumulator, event->value);
+    sender_tell_delivery_timeout(accumulator->sender, event->value, (event->how & 2) != 0);
+    sender_run_delivery_clock(accumulator->sender, event->value);
     const struct ready_options ready = {.now_ns = arena_now_ns(worker->arena),
                                         .linger_ns = event->value % 1000000,
                                         .in_flight_max = 1 + event->place % 5,
@@ -474,9 +474,9 @@ static void work_drain(struct worker *worker, const struct event *event)
     const struct drain_options drain = {
         .now_ns = ready.now_ns, .size_max = UINT32_MAX, .in_flight_max = ready.in_flight_max};
     uint32_t room = IN_FLIGHT_MAX - worker->in_flight_count;
-    uint32_t count = accumulator_ready(accumulator, &ready, partitions, room, &next_check_ns);
+    uint32_t count = sender_ready(accumulator->sender, &ready, partitions, room, &next_check_ns);
     struct drained_batch *batches = &worker->in_flight[worker->in_flight_count];
-    uint32_t drained = accumulator_drain(accumulator, &drain, partitions, count, batches, &seen);
+    uint32_t drained = sender_drain(accumulator->sender, &drain, partitions, count, batches, &seen);
     for (uint32_t i = 0; i < drained; i++) {
         batch_read(worker->arena, &batches[i]);
     }
@@ -507,7 +507,7 @@ static void work_settle(struct worker *worker, const struct event *event)
         whatever(accumulator_requeue(accumulator, batch.slot_index, batch.seq, event->value % 3));
         break;
     case 1:
-        whatever(accumulator_quarantine(accumulator, batch.slot_index, batch.seq));
+        whatever(sender_quarantine(accumulator->sender, batch.slot_index, batch.seq));
         break;
     case 2:
         whatever(accumulator_complete_part(accumulator, batch.slot_index, batch.seq,
@@ -530,32 +530,32 @@ static void work_sender_duties(struct worker *worker, const struct event *event)
     }
     switch (event->how % 8) {
     case 0:
-        accumulator_maintain(accumulator, &worker->wakes);
+        sender_maintain(accumulator->sender, &worker->wakes);
         break;
     case 1:
-        (void)accumulator_expire(accumulator, arena_now_ns(worker->arena), event->value % 10000000, &next_expiry_ns,
-                                 &worker->wakes);
+        (void)sender_expire(accumulator->sender, arena_now_ns(worker->arena), event->value % 10000000, &next_expiry_ns,
+                            &worker->wakes);
         break;
     case 2:
-        (void)accumulator_abort(accumulator, (event->value & 1) != 0, &worker->wakes);
+        (void)sender_abort(accumulator->sender, (event->value & 1) != 0, &worker->wakes);
         break;
     case 3:
         accumulator_set_producer_id(accumulator, (int64_t)(event->value % 8) - 1, (int16_t)(event->value >> 8 & 3));
         break;
     case 4:
-        accumulator_resequence_all(accumulator);
+        sender_resequence_all(accumulator->sender);
         break;
     case 5:
-        accumulator_set_available(accumulator, partition_of(worker, event), (event->value & 1) != 0);
-        accumulator_mute(accumulator, partition_of(worker, event), (event->value & 2) != 0);
+        sender_set_available(accumulator->sender, partition_of(worker, event), (event->value & 1) != 0);
+        sender_mute(accumulator->sender, partition_of(worker, event), (event->value & 2) != 0);
         break;
     case 6:
-        accumulator_end_backoff(accumulator, partition_of(worker, event));
-        accumulator_resequence(accumulator, partition_of(worker, event));
+        sender_end_backoff(accumulator->sender, partition_of(worker, event));
+        sender_resequence(accumulator->sender, partition_of(worker, event));
         break;
     default:
-        accumulator_publish_queues(accumulator);
-        accumulator_sender_statistics(accumulator, &statistics);
+        sender_publish_queues(accumulator->sender);
+        sender_statistics_read(accumulator->sender, &statistics);
         break;
     }
 }

@@ -22,7 +22,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from shmaccum import _native
-from shmaccum.accumulator import Accumulator
 from shmaccum.arena import Arena
 from shmaccum.cli import main
 from shmaccum.exceptions import CorruptArenaError, InvalidArgumentError, ShmaccumError
@@ -31,6 +30,7 @@ from shmaccum.producer import Producer
 from shmaccum.segment_log.reader import LogReader
 from shmaccum.segment_log.small_files import read_offsets_checkpoint
 from shmaccum.units import parse_duration_ms, parse_percent, parse_size
+from tests.accumulator import Accumulator
 from tests.log_support import TOPIC, make_batch, make_batches, open_log, partition_folder
 from tests.support import deliver_all
 

@@ -19,8 +19,9 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from kafka.protocol.producer import ProduceRequest, ProduceResponse
 from kafka.record import MemoryRecords
 
-from shmaccum.accumulator import Accumulator, BatchResult
 from shmaccum.arena import Arena
+from shmaccum.arena.results import BatchResult
+from tests.accumulator import Accumulator
 from tests.support import WATCHDOG_S, drain
 
 Headers = list[tuple[str, bytes | None]]

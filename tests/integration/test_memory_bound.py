@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 
 from shmaccum._native import DeliveryFuture
-from shmaccum.accumulator import Accumulator, BatchResult
 from shmaccum.arena import Arena
+from shmaccum.arena.results import BatchResult
 from shmaccum.exceptions import BufferExhaustedError
 from shmaccum.producer import Producer
 from shmaccum.sender import Sender
 from shmaccum.sinks.sink import Ack, Acks, WireBatch
+from tests.accumulator import Accumulator
 from tests.sending import TOPIC, ScriptedSink
 from tests.support import Child, drain, wait_until
 

@@ -16,11 +16,11 @@ import psutil
 import pytest
 
 from shmaccum._native import decode_batch
-from shmaccum.accumulator import Accumulator
 from shmaccum.arena import Arena
 from shmaccum.exceptions import InvalidArgumentError, OtherSinkError, SenderNotStartedError
 from shmaccum.keeper import ensure_sender
 from shmaccum.sender import Sender
+from tests.accumulator import Accumulator
 from tests.sending import process_exists
 from tests.support import WATCHDOG_S, Child, wait_until
 

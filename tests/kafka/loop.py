@@ -10,10 +10,11 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any
 
-from shmaccum.accumulator import Accumulator, BatchResult
 from shmaccum.arena import Arena
+from shmaccum.arena.results import BatchResult
 from shmaccum.config import SenderOptions
 from shmaccum.sinks.sink import Ack, Sink, Verdict, WireBatch, each_ack
+from tests.accumulator import Accumulator
 from tests.support import WATCHDOG_S
 
 if sys.version_info >= (3, 11):

@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 
 from shmaccum._native import Token
-from shmaccum.accumulator import Accumulator, BatchResult
 from shmaccum.arena import Arena
+from shmaccum.arena.results import BatchResult
 from shmaccum.segment_log.reader import LogReader
 from shmaccum.sender import Sender
 from shmaccum.sinks import open_sink
 from shmaccum.sinks.sink import Verdict
+from tests.accumulator import Accumulator
 from tests.kafka.broker import Cluster
 from tests.kafka.conftest import OpenLoop
 from tests.kafka.distribution import run_tool

@@ -17,8 +17,8 @@ import trustme
 from kafka.protocol.producer import ProduceRequest
 
 from shmaccum._native import Token, decode_batch
-from shmaccum.accumulator import Accumulator, BatchResult
 from shmaccum.arena import Arena
+from shmaccum.arena.results import BatchResult
 from shmaccum.config import SenderOptions
 from shmaccum.exceptions import UnknownTopicError
 from shmaccum.sender import Sender
@@ -26,6 +26,7 @@ from shmaccum.sinks import open_sink
 from shmaccum.sinks.kafka.compression import Compressor
 from shmaccum.sinks.kafka.errors import TREATMENTS, Action
 from shmaccum.sinks.sink import Verdict
+from tests.accumulator import Accumulator
 from tests.kafka.broker import LOOPBACK
 from tests.kafka.conftest import OpenFake, OpenLoop
 from tests.kafka.fake_broker import Arrived, Cut, FakeBroker, FakeCluster, Reply, Silence, bound_socket

@@ -13,7 +13,6 @@ import pytest
 import trustme
 from prometheus_client.parser import text_string_to_metric_families
 
-from shmaccum.accumulator import Accumulator
 from shmaccum.arena import Arena
 from shmaccum.format.batch_header import HEADER_SIZE
 from shmaccum.observe.prometheus import SenderCollector, exposition
@@ -22,6 +21,7 @@ from shmaccum.sender import Sender
 from shmaccum.sinks import open_sink
 from shmaccum.sinks.kafka.compression import Compressor
 from shmaccum.sinks.kafka.library import client
+from tests.accumulator import Accumulator
 from tests.kafka.broker import LOOPBACK
 from tests.kafka.conftest import OpenFake, OpenLoop
 from tests.kafka.fake_broker import FakeBroker, FakeCluster, Reply

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Producer
 
-from shmaccum.accumulator import Accumulator
 from shmaccum.arena import Arena
+from tests.accumulator import Accumulator
 from tests.kafka.conftest import OpenLoop
 from tests.kafka.reading import consume
 

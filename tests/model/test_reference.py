@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 import pytest
 
 from shmaccum._native import Batch, Token
-from shmaccum.accumulator import Accumulator, BatchResult
 from shmaccum.arena import Arena
+from shmaccum.arena.results import BatchResult
 from shmaccum.exceptions import BufferExhaustedError, ResultExpiredError
+from tests.accumulator import Accumulator
 
 TOPIC = "t"
 PARTITION_COUNT = 3

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from shmaccum.accumulator import Accumulator
 from shmaccum.arena import Arena
 from shmaccum.config import LogSinkOptions
 from shmaccum.segment_log import LogDirectory
+from tests.accumulator import Accumulator
 from tests.log_support import START_MS, make_batch
 from tests.spark.conftest import needs_read_limits
 

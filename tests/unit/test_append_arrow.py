@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shmaccum.accumulator import Accumulator
 from shmaccum.arena import Arena
 from shmaccum.exceptions import (
     BufferExhaustedError,
@@ -22,6 +21,7 @@ from shmaccum.exceptions import (
 )
 from shmaccum.producer import Producer
 from shmaccum.producer.deliveries import Deliveries
+from tests.accumulator import Accumulator
 from tests.support import Drainer
 from tests.unit.many import PARTITION_COUNTS, Sent, check_places, deliver
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shmaccum.accumulator import Accumulator
+from shmaccum import _native
 from shmaccum.arena import Arena, VerifyDepth, tables
 from shmaccum.exceptions import (
     ArenaClosedError,
@@ -36,6 +36,7 @@ from shmaccum.exceptions import (
     UnfinishedArenaError,
 )
 from shmaccum.producer import Producer
+from tests.accumulator import Accumulator
 from tests.support import SHARED_MEMORY, deliver_all, run_in_child
 
 SMALL: dict[str, Any] = {"buffer_memory": "64KiB", "batch_size": "4KiB", "process_count": 8}
@@ -504,7 +505,7 @@ def test_close_twice_is_close(arena_name: str) -> None:
         lambda arena: arena.statistics(),
         lambda arena: arena.verify(),
         lambda arena: arena.native.region("slot_headers"),
-        lambda arena: arena.native.enqueue(1),
+        lambda arena: _native.BufferWait.join(arena.native, 1),
         lambda arena: arena.native.processes(),
         Accumulator,
     ],
@@ -519,7 +520,7 @@ def test_use_after_close(arena_name: str, use: Callable[[Arena], Any]) -> None:
 def test_close_is_refused_while_an_accumulator_is_open(arena_name: str) -> None:
     arena = Arena.create(arena_name, **SMALL)
     accumulator = Accumulator(arena)
-    with pytest.raises(ArenaInUseError, match="open accumulators: 1"):
+    with pytest.raises(ArenaInUseError, match="open producers and senders: 2"):
         arena.close()
     accumulator.close()
     arena.close()

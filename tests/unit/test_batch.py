@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from shmaccum._native import Batch, decode_batch
-from shmaccum.accumulator import Accumulator, BatchResult
 from shmaccum.arena import Arena
+from shmaccum.arena.results import BatchResult
 from shmaccum.exceptions import (
     ArenaInUseError,
     BatchCompletedError,
@@ -24,6 +24,7 @@ from shmaccum.exceptions import (
     ResultExpiredError,
     SenderBusyError,
 )
+from tests.accumulator import Accumulator
 from tests.support import deliver_all, drain
 
 MS = 10**6
@@ -180,7 +181,7 @@ def test_a_batch_nobody_refers_to_is_drained_again(sender: Accumulator) -> None:
 
 
 def test_a_batch_of_another_accumulator(arena: Arena, batch: Batch, sender: Accumulator) -> None:
-    with Accumulator(arena) as other, pytest.raises(InvalidArgumentError, match="another accumulator"):
+    with Accumulator(arena) as other, pytest.raises(InvalidArgumentError, match="another sender"):
         other.complete(batch, BatchResult.SUCCEEDED)
     with pytest.raises(TypeError, match="a Batch is needed, not int"):
         sender.complete(5, BatchResult.SUCCEEDED)  # type: ignore[arg-type]

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shmaccum.accumulator import DEFAULT_MAX_BLOCK_MS
 from shmaccum.arena import Arena
 from shmaccum.config import (
     ArenaOptions,
@@ -30,6 +29,7 @@ from shmaccum.config.page import options_page, spell
 from shmaccum.exceptions import InvalidArgumentError
 from shmaccum.keeper import ensure_sender
 from shmaccum.producer import Producer
+from shmaccum.producer.appender import DEFAULT_MAX_BLOCK_MS
 from shmaccum.sender import Sender
 from shmaccum.units import parse_duration_ms, parse_size, spell_duration_ms, spell_size
 
@@ -250,7 +250,7 @@ def test_an_editor_finds_the_options_of_a_call(function: Callable[..., Any], typ
     assert options.annotation == f"Unpack[{typed.__name__}]"
 
 
-def test_the_producer_s_patience_is_the_accumulator_s() -> None:
+def test_the_producer_s_patience_is_the_appender_s() -> None:
     assert ProducerOptions().max_block_ms == DEFAULT_MAX_BLOCK_MS
 
 

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from shmaccum import DeliveryFuture, Producer
-from shmaccum.accumulator import Accumulator, BatchResult
 from shmaccum.arena import Arena
 from shmaccum.arena.doorbell import Doorbell
 from shmaccum.arena.refusals import expiry_text, refusal_text, retry_text
+from shmaccum.arena.results import BatchResult
 from shmaccum.exceptions import (
     ArenaNotFoundError,
     DeliveryAbortedError,
@@ -31,6 +31,7 @@ from shmaccum.exceptions import (
     ResultPendingError,
 )
 from shmaccum.producer.delivery import DeliveryTracker
+from tests.accumulator import Accumulator
 from tests.support import Child, Drainer, deliver_all, drain, run_in_child, run_in_process, wait_until
 
 TOPIC = "flights"

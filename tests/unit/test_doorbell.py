@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from shmaccum.accumulator import Accumulator, BatchResult
 from shmaccum.arena import Arena
 from shmaccum.arena.doorbell import CLEAR_SIZE, Doorbell, DoorbellButton
+from shmaccum.arena.results import BatchResult
 from shmaccum.exceptions import ArenaForbiddenError, BufferExhaustedError
+from tests.accumulator import Accumulator
 from tests.support import deliver_all, drain, run_in_child
 
 

@@ -14,11 +14,11 @@ from typing import Any, Literal, TypeAlias
 
 import pytest
 
-from shmaccum.accumulator import Accumulator
 from shmaccum.arena import Arena
 from shmaccum.config import ArenaOptions
 from shmaccum.exceptions import ArenaInUseError, InvalidArgumentError, SyncTimeoutError
 from shmaccum.producer import Producer
+from tests.accumulator import Accumulator
 from tests.support import Child, deliver_all, wait_until
 from tests.unit.cli.conftest import Shell
 
@@ -250,7 +250,7 @@ def test_what_was_not_forced_is_cut_off_and_said(durable: Callable[[Level], Aren
     with Accumulator(arena) as accumulator:
         for number in range(5):
             accumulator.append("t", 0, 1, None, b"%d" % number)
-        token = accumulator.native.append("t", 0, 1, None, b"never forced")  # past the layer that waits for the disk
+        token = accumulator.append_unforced("t", 0, 1, None, b"never forced")  # past the layer that waits for the disk
     stride, count = arena.geometry["slot_stride"], arena.geometry["slot_count"]
     slot = arena.native.size - count * stride + token.slot_index * stride
     arena.close()

@@ -10,10 +10,11 @@ import sys
 import pytest
 from kafka.record import MemoryRecords
 
-from shmaccum.accumulator import Accumulator, BatchResult
+from shmaccum.arena.results import BatchResult
 from shmaccum.exceptions import InvalidArgumentError
 from shmaccum.format.batch_header import HEADER_SIZE
 from shmaccum.sinks.kafka.compression import CODECS, Compressor
+from tests.accumulator import Accumulator
 from tests.support import drain
 
 each_codec = pytest.mark.parametrize("name", CODECS)

@@ -6,13 +6,15 @@ from __future__ import annotations
 import gc
 import pickle
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
-from shmaccum.accumulator import BatchResult
+from shmaccum._native import SenderHalf
 from shmaccum.arena import Arena
 from shmaccum.arena.refusals import EXPIRED
+from shmaccum.arena.results import BatchResult
 from shmaccum.exceptions import (
     ArenaClosedError,
     ArenaRemovedError,
@@ -157,20 +159,31 @@ def test_an_errback_and_get_say_the_same_though_the_error_log_goes_on(ready: Are
     assert (type(caught.value), str(caught.value)) == (type(seen[0]), str(seen[0]))
 
 
+class Watched:
+    """A sender half whose expire() is another one."""
+
+    def __init__(self, half: SenderHalf, expire: Callable[..., tuple[int, int | None]]) -> None:
+        self._half = half
+        self.expire = expire
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._half, name)
+
+
 def test_the_reason_of_an_expiry_is_there_before_its_result(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
     sending = Sending(arena, linger_ms=0, delivery_timeout_counts="always")
     sending.scripted.plan_filter = lambda _: False
     assert sending.sender._rounds is not None
-    accumulator = sending.sender._accumulator
-    expire, known = accumulator.expire, []
+    half = sending.sender._half
+    known: list[bool] = []
 
     def watched(timeout_ns: int, now_ns: int | None = None) -> tuple[int, int | None]:
         said = any(error["text"].startswith(EXPIRED) for error in arena.native.errors())
-        answer = expire(timeout_ns, now_ns)
+        answer = half.expire(timeout_ns, now_ns)
         known.extend([said] * answer[0])
         return answer
 
-    monkeypatch.setattr(accumulator, "expire", watched)
+    monkeypatch.setattr(sending.sender._rounds, "_half", Watched(half, watched))
     sending.append(0)
     sending.run()
     sending.sleep(200_000)

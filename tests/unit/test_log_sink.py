@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
-from shmaccum.accumulator import Accumulator, BatchResult
+from shmaccum.arena.results import BatchResult
 from shmaccum.config import SenderOptions
 from shmaccum.exceptions import InvalidArgumentError, LogBusyError, UnknownTopicError
 from shmaccum.segment_log import LogReader, check_log
 from shmaccum.sinks import Ack, Verdict, WireBatch, open_sink
 from shmaccum.sinks.log import LogSink
+from tests.accumulator import Accumulator
 
 PADDING = b"." * 80
 

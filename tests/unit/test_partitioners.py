@@ -10,10 +10,10 @@ import pytest
 from kafka.partitioner import DefaultPartitioner
 
 from shmaccum import Producer
-from shmaccum.accumulator import Accumulator
 from shmaccum.arena import Arena
 from shmaccum.exceptions import InvalidArgumentError, UnknownPartitionError
 from shmaccum.producer.partitioners import Choice, TopicView, murmur2_partition, resolve
+from tests.accumulator import Accumulator
 from tests.support import Drainer
 
 TOPIC = "flights"

@@ -14,10 +14,10 @@ from typing import Any
 import msgpack
 import pytest
 
-from shmaccum.accumulator import Accumulator
 from shmaccum.arena import Arena
 from shmaccum.exceptions import LayoutMismatchError
 from shmaccum.segment_log.reader import LogReader
+from tests.accumulator import Accumulator
 from tests.support import Child, check_idle, deliver_all, wait_until
 from tests.unit.cli.conftest import Shell
 

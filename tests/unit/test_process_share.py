@@ -12,7 +12,6 @@ from itertools import count
 
 import pytest
 
-from shmaccum.accumulator import Accumulator
 from shmaccum.arena import Arena
 from shmaccum.exceptions import (
     BufferExhaustedError,
@@ -22,6 +21,7 @@ from shmaccum.exceptions import (
     RecordTooLargeError,
 )
 from shmaccum.producer import Producer
+from tests.accumulator import Accumulator
 from tests.support import Child, Drainer, deliver_all, wait_until
 
 SHARE = 4

@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
-from shmaccum.accumulator import Accumulator, BatchResult
 from shmaccum.arena import Arena
+from shmaccum.arena.results import BatchResult
 from shmaccum.exceptions import BatchCompletedError, NotSenderError
+from tests.accumulator import Accumulator
 from tests.support import WATCHDOG_S, Child, check_idle, deliver_all, drain, run_in_child, run_in_process, wait_until
 
 
@@ -50,7 +51,7 @@ def test_an_arena_is_handed_over_pickled(arena: Arena, sender: Accumulator, meth
 def test_an_unrelated_process_attaches(arena: Arena, sender: Accumulator) -> None:
     program = (
         "import sys\n"
-        "from shmaccum.accumulator import Accumulator\n"
+        "from shmaccum.producer.appender import Accumulator\n"
         "from shmaccum.arena import Arena\n"
         "with Arena.attach(sys.argv[1]) as arena, Accumulator(arena) as accumulator:\n"
         "    accumulator.append('t', 0, 1, None, b'unrelated')\n"

@@ -18,7 +18,6 @@ from typing import Any
 import pytest
 
 from shmaccum import Producer
-from shmaccum.accumulator import Accumulator
 from shmaccum.arena import Arena
 from shmaccum.arena.doorbell import DoorbellButton
 from shmaccum.exceptions import (
@@ -31,6 +30,7 @@ from shmaccum.exceptions import (
     UnknownPartitionError,
 )
 from shmaccum.producer.pipeline import ProducerRecord
+from tests.accumulator import Accumulator
 from tests.support import Child, Drainer, deliver_all, drain, run_in_child, run_in_process, wait_until
 
 TOPIC = "flights"

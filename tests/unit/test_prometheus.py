@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from shmaccum.accumulator import Accumulator
 from shmaccum.arena import Arena
 from shmaccum.exceptions import InvalidArgumentError, NotSenderError
 from shmaccum.observe.prometheus import ArenaCollector, MetricsServer, SenderCollector, exposition, split_address
 from shmaccum.sender import Sender
+from tests.accumulator import Accumulator
 from tests.support import deliver_all, wait_until
 
 WATCHDOG_S = 30

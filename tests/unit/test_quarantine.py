@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 from shmaccum._native import Token
-from shmaccum.accumulator import BatchResult
 from shmaccum.arena import Arena
+from shmaccum.arena.results import BatchResult
 from shmaccum.cli.live import make_console
 from shmaccum.cli.stat_view import stat_view
 from shmaccum.observe.observation import Observer, Rates

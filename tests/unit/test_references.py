@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from shmaccum import _native
-from shmaccum.accumulator import Accumulator, BatchResult
 from shmaccum.arena import Arena
+from shmaccum.arena.results import BatchResult
+from tests.accumulator import Accumulator
 from tests.support import deliver_all, drain
 
 ROUNDS = 200
@@ -40,7 +41,7 @@ def append_many_good(sender: Accumulator, parts: dict[str, Any]) -> None:
 
 def append_many_bad(sender: Accumulator, parts: dict[str, Any]) -> None:
     with contextlib.suppress(TypeError):
-        sender.append_many("t", 0, [parts["value"], "text"], [parts["key"]] * 2)  # type: ignore[list-item]
+        sender.append_many("t", 0, [parts["value"], "text"], [parts["key"]] * 2)
 
 
 def drain_and_look(sender: Accumulator, parts: dict[str, Any]) -> None:
@@ -60,7 +61,7 @@ def look_at_the_arena(sender: Accumulator, _parts: dict[str, Any]) -> None:
         report()
     sender.arena.verify(is_idle=False)
     sender.flush_begin()
-    place, _ = native.enqueue(1)
+    place, _ = _native.BufferWait.join(native, 1)
     place.cancel()
 
 
@@ -71,7 +72,7 @@ def test_no_reference_is_kept_or_lost(
     arena: Arena, sender: Accumulator, call: Callable[[Accumulator, dict[str, Any]], None]
 ) -> None:
     parts: dict[str, Any] = {"key": b"a key", "value": bytearray(b"a value"), "headers": [("name", b"content")]}
-    watched: list[Any] = [*parts.values(), *parts["headers"], *parts["headers"][0], arena.native, sender.native, None]
+    watched: list[Any] = [*parts.values(), *parts["headers"], *parts["headers"][0], arena.native, sender.half, None]
     watched += [_native.Token, _native.Batch, _native.FlushTicket, _native.BufferWait]
     for _ in range(3):  # what is made once (topic, partition, cache) is made now
         call(sender, parts)

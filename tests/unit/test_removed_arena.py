@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 import shmaccum
+from shmaccum import _native
 from shmaccum._native import DeliveryFuture
 from shmaccum.arena import Arena
 from shmaccum.arena.removal import EXIT_CODE, has_lost_its_name
@@ -285,7 +286,7 @@ def test_what_cannot_be_delivered_is_exported_and_aborted(
 def test_a_stopped_producer_holds_the_sender_up_no_longer_than_its_limit(
     arena: Arena, run_sender: Callable[..., Running]
 ) -> None:
-    place, _ = arena.native.enqueue(1)
+    place, _ = _native.BufferWait.join(arena.native, 1)
     running = run_sender(MemorySink())
     Arena.remove(arena.name)
     wait_until(lambda: arena.native.closing == "begun", "the arena closes")

@@ -15,15 +15,17 @@ from typing import Any
 import posix_ipc
 import pytest
 
-from shmaccum.accumulator import Accumulator, BatchResult
+from shmaccum import _native
 from shmaccum.arena import Arena, semaphore_name
 from shmaccum.arena.doorbell import Doorbell, DoorbellButton
 from shmaccum.arena.file import ArenaFile
-from shmaccum.buffer_pool import BufferPool
+from shmaccum.arena.results import BatchResult
 from shmaccum.config import KafkaSinkOptions, command_line_value
 from shmaccum.config.secret import Secret
 from shmaccum.exceptions import ArenaBusyError, ArenaForbiddenError, InvalidArgumentError, NotAnArenaError
 from shmaccum.keeper import ensure_sender
+from shmaccum.producer.buffer_pool import BufferPool
+from tests.accumulator import Accumulator
 from tests.support import SHARED_MEMORY, drain
 from tests.unit.cli.conftest import Shell
 
@@ -66,8 +68,8 @@ def test_everything_an_arena_makes_is_its_users_alone(arena_name: str) -> None:
         doorbell = Doorbell(arena)
         pool = BufferPool(arena, DoorbellButton(arena))
         with pytest.raises(InvalidArgumentError):
-            arena.native.enqueue(0)
-        assert pool._own_semaphore(0) is not None
+            _native.BufferWait.join(arena.native, 0)
+        assert pool._semaphores.own(0) is not None
         made = [SHARED_MEMORY / arena_name, Path(doorbell.path)]
         made.append(SHARED_MEMORY / f"sem.{semaphore_name(arena.uuid, 0)[1:]}")
         assert [mode_of(each) for each in made] == [0o600] * 3

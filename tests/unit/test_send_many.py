@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shmaccum.accumulator import Accumulator, BatchResult
 from shmaccum.arena import Arena
+from shmaccum.arena.results import BatchResult
 from shmaccum.exceptions import (
     BufferExhaustedError,
     DeliveryFailedError,
@@ -29,6 +29,7 @@ from shmaccum.exceptions import (
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.producer import Producer
 from shmaccum.producer.deliveries import Deliveries, DeliveryCounts, OffsetRange
+from tests.accumulator import Accumulator
 from tests.support import Drainer, drain, wait_until
 from tests.unit.many import PARTITION_COUNTS, check_places, deliver, wanted_partition
 

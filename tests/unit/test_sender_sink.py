@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from shmaccum.accumulator import Accumulator
 from shmaccum.arena import Arena
 from shmaccum.exceptions import ArenaInUseError, InvalidArgumentError, OtherSinkError, SenderNotStartedError
 from shmaccum.keeper import ensure_sender
@@ -24,6 +23,7 @@ from shmaccum.sinks.kafka.sink import KafkaSink
 from shmaccum.sinks.log import LogSink
 from shmaccum.sinks.memory import MemorySink
 from shmaccum.sinks.names import NAME_SIZE_MAX, expect_sink, name_in_arena, one_spelling, readable_name
+from tests.accumulator import Accumulator
 from tests.sending import ScriptedSink
 from tests.unit.cli.conftest import Shell
 

@@ -7,11 +7,12 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from shmaccum.accumulator import Accumulator, BatchResult
+from shmaccum.arena.results import BatchResult
 from shmaccum.exceptions import InvalidArgumentError
 from shmaccum.sinks import Ack, Verdict, WireBatch, open_sink, register_sink, sink_kinds, sink_type
 from shmaccum.sinks.memory import MemorySink
 from shmaccum.sinks.null import NullSink
+from tests.accumulator import Accumulator
 from tests.support import drain
 
 

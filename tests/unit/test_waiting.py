@@ -14,9 +14,11 @@ from functools import partial
 import posix_ipc
 import pytest
 
-from shmaccum.accumulator import Accumulator, BatchResult
+from shmaccum import _native
 from shmaccum.arena import Arena
+from shmaccum.arena.results import BatchResult
 from shmaccum.exceptions import BatchCompletedError, BufferExhaustedError, NoWaiterEntryError, RecordTooLargeError
+from tests.accumulator import Accumulator
 from tests.support import Child, check_idle, deliver_all, drain, each_semaphore, wait_until
 
 LONG_MS = 60_000
@@ -119,7 +121,7 @@ def test_waiters_are_served_in_the_order_they_came(small: Arena, full: Accumulat
 
 def test_nobody_barges_past_a_waiter(small: Arena, full: Accumulator) -> None:
     batches = drain(full)
-    place, _ = small.native.enqueue(2)
+    place, _ = _native.BufferWait.join(small.native, 2)
     full.complete(batches.pop(), BatchResult.SUCCEEDED)
     with pytest.raises(BufferExhaustedError):
         full.append("t", 0, 1, None, b"v", None, 0)
@@ -130,7 +132,7 @@ def test_nobody_barges_past_a_waiter(small: Arena, full: Accumulator) -> None:
 
 
 def test_when_too_many_wait(small: Arena, full: Accumulator) -> None:
-    places = [small.native.enqueue(1)[0] for _ in range(3)]
+    places = [_native.BufferWait.join(small.native, 1)[0] for _ in range(3)]
     with pytest.raises(NoWaiterEntryError, match="larger waiter_count"):
         full.append("t", 0, 1, None, b"v")
     assert [place.waiter_index for place in places] == [0, 1, 2]
@@ -141,7 +143,7 @@ def test_when_too_many_wait(small: Arena, full: Accumulator) -> None:
 
 def test_more_than_can_ever_be_had_is_refused(small: Arena, full: Accumulator) -> None:
     with pytest.raises(RecordTooLargeError, match="needs 4 buffers, the arena gives at most 3"):
-        small.native.enqueue(4)
+        _native.BufferWait.join(small.native, 4)
     assert small.statistics().waiting_count == 0
 
 
@@ -218,7 +220,7 @@ def test_a_waiter_killed_in_the_queue_is_passed_over(small: Arena, full: Accumul
 
 def test_a_place_that_is_dropped_goes_back(small: Arena) -> None:
     for is_taken in (False, True):
-        place, _ = small.native.enqueue(3)
+        place, _ = _native.BufferWait.join(small.native, 3)
         assert place.poll()
         if is_taken:
             place.take()
@@ -229,7 +231,7 @@ def test_a_place_that_is_dropped_goes_back(small: Arena) -> None:
 
 
 def test_a_place_is_used_once(small: Arena) -> None:
-    place, _ = small.native.enqueue(1)
+    place, _ = _native.BufferWait.join(small.native, 1)
     place.take()
     place.cancel()
     assert place.cancel() == ()
@@ -239,7 +241,7 @@ def test_a_place_is_used_once(small: Arena) -> None:
 
 
 def test_the_child_of_a_fork_has_no_part_in_its_parents_place(small: Arena) -> None:
-    place, _ = small.native.enqueue(2)
+    place, _ = _native.BufferWait.join(small.native, 2)
     place.take()
 
     def in_child() -> tuple[int, ...]:

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include "arena/closing.h"
+#include "python/arena/arena_methods.h"
 #include "python/common/arguments.h"
 #include "python/common/errors.h"
 

@@ -5,8 +5,10 @@
 #include <time.h>
 
 #include "arena/completion.h"
+#include "python/arena/arena_methods.h"
 #include "python/common/arguments.h"
 #include "python/common/errors.h"
+#include "python/common/token_type.h"
 
 static struct arena_object *arena_of(PyObject *self)
 {

@@ -4,6 +4,7 @@
  */
 #include "arena/durability.h"
 #include "base/clock.h"
+#include "python/arena/arena_methods.h"
 #include "python/common/arguments.h"
 #include "python/common/errors.h"
 

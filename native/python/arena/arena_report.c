@@ -8,6 +8,7 @@
 #include "arena/process.h"
 #include "arena/recovery.h"
 #include "arena/verify.h"
+#include "python/arena/arena_methods.h"
 #include "python/common/arguments.h"
 #include "python/common/errors.h"
 

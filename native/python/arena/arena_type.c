@@ -6,9 +6,11 @@
 #include "arena/counters.h"
 #include "arena/process.h"
 #include "arena/producer_id.h"
+#include "python/arena/arena_methods.h"
 #include "python/common/arguments.h"
 #include "python/common/blocking.h"
 #include "python/common/errors.h"
+#include "python/common/view_type.h"
 
 static struct arena_object *arena_of(PyObject *self)
 {
@@ -35,7 +37,7 @@ PyObject *arena_object_new(struct module_state *state, struct arena *core)
     self->state = state;
     self->core = core;
     self->registry = registry;
-    self->accumulator_count = 0;
+    self->half_count = 0;
     self->export_count = 0;
     self->call_count = 0;
     return (PyObject *)self;
@@ -91,13 +93,13 @@ bool arena_object_attach(struct arena_object *self)
 static bool arena_is_unused(struct arena_object *self)
 {
     uint32_t call_count = self->core->owner == 0 ? 0 : self->call_count;
-    if (call_count + self->accumulator_count + self->export_count == 0) {
+    if (call_count + self->half_count + self->export_count == 0) {
         return true;
     }
     PyErr_Format(self->state->arena_in_use,
-                 "the arena cannot be closed yet: open accumulators: %u, exported buffers: %u, calls of other "
+                 "the arena cannot be closed yet: open producers and senders: %u, exported buffers: %u, calls of other "
                  "threads: %u; close, release and join them first",
-                 self->accumulator_count, self->export_count, call_count);
+                 self->half_count, self->export_count, call_count);
     return false;
 }
 
@@ -314,7 +316,7 @@ static struct arena *arena_core_for_writing(struct arena_object *self)
     return arena_object_attach(self) ? self->core : NULL;
 }
 
-/* D2: stored, full barrier, then the sender looks for news once more before it sleeps (D1 in accumulator.c). */
+/* D2: stored, full barrier, then the sender looks for news once more before it sleeps (D1 in appender.c). */
 static PyObject *arena_set_sender_asleep(PyObject *object, PyObject *is_asleep)
 {
     struct arena *core = arena_core_for_writing(arena_of(object));
@@ -555,7 +557,6 @@ static PyMethodDef arena_methods[] = {
     {"attach", arena_attach_again, METH_NOARGS, "Attaches anew in the child of a fork; else does nothing."},
     {"count_wait", FAST(arena_count_wait), METH_FASTCALL | METH_KEYWORDS, "Counts one wait for buffers."},
     {"counters", arena_report_counters, METH_NOARGS, "Label -> value of the named counters."},
-    {"enqueue", buffer_wait_enqueue, METH_O, "Joins the queue for that many slots: a BufferWait."},
     {"errors", arena_report_errors, METH_NOARGS, "The distinct errors the arena recorded."},
     {"completions", FAST(arena_completion_list), METH_FASTCALL | METH_KEYWORDS,
      "Results [first, last) as (number, partition_index, seq, result, ...); those overwritten are left out."},

@@ -5,7 +5,7 @@
  *
  * A field whose meaning changes gets another name, so that an upgrade never takes one for the other.
  */
-#include "python/common/types.h"
+#include "python/arena/arena_methods.h"
 
 #define FIELD(region, type, field) {region, #field, sizeof(struct type), offsetof(struct type, field), \
                                     sizeof(((struct type *)0)->field)}

@@ -98,6 +98,40 @@ bool flag_parse_optional(PyObject *object, bool *value)
     return truth >= 0;
 }
 
+static bool argument_parse(const struct module_state *state, const char *name, const struct argument *argument,
+                           PyObject *object, bool is_required, void *field)
+{
+    const struct integer_range range = {name, argument->min, argument->max};
+    switch (argument->kind) {
+    case ARGUMENT_INTEGER:
+        return is_required ? integer_parse(state, object, &range, field)
+                           : integer_parse_optional(state, object, &range, field);
+    case ARGUMENT_FLAG:
+        return flag_parse_optional(object, field);
+    default:
+        *(PyObject **)field = object == NULL ? *(PyObject **)field : object;
+        return true;
+    }
+}
+
+bool arguments_parse(const struct module_state *state, const struct argument_table *table, PyObject *const *args,
+                     Py_ssize_t count, PyObject *names, void *fields)
+{
+    const struct signature *signature = &table->signature;
+    PyObject *bound[ARGUMENT_COUNT_MAX];
+    if (!arguments_bind(signature, args, count, names, bound)) {
+        return false;
+    }
+    for (int i = 0; i < signature->count; i++) {
+        const struct argument *argument = &table->arguments[i];
+        if (!argument_parse(state, signature->names[i], argument, bound[i], i < signature->required_count,
+                            (char *)fields + argument->offset)) {
+            return false;
+        }
+    }
+    return true;
+}
+
 /* ---- loans ---- */
 
 struct loan {

@@ -10,7 +10,10 @@
 #ifndef PYTHON_COMMON_ARGUMENTS_H
 #define PYTHON_COMMON_ARGUMENTS_H
 
-#include "python/common/types.h"
+#include <stddef.h>
+
+#include "format/record.h"
+#include "python/common/module_state.h"
 
 /* ---- positional and keyword arguments ---- */
 
@@ -45,8 +48,6 @@ struct integer_range {
     int64_t max;
 };
 
-extern const struct integer_range accumulator_max_block_range;
-
 /* TypeError for what is not an int, InvalidArgumentError for what lies outside. */
 bool integer_parse(const struct module_state *state, PyObject *object, const struct integer_range *range,
                    int64_t *value);
@@ -57,6 +58,35 @@ bool integer_parse_optional(const struct module_state *state, PyObject *object, 
 
 /* Left out: *value stays as it is. */
 bool flag_parse_optional(PyObject *object, bool *value);
+
+/* ---- arguments as a table ----
+ *
+ * A call with more than an argument or two describes them in a table, and gets them parsed into a struct of its own:
+ * PyObject * for an object, int64_t for an integer, bool for a flag. An argument that is left out (an integer also when
+ * it is None) leaves its field as it was. */
+
+enum argument_kind { ARGUMENT_OBJECT, ARGUMENT_INTEGER, ARGUMENT_FLAG };
+
+struct argument {
+    enum argument_kind kind;
+    size_t offset; /* of the field */
+    int64_t min;   /* of an integer */
+    int64_t max;
+};
+
+struct argument_table {
+    struct signature signature;
+    struct argument arguments[ARGUMENT_COUNT_MAX]; /* in the order of the signature's names */
+};
+
+#define OBJECT_ARGUMENT(type, field) {.kind = ARGUMENT_OBJECT, .offset = offsetof(type, field)}
+#define FLAG_ARGUMENT(type, field) {.kind = ARGUMENT_FLAG, .offset = offsetof(type, field)}
+#define INTEGER_ARGUMENT(type, field, least, most) \
+    {.kind = ARGUMENT_INTEGER, .offset = offsetof(type, field), .min = (least), .max = (most)}
+
+/* False with an exception set. */
+bool arguments_parse(const struct module_state *state, const struct argument_table *table, PyObject *const *args,
+                     Py_ssize_t count, PyObject *names, void *fields);
 
 /* ---- records ---- */
 

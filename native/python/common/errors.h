@@ -6,7 +6,8 @@
 #ifndef PYTHON_COMMON_ERRORS_H
 #define PYTHON_COMMON_ERRORS_H
 
-#include "python/common/types.h"
+#include "base/status.h"
+#include "python/common/module_state.h"
 
 /* Imports the classes. False with an exception set. */
 bool errors_load(struct module_state *state);

@@ -4,7 +4,7 @@
  * made of it, is alive, the counts it was given are raised, and neither the batch is completed nor the arena closed.
  * Python never sees a View itself, only the memoryview over it.
  */
-#include "python/common/types.h"
+#include "python/common/view_type.h"
 
 struct view_object {
     PyObject ob_base;
@@ -17,8 +17,8 @@ struct view_object {
 static void counts_add(const struct view_counts *counts, uint32_t amount)
 {
     *counts->arena += amount;
-    if (counts->accumulator != NULL) {
-        *counts->accumulator += amount;
+    if (counts->half != NULL) {
+        *counts->half += amount;
     }
     if (counts->batch != NULL) {
         *counts->batch += amount;

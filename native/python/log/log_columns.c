@@ -10,6 +10,7 @@
 #include "format/record_columns.h"
 #include "python/common/arguments.h"
 #include "python/common/errors.h"
+#include "python/log/log.h"
 
 enum { BATCH_FIELD_COUNT = 5 };
 

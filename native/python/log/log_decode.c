@@ -12,6 +12,7 @@
 #include "format/record.h"
 #include "python/common/arguments.h"
 #include "python/common/errors.h"
+#include "python/log/log.h"
 
 enum {
     FIELD_COUNT = 5,     /* offset, timestamp_ms, key, value, headers */

@@ -6,12 +6,13 @@
 #include "arena/process_share.h"
 #include "python/common/errors.h"
 #include "python/producer/append.h"
+#include "python/producer/buffer_wait_type.h"
 
 #include <time.h>
 
 /* ---- topic and partition ---- */
 
-bool partition_find_by_topic(struct accumulator_object *self, uint32_t topic_index, int32_t partition,
+bool partition_find_by_topic(struct appender_object *self, uint32_t topic_index, int32_t partition,
                              uint32_t *partition_index)
 {
     enum status status = registry_partition(self->arena->registry, topic_index, partition, partition_index);
@@ -27,7 +28,7 @@ bool partition_find_by_topic(struct accumulator_object *self, uint32_t topic_ind
     return true;
 }
 
-bool partition_find_slow(struct accumulator_object *self, PyObject *topic, int32_t partition,
+bool partition_find_slow(struct appender_object *self, PyObject *topic, int32_t partition,
                          uint32_t *partition_index)
 {
     uint32_t topic_index;
@@ -44,7 +45,7 @@ bool partition_find_slow(struct accumulator_object *self, PyObject *topic, int32
 
 /* ---- records ---- */
 
-COLD bool raise_measure(const struct accumulator_object *self, const struct measured_record *measured,
+COLD bool raise_measure(const struct appender_object *self, const struct measured_record *measured,
                         enum status status)
 {
     const struct geometry *geometry = &self->arena->core->geometry;
@@ -76,7 +77,7 @@ int64_t append_deadline(struct append_target *target)
 }
 
 /* Calls wait(need, max_block_ms, deadline_ns): it comes back with slots that are ours, or raises. */
-static struct buffer_wait_object *slots_wait(const struct accumulator_object *self, struct append_target *target,
+static struct buffer_wait_object *slots_wait(const struct appender_object *self, struct append_target *target,
                                              uint32_t need)
 {
     PyObject *answer = PyObject_CallFunction(self->wait, "ILL", need, (long long)target->max_block_ms,
@@ -88,7 +89,7 @@ static struct buffer_wait_object *slots_wait(const struct accumulator_object *se
     return (struct buffer_wait_object *)answer;
 }
 
-static void slots_leave(struct accumulator_object *self, struct buffer_wait_object **wait)
+static void slots_leave(struct appender_object *self, struct buffer_wait_object **wait)
 {
     if (*wait != NULL) {
         buffer_wait_finish(*wait, &self->core->wakes);
@@ -97,7 +98,7 @@ static void slots_leave(struct accumulator_object *self, struct buffer_wait_obje
 }
 
 /* What has to be done before the next attempt. False with an exception set. */
-static bool append_prepare_again(struct accumulator_object *self, struct append_target *target, enum status status,
+static bool append_prepare_again(struct appender_object *self, struct append_target *target, enum status status,
                                  uint32_t need, struct buffer_wait_object **wait)
 {
     if (status == STATUS_TRY_AGAIN) {
@@ -114,7 +115,7 @@ static bool append_prepare_again(struct accumulator_object *self, struct append_
 
 /* Waits for slots as often as it takes: those of one wait may be used up by an open that somebody passed. A sticky
  * partition that moves on takes what was waited for along. */
-COLD bool append_run_slow(struct accumulator_object *self, struct append_target *target,
+COLD bool append_run_slow(struct appender_object *self, struct append_target *target,
                           const struct measured_record *records, uint32_t count, enum status status,
                           struct append_result *result)
 {
@@ -127,7 +128,7 @@ COLD bool append_run_slow(struct accumulator_object *self, struct append_target 
                                            .records = records,
                                            .reservation = wait == NULL ? NULL : &wait->left,
                                            .sticky = target->sticky};
-        status = accumulator_append_order(self->core, &order, result);
+        status = appender_append(self->core, &order, result);
         is_sender_wanted |= result->is_sender_wanted;
     }
     slots_leave(self, &wait);
@@ -135,7 +136,7 @@ COLD bool append_run_slow(struct accumulator_object *self, struct append_target 
     return status == STATUS_OK;
 }
 
-bool append_ring(struct accumulator_object *self)
+bool append_ring(struct appender_object *self)
 {
     const struct arena *core = self->arena->core;
     if (self->ring == NULL || self->ring == Py_None ||

@@ -3,13 +3,14 @@
  * What every way of appending shares: the partition's index, the record measured, the append with whatever waiting it
  * takes, and what is then left to do in Python.
  *
- * All of it stands inside a counted call (accumulator_call_begin).
+ * All of it stands inside a counted call (appender_call_begin).
  */
 #ifndef PYTHON_PRODUCER_APPEND_H
 #define PYTHON_PRODUCER_APPEND_H
 
-#include "python/common/accumulator_call.h"
 #include "python/common/arguments.h"
+#include "python/common/wakes.h"
+#include "python/producer/appender_type.h"
 
 /* Where a call appends to, and how long it may wait. */
 struct append_target {
@@ -25,10 +26,10 @@ int64_t append_deadline(struct append_target *target);
 
 /* ---- topic and partition ---- */
 
-bool partition_find_slow(struct accumulator_object *self, PyObject *topic, int32_t partition,
+bool partition_find_slow(struct appender_object *self, PyObject *topic, int32_t partition,
                          uint32_t *partition_index);
 
-static inline struct partition_cell *partition_cell(struct accumulator_object *self, PyObject *topic,
+static inline struct partition_cell *partition_cell(struct appender_object *self, PyObject *topic,
                                                     int32_t partition)
 {
     uint64_t mixed = ((uint64_t)(uintptr_t)topic >> 4 ^ (uint64_t)partition) * UINT64_C(0x9e3779b97f4a7c15);
@@ -38,7 +39,7 @@ static inline struct partition_cell *partition_cell(struct accumulator_object *s
 STATIC_CHECK(PARTITION_CELL_COUNT == 1 << (64 - 56));
 
 /* Created if it is new. False with an exception set. */
-static inline bool partition_find(struct accumulator_object *self, PyObject *topic, int32_t partition,
+static inline bool partition_find(struct appender_object *self, PyObject *topic, int32_t partition,
                                   uint32_t *partition_index)
 {
     const struct partition_cell *cell = partition_cell(self, topic, partition);
@@ -50,51 +51,51 @@ static inline bool partition_find(struct accumulator_object *self, PyObject *top
 }
 
 /* The same when the topic's index is known. */
-bool partition_find_by_topic(struct accumulator_object *self, uint32_t topic_index, int32_t partition,
+bool partition_find_by_topic(struct appender_object *self, uint32_t topic_index, int32_t partition,
                              uint32_t *partition_index);
 
 /* ---- records ---- */
 
-/* Sets the exception for a record that accumulator_measure refused; answers false. */
-bool raise_measure(const struct accumulator_object *self, const struct measured_record *measured, enum status status);
+/* Sets the exception for a record that appender_measure refused; answers false. */
+bool raise_measure(const struct appender_object *self, const struct measured_record *measured, enum status status);
 
-static inline bool record_prepare(const struct accumulator_object *self, const struct record_objects *objects,
+static inline bool record_prepare(const struct appender_object *self, const struct record_objects *objects,
                                   struct measured_record *measured, struct loans *loans)
 {
     if (!record_parse(self->state, objects, &measured->record, loans)) {
         return false;
     }
-    enum status status = accumulator_measure(self->core, &measured->record, &measured->size);
+    enum status status = appender_measure(self->core, &measured->record, &measured->size);
     return LIKELY(status == STATUS_OK) || raise_measure(self, measured, status);
 }
 
 /* ---- append ---- */
 
 /* Of all that find the sender asleep, the one that clears the flag rings; all that find it silent ring. */
-bool append_ring(struct accumulator_object *self);
+bool append_ring(struct appender_object *self);
 
 /* Goes on behind any other status than STATUS_OK: chooses again, waits for slots, or raises. */
-bool append_run_slow(struct accumulator_object *self, struct append_target *target,
+bool append_run_slow(struct appender_object *self, struct append_target *target,
                      const struct measured_record *records, uint32_t count, enum status status,
                      struct append_result *result);
 
 /* Batch-rare: tells Python what an append left to do. */
-static inline bool append_tell(struct accumulator_object *self, const struct append_result *result)
+static inline bool append_tell(struct appender_object *self, const struct append_result *result)
 {
     if (UNLIKELY(result->is_sender_wanted) && !append_ring(self)) {
         return false;
     }
-    return accumulator_object_wake(self);
+    return wake_set_hand_over(&self->core->wakes, self->wake);
 }
 
 /* Appends records[0..count) as far as one batch takes them, at least one. False with an exception set; what
  * result->appended counts was appended all the same. */
-static inline bool append_run(struct accumulator_object *self, struct append_target *target,
+static inline bool append_run(struct appender_object *self, struct append_target *target,
                               const struct measured_record *records, uint32_t count, struct append_result *result)
 {
     const struct append_order order = {
         .partition_index = target->partition_index, .count = count, .records = records, .sticky = target->sticky};
-    enum status status = accumulator_append_order(self->core, &order, result);
+    enum status status = appender_append(self->core, &order, result);
     if (UNLIKELY(status != STATUS_OK) && !append_run_slow(self, target, records, count, status, result)) {
         return false;
     }

@@ -6,10 +6,13 @@
  *   QUEUED ── take() ──> TAKEN ── slots used by append, the rest given back ──> OVER
  *      └───── cancel() or dealloc: out of the queue ──────────────────────────>  OVER
  */
+#include "python/producer/buffer_wait_type.h"
+
 #include "arena/process_share.h"
 #include "producer/producer_batch.h"
 #include "python/common/arguments.h"
 #include "python/common/errors.h"
+#include "python/common/wakes.h"
 
 #include <stddef.h>
 #include <structmember.h>
@@ -24,32 +27,6 @@ static bool wait_is_ours(const struct buffer_wait_object *self)
 {
     const struct arena *core = self->arena->core;
     return core != NULL && core->owner == self->owner && self->stage != WAIT_OVER;
-}
-
-static bool waiter_indices_add(PyObject *list, uint32_t word_index, uint64_t bits)
-{
-    for (; bits != 0; bits &= bits - 1) {
-        PyObject *index = PyLong_FromUnsignedLong(word_index * 64 + (uint32_t)__builtin_ctzll(bits));
-        bool is_added = index != NULL && PyList_Append(list, index) == 0;
-        Py_XDECREF(index);
-        if (!is_added) {
-            return false;
-        }
-    }
-    return true;
-}
-
-PyObject *wake_set_to_tuple(struct wake_set *wakes)
-{
-    PyObject *list = PyList_New(0);
-    bool is_filled = list != NULL;
-    for (uint32_t i = 0; i < WAITER_COUNT_MAX / 64 && is_filled; i++) {
-        is_filled = waiter_indices_add(list, i, wakes->bits[i]);
-    }
-    *wakes = (struct wake_set){0};
-    PyObject *tuple = is_filled ? PyList_AsTuple(list) : NULL;
-    Py_XDECREF(list);
-    return tuple;
 }
 
 /* ---- join ---- */
@@ -84,13 +61,23 @@ static PyObject *raise_enqueue(const struct arena_object *arena, enum status sta
     return raise_status(arena->state, status);
 }
 
-PyObject *buffer_wait_enqueue(PyObject *object, PyObject *count)
+static PyObject *wait_join(PyObject *type, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
+    static const struct signature signature = {
+        .function = "join", .names = {"arena", "need"}, .required_count = 2, .count = 2};
     static const struct integer_range range = {"need", 1, SLOT_COUNT_MAX};
-    struct arena_object *arena = (struct arena_object *)object;
+    const struct module_state *state = PyType_GetModuleState((PyTypeObject *)type);
+    PyObject *bound[ARGUMENT_COUNT_MAX];
     struct wake_set wakes = {0};
     int64_t need;
-    if (!arena_object_attach(arena) || !integer_parse(arena->state, count, &range, &need)) {
+    if (!arguments_bind(&signature, args, count, names, bound)) {
+        return NULL;
+    }
+    if (!Py_IS_TYPE(bound[0], state->arena_type)) {
+        return PyErr_Format(PyExc_TypeError, "an Arena is needed, not %.80s", Py_TYPE(bound[0])->tp_name);
+    }
+    struct arena_object *arena = (struct arena_object *)bound[0];
+    if (!arena_object_attach(arena) || !integer_parse(state, bound[1], &range, &need)) {
         return NULL;
     }
     struct buffer_wait_object *self = wait_new(arena, (uint32_t)need);
@@ -227,6 +214,8 @@ static PyObject *wait_take(PyObject *object, PyObject *unused)
 
 static PyMethodDef wait_methods[] = {
     {"cancel", wait_cancel, METH_NOARGS, "Leaves the queue, or gives the slots back; waiter indices to wake."},
+    {"join", (PyCFunction)(void (*)(void))wait_join, METH_FASTCALL | METH_KEYWORDS | METH_CLASS,
+     "Joins the queue for that many slots: (BufferWait, waiter indices to wake)."},
     {"help", wait_help, METH_NOARGS, "Repairs the pool and serves waiters; waiter indices to wake."},
     {"poll", wait_poll, METH_NOARGS, "True when the slots are granted: take()."},
     {"take", wait_take, METH_NOARGS, "Makes the granted slots ours."},

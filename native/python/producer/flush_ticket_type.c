@@ -2,12 +2,14 @@
  *
  * FlushTicket: the batches this process had appended to when flush_begin() was called. Waiting for them is Python's.
  */
-#include "python/common/accumulator_call.h"
+#include "python/producer/flush_ticket_type.h"
+
 #include "python/common/errors.h"
+#include "python/producer/appender_type.h"
 
 struct flush_ticket_object {
     PyObject ob_base;
-    struct accumulator_object *accumulator;
+    struct appender_object *appender;
     struct flush_ticket ticket;
 };
 
@@ -18,24 +20,24 @@ static struct flush_ticket_object *ticket_of(PyObject *self)
 
 PyObject *flush_ticket_begin(PyObject *object, PyObject *unused)
 {
-    struct accumulator_object *accumulator = (struct accumulator_object *)object;
+    struct appender_object *appender = (struct appender_object *)object;
     (void)unused;
-    if (!accumulator_call_begin(accumulator)) {
+    if (!appender_call_begin(appender)) {
         return NULL;
     }
     struct flush_ticket_object *self =
-        PyObject_GC_New(struct flush_ticket_object, accumulator->state->flush_ticket_type);
+        PyObject_GC_New(struct flush_ticket_object, appender->state->flush_ticket_type);
     if (self != NULL) {
-        self->accumulator = (struct accumulator_object *)Py_NewRef(object);
+        self->appender = (struct appender_object *)Py_NewRef(object);
         self->ticket = (struct flush_ticket){0};
         PyObject_GC_Track(self);
-        enum status status = accumulator_flush_begin(accumulator->core, &self->ticket);
+        enum status status = appender_flush_begin(appender->core, &self->ticket);
         if (status != STATUS_OK) {
             Py_CLEAR(self);
-            raise_status(accumulator->state, status);
+            raise_status(appender->state, status);
         }
     }
-    accumulator_call_end(accumulator);
+    appender_call_end(appender);
     return (PyObject *)self;
 }
 
@@ -43,28 +45,28 @@ static PyObject *ticket_remaining(PyObject *object, PyObject *unused)
 {
     struct flush_ticket_object *self = ticket_of(object);
     (void)unused;
-    if (!accumulator_object_is_open(self->accumulator)) {
+    if (!appender_object_is_open(self->appender)) {
         return NULL;
     }
-    return PyLong_FromUnsignedLong(accumulator_flush_remaining(self->accumulator->core, &self->ticket));
+    return PyLong_FromUnsignedLong(appender_flush_remaining(self->appender->core, &self->ticket));
 }
 
 static PyObject *ticket_record_count(PyObject *object, PyObject *unused)
 {
     const struct flush_ticket_object *self = ticket_of(object);
     (void)unused;
-    if (!accumulator_object_is_open(self->accumulator)) {
+    if (!appender_object_is_open(self->appender)) {
         return NULL;
     }
-    return PyLong_FromUnsignedLongLong(accumulator_flush_record_count(self->accumulator->core, &self->ticket));
+    return PyLong_FromUnsignedLongLong(appender_flush_record_count(self->appender->core, &self->ticket));
 }
 
-/* Without tp_clear: a ticket refers to its accumulator alone and can only be part of a cycle through it, which clears
+/* Without tp_clear: a ticket refers to its appender alone and can only be part of a cycle through it, which clears
  * itself. */
 static int ticket_traverse(PyObject *object, visitproc visit, void *arg)
 {
     Py_VISIT(Py_TYPE(object));
-    Py_VISIT((PyObject *)ticket_of(object)->accumulator);
+    Py_VISIT((PyObject *)ticket_of(object)->appender);
     return 0;
 }
 
@@ -72,8 +74,8 @@ static void ticket_dealloc(PyObject *object)
 {
     PyTypeObject *type = Py_TYPE(object);
     PyObject_GC_UnTrack(object);
-    accumulator_flush_end(&ticket_of(object)->ticket);
-    Py_DECREF(ticket_of(object)->accumulator);
+    appender_flush_end(&ticket_of(object)->ticket);
+    Py_DECREF(ticket_of(object)->appender);
     PyObject_GC_Del(object);
     Py_DECREF(type);
 }

@@ -5,7 +5,7 @@
  * (shmaccum/producer/delivery.py). It is no Python class derived from a native one, because every such class takes
  * part in garbage collection, and would cost as much as the append.
  */
-#include "python/common/arguments.h"
+#include "python/producer/future_type.h"
 
 #include <stddef.h>
 #include <structmember.h>
@@ -41,7 +41,7 @@ static void future_fill(struct future_object *self, const struct future_numbers 
                                       .record_index = numbers->record_index,
                                       .seq = numbers->seq,
                                       .timestamp_ms = numbers->timestamp_ms};
-    token_object_fill(&self->token, numbers->partition_index, &place);
+    future_object_fill(self, numbers->partition_index, &place);
     self->key_size = numbers->sizes[0];
     self->value_size = numbers->sizes[1];
     self->headers_size = numbers->sizes[2];

@@ -14,7 +14,7 @@
 /* Where nothing is known yet: how long this call may wait. */
 static struct append_target target_of(const struct many *many)
 {
-    return (struct append_target){.max_block_ms = many->producer->accumulator->max_block_ms,
+    return (struct append_target){.max_block_ms = many->producer->appender->max_block_ms,
                                   .deadline_ns = many->deadline_ns};
 }
 
@@ -31,7 +31,7 @@ bool many_topic(struct many *many, PyObject *topic, struct topic_note **note)
 
 bool many_topic_by_name(struct many *many, const char *name, uint32_t name_size, struct topic_note **note)
 {
-    const struct arena_object *arena = many->producer->accumulator->arena;
+    const struct arena_object *arena = many->producer->appender->arena;
     uint32_t topic_index;
     if (LIKELY(registry_topic(arena->registry, name, name_size, &topic_index) == STATUS_OK &&
                topic_partition_count(arena->core, topic_index) > 0)) {
@@ -56,7 +56,7 @@ static COLD void raise_unknown_partition(const struct producer_object *self, uin
 {
     const char *name = "";
     uint32_t name_size = 0;
-    enum status status = registry_topic_name(self->accumulator->arena->core, topic_index, &name, &name_size);
+    enum status status = registry_topic_name(self->appender->arena->core, topic_index, &name, &name_size);
     PyObject *topic = PyUnicode_FromStringAndSize(name, status == STATUS_OK ? (Py_ssize_t)name_size : 0);
     if (topic != NULL) {
         PyErr_Format(self->state->unknown_partition, "topic %R has %u partitions, numbered from 0: there is no %u",
@@ -69,10 +69,10 @@ static COLD void raise_unknown_partition(const struct producer_object *self, uin
 static bool partition_find_noted(const struct many *many, struct topic_note *topic, uint32_t partition,
                                  uint32_t *partition_index)
 {
-    struct accumulator_object *accumulator = many->producer->accumulator;
-    enum status status = partition_indices_find(&topic->indices, accumulator->arena->registry,
+    struct appender_object *appender = many->producer->appender;
+    enum status status = partition_indices_find(&topic->indices, appender->arena->registry,
                                                 topic->sticky.topic_index, partition, partition_index);
-    return LIKELY(status == STATUS_OK) || partition_find_by_topic(accumulator, topic->sticky.topic_index,
+    return LIKELY(status == STATUS_OK) || partition_find_by_topic(appender, topic->sticky.topic_index,
                                                                   (int32_t)partition, partition_index);
 }
 
@@ -174,7 +174,7 @@ static bool group_append_some(struct group_call *call)
 {
     struct append_result result = {0};
     uint32_t count = call->count < RUN_COUNT_MAX ? call->count : RUN_COUNT_MAX;
-    bool is_appended = append_run(call->many->producer->accumulator, &call->append, call->records, count, &result);
+    bool is_appended = append_run(call->many->producer->appender, &call->append, call->records, count, &result);
     if (result.appended > 0) {
         group_note(call, &result);
     }

@@ -20,6 +20,7 @@
 
 #include "producer/receipt.h"
 #include "python/producer/append.h"
+#include "python/producer/producer_type.h"
 
 extern PyType_Spec receipt_spec;
 
@@ -69,13 +70,13 @@ bool many_row_failed(const struct many *many, struct chunk *chunk, uint32_t i);
 /* Measures record i of the chunk, or ends the chunk before it. */
 static inline bool many_measure(const struct many *many, struct chunk *chunk, uint32_t i)
 {
-    const struct accumulator_object *accumulator = many->producer->accumulator;
+    const struct appender_object *appender = many->producer->appender;
     struct measured_record *measured = &chunk->records[i];
-    enum status status = accumulator_measure(accumulator->core, &measured->record, &measured->size);
+    enum status status = appender_measure(appender->core, &measured->record, &measured->size);
     if (LIKELY(status == STATUS_OK)) {
         return true;
     }
-    return raise_measure(accumulator, measured, status) || many_row_failed(many, chunk, i);
+    return raise_measure(appender, measured, status) || many_row_failed(many, chunk, i);
 }
 
 /* Appends the whole chunk. False with an exception set; one that is set already stays when the chunk is appended. */

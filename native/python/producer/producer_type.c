@@ -5,7 +5,7 @@
  *   topic      the cell of its str, by identity → topic index, partition count
  *   partition  the one given | murmur2 of the key | the sticky one of the host
  *   time       the one given | the wall clock
- *   append     measure, lock, encode, commit (accumulator_append.c, native/shm)
+ *   append     measure, lock, encode, commit (append.h, producer/appender.c)
  *   future     the only object that is made
  *
  * What is rare is Python's, given to __init__ as callables: waiting for a partition count, and the whole pipeline of
@@ -14,9 +14,10 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "python/common/accumulator_call.h"
 #include "python/common/errors.h"
 #include "python/producer/append.h"
+#include "python/producer/future_type.h"
+#include "python/producer/producer_type.h"
 
 static struct producer_object *producer_of(PyObject *self)
 {
@@ -31,12 +32,12 @@ static uint64_t seed(const struct producer_object *self)
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_nsec << 32 ^ (uint64_t)now.tv_sec ^ (uint64_t)(uintptr_t)self ^
-           self->accumulator->arena->core->owner;
+           self->appender->arena->core->owner;
 }
 
 static bool topics_allocate(struct producer_object *self)
 {
-    uint32_t count = self->accumulator->arena->core->geometry.topic_count;
+    uint32_t count = self->appender->arena->core->geometry.topic_count;
     self->topics = PyMem_Calloc(count, sizeof *self->topics);
     if (self->topics == NULL) {
         PyErr_NoMemory();
@@ -50,7 +51,7 @@ static bool topics_allocate(struct producer_object *self)
 }
 
 struct producer_arguments {
-    PyObject *accumulator;
+    PyObject *appender;
     PyObject *tracker;
     PyObject *wait_for_partitions;
     PyObject *pipeline;
@@ -60,14 +61,14 @@ struct producer_arguments {
 
 static int producer_open(struct producer_object *self, const struct producer_arguments *given)
 {
-    self->accumulator = (struct accumulator_object *)Py_NewRef(given->accumulator);
-    self->state = self->accumulator->state;
+    self->appender = (struct appender_object *)Py_NewRef(given->appender);
+    self->state = self->appender->state;
     self->tracker = Py_NewRef(given->tracker);
     self->wait_for_partitions = Py_NewRef(given->wait_for_partitions);
     self->pipeline = given->pipeline == Py_None ? NULL : Py_NewRef(given->pipeline);
     self->ignores_keys = given->ignores_keys;
-    self->partitioner = (struct partitioner){.arena = self->accumulator->arena->core,
-                                             .registry = self->accumulator->arena->registry,
+    self->partitioner = (struct partitioner){.arena = self->appender->arena->core,
+                                             .registry = self->appender->arena->registry,
                                              .random_state = seed(self),
                                              .is_adaptive = given->is_adaptive};
     self->is_open = topics_allocate(self);
@@ -88,16 +89,16 @@ static struct module_state *state_of(PyObject *object)
 
 static int producer_init(PyObject *object, PyObject *args, PyObject *keywords)
 {
-    static char *names[] = {"accumulator", "tracker",      "wait_for_partitions", "pipeline",
+    static char *names[] = {"appender", "tracker",         "wait_for_partitions", "pipeline",
                             "is_adaptive", "ignores_keys", NULL};
     struct module_state *state = state_of(object);
     struct producer_arguments given = {.pipeline = Py_None, .is_adaptive = 1};
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O!OO|Opp:Producer", names, state->accumulator_type,
-                                     &given.accumulator, &given.tracker, &given.wait_for_partitions, &given.pipeline,
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O!OO|Opp:Producer", names, state->appender_type,
+                                     &given.appender, &given.tracker, &given.wait_for_partitions, &given.pipeline,
                                      &given.is_adaptive, &given.ignores_keys)) {
         return -1;
     }
-    if (producer_of(object)->accumulator != NULL) {
+    if (producer_of(object)->appender != NULL) {
         PyErr_SetString(PyExc_TypeError, "a producer is initialized once");
         return -1;
     }
@@ -115,14 +116,14 @@ static int producer_traverse(PyObject *object, visitproc visit, void *arg)
 {
     struct producer_object *self = producer_of(object);
     Py_VISIT(Py_TYPE(object));
-    Py_VISIT((PyObject *)self->accumulator);
+    Py_VISIT((PyObject *)self->appender);
     Py_VISIT(self->tracker);
     Py_VISIT(self->wait_for_partitions);
     Py_VISIT(self->pipeline);
     return 0;
 }
 
-/* The accumulator stays: without it nothing here could be called any more. It clears its own callables. */
+/* The appender stays: without it nothing here could be called any more. It clears its own callables. */
 static int producer_clear(PyObject *object)
 {
     struct producer_object *self = producer_of(object);
@@ -151,7 +152,7 @@ static void producer_dealloc(PyObject *object)
         Py_CLEAR(self->cells[i].topic);
     }
     topics_free(self);
-    Py_XDECREF((PyObject *)self->accumulator);
+    Py_XDECREF((PyObject *)self->appender);
     type->tp_free(object);
     Py_DECREF(type);
 }
@@ -164,12 +165,12 @@ static inline bool producer_call_begin(struct producer_object *self)
                         "the producer is closed: nothing was sent; make another one");
         return false;
     }
-    return accumulator_call_begin(self->accumulator);
+    return appender_call_begin(self->appender);
 }
 
 static inline void producer_call_end(struct producer_object *self)
 {
-    accumulator_call_end(self->accumulator);
+    appender_call_end(self->appender);
 }
 
 bool producer_begin(struct producer_object *self)
@@ -195,7 +196,7 @@ STATIC_CHECK(TOPIC_CELL_COUNT == 1 << (64 - 58));
 static COLD bool topic_find_slow(struct producer_object *self, PyObject *topic, uint32_t *topic_index)
 {
     struct topic_cell *cell = topic_cell(self, topic);
-    if (!arena_object_topic(self->accumulator->arena, topic, topic_index)) {
+    if (!arena_object_topic(self->appender->arena, topic, topic_index)) {
         return false;
     }
     PyObject *former = cell->topic;
@@ -250,7 +251,7 @@ static COLD bool sticky_index_find(struct send_target *target, uint32_t partitio
 {
     struct topic_note *topic = target->topic;
     uint64_t word = topic->sticky.word;
-    if (!partition_find_by_topic(target->producer->accumulator, topic->sticky.topic_index, (int32_t)partition,
+    if (!partition_find_by_topic(target->producer->appender, topic->sticky.topic_index, (int32_t)partition,
                                  &topic->partition_index)) {
         return false;
     }
@@ -286,7 +287,7 @@ static COLD bool partition_explicit(struct send_target *target, PyObject *topic,
                      topic, target->partition_count, number);
         return false;
     }
-    return partition_find(self->accumulator, topic, number, &target->append.partition_index);
+    return partition_find(self->appender, topic, number, &target->append.partition_index);
 }
 
 static inline bool partition_choose(struct send_target *target, PyObject *topic, PyObject *partition,
@@ -298,7 +299,7 @@ static inline bool partition_choose(struct send_target *target, PyObject *topic,
     }
     if (record->key_size >= 0 && !self->ignores_keys) {
         uint32_t number = partition_of_key(record->key, (uint32_t)record->key_size, target->partition_count);
-        return partition_find(self->accumulator, topic, (int32_t)number, &target->append.partition_index);
+        return partition_find(self->appender, topic, (int32_t)number, &target->append.partition_index);
     }
     target->append.sticky = LIKELY(target->partition_count > 1) ? &target->topic->sticky : NULL;
     return sticky_choose(target);
@@ -361,7 +362,7 @@ static inline void send_note(struct producer_object *self, struct future_object 
                              const struct measured_record *measured, const struct append_target *target,
                              const struct append_result *result)
 {
-    token_object_fill(&future->token, target->partition_index, &result->first);
+    future_object_fill(future, target->partition_index, &result->first);
     future->key_size = measured->record.key_size;
     future->value_size = measured->record.value_size;
     future->headers_size = LIKELY(measured->record.header_count == 0) ? -1 : headers_size(&measured->record);
@@ -378,7 +379,7 @@ static inline PyObject *record_send(struct producer_object *self, struct append_
     if (UNLIKELY(future == NULL)) {
         return NULL;
     }
-    if (UNLIKELY(!append_run(self->accumulator, target, measured, 1, &result))) {
+    if (UNLIKELY(!append_run(self->appender, target, measured, 1, &result))) {
         Py_DECREF(future);
         return NULL;
     }
@@ -393,7 +394,7 @@ static inline PyObject *null_or(PyObject *given)
 
 static inline PyObject *send_bound(struct producer_object *self, PyObject **bound)
 {
-    struct send_target target = {.append = {.max_block_ms = self->accumulator->max_block_ms,
+    struct send_target target = {.append = {.max_block_ms = self->appender->max_block_ms,
                                             .choose_again = sticky_choose_again},
                                  .producer = self};
     const struct record_objects objects = {.key = null_or(bound[KEY]),
@@ -408,7 +409,7 @@ static inline PyObject *send_bound(struct producer_object *self, PyObject **boun
         return NULL;
     }
     target.topic = &self->topics[topic_index];
-    if (record_prepare(self->accumulator, &objects, &measured, &loans) &&
+    if (record_prepare(self->appender, &objects, &measured, &loans) &&
         partition_choose(&target, bound[TOPIC], bound[PARTITION], &measured.record)) {
         future = record_send(self, &target.append, &measured);
     }

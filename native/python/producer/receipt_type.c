@@ -4,6 +4,7 @@
  * that a failed call did not append are left out.
  */
 #include "python/common/errors.h"
+#include "python/producer/future_type.h"
 #include "python/producer/producer_many.h"
 
 static struct receipt_object *receipt_of(PyObject *self)
@@ -15,7 +16,7 @@ struct receipt_object *receipt_object_new(const struct producer_object *producer
 {
     struct receipt_object *self = PyObject_New(struct receipt_object, producer->state->receipt_type);
     if (self != NULL) {
-        self->arena = (struct arena_object *)Py_NewRef((PyObject *)producer->accumulator->arena);
+        self->arena = (struct arena_object *)Py_NewRef((PyObject *)producer->appender->arena);
         self->tracker = Py_NewRef(producer->tracker);
         self->receipt = (struct receipt){0};
     }
@@ -71,7 +72,7 @@ static bool future_fill(struct future_object *future, const struct receipt *rece
                                       .record_index = run->record_index + (position - run->position),
                                       .seq = run->seq,
                                       .timestamp_ms = receipt_timestamp(receipt, row)};
-    token_object_fill(&future->token, run->partition_index, &place);
+    future_object_fill(future, run->partition_index, &place);
     future->key_size = future->value_size = future->headers_size = -1; /* not kept */
     future->completion = run->is_resolved ? run_completion(run) : NULL;
     return !run->is_resolved || future->completion != NULL;

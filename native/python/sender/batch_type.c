@@ -2,14 +2,17 @@
  *
  * Batch: a drained batch in flight. Its buffers are the arena's own bytes, so they may not outlive the batch: each
  * memoryview over them is counted (view_type.c), and completing a batch with a count above 0 raises BatchInUseError.
- * A Batch that goes away unfinished is put back to be sent again (accumulator_sender.c).
+ * A Batch that goes away unfinished is put back to be sent again (sender_half_type.c).
  */
+#include "python/sender/batch_type.h"
+
 #include "base/bytes.h"
 #include "format/record_batch.h"
 #include "format/varint.h"
 #include "python/common/arguments.h"
 #include "python/common/errors.h"
-#include "sender/sender_half.h"
+#include "python/common/record_decode.h"
+#include "python/common/view_type.h"
 
 #include <stddef.h>
 #include <structmember.h>
@@ -21,18 +24,18 @@ static struct batch_object *batch_of(PyObject *self)
 
 /* ---- birth and death ---- */
 
-PyObject *batch_object_new(struct accumulator_object *accumulator, const struct drained_batch *facts)
+PyObject *batch_object_new(struct sender_half_object *half, const struct drained_batch *facts)
 {
-    const struct arena *arena = accumulator->arena->core;
+    const struct arena *arena = half->arena->core;
     uint32_t slot_count = (uint32_t)divide_up(facts->size, arena->geometry.batch_size);
     struct batch_object *self =
-        PyObject_GC_NewVar(struct batch_object, accumulator->state->batch_type, (Py_ssize_t)slot_count);
+        PyObject_GC_NewVar(struct batch_object, half->state->batch_type, (Py_ssize_t)slot_count);
     if (self == NULL) {
         return NULL;
     }
-    self->accumulator = (struct accumulator_object *)Py_NewRef((PyObject *)accumulator);
+    self->half = (struct sender_half_object *)Py_NewRef((PyObject *)half);
     self->facts = *facts;
-    self->stint = accumulator->stint;
+    self->stint = half->stint;
     self->export_count = 0;
     self->is_over = false;
     self->slot_count = slot_chain_walk(arena, facts->slot_index, self->slots, slot_count);
@@ -42,14 +45,12 @@ PyObject *batch_object_new(struct accumulator_object *accumulator, const struct 
 
 static bool stint_is_current(const struct batch_object *self)
 {
-    const struct accumulator *core = self->accumulator->core;
-    return core != NULL && core->sender != NULL && core->owner == core->arena->owner &&
-           self->stint == self->accumulator->stint;
+    return half_has_role(self->half) && self->stint == self->half->stint;
 }
 
 bool batch_object_is_current(const struct batch_object *self)
 {
-    const struct module_state *state = self->accumulator->state;
+    const struct module_state *state = self->half->state;
     if (self->is_over) {
         raise_format(state, STATUS_STALE, "the batch was completed or requeued already: its bytes are not its own");
         return false;
@@ -63,20 +64,20 @@ bool batch_object_is_current(const struct batch_object *self)
 
 static void batch_abandon(const struct batch_object *self)
 {
-    struct accumulator_object *accumulator = self->accumulator;
+    struct sender_half_object *half = self->half;
     if (!self->is_over && stint_is_current(self) &&
-        accumulator->abandoned_count < accumulator->arena->core->geometry.slot_count) {
-        accumulator->abandoned[accumulator->abandoned_count++] =
+        half->abandoned_count < half->arena->core->geometry.slot_count) {
+        half->abandoned[half->abandoned_count++] =
             (struct abandoned_batch){.seq = self->facts.seq, .slot_index = self->facts.slot_index};
     }
 }
 
-/* Without tp_clear: a batch refers to its accumulator alone and can only be part of a cycle through it, which clears
+/* Without tp_clear: a batch refers to its sender half alone and can only be part of a cycle through it, which clears
  * itself. */
 static int batch_traverse(PyObject *object, visitproc visit, void *arg)
 {
     Py_VISIT(Py_TYPE(object));
-    Py_VISIT((PyObject *)batch_of(object)->accumulator);
+    Py_VISIT((PyObject *)batch_of(object)->half);
     return 0;
 }
 
@@ -86,7 +87,7 @@ static void batch_dealloc(PyObject *object)
     PyTypeObject *type = Py_TYPE(object);
     PyObject_GC_UnTrack(object);
     batch_abandon(self);
-    Py_DECREF(self->accumulator);
+    Py_DECREF(self->half);
     PyObject_GC_Del(object);
     Py_DECREF(type);
 }
@@ -99,9 +100,9 @@ static bool batch_is_readable(const struct batch_object *self)
     if (!batch_object_is_current(self)) {
         return false;
     }
-    const struct geometry *geometry = &self->accumulator->arena->core->geometry;
+    const struct geometry *geometry = &self->half->arena->core->geometry;
     if ((uint64_t)self->slot_count * geometry->batch_size < self->facts.size) {
-        raise_format(self->accumulator->state, STATUS_CORRUPT,
+        raise_format(self->half->state, STATUS_CORRUPT,
                      "the batch has %u bytes, but its chain ends after %u buffers: quarantine it", self->facts.size,
                      self->slot_count);
         return false;
@@ -111,7 +112,7 @@ static bool batch_is_readable(const struct batch_object *self)
 
 static struct piece batch_piece(const struct batch_object *self, uint32_t index)
 {
-    const struct arena *arena = self->accumulator->arena->core;
+    const struct arena *arena = self->half->arena->core;
     uint32_t batch_size = arena->geometry.batch_size;
     uint32_t rest = self->facts.size - index * batch_size;
     return (struct piece){.start = arena_slot_data(arena, self->slots[index]),
@@ -125,13 +126,13 @@ static PyObject *batch_get_buffers(PyObject *object, void *unused)
     if (!batch_is_readable(self)) {
         return NULL;
     }
-    const struct view_counts counts = {.arena = &self->accumulator->arena->export_count,
-                                       .accumulator = &self->accumulator->export_count,
+    const struct view_counts counts = {.arena = &self->half->arena->export_count,
+                                       .half = &self->half->export_count,
                                        .batch = &self->export_count};
     PyObject *tuple = PyTuple_New(self->slot_count);
     for (uint32_t i = 0; i < self->slot_count && tuple != NULL; i++) {
         struct piece piece = batch_piece(self, i);
-        PyObject *memory = view_memory(self->accumulator->state, object, &counts, piece.start, piece.size);
+        PyObject *memory = view_memory(self->half->state, object, &counts, piece.start, piece.size);
         if (memory == NULL) {
             Py_CLEAR(tuple);
         } else {
@@ -164,7 +165,7 @@ static PyObject *batch_decode(PyObject *object, PyObject *unused)
     if (bytes == NULL) {
         return NULL;
     }
-    PyObject *records = record_decode_bytes(batch_of(object)->accumulator->state,
+    PyObject *records = record_decode_bytes(batch_of(object)->half->state,
                                             (const uint8_t *)PyBytes_AS_STRING(bytes),
                                             (size_t)PyBytes_GET_SIZE(bytes));
     Py_DECREF(bytes);
@@ -185,7 +186,7 @@ static PyObject *batch_part_of(const struct batch_object *self, PyObject *whole,
                                            range, (uint8_t *)PyBytes_AS_STRING(part), &size);
     if (status != STATUS_OK) {
         Py_DECREF(part);
-        return raise_status(self->accumulator->state, status);
+        return raise_status(self->half->state, status);
     }
     (void)_PyBytes_Resize(&part, (Py_ssize_t)size);
     return part;
@@ -200,8 +201,8 @@ static PyObject *batch_part(PyObject *object, PyObject *const *args, Py_ssize_t 
     int64_t first;
     int64_t record_count;
     if (!arguments_bind(&signature, args, count, names, bound) ||
-        !integer_parse(self->accumulator->state, bound[0], &first_range, &first) ||
-        !integer_parse(self->accumulator->state, bound[1], &count_range, &record_count)) {
+        !integer_parse(self->half->state, bound[0], &first_range, &first) ||
+        !integer_parse(self->half->state, bound[1], &count_range, &record_count)) {
         return NULL;
     }
     PyObject *whole = batch_to_bytes(object, NULL);
@@ -217,9 +218,9 @@ static PyObject *batch_part(PyObject *object, PyObject *const *args, Py_ssize_t 
 
 static const struct partition_entry *batch_partition(const struct batch_object *self)
 {
-    const struct arena *arena = self->accumulator->arena->core;
+    const struct arena *arena = self->half->arena->core;
     if (arena == NULL) {
-        arena_object_is_open(self->accumulator->arena);
+        arena_object_is_open(self->half->arena);
         return NULL;
     }
     return &arena->partitions[self->facts.partition_index];
@@ -235,8 +236,8 @@ static PyObject *batch_get_topic(PyObject *object, void *unused)
     if (partition == NULL) {
         return NULL;
     }
-    if (registry_topic_name(self->accumulator->arena->core, partition->topic_index, &name, &size) != STATUS_OK) {
-        return raise_format(self->accumulator->state, STATUS_CORRUPT, "partition %u names a topic that does not exist",
+    if (registry_topic_name(self->half->arena->core, partition->topic_index, &name, &size) != STATUS_OK) {
+        return raise_format(self->half->state, STATUS_CORRUPT, "partition %u names a topic that does not exist",
                             self->facts.partition_index);
     }
     return PyUnicode_DecodeUTF8(name, size, NULL);
@@ -292,7 +293,7 @@ static const struct slot_note *batch_note(const struct batch_object *self)
 {
     return self->is_over || !stint_is_current(self)
                ? NULL
-               : &self->accumulator->core->sender->notes[self->facts.slot_index];
+               : &self->half->core->notes[self->facts.slot_index];
 }
 
 static PyObject *batch_get_is_ended(PyObject *object, void *unused)
@@ -309,7 +310,7 @@ static PyObject *batch_get_is_oldest(PyObject *object, void *unused)
     if (batch_note(self) == NULL) {
         Py_RETURN_FALSE;
     }
-    const struct sender_half *half = self->accumulator->core->sender;
+    const struct sender_half *half = self->half->core;
     return PyBool_FromLong(half->queues[self->facts.partition_index].first == self->facts.slot_index + 1);
 }
 

@@ -11,7 +11,7 @@
 
 #include "arena/attach.h"
 #include "arena/byte_lock.h"
-#include "arena/poison.h"
+#include "arena/counters.h"
 #include "arena/process.h"
 #include "format/crc32c.h"
 

@@ -11,7 +11,7 @@
 #include "arena/durability.h"
 
 #include "arena/attach.h"
-#include "arena/poison.h"
+#include "arena/counters.h"
 #include "arena/process.h"
 #include "core/planting.h"
 #include "randomness.h"

@@ -5,7 +5,7 @@
 
 #include "arena/attach.h"
 #include "arena/registry.h"
-#include "producer/accumulator.h"
+#include "core/accumulator.h"
 #include "producer/producer_batch.h"
 
 enum { SLOTS = 8, SHARE = 3 };

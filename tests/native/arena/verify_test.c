@@ -8,7 +8,7 @@
 #include <pthread.h>
 
 #include "arena/attach.h"
-#include "arena/poison.h"
+#include "arena/counters.h"
 #include "arena/process.h"
 #include "arena/registry.h"
 #include "core/planting.h"
@@ -80,7 +80,7 @@ static void become_quarantined(struct arena *arena)
     chain_plant(arena);
     struct accumulator *sender = sender_opened(arena);
     EXPECT_EQ_U64(drain_round(sender, 1, batches), 1);
-    EXPECT_STATUS(accumulator_quarantine(sender, batches[0].slot_index, batches[0].seq), STATUS_OK);
+    EXPECT_STATUS(sender_quarantine(sender->sender, batches[0].slot_index, batches[0].seq), STATUS_OK);
     accumulator_close(sender);
     EXPECT_EQ_U64(slots_in_state(arena, SLOT_BAD), 1);
 }
@@ -755,7 +755,7 @@ static void *consume(void *argument)
     struct ledger *ledger = calloc(1, sizeof *ledger);
     struct accumulator *sender = sender_opened(live->sending);
     while (deliver_round(sender, ledger) > 0 || load_acquire_u32(&live->is_appended) == 0) {
-        accumulator_maintain(sender, NULL);
+        sender_maintain(sender->sender, NULL);
     }
     deliver_everything(sender, ledger);
     expect_delivered_once(ledger, 0, LIVE_COUNT);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "producer/accumulator.h"
+#include "core/accumulator.h"
 
 #include "core/delivery_fixture.h"
 
 #include "arena/attach.h"
+#include "arena/counters.h"
 #include "arena/lock.h"
-#include "arena/poison.h"
 
 enum { BATCH_SIZE = 512, ROOM = BATCH_SIZE - RECORDS_START };
 
@@ -192,7 +192,7 @@ TEST(a_reserved_slot_that_was_not_needed_is_given_back)
     EXPECT_STATUS(accumulator_append(company->producer, 0, &record, 1, &reservation, &result), STATUS_OK);
     EXPECT_EQ_U64(reservation.count, 0);
     EXPECT_EQ_U64(slots_in_state(company->arena, SLOT_OWNED), 0);
-    EXPECT(memcmp(&company->producer->wakes, &none, sizeof none) == 0);
+    EXPECT(memcmp(&company->producer->appender->wakes, &none, sizeof none) == 0);
     expect_only(company, 0, 2);
     company_left(company);
 }
@@ -214,8 +214,8 @@ TEST(giving_back_a_spare_wakes_who_waits_for_it)
     struct append_result result;
     EXPECT_STATUS(accumulator_append(company->producer, 0, &record, 1,
                                      &(struct reservation){.slots = &spare, .count = 1}, &result), STATUS_OK);
-    EXPECT_EQ_U64(company->producer->wakes.count, 1);
-    EXPECT_EQ_U64(company->producer->wakes.bits[0], UINT64_C(1) << wait.waiter_index);
+    EXPECT_EQ_U64(company->producer->appender->wakes.count, 1);
+    EXPECT_EQ_U64(company->producer->appender->wakes.bits[0], UINT64_C(1) << wait.waiter_index);
     EXPECT_STATUS(buffer_pool_take(company->survivor, &wait, &slots[6]), STATUS_OK);
     buffer_pool_give_back(company->survivor, slots, 7, NULL);
     expect_only(company, 0, 2);
@@ -299,12 +299,9 @@ TEST(an_oversized_record_asks_for_its_slots_and_takes_them_out_of_the_reservatio
 
 /* ---- statuses ---- */
 
-TEST(closed_and_poisoned_are_answered_and_nothing_is_appended)
+TEST(poisoned_is_answered_and_nothing_is_appended)
 {
     struct company *company = company_met();
-    company->producer->is_closed = true;
-    EXPECT_STATUS(append_number(company->producer, 0, 0), STATUS_CLOSED);
-    company->producer->is_closed = false;
     arena_poison(company->survivor, STATUS_CORRUPT, "a test");
     arena_poison(company->survivor, STATUS_OS, "a second reason does not count");
     EXPECT_STATUS(append_number(company->producer, 0, 0), STATUS_POISONED);
@@ -370,7 +367,7 @@ TEST(a_napping_sender_is_wanted_when_something_is_due_before_it_comes_back)
     struct company *company = company_met();
     atomic_u32 *sleep = &company->arena->globals->sender_sleep;
     const uint32_t naps[] = {SENDER_NAPPING, SENDER_NAPPING + 2000, SENDER_NAPPING + 2001};
-    company->producer->linger = 2 * NS_PER_MS + 1;
+    company->producer->appender->linger = 2 * NS_PER_MS + 1;
     for (uint64_t i = 0; i < 3; i++) {
         struct append_result result;
         store_relaxed_u32(sleep, naps[i]);
@@ -527,7 +524,7 @@ static void sender_looks(void *argument)
     uint32_t partitions[8];
     uint64_t next_check_ns;
     const struct ready_options options = {.now_ns = 0, .linger_ns = UINT64_MAX};
-    (void)accumulator_ready(company->sender, &options, partitions, 8, &next_check_ns);
+    (void)sender_ready(company->sender->sender, &options, partitions, 8, &next_check_ns);
     EXPECT(queued_count(company->sender) > 0);
 }
 

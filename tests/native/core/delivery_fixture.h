@@ -15,10 +15,9 @@
 
 #include <sched.h>
 
+#include "core/accumulator.h"
 #include "format/crc32c.h"
 #include "format/record_batch.h"
-#include "producer/accumulator.h"
-#include "sender/sender_half.h"
 
 /* ---- records ---- */
 
@@ -196,8 +195,8 @@ static inline uint32_t drain_round_at(struct accumulator *sender, uint64_t now_n
     uint64_t next_check_ns;
     const struct ready_options ready = {.now_ns = now_ns, .is_everything_ready = true};
     const struct drain_options drain = {.now_ns = now_ns, .size_max = UINT32_MAX, .in_flight_max = in_flight_max};
-    uint32_t count = accumulator_ready(sender, &ready, partitions, COUNT_OF(partitions), &next_check_ns);
-    return accumulator_drain(sender, &drain, partitions, count, batches, &seen);
+    uint32_t count = sender_ready(sender->sender, &ready, partitions, COUNT_OF(partitions), &next_check_ns);
+    return sender_drain(sender->sender, &drain, partitions, count, batches, &seen);
 }
 
 static inline uint32_t drain_round(struct accumulator *sender, uint32_t in_flight_max, struct drained_batch *batches)
@@ -208,7 +207,7 @@ static inline uint32_t drain_round(struct accumulator *sender, uint32_t in_fligh
 static inline uint32_t queued_count(const struct accumulator *sender)
 {
     struct sender_statistics statistics;
-    accumulator_sender_statistics(sender, &statistics);
+    sender_statistics_read(sender->sender, &statistics);
     return statistics.queued_count;
 }
 
@@ -240,7 +239,7 @@ static inline void deliver_everything(struct accumulator *sender, struct ledger 
         }
     }
     EXPECT_EQ_U64(queued_count(sender), 0);
-    accumulator_maintain(sender, NULL);
+    sender_maintain(sender->sender, NULL);
 }
 
 static inline void expect_delivered_once(const struct ledger *ledger, uint64_t first, uint64_t end)

@@ -2,7 +2,7 @@
  *
  * Flush, the part of the accumulator that waits for what this process appended and for nothing else.
  */
-#include "producer/accumulator.h"
+#include "core/accumulator.h"
 
 #include "arena/attach.h"
 #include "core/delivery_fixture.h"

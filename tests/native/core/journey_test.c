@@ -4,7 +4,7 @@
  * The whole journey at once: threads that pose as processes append to a partition they share and to one of their own,
  * with far too few slots, so that they wait; one of them is the sender. What is counted at the end is what arrived.
  */
-#include "producer/accumulator.h"
+#include "core/accumulator.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -115,7 +115,7 @@ static void *send(void *argument)
         for (uint32_t i = 0; i < count; i++) {
             deliver(journey, &batches[i]);
         }
-        accumulator_maintain(journey->sender, NULL);
+        sender_maintain(journey->sender->sender, NULL);
         if (is_over && count == 0 && queued_count(journey->sender) == 0) {
             return NULL;
         }

@@ -10,8 +10,7 @@
 
 #include "arena/arena_fixture.h"
 #include "arena/attach.h"
-#include "producer/accumulator.h"
-#include "sender/sender_half.h"
+#include "core/accumulator.h"
 
 enum { PARTITION_COUNT = 5, BATCH_SIZE = 512, RECORD_VALUE_SIZE = 50 };
 
@@ -344,8 +343,8 @@ static void deliver_everything(struct accumulator *accumulator)
 {
     struct wake_set wakes = {0};
     EXPECT_STATUS(accumulator_become_sender(accumulator, NULL), STATUS_OK);
-    accumulator_abort(accumulator, true, &wakes);
-    accumulator_maintain(accumulator, &wakes); /* what an opener that was passed left empty is freed here */
+    sender_abort(accumulator->sender, true, &wakes);
+    sender_maintain(accumulator->sender, &wakes); /* what an opener that was passed left empty is freed here */
     accumulator_resign_sender(accumulator);
 }
 
@@ -406,16 +405,16 @@ TEST(the_sender_publishes_how_long_the_queues_are)
         EXPECT_STATUS(accumulator_append(user.accumulator, 1, &measured, 1, NULL, &result), STATUS_OK);
     }
     EXPECT_STATUS(accumulator_append(user.accumulator, 3, &measured, 1, NULL, &result), STATUS_OK);
-    accumulator_set_available(user.accumulator, 4, false);
-    accumulator_publish_queues(user.accumulator);
+    sender_set_available(user.accumulator->sender, 4, false);
+    sender_publish_queues(user.accumulator->sender);
     EXPECT_EQ_U64(load_relaxed_u32(&host.arena->partitions[1].queued_batch_count), 2);
     EXPECT_EQ_U64(load_relaxed_u32(&host.arena->partitions[3].queued_batch_count), 1);
     EXPECT_EQ_U64(load_relaxed_u32(&host.arena->partitions[4].queued_batch_count), PARTITION_UNAVAILABLE);
     EXPECT_EQ_U64(load_relaxed_u32(&host.arena->topics[host.topic_index].queued_batch_count_max), 2);
     struct wake_set wakes = {0};
-    accumulator_abort(user.accumulator, true, &wakes);
-    accumulator_set_available(user.accumulator, 4, true);
-    accumulator_publish_queues(user.accumulator);
+    sender_abort(user.accumulator->sender, true, &wakes);
+    sender_set_available(user.accumulator->sender, 4, true);
+    sender_publish_queues(user.accumulator->sender);
     for (uint32_t i = 0; i < PARTITION_COUNT; i++) {
         EXPECT_EQ_U64(load_relaxed_u32(&host.arena->partitions[i].queued_batch_count), 0);
     }

@@ -5,6 +5,7 @@
 #ifndef PLANTING_H
 #define PLANTING_H
 
+#include "arena/batch_seal.h"
 #include "core/delivery_fixture.h"
 
 /* The host crashed and started again. */
@@ -39,7 +40,7 @@ static inline uint32_t batch_plant(struct arena *arena, uint32_t count)
 static inline uint32_t ready_batch_plant(struct arena *arena, uint32_t count)
 {
     uint32_t slot_index = batch_plant(arena, count);
-    EXPECT(producer_batch_seal(arena, slot_index, slot_word_at(arena, slot_index)));
+    EXPECT(batch_seal(arena, slot_index, slot_word_at(arena, slot_index)));
     return slot_index;
 }
 

@@ -11,6 +11,7 @@
 #include <sched.h>
 
 #include "arena/attach.h"
+#include "arena/batch_seal.h"
 #include "producer/producer_batch.h"
 
 enum { BATCH_SIZE = 512, MEMBER_COUNT = 4, ROUND_COUNT = 400 };
@@ -112,7 +113,7 @@ struct sealer {
 /* Once a seal has won, count and size are final until the slot is another batch. */
 static void seal_and_expect_final(struct arena *arena, uint32_t slot_index, uint64_t open)
 {
-    if (!producer_batch_seal(arena, slot_index, open)) {
+    if (!batch_seal(arena, slot_index, open)) {
         return;
     }
     sched_yield();

@@ -44,7 +44,7 @@ static void deliver_and_maintain(struct scene *scene)
 {
     while (deliver_round(scene->survivor, &scene->ledger) > 0) {
     }
-    accumulator_maintain(scene->survivor, NULL);
+    sender_maintain(scene->survivor->sender, NULL);
 }
 
 /* ---- victims ---- */

@@ -4,6 +4,7 @@
 #include "core/delivery_fixture.h"
 
 #include "arena/attach.h"
+#include "arena/batch_seal.h"
 #include "arena/lock.h"
 
 enum { BATCH_SIZE = 512, ROOM = BATCH_SIZE - RECORDS_START };
@@ -246,7 +247,7 @@ TEST(what_an_even_run_wrote_too_much_is_scrubbed_with_the_batch)
     EXPECT_STATUS(append_run(&work, run, 2, &appended, &place), STATUS_OK);
     EXPECT_EQ_U64(appended, 1);
     EXPECT_STATUS(append_one(&work, "b", 1, 1000), STATUS_OK);
-    EXPECT(producer_batch_seal(work.arena, slot_index, slot_word_at(work.arena, slot_index)));
+    EXPECT(batch_seal(work.arena, slot_index, slot_word_at(work.arena, slot_index)));
     partition_unlock(work.arena, &work.hold);
     struct accumulator *sender = sender_opened(work.arena);
     struct drained_batch batch;
@@ -290,16 +291,16 @@ TEST(sealing_keeps_count_and_size_and_an_empty_batch_is_done)
     struct work work = work_begun(BATCH_SIZE);
     uint32_t empty = batch_opened(&work);
     uint64_t word = slot_word_at(work.arena, empty);
-    EXPECT(producer_batch_seal(work.arena, empty, word));
+    EXPECT(batch_seal(work.arena, empty, word));
     EXPECT_EQ_U64(slot_word_at(work.arena, empty), slot_word_with_state(word, SLOT_DONE));
-    EXPECT(!producer_batch_seal(work.arena, empty, word));
+    EXPECT(!batch_seal(work.arena, empty, word));
     uint32_t filled = batch_opened(&work);
     EXPECT_STATUS(append_one(&work, "value", 5, 1000), STATUS_OK);
     word = slot_word_at(work.arena, filled);
     EXPECT_STATUS(append_one(&work, "value", 5, 1000), STATUS_OK);
-    EXPECT(!producer_batch_seal(work.arena, filled, word)); /* an older word */
+    EXPECT(!batch_seal(work.arena, filled, word)); /* an older word */
     word = slot_word_at(work.arena, filled);
-    EXPECT(producer_batch_seal(work.arena, filled, word));
+    EXPECT(batch_seal(work.arena, filled, word));
     EXPECT_EQ_U64(slot_word_at(work.arena, filled), slot_word_with_state(word, SLOT_READY));
     buffer_pool_free(work.arena, empty, NULL);
     work_ended(&work);
@@ -309,7 +310,7 @@ static void seal_open_batch(void *argument)
 {
     struct arena *arena = argument;
     uint32_t slot_index = open_word_slot(load_acquire_u64(&arena->partitions[0].open));
-    EXPECT(producer_batch_seal(arena, slot_index, slot_word_at(arena, slot_index)));
+    EXPECT(batch_seal(arena, slot_index, slot_word_at(arena, slot_index)));
 }
 
 TEST(a_seal_that_wins_against_an_append_leaves_the_batch_as_it_was)
@@ -488,7 +489,7 @@ static void pass_the_opener_and_free_its_slot(void *argument)
     struct arena *survivor = argument;
     pass_the_holder(survivor);
     EXPECT_EQ_U64(slot_state_at(survivor, opened_slot), SLOT_OPEN);
-    EXPECT(producer_batch_seal(survivor, opened_slot, slot_word_at(survivor, opened_slot)));
+    EXPECT(batch_seal(survivor, opened_slot, slot_word_at(survivor, opened_slot)));
     buffer_pool_free(survivor, opened_slot, NULL);
 }
 

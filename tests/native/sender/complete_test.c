@@ -2,7 +2,7 @@
  *
  * How batches end, and what the next sender makes of what the last one left.
  */
-#include "producer/accumulator.h"
+#include "core/accumulator.h"
 
 #include "core/delivery_fixture.h"
 
@@ -29,7 +29,7 @@ static struct ending ending_begun(void)
     ending.producing->clock = (struct clock){.is_manual = true, .manual_ns = 1000};
     ending.producer = accumulator_opened(ending.producing);
     ending.sender = sender_opened(ending.arena);
-    accumulator_tell_delivery_timeout(ending.sender, 0, true); /* tests that know no outage turn the boot clock alone */
+    sender_tell_delivery_timeout(ending.sender->sender, 0, true); /* tests without an outage turn the boot clock */
     return ending;
 }
 
@@ -120,7 +120,7 @@ TEST(what_is_not_in_flight_cannot_be_ended)
     EXPECT_STATUS(complete(&ending, &batch), STATUS_OK);
     EXPECT_STATUS(complete(&ending, &batch), STATUS_STALE);
     EXPECT_STATUS(accumulator_requeue(ending.sender, batch.slot_index, batch.seq, NEVER), STATUS_STALE);
-    EXPECT_STATUS(accumulator_quarantine(ending.sender, batch.slot_index, batch.seq), STATUS_STALE);
+    EXPECT_STATUS(sender_quarantine(ending.sender->sender, batch.slot_index, batch.seq), STATUS_STALE);
     EXPECT_STATUS(accumulator_complete_part(ending.sender, batch.slot_index, batch.seq, 1, &success, NULL),
                   STATUS_STALE);
     EXPECT_EQ_U64(result_count(&ending), 1);
@@ -220,11 +220,11 @@ TEST(a_batch_in_the_queue_expires_at_its_time_and_is_freed)
     struct append_result result;
     const struct ready_options lingering = {.now_ns = 1000, .linger_ns = UINT64_MAX};
     EXPECT_STATUS(append_record(ending.producer, 0, record_of("12345678", 8, 1000), &result), STATUS_OK);
-    (void)accumulator_ready(ending.sender, &lingering, partitions, 8, &next_ns);
-    EXPECT_EQ_U64(accumulator_expire(ending.sender, 1400, 500, &next_ns, NULL), 0);
+    (void)sender_ready(ending.sender->sender, &lingering, partitions, 8, &next_ns);
+    EXPECT_EQ_U64(sender_expire(ending.sender->sender, 1400, 500, &next_ns, NULL), 0);
     EXPECT_EQ_U64(next_ns, 100);
-    EXPECT_EQ_U64(accumulator_expire(ending.sender, 0, 500, &next_ns, NULL), 0); /* a clock behind the appender's */
-    EXPECT_EQ_U64(accumulator_expire(ending.sender, 1500, 500, &next_ns, NULL), 1);
+    EXPECT_EQ_U64(sender_expire(ending.sender->sender, 0, 500, &next_ns, NULL), 0); /* a clock behind the appender's */
+    EXPECT_EQ_U64(sender_expire(ending.sender->sender, 1500, 500, &next_ns, NULL), 1);
     EXPECT_EQ_U64(next_ns, UINT64_MAX);
     const struct drained_batch batch = {.slot_index = result.first.slot_index};
     expect_result(&ending, &batch, 0, RESULT_EXPIRED);
@@ -240,8 +240,8 @@ TEST(a_batch_in_flight_expires_and_keeps_its_memory_until_its_io_is_over)
     struct drained_batch batch = appended_and_drained(&ending, 2);
     uint8_t *before = batch_bytes(ending.arena, batch.slot_index, batch.size);
     uint64_t next_ns;
-    EXPECT_EQ_U64(accumulator_expire(ending.sender, 5000, 500, &next_ns, NULL), 1);
-    EXPECT_EQ_U64(accumulator_expire(ending.sender, 9000, 500, &next_ns, NULL), 0); /* once */
+    EXPECT_EQ_U64(sender_expire(ending.sender->sender, 5000, 500, &next_ns, NULL), 1);
+    EXPECT_EQ_U64(sender_expire(ending.sender->sender, 9000, 500, &next_ns, NULL), 0); /* once */
     EXPECT_EQ_U64(next_ns, UINT64_MAX);
     expect_result(&ending, &batch, 1, RESULT_EXPIRED);
     EXPECT_EQ_U64(slot_state_at(ending.arena, batch.slot_index), SLOT_READY);
@@ -263,7 +263,7 @@ TEST(a_batch_in_flight_expires_and_keeps_its_memory_until_its_io_is_over)
 static struct ending waiting_begun(void)
 {
     struct ending ending = ending_begun();
-    accumulator_tell_delivery_timeout(ending.sender, TIMEOUT_NS, false);
+    sender_tell_delivery_timeout(ending.sender->sender, TIMEOUT_NS, false);
     EXPECT_STATUS(append_number(ending.producer, 0, 1), STATUS_OK);
     return ending;
 }
@@ -276,20 +276,20 @@ static uint32_t slot_of_partition(const struct arena *arena, uint32_t partition_
 static uint32_t expired_at(struct ending *ending, uint64_t now_ns)
 {
     uint64_t next_ns;
-    return accumulator_expire(ending->sender, now_ns, TIMEOUT_NS, &next_ns, NULL);
+    return sender_expire(ending->sender->sender, now_ns, TIMEOUT_NS, &next_ns, NULL);
 }
 
 TEST(time_in_which_nobody_could_deliver_does_not_age_a_batch)
 {
     struct ending ending = waiting_begun();
     uint64_t next_ns;
-    EXPECT_EQ_U64(accumulator_expire(ending.sender, 8 * HOUR_NS, TIMEOUT_NS, &next_ns, NULL), 0);
+    EXPECT_EQ_U64(sender_expire(ending.sender->sender, 8 * HOUR_NS, TIMEOUT_NS, &next_ns, NULL), 0);
     EXPECT_EQ_U64(next_ns, TIMEOUT_NS);
     EXPECT_EQ_U64(ending.sender->sender->oldest_created_ns, 1000);
-    accumulator_run_delivery_clock(ending.sender, TIMEOUT_NS - NS_PER_MS);
-    EXPECT_EQ_U64(accumulator_expire(ending.sender, 9 * HOUR_NS, TIMEOUT_NS, &next_ns, NULL), 0);
+    sender_run_delivery_clock(ending.sender->sender, TIMEOUT_NS - NS_PER_MS);
+    EXPECT_EQ_U64(sender_expire(ending.sender->sender, 9 * HOUR_NS, TIMEOUT_NS, &next_ns, NULL), 0);
     EXPECT_EQ_U64(next_ns, NS_PER_MS);
-    accumulator_run_delivery_clock(ending.sender, NS_PER_MS);
+    sender_run_delivery_clock(ending.sender->sender, NS_PER_MS);
     EXPECT_EQ_U64(expired_at(&ending, 9 * HOUR_NS), 1);
     EXPECT_EQ_U64(ending.sender->sender->oldest_created_ns, UINT64_MAX);
     ending_ended(&ending);
@@ -298,7 +298,7 @@ TEST(time_in_which_nobody_could_deliver_does_not_age_a_batch)
 TEST(always_counts_the_time_in_which_nobody_could_deliver)
 {
     struct ending ending = waiting_begun();
-    accumulator_tell_delivery_timeout(ending.sender, TIMEOUT_NS, true);
+    sender_tell_delivery_timeout(ending.sender->sender, TIMEOUT_NS, true);
     EXPECT_EQ_U64(load_relaxed_u32(&ending.arena->globals->delivery_counts_always), 1);
     EXPECT_EQ_U64(load_relaxed_u64(&ending.arena->globals->delivery_timeout_ns), TIMEOUT_NS);
     EXPECT_EQ_U64(expired_at(&ending, 1000 + TIMEOUT_NS), 1);
@@ -308,7 +308,7 @@ TEST(always_counts_the_time_in_which_nobody_could_deliver)
 TEST(a_sender_that_looks_late_makes_no_batch_older_than_it_is)
 {
     struct ending ending = waiting_begun();
-    accumulator_run_delivery_clock(ending.sender, HOUR_NS); /* of which the batch has seen a moment */
+    sender_run_delivery_clock(ending.sender->sender, HOUR_NS); /* of which the batch has seen a moment */
     EXPECT_EQ_U64(expired_at(&ending, 1000 + TIMEOUT_NS - 1), 0);
     EXPECT_EQ_U64(expired_at(&ending, 1000 + TIMEOUT_NS), 1);
     ending_ended(&ending);
@@ -317,11 +317,11 @@ TEST(a_sender_that_looks_late_makes_no_batch_older_than_it_is)
 TEST(the_spans_of_batches_go_on_under_the_next_sender)
 {
     struct ending ending = waiting_begun();
-    accumulator_run_delivery_clock(ending.sender, TIMEOUT_NS / 2);
+    sender_run_delivery_clock(ending.sender->sender, TIMEOUT_NS / 2);
     accumulator_close(ending.sender);
     ending.sender = sender_opened(ending.arena);
     EXPECT_EQ_U64(expired_at(&ending, 8 * HOUR_NS), 0);
-    accumulator_run_delivery_clock(ending.sender, TIMEOUT_NS / 2);
+    sender_run_delivery_clock(ending.sender->sender, TIMEOUT_NS / 2);
     EXPECT_EQ_U64(load_relaxed_u64(&ending.arena->globals->delivery_clock_ns), TIMEOUT_NS);
     EXPECT_EQ_U64(expired_at(&ending, 8 * HOUR_NS), 1);
     ending_ended(&ending);
@@ -330,12 +330,12 @@ TEST(the_spans_of_batches_go_on_under_the_next_sender)
 TEST(the_delivery_clock_s_stamps_wrap)
 {
     struct ending ending = ending_begun();
-    accumulator_tell_delivery_timeout(ending.sender, TIMEOUT_NS, false);
-    accumulator_run_delivery_clock(ending.sender, (UINT64_C(1) << 32) * NS_PER_MS - TIMEOUT_NS / 2);
+    sender_tell_delivery_timeout(ending.sender->sender, TIMEOUT_NS, false);
+    sender_run_delivery_clock(ending.sender->sender, (UINT64_C(1) << 32) * NS_PER_MS - TIMEOUT_NS / 2);
     EXPECT_STATUS(append_number(ending.producer, 0, 1), STATUS_OK);
-    accumulator_run_delivery_clock(ending.sender, TIMEOUT_NS - NS_PER_MS);
+    sender_run_delivery_clock(ending.sender->sender, TIMEOUT_NS - NS_PER_MS);
     EXPECT_EQ_U64(expired_at(&ending, 8 * HOUR_NS), 0);
-    accumulator_run_delivery_clock(ending.sender, NS_PER_MS);
+    sender_run_delivery_clock(ending.sender->sender, NS_PER_MS);
     EXPECT_EQ_U64(expired_at(&ending, 8 * HOUR_NS), 1);
     ending_ended(&ending);
 }
@@ -348,7 +348,7 @@ TEST(a_clock_that_was_scribbled_on_expires_neither_everything_nor_nothing)
         store_relaxed_u64(&ending.arena->globals->delivery_clock_ns, hostile[i]);
         EXPECT_STATUS(append_number(ending.producer, 1, 2), STATUS_OK); /* stamped by it */
         EXPECT_EQ_U64(expired_at(&ending, 1000 + TIMEOUT_NS - 1), 0);
-        accumulator_run_delivery_clock(ending.sender, TIMEOUT_NS);
+        sender_run_delivery_clock(ending.sender->sender, TIMEOUT_NS);
         EXPECT_EQ_U64(load_relaxed_u64(&ending.arena->globals->delivery_clock_ns), TIMEOUT_NS);
         EXPECT_EQ_U64(expired_at(&ending, 1000 + TIMEOUT_NS - 1), 0);
         EXPECT(expired_at(&ending, 8 * HOUR_NS) >= 1);
@@ -365,7 +365,7 @@ TEST(a_stamp_or_a_time_that_was_scribbled_on_leaves_the_other_one_to_count)
     slot->delivery_stamp_ms = 0;
     slot->created_ns = UINT64_MAX; /* no boot clock has shown that */
     EXPECT_EQ_U64(expired_at(&ending, 8 * HOUR_NS), 0);
-    accumulator_run_delivery_clock(ending.sender, TIMEOUT_NS);
+    sender_run_delivery_clock(ending.sender->sender, TIMEOUT_NS);
     EXPECT_EQ_U64(expired_at(&ending, 8 * HOUR_NS), 1);
     ending_ended(&ending);
 }
@@ -378,7 +378,7 @@ TEST(an_expired_batch_is_not_sent_again)
     struct drained_batch batch = appended_and_drained(&ending, 2);
     struct drained_batch batches[8];
     uint64_t next_ns;
-    EXPECT_EQ_U64(accumulator_expire(ending.sender, 5000, 500, &next_ns, NULL), 1);
+    EXPECT_EQ_U64(sender_expire(ending.sender->sender, 5000, 500, &next_ns, NULL), 1);
     EXPECT_STATUS(accumulator_requeue(ending.sender, batch.slot_index, batch.seq, NEVER), STATUS_OK);
     EXPECT_EQ_U64(drain_round(ending.sender, 5, batches), 0);
     EXPECT_EQ_U64(slots_in_state(ending.arena, SLOT_FREE), 8);
@@ -396,11 +396,11 @@ TEST(only_the_old_batches_of_a_queue_expire)
         EXPECT_STATUS(append_value(ending.producer, 0, value, sizeof value), STATUS_OK);
     }
     EXPECT_EQ_U64(drain_round(ending.sender, 5, batches), 1);
-    EXPECT_EQ_U64(accumulator_expire(ending.sender, 1249, 149, &next_ns, NULL), 2);
+    EXPECT_EQ_U64(sender_expire(ending.sender->sender, 1249, 149, &next_ns, NULL), 2);
     EXPECT_EQ_U64(next_ns, 100);
-    EXPECT_EQ_U64(accumulator_take_expired(ending.sender, 0), 2);
-    EXPECT_EQ_U64(accumulator_take_expired(ending.sender, 0), 0); /* it was asked already */
-    EXPECT_EQ_U64(accumulator_take_expired(ending.sender, 1), 0);
+    EXPECT_EQ_U64(sender_take_expired(ending.sender->sender, 0), 2);
+    EXPECT_EQ_U64(sender_take_expired(ending.sender->sender, 0), 0); /* it was asked already */
+    EXPECT_EQ_U64(sender_take_expired(ending.sender->sender, 1), 0);
     EXPECT_EQ_U64(slots_in_state(ending.arena, SLOT_FREE), 5);
     EXPECT_STATUS(complete(&ending, &batches[0]), STATUS_OK);
     ending_ended(&ending);
@@ -419,9 +419,9 @@ TEST(an_empty_batch_is_nothing_that_could_expire)
     uint32_t partitions[8];
     const struct ready_options lingering = {.linger_ns = UINT64_MAX};
     EXPECT(child_was_killed(child_started(ending.file, die_with_an_empty_batch, NULL, "record_claimed", SIGKILL)));
-    (void)accumulator_ready(ending.sender, &lingering, partitions, 8, &next_ns);
+    (void)sender_ready(ending.sender->sender, &lingering, partitions, 8, &next_ns);
     EXPECT_EQ_U64(queued_count(ending.sender), 1);
-    EXPECT_EQ_U64(accumulator_expire(ending.sender, UINT64_MAX, 1, &next_ns, NULL), 0);
+    EXPECT_EQ_U64(sender_expire(ending.sender->sender, UINT64_MAX, 1, &next_ns, NULL), 0);
     EXPECT_EQ_U64(result_count(&ending), 0);
     ending_ended(&ending);
 }
@@ -433,8 +433,8 @@ TEST(abort_ends_everything_and_spares_what_is_in_flight_if_told)
         struct drained_batch batch = appended_and_drained(&ending, 1);
         EXPECT_STATUS(append_number(ending.producer, 0, 1), STATUS_OK);
         EXPECT_STATUS(append_number(ending.producer, 5, 2), STATUS_OK); /* not seen by the sender yet */
-        EXPECT_EQ_U64(accumulator_abort(ending.sender, is_included != 0, NULL), 2u + (unsigned)is_included);
-        EXPECT_EQ_U64(accumulator_abort(ending.sender, is_included != 0, NULL), 0);
+        EXPECT_EQ_U64(sender_abort(ending.sender->sender, is_included != 0, NULL), 2u + (unsigned)is_included);
+        EXPECT_EQ_U64(sender_abort(ending.sender->sender, is_included != 0, NULL), 0);
         EXPECT_EQ_U64(slots_in_state(ending.arena, SLOT_FREE), 7);
         EXPECT_EQ_U64(slot_state_at(ending.arena, batch.slot_index), SLOT_READY);
         EXPECT_STATUS(complete(&ending, &batch), STATUS_OK);
@@ -450,7 +450,7 @@ TEST(a_quarantined_batch_keeps_its_slot_and_its_bytes)
     struct ending ending = ending_begun();
     struct drained_batch batch = appended_and_drained(&ending, 2);
     uint8_t *before = batch_bytes(ending.arena, batch.slot_index, batch.size);
-    EXPECT_STATUS(accumulator_quarantine(ending.sender, batch.slot_index, batch.seq), STATUS_OK);
+    EXPECT_STATUS(sender_quarantine(ending.sender->sender, batch.slot_index, batch.seq), STATUS_OK);
     EXPECT_EQ_U64(slot_state_at(ending.arena, batch.slot_index), SLOT_BAD);
     EXPECT(memcmp(before, arena_slot_data(ending.arena, batch.slot_index), batch.size) == 0);
     free(before);
@@ -476,7 +476,7 @@ TEST(a_quarantined_chain_stays_counted_and_linked)
     uint32_t slots[4];
     append_waiting(ending.producer, 0, record_of(value, sizeof value, 1000), &result);
     struct drained_batch batch = drained_one(&ending);
-    EXPECT_STATUS(accumulator_quarantine(ending.sender, batch.slot_index, batch.seq), STATUS_OK);
+    EXPECT_STATUS(sender_quarantine(ending.sender->sender, batch.slot_index, batch.seq), STATUS_OK);
     buffer_pool_repair(ending.arena);
     EXPECT_EQ_U64(slot_chain_walk(ending.arena, batch.slot_index, slots, 4), 2);
     EXPECT_EQ_U64(load_relaxed_u32(&ending.arena->globals->oversized_slot_count), 2);
@@ -491,7 +491,7 @@ static void run_quarantine(struct arena *arena, void *argument)
     (void)argument;
     struct ending ending = {.arena = arena, .sender = sender_opened(arena)};
     struct drained_batch batch = drained_one(&ending);
-    EXPECT_STATUS(accumulator_quarantine(ending.sender, batch.slot_index, batch.seq), STATUS_OK);
+    EXPECT_STATUS(sender_quarantine(ending.sender->sender, batch.slot_index, batch.seq), STATUS_OK);
 }
 
 /* It is READY still: whoever comes next finds the same contradiction, and its producer is told the same. */
@@ -506,7 +506,7 @@ TEST(a_sender_that_dies_while_it_quarantines_leaves_it_to_the_next)
         EXPECT_OR_SAY(child_was_killed(child), "%s was not reached", points[i]);
         ending.sender = sender_opened(ending.arena);
         struct drained_batch batch = drained_one(&ending);
-        EXPECT_STATUS(accumulator_quarantine(ending.sender, batch.slot_index, batch.seq), STATUS_OK);
+        EXPECT_STATUS(sender_quarantine(ending.sender->sender, batch.slot_index, batch.seq), STATUS_OK);
         EXPECT_EQ_U64(slot_state_at(ending.arena, batch.slot_index), SLOT_BAD);
         expect_result(&ending, &batch, 0, RESULT_CORRUPT);
         accumulator_close(ending.sender);
@@ -527,13 +527,13 @@ TEST(a_slot_under_a_hazard_is_freed_when_the_hazard_is_gone)
     EXPECT_STATUS(complete(&ending, &batch), STATUS_OK);
     EXPECT_EQ_U64(slot_state_at(ending.arena, batch.slot_index), SLOT_DONE);
     for (int i = 0; i < 3; i++) {
-        accumulator_maintain(ending.sender, NULL);
-        accumulator_sender_statistics(ending.sender, &statistics);
+        sender_maintain(ending.sender->sender, NULL);
+        sender_statistics_read(ending.sender->sender, &statistics);
         EXPECT_EQ_U64(statistics.deferred_count, 1);
     }
     store_seq_cst_u32(&ending.producing->me->writing, 0);
-    accumulator_maintain(ending.sender, NULL);
-    accumulator_sender_statistics(ending.sender, &statistics);
+    sender_maintain(ending.sender->sender, NULL);
+    sender_statistics_read(ending.sender->sender, &statistics);
     EXPECT_EQ_U64(statistics.deferred_count, 0);
     EXPECT_EQ_U64(slots_in_state(ending.arena, SLOT_FREE), 8);
     ending_ended(&ending);
@@ -586,11 +586,11 @@ static void end_batches(struct accumulator *sender, const struct death *death, s
     uint64_t next_ns;
     switch (death->way) {
     case BY_EXPIRING:
-        accumulator_tell_delivery_timeout(sender, 1, true);
-        (void)accumulator_expire(sender, UINT64_MAX, 1, &next_ns, NULL);
+        sender_tell_delivery_timeout(sender->sender, 1, true);
+        (void)sender_expire(sender->sender, UINT64_MAX, 1, &next_ns, NULL);
         break;
     case BY_ABORTING:
-        (void)accumulator_abort(sender, true, NULL);
+        (void)sender_abort(sender->sender, true, NULL);
         break;
     default:
         break;
@@ -666,12 +666,12 @@ static void expect_taken_over(struct death death)
     EXPECT_OR_SAY(child_was_killed(child), "%s was not reached", death.point);
     struct accumulator *sender = sender_opened(arena);
     accumulator_set_producer_id(sender, 7, 0);
-    accumulator_mute(sender, 5, true);
+    sender_mute(sender->sender, 5, true);
     deliver_rest(sender, &sent);
     for (uint32_t i = 0; i < sent.ledger.count; i++) {
         EXPECT_EQ_U64(sent.ledger.numbers[i], CHAIN + 1 - sent.ledger.count + i);
     }
-    accumulator_mute(sender, 5, false);
+    sender_mute(sender->sender, 5, false);
     struct ledger rest = {0};
     deliver_everything(sender, &rest);
     const struct record_token token = {

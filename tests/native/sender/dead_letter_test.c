@@ -2,7 +2,7 @@
  *
  * Failed batches whose bytes are kept until somebody has put them elsewhere.
  */
-#include "sender/dead_letter.h"
+#include "sender/complete.h"
 
 #include "core/delivery_fixture.h"
 
@@ -27,7 +27,7 @@ static struct accumulator *gravedigger(struct arena *arena)
     struct error error;
     sender->wants_dead_letters = true;
     EXPECT_STATUS(accumulator_become_sender(sender, &error), STATUS_OK);
-    accumulator_tell_delivery_timeout(sender, TIMEOUT_NS, true);
+    sender_tell_delivery_timeout(sender->sender, TIMEOUT_NS, true);
     return sender;
 }
 
@@ -68,14 +68,14 @@ static struct drained_batch drained(struct burial *burial)
 static uint32_t expired(struct burial *burial)
 {
     uint64_t next_ns;
-    return accumulator_expire(burial->sender, LATER_NS, TIMEOUT_NS, &next_ns, NULL);
+    return sender_expire(burial->sender->sender, LATER_NS, TIMEOUT_NS, &next_ns, NULL);
 }
 
 static struct drained_batch letter_taken(struct burial *burial, struct batch_outcome *outcome)
 {
     struct drained_batch letters[LETTERS_MAX] = {0};
     struct batch_outcome outcomes[LETTERS_MAX];
-    EXPECT_EQ_U64(accumulator_dead_letters(burial->sender, letters, outcomes, LETTERS_MAX), 1);
+    EXPECT_EQ_U64(sender_dead_letters(burial->sender->sender, letters, outcomes, LETTERS_MAX), 1);
     *outcome = outcomes[0];
     return letters[0];
 }
@@ -84,7 +84,7 @@ static void expect_no_letter(struct burial *burial)
 {
     struct drained_batch letters[LETTERS_MAX];
     struct batch_outcome outcomes[LETTERS_MAX];
-    EXPECT_EQ_U64(accumulator_dead_letters(burial->sender, letters, outcomes, LETTERS_MAX), 0);
+    EXPECT_EQ_U64(sender_dead_letters(burial->sender->sender, letters, outcomes, LETTERS_MAX), 0);
 }
 
 static void freed(struct burial *burial, const struct drained_batch *letter)
@@ -185,7 +185,7 @@ TEST(what_was_aborted_is_no_letter)
 {
     struct burial burial = burial_begun();
     appended(&burial, 1);
-    EXPECT_EQ_U64(accumulator_abort(burial.sender, true, NULL), 1);
+    EXPECT_EQ_U64(sender_abort(burial.sender->sender, true, NULL), 1);
     expect_no_letter(&burial);
     burial_ended(&burial);
 }
@@ -216,8 +216,8 @@ TEST(the_next_sender_inherits_letters_with_what_was_decided)
     struct batch_outcome outcome = {.result = RESULT_FAILED, .error_code = -2};
     appended(&burial, 2);
     struct drained_batch batch = drained(&burial);
-    EXPECT_STATUS(accumulator_decide(burial.sender, batch.slot_index, batch.seq + 1, &outcome), STATUS_STALE);
-    EXPECT_STATUS(accumulator_decide(burial.sender, batch.slot_index, batch.seq, &outcome), STATUS_OK);
+    EXPECT_STATUS(sender_decide(burial.sender->sender, batch.slot_index, batch.seq + 1, &outcome), STATUS_STALE);
+    EXPECT_STATUS(sender_decide(burial.sender->sender, batch.slot_index, batch.seq, &outcome), STATUS_OK);
     succeeded(&burial);
     struct drained_batch batches[8];
     EXPECT_EQ_U64(drain_round(burial.sender, 5, batches), 0);
@@ -234,7 +234,7 @@ TEST(a_decision_outlives_the_timeout)
     const struct batch_outcome outcome = {.result = RESULT_FAILED, .error_code = 87};
     appended(&burial, 1);
     struct drained_batch batch = drained(&burial);
-    EXPECT_STATUS(accumulator_decide(burial.sender, batch.slot_index, batch.seq, &outcome), STATUS_OK);
+    EXPECT_STATUS(sender_decide(burial.sender->sender, batch.slot_index, batch.seq, &outcome), STATUS_OK);
     EXPECT_EQ_U64(expired(&burial), 1);
     EXPECT(result_of(&burial, &batch).result == RESULT_FAILED && result_of(&burial, &batch).error_code == 87);
     EXPECT_STATUS(accumulator_complete(burial.sender, batch.slot_index, batch.seq, &outcome, NULL), STATUS_OK);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "producer/accumulator.h"
+#include "core/accumulator.h"
 
 #include "arena/attach.h"
+#include "arena/batch_seal.h"
 #include "arena/producer_id.h"
 #include "core/delivery_fixture.h"
-#include "sender/sender_half.h"
 
 enum { BATCH_SIZE = 512 };
 
@@ -44,7 +44,7 @@ static uint32_t ready_at(struct sending *sending, uint64_t now_ns, uint64_t ling
                          uint64_t *next_check_ns)
 {
     const struct ready_options options = {.now_ns = now_ns, .linger_ns = linger_ns};
-    return accumulator_ready(sending->sender, &options, partitions, 8, next_check_ns);
+    return sender_ready(sending->sender->sender, &options, partitions, 8, next_check_ns);
 }
 
 static uint32_t drain(struct sending *sending, const uint32_t *partitions, uint32_t count,
@@ -52,7 +52,7 @@ static uint32_t drain(struct sending *sending, const uint32_t *partitions, uint3
 {
     const struct drain_options options = {.now_ns = 1000, .size_max = UINT32_MAX, .in_flight_max = 5};
     uint32_t seen;
-    uint32_t drained = accumulator_drain(sending->sender, &options, partitions, count, batches, &seen);
+    uint32_t drained = sender_drain(sending->sender->sender, &options, partitions, count, batches, &seen);
     EXPECT_EQ_U64(seen, count);
     return drained;
 }
@@ -122,16 +122,16 @@ TEST(who_opens_a_batch_says_how_long_it_lingers)
     struct sending sending = sending_begun();
     uint32_t partitions[8];
     uint64_t next_check_ns = 0;
-    sending.producer->linger = 100 + 1;
+    sending.producer->appender->linger = 100 + 1;
     EXPECT_STATUS(append_number(sending.producer, 3, 0), STATUS_OK);
     EXPECT_EQ_U64(ready_at(&sending, 1000, 500, partitions, &next_check_ns), 0);
     EXPECT_EQ_U64(next_check_ns, 100);
     EXPECT_EQ_U64(ready_at(&sending, 1100, UINT64_MAX, partitions, &next_check_ns), 1);
-    sending.producer->linger = 0 + 1;
+    sending.producer->appender->linger = 0 + 1;
     EXPECT_STATUS(append_number(sending.producer, 4, 1), STATUS_OK);
     EXPECT_EQ_U64(ready_at(&sending, 1000, 500, partitions, &next_check_ns), 1);
     EXPECT_EQ_U64(partitions[0], 4);
-    sending.producer->linger = 0; /* says nothing */
+    sending.producer->appender->linger = 0; /* says nothing */
     EXPECT_STATUS(append_number(sending.producer, 5, 2), STATUS_OK);
     EXPECT_EQ_U64(ready_at(&sending, 1000, 500, partitions, &next_check_ns), 1);
     EXPECT_EQ_U64(ready_at(&sending, 1500, 500, partitions, &next_check_ns), 3);
@@ -163,8 +163,8 @@ TEST(lingering_ends_for_everybody_when_the_pool_is_exhausted_or_all_is_wanted)
     store_relaxed_u32(&sending.arena->globals->waiting_count, 0);
     const struct ready_options everything = {
         .now_ns = 1000, .linger_ns = UINT64_MAX, .is_everything_ready = true};
-    EXPECT_EQ_U64(accumulator_ready(sending.sender, &everything, partitions, 8, &next_check_ns), 2);
-    EXPECT_EQ_U64(accumulator_ready(sending.sender, &everything, partitions, 1, &next_check_ns), 1);
+    EXPECT_EQ_U64(sender_ready(sending.sender->sender, &everything, partitions, 8, &next_check_ns), 2);
+    EXPECT_EQ_U64(sender_ready(sending.sender->sender, &everything, partitions, 1, &next_check_ns), 1);
     sending_ended(&sending);
 }
 
@@ -175,12 +175,12 @@ TEST(a_muted_partition_is_neither_ready_nor_drained)
     uint64_t next_check_ns;
     struct drained_batch batch;
     EXPECT_STATUS(append_number(sending.producer, 0, 0), STATUS_OK);
-    accumulator_mute(sending.sender, 0, true);
-    accumulator_mute(sending.sender, UINT32_MAX, true); /* no such partition: nothing happens */
+    sender_mute(sending.sender->sender, 0, true);
+    sender_mute(sending.sender->sender, UINT32_MAX, true); /* no such partition: nothing happens */
     EXPECT_EQ_U64(ready_at(&sending, 5000, 0, partitions, &next_check_ns), 0);
     EXPECT_EQ_U64(next_check_ns, UINT64_MAX);
     EXPECT(!drain_first_partition(&sending, &batch));
-    accumulator_mute(sending.sender, 0, false);
+    sender_mute(sending.sender->sender, 0, false);
     EXPECT(drain_first_partition(&sending, &batch));
     complete(&sending, &batch);
     sending_ended(&sending);
@@ -227,9 +227,9 @@ static void sender_comes_by(void *argument)
     uint32_t partitions[8], seen;
     const struct ready_options ready = {.now_ns = look->now_ns, .is_everything_ready = true};
     const struct drain_options drain = {.now_ns = look->now_ns, .size_max = UINT32_MAX, .in_flight_max = 5};
-    look->ready_count = accumulator_ready(look->sending->sender, &ready, partitions, 8, &look->next_check_ns);
+    look->ready_count = sender_ready(look->sending->sender->sender, &ready, partitions, 8, &look->next_check_ns);
     look->drained_count =
-        accumulator_drain(look->sending->sender, &drain, &partition, 1, &look->batch, &seen);
+        sender_drain(look->sending->sender->sender, &drain, &partition, 1, &look->batch, &seen);
     look->state_after = slot_state_at(look->sending->arena, 0);
 }
 
@@ -321,7 +321,7 @@ static void lingering_sender_comes_by(void *argument)
     struct look *look = argument;
     uint32_t partitions[8];
     const struct ready_options ready = {.now_ns = look->now_ns, .linger_ns = 10 * CREATED_NS, .takes_along = true};
-    look->ready_count = accumulator_ready(look->sending->sender, &ready, partitions, 8, &look->next_check_ns);
+    look->ready_count = sender_ready(look->sending->sender->sender, &ready, partitions, 8, &look->next_check_ns);
 }
 
 /* It lingers no less than others, and until its first record is there it goes along with none. */
@@ -329,9 +329,9 @@ TEST(a_batch_that_awaits_its_first_record_lingers)
 {
     struct sending sending = sending_begun();
     struct look look = {.sending = &sending, .now_ns = 7 * CREATED_NS};
-    sending.producer->linger = 0 + 1;
+    sending.producer->appender->linger = 0 + 1;
     EXPECT_STATUS(append_number(sending.producer, 1, 6), STATUS_OK);
-    sending.producer->linger = 0;
+    sending.producer->appender->linger = 0;
     interrupt_at("record_claimed", 0, lingering_sender_comes_by, &look);
     EXPECT_STATUS(append_number(sending.producer, 0, 7), STATUS_OK);
     EXPECT(interruption_is_over());
@@ -372,7 +372,7 @@ TEST(a_sender_that_never_rests_ends_no_batch_before_its_first_record)
     pid_t child = child_started(file, append_beside_a_sender, NULL, NULL, 0);
     while (ledger->count < BROAD_RECORD_COUNT && !child_has_ended(child)) {
         (void)deliver_round(sender, ledger);
-        accumulator_maintain(sender, NULL);
+        sender_maintain(sender->sender, NULL);
     }
     EXPECT(child_is_content(child));
     deliver_everything(sender, ledger);
@@ -423,15 +423,15 @@ TEST(the_size_limit_ends_the_drain_and_says_how_far_it_came)
     }
     (void)ready_at(&sending, 1000, 0, partitions, &next_check_ns);
     struct drain_options options = {.now_ns = 1000, .size_max = 1, .in_flight_max = 1};
-    EXPECT_EQ_U64(accumulator_drain(sending.sender, &options, order, 3, batches, &seen), 1); /* whatever its size */
+    EXPECT_EQ_U64(sender_drain(sending.sender->sender, &options, order, 3, batches, &seen), 1); /* whatever its size */
     EXPECT_EQ_U64(seen, 1);
     options.size_max = 2 * BATCH_SIZE - 1;
     /* the next one's turn */
-    EXPECT_EQ_U64(accumulator_drain(sending.sender, &options, order, 3, batches + 1, &seen), 1);
+    EXPECT_EQ_U64(sender_drain(sending.sender->sender, &options, order, 3, batches + 1, &seen), 1);
     EXPECT_EQ_U64(batches[1].partition_index, 1);
     EXPECT_EQ_U64(seen, 2);
     options.size_max = 2 * BATCH_SIZE;
-    EXPECT_EQ_U64(accumulator_drain(sending.sender, &options, order, 3, batches + 2, &seen), 1);
+    EXPECT_EQ_U64(sender_drain(sending.sender->sender, &options, order, 3, batches + 2, &seen), 1);
     EXPECT_EQ_U64(batches[2].partition_index, 2);
     EXPECT_EQ_U64(seen, 3);
     for (int i = 0; i < 3; i++) {
@@ -536,9 +536,9 @@ TEST(a_partition_with_enough_in_flight_is_not_ready)
     struct drained_batch batch;
     fill_batch(&sending, 0);
     fill_batch(&sending, 0);
-    EXPECT_EQ_U64(accumulator_ready(sending.sender, &limited, partitions, 8, &next_check_ns), 1);
+    EXPECT_EQ_U64(sender_ready(sending.sender->sender, &limited, partitions, 8, &next_check_ns), 1);
     EXPECT(drain_first_partition(&sending, &batch));
-    EXPECT_EQ_U64(accumulator_ready(sending.sender, &limited, partitions, 8, &next_check_ns), 0);
+    EXPECT_EQ_U64(sender_ready(sending.sender->sender, &limited, partitions, 8, &next_check_ns), 0);
     EXPECT_EQ_U64(next_check_ns, UINT64_MAX); /* an ack, not time, makes it ready */
     complete(&sending, &batch);
     sending_ended(&sending);
@@ -808,8 +808,8 @@ TEST(resequenced_batches_start_over_in_their_order)
         EXPECT_STATUS(accumulator_requeue(sending.sender, batches[i].slot_index, batches[i].seq, 0), STATUS_OK);
     }
     accumulator_set_producer_id(sending.sender, 7, 1);
-    accumulator_resequence(sending.sender, 0);
-    accumulator_resequence(sending.sender, UINT32_MAX); /* no such partition: nothing happens */
+    sender_resequence(sending.sender->sender, 0);
+    sender_resequence(sending.sender->sender, UINT32_MAX); /* no such partition: nothing happens */
     EXPECT_EQ_U64((uint64_t)header_of(&sending, &batches[2]).base_sequence, 5); /* in flight: as it was */
     complete(&sending, &batches[2]);
     for (int i = 0; i < 2; i++) {
@@ -865,7 +865,7 @@ static void run_resequence(struct arena *arena, void *argument)
     }
     accumulator_set_producer_id(sending.sender, 7, 1);
     interrupt_at("sequence_taken_back", *(uint32_t *)argument - 1, raise_signal, &signal);
-    accumulator_resequence(sending.sender, 0);
+    sender_resequence(sending.sender->sender, 0);
 }
 
 /* Whatever still has a sequence is the front of the queue, so the next sender's sink refuses it again. */
@@ -879,7 +879,7 @@ static void expect_resequenced_by_the_next(uint32_t taken_back)
     EXPECT(drain_first_partition(&sending, &batch));
     expect_sequence(&batch, taken_back < 3 ? 0 : 1, taken_back < 3 ? 3 : 0);
     EXPECT_STATUS(accumulator_requeue(sending.sender, batch.slot_index, batch.seq, 0), STATUS_OK);
-    accumulator_resequence(sending.sender, 0);
+    sender_resequence(sending.sender->sender, 0);
     uint64_t first_seq = batch.seq;
     for (int32_t i = 0; i < 3; i++) {
         EXPECT(drain_first_partition(&sending, &batch));
@@ -930,10 +930,10 @@ TEST(what_waits_for_its_retry_need_not_any_longer)
     fill_batch(&sending, 0);
     EXPECT(drain_first_partition(&sending, &batch));
     EXPECT_STATUS(accumulator_requeue(sending.sender, batch.slot_index, batch.seq, 1 << 20), STATUS_OK);
-    accumulator_end_backoff(sending.sender, 1);
-    accumulator_end_backoff(sending.sender, UINT32_MAX); /* no such partition: nothing happens */
+    sender_end_backoff(sending.sender->sender, 1);
+    sender_end_backoff(sending.sender->sender, UINT32_MAX); /* no such partition: nothing happens */
     EXPECT(!drain_first_partition(&sending, &batch));
-    accumulator_end_backoff(sending.sender, 0);
+    sender_end_backoff(sending.sender->sender, 0);
     EXPECT(drain_first_partition(&sending, &batch));
     complete(&sending, &batch);
     sending_ended(&sending);
@@ -954,7 +954,7 @@ static void append_across_groups(void *argument)
         EXPECT_STATUS(buffer_pool_try_allocate(producer->arena, &slots[count]), STATUS_OK);
     } while (slots[count++] != GROUP_SLOT_COUNT - 1);
     uint32_t first = open_word_slot(load_acquire_u64(&producer->arena->partitions[0].open));
-    EXPECT(producer_batch_seal(producer->arena, first, slot_word_at(producer->arena, first)));
+    EXPECT(batch_seal(producer->arena, first, slot_word_at(producer->arena, first)));
     EXPECT_STATUS(append_number(producer, 0, 1), STATUS_OK);
     EXPECT(open_word_slot(load_acquire_u64(&producer->arena->partitions[0].open)) >= GROUP_SLOT_COUNT);
     buffer_pool_give_back(producer->arena, slots, count, NULL);

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from shmaccum.accumulator import Accumulator
 from shmaccum.arena import Arena
 from shmaccum.cli import main
+from tests.accumulator import Accumulator
 from tests.support import drain
 
 RECORD_COUNT = 40

@@ -15,11 +15,11 @@ import msgpack
 import pytest
 
 from shmaccum import _native
-from shmaccum.accumulator import Accumulator
 from shmaccum.arena import Arena
 from shmaccum.cli.group import EXIT_READER_GONE
 from shmaccum.cli.inspect import hex_lines, shown
 from shmaccum.observe.inspection import Inspector
+from tests.accumulator import Accumulator
 from tests.support import deliver_all, drain
 from tests.unit.cli.conftest import RECORD_COUNT, Shell, damage_region
 

@@ -15,8 +15,9 @@ from typing import IO, NamedTuple
 
 import pytest
 
-from shmaccum.accumulator import Accumulator, BatchResult
 from shmaccum.arena import Arena
+from shmaccum.arena.results import BatchResult
+from tests.accumulator import Accumulator
 from tests.support import deliver_all, drain, wait_until
 
 TOPIC = "lines"

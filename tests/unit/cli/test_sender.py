@@ -14,9 +14,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from shmaccum.accumulator import Accumulator
 from shmaccum.arena import Arena
 from shmaccum.segment_log import LogReader
+from tests.accumulator import Accumulator
 from tests.support import deliver_all, wait_until
 from tests.unit.cli.conftest import Shell
 

@@ -19,12 +19,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console, RenderableType
 
-from shmaccum.accumulator import Accumulator
+from shmaccum import _native
 from shmaccum.arena import Arena, tables
 from shmaccum.cli.live import make_console
 from shmaccum.cli.stat_view import STATE_STYLES, busiest, cells, stat_view, top_view
 from shmaccum.exceptions import InvalidArgumentError
 from shmaccum.observe.observation import ErrorFacts, Observation, Observer, ProcessFacts, Rates
+from tests.accumulator import Accumulator
 from tests.support import Child, deliver_all, wait_until
 from tests.unit.cli.conftest import Shell, fill
 
@@ -379,7 +380,7 @@ def test_a_stopped_leader_of_the_group_commit_is_named(tmp_path: Path) -> None:
 
 def test_who_waits_is_seen_waiting(arena: Arena, sender: Accumulator) -> None:
     observer = Observer(arena)
-    place, _ = arena.native.enqueue(1)
+    place, _ = _native.BufferWait.join(arena.native, 1)
     try:
         seen = observer.observe()
         assert seen.waiting_count + sum(seen.slots[state] for state in ("GRANT", "OWNED")) >= 1

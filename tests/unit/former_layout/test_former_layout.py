@@ -24,7 +24,6 @@ from typing import Any, NamedTuple
 import pytest
 
 from shmaccum import _native
-from shmaccum.accumulator import Accumulator
 from shmaccum.arena import Arena, VerifyDepth, semaphore_name, upgrade
 from shmaccum.arena.file import ArenaFile
 from shmaccum.arena.former_layout import PROCESS_LOCK_START, RETIRED, VERSION, FormerArena
@@ -32,6 +31,7 @@ from shmaccum.exceptions import ArenaError, ArenaForbiddenError, LayoutMismatchE
 from shmaccum.observe.inspection import Inspector
 from shmaccum.segment_log.reader import LogReader
 from shmaccum.sender import Sender
+from tests.accumulator import Accumulator
 from tests.support import SHARED_MEMORY, Child, check_idle, deliver_all, wait_until
 from tests.unit.cli.conftest import Shell
 

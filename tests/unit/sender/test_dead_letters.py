@@ -16,8 +16,8 @@ import pytest
 from click.testing import CliRunner
 
 from shmaccum._native import Token
-from shmaccum.accumulator import BatchResult
 from shmaccum.arena import Arena
+from shmaccum.arena.results import BatchResult
 from shmaccum.cli import main
 from shmaccum.exceptions import InvalidArgumentError, LogBusyError, NotALogError
 from shmaccum.segment_log.broker_error import BrokerError

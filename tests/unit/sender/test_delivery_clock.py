@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from shmaccum._native import Token
-from shmaccum.accumulator import BatchResult
 from shmaccum.arena import Arena
+from shmaccum.arena.results import BatchResult
 from shmaccum.sender import Sender
 from shmaccum.sender.delivery_clock import STEP_MAX_NS
 from shmaccum.sinks.log import LogSink

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from shmaccum.accumulator import BatchResult
 from shmaccum.arena import Arena
+from shmaccum.arena.results import BatchResult
 from shmaccum.sinks.sink import Ack, Verdict
 from tests.sending import TOPIC, Sending
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from shmaccum import Producer
-from shmaccum.accumulator import Accumulator, BatchResult
 from shmaccum.arena import Arena
+from shmaccum.arena.results import BatchResult
 from shmaccum.exceptions import (
     BufferExhaustedError,
     DeliveryFailedError,
@@ -27,6 +27,7 @@ from shmaccum.sender import Sender
 from shmaccum.sinks.memory import MemorySink
 from shmaccum.sinks.null import NullSink
 from shmaccum.sinks.sink import Ack, Acks, Verdict, WireBatch, each_ack
+from tests.accumulator import Accumulator
 from tests.sending import MS, TOPIC, ScriptedSink, Sending, refuse, rests_of, retry
 from tests.support import WATCHDOG_S, Child, wait_until
 
@@ -79,7 +80,7 @@ def test_a_sender_that_leaves_in_order_says_so_in_the_arena(arena: Arena, leave:
     with Sender(arena.name, MemorySink()) as sender:
         sender.open()
         leave(sender)
-        if not sender._accumulator.closed:
+        if not sender._half.closed:
             sender.run()
     assert not arena.native.sender_is_alive
     assert not arena.native.sender_died
@@ -114,7 +115,7 @@ def test_a_drain_shows_life_and_so_does_a_sink_that_says_so(sending: Sending) ->
         act()
         return bool(sending.arena.native.sender()["heartbeat_ns"] == sending.now_ms * MS)
 
-    assert shows_life(lambda: sending.sender._accumulator.drain([], 1))
+    assert shows_life(lambda: sending.sender._half.drain([], 1))
     assert sending.scripted.host is not None
     assert shows_life(sending.scripted.host.show_life)
 
@@ -348,10 +349,10 @@ def test_a_sign_of_life(sending: Sending) -> None:
 
 
 def test_a_blocked_partition_stalls_nobody(sending: Sending) -> None:
-    blocked = sending.partition_index(0)
-    sending.scripted.plan_filter = lambda index: index != blocked
     for number in range(6):
         sending.append(number % 2)
+    blocked = sending.partition_index(0)
+    sending.scripted.plan_filter = lambda index: index != blocked
     sending.run(4)
     assert sending.values(0) == []
     assert sending.values(1) == [1, 3, 5]

@@ -15,7 +15,6 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: make spark, or 
 
 from pyspark.sql.datasource import InputPartition
 
-from shmaccum.accumulator import Accumulator
 from shmaccum.arena import Arena
 from shmaccum.exceptions import (
     ArenaError,
@@ -29,6 +28,7 @@ from shmaccum.format.batch_header import HEADER_SIZE
 from shmaccum.spark.arena_batches import ArenaReader
 from shmaccum.spark.data_source import ShmaccumDataSource
 from shmaccum.spark.settings import source_options
+from tests.accumulator import Accumulator
 from tests.support import drain
 
 START_MS = 1_700_000_000_000

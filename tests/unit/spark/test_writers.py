@@ -180,7 +180,7 @@ def test_without_an_external_sender_a_task_fails_and_says_what_to_run(arena: Are
     with pytest.raises(SenderNotStartedError, match=f"run shmaccum sender {arena.name} --sink"):
         BatchWriter(plan(arena.name, max_block_ms=300)).write(batches(3))
     forget_producers()
-    from shmaccum.accumulator import Accumulator
+    from tests.accumulator import Accumulator
 
     with Accumulator(arena) as sender:
         sender.become_sender()

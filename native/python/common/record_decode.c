@@ -2,6 +2,9 @@
  *
  * Wire bytes of an uncompressed batch -> Python records. For inspect and for tests: the way to a sink never decodes.
  */
+#include "python/common/record_decode.h"
+
+#include "format/record.h"
 #include "format/record_batch.h"
 #include "python/common/errors.h"
 

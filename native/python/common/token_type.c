@@ -2,7 +2,7 @@
  *
  * Token: names one appended record for ever. Numbers only, no garbage collection: it is made once per record.
  */
-#include "python/common/types.h"
+#include "python/common/token_type.h"
 
 #include <stddef.h>
 #include <structmember.h>

@@ -18,10 +18,10 @@ from collections.abc import Iterable
 import posix_ipc
 
 from shmaccum import _native
-from shmaccum.arena import Arena, semaphore_name
+from shmaccum.arena import Arena
 from shmaccum.arena.doorbell import DoorbellButton
-from shmaccum.arena.file import SHARED_MEMORY, ArenaFile
 from shmaccum.arena.removal import check_takes_records, tell_removal
+from shmaccum.arena.semaphores import WaiterSemaphores
 from shmaccum.exceptions import (
     ArenaRemovedError,
     BufferExhaustedError,
@@ -35,13 +35,12 @@ SHARE_SLICE_NS = 5_000_000
 
 
 class BufferPool:
-    """The waiting side of an arena's pool; its `wait` and `wake` are what a native Accumulator calls."""
+    """The waiting side of an arena's pool; a native Appender calls its `wait` and `wake`."""
 
     def __init__(self, arena: Arena, doorbell: DoorbellButton) -> None:
         self._arena = arena
         self._doorbell = doorbell
-        self._uuid = arena.uuid
-        self._semaphores: dict[int, posix_ipc.Semaphore] = {}
+        self._semaphores = WaiterSemaphores(arena)
         self._is_refused = False
 
     # --- wait
@@ -67,7 +66,7 @@ class BufferPool:
         place, served = self._join(need, deadline_ns, started_ns)
         is_taken = False
         try:
-            self.wake(served)
+            self._semaphores.wake(served)
             self._doorbell.ring_if_asleep()  # somebody waits: nothing lingers any more
             if self._sleep(place, deadline_ns):
                 place.take()
@@ -75,7 +74,7 @@ class BufferPool:
                 return place
         finally:
             if not is_taken:
-                self.wake(place.cancel())
+                self._semaphores.wake(place.cancel())
             self._arena.native.count_wait(time.monotonic_ns() - started_ns, not is_taken)
         raise BufferExhaustedError(self._exhausted(need, max_block_ms))
 
@@ -86,7 +85,7 @@ class BufferPool:
         while True:
             native.look_at_name()
             try:
-                return native.enqueue(need)
+                return _native.BufferWait.join(native, need)
             except ArenaRemovedError:
                 raise tell_removal(self._arena) from None
             except ProcessShareUsedError:
@@ -102,16 +101,20 @@ class BufferPool:
         """True when granted. At the deadline memory is looked at once more: the grant may have come meanwhile."""
         if place.poll():
             return True
-        semaphore = self._own_semaphore(place.waiter_index)
+        semaphore = self._semaphores.own(place.waiter_index)
         while (left_ns := deadline_ns - time.monotonic_ns()) > 0:
             self._sleep_slice(semaphore, min(left_ns, SLICE_NS))
             if place.poll():
                 return True
             self._check_not_refused()
             check_takes_records(self._arena)
-            self.wake(place.help())
-        self.wake(place.help())
+            self._semaphores.wake(place.help())
+        self._semaphores.wake(place.help())
         return place.poll()
+
+    def wake(self, waiter_indices: Iterable[int]) -> None:
+        """Posts the semaphores of waiters that were served."""
+        self._semaphores.wake(waiter_indices)
 
     def refuse(self) -> None:
         """Ends waits of all threads, within a slice (Kafka's BufferPool.close)."""
@@ -127,35 +130,6 @@ class BufferPool:
             return
         with contextlib.suppress(posix_ipc.BusyError, posix_ipc.SignalError):
             semaphore.acquire(slice_ns / 1e9)
-
-    def _own_semaphore(self, waiter_index: int) -> posix_ipc.Semaphore | None:
-        """Made when first needed, emptied of old posts; None where the system has none to give: slices are enough."""
-        semaphore = self._semaphores.get(waiter_index)
-        try:
-            if semaphore is None:
-                semaphore = self._made_or_found(semaphore_name(self._uuid, waiter_index))
-                self._semaphores[waiter_index] = semaphore
-            with contextlib.suppress(posix_ipc.BusyError):
-                while True:
-                    semaphore.acquire(0)
-        except (OSError, posix_ipc.Error) as error:
-            self._arena.native.record_error(f"no semaphore to wait on: {error}")
-            return None
-        return semaphore
-
-    def _made_or_found(self, name: str) -> posix_ipc.Semaphore:
-        """A semaphore that all who share the arena may use: the kernel makes it by this process's umask and group."""
-        try:
-            semaphore = posix_ipc.Semaphore(name, posix_ipc.O_CREX, mode=self._arena.mode & 0o666)
-        except posix_ipc.ExistentialError:
-            return posix_ipc.Semaphore(name)
-        try:
-            ArenaFile.parse(self._arena.name).share(f"{SHARED_MEMORY}/sem.{name[1:]}")
-        except OSError:
-            semaphore.close()
-            posix_ipc.unlink_semaphore(name)  # whoever waits next would keep it as it is
-            raise
-        return semaphore
 
     def _exhausted(self, need: int, max_block_ms: int) -> str:
         """Kafka's facts (BufferPool.allocate), and what to do."""
@@ -180,26 +154,6 @@ class BufferPool:
     def _sender_state(self) -> str:
         return f"The sender {'is running.' if self._arena.native.sender_is_alive else 'is not running: start one.'}"
 
-    # --- wake
-
-    def wake(self, waiter_indices: Iterable[int]) -> None:
-        """Posts the semaphores of waiters that were served. One that is missing belongs to nobody who sleeps on it."""
-        for waiter_index in waiter_indices:
-            semaphore = self._semaphores.get(waiter_index)
-            try:
-                if semaphore is None:
-                    semaphore = posix_ipc.Semaphore(semaphore_name(self._uuid, waiter_index))
-                    self._semaphores[waiter_index] = semaphore
-                semaphore.release()
-            except (OSError, posix_ipc.Error):
-                self._semaphores.pop(waiter_index, None)
-
     def close(self) -> None:
-        """Lets go of the semaphores, and takes away those of an arena whose name is gone: nobody else would."""
-        is_linked = not self._semaphores or self._arena.is_linked()
-        for semaphore in self._semaphores.values():
-            semaphore.close()
-            if not is_linked:
-                with contextlib.suppress(posix_ipc.ExistentialError, posix_ipc.PermissionsError):  # another user's
-                    posix_ipc.unlink_semaphore(semaphore.name)
-        self._semaphores.clear()
+        """Closes the semaphores."""
+        self._semaphores.close()

@@ -1,70 +1,63 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The producer's half of the accumulator: append, flush, close.
+ * Appending, and flushing.
  */
-#include "producer/accumulator.h"
+#include "producer/appender.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#include "arena/batch_seal.h"
 #include "arena/closing.h"
 #include "arena/counters.h"
-#include "arena/poison.h"
 #include "arena/process.h"
 #include "arena/process_share.h"
 #include "arena/registry.h"
 #include "base/bytes.h"
 #include "base/point.h"
-#include "sender/sender_half.h"
 
 /* From here on a copy takes longer than letting go of an interpreter lock and taking it again. */
 enum { LONG_COPY_SIZE = 128 * 1024 };
 
 /* ---- open and close ---- */
 
-enum status accumulator_open(struct arena *arena, struct accumulator **result, struct error *error)
+enum status appender_open(struct arena *arena, struct appender **result, struct error *error)
 {
-    struct accumulator *accumulator = calloc(1, sizeof *accumulator);
+    struct appender *appender = calloc(1, sizeof *appender);
     uint32_t *touched = calloc(arena->geometry.slot_count, sizeof *touched);
-    if (accumulator == NULL || touched == NULL) {
-        free(accumulator);
+    if (appender == NULL || touched == NULL) {
+        free(appender);
         free(touched);
-        return error_set(error, STATUS_OS, "no memory for an accumulator");
+        return error_set(error, STATUS_OS, "there is no memory to append to the arena with");
     }
-    accumulator->arena = arena;
-    accumulator->owner = arena->owner;
-    accumulator->touched = touched;
-    *result = accumulator;
+    appender->arena = arena;
+    appender->owner = arena->owner;
+    appender->touched = touched;
+    *result = appender;
     return STATUS_OK;
 }
 
-void accumulator_close(struct accumulator *accumulator)
+void appender_close(struct appender *appender)
 {
-    accumulator_drop_sender(accumulator);
-    free(accumulator->touched);
-    free(accumulator);
+    free(appender->touched);
+    free(appender);
 }
 
-/* The child of a fork has appended nothing, and it is not the sender. */
-static COLD void accumulator_forget(struct accumulator *accumulator)
+/* The child of a fork has appended nothing. */
+static COLD void appender_forget(struct appender *appender)
 {
-    memset(accumulator->touched, 0, accumulator->arena->geometry.slot_count * sizeof *accumulator->touched);
-    sender_half_free(accumulator->sender);
-    accumulator->sender = NULL;
-    accumulator->owner = accumulator->arena->owner;
+    memset(appender->touched, 0, appender->arena->geometry.slot_count * sizeof *appender->touched);
+    appender->owner = appender->arena->owner;
 }
 
-static inline enum status accumulator_check(struct accumulator *accumulator)
+static inline enum status appender_check(struct appender *appender)
 {
-    const struct arena *arena = accumulator->arena;
+    const struct arena *arena = appender->arena;
     if (UNLIKELY(arena->owner == 0)) {
         return STATUS_DETACHED;
     }
-    if (UNLIKELY(accumulator->owner != arena->owner)) {
-        accumulator_forget(accumulator);
-    }
-    if (UNLIKELY(accumulator->is_closed)) {
-        return STATUS_CLOSED;
+    if (UNLIKELY(appender->owner != arena->owner)) {
+        appender_forget(appender);
     }
     return UNLIKELY(arena_is_poisoned(arena)) ? STATUS_POISONED : STATUS_OK;
 }
@@ -78,18 +71,17 @@ static inline uint32_t record_slots_needed(const struct arena *arena, const stru
     return LIKELY(bound <= arena->geometry.batch_size) ? 1 : slots_needed(arena, record_encoded_size(size, 0, 0));
 }
 
-enum status accumulator_measure(const struct accumulator *accumulator, const struct record *record,
-                                struct record_size *size)
+enum status appender_measure(const struct appender *appender, const struct record *record, struct record_size *size)
 {
-    const struct geometry *geometry = &accumulator->arena->geometry;
+    const struct geometry *geometry = &appender->arena->geometry;
     RETURN_IF_FAILED(record_measure(record, size));
     uint64_t bound = (uint64_t)RECORDS_START + record_size_upper_bound(size);
     if (LIKELY(bound <= geometry->batch_size)) {
         return STATUS_OK;
     }
-    uint32_t need = record_slots_needed(accumulator->arena, size);
+    uint32_t need = record_slots_needed(appender->arena, size);
     bool fits = bound <= geometry->record_size_max &&
-                (need == 1 || need <= oversized_slot_count_max(accumulator->arena));
+                (need == 1 || need <= oversized_slot_count_max(appender->arena));
     return fits ? STATUS_OK : STATUS_RECORD_TOO_LARGE;
 }
 
@@ -187,13 +179,13 @@ static COLD bool sender_is_wanted(const struct arena *arena, const struct append
 
 /* Batch-rare part of the end of an append. D1: what we stored, full barrier, then sender_sleep; the sender stores
  * sender_sleep, full barrier (D2), then looks for news once more before it sleeps. */
-static COLD void append_finish(struct accumulator *accumulator, struct append_call *call, enum status status,
+static COLD void append_finish(struct appender *appender, struct append_call *call, enum status status,
                                struct append_result *result)
 {
-    struct arena *arena = accumulator->arena;
+    struct arena *arena = appender->arena;
     reservation_keep(call);
     if (call->spare != NO_SLOT) {
-        buffer_pool_give_back(arena, &call->spare, 1, &accumulator->wakes);
+        buffer_pool_give_back(arena, &call->spare, 1, &appender->wakes);
     }
     if (call->has_opened) {
         closing_look(arena);
@@ -217,14 +209,14 @@ static inline uint64_t appended_size(const struct append_order *order, uint32_t 
 }
 
 /* Only this process writes its own entry, so a load and a store are enough. */
-static inline void count_appended(struct accumulator *accumulator, const struct append_order *order,
+static inline void count_appended(struct appender *appender, const struct append_order *order,
                                   const struct append_result *result)
 {
-    struct process_entry *me = accumulator->arena->me;
+    struct process_entry *me = appender->arena->me;
     const uint64_t size = appended_size(order, result->appended);
     store_relaxed_u64(&me->record_count, load_relaxed_u64(&me->record_count) + result->appended);
     store_relaxed_u64(&me->record_bytes, load_relaxed_u64(&me->record_bytes) + size);
-    accumulator->touched[result->first.slot_index] = result->first.generation + 1;
+    appender->touched[result->first.slot_index] = result->first.generation + 1;
     if (order->sticky != NULL) {
         order->sticky->size += size;
     }
@@ -255,10 +247,10 @@ static enum status chain_commit(struct arena *arena, const struct append_order *
     return status;
 }
 
-static enum status append_oversized(struct accumulator *accumulator, const struct append_order *order, uint32_t need,
+static enum status append_oversized(struct appender *appender, const struct append_order *order, uint32_t need,
                                     struct append_result *result)
 {
-    struct arena *arena = accumulator->arena;
+    struct arena *arena = appender->arena;
     struct reservation *reservation = order->reservation;
     result->need = need; /* of whoever has no slots yet, or comes while the arena closes: the queue says so */
     if (reservation == NULL || reservation->count < need) {
@@ -277,17 +269,16 @@ static enum status append_oversized(struct accumulator *accumulator, const struc
     }
     closing_look(arena);
     result->appended = 1;
-    count_appended(accumulator, order, result);
+    count_appended(appender, order, result);
     struct append_call call = {.order = order, .spare = NO_SLOT, .has_filled = true};
-    append_finish(accumulator, &call, status, result);
+    append_finish(appender, &call, status, result);
     return status;
 }
 
-enum status accumulator_append_order(struct accumulator *accumulator, const struct append_order *order,
-                                     struct append_result *result)
+enum status appender_append(struct appender *appender, const struct append_order *order, struct append_result *result)
 {
-    struct arena *arena = accumulator->arena;
-    RETURN_IF_FAILED(accumulator_check(accumulator));
+    struct arena *arena = appender->arena;
+    RETURN_IF_FAILED(appender_check(appender));
     if (UNLIKELY(order->count == 0 || order->partition_index >= arena->geometry.partition_count)) {
         return STATUS_INVALID;
     }
@@ -296,10 +287,10 @@ enum status accumulator_append_order(struct accumulator *accumulator, const stru
     result->is_sender_wanted = false;
     uint32_t need = record_slots_needed(arena, &order->records[0].size);
     if (UNLIKELY(need > 1)) {
-        return append_oversized(accumulator, order, need, result);
+        return append_oversized(appender, order, need, result);
     }
     struct append_call call = {.order = order,
-                               .linger = accumulator->linger,
+                               .linger = appender->linger,
                                .count = order->count,
                                .spare = reservation_take_one(order->reservation)};
     call.is_reserved = call.spare != NO_SLOT;
@@ -315,10 +306,10 @@ enum status accumulator_append_order(struct accumulator *accumulator, const stru
         call.count = (uint32_t)divide_up(call.count, 2); /* perhaps too long a section for the others' patience */
     }
     if (LIKELY(status == STATUS_OK)) {
-        count_appended(accumulator, order, result);
+        count_appended(appender, order, result);
     }
     if (UNLIKELY(call.has_opened || call.spare != NO_SLOT || status != STATUS_OK)) {
-        append_finish(accumulator, &call, status, result);
+        append_finish(appender, &call, status, result);
     }
     return status;
 }
@@ -340,45 +331,45 @@ static bool batch_seal_for_flush(struct arena *arena, uint32_t slot_index, uint3
         if (slot_word_state(word) == SLOT_READY) {
             return true;
         }
-        if (producer_batch_seal(arena, slot_index, word)) {
+        if (batch_seal(arena, slot_index, word)) {
             counter_add(arena, COUNTER_BATCHES_SEALED_FLUSH, 1);
         }
     }
     return false;
 }
 
-enum status accumulator_flush_begin(struct accumulator *accumulator, struct flush_ticket *ticket)
+enum status appender_flush_begin(struct appender *appender, struct flush_ticket *ticket)
 {
-    struct arena *arena = accumulator->arena;
+    struct arena *arena = appender->arena;
     uint32_t slot_count = arena->geometry.slot_count;
     *ticket = (struct flush_ticket){0};
-    if (accumulator->owner != arena->owner) { /* also before the child of a fork attaches */
-        accumulator_forget(accumulator);
+    if (appender->owner != arena->owner) { /* also before the child of a fork attaches */
+        appender_forget(appender);
     }
     ticket->items = malloc(slot_count * sizeof *ticket->items);
     if (ticket->items == NULL) {
         return STATUS_OS;
     }
     for (uint32_t i = 0; i < slot_count; i++) {
-        if (accumulator->touched[i] == 0) {
+        if (appender->touched[i] == 0) {
             continue;
         }
-        uint32_t generation = accumulator->touched[i] - 1;
+        uint32_t generation = appender->touched[i] - 1;
         if (batch_seal_for_flush(arena, i, generation)) {
             ticket->items[ticket->count++] = (struct flush_item){.slot_index = i, .generation = generation};
         } else {
-            accumulator->touched[i] = 0;
+            appender->touched[i] = 0;
         }
     }
     return STATUS_OK;
 }
 
-uint32_t accumulator_flush_remaining(struct accumulator *accumulator, struct flush_ticket *ticket)
+uint32_t appender_flush_remaining(struct appender *appender, struct flush_ticket *ticket)
 {
     uint32_t kept = 0;
     for (uint32_t i = 0; i < ticket->count; i++) {
         uint64_t word;
-        if (batch_is_incomplete(accumulator->arena, ticket->items[i].slot_index, ticket->items[i].generation, &word)) {
+        if (batch_is_incomplete(appender->arena, ticket->items[i].slot_index, ticket->items[i].generation, &word)) {
             ticket->items[kept++] = ticket->items[i];
         }
     }
@@ -386,19 +377,19 @@ uint32_t accumulator_flush_remaining(struct accumulator *accumulator, struct flu
     return kept;
 }
 
-uint64_t accumulator_flush_record_count(const struct accumulator *accumulator, const struct flush_ticket *ticket)
+uint64_t appender_flush_record_count(const struct appender *appender, const struct flush_ticket *ticket)
 {
     uint64_t count = 0;
     for (uint32_t i = 0; i < ticket->count; i++) {
         uint64_t word;
-        if (batch_is_incomplete(accumulator->arena, ticket->items[i].slot_index, ticket->items[i].generation, &word)) {
+        if (batch_is_incomplete(appender->arena, ticket->items[i].slot_index, ticket->items[i].generation, &word)) {
             count += slot_word_count(word);
         }
     }
     return count;
 }
 
-void accumulator_flush_end(struct flush_ticket *ticket)
+void appender_flush_end(struct flush_ticket *ticket)
 {
     free(ticket->items);
     *ticket = (struct flush_ticket){0};

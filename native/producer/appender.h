@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The appender: what a producing process holds of an arena (the producer's side of Kafka's RecordAccumulator; the
+ * sender's side is sender/sender.h, and the two meet in the arena alone).
+ *
+ *   append   a record becomes committed, in the open batch of its partition
+ *   flush    this process's batches are sealed, and their results awaited
+ *
+ * Each process has one, and any number of processes append at the same time. One thread of a process uses it at a time
+ * (in Python: the thread with the GIL), and the caller holds no lock of the arena.
+ *
+ * A process may die anywhere in these calls: producer_batch.h says why that harms nobody.
+ */
+#ifndef PRODUCER_APPENDER_H
+#define PRODUCER_APPENDER_H
+
+#include "arena/arena.h"
+#include "arena/buffer_pool.h"
+#include "arena/completion.h"
+#include "format/record.h"
+#include "producer/partitioner.h"
+#include "producer/producer_batch.h"
+
+struct appender {
+    struct arena *arena;
+    uint32_t owner;   /* the name of this process when `touched` was filled: a fork's child has another one */
+    uint64_t linger;  /* of the batches it opens, as in slot_header: ns + 1; 0: the sender's linger holds */
+    struct wake_set wakes; /* waiters that got slots of an append: the caller posts their semaphores, and empties it */
+    uint32_t *touched; /* per slot: generation + 1 of the last batch that was appended to; 0 none. For flush. */
+};
+
+enum status appender_open(struct arena *arena, struct appender **appender, struct error *error) MUST_USE;
+void appender_close(struct appender *appender);
+
+/* ---- append ---- */
+
+/* Slots that a waiter was granted, handed to the append that waited for them. Those that were used are taken out of
+ * it. */
+struct reservation {
+    uint32_t *slots;
+    uint32_t count;
+};
+
+struct append_result {
+    struct batch_place first;  /* place of the first record appended by this call */
+    uint32_t appended;         /* how many records went into that batch, in a row */
+    uint32_t need;             /* with STATUS_EXHAUSTED: how many slots to wait for */
+    bool is_sender_wanted;     /* a batch was opened or filled, and the sender sleeps or is silent: ring the doorbell */
+};
+
+/* Checks and measures a record against the arena's limits, outside any lock. */
+enum status appender_measure(const struct appender *appender, const struct record *record,
+                             struct record_size *size) MUST_USE;
+
+struct append_order {
+    uint32_t partition_index;
+    uint32_t count;
+    const struct measured_record *records;
+    struct reservation *reservation; /* or NULL */
+    struct sticky *sticky; /* chose the partition: a batch is opened there only if it stays. NULL: always */
+};
+
+/* Appends records[0..count) to one partition, as many as one batch takes (at least one on STATUS_OK).
+ * STATUS_EXHAUSTED: nothing was appended; wait for result->need slots (buffer_pool.h) and call again with them.
+ * STATUS_TRY_AGAIN: nothing was appended, the sticky partition moved on: choose again.
+ * STATUS_DETACHED (call arena_ensure_attached), STATUS_POISONED, STATUS_INVALID. */
+enum status appender_append(struct appender *appender, const struct append_order *order,
+                            struct append_result *result) MUST_USE;
+
+/* ---- flush ---- */
+
+/* What flush waits for: the batches this process appended to that were not complete when it began. */
+struct flush_ticket {
+    struct flush_item {
+        uint32_t slot_index;
+        uint32_t generation;
+    } *items;
+    uint32_t count;
+};
+
+/* Seals the open batches this process appended to, and lists all its incomplete ones. */
+enum status appender_flush_begin(struct appender *appender, struct flush_ticket *ticket) MUST_USE;
+/* How many of them are still incomplete; forgets the others. */
+uint32_t appender_flush_remaining(struct appender *appender, struct flush_ticket *ticket);
+/* How many records the incomplete ones hold, those of other processes included. */
+uint64_t appender_flush_record_count(const struct appender *appender, const struct flush_ticket *ticket);
+void appender_flush_end(struct flush_ticket *ticket);
+
+#endif

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The methods of Arena, by file.
+ */
+#ifndef PYTHON_ARENA_ARENA_METHODS_H
+#define PYTHON_ARENA_ARENA_METHODS_H
+
+#include "python/common/arena_object.h"
+
+/* What became of records; arena_completion.c. */
+PyObject *arena_completion_find(PyObject *self, PyObject *token);
+PyObject *arena_completion_list(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
+PyObject *arena_sync(PyObject *self, PyObject *timeout_ns);
+PyObject *arena_force_if_due(PyObject *self, PyObject *interval_ns);
+PyObject *arena_get_closing(PyObject *self, void *unused);
+PyObject *arena_get_file_id(PyObject *self, void *unused);
+PyObject *arena_get_has_lost_its_name(PyObject *self, void *unused);
+PyObject *arena_look_at_name(PyObject *self, PyObject *unused);
+PyObject *arena_begin_closing(PyObject *self, PyObject *unused);
+PyObject *arena_end_closing(PyObject *self, PyObject *unused);
+PyObject *arena_completion_wait(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
+
+/* A function of the module. Region -> (name, offset, size, struct size) of the fields that an upgrade copies;
+ * layout_fields.c. */
+PyObject *layout_fields(PyObject *module, PyObject *unused);
+
+/* Methods that only read and show; arena_report.c. */
+PyObject *arena_report_counters(PyObject *self, PyObject *unused);
+PyObject *arena_report_errors(PyObject *self, PyObject *unused);
+PyObject *arena_report_geometry(PyObject *self, void *unused);
+PyObject *arena_report_layout(PyObject *self, void *unused);
+PyObject *arena_report_partitions(PyObject *self, PyObject *unused);
+PyObject *arena_report_processes(PyObject *self, PyObject *unused);
+PyObject *arena_report_recovery_plan(PyObject *self, PyObject *unused);
+PyObject *arena_report_delivery_clock(PyObject *self, PyObject *unused);
+PyObject *arena_report_sender(PyObject *self, PyObject *unused);
+PyObject *arena_report_state_counts(PyObject *self, PyObject *unused);
+PyObject *arena_report_topics(PyObject *self, PyObject *unused);
+PyObject *arena_report_verify(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
+
+#endif

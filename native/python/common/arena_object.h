@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Arena: the object that every room of the extension works on (python/arena/arena_type.c).
+ */
+#ifndef PYTHON_COMMON_ARENA_OBJECT_H
+#define PYTHON_COMMON_ARENA_OBJECT_H
+
+#include "arena/arena.h"
+#include "arena/registry.h"
+#include "python/common/module_state.h"
+
+struct arena_object {
+    PyObject ob_base;
+    struct module_state *state;
+    struct arena *core; /* NULL once closed */
+    struct registry *registry;
+    uint32_t half_count;
+    uint32_t export_count;
+    uint32_t call_count;
+};
+
+extern PyType_Spec arena_spec;
+
+/* Takes over `core`; NULL with an exception set, and `core` detached, when there is no memory. */
+PyObject *arena_object_new(struct module_state *state, struct arena *core);
+
+/* False, with an exception set, when the arena is closed. */
+bool arena_object_is_open(const struct arena_object *self);
+
+/* The same, and attached: after fork the child takes an entry of its own here. */
+bool arena_object_attach(struct arena_object *self);
+
+/* Finds or creates. False with an exception set. */
+bool arena_object_topic(struct arena_object *self, PyObject *topic, uint32_t *topic_index);
+
+#endif

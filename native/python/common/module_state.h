@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The module's state, and what the Python types of shmaccum._native hold:
+ *
+ *   View ──> Batch ──> SenderHalf ──> Arena ──> struct arena (the mapping)
+ *   FlushTicket ─────> Appender ────> Arena
+ *   Producer ────────> Appender
+ *   BufferWait ─────────────────────> Arena
+ *   Receipt ────────────────────────> Arena, tracker
+ *   ProduceRequest: buffers it was given, until it is written
+ *   DeliveryFuture: a Token (numbers only) ──> tracker (Python's) ──> Arena (Python's)
+ *
+ * Each arrow is a strong reference, so the mapping outlives everything that points into it. close() ends the mapping
+ * before its last reference goes; it is refused, with an exception, while any of these is above 0:
+ *
+ *   half_count     open Appenders and SenderHalves of the Arena
+ *   export_count   buffers (memoryviews, numpy arrays) over the mapping
+ *   call_count     calls that may have let go of the GIL: another thread is still inside
+ *
+ * The GIL is let go of only inside the arena's blocking hooks (a wait for a lock of the arena, a copy of a large
+ * record) and around create and attach. A call that lets go of it keeps its Python arguments alive itself
+ * (arguments.h).
+ *
+ * After fork the child's handle is not attached (owner 0) and none of its parent's calls go on in it: the first use
+ * attaches anew and counts calls from the beginning.
+ */
+#ifndef PYTHON_COMMON_MODULE_STATE_H
+#define PYTHON_COMMON_MODULE_STATE_H
+
+#include <Python.h>
+#include <stdbool.h>
+
+#include "base/status.h"
+
+enum { SEND_ARGUMENT_COUNT = 6 }; /* topic, value, key, headers, partition, timestamp_ms */
+
+struct module_state {
+    PyObject *exceptions[STATUS_COUNT]; /* errors.c: one per status */
+    PyObject *arena_closed;
+    PyObject *arena_in_use;
+    PyObject *batch_in_use;
+    PyObject *not_sender;
+    PyObject *producer_closed;
+    PyObject *sender_busy;
+    PyObject *unknown_partition;
+    PyObject *send_names[SEND_ARGUMENT_COUNT]; /* interned: keywords are found by identity */
+    PyTypeObject *appender_type;
+    PyTypeObject *arena_type;
+    PyTypeObject *batch_type;
+    PyTypeObject *buffer_wait_type;
+    PyTypeObject *flush_ticket_type;
+    PyTypeObject *future_type;
+    PyTypeObject *produce_request_type;
+    PyTypeObject *producer_type;
+    PyTypeObject *receipt_type;
+    PyTypeObject *sender_half_type;
+    PyTypeObject *token_type;
+    PyTypeObject *view_type;
+};
+
+/* An object keeps the state's address: the state lives as long as the module, the module as long as its types, a type
+ * as long as its objects. */
+
+#endif

@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Appender: opening and closing. Nothing is appended through it directly: a Producer does that (producer_type.c).
+ *
+ * What happens once per batch or more rarely (waiting for a buffer, waking waiters, ringing the doorbell) is Python,
+ * given to the constructor as callables.
+ */
+#include "python/producer/appender_type.h"
+
+#include "python/common/arguments.h"
+#include "python/common/errors.h"
+#include "python/producer/flush_ticket_type.h"
+
+static struct appender_object *appender_of(PyObject *self)
+{
+    return (struct appender_object *)self;
+}
+
+/* ---- open ---- */
+
+static bool callable_check(PyObject *object, const char *name)
+{
+    if (!PyCallable_Check(object)) {
+        PyErr_Format(PyExc_TypeError, "%s must be callable, not %.80s", name, Py_TYPE(object)->tp_name);
+        return false;
+    }
+    return true;
+}
+
+static bool core_open(struct appender_object *self)
+{
+    struct error error;
+    if (!arena_object_attach(self->arena)) {
+        return false;
+    }
+    if (appender_open(self->arena->core, &self->core, &error) != STATUS_OK) {
+        raise_error(self->state, &error);
+        return false;
+    }
+    self->arena->half_count++;
+    self->call_owner = self->arena->core->owner;
+    return true;
+}
+
+struct appender_times {
+    int64_t max_block_ms;
+    int64_t linger_ns; /* -1: says nothing about it */
+};
+
+static PyObject *appender_create(PyTypeObject *type, struct arena_object *arena, PyObject *const *callables,
+                                    const struct appender_times *times)
+{
+    struct appender_object *self = (struct appender_object *)type->tp_alloc(type, 0);
+    if (self == NULL) {
+        return NULL;
+    }
+    self->state = arena->state;
+    self->arena = (struct arena_object *)Py_NewRef((PyObject *)arena);
+    self->wait = Py_NewRef(callables[0]);
+    self->wake = Py_NewRef(callables[1]);
+    self->ring = Py_NewRef(callables[2]);
+    self->max_block_ms = times->max_block_ms;
+    if (!core_open(self)) {
+        Py_DECREF(self);
+        return NULL;
+    }
+    self->core->linger = (uint64_t)(times->linger_ns + 1);
+    return (PyObject *)self;
+}
+
+static PyObject *appender_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
+{
+    static char *names[] = {"arena", "wait", "wake", "ring", "max_block_ms", "linger_ns", NULL};
+    static const struct integer_range max_block_range = {"max_block_ms", 0, INT64_MAX / 1000000};
+    static const struct integer_range linger_range = {"linger_ns", 0, INT64_MAX - 1};
+    const struct module_state *state = PyType_GetModuleState(type);
+    PyObject *arena;
+    PyObject *callables[3] = {NULL, NULL, Py_None};
+    PyObject *max_block = NULL;
+    PyObject *linger = NULL;
+    struct appender_times times = {.max_block_ms = 60000, .linger_ns = -1};
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O!OO|OOO:Appender", names, state->arena_type, &arena,
+                                     &callables[0], &callables[1], &callables[2], &max_block, &linger) ||
+        !callable_check(callables[0], "wait") || !callable_check(callables[1], "wake") ||
+        (callables[2] != Py_None && !callable_check(callables[2], "ring")) ||
+        !integer_parse_optional(state, max_block, &max_block_range, &times.max_block_ms) ||
+        !integer_parse_optional(state, linger, &linger_range, &times.linger_ns)) {
+        return NULL;
+    }
+    return appender_create(type, (struct arena_object *)arena, callables, &times);
+}
+
+/* ---- close ---- */
+
+static void cells_clear(struct appender_object *self)
+{
+    for (int i = 0; i < PARTITION_CELL_COUNT; i++) {
+        Py_CLEAR(self->cells[i].topic);
+    }
+}
+
+static void appender_release(struct appender_object *self)
+{
+    struct appender *core = self->core;
+    self->core = NULL;
+    self->arena->half_count--;
+    appender_close(core);
+}
+
+static bool appender_is_unused(const struct appender_object *self)
+{
+    bool is_forked = self->call_owner != self->arena->core->owner;
+    if (self->call_count > 0 && !is_forked) {
+        PyErr_Format(self->state->arena_in_use, "the producer cannot be closed yet: %u calls are running; join the "
+                     "threads that use it first", self->call_count);
+        return false;
+    }
+    return true;
+}
+
+static PyObject *appender_close_call(PyObject *object, PyObject *unused)
+{
+    struct appender_object *self = appender_of(object);
+    (void)unused;
+    if (self->core == NULL) {
+        Py_RETURN_NONE;
+    }
+    if (!appender_is_unused(self)) {
+        return NULL;
+    }
+    appender_release(self);
+    cells_clear(self);
+    Py_RETURN_NONE;
+}
+
+static int appender_traverse(PyObject *object, visitproc visit, void *arg)
+{
+    struct appender_object *self = appender_of(object);
+    Py_VISIT(Py_TYPE(object));
+    Py_VISIT((PyObject *)self->arena);
+    Py_VISIT(self->wait);
+    Py_VISIT(self->wake);
+    Py_VISIT(self->ring);
+    return 0;
+}
+
+static int appender_clear(PyObject *object)
+{
+    struct appender_object *self = appender_of(object);
+    Py_CLEAR(self->wait);
+    Py_CLEAR(self->wake);
+    Py_CLEAR(self->ring);
+    return 0;
+}
+
+static void appender_dealloc(PyObject *object)
+{
+    struct appender_object *self = appender_of(object);
+    PyTypeObject *type = Py_TYPE(object);
+    PyObject_GC_UnTrack(object);
+    if (self->core != NULL) {
+        appender_release(self);
+    }
+    cells_clear(self);
+    (void)appender_clear(object);
+    Py_XDECREF(self->arena);
+    type->tp_free(object);
+    Py_DECREF(type);
+}
+
+/* ---- calls ---- */
+
+bool appender_object_is_open(const struct appender_object *self)
+{
+    if (self->core == NULL) {
+        raise_format(self->state, STATUS_CLOSED, "the producer is closed: open another one");
+        return false;
+    }
+    return true;
+}
+
+bool appender_call_begin_slow(struct appender_object *self)
+{
+    if (!appender_object_is_open(self) || !arena_object_attach(self->arena)) {
+        return false;
+    }
+    if (self->call_owner != self->arena->core->owner) {
+        self->call_owner = self->arena->core->owner;
+        self->call_count = 0;
+    }
+    return true;
+}
+
+/* ---- the type ---- */
+
+static PyMethodDef appender_methods[] = {
+    {"close", appender_close_call, METH_NOARGS, "No more appends."},
+    {"flush_begin", flush_ticket_begin, METH_NOARGS, "Seals what this process appended to: a FlushTicket."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyObject *appender_get_closed(PyObject *object, void *unused)
+{
+    (void)unused;
+    return PyBool_FromLong(appender_of(object)->core == NULL);
+}
+
+static PyGetSetDef appender_properties[] = {
+    {"closed", appender_get_closed, NULL, "True after close().", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot appender_slots[] = {
+    {Py_tp_doc, "What the producers of a process append with."},
+    {Py_tp_new, appender_new},
+    {Py_tp_dealloc, appender_dealloc},
+    {Py_tp_traverse, appender_traverse},
+    {Py_tp_clear, appender_clear},
+    {Py_tp_methods, appender_methods},
+    {Py_tp_getset, appender_properties},
+    {0, NULL},
+};
+
+PyType_Spec appender_spec = {
+    .name = "shmaccum._native.Appender",
+    .basicsize = sizeof(struct appender_object),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = appender_slots,
+};

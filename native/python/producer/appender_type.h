@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Appender: what the producers of a process append with. Its calls are counted, so that close() can refuse while one
+ * runs.
+ */
+#ifndef PYTHON_PRODUCER_APPENDER_TYPE_H
+#define PYTHON_PRODUCER_APPENDER_TYPE_H
+
+#include "producer/appender.h"
+#include "python/common/arena_object.h"
+
+extern PyType_Spec appender_spec;
+
+/* (topic, partition) -> partition index, by the identity of the topic's str: the same name in another str is only a
+ * slower answer. A cell keeps its str alive, so an address is never reused for another name. */
+struct partition_cell {
+    PyObject *topic;
+    int32_t partition;
+    uint32_t partition_index;
+};
+
+enum { PARTITION_CELL_COUNT = 256 };
+
+struct appender_object {
+    PyObject ob_base;
+    struct module_state *state;
+    struct arena_object *arena;
+    struct appender *core; /* NULL once closed */
+    PyObject *wait; /* wait(need, max_block_ms, deadline_ns) -> BufferWait whose slots were taken */
+    PyObject *wake; /* wake(waiter indices) */
+    PyObject *ring; /* ring(), or None */
+    int64_t max_block_ms;
+    uint32_t call_count;
+    uint32_t call_owner; /* the process that call_count counts for: after fork it starts anew */
+    struct partition_cell cells[PARTITION_CELL_COUNT];
+};
+
+/* False, with an exception set, when it is closed. */
+bool appender_object_is_open(const struct appender_object *self);
+
+/* Around every call that may let go of the GIL. False, with an exception set, when the appender is closed or this
+ * process, after fork, cannot attach. */
+bool appender_call_begin_slow(struct appender_object *self);
+
+static inline bool appender_call_begin(struct appender_object *self)
+{
+    if (UNLIKELY(self->core == NULL || self->call_owner != self->arena->core->owner) &&
+        !appender_call_begin_slow(self)) {
+        return false;
+    }
+    self->call_count++;
+    return true;
+}
+
+static inline void appender_call_end(struct appender_object *self)
+{
+    self->call_count--;
+}
+
+#endif

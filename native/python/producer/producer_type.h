@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef PYTHON_PRODUCER_PRODUCER_TYPE_H
+#define PYTHON_PRODUCER_PRODUCER_TYPE_H
+
+#include "producer/partition_indices.h"
+#include "producer/partitioner.h"
+#include "python/producer/appender_type.h"
+
+extern PyType_Spec producer_spec;
+
+/* What a producer knows of a topic. */
+struct topic_note {
+    struct sticky sticky;
+    uint64_t indexed_word;    /* the sticky word that partition_index belongs to */
+    uint32_t partition_index;
+    struct partition_indices indices; /* of the partitions that calls of many records went to */
+};
+
+/* topic's str -> topic index, by identity, as partition_cell. */
+struct topic_cell {
+    PyObject *topic;
+    uint32_t topic_index;
+};
+
+enum { TOPIC_CELL_COUNT = 64 };
+
+struct producer_object {
+    PyObject ob_base;
+    struct module_state *state;
+    struct appender_object *appender; /* NULL before __init__ */
+    PyObject *tracker;                      /* what its futures refer to */
+    PyObject *wait_for_partitions; /* (topic, max_block_ms, deadline_ns) -> partition count, or raises */
+    PyObject *pipeline; /* send(...) with serializers, interceptors, a partitioner of the user; NULL: none of them */
+    bool is_open;
+    bool ignores_keys;
+    uint64_t record_count; /* sent through it, with their bytes */
+    uint64_t record_bytes;
+    struct partitioner partitioner;
+    struct topic_note *topics; /* by topic index */
+    uint32_t topic_count;      /* of the arena: room in `topics` */
+    struct topic_cell cells[TOPIC_CELL_COUNT];
+};
+
+/* Around a call of many records. False, with an exception set, when the producer is closed. */
+bool producer_begin(struct producer_object *self);
+void producer_end(struct producer_object *self);
+
+/* The topic as it stands in the arena, created if it is new, with a partition count that is known; waits for it if need
+ * be. Inside a counted call. False with an exception set. */
+struct append_target;
+bool producer_topic(struct producer_object *self, PyObject *topic, struct append_target *target, uint32_t *topic_index,
+                    uint32_t *partition_count);
+
+/* Many records in one call; producer_columns.c, producer_arrow.c. */
+PyObject *producer_append_rows(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
+PyObject *producer_append_columns(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
+
+#endif

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef PYTHON_SENDER_BATCH_TYPE_H
+#define PYTHON_SENDER_BATCH_TYPE_H
+
+#include "python/sender/sender_half_type.h"
+
+extern PyType_Spec batch_spec;
+
+struct batch_object {
+    PyVarObject ob_base;
+    struct sender_half_object *half;
+    struct drained_batch facts;
+    uint64_t stint;
+    uint32_t export_count;
+    uint32_t slot_count;
+    bool is_over; /* completed, requeued or quarantined */
+    uint32_t slots[]; /* head first */
+};
+
+PyObject *batch_object_new(struct sender_half_object *half, const struct drained_batch *facts);
+
+/* False, with an exception set, when the batch is over or belongs to an earlier stint or another process. */
+bool batch_object_is_current(const struct batch_object *self);
+
+#endif

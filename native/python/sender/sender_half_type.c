@@ -1,0 +1,334 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * SenderHalf: the role, and what every call of its holder begins and ends with.
+ *
+ * One thread at a time: the core may let go of the GIL while it waits for the pool's lock, and its private queues are
+ * half changed then. A second thread that comes in is refused. Every call hands the waiters it served to `wake` before
+ * it returns.
+ *
+ * A Batch that nobody refers to any more before it was completed cannot be put back at that moment (its last reference
+ * may go on any thread, in the middle of any call): it is noted, and requeued by the next call of the sender.
+ */
+#include "python/sender/sender_half_type.h"
+
+#include "python/common/errors.h"
+#include "python/common/wakes.h"
+
+static struct sender_half_object *half_of(PyObject *self)
+{
+    return (struct sender_half_object *)self;
+}
+
+/* ---- calls ---- */
+
+bool half_has_role(const struct sender_half_object *self)
+{
+    return self->core != NULL && self->core->owner != 0 && self->core->owner == self->arena->core->owner;
+}
+
+static void abandoned_requeue(struct sender_half_object *self)
+{
+    while (self->abandoned_count > 0) {
+        const struct abandoned_batch *batch = &self->abandoned[--self->abandoned_count];
+        if (sender_requeue(self->core, batch->slot_index, batch->seq, 0, &self->wakes) != STATUS_OK) {
+            continue; /* it ended by other means */
+        }
+    }
+}
+
+static bool half_is_free(const struct sender_half_object *self)
+{
+    if (self->is_in_call) {
+        PyErr_SetString(self->state->arena_in_use, "another thread is in a call of the sender: use one thread for it");
+        return false;
+    }
+    return true;
+}
+
+static void call_begin(struct sender_half_object *self)
+{
+    self->is_in_call = true;
+    self->arena->call_count++;
+}
+
+bool half_begin(struct sender_half_object *self)
+{
+    if (!half_has_role(self)) {
+        PyErr_SetString(self->state->not_sender, "this process is not the arena's sender: call become_sender() first");
+        return false;
+    }
+    if (!half_is_free(self)) {
+        return false;
+    }
+    call_begin(self);
+    abandoned_requeue(self);
+    return true;
+}
+
+bool half_begin_with(struct sender_half_object *self, const struct argument_table *table, PyObject *const *args,
+                     Py_ssize_t count, PyObject *names, void *fields)
+{
+    return arguments_parse(self->state, table, args, count, names, fields) && half_begin(self);
+}
+
+PyObject *half_end(struct sender_half_object *self, PyObject *result)
+{
+    self->is_in_call = false;
+    if (result != NULL && !wake_set_hand_over(&self->wakes, self->wake)) {
+        Py_CLEAR(result);
+    }
+    self->arena->call_count--;
+    return result;
+}
+
+/* ---- the role ---- */
+
+static bool abandoned_allocate(struct sender_half_object *self)
+{
+    if (self->abandoned == NULL) {
+        self->abandoned = PyMem_Calloc(self->arena->core->geometry.slot_count, sizeof *self->abandoned);
+    }
+    self->abandoned_count = 0;
+    return self->abandoned != NULL;
+}
+
+static void role_drop(struct sender_half_object *self)
+{
+    if (self->core != NULL) {
+        sender_role_drop(self->core);
+        self->core = NULL;
+    }
+}
+
+static PyObject *role_take(struct sender_half_object *self)
+{
+    const struct role_options options = {.sink_name = self->sink_name, .wants_dead_letters = self->wants_dead_letters};
+    struct error error;
+    role_drop(self); /* a fork left a copy of the parent's queues */
+    enum status status = sender_role_take(self->arena->core, &options, &self->core, &error);
+    if (status == STATUS_BUSY) {
+        PyErr_SetString(self->state->sender_busy, error.message);
+        return NULL;
+    }
+    if (status != STATUS_OK) {
+        return raise_error(self->state, &error);
+    }
+    self->stint++;
+    return Py_NewRef(Py_None);
+}
+
+static PyObject *half_become_sender(PyObject *object, PyObject *unused)
+{
+    struct sender_half_object *self = half_of(object);
+    (void)unused;
+    if (self->is_closed) {
+        return raise_format(self->state, STATUS_CLOSED, "the sender is closed: make another one");
+    }
+    if (half_has_role(self)) {
+        Py_RETURN_NONE;
+    }
+    if (!arena_object_attach(self->arena)) {
+        return NULL;
+    }
+    call_begin(self);
+    return half_end(self, abandoned_allocate(self) ? role_take(self) : PyErr_NoMemory());
+}
+
+static bool role_may_be_left(const struct sender_half_object *self)
+{
+    if (!half_has_role(self)) {
+        return true;
+    }
+    if (self->export_count > 0) {
+        PyErr_Format(self->state->batch_in_use, "%u buffers of drained batches are still in use: release them before "
+                     "the sender role is left", self->export_count);
+        return false;
+    }
+    if (self->is_in_call) {
+        PyErr_SetString(self->state->arena_in_use, "another thread is in a call of the sender: join it first");
+        return false;
+    }
+    return true;
+}
+
+static PyObject *half_resign(PyObject *object, PyObject *unused)
+{
+    struct sender_half_object *self = half_of(object);
+    (void)unused;
+    if (!role_may_be_left(self)) {
+        return NULL;
+    }
+    if (half_has_role(self)) {
+        sender_role_leave(self->core);
+        self->core = NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+/* ---- open and close ---- */
+
+static PyObject *half_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
+{
+    static char *names[] = {"arena", "wake", NULL};
+    const struct module_state *state = PyType_GetModuleState(type);
+    PyObject *arena;
+    PyObject *wake;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O!O:SenderHalf", names, state->arena_type, &arena, &wake)) {
+        return NULL;
+    }
+    if (!PyCallable_Check(wake)) {
+        return PyErr_Format(PyExc_TypeError, "wake must be callable, not %.80s", Py_TYPE(wake)->tp_name);
+    }
+    if (!arena_object_attach((struct arena_object *)arena)) {
+        return NULL;
+    }
+    struct sender_half_object *self = (struct sender_half_object *)type->tp_alloc(type, 0);
+    if (self != NULL) {
+        self->arena = (struct arena_object *)Py_NewRef(arena);
+        self->state = self->arena->state;
+        self->wake = Py_NewRef(wake);
+        self->arena->half_count++;
+    }
+    return (PyObject *)self;
+}
+
+static void half_release(struct sender_half_object *self)
+{
+    if (!self->is_closed) {
+        self->is_closed = true;
+        role_drop(self);
+        self->arena->half_count--;
+        PyMem_Free(self->abandoned);
+        self->abandoned = NULL;
+        self->abandoned_count = 0;
+    }
+}
+
+static PyObject *half_close(PyObject *object, PyObject *unused)
+{
+    struct sender_half_object *self = half_of(object);
+    (void)unused;
+    if (!self->is_closed && !role_may_be_left(self)) {
+        return NULL;
+    }
+    half_release(self);
+    Py_RETURN_NONE;
+}
+
+static int half_traverse(PyObject *object, visitproc visit, void *arg)
+{
+    Py_VISIT(Py_TYPE(object));
+    Py_VISIT((PyObject *)half_of(object)->arena);
+    Py_VISIT(half_of(object)->wake);
+    return 0;
+}
+
+static int half_clear(PyObject *object)
+{
+    Py_CLEAR(half_of(object)->wake);
+    return 0;
+}
+
+static void half_dealloc(PyObject *object)
+{
+    PyTypeObject *type = Py_TYPE(object);
+    PyObject_GC_UnTrack(object);
+    half_release(half_of(object));
+    (void)half_clear(object);
+    Py_DECREF((PyObject *)half_of(object)->arena);
+    type->tp_free(object);
+    Py_DECREF(type);
+}
+
+/* ---- the type ---- */
+
+#define FAST(function) ((PyCFunction)(void (*)(void))(function))
+
+static PyMethodDef half_methods[] = {
+    {"abort", FAST(half_abort), METH_FASTCALL | METH_KEYWORDS, "Fails every batch: how many."},
+    {"become_sender", half_become_sender, METH_NOARGS, "Takes the sender role or raises SenderBusyError."},
+    {"close", half_close, METH_NOARGS, "Gives up the sender role, as a death does: resign() leaves it in order."},
+    {"complete", FAST(half_complete), METH_FASTCALL | METH_KEYWORDS, "Ends a drained batch."},
+    {"complete_many", FAST(half_complete_many), METH_FASTCALL | METH_KEYWORDS,
+     "Ends batches that have all succeeded. Answers the places of those that are no ordinary ones, and leaves them as "
+     "they are."},
+    {"complete_part", FAST(half_complete_part), METH_FASTCALL | METH_KEYWORDS,
+     "Records the result of the next records of a batch that was split."},
+    {"dead_letters", half_dead_letters, METH_NOARGS,
+     "Failed batches whose bytes are still to be written: list of (Batch, result, error code)."},
+    {"decide", FAST(half_decide), METH_FASTCALL | METH_KEYWORDS,
+     "Notes how a batch will end: no sender sends it any more."},
+    {"drain", FAST(half_drain), METH_FASTCALL | METH_KEYWORDS,
+     "A batch for each time a partition is given: (batches, how many partitions were looked at)."},
+    {"end_backoff", half_end_backoff, METH_O, "Retried batches of a partition need not wait any longer."},
+    {"expire", FAST(half_expire), METH_FASTCALL | METH_KEYWORDS,
+     "Fails batches that are too old: (how many, nanoseconds until the next or None)."},
+    {"maintain", half_maintain, METH_NOARGS, "Clears up after dead processes."},
+    {"mute", FAST(half_mute), METH_FASTCALL | METH_KEYWORDS, "Keeps a partition from being drained."},
+    {"publish_outage", FAST(half_publish_outage), METH_FASTCALL | METH_KEYWORDS,
+     "Tells every observer since when the sink does not work, and why, as bytes; 0: it works."},
+    {"publish_queues", half_publish_queues, METH_NOARGS,
+     "Tells producers how many batches wait in each partition."},
+    {"quarantine", half_quarantine, METH_O, "Ends a batch whose bytes are damaged and keeps them."},
+    {"ready", FAST(half_ready), METH_FASTCALL | METH_KEYWORDS,
+     "(partitions that may be drained now, nanoseconds until the next or None)."},
+    {"requeue", FAST(half_requeue), METH_FASTCALL | METH_KEYWORDS, "Puts a batch back to be sent again."},
+    {"resequence", FAST(half_resequence), METH_FASTCALL | METH_KEYWORDS,
+     "Takes the sequences back of batches that are not in flight, of one partition or of all."},
+    {"resign", half_resign, METH_NOARGS, "Leaves the sender role in order; the next sender resends what is in flight."},
+    {"set_available", FAST(half_set_available), METH_FASTCALL | METH_KEYWORDS,
+     "Tells producers without a key whether a partition can be delivered to."},
+    {"set_producer_id", FAST(half_set_producer_id), METH_FASTCALL | METH_KEYWORDS,
+     "Kafka's idempotence pair, (-1, -1): none, and the 16 bytes of the sink that gave it."},
+    {"set_sink_name", half_set_sink_name, METH_O,
+     "The name of this sender's sink for the arena, as bytes; said before the role is taken."},
+    {"show_life", half_show_life, METH_NOARGS, "Shows the sender's sign of life, as each drain does."},
+    {"statistics", half_statistics, METH_NOARGS, "The sender's own counts."},
+    {"run_delivery_clock", half_run_delivery_clock, METH_O,
+     "Adds nanoseconds in which the sink worked to the delivery clock."},
+    {"tell_delivery_timeout", FAST(half_tell_delivery_timeout), METH_FASTCALL | METH_KEYWORDS,
+     "The delivery timeout of this sender, and whether it counts the time in which no sink worked."},
+    {"take_expired", half_take_expired, METH_NOARGS,
+     "How many records expired since the last call: {partition index: count}."},
+    {"want_dead_letters", half_want_dead_letters, METH_O,
+     "Whether the bytes of failed batches are kept for dead_letters(); said before the role is taken."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyObject *half_get_closed(PyObject *object, void *unused)
+{
+    (void)unused;
+    return PyBool_FromLong(half_of(object)->is_closed);
+}
+
+static PyObject *half_get_is_sender(PyObject *object, void *unused)
+{
+    (void)unused;
+    return PyBool_FromLong(half_has_role(half_of(object)));
+}
+
+static PyGetSetDef half_properties[] = {
+    {"closed", half_get_closed, NULL, "True after close().", NULL},
+    {"is_sender", half_get_is_sender, NULL, "True while this object holds the sender role.", NULL},
+    {"oldest_created_ns", half_get_oldest_created_ns, NULL,
+     "When the oldest batch without a result was opened, as the last expire() saw it; None: there is none.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot half_slots[] = {
+    {Py_tp_doc, "The sender's side of an arena: readiness, draining, results."},
+    {Py_tp_new, half_new},
+    {Py_tp_dealloc, half_dealloc},
+    {Py_tp_traverse, half_traverse},
+    {Py_tp_clear, half_clear},
+    {Py_tp_methods, half_methods},
+    {Py_tp_getset, half_properties},
+    {0, NULL},
+};
+
+PyType_Spec sender_half_spec = {
+    .name = "shmaccum._native.SenderHalf",
+    .basicsize = sizeof(struct sender_half_object),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = half_slots,
+};

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * SenderHalf: the sender's side of an arena, with or without the role.
+ */
+#ifndef PYTHON_SENDER_SENDER_HALF_TYPE_H
+#define PYTHON_SENDER_SENDER_HALF_TYPE_H
+
+#include "python/common/arena_object.h"
+#include "python/common/arguments.h"
+#include "sender/sender_half.h"
+
+extern PyType_Spec sender_half_spec;
+
+/* A batch whose object went away before it was completed. */
+struct abandoned_batch {
+    uint64_t seq;
+    uint32_t slot_index;
+};
+
+struct sender_half_object {
+    PyObject ob_base;
+    struct module_state *state;
+    struct arena_object *arena;
+    struct sender_half *core; /* NULL without the role */
+    PyObject *wake;           /* wake(waiter indices) */
+    struct wake_set wakes;    /* waiters that the running call has served */
+    uint32_t export_count;    /* buffers over batches */
+    bool is_closed;
+    bool is_in_call;
+    bool wants_dead_letters;         /* for the next time the role is taken */
+    char sink_name[SINK_NAME_SIZE];  /* likewise */
+    uint64_t stint; /* how often it took the role: a batch of an earlier stint is not ours any more */
+    struct abandoned_batch *abandoned; /* room for every slot; NULL before the first stint */
+    uint32_t abandoned_count;
+};
+
+/* False without the role, and in the child of a fork: it inherits the queues, not the role. */
+bool half_has_role(const struct sender_half_object *self);
+
+/* Every call that needs the role runs between these; end takes over `result`. False with an exception set. */
+bool half_begin(struct sender_half_object *self);
+PyObject *half_end(struct sender_half_object *self, PyObject *result);
+
+/* Parses a call's arguments and begins it. False with an exception set. */
+bool half_begin_with(struct sender_half_object *self, const struct argument_table *table, PyObject *const *args,
+                     Py_ssize_t count, PyObject *names, void *fields);
+
+/* ---- the methods: sender_half_rounds.c ---- */
+
+PyObject *half_abort(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
+PyObject *half_complete(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
+PyObject *half_complete_many(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
+PyObject *half_complete_part(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
+PyObject *half_dead_letters(PyObject *self, PyObject *unused);
+PyObject *half_decide(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
+PyObject *half_drain(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
+PyObject *half_expire(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
+PyObject *half_get_oldest_created_ns(PyObject *self, void *unused);
+PyObject *half_maintain(PyObject *self, PyObject *unused);
+PyObject *half_quarantine(PyObject *self, PyObject *batch);
+PyObject *half_ready(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
+PyObject *half_requeue(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
+PyObject *half_show_life(PyObject *self, PyObject *unused);
+PyObject *half_statistics(PyObject *self, PyObject *unused);
+PyObject *half_take_expired(PyObject *self, PyObject *unused);
+
+/* ---- the methods: sender_half_settings.c ---- */
+
+PyObject *half_end_backoff(PyObject *self, PyObject *partition_index);
+PyObject *half_mute(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
+PyObject *half_publish_queues(PyObject *self, PyObject *unused);
+PyObject *half_resequence(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
+PyObject *half_set_available(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
+PyObject *half_set_producer_id(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
+PyObject *half_publish_outage(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
+PyObject *half_run_delivery_clock(PyObject *self, PyObject *run_ns);
+PyObject *half_set_sink_name(PyObject *self, PyObject *name);
+PyObject *half_tell_delivery_timeout(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
+PyObject *half_want_dead_letters(PyObject *self, PyObject *is_wanted);
+
+#endif

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A sealed batch as the sender takes it out, for the other files of this folder: its facts, and its header, which is
+ * written here and nowhere else.
+ */
+#ifndef SENDER_DRAIN_H
+#define SENDER_DRAIN_H
+
+#include "sender/sender_half.h"
+
+/* Shared memory is input: a batch with an impossible word is not sent. */
+bool drained_batch_is_possible(const struct sender_half *half, uint32_t slot_index, uint64_t word);
+
+/* Writes the header and fills in the facts. No producer ever touches the first 61 bytes of a batch. The header gets the
+ * sequence that the batch has, and its checksum comes from the running one. */
+void drained_batch_describe(const struct sender_half *half, uint32_t slot_index, uint64_t word,
+                            struct drained_batch *batch);
+
+#endif

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The appender: what a producer appends with, and how it flushes (the producer's side of Kafka's RecordAccumulator).
+
+The sender's side is `shmaccum._native.SenderHalf`. The two meet in the arena alone.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import final
+
+from shmaccum import _native
+from shmaccum.arena import Arena
+from shmaccum.arena.doorbell import DoorbellButton
+from shmaccum.arena.removal import RemovalWatch, tell_removal
+from shmaccum.producer.buffer_pool import BufferPool
+from shmaccum.units import parse_timeout_s
+
+DEFAULT_MAX_BLOCK_MS = 60_000
+FLUSH_SLICE_NS = 5_000_000
+"""A batch counts as flushed shortly after its result was recorded, so the last wake-up may come just too early."""
+
+
+FLUSH_FEW = 4
+FLUSH_REST_MAX_S = 0.02
+
+
+def flush_rest(elapsed: float, completed: int, left: int) -> float:
+    """Seconds in which a flush need not look: a quarter of what is left of it at its pace; 0 when it is nearly over.
+
+    Each result wakes everybody who waits for one. With many batches to go, most of that would be for nothing, and at
+    the cost of the sender. At the beginning the pace says little: many batches may have been on their way together. So
+    it is a quarter of what has passed at most, and no flush takes much longer than it must.
+    """
+    if left <= FLUSH_FEW or completed == 0:
+        return 0.0
+    return min(elapsed * min(left / completed, 1.0) / 4, FLUSH_REST_MAX_S)
+
+
+@final
+class Appender:
+    """Holds the native appender of an arena, its waiting for buffers, and its doorbell.
+
+    Args:
+        arena: attached; stays open until the appender is closed.
+        max_block_ms: how long an append waits for a buffer (Kafka's max.block.ms).
+        linger_ms: how long the batches it opens wait for more records (Kafka's linger.ms); None: the sender's linger.
+    """
+
+    def __init__(self, arena: Arena, *, max_block_ms: int = DEFAULT_MAX_BLOCK_MS, linger_ms: int | None = None) -> None:
+        if not isinstance(arena, Arena):
+            raise TypeError(f"arena must be an Arena, not {type(arena).__name__}: attach to it first")
+        self.arena = arena
+        self._doorbell = DoorbellButton(arena)
+        self.buffer_pool = BufferPool(arena, self._doorbell)
+        self.native = _native.Appender(
+            arena.native,
+            self.buffer_pool.wait,
+            self.buffer_pool.wake,
+            self._doorbell.ring,
+            max_block_ms,
+            None if linger_ms is None else linger_ms * 10**6,
+        )
+        self.flush_begin = self.native.flush_begin
+
+    def flush(self, timeout: float | None = None) -> bool:
+        """Seals what this process appended to and waits until all of it is complete. False when the time is over.
+
+        Args:
+            timeout: seconds; None waits as long as it takes.
+
+        Raises:
+            ArenaRemovedError: the arena was removed, and no sender is left that could deliver the rest.
+        """
+        watch = RemovalWatch(self.arena)
+        timeout_s = parse_timeout_s(timeout)
+        ticket = self.flush_begin()
+        self._doorbell.ring_if_asleep()
+        begin = time.monotonic()
+        end = begin + timeout_s
+        count = ticket.remaining()
+        tail = self.arena.native.completion_tail
+        while (left := ticket.remaining()) > 0:
+            now = time.monotonic()
+            if now >= end:
+                return False
+            if watch.is_abandoned():
+                raise tell_removal(self.arena)
+            rest = flush_rest(now - begin, count - left, left)
+            if rest > 0:
+                time.sleep(min(rest, end - now))
+                tail = self.arena.native.completion_tail
+            else:
+                tail = self.arena.native.wait_completion(tail, FLUSH_SLICE_NS)
+        return True
+
+    @property
+    def closed(self) -> bool:
+        """True after close()."""
+        return self.native.closed
+
+    def close(self) -> None:
+        """No more appends. What was appended stays in the arena and will be sent.
+
+        Raises:
+            ArenaInUseError: another thread is in a call.
+        """
+        if not self.closed:
+            self.native.close()
+            self.buffer_pool.close()
+            self._doorbell.close()

@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kafka's RecordAccumulator for tests: both sides of an arena in one object, record by record.
+
+The product has no such thing. There a `Producer` appends and a `Sender` delivers, and the two meet in the arena alone.
+Here an appender and a native sender half stand side by side, so that a test can take one step of each.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import Any, NamedTuple, final
+
+from shmaccum import _native
+from shmaccum._native import SenderHalf, Token
+from shmaccum.arena import Arena
+from shmaccum.arena.results import BatchResult
+from shmaccum.producer.appender import DEFAULT_MAX_BLOCK_MS, Appender
+
+PARTITION_COUNT = 2**31 - 1
+"""As many partitions as Kafka can name: no append waits for a sink to report the partition count of its topic."""
+
+
+class Completion(NamedTuple):
+    """The result of records [first_record, first_record + record_count) of a batch."""
+
+    result: BatchResult
+    error_code: int
+    base_offset: int
+    log_append_time_ms: int
+    first_record: int
+    record_count: int
+
+    def offset_of(self, token: Token) -> int:
+        """Kafka's offset of the token's record, -1 when it is unknown."""
+        return -1 if self.base_offset < 0 else self.base_offset + token.record_index - self.first_record
+
+
+class _Sending:
+    """An appender and a native producer that appends through it."""
+
+    def __init__(self, arena: Arena, max_block_ms: int, linger_ms: int | None, ring: Callable[[], object] | None):
+        self.appender = Appender(arena, max_block_ms=max_block_ms, linger_ms=linger_ms)
+        if ring is not None:
+            pool = self.appender.buffer_pool
+            linger_ns = None if linger_ms is None else linger_ms * 10**6
+            self.appender.native.close()
+            self.appender.native = _native.Appender(arena.native, pool.wait, pool.wake, ring, max_block_ms, linger_ns)
+            self.appender.flush_begin = self.appender.native.flush_begin
+        tracker: Any = None
+        self.producer = _native.Producer(self.appender.native, tracker, lambda *_: PARTITION_COUNT)
+
+
+@final
+class Accumulator:
+    """Appends records to an arena's batches, and takes the steps of a sender one by one.
+
+    Args:
+        arena: attached; stays open until the accumulator is closed.
+        max_block_ms: how long an append waits for a buffer when the call does not say it.
+        linger_ms: linger of the batches it opens; None: that of the sender.
+        ring: rings for a sleeping sender; None: the arena's doorbell.
+    """
+
+    def __init__(
+        self,
+        arena: Arena,
+        *,
+        max_block_ms: int = DEFAULT_MAX_BLOCK_MS,
+        linger_ms: int | None = None,
+        ring: Callable[[], object] | None = None,
+    ) -> None:
+        self._parts = (linger_ms, ring)
+        self._usual = _Sending(arena, max_block_ms, linger_ms, ring)
+        self._impatient: dict[int, _Sending] = {}
+        self.arena = arena
+        self.buffer_pool = self._usual.appender.buffer_pool
+        half = SenderHalf(arena.native, self.buffer_pool.wake)
+        self.half = half
+        self.become_sender = half.become_sender
+        self.set_sink_name = half.set_sink_name
+        self.resign = half.resign
+        self.ready = half.ready
+        self.drain = half.drain
+        self.complete = half.complete
+        self.complete_many = half.complete_many
+        self.complete_part = half.complete_part
+        self.requeue = half.requeue
+        self.decide = half.decide
+        self.want_dead_letters = half.want_dead_letters
+        self.dead_letters = half.dead_letters
+        self.quarantine = half.quarantine
+        self.tell_delivery_timeout = half.tell_delivery_timeout
+        self.run_delivery_clock = half.run_delivery_clock
+        self.publish_outage = half.publish_outage
+        self.expire = half.expire
+        self.take_expired = half.take_expired
+        self.abort = half.abort
+        self.mute = half.mute
+        self.end_backoff = half.end_backoff
+        self.set_available = half.set_available
+        self.publish_queues = half.publish_queues
+        self.maintain = half.maintain
+        self.show_life = half.show_life
+        self.set_producer_id = half.set_producer_id
+        self.resequence = half.resequence
+        self.statistics = half.statistics
+
+    def _sending(self, max_block_ms: int | None) -> _Sending:
+        if max_block_ms is None:
+            return self._usual
+        if max_block_ms not in self._impatient:
+            self._impatient[max_block_ms] = _Sending(self.arena, max_block_ms, *self._parts)
+        return self._impatient[max_block_ms]
+
+    def append(
+        self,
+        topic: str,
+        partition: int,
+        timestamp_ms: int | None,
+        key: Any,
+        value: Any,
+        headers: Any = None,
+        max_block_ms: int | None = None,
+    ) -> Token:
+        """Appends one record."""
+        token = self.append_unforced(topic, partition, timestamp_ms, key, value, headers, max_block_ms)
+        if self.arena.durability == "sync":
+            self.arena.sync()
+        return token
+
+    def append_unforced(
+        self,
+        topic: str,
+        partition: int,
+        timestamp_ms: int | None,
+        key: Any,
+        value: Any,
+        headers: Any = None,
+        max_block_ms: int | None = None,
+    ) -> Token:
+        """The same, which waits for no disk."""
+        return self._sending(max_block_ms).producer.send(topic, value, key, headers, partition, timestamp_ms)
+
+    def append_many(
+        self,
+        topic: str,
+        partition: int,
+        values: Iterable[Any],
+        keys: Any = None,
+        timestamps_ms: Any = None,
+        headers: Any = None,
+    ) -> list[tuple[Token, int]]:
+        """Appends records to one partition: for each batch that took some the first one's token, and how many."""
+        none = itertools.repeat(None)
+        rows = zip(values, keys or none, timestamps_ms or none, headers or none, strict=False)
+        tokens = [
+            self.append_unforced(topic, partition, time_ms, key, value, pairs) for value, key, time_ms, pairs in rows
+        ]
+        if self.arena.durability == "sync":
+            self.arena.sync()
+        runs = [list(run) for _, run in itertools.groupby(tokens, key=lambda token: (token.slot_index, token.seq))]
+        return [(run[0], len(run)) for run in runs]
+
+    def partition_index(self, topic: str, partition: int) -> int:
+        """The index of a topic-partition to which something was appended."""
+        return self.arena.native.partitions().index((topic, partition))
+
+    def find(self, token: Token) -> Completion | None:
+        """What became of an appended record; None while it is pending."""
+        found = self.arena.native.find(token)
+        return None if found is None else Completion(BatchResult(found[0]), *found[1:])
+
+    def flush_begin(self) -> _native.FlushTicket:
+        """Seals what this process appended to."""
+        return self._usual.appender.flush_begin()
+
+    def flush(self, timeout: float | None = None) -> bool:
+        """Seals what this process appended to and waits until all of it is complete. False when the time is over."""
+        return self._usual.appender.flush(timeout)
+
+    @property
+    def is_sender(self) -> bool:
+        """True while it holds the sender role."""
+        return self.half.is_sender
+
+    @property
+    def closed(self) -> bool:
+        """True after close()."""
+        return self._usual.appender.closed and self.half.closed
+
+    def close(self) -> None:
+        """Leaves the role and appends no more; what was appended stays in the arena."""
+        for sending in (*self._impatient.values(), self._usual):
+            sending.appender.close()
+        self.half.close()
+
+    def __enter__(self) -> Accumulator:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
