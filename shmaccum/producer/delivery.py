@@ -24,12 +24,14 @@ from typing import Any, NamedTuple, TypeAlias
 from shmaccum import _native
 from shmaccum._native import DeliveryFuture
 from shmaccum.arena import Arena
+from shmaccum.arena.places import Places
 from shmaccum.arena.refusals import find_expiry, find_refusal, find_removal
 from shmaccum.arena.removal import RemovalWatch, removed_error
 from shmaccum.exceptions import (
     ArenaError,
     ArenaNotFoundError,
     ArenaRemovedError,
+    CorruptArenaError,
     DeliveryAbortedError,
     DeliveryError,
     DeliveryFailedError,
@@ -110,7 +112,7 @@ class DeliveryTracker:
         self._late: Arena | None = None
         self._is_let_go = False
         self._hurry = hurry
-        self._topic_partitions: list[TopicPartition] = []
+        self._places = Places(arena.native)
         self._reasons: dict[tuple[int, int, int, int], str] = {}
         self.start_anew()
         _trackers.add(self)
@@ -305,11 +307,12 @@ class DeliveryTracker:
         Raises:
             InvalidArgumentError: there is no such row.
         """
-        if partition_index >= len(self._topic_partitions):
-            self._topic_partitions = [TopicPartition(*row) for row in self._native().partitions()]
-        if partition_index >= len(self._topic_partitions):
-            raise InvalidArgumentError(f"the future is of another arena: this one has no partition {partition_index}")
-        return self._topic_partitions[partition_index]
+        try:
+            return self._places[partition_index]
+        except CorruptArenaError:
+            raise InvalidArgumentError(
+                f"the future is of another arena: {self.arena.name} has no partition with the index {partition_index}"
+            ) from None
 
     def metadata_of(self, future: DeliveryFuture) -> RecordMetadata:
         """Where a record went whose result is known."""

@@ -30,7 +30,7 @@ def sending(arena: Arena) -> Iterator[Sending]:
 def scribble(arena: Arena, token: Token) -> None:
     """Changes a byte of the batch's first record, as a stray pointer of another process would."""
     position = arena.native.layout["slot_data"] + token.slot_index * arena.geometry["slot_stride"] + 65
-    with open(f"/dev/shm{arena.name}", "r+b") as file:
+    with open(f"/dev/shm/{arena.name}", "r+b") as file:
         file.seek(position)
         byte = file.read(1)[0]
         file.seek(position)
