@@ -4,7 +4,7 @@
 ::
 
     option      a row: kind, default, bounds, sentence
-    table       rows of one kind; parsing what a user gave, errors that say what to do
+    table       the rows of one kind, and how the options that a user gave are read
     arena, producer, sender, sinks, kafka, server, spark
                 the tables
     secret      passwords that do not show

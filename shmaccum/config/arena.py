@@ -16,7 +16,7 @@ BATCH_SIZE_MIN = 62
 
 @dataclass(frozen=True, kw_only=True)
 class ArenaOptions(Options):
-    """What `Arena.create` takes."""
+    """Options of `Arena.create`."""
 
     scope = "arena"
     place = "Arena.create or ``shmaccum create``"
@@ -33,30 +33,36 @@ class ArenaOptions(Options):
         None, "Buffers that records larger than a batch may hold together; auto: half of them.", minimum=0, unset="auto"
     )
     max_process_share: int = percent(
-        100, "How many of the buffers one process may hold, so that one that runs away cannot starve the others."
+        100, "The share of the buffers that one process may hold, so that a runaway process cannot starve the others."
     )
     durability: str = choice(
         "process",
         ("process", "interval", "sync"),
-        "What survives the death of the host: process, what the kernel wrote by itself; interval, all but the last "
-        "sync_interval_ms; sync, whatever an append came back for. The latter two need a file on a disk.",
+        "The records that survive a crash of the host. process: those that the kernel had written by itself; every "
+        "death of processes is survived. interval: all but those of the last sync_interval_ms. sync: all that were "
+        "sent. interval and sync need a file on a disk.",
     )
     sync_interval_ms: int | None = duration_ms(
-        None, "How much time a crash of the host may cost with durability=interval.", minimum=1, maximum=INT_MAX
+        None,
+        "With durability=interval: a crash of the host may cost the records of this time.",
+        minimum=1,
+        maximum=INT_MAX,
     )
-    process_count: int = count(1024, "How many processes may be attached at a time.", maximum=_native.PROCESS_COUNT_MAX)
+    process_count: int = count(
+        1024, "The most processes that may be attached at once.", maximum=_native.PROCESS_COUNT_MAX
+    )
     waiter_count: int = count(
-        1024, "How many threads may wait for a buffer at a time.", maximum=_native.WAITER_COUNT_MAX
+        1024, "The most threads that may wait for a buffer at once.", maximum=_native.WAITER_COUNT_MAX
     )
-    topic_count: int = count(1024, "How many topics the arena has room for.")
-    partition_count: int = count(4096, "How many topic-partitions the arena has room for.")
+    topic_count: int = count(1024, "The most topics that the arena has room for.")
+    partition_count: int = count(4096, "The most partitions, of all topics together, that the arena has room for.")
     completion_count: int | None = count(
         None,
-        "How many batches' results are kept to be read, rounded up to a power of two; auto: four for each buffer, at "
-        "least 4096.",
+        "Results are kept for this many last batches, rounded up to a power of two; read a future before then. auto: "
+        "four for each buffer, at least 4096.",
         unset="auto",
     )
-    mode: int = mode(0o600, "Permissions of the arena's file. Whoever may write it is trusted by all who use it.")
+    mode: int = mode(0o600, "Permissions of the arena's file. All users of the arena trust everybody who may write it.")
     group: str | int | None = group(
         "The group that shares the arena, by name or number; needs a mode that lets the group write, such as 0660."
     )

@@ -24,25 +24,26 @@ class ArenaOptionsDict(TypedDict, total=False):
     oversized_max_bytes: int | str | None
     """Buffers that records larger than a batch may hold together; auto: half of them."""
     max_process_share: int | str
-    """How many of the buffers one process may hold, so that one that runs away cannot starve the others."""
+    """The share of the buffers that one process may hold, so that a runaway process cannot starve the others."""
     durability: Literal["process", "interval", "sync"]
-    """What survives the death of the host: process, what the kernel wrote by itself; interval, all but the last
-    sync_interval_ms; sync, whatever an append came back for. The latter two need a file on a disk."""
+    """The records that survive a crash of the host. process: those that the kernel had written by itself; every
+    death of processes is survived. interval: all but those of the last sync_interval_ms. sync: all that were
+    sent. interval and sync need a file on a disk."""
     sync_interval_ms: int | str | None
-    """How much time a crash of the host may cost with durability=interval."""
+    """With durability=interval: a crash of the host may cost the records of this time."""
     process_count: int
-    """How many processes may be attached at a time."""
+    """The most processes that may be attached at once."""
     waiter_count: int
-    """How many threads may wait for a buffer at a time."""
+    """The most threads that may wait for a buffer at once."""
     topic_count: int
-    """How many topics the arena has room for."""
+    """The most topics that the arena has room for."""
     partition_count: int
-    """How many topic-partitions the arena has room for."""
+    """The most partitions, of all topics together, that the arena has room for."""
     completion_count: int | None
-    """How many batches' results are kept to be read, rounded up to a power of two; auto: four for each buffer, at
-    least 4096."""
+    """Results are kept for this many last batches, rounded up to a power of two; read a future before then. auto:
+    four for each buffer, at least 4096."""
     mode: int | str
-    """Permissions of the arena's file. Whoever may write it is trusted by all who use it."""
+    """Permissions of the arena's file. All users of the arena trust everybody who may write it."""
     group: int | str | None
     """The group that shares the arena, by name or number; needs a mode that lets the group write, such as 0660."""
 
@@ -51,151 +52,153 @@ class ProducerOptionsDict(TypedDict, total=False):
     """Options of the producer, as `shmaccum.ProducerOptions` reads them."""
 
     linger_ms: int | str
-    """How long a batch that this producer opens waits for company."""
+    """The time that a batch opened by this producer waits for more records before it is sent."""
     max_block_ms: int | str
-    """How long send may wait for a buffer, and for the partition count of a topic; both together."""
+    """The longest time that send waits for a buffer and for the partition count of a topic, both together."""
     key_serializer: Literal["bytes", "str", "json", "msgpack"] | Callable[..., Any] | object
-    """Makes bytes of a key; without one, keys are bytes already."""
+    """Converts a key to bytes. Without a serializer, keys have to be bytes."""
     value_serializer: Literal["bytes", "str", "json", "msgpack"] | Callable[..., Any] | object
-    """Makes bytes of a value; without one, values are bytes already."""
+    """Converts a value to bytes. Without a serializer, values have to be bytes."""
     partitioner: Literal["builtin", "round_robin"] | Callable[..., Any] | object
-    """Chooses the partition of a record that names none: builtin takes murmur2 of the key, or without a key the
-    partition all processes fill at the moment (KIP-480, KIP-794)."""
+    """Chooses the partition of a record that names none. builtin: by murmur2 of the key; a record without a key goes
+    to the partition that all processes of the host are filling (KIP-480, KIP-794)."""
     partitioner_ignore_keys: bool
-    """The builtin partitioner treats keyed records like those without."""
+    """The builtin partitioner treats records with a key like records without one."""
     partitioner_adaptive_partitioning_enable: bool
-    """Partitions with a shorter queue get more of the records without a key (KIP-794)."""
+    """A partition with a shorter queue gets more of the records without a key (KIP-794)."""
     interceptors: Iterable[Any]
     """Objects whose on_send sees, and may replace, every record before it is serialized."""
     close_timeout_ms: int | str
-    """How long the end of the process waits for what was sent and is not delivered."""
+    """The longest time that a process waits at its end until all its records are delivered."""
     client_id: str | None
-    """A name for metrics and errors; auto: made of the name and number of the process."""
+    """The name of this producer in metrics and messages. auto: producer- and the number of the process."""
 
 
 class SenderOptionsDict(TypedDict, total=False):
     """Options of the sender, as `shmaccum.SenderOptions` reads them."""
 
     linger_ms: int | str
-    """How long a batch waits for company whose producer said nothing about it."""
+    """Linger of batches whose producer set none."""
     delivery_timeout_ms: int | str
-    """The delivery of a batch is given up when it could have been delivered for so long and was not (KIP-91). A
-    sender that is stopped leaves after this time at the latest."""
+    """The sender gives up a batch that it could not deliver within this time (KIP-91). A sender that was asked to
+    stop leaves after this time at the latest."""
     delivery_timeout_counts: Literal["deliverable", "always"]
-    """Which time counts for delivery_timeout_ms: deliverable counts only while a sender runs and its sink works,
-    always counts all time since the batch was opened, as Kafka does."""
+    """The time that counts for delivery_timeout_ms. deliverable: only time in which a sender runs and its sink
+    works; always: all time since the batch was opened, as in Kafka."""
     request_timeout_ms: int | str
-    """How long one delivery may take before it counts as failed."""
+    """A delivery without an answer within this time counts as failed."""
     retries: int
-    """How often a failed delivery is tried again within delivery_timeout_ms."""
+    """The sender tries a failed delivery again this many times, within delivery_timeout_ms."""
     retry_backoff_ms: int | str
-    """The pause before the first retry; it doubles with each further one."""
+    """The pause before the first retry. The pause doubles with each further retry."""
     retry_backoff_max_ms: int | str
     """The longest pause between two retries."""
     max_request_size: int | str
     """Bytes of one delivery."""
     max_in_flight_requests_per_connection: int
-    """Deliveries under way to one destination; with enable_idempotence at most 5."""
+    """The most deliveries under way to one destination; with enable_idempotence at most 5."""
     acks: Literal["all", "-1", "1", "0"]
-    """Who must have a batch before it counts as delivered: all in-sync replicas, 1 the leader, 0 nobody. A sink
-    without replicas always acknowledges what it has written."""
+    """A batch counts as delivered when these have it. all: every in-sync replica; 1: the leader; 0: none, the batch
+    was sent. A sink without replicas acknowledges every batch that it has written."""
     enable_idempotence: bool
     """A batch that is sent twice is kept once, and order survives retries."""
     idle_exit_ms: int | str | None
-    """Leave when there was nothing to send for so long."""
+    """The sender leaves when no process was attached and no record waited for this time."""
     metrics_listen: str | None
-    """HOST:PORT where Prometheus finds arena and sender, at /metrics."""
+    """HOST:PORT at which the sender serves metrics of arena and sender to Prometheus, at /metrics."""
     dead_letter: str | None
-    """log:DIR: a log of their own for batches that expire or that the sink refuses, written before their memory is
-    free again; their records get headers that say what happened."""
+    """log:DIR: the sender writes batches that expire or are refused to this log before it frees their memory.
+    Headers of each record tell the reason."""
 
 
 class LogSinkOptionsDict(TypedDict, total=False):
     """Options of the log sink, as `shmaccum.LogSinkOptions` reads them."""
 
     partitions: int
-    """Partitions of a topic the log does not have yet."""
+    """Partitions of a topic that the log does not have yet."""
     segment_bytes: int | str
-    """A segment that would grow beyond this is rolled."""
+    """The log begins a new segment before one would grow beyond this size."""
     segment_ms: int | str
-    """A segment whose first record is older than this is rolled."""
+    """The log begins a new segment when the first record of the present one is older than this."""
     index_interval_bytes: int | str
     """Bytes of a segment between two entries of its indexes."""
     retention_bytes: int | str
-    """Older segments of a partition beyond this are deleted; -1 keeps all."""
+    """The log deletes the oldest segments of a partition that has more bytes than this. -1: none."""
     retention_ms: int | str
-    """Segments whose last record is older than this are deleted; -1 keeps all. (A broker deletes after 7 days; here
-    the log may be the only copy, so nothing is deleted that nobody asked to delete.)"""
+    """The log deletes segments whose last record is older than this. -1: none. (A broker deletes after 7 days; this
+    log may be the only copy, so it deletes only when it is told to.)"""
     retention_check_interval_ms: int | str
-    """How often the sender looks for segments to delete; a log may outgrow retention_bytes by what comes meanwhile."""
+    """The sender looks for segments to delete once in this time. Between two looks a log may outgrow
+    retention_bytes."""
     sync: Literal["none", "interval", "batch"]
-    """When written bytes are forced to disk: none leaves it to the kernel (which survives kill -9, not a power cut),
-    interval does it every sync_interval_ms, batch before each acknowledgement."""
+    """The moment at which bytes are forced to disk. none: the kernel decides, which survives kill -9 but no power
+    cut; interval: every sync_interval_ms; batch: before each acknowledgement."""
     sync_interval_ms: int | str | None
-    """How much time a power cut may cost with sync=interval."""
+    """With sync=interval: a power cut may cost the records of this time."""
 
 
 class KafkaSinkOptionsDict(TypedDict, total=False):
     """Options of the kafka sink, as `shmaccum.KafkaSinkOptions` reads them."""
 
     client_id: str | None
-    """A name for the broker's logs and quotas; auto: shmaccum- and the arena's name."""
+    """The name of this host in the broker's logs and quotas. auto: shmaccum- and the arena's name."""
     max_block_ms: int | str
-    """How long a topic may be unknown to the cluster before its producers are told that there is none."""
+    """A topic that the cluster does not know for this time is reported to producers as missing."""
     allow_auto_create_topics: bool
-    """Ask the broker to create unknown topics, if it is set up to do so."""
+    """The sink asks the broker to create unknown topics, if the broker is set up to do so."""
     compression_type: Literal["none", "gzip", "snappy", "lz4", "zstd"]
-    """How batches are compressed on their way out; one that would not become smaller goes as it is."""
+    """The codec of batches on the wire. A batch that would not become smaller is sent uncompressed."""
     compression_gzip_level: int
-    """1 (fast) to 9 (small); -1 is the library's own."""
+    """1 (fast) to 9 (small); -1: the default of the library."""
     compression_lz4_level: int
-    """9 is the fast compressor; any other of 1 to 17 is a small one."""
+    """9 selects the fast compressor; every other level of 1 to 17 selects the compressor for small output."""
     compression_zstd_level: int
     """-131072 (fast) to 22 (small)."""
     compression_threads: int
-    """How many threads compress."""
+    """The number of threads that compress."""
     metadata_max_age_ms: int | str
-    """Metadata are asked for again after this time."""
+    """The sender asks for metadata again after this time."""
     metadata_recovery_rebootstrap_trigger_ms: int | str
-    """Without any metadata for so long, the brokers of the bootstrap list are asked again (KIP-1102)."""
+    """After this time without any metadata, the sender asks the brokers of the bootstrap list again (KIP-1102)."""
     client_dns_lookup: Literal["use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"]
-    """Whether names of the bootstrap list are replaced by their canonical ones, as Kerberos may need it."""
+    """resolve_canonical_bootstrap_servers_only replaces names of the bootstrap list by canonical names, which
+    Kerberos may need."""
     reconnect_backoff_ms: int | str
-    """The pause before the first reconnect; it doubles with each more."""
+    """The pause before the first reconnect. The pause doubles with each further attempt."""
     reconnect_backoff_max_ms: int | str
     """The longest pause between two attempts to connect."""
     connections_max_idle_ms: int | str
-    """A connection without traffic for so long is closed."""
+    """The sender closes a connection that had no traffic for this time."""
     socket_connection_setup_timeout_ms: int | str
-    """How long connecting may take, TLS and login included; it doubles with each failure."""
+    """The longest time for connecting, with TLS and login. The time doubles with each failure."""
     socket_connection_setup_timeout_max_ms: int | str
-    """The longest such time."""
+    """The longest time that connecting may take after failures."""
     send_buffer_bytes: int | str
-    """Of a socket (SO_SNDBUF); -1 lets the kernel choose, and grow it (Kafka: 128KiB)."""
+    """Send buffer of a socket (SO_SNDBUF). -1: the kernel chooses its size and lets it grow (Kafka: 128KiB)."""
     receive_buffer_bytes: int | str
-    """Of a socket (SO_RCVBUF); -1 lets the kernel choose."""
+    """Receive buffer of a socket (SO_RCVBUF). -1: the kernel chooses its size."""
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
-    """What the broker's listener speaks."""
+    """The protocol of the broker's listener."""
     ssl_cafile: str | None
     """PEM file of the authorities to trust; unset: the system's."""
     ssl_certfile: str | None
-    """PEM file of our certificate."""
+    """PEM file of this host's certificate."""
     ssl_keyfile: str | None
-    """PEM file of its key."""
+    """PEM file of the certificate's key."""
     ssl_password: str | Secret | None
-    """Of the key. Write env:NAME or file:PATH."""
+    """The password of the key file. Write env:NAME or file:PATH."""
     ssl_crlfile: str | None
     """PEM file of revoked certificates."""
     ssl_check_hostname: bool
-    """The broker's certificate must be for the name it was reached by."""
+    """The broker's certificate has to carry the name that the sender connected to."""
     sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI", "AWS_MSK_IAM"] | None
-    """How to log in."""
+    """The mechanism of the login."""
     sasl_plain_username: str | None
     """The user, for PLAIN and SCRAM."""
     sasl_plain_password: str | Secret | None
     """The user's password. Write env:NAME or file:PATH."""
     sasl_kerberos_name: str | None
-    """The broker's name in Kerberos; unset: it is constructed."""
+    """The broker's name in Kerberos. unset: made from service and domain."""
     sasl_kerberos_service_name: str
     """The broker's service in Kerberos."""
     sasl_kerberos_domain_name: str | None
@@ -215,27 +218,28 @@ class ServerOptionsDict(TypedDict, total=False):
     """Options of the server of a log, as `shmaccum.ServerOptions` reads them."""
 
     partitions: int
-    """Partitions of a topic the log does not have yet."""
+    """Partitions of a topic that the log does not have yet."""
     segment_bytes: int | str
-    """A segment that would grow beyond this is rolled."""
+    """The log begins a new segment before one would grow beyond this size."""
     segment_ms: int | str
-    """A segment whose first record is older than this is rolled."""
+    """The log begins a new segment when the first record of the present one is older than this."""
     index_interval_bytes: int | str
     """Bytes of a segment between two entries of its indexes."""
     retention_bytes: int | str
-    """Older segments of a partition beyond this are deleted; -1 keeps all."""
+    """The log deletes the oldest segments of a partition that has more bytes than this. -1: none."""
     retention_ms: int | str
-    """Segments whose last record is older than this are deleted; -1 keeps all. (A broker deletes after 7 days; here
-    the log may be the only copy, so nothing is deleted that nobody asked to delete.)"""
+    """The log deletes segments whose last record is older than this. -1: none. (A broker deletes after 7 days; this
+    log may be the only copy, so it deletes only when it is told to.)"""
     retention_check_interval_ms: int | str
-    """How often the sender looks for segments to delete; a log may outgrow retention_bytes by what comes meanwhile."""
+    """The sender looks for segments to delete once in this time. Between two looks a log may outgrow
+    retention_bytes."""
     sync: Literal["none", "interval", "batch"]
-    """When written bytes are forced to disk: none leaves it to the kernel (which survives kill -9, not a power cut),
-    interval does it every sync_interval_ms, batch before each acknowledgement."""
+    """The moment at which bytes are forced to disk. none: the kernel decides, which survives kill -9 but no power
+    cut; interval: every sync_interval_ms; batch: before each acknowledgement."""
     sync_interval_ms: int | str | None
-    """How much time a power cut may cost with sync=interval."""
+    """With sync=interval: a power cut may cost the records of this time."""
     advertised_host: str | None
-    """The host name that clients are told; default: the one the server listens on."""
+    """The host name that the server tells clients. default: the host that it listens on."""
     insecure: bool
     """Listen where other hosts can connect, without TLS and without passwords."""
     connection_count_max: int
@@ -253,26 +257,26 @@ class ServerOptionsDict(TypedDict, total=False):
     group_max_size: int
     """Members of one group."""
     group_initial_rebalance_delay_ms: int | str
-    """How long the first round of an empty group waits for more members."""
+    """The first round of an empty group waits this time for more members."""
 
 
 class SparkSinkOptionsDict(TypedDict, total=False):
     """Options of the Spark sink, as `shmaccum.SparkSinkOptions` reads them."""
 
     arena: str | None
-    """Name or path of the arena on each node; one that is not there is created. None with exactly_once."""
+    """Name or path of the arena on each node. A missing arena is created. exactly_once needs none."""
     topic: str | None
     """The topic of all rows, whatever the column topic says."""
     sink: str | None
-    """Where a sender that is started delivers: kafka:HOST:PORT or log:DIR."""
+    """The sink of a sender that is started: kafka:HOST:PORT or log:DIR."""
     sender: Literal["auto", "external"]
-    """auto: a node without a sender gets one when a task begins; external: somebody else runs it."""
+    """auto: a task starts a sender on a node that has none; external: another program runs the sender."""
     delivery_guarantee: Literal["at_least_once", "exactly_once"]
-    """at_least_once: what tasks deliver stays, also of those that are tried again; exactly_once (log:DIR only):
-    tasks stage, and what the job or micro-batch commits comes into the log once."""
+    """at_least_once: records of a task that is tried again are delivered again. exactly_once (log:DIR only): tasks
+    stage their records, and the commit of the job or micro-batch puts them into the log once."""
     transaction_series: str | None
-    """With exactly_once in foreachBatch: a name of the query's own. Batches of this name and transactionNumber are
-    written once, however often they come."""
+    """With exactly_once in foreachBatch: a name that only this query uses. A batch of this name and
+    transactionNumber is written once, also when it comes again."""
     transaction_number: int | None
     """The id of the batch that foreachBatch was called with."""
 
@@ -283,7 +287,7 @@ class SparkSourceOptionsDict(TypedDict, total=False):
     path: str | None
     """The log directory, as every node sees it."""
     arena: str | None
-    """Instead of a log: name or path of an arena, whose waiting records are looked at (batches only)."""
+    """Name or path of an arena, to read its waiting records instead of a log (batches only)."""
     assign: str | None
     """Partitions, as JSON: {"flights": [0, 1]}."""
     subscribe: str | None
@@ -304,14 +308,14 @@ class SparkSourceOptionsDict(TypedDict, total=False):
     ending_offsets: str | None
     """latest, or JSON as above (batches only)."""
     starting_offsets_by_timestamp_strategy: Literal["error", "latest"]
-    """What a partition does that has no record of the starting time or later."""
+    """error: a partition without a record of the starting time or later is an error; latest: it starts at its end."""
     max_offsets_per_trigger: int | None
-    """How many records a micro-batch may have."""
+    """The most records of a micro-batch."""
     min_partitions: int | None
-    """Into how many tasks at least a read is cut, as far as its records allow."""
+    """A read is cut into at least this many tasks, as far as its records allow."""
     include_headers: bool
     """Adds the column headers."""
     include_batches: bool
-    """Of an arena: adds columns that tell of each record's batch, and damaged batches are rows, too."""
+    """For an arena: adds columns about each record's batch, and a row for each damaged batch."""
     fail_on_data_loss: bool
-    """Fail when records were retained away or are damaged, instead of reading what is there."""
+    """The read fails when records were deleted by retention or are damaged. false: it reads the others."""

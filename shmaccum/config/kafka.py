@@ -14,66 +14,90 @@ from shmaccum.config.table import Options
 
 @dataclass(frozen=True, kw_only=True)
 class KafkaSinkOptions(Options):
-    """What the sink for Kafka takes (``kafka:HOST:PORT,...``)."""
+    """Options of the sink for Kafka (``kafka:HOST:PORT,...``)."""
 
     scope = "kafka sink"
     place = "open_sink or ``shmaccum sender --sink kafka:HOST:PORT -X``"
 
     client_id: str | None = text(
-        None, "A name for the broker's logs and quotas; auto: shmaccum- and the arena's name.", unset="auto"
+        None,
+        "The name of this host in the broker's logs and quotas. auto: shmaccum- and the arena's name.",
+        unset="auto",
     )
     max_block_ms: int = duration_ms(
-        "60s", "How long a topic may be unknown to the cluster before its producers are told that there is none."
+        "60s", "A topic that the cluster does not know for this time is reported to producers as missing."
     )
-    allow_auto_create_topics: bool = boolean(True, "Ask the broker to create unknown topics, if it is set up to do so.")
+    allow_auto_create_topics: bool = boolean(
+        True, "The sink asks the broker to create unknown topics, if the broker is set up to do so."
+    )
     compression_type: str = choice(
         "none",
         ("none", "gzip", "snappy", "lz4", "zstd"),
-        "How batches are compressed on their way out; one that would not become smaller goes as it is.",
+        "The codec of batches on the wire. A batch that would not become smaller is sent uncompressed.",
     )
-    compression_gzip_level: int = count(-1, "1 (fast) to 9 (small); -1 is the library's own.", minimum=-1, maximum=9)
-    compression_lz4_level: int = count(9, "9 is the fast compressor; any other of 1 to 17 is a small one.", maximum=17)
+    compression_gzip_level: int = count(
+        -1, "1 (fast) to 9 (small); -1: the default of the library.", minimum=-1, maximum=9
+    )
+    compression_lz4_level: int = count(
+        9,
+        "9 selects the fast compressor; every other level of 1 to 17 selects the compressor for small output.",
+        maximum=17,
+    )
     compression_zstd_level: int = count(3, "-131072 (fast) to 22 (small).", minimum=-131072, maximum=22)
-    compression_threads: int = count(2, "How many threads compress.", maximum=64)
-    metadata_max_age_ms: int = duration_ms("5min", "Metadata are asked for again after this time.", minimum=1)
+    compression_threads: int = count(2, "The number of threads that compress.", maximum=64)
+    metadata_max_age_ms: int = duration_ms("5min", "The sender asks for metadata again after this time.", minimum=1)
     metadata_recovery_rebootstrap_trigger_ms: int = duration_ms(
-        "5min", "Without any metadata for so long, the brokers of the bootstrap list are asked again (KIP-1102)."
+        "5min",
+        "After this time without any metadata, the sender asks the brokers of the bootstrap list again (KIP-1102).",
     )
     client_dns_lookup: str = choice(
         "use_all_dns_ips",
         ("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"),
-        "Whether names of the bootstrap list are replaced by their canonical ones, as Kerberos may need it.",
+        "resolve_canonical_bootstrap_servers_only replaces names of the bootstrap list by canonical names, which "
+        "Kerberos may need.",
     )
-    reconnect_backoff_ms: int = duration_ms("50ms", "The pause before the first reconnect; it doubles with each more.")
+    reconnect_backoff_ms: int = duration_ms(
+        "50ms", "The pause before the first reconnect. The pause doubles with each further attempt."
+    )
     reconnect_backoff_max_ms: int = duration_ms("1s", "The longest pause between two attempts to connect.")
-    connections_max_idle_ms: int = duration_ms("9min", "A connection without traffic for so long is closed.")
+    connections_max_idle_ms: int = duration_ms(
+        "9min", "The sender closes a connection that had no traffic for this time."
+    )
     socket_connection_setup_timeout_ms: int = duration_ms(
-        "10s", "How long connecting may take, TLS and login included; it doubles with each failure.", minimum=1
+        "10s", "The longest time for connecting, with TLS and login. The time doubles with each failure.", minimum=1
     )
-    socket_connection_setup_timeout_max_ms: int = duration_ms("30s", "The longest such time.", minimum=1)
+    socket_connection_setup_timeout_max_ms: int = duration_ms(
+        "30s", "The longest time that connecting may take after failures.", minimum=1
+    )
     send_buffer_bytes: int = size(
-        -1, "Of a socket (SO_SNDBUF); -1 lets the kernel choose, and grow it (Kafka: 128KiB).", minimum=-1
+        -1,
+        "Send buffer of a socket (SO_SNDBUF). -1: the kernel chooses its size and lets it grow (Kafka: 128KiB).",
+        minimum=-1,
     )
-    receive_buffer_bytes: int = size(-1, "Of a socket (SO_RCVBUF); -1 lets the kernel choose.", minimum=-1)
+    receive_buffer_bytes: int = size(
+        -1, "Receive buffer of a socket (SO_RCVBUF). -1: the kernel chooses its size.", minimum=-1
+    )
     security_protocol: str = choice(
-        "PLAINTEXT", ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"), "What the broker's listener speaks."
+        "PLAINTEXT", ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"), "The protocol of the broker's listener."
     )
     ssl_cafile: str | None = text(None, "PEM file of the authorities to trust; unset: the system's.", unset="none")
-    ssl_certfile: str | None = text(None, "PEM file of our certificate.", unset="none")
-    ssl_keyfile: str | None = text(None, "PEM file of its key.", unset="none")
-    ssl_password: Secret | None = secret("Of the key.")
+    ssl_certfile: str | None = text(None, "PEM file of this host's certificate.", unset="none")
+    ssl_keyfile: str | None = text(None, "PEM file of the certificate's key.", unset="none")
+    ssl_password: Secret | None = secret("The password of the key file.")
     ssl_crlfile: str | None = text(None, "PEM file of revoked certificates.", unset="none")
-    ssl_check_hostname: bool = boolean(True, "The broker's certificate must be for the name it was reached by.")
+    ssl_check_hostname: bool = boolean(
+        True, "The broker's certificate has to carry the name that the sender connected to."
+    )
     sasl_mechanism: str | None = choice(
         None,
         ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI", "AWS_MSK_IAM"),
-        "How to log in.",
+        "The mechanism of the login.",
         unset="none",
     )
     sasl_plain_username: str | None = text(None, "The user, for PLAIN and SCRAM.", unset="none")
     sasl_plain_password: Secret | None = secret("The user's password.")
     sasl_kerberos_name: str | None = text(
-        None, "The broker's name in Kerberos; unset: it is constructed.", unset="none"
+        None, "The broker's name in Kerberos. unset: made from service and domain.", unset="none"
     )
     sasl_kerberos_service_name: str = text("kafka", "The broker's service in Kerberos.")
     sasl_kerberos_domain_name: str | None = text(None, "The broker's domain; unset: its host.", unset="none")

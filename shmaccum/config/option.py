@@ -27,8 +27,8 @@ class Option:
     Attributes:
         kind: "size", "duration", "count", "percent", "boolean", "choice", "text", "mode", "function", "list".
         parse: from what a user writes to the attribute; InvalidArgumentError or TypeError when it cannot be.
-        default: what holds when the user says nothing; None is what `unset` calls it.
-        sentence: what it is for.
+        default: the value when the user gives none; `unset` is the spelling of None.
+        sentence: its purpose.
         kafka: Kafka's dotted name, where it is more than the name with dots; None: Kafka has no such option.
         minimum, maximum: bounds, both included; None is unbounded.
         choices: the texts it takes.

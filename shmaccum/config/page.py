@@ -31,7 +31,7 @@ TABLE_HEAD = """\
      - kind
      - default
      - bounds
-     - what it is for
+     - meaning
 """
 
 
@@ -53,7 +53,7 @@ def spell(option: Option, value: Any) -> str:
 
 
 def bounds(option: Option) -> str:
-    """What the option takes, shortly; empty when anything of its kind."""
+    """The values that the option takes, in short; empty when it takes every value of its kind."""
     if option.choices:
         return ", ".join(option.choices)
     is_bounded_above = option.maximum is not None and option.maximum < INT_MAX

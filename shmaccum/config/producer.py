@@ -16,40 +16,48 @@ PARTITIONERS = ("builtin", "round_robin")
 
 @dataclass(frozen=True, kw_only=True)
 class ProducerOptions(Options):
-    """What `Producer` takes."""
+    """Options of `Producer`."""
 
     scope = "producer"
     place = "Producer"
 
-    linger_ms: int = duration_ms("5ms", "How long a batch that this producer opens waits for company.", maximum=INT_MAX)
+    linger_ms: int = duration_ms(
+        "5ms",
+        "The time that a batch opened by this producer waits for more records before it is sent.",
+        maximum=INT_MAX,
+    )
     max_block_ms: int = duration_ms(
-        "60s", "How long send may wait for a buffer, and for the partition count of a topic; both together."
+        "60s", "The longest time that send waits for a buffer and for the partition count of a topic, both together."
     )
     key_serializer: str | Callable[..., Any] | None = function(
-        None, SERIALIZERS, "serialize", "Makes bytes of a key; without one, keys are bytes already."
+        None, SERIALIZERS, "serialize", "Converts a key to bytes. Without a serializer, keys have to be bytes."
     )
     value_serializer: str | Callable[..., Any] | None = function(
-        None, SERIALIZERS, "serialize", "Makes bytes of a value; without one, values are bytes already."
+        None, SERIALIZERS, "serialize", "Converts a value to bytes. Without a serializer, values have to be bytes."
     )
     partitioner: str | Callable[..., Any] = function(
         "builtin",
         PARTITIONERS,
         "partition",
-        "Chooses the partition of a record that names none: builtin takes murmur2 of the key, or without a key the "
-        "partition all processes fill at the moment (KIP-480, KIP-794).",
+        "Chooses the partition of a record that names none. builtin: by murmur2 of the key; a record without a key "
+        "goes to the partition that all processes of the host are filling (KIP-480, KIP-794).",
         kafka="partitioner.class",
     )
-    partitioner_ignore_keys: bool = boolean(False, "The builtin partitioner treats keyed records like those without.")
+    partitioner_ignore_keys: bool = boolean(
+        False, "The builtin partitioner treats records with a key like records without one."
+    )
     partitioner_adaptive_partitioning_enable: bool = boolean(
-        True, "Partitions with a shorter queue get more of the records without a key (KIP-794)."
+        True, "A partition with a shorter queue gets more of the records without a key (KIP-794)."
     )
     interceptors: Sequence[Any] = sequence(
         "Objects whose on_send sees, and may replace, every record before it is serialized.",
         kafka="interceptor.classes",
     )
     close_timeout_ms: int = duration_ms(
-        "10s", "How long the end of the process waits for what was sent and is not delivered."
+        "10s", "The longest time that a process waits at its end until all its records are delivered."
     )
     client_id: str | None = text(
-        None, "A name for metrics and errors; auto: made of the name and number of the process.", unset="auto"
+        None,
+        "The name of this producer in metrics and messages. auto: producer- and the number of the process.",
+        unset="auto",
     )

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Passwords that do not show: in no repr, log, error or arena, and in the options of no command line.
 
-What a user writes is a way to the secret: ``env:NAME`` for a variable of the environment, ``file:PATH`` for the first
-line of a file, or the secret itself (for code that has it from elsewhere). A command line takes only the ways: what
-stands on it can be read by every user of the host, in ``/proc/PID/cmdline`` and in ``ps``.
+A user gives the place of a secret: ``env:NAME`` for a variable of the environment, ``file:PATH`` for the first line of
+a file. Code may also give the secret itself. A command line takes only places, for every user of the host can read it
+in ``/proc/PID/cmdline`` and in ``ps``.
 """
 
 from __future__ import annotations

@@ -15,49 +15,55 @@ DEAD_LETTER_KIND = "log:"
 
 @dataclass(frozen=True, kw_only=True)
 class SenderOptions(Options):
-    """What `Sender` takes."""
+    """Options of `Sender`."""
 
     scope = "sender"
     place = "Sender or ``shmaccum sender -X``"
 
-    linger_ms: int = duration_ms(
-        "5ms", "How long a batch waits for company whose producer said nothing about it.", maximum=INT_MAX
-    )
+    linger_ms: int = duration_ms("5ms", "Linger of batches whose producer set none.", maximum=INT_MAX)
     delivery_timeout_ms: int = duration_ms(
         "2min",
-        "The delivery of a batch is given up when it could have been delivered for so long and was not (KIP-91). A "
-        "sender that is stopped leaves after this time at the latest.",
+        "The sender gives up a batch that it could not deliver within this time (KIP-91). A sender that was "
+        "asked to stop leaves after this time at the latest.",
         minimum=1,
     )
     delivery_timeout_counts: str = choice(
         "deliverable",
         ("deliverable", "always"),
-        "Which time counts for delivery_timeout_ms: deliverable counts only while a sender runs and its sink works, "
-        "always counts all time since the batch was opened, as Kafka does.",
+        "The time that counts for delivery_timeout_ms. deliverable: only time in which a sender runs and its "
+        "sink works; always: all time since the batch was opened, as in Kafka.",
     )
     request_timeout_ms: int = duration_ms(
-        "30s", "How long one delivery may take before it counts as failed.", minimum=1
+        "30s", "A delivery without an answer within this time counts as failed.", minimum=1
     )
-    retries: int = count(INT_MAX, "How often a failed delivery is tried again within delivery_timeout_ms.", minimum=0)
-    retry_backoff_ms: int = duration_ms("100ms", "The pause before the first retry; it doubles with each further one.")
+    retries: int = count(
+        INT_MAX, "The sender tries a failed delivery again this many times, within delivery_timeout_ms.", minimum=0
+    )
+    retry_backoff_ms: int = duration_ms(
+        "100ms", "The pause before the first retry. The pause doubles with each further retry."
+    )
     retry_backoff_max_ms: int = duration_ms("1s", "The longest pause between two retries.")
     max_request_size: int = size("1MiB", "Bytes of one delivery.", maximum=INT_MAX)
     max_in_flight_requests_per_connection: int = count(
-        5, "Deliveries under way to one destination; with enable_idempotence at most 5."
+        5, "The most deliveries under way to one destination; with enable_idempotence at most 5."
     )
     acks: str = choice(
         "all",
         ("all", "-1", "1", "0"),
-        "Who must have a batch before it counts as delivered: all in-sync replicas, 1 the leader, 0 nobody. A sink "
-        "without replicas always acknowledges what it has written.",
+        "A batch counts as delivered when these have it. all: every in-sync replica; 1: the leader; 0: none, the batch "
+        "was sent. A sink without replicas acknowledges every batch that it has written.",
     )
     enable_idempotence: bool = boolean(True, "A batch that is sent twice is kept once, and order survives retries.")
-    idle_exit_ms: int | None = duration_ms(None, "Leave when there was nothing to send for so long.", minimum=1)
-    metrics_listen: str | None = text(None, "HOST:PORT where Prometheus finds arena and sender, at /metrics.")
+    idle_exit_ms: int | None = duration_ms(
+        None, "The sender leaves when no process was attached and no record waited for this time.", minimum=1
+    )
+    metrics_listen: str | None = text(
+        None, "HOST:PORT at which the sender serves metrics of arena and sender to Prometheus, at /metrics."
+    )
     dead_letter: str | None = text(
         None,
-        "log:DIR: a log of their own for batches that expire or that the sink refuses, written before their memory is "
-        "free again; their records get headers that say what happened.",
+        "log:DIR: the sender writes batches that expire or are refused to this log before it frees their "
+        "memory. Headers of each record tell the reason.",
     )
 
     def contradictions(self) -> Iterator[str]:

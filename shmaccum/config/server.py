@@ -18,7 +18,7 @@ class ServerOptions(LogSinkOptions):
 
     advertised_host: str | None = text(
         None,
-        "The host name that clients are told; default: the one the server listens on.",
+        "The host name that the server tells clients. default: the host that it listens on.",
         kafka="advertised.listeners",
     )
     insecure: bool = boolean(False, "Listen where other hosts can connect, without TLS and without passwords.")
@@ -34,5 +34,5 @@ class ServerOptions(LogSinkOptions):
     group_max_session_timeout_ms: int = duration_ms("30min", "The longest session time-out of a group's member.")
     group_max_size: int = count(10_000, "Members of one group.")
     group_initial_rebalance_delay_ms: int = duration_ms(
-        "200ms", "How long the first round of an empty group waits for more members.", minimum=0
+        "200ms", "The first round of an empty group waits this time for more members.", minimum=0
     )

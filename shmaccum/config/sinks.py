@@ -12,7 +12,7 @@ from shmaccum.config.table import Options
 
 @dataclass(frozen=True, kw_only=True)
 class PlacelessSinkOptions(Options):
-    """What sinks take that keep nothing on disk and speak to nobody (``memory:``, ``null:``)."""
+    """Options of the memory and null sinks (``memory:``, ``null:``)."""
 
     scope = "memory and null sinks"
     place = "open_sink or ``shmaccum sender --sink memory: -X``"
@@ -22,21 +22,24 @@ class PlacelessSinkOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class LogSinkOptions(Options):
-    """What the segment log takes (``log:DIR``)."""
+    """Options of the segment log (``log:DIR``)."""
 
     scope = "log sink"
     place = "open_sink or ``shmaccum sender --sink log:DIR -X``"
 
-    partitions: int = count(1, "Partitions of a topic the log does not have yet.", kafka="num.partitions")
+    partitions: int = count(1, "Partitions of a topic that the log does not have yet.", kafka="num.partitions")
     segment_bytes: int = size(
         "1GiB",
-        "A segment that would grow beyond this is rolled.",
+        "The log begins a new segment before one would grow beyond this size.",
         kafka="log.segment.bytes",
         minimum=14,
         maximum=INT_MAX,
     )
     segment_ms: int = duration_ms(
-        "7d", "A segment whose first record is older than this is rolled.", kafka="log.roll.ms", minimum=1
+        "7d",
+        "The log begins a new segment when the first record of the present one is older than this.",
+        kafka="log.roll.ms",
+        minimum=1,
     )
     index_interval_bytes: int = size(
         "4KiB",
@@ -47,31 +50,32 @@ class LogSinkOptions(Options):
     )
     retention_bytes: int = size(
         -1,
-        "Older segments of a partition beyond this are deleted; -1 keeps all.",
+        "The log deletes the oldest segments of a partition that has more bytes than this. -1: none.",
         kafka="log.retention.bytes",
         minimum=-1,
     )
     retention_ms: int = duration_ms(
         -1,
-        "Segments whose last record is older than this are deleted; -1 keeps all. (A broker deletes after 7 days; here "
-        "the log may be the only copy, so nothing is deleted that nobody asked to delete.)",
+        "The log deletes segments whose last record is older than this. -1: none. (A broker deletes after 7 "
+        "days; this log may be the only copy, so it deletes only when it is told to.)",
         kafka="log.retention.ms",
         minimum=-1,
     )
     retention_check_interval_ms: int = duration_ms(
         "5m",
-        "How often the sender looks for segments to delete; a log may outgrow retention_bytes by what comes meanwhile.",
+        "The sender looks for segments to delete once in this time. Between two looks a log may outgrow "
+        "retention_bytes.",
         kafka="log.retention.check.interval.ms",
         minimum=1,
     )
     sync: str = choice(
         "none",
         ("none", "interval", "batch"),
-        "When written bytes are forced to disk: none leaves it to the kernel (which survives kill -9, not a power "
-        "cut), interval does it every sync_interval_ms, batch before each acknowledgement.",
+        "The moment at which bytes are forced to disk. none: the kernel decides, which survives kill -9 but "
+        "no power cut; interval: every sync_interval_ms; batch: before each acknowledgement.",
     )
     sync_interval_ms: int | None = duration_ms(
-        None, "How much time a power cut may cost with sync=interval.", kafka="flush.ms", minimum=1
+        None, "With sync=interval: a power cut may cost the records of this time.", kafka="flush.ms", minimum=1
     )
 
     def contradictions(self) -> Iterator[str]:

@@ -12,35 +12,33 @@ from shmaccum.config.table import Options
 
 @dataclass(frozen=True, kw_only=True)
 class SparkSinkOptions(Options):
-    """What the sink of the Spark data source takes, beside the options of everything it starts."""
+    """Options of the sink of the Spark data source. It also takes those of the senders and sinks that it starts."""
 
     scope = "Spark sink"
     place = 'df.write.format("shmaccum").option'
 
     arena: str | None = text(
         None,
-        "Name or path of the arena on each node; one that is not there is created. None with exactly_once.",
+        "Name or path of the arena on each node. A missing arena is created. exactly_once needs none.",
         unset="required",
     )
     topic: str | None = text(None, "The topic of all rows, whatever the column topic says.", unset="column")
-    sink: str | None = text(
-        None, "Where a sender that is started delivers: kafka:HOST:PORT or log:DIR.", unset="required"
-    )
+    sink: str | None = text(None, "The sink of a sender that is started: kafka:HOST:PORT or log:DIR.", unset="required")
     sender: str = choice(
         "auto",
         ("auto", "external"),
-        "auto: a node without a sender gets one when a task begins; external: somebody else runs it.",
+        "auto: a task starts a sender on a node that has none; external: another program runs the sender.",
     )
     delivery_guarantee: str = choice(
         "at_least_once",
         ("at_least_once", "exactly_once"),
-        "at_least_once: what tasks deliver stays, also of those that are tried again; exactly_once (log:DIR only): "
-        "tasks stage, and what the job or micro-batch commits comes into the log once.",
+        "at_least_once: records of a task that is tried again are delivered again. exactly_once (log:DIR only): tasks "
+        "stage their records, and the commit of the job or micro-batch puts them into the log once.",
     )
     transaction_series: str | None = text(
         None,
-        "With exactly_once in foreachBatch: a name of the query's own. Batches of this name and transactionNumber are "
-        "written once, however often they come.",
+        "With exactly_once in foreachBatch: a name that only this query uses. A batch of this name and "
+        "transactionNumber is written once, also when it comes again.",
         unset="none",
     )
     transaction_number: int | None = count(
@@ -56,7 +54,7 @@ class SparkSinkOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class SparkSourceOptions(Options):
-    """What the source of the Spark data source takes: names and defaults are those of Spark's Kafka connector."""
+    """Options of the source of the Spark data source, with the names and defaults of Spark's Kafka connector."""
 
     scope = "Spark source"
     place = 'spark.read.format("shmaccum").option'
@@ -64,7 +62,7 @@ class SparkSourceOptions(Options):
     path: str | None = text(None, "The log directory, as every node sees it.", unset="none")
     arena: str | None = text(
         None,
-        "Instead of a log: name or path of an arena, whose waiting records are looked at (batches only).",
+        "Name or path of an arena, to read its waiting records instead of a log (batches only).",
         unset="none",
     )
     assign: str | None = text(None, 'Partitions, as JSON: {"flights": [0, 1]}.', unset="none")
@@ -90,18 +88,20 @@ class SparkSourceOptions(Options):
     )
     ending_offsets: str | None = text(None, "latest, or JSON as above (batches only).", unset="latest")
     starting_offsets_by_timestamp_strategy: str = choice(
-        "error", ("error", "latest"), "What a partition does that has no record of the starting time or later."
+        "error",
+        ("error", "latest"),
+        "error: a partition without a record of the starting time or later is an error; latest: it starts at its end.",
     )
     max_offsets_per_trigger: int | None = count(
-        None, "How many records a micro-batch may have.", maximum=LONG_MAX, unset="none"
+        None, "The most records of a micro-batch.", maximum=LONG_MAX, unset="none"
     )
     min_partitions: int | None = count(
-        None, "Into how many tasks at least a read is cut, as far as its records allow.", unset="none"
+        None, "A read is cut into at least this many tasks, as far as its records allow.", unset="none"
     )
     include_headers: bool = boolean(False, "Adds the column headers.")
     include_batches: bool = boolean(
-        False, "Of an arena: adds columns that tell of each record's batch, and damaged batches are rows, too."
+        False, "For an arena: adds columns about each record's batch, and a row for each damaged batch."
     )
     fail_on_data_loss: bool = boolean(
-        True, "Fail when records were retained away or are damaged, instead of reading what is there."
+        True, "The read fails when records were deleted by retention or are damaged. false: it reads the others."
     )

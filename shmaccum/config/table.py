@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A table of options, and how what a user gave becomes one.
 
-A table is a frozen dataclass, so an option is a typed attribute, and what a row says beyond its type is kept with the
-field. Names and defaults are those of Kafka's producer (org.apache.kafka.clients.producer.ProducerConfig) where it has
-the option::
+A table is a frozen dataclass, so an option is a typed attribute. The field keeps its row. Names and defaults are those
+of Kafka's producer (org.apache.kafka.clients.producer.ProducerConfig) where it has the option::
 
     ProducerOptions.parse({"linger.ms": "5ms", "max_block_ms": 100})
 
@@ -41,9 +40,9 @@ class Options:
     """
 
     scope: ClassVar[str]
-    """Whose options these are, as a sentence calls it."""
+    """The owner of the options, as a sentence calls it."""
     place: ClassVar[str]
-    """Where they are given."""
+    """The call or command that takes the options."""
     tables: ClassVar[tuple[type[Options], ...]] = ()
     """All tables, in the order of the page; `shmaccum.config` names them."""
 
@@ -70,7 +69,7 @@ class Options:
 
     @classmethod
     def parse(cls, given: Mapping[str, Any]) -> Self:
-        """The options a user gave, in either spelling; what is left out has its default.
+        """The options that a user gave, in either spelling, with the defaults of all others.
 
         Args:
             given: name -> value; ``max_block_ms`` or ``max.block.ms``, ``500`` or ``"500ms"``.
@@ -230,7 +229,7 @@ def _secrets() -> set[str]:
 
 
 def command_line_value(name: str, value: Any) -> str:
-    """What a command line says of an option; a secret only by its place.
+    """The text of an option on a command line. A secret appears only by its place.
 
     Raises:
         InvalidArgumentError: the option is a secret, and the value is the secret itself.
