@@ -122,6 +122,12 @@ def advice(file: ArenaFile, descriptor: int) -> str | None:
     )
 
 
+def has_former_layout(file: ArenaFile) -> bool:
+    """True for an arena of the former layout, which the first process to attach upgrades."""
+    with file.open(read_only=True, mode_max=0o777) as descriptors, contextlib.closing(descriptors):
+        return FormerArena.found_in(descriptors.lock)
+
+
 def former_identity(file: ArenaFile) -> tuple[bytes, int]:
     """The uuid of an arena of the former layout, and how many waiters it has room for.
 

@@ -9,12 +9,15 @@ from typing import Any
 import click
 
 from shmaccum.arena import SIZES, Arena
+from shmaccum.arena.file import ArenaFile
+from shmaccum.arena.upgrade import has_former_layout
 from shmaccum.cli.group import Command, arena_argument, json_option, looking_at, print_json
 from shmaccum.config import ArenaOptions
 from shmaccum.config.page import spell
 from shmaccum.exceptions import (
     ArenaExistsError,
     InvalidArgumentError,
+    LayoutMismatchError,
     UnfinishedArenaError,
 )
 from shmaccum.observe.observation import Observer
@@ -68,6 +71,11 @@ def _differences(arena_name: str, sizes: dict[str, int], partition_counts: dict[
             seen = Observer(arena).observe()
             differences = arena.size_differences(sizes)
     except UnfinishedArenaError:  # another process is creating it
+        return
+    except LayoutMismatchError as error:
+        if not has_former_layout(ArenaFile.parse(arena_name)):
+            raise
+        yield str(error)
         return
     yield from differences
     for topic, wanted_count in partition_counts.items():

@@ -202,6 +202,17 @@ def test_commands_that_look_say_what_it_is_and_what_to_do(
     assert left.path.read_bytes() == before
 
 
+def test_a_unit_that_creates_the_arena_where_it_is_missing_starts_with_a_former_one(
+    leave: Callable[[str], Left], shell: Shell
+) -> None:
+    left = leave("killed")
+    before = left.path.read_bytes()
+    said = " ".join(shell("create", str(left.path), "--exist-ok", code=0).stderr.split())
+    assert "exists already and is left as it is" in said
+    assert "it has the layout of the former build, and 10 batches with 25 records" in said
+    assert left.path.read_bytes() == before
+
+
 def test_recover_upgrades_it(leave: Callable[[str], Left], shell: Shell) -> None:
     left = leave("killed")
     said = shell("recover", str(left.path)).stdout
