@@ -25,7 +25,7 @@
  * seals it. A later opener reads BEGUN. So after step 2 no commit succeeds. An oversized record needs no OPEN slot: its
  * producer finds DONE, or the sender's last look finds its head.
  *
- * WHO MAY DIE. A closer that dies between 1 and 2 leaves batches OPEN: records go on being accepted there, and the
+ * DEATHS. A closer that dies between 1 and 2 leaves batches OPEN: records go on being accepted there, and the
  * sender seals and delivers them, because it runs both steps itself in each tick. A sender that dies while the arena
  * closes leaves BEGUN behind: a standby takes the role and begins with step 1. An opener that dies with a slot that no
  * partition names leaves it empty, and the sender makes it DONE (sender_half.h). A sender that dies behind DONE leaves

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a process does when the arena that it uses was removed, or another arena has its name now.
+"""The removal of an arena, as the processes see it that use the arena.
 
 The memory of such an arena lives as long as a process is attached, and no new process finds it. So the arena is closed
 (native/arena/closing.h): it takes no more records, and its sender leaves when it has delivered those that it holds.

@@ -9,8 +9,8 @@
     what is left        is exported to a folder, as ``shmaccum recover --export`` does, and its records are aborted
     the sender raises   ArenaRemovedError, and its process ends with an exit code of its own
 
-Who dies: a sender that dies anywhere here leaves the arena closed. A standby goes on where it was, and may export a
-batch again. Without a standby nobody can open the arena any more, and producers that wait for results are told so.
+A sender that dies anywhere here leaves the arena closed. Its standby goes on where it was, and may export a batch
+again. Without a standby no process can open the arena any more, and producers that wait for results are told so.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ LEFT_STATES = ("OPEN", "READY", "BAD")
 
 
 class Closing:
-    """The name of a sender's arena: looked at once a second, and what follows when it is lost.
+    """Looks at the name of a sender's arena once a second, and closes the arena when the name is lost.
 
     Attributes:
         has_begun: the arena was removed, and takes no more records.
-        error: what the sender raises when it has left; None while the arena has its name.
+        error: the exception for the sender to raise when it has left; None while the arena has its name.
     """
 
     def __init__(self, arena: Arena) -> None:
@@ -107,7 +107,7 @@ class Closing:
         try:
             folder, record_count = export_left(self._arena)
         except OSError as error:
-            self._report(f"{self._arena.name} was removed, and what is left in it could not be exported: {error}")
+            self._report(f"{self._arena.name} was removed, and its records could not be exported: {error}")
             return
         records = format_count(record_count, "record")
         self._report(f"{self._arena.name} was removed: {records} that could not be delivered were exported to {folder}")

@@ -59,7 +59,7 @@ class Quarantine:
 
         Args:
             batch: drained, no view of it is left.
-            checksum: of its bytes as they are; None: what is in them are no records.
+            checksum: of its bytes as they are; None: the bytes are no records.
         """
         sentence = self._sentence(batch, checksum)
         logger.error("%s. Some process writes where it must not; the batch is kept for shmaccum recover", sentence)
@@ -69,7 +69,7 @@ class Quarantine:
 
     def _sentence(self, batch: Batch, checksum: int | None) -> str:
         damage = (
-            f"its checksum should be {batch.crc:#010x}, and what is in it are no records"
+            f"its checksum should be {batch.crc:#010x}, and its bytes are no records"
             if checksum is None
             else f"its checksum is {checksum:#010x} and should be {batch.crc:#010x}"
         )

@@ -35,7 +35,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def judged(rules: Path, folder: Path) -> subprocess.CompletedProcess[str]:
-    """What promtool says of the scenarios with these rules."""
+    """The judgement of promtool on the scenarios with these rules."""
     scenarios = folder / "scenarios.yml"
     scenarios.write_text(SCENARIOS.read_text(encoding="utf-8").replace("RULES", str(rules)), encoding="utf-8")
     return run("test", "rules", str(scenarios))

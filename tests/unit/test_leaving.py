@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A producer that closes leaves the arena that it attached; what was sent can be asked for afterwards."""
+"""A producer that closes leaves the arena that it attached. Its futures can be asked afterwards."""
 
 from __future__ import annotations
 

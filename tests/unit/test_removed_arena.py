@@ -68,7 +68,7 @@ def producer(arena: Arena) -> Iterator[Producer]:
 
 
 class Running:
-    """A sender in a thread, and what it raised."""
+    """A sender in a thread, with the exception that ended it."""
 
     def __init__(self, arena: Arena, sink: Sink | str, **options: Any) -> None:
         self.sender = Sender(str(arena.name), sink, **options)
