@@ -22,7 +22,12 @@ TEST_VARIANTS = {"test": PLAIN, "tsan": TSAN}
 
 @dataclass(frozen=True)
 class Mutant:
-    """One defect and the runs that must notice it."""
+    """One defect and the runs that must notice it.
+
+    Attributes:
+        is_quick: forty points of a scenario, or one run of a C test, are enough.
+        is_slow: quick, yet seconds long: make test-all.
+    """
 
     name: str
     path: str
@@ -30,6 +35,7 @@ class Mutant:
     new: str
     killers: tuple[tuple[str, str], ...]
     is_quick: bool = False
+    is_slow: bool = False
 
 
 SET_NEWS_HINT = "    or_bits_u64(&arena->news_hints[word_index], UINT64_C(1) << (slot_index % 64));\n"
@@ -166,6 +172,7 @@ MUTANTS = (
         "",
         (("test", "producer/producer_lock_test"),),
         is_quick=True,
+        is_slow=True,
     ),
     Mutant(
         "released-whoever-has-it",
@@ -174,6 +181,7 @@ MUTANTS = (
         "    store_release_u64(&lock->released, load_relaxed_u64(&lock->word));\n",
         (("test", "producer/producer_lock_test"),),
         is_quick=True,
+        is_slow=True,
     ),
     Mutant(
         "released-relaxed",
@@ -189,6 +197,7 @@ MUTANTS = (
         "    return cas_u64(&lock->word, &word, *held);\n",
         (("test", "producer/producer_lock_test"),),
         is_quick=True,
+        is_slow=True,
     ),
     Mutant(
         "passed-to-the-released-word",
@@ -419,6 +428,7 @@ MUTANTS = (
         "    or_bits_u64(&arena->news_groups[group_index], UINT64_C(0) <<",
         (("test", "sender/drain_test"),),
         is_quick=True,
+        is_slow=True,
     ),
     Mutant(
         "group-before-its-news",
@@ -427,6 +437,7 @@ MUTANTS = (
         f"{SET_NEWS_GROUP}    POINT(news_hint_set);\n{SET_NEWS_HINT}",
         (("test", "sender/drain_test"),),
         is_quick=True,
+        is_slow=True,
     ),
     Mutant(
         "first-record-not-awaited",

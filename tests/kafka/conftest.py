@@ -21,6 +21,16 @@ OpenLoop = Callable[..., Loop]
 OpenFake = Callable[..., FakeCluster]
 
 
+SHARED_BROKERS = ("apache", "secure")
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Tests that share a broker run in one process, so that the broker is started once for all of them."""
+    for name in SHARED_BROKERS:
+        if name in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group(name))
+
+
 @pytest.fixture
 def open_loop(arena: Arena) -> Iterator[OpenLoop]:
     """Opens a sink by its bootstrap list; ``sender`` has options of the sender, the rest are the sink's."""

@@ -24,7 +24,7 @@ def run(
         ((1, 1), 2, 1, 1, 9),
         ((1, 2), 2, 1, 1, 2),
         ((2, 2), 2, 1, 0, 2),
-        ((1, 1, 1), 1, 0, 1, 9),
+        pytest.param((1, 1, 1), 1, 0, 1, 9, marks=pytest.mark.slow),
     ],
 )
 def test_pool_is_sound(needs: tuple[int, ...], slot_count: int, deaths: int, cancels: int, cap: int) -> None:
