@@ -27,7 +27,7 @@ NAME_PATTERN = re.compile(r"shmaccum-test-(\d+)-\d+")
 NAME_PREFIX = f"shmaccum-test-{os.getpid()}-"
 _numbers = itertools.count()
 
-# A busy machine makes any example slow, and proves nothing by it. What fails is told with what makes it again.
+# A busy machine makes any example slow, and proves nothing by it. A failure is told with the blob that repeats it.
 settings.register_profile(
     "untimed",
     deadline=None,
@@ -46,7 +46,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture
 def arena_name() -> Iterator[str]:
-    """A shared-memory name nobody else uses. Whatever arena is left under it must be idle and sound; it is removed."""
+    """A shared-memory name nobody else uses. An arena left under it must be idle and sound, and is removed."""
     name = f"{NAME_PREFIX}{next(_numbers)}"
     yield name
     if not Arena.exists(name):
@@ -98,7 +98,7 @@ def seeded() -> Callable[[], random.Random]:
 
 
 def remove_arenas_of_the_dead() -> None:
-    """What test processes that were killed could not take away."""
+    """Removes the arenas that test processes could not remove because they were killed."""
     for name in left_in_shared_memory("shmaccum-test-"):
         found = NAME_PATTERN.fullmatch(name)
         if found and not process_exists(int(found[1])):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tests of the segment log share: record batches by kafka-python's encoder, and logs made of them."""
+"""Shared by tests of the segment log: record batches by kafka-python's encoder, and logs made of them."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def wire_in_files(path: Path) -> bytes:
 
 
 def without_prefixes(batches: Sequence[MadeBatch]) -> bytes:
-    """What is the same of batches before and after they were appended: all but the first 16 bytes of each."""
+    """The bytes of batches that an append does not change: all but the first 16 of each."""
     return b"".join(batch.wire[16:] for batch in batches)
 
 

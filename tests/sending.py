@@ -179,7 +179,7 @@ class Sending:
         return found
 
     def values(self, partition: int = 0) -> list[int]:
-        """What the broker has."""
+        """The numbers that the broker has of a partition."""
         return [int(value or b"-1") for value in self.scripted.broker.values(TOPIC, partition)]
 
     def errors(self) -> list[str]:

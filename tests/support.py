@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tests of the Python layer share: small arenas, a sender in three lines, children that report what they saw."""
+"""Shared by tests of the Python layer: small arenas, a sender in three lines, children that report what they saw."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def check_idle(arena: Arena) -> None:
 
 
 def sender_pid(arena: Arena) -> int | None:
-    """Who has the sender's role; None: nobody has it, or who has taken it is not known yet."""
+    """The process that has the sender's role; None where no process has it, or its entry is not known yet."""
     entry = arena.native.sender()["entry"]
     living = (row for row in arena.native.processes() if row["alive"])
     return next((int(row["pid"]) for row in living if row["entry"] == entry), None)

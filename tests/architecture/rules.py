@@ -92,7 +92,7 @@ def native_folder(path: PurePosixPath) -> str | None:
 
 
 def included(text: str) -> list[tuple[bool, str]]:
-    """What a C file includes: (is it a system header, name)."""
+    """The includes of a C file: (is it a system header, name)."""
     return [(quote == "<", name) for quote, name in C_INCLUDE.findall(without_comments(text))]
 
 
@@ -254,7 +254,7 @@ PATH_METHODS = {"read_bytes", "read_text", "write_bytes", "write_text"}
 
 
 def unguarded_open(path: PurePosixPath, text: str) -> Iterator[str]:
-    """What lies in a log directory may be a FIFO: its files are opened by regular_files.open_regular alone."""
+    """A file of a log directory may be a FIFO, so regular_files.open_regular alone opens them."""
     if SEGMENT_LOG not in path.parents or path.name == "regular_files.py":
         return
     for call in (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)):

@@ -96,7 +96,7 @@ def test_every_ordering_edge_is_labelled_at_both_ends() -> None:
     coded = sum((rules.labels_of_code(read(path)) for path in NATIVE), Counter[str]())
     assert len(documented) > 20, "the tables are not read"
     assert {label: (count, coded[label]) for label, count in documented.items() if coded[label] < count} == {}
-    assert set(coded) - set(documented) == {"N2", "N3"}, "those are no edges, but reasons; what else is labelled is one"
+    assert set(coded) - set(documented) == {"N2", "N3"}, "every other label is an edge; those two are reasons"
 
 
 def test_each_decision_has_a_number_of_its_own_and_its_title_says_it() -> None:

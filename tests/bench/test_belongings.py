@@ -68,7 +68,7 @@ def test_nothing_is_left_of_a_question_that_hangs_dies_or_fails(
     with pytest.raises(RuntimeError, match=message):
         asking.answer_apart("planted", Allowed(1.0, 1.0, limit_s), None, tmp_path)
     pid, *paths = said.read_text().splitlines()
-    wait_until(lambda: not is_running(int(pid)), "who was in a session of its own has died of its kill")
+    wait_until(lambda: not is_running(int(pid)), "the process in a session of its own has been killed")
     assert len(paths) == 5
     assert [path for path in paths if os.path.exists(path)] == []
 

@@ -57,7 +57,7 @@ def shown(answered: Answer) -> str:
 
 
 class NoisyMachine:
-    """Slows down and recovers all the time: what it does to a round it does to everybody, but for a little."""
+    """Slows down and recovers all the time, and does nearly the same to all contenders of a round."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -70,7 +70,7 @@ class NoisyMachine:
 
 
 def planted(slowdown: float, seed: int) -> Verdict:
-    """What the harness says of a contender that costs `slowdown` times its peer."""
+    """The harness's verdict on a contender that costs `slowdown` times its peer."""
     noisy = NoisyMachine(seed)
     contenders = [Contender("ours", lambda: noisy.run(100 * slowdown)), Contender("peer", lambda: noisy.run(100))]
     compared = asked(contenders, repetitions=ROUND_COUNT).compared("ours", NS)

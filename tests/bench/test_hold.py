@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a contender keeps running between its rounds stands still while others are measured."""
+"""Processes that a contender keeps between its rounds stand still while others are measured."""
 
 from __future__ import annotations
 

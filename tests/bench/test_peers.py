@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The peers: every one is known, one that is missing is named, and what their own programs print is understood."""
+"""The peers: every one is known, one that is missing is named, and the output of their own programs is understood."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ CHUNK_SIZE = 16 << 20
 
 @dataclass(frozen=True)
 class Audit:
-    """What was found; that it is as it has to be was asserted."""
+    """Counts of a log that has passed the audit."""
 
     author_count: int
     """Producers, forked children among them, of which something was delivered."""
@@ -142,7 +142,7 @@ def _runs(batches: Iterator[LogBatch]) -> Iterator[list[LogBatch]]:
 
 
 def _taken_apart(values: BytesColumn) -> tuple[Numbers, Numbers]:
-    """Author and sequence of each value; whatever is behind them says the author again and again."""
+    """Author and sequence of each value; the filler behind them repeats the author."""
     ends = np.frombuffer(values.offsets, dtype="<i4").astype(np.int64)
     starts, sizes = ends[:-1], np.diff(ends)
     data = np.frombuffer(values.data, dtype=np.uint8)

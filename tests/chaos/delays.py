@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who or what held an append up: its own stop, somebody else's, the machine, or somebody's death.
+"""The causes that hold an append up: its own stop, another process's stop, the machine, or a death.
 
 An append that took long was one of three:
 
@@ -8,7 +8,7 @@ An append that took long was one of three:
 * neither: then a death is all that is left to blame, and the limit holds.
 
 The machine has its part in all of them. The kernel says how long the process was ready while others ran (`queued_ns`);
-that is taken off. What a process saw that only sleeps (`roles.measure_machine`) is shown beside it.
+that is taken off. The delays of a process that only sleeps (`roles.measure_machine`) are shown beside it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.chaos.ledger import Delay
 
 LIMIT_NS = 50_000_000
 BUSY_LIMIT_NS = 250_000_000
-"""Where tests run beside each other: who holds a lock, or is to free memory, has to wait for its turn, too."""
+"""The limit where tests run beside each other: the holder of a lock waits for its turn on a processor, too."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class DelayReport:
     machine: Longest
 
     def expect_within(self, limit_ns: int) -> None:
-        """No death held anybody up for longer than the limit, and what the machine itself sleeps at times.
+        """No death held an append up for longer than the limit and the machine's own longest delay together.
 
         Raises:
             AssertionError: one did.
@@ -63,12 +63,12 @@ class DelayReport:
 
 
 def own_ns(delay: Delay) -> int:
-    """What is left when the machine's part is taken off."""
+    """The delay without the machine's part."""
     return max(delay.elapsed_ns - delay.queued_ns, 0)
 
 
 class Stops:
-    """When anybody was stopped."""
+    """The spans in which some process was stopped."""
 
     def __init__(self, spans: Sequence[tuple[int, int]]) -> None:
         self._spans = sorted(spans)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kills, stops and continues the processes of a trial at random, replaces the dead, and judges what is left.
 
-Everybody has a *seat* (a role, inside or outside of the PID namespace); who is killed gets a successor there at once.
+Each process has a *seat* (a role, inside or outside of the PID namespace). A killed one gets a successor there at once.
 The director itself is attached to the arena and appends nothing, so that no attach is the first one.
 """
 
@@ -205,7 +205,7 @@ class Director:
             self._kill(seat)
 
     def _pause(self) -> None:
-        """Until the next injury; who has been stopped for long enough goes on meanwhile."""
+        """Waits until the next injury; a process that has been stopped for long enough goes on meanwhile."""
         self._due_s += self._random.uniform(*PAUSE_S)
         while True:
             self._look_for_take_over()
@@ -217,7 +217,7 @@ class Director:
             time.sleep(WATCH_S)
 
     def failures(self) -> str:
-        """What processes wrote that ended with an exception."""
+        """The tracebacks of processes that ended with an exception."""
         path = self.places.failures
         return path.read_text(encoding="utf-8") if path.exists() else ""
 

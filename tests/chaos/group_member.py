@@ -47,7 +47,7 @@ class Member:
         self._consumer.close(autocommit=False)
 
     def _note_and_commit(self, values: list[bytes]) -> None:
-        """What is noted and not committed is consumed again by somebody else."""
+        """Another member consumes again the values that are noted and not committed."""
         os.write(self._ledger, b"".join(value + b"\n" for value in values))
         try:
             self._consumer.commit()

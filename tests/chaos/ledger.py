@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ledger: what was begun, acknowledged and promised an offset, outside of the arena.
+"""The ledger: records begun, acknowledged and promised an offset, counted outside of the arena.
 
-An *author* is the life of one producer: every process that appends, also a forked child, has a number of its own and
-never a successor under it, so each of its records can be told from all others, and a second copy of one is a duplicate.
+An *author* is the life of one producer. Every process that appends, also a forked child, has a number of its own and
+never a successor under it. So each of its records differs from all others, and a second copy of one is a duplicate.
 
     value = author 4 | sequence 8 | filler ...          sequences count from 0 in each partition
 
@@ -83,7 +83,7 @@ class Places:
 
     @property
     def hiccups(self) -> Path:
-        """What a process saw that does nothing but sleep a millisecond."""
+        """The file with the delays of a process that does nothing but sleep a millisecond."""
         return self.folder / "hiccups"
 
     @property
@@ -110,7 +110,7 @@ class Ledger:
 
     @property
     def phase(self) -> int:
-        """What the director wants."""
+        """The phase that the director has begun."""
         return self.words[PHASE]
 
     @phase.setter

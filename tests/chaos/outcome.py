@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a trial was, what was done in it, and what came out: facts, and how they look on paper."""
+"""A trial's settings, its injuries and its results: facts, and how they look on paper."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Plan:
 
 @dataclass
 class Tally:
-    """What was done."""
+    """The injuries of a trial."""
 
     kills: Counter[str] = field(default_factory=Counter)
     stops: Counter[str] = field(default_factory=Counter)

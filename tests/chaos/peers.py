@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a killed producer does to those beside it, in shmaccum, in ``multiprocessing.Queue`` and in faster-fifo.
+"""The harm of a killed producer to those beside it, in shmaccum, in ``multiprocessing.Queue`` and in faster-fifo.
 
 A trial: three processes put numbered items, one takes them. One of the three is killed (SIGKILL) at a random moment.
 
@@ -48,7 +48,7 @@ ACKNOWLEDGED = 1
 TAKEN = ACKNOWLEDGED + PRODUCERS
 WORD_COUNT = TAKEN + PRODUCERS
 BOUNDED_TO = 1000
-"""Items in a queue at a time, or what corresponds to it."""
+"""Items in a queue at a time; for shmaccum, an arena of about that size."""
 
 Put = Callable[[bytes], object]
 
@@ -60,7 +60,7 @@ class Contender(Protocol):
 
     @contextmanager
     def producing(self) -> Iterator[Put]:
-        """In each producer: what puts an item. Its end delivers what was put."""
+        """Gives each producer a function that puts an item. The end of the context delivers all that was put."""
 
     def consume(self, words: memoryview) -> None:
         """In the consumer: counts what comes out of whom, until it is killed."""
@@ -152,7 +152,7 @@ CONTENDERS: dict[str, Callable[[], Contender]] = {
 
 @dataclass(frozen=True)
 class Trial:
-    """What became of one."""
+    """The result of one trial."""
 
     has_hung: bool
     lost_count: int
@@ -202,7 +202,7 @@ def _has_ended(pid: int) -> bool:
 
 
 def _wait_for_ends(pids: Sequence[int]) -> None:
-    """Not for ever: who hangs does not end."""
+    """Waits for some time only, since a process that hangs does not end."""
     deadline_s = time.monotonic() + HANG_S
     while not all(_has_ended(pid) for pid in pids) and time.monotonic() < deadline_s:
         time.sleep(0.001)

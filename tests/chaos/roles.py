@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the processes of the trial do until they are killed, or told to leave: each role a function."""
+"""The roles of a trial's processes, each a function that runs until it is killed or told to leave."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ SEGMENT_BYTES = "32MiB"
 
 @dataclass(frozen=True)
 class Life:
-    """Who a process is."""
+    """The identity of a process."""
 
     places: Places
     seat: int
@@ -228,7 +228,7 @@ def _follow_one(life: Life, ledger: Ledger, chance: random.Random) -> None:
 
 
 def observe(life: Life) -> None:
-    """What ``shmaccum stat`` and ``inspect`` do, again and again."""
+    """Looks at the arena as ``shmaccum stat`` and ``inspect`` do, again and again."""
     with Ledger(life.places.ledger) as ledger, Arena.open_read_only(life.places.arena_name) as arena:
         observer, inspector = Observer(arena), Inspector(arena)
         while ledger.phase < OTHERS_LEAVE:
@@ -239,7 +239,7 @@ def observe(life: Life) -> None:
 
 
 def measure_machine(life: Life) -> None:
-    """Sleeps a millisecond again and again, and notes when it overslept: what the machine does to everybody."""
+    """Sleeps a millisecond again and again, and notes when it overslept: the machine delays every process so."""
     queue, hiccups = RunQueue(), DelayFile(life.places.hiccups)
     with Ledger(life.places.ledger) as ledger:
         while ledger.phase < OTHERS_LEAVE:

@@ -68,7 +68,7 @@ class Host:
         self._ledger_count += 1
 
     def noted(self) -> set[int]:
-        """What anybody has consumed; a death in a write may leave half a line."""
+        """The numbers that any member has consumed; a death in a write may leave half a line."""
         lines = (line for path in self._folder.glob("ledger-*") for line in path.read_bytes().split(b"\n")[:-1])
         return {int(line) for line in lines}
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A warm process that forks the others: everything is imported already, so that a life costs milliseconds.
 
-It is attached to nothing. The director tells it over a socket, a line of JSON each, whom to start, signal and wait for,
-by the process ids that it knows; so it may live in a PID namespace of its own, where these mean something else than
-outside.
+It is attached to nothing. The director tells it over a socket, a line of JSON each, which processes to start, signal
+and wait for, by the process ids that the zygote knows. So the zygote may live in a PID namespace of its own, where
+these mean something else than outside.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Zygote:
 
 
 class Forker:
-    """What the zygote does."""
+    """The zygote's work."""
 
     def __init__(self, stream_socket: socket.socket, places: Places, seed: int) -> None:
         self._socket = stream_socket
@@ -191,7 +191,7 @@ def main() -> None:
     _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     _libc.prctl(PR_SET_CHILD_SUBREAPER, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])  # whoever it starts may be asked to leave at once
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])  # a child may be asked to leave at once
     gc.freeze()
     Forker(socket.socket(fileno=int(descriptor)), Places(arena_name, Path(folder)), int(seed)).run()
 

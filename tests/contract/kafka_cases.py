@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Kafka's own test cases need, for ours: an arena with a clock that the test turns, and a sender beside it.
+"""Kafka's own test cases need these: an arena with a clock that the test turns, and a sender beside it.
 
 The numbers are Kafka's: key 3 bytes and value 5 bytes make a record of 15 bytes (16 from the 65th of a batch on), the
 header has 61.

@@ -58,7 +58,7 @@ def _until(condition: Callable[[], bool], what: str) -> None:
 
 
 def test_simple(new_case: NewCase) -> None:
-    """testSimple: what is given back can be had again, and arrives empty."""
+    """testSimple: a buffer that was given back can be had again, and is empty."""
     case = new_case(batch_size=SIZE, buffers=4)
     for _ in range(3):
         case.append(value=FULL_VALUE)

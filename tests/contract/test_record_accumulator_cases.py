@@ -217,7 +217,7 @@ def test_abort_incomplete_batches(new_case: NewCase) -> None:
 
 
 def test_abort_unsent_batches(new_case: NewCase) -> None:
-    """testAbortUnsentBatches: what is in flight goes on."""
+    """testAbortUnsentBatches: batches in flight go on."""
     case = new_case(batch_size=128 + HEADER_SIZE, buffers=32)
     tokens = case.append(count=100)
     (in_flight,) = case.drain(0)

@@ -5,8 +5,8 @@ Each test names the case it is. Those of Kafka's that are not here, and why:
 
 * everything transactional (a producer that a host shares has no transactions);
 * testQuotaMetrics, testNodeLatencyStats, testMetadataTopicExpiry, testNodeNotReady, testClusterAuthorization...,
-  testUnsupportedVersion..., testWhenProduceResponseReturnsWithALeaderShipChange...: what nodes, connections and
-  protocol versions do is a sink's own (Kafka's sink has them);
+  testUnsupportedVersion..., testWhenProduceResponseReturnsWithALeaderShipChange...: nodes, connections and
+  protocol versions belong to a sink (Kafka's sink has them);
 * testAppendInExpiryCallback: callbacks run in the producing processes, never in the sender;
 * testTransactionalUnknownProducer..., testUnknownProducer...: the broker's answer is one verdict here, OUT_OF_SEQUENCE;
 * testNoDoubleDeallocation and the wrap-around of testSequenceNumberIncrement are in C, tests/native/shm.
@@ -54,7 +54,7 @@ def new_sending(arena: Arena) -> Iterator[NewSending]:
 
 
 def test_simple(new_sending: NewSending) -> None:
-    """testSimple: what was appended is delivered, and its future has the offset."""
+    """testSimple: an appended record is delivered, and its future has the offset."""
     sending = new_sending()
     (token,) = sending.append()
     sending.run()

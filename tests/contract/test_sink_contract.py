@@ -131,7 +131,7 @@ class Case:
         return sink
 
     def reopen(self) -> None:
-        """What happens when a sender dies and the next one comes; only this time in order."""
+        """Closes the sink and opens it again, as at the death of a sender, but in order."""
         self.sink.close(1)
         self.sink = self.open()
 

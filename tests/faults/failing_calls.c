@@ -2,9 +2,9 @@
  *
  * A library to be loaded before all others (LD_PRELOAD) that lets the k-th system call of a process fail:
  *
- *   faults_arm(k, error)    from now on calls are counted, and number k fails with errno = error;
- *                           FAULT_SHORT: it is a write, and writes only half
- *   faults_disarm()         answers how many were counted
+ *   faults_arm(k, error)    from now on calls are counted, and number k fails with errno = error.
+ *                           With FAULT_SHORT it is a write, and writes only half.
+ *   faults_disarm()         answers how many were counted.
  *   faults_hit()            the name of the call that failed; NULL: none
  *
  * Counted are the calls named below, of all threads and of the children of a fork, wherever they come from: the C core,
@@ -307,7 +307,7 @@ CALL(int, -1, eventfd, (unsigned int value, int flags), (value, flags))
 CALL(int, -1, pipe2, (int ends[2], int flags), (ends, flags))
 CALL(ssize_t, -1, getrandom, (void *target, size_t size, unsigned int flags), (target, size, flags))
 
-/* futex, and what else the C library has no name for. */
+/* futex and the other calls for which the C library has no name. */
 long syscall(long number, ...)
 {
     REAL(long, syscall, (long, ...))

@@ -4,8 +4,8 @@ operation fail, for k = 1, 2, ... until the operation makes fewer calls than tha
 
     LD_PRELOAD=failing_calls.so python -m tests.faults.inject OPERATION ERROR[,ERROR...] [--some SEED]
 
-With ``--some`` every fourth k or so gets one of the errors, instead of every k all of them. Prints a line of JSON. What
-is not as it should be ends the process with a traceback, and names operation, k, error and call.
+With ``--some`` every fourth k or so gets one of the errors, instead of every k all of them. Prints a line of JSON.
+A result that is not as it should be ends the process with a traceback that names operation, k, error and call.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _library.faults_hit.restype = ctypes.c_char_p
 
 @dataclass
 class Tally:
-    """What came of the faults of one operation."""
+    """The results of the faults of one operation."""
 
     fault_count: int = 0
     call_count: int = 0
@@ -49,13 +49,13 @@ class Tally:
 
 
 def open_files() -> list[str]:
-    """What the process has open; sockets and pipes by their kind, because their numbers differ."""
+    """The open files of the process; sockets and pipes by their kind, because their numbers differ."""
     links = [f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd")]
     return sorted(os.readlink(link) for link in links if os.path.lexists(link))
 
 
 def shared_memory() -> list[str]:
-    """What of ours lies in shared memory; other processes may use it too."""
+    """Our names in shared memory, which other processes use, too."""
     own = f"shmaccum-test-{os.getpid()}-"
     return sorted(name for name in os.listdir("/dev/shm") if own in name)
 
@@ -120,7 +120,7 @@ def inject(name: str, number: int, error_name: str, tally: Tally) -> bool:
 
 def inject_all(name: str, errors: list[str], seed: int | None) -> Tally:
     tally = Tally()
-    inject(name, CALLS_MAX, errors[0], Tally())  # what is imported or made once is there from now on
+    inject(name, CALLS_MAX, errors[0], Tally())  # imports and caches are made here, once
     chance = random.Random(seed)
     number = 1 if seed is None else chance.randint(1, 3)
     while number < CALLS_MAX:

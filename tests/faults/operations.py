@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is done while system calls fail: each operation prepares, runs under faults, and is held against what is then.
+"""Operations during which system calls fail: each prepares, runs under faults, and its results are checked.
 
-An operation may raise or not. What it must never do is leave something behind, or claim what is not so: `settle`
-repeats it without faults and looks at everything there is.
+An operation may raise or not. It must never leave something behind, or claim what is not so: `settle` repeats it
+without faults and looks at everything there is.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Operation:
         raise NotImplementedError
 
     def check_failed(self) -> None:
-        """What must hold right after `run` raised."""
+        """Checks what must hold right after `run` raised."""
 
     def settle(self) -> None:
         """Repeats it without faults if it failed, looks at everything, and takes everything away."""

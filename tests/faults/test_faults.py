@@ -26,7 +26,7 @@ LONG_SECONDS = 900
 
 
 def inject(operation: str, seconds: int, *arguments: str) -> dict[str, Any]:
-    """What came of it, as `inject.py` says; AssertionError with its traceback."""
+    """The line of `inject.py`; AssertionError with its traceback where it failed."""
     environment = {**os.environ, "LD_PRELOAD": str(c_build.build_preloaded(SOURCE))}
     command = [sys.executable, "-m", "tests.faults.inject", operation, ERRORS, *arguments]
     ended = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=seconds)

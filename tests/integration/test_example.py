@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``shmaccum run`` with real processes: what a stranger sees, on the first flights of the year."""
+"""``shmaccum run`` with real processes, as a stranger sees it, on the first flights of the year."""
 
 from __future__ import annotations
 

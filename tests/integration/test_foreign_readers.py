@@ -31,7 +31,7 @@ PRODUCE_VERSION = 7
 
 @dataclass(frozen=True)
 class Record:
-    """What every reader must agree on."""
+    """The fields on which all readers must agree."""
 
     timestamp_ms: int
     key: bytes | None

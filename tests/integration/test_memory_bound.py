@@ -90,7 +90,7 @@ def sink() -> SilentSink:
 
 @pytest.fixture
 def silent_sender(arena_name: str, sink: SilentSink) -> Iterator[Child]:
-    """A process with that sink, which has taken its first batch. What it leaves is delivered at the end."""
+    """A process with that sink, which has taken its first batch. All that it leaves is delivered at the end."""
     with Arena.create(arena_name, buffer_memory=BUFFER_MEMORY) as arena:
         sender = Child(run_sender, arena_name, sink)
         try:

@@ -166,7 +166,7 @@ def ensure(arena_name: str, folder: Path) -> tuple[bool, int]:
 
 def test_eight_processes_start_one_sender_which_leaves_after_them(arena_name: str, folder: Path) -> None:
     sizes: dict[str, Any] = {"buffer_memory": "64KiB", "batch_size": "4KiB", "process_count": 64, "waiter_count": 64}
-    with Arena.create(arena_name, **sizes) as arena:  # who is attached keeps the sender until the last one has asked
+    with Arena.create(arena_name, **sizes) as arena:  # this attach keeps the sender until all have asked
         children = [Child(ensure, arena_name, folder) for _ in range(8)]
         reports = [eval(child.join()) for child in children]
         assert arena.native.is_attached

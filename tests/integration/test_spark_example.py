@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``shmaccum run --spark``: what a stranger sees, with Spark, without Java, and where something else lies."""
+"""``shmaccum run --spark``, as a stranger sees it: with Spark, without Java, and where something else lies."""
 
 from __future__ import annotations
 

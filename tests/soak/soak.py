@@ -2,7 +2,7 @@
 """Two producers, a sender and a log at full rate for a stated time, and whether anything grows or drifts.
 
 Each second: resident, proportional and private memory, descriptors and threads of every process; the arena's slots and
-counters. At the end all of it has to be flat, and what was sent is what was delivered and what the log's offsets say.
+counters. At the end all of it has to be flat, and as many records are delivered, and in the log, as were sent.
 
     python -m tests.soak.soak SECONDS [SAMPLES]        SAMPLES: a file that gets a line of JSON for each second
 
@@ -41,9 +41,9 @@ STALLED_S = 3.0
 WARM_SHARE = 0.25
 """Of the samples: caches fill and lists grow to their size."""
 WARM_RECORDS = 250_000
-"""Of each producer."""
+"""Records that each producer sends before it is taken for warm."""
 PATIENCE = "1h"
-"""All of it may be stopped for long, and whoever waits for memory meanwhile is not to give up."""
+"""All of it may be stopped for long, and a producer that waits for memory meanwhile must not give up."""
 GROWTH_MAX = 2 << 20
 """Bytes that the private memory of a process may grow by, from when it is warm to the end."""
 DESCRIPTORS_MORE_MAX = 1
@@ -122,8 +122,10 @@ def growth(rows: Sequence[ProcessSample]) -> float:
 
 
 def drift(counts: Sequence[int]) -> int:
-    """By how much the least of the second half is more than the most of the first: what is open for a moment only,
-    while a segment is rolled, say, is no drift."""
+    """The least count of the second half minus the greatest of the first.
+
+    A descriptor that is open for a moment, while a segment is rolled for instance, is no drift.
+    """
     half = len(counts) // 2
     return min(counts[half:]) - max(counts[:half])
 
