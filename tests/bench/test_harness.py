@@ -417,6 +417,7 @@ def test_a_plot_is_a_small_picture(tmp_path: Path) -> None:
     assert len(content) < 60_000
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("valgrind") is None, reason="valgrind is not installed")
 def test_instructions_are_those_of_the_enclosed_work_alone() -> None:
     few, twice, thrice = (python_instructions("", f"for _ in range({count}): pass") for count in (5000, 10_000, 15_000))

@@ -909,4 +909,4 @@ def build(mutant: Mutant, mode: str, scenario: str) -> Path:
     if mode in single_step.MODES:
         return single_step.build(variant, stand_ins)
     test = c_build.TESTS / f"{scenario}.c"
-    return c_build.build_tool(f"{test.stem}-{mutant.name}", [test], variant, stand_ins)
+    return c_build.build_tool(f"{test.stem}-{mutant.name}", [c_build.build_test(test, variant)], variant, stand_ins)

@@ -21,7 +21,8 @@ EXIT_UNTRACEABLE = 77
 
 def build(variant: Variant = PLAIN, stand_ins: Mapping[Path, Path] | None = None) -> Path:
     """The harness with the core, or with a core some files of which are replaced."""
-    return c_build.build_tool("single_step", SOURCES, variant, stand_ins or {})
+    objects = [c_build.build_object(source, variant) for source in SOURCES]
+    return c_build.build_tool("single_step", objects, variant, stand_ins or {})
 
 
 def scenario_names(mode: str) -> list[str]:

@@ -17,7 +17,7 @@ LONG_S = 600
 
 
 def run(seconds: int) -> None:
-    program = c_build.build_tool("chaos", [FOLDER / "chaos.c"], PLAIN, {})
+    program = c_build.build_tool("chaos", [c_build.build_object(FOLDER / "chaos.c", PLAIN)], PLAIN, {})
     seed = random.SystemRandom().randrange(1 << 31)
     print(f"seed {seed}")
     command = [str(program), str(seconds), str(seed)]

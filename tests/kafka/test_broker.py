@@ -5,10 +5,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.kafka.broker import running_cluster
 from tests.kafka.distribution import require
 
 
+@pytest.mark.slow
 def test_a_broker_that_was_stopped_starts_again_with_its_topics(tmp_path: Path) -> None:
     require()
     with running_cluster(tmp_path) as cluster:

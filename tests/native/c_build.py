@@ -21,7 +21,7 @@ import shutil
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from setup import LANGUAGE_FLAGS, ROOT, WARNING_FLAGS, sanitize_flags
@@ -179,20 +179,25 @@ def build_preloaded(source: Path) -> Path:
     return _make(CACHE / "plain" / f"{source.stem}-{key}.so", [*compiler(), *flags, "-o"], [source])
 
 
+def build_test(test: Path, variant: Variant) -> Path:
+    """Compiles a test file without optimization, in a third of the time. The core is compiled as the variant says."""
+    return build_object(test, replace(variant, flags=(*variant.flags, "-O0")))
+
+
 def build_program(test: Path, variant: Variant) -> Path:
     """Compiles a test file and links it with the folders it uses, or finds it built."""
-    parts = [build_object(test, variant), *(build_library(layer, variant) for layer in layers_of(test))]
+    parts = [build_test(test, variant), *(build_library(layer, variant) for layer in layers_of(test))]
     return link(f"{test.parent.name}-{test.stem}", parts, variant)
 
 
-def build_tool(name: str, sources: Iterable[Path], variant: Variant, stand_ins: Mapping[Path, Path]) -> Path:
-    """Compiles the files of a program and links them with the whole core, or finds it built.
+def build_tool(name: str, objects: Iterable[Path], variant: Variant, stand_ins: Mapping[Path, Path]) -> Path:
+    """Links objects with the whole core, or finds them linked.
 
     `stand_ins` maps files of the core to others that are compiled in their place.
     """
     core = (source for layer in LAYERS for source in layer_sources(layer))
-    files = [*sources, *(stand_ins.get(source, source) for source in core)]
-    return link(name, [build_object(source, variant) for source in files], variant)
+    parts = (build_object(stand_ins.get(source, source), variant) for source in core)
+    return link(name, [*objects, *parts], variant)
 
 
 def _build_probe(variant: Variant) -> Path:

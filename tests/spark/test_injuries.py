@@ -47,7 +47,7 @@ def found(log: Path) -> Counter[int]:
     return Counter(int(record.value or b"-1") for record in LogReader(log).partition("flights", 0).records())
 
 
-@pytest.mark.parametrize("wound", [pytest.param("kill_worker", marks=pytest.mark.spark_short), "fail"])
+@pytest.mark.parametrize("wound", ["kill_worker", "fail"])
 def test_an_attempt_that_ends_in_the_middle_leaves_duplicates_and_nothing_worse(
     spark: Any, node_arena: str, log: Path, wound: str
 ) -> None:

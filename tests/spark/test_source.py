@@ -83,7 +83,6 @@ def run_available(spark: Any, log: Path, folder: Path, **options: str) -> list[i
 
 
 @needs_read_limits
-@pytest.mark.spark_short
 def test_a_stream_goes_on_from_its_checkpoint(spark: Any, log: Path, tmp_path: Path) -> None:
     append(log, 10)
     assert run_available(spark, log, tmp_path, maxOffsetsPerTrigger="400") == [400, 400, 200]

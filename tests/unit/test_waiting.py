@@ -290,14 +290,14 @@ def test_semaphores_go_with_the_arena(arena_name: str) -> None:
     arena.close()
 
 
-def test_semaphores_made_after_the_name_was_removed_go_with_the_last_user(arena_name: str) -> None:
+def test_no_semaphore_outlives_an_arena_that_was_removed(arena_name: str) -> None:
     arena = Arena.create(arena_name, buffer_memory="4KiB", batch_size="4KiB")
-    Arena.remove(arena_name)
     with Accumulator(arena, max_block_ms=1) as accumulator:
         accumulator.append("t", 0, 1, None, b"v")
         with pytest.raises(BufferExhaustedError):
             accumulator.append("t", 1, 1, None, b"v")
         assert len(list(each_semaphore(arena.uuid))) == 1
+        Arena.remove(arena_name)
     assert list(each_semaphore(arena.uuid)) == []
     arena.close()
 
