@@ -58,7 +58,7 @@ class Stage:
         """Runs a block; what it printed.
 
         Raises:
-            Exception: what a Python block raised.
+            Exception: a Python block raised it.
             CalledProcessError: a command of a shell block ended with another code than 0.
         """
         text = self.as_run(block.text)

@@ -69,7 +69,7 @@ def _token(process: psutil.Process) -> str | None:
 
 
 def rehearse(page: Page, name: str, folder: Path, timeout_s: float = PAGE_S) -> str | None:
-    """Runs the blocks of a page in `folder`; what went wrong, or None."""
+    """Runs the blocks of a page in `folder`; the failure, or None."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     environment = os.environ | {"PATH": path, "PYTHONPATH": f"{ROOT}{os.pathsep}.", TOKEN: name}
     command = [sys.executable, "-m", "tests.docs.rehearsal", str(page.path), name]

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Hostile arenas: an arena with something of everything in it is damaged where an input says, then looked at as stat,
- * inspect and check do, recovered as the first to attach does or joined as it is, and worked in, while a neighbour goes
- * on scribbling: between two calls, or between two steps of one. Whatever is in the file, nobody crashes, hangs or
- * touches a byte outside of it; wrong statuses are right answers. What is held against the code besides:
+ * Hostile arenas: an arena with something of everything in it is damaged where an input says. Then it is looked at as
+ * stat, inspect and check do, recovered as the first to attach does or joined as it is, and worked in. Meanwhile a
+ * neighbour goes on scribbling, between two calls or between two steps of one. With any bytes in the file, nobody
+ * crashes, hangs or touches a byte outside of it; wrong statuses are right answers. Two more rules are checked:
  *
  *   looking changes no byte · recovery leaves nothing to recover
  *
  *   input   flags, how many events come before the attach, which entries are held by living others, reserved;
- *           then events of 14 bytes: kind, how, place, value
- *   event   kind < KIND_WORK: a damage, in the file before the attach, in the mapping behind it; with HOW_AT_POINT at
+ *           then events of 14 bytes: kind, how, place, value.
+ *   event   kind < KIND_WORK: a damage, in the file before the attach, in the mapping behind it. With HOW_AT_POINT at
  *           the nth point of base/point.h that is passed from then on. Else something that a process does.
  *
  * Damage knows the layout: it hits words, indices and counts far more often than the bytes of records, and stores what
@@ -152,7 +152,7 @@ static struct region region_of(uint32_t which)
     return regions[which % COUNT_OF(regions)];
 }
 
-/* What a field of the arena could hold, from `value`. */
+/* A value that a field of the arena could hold, made of `value`. */
 static uint64_t plausible(uint8_t how, uint64_t value)
 {
     static const uint64_t edges[] = {0, 1, SLOTS - 1, SLOTS, SLOTS + 1, BATCH_SIZE, BATCH_SIZE + 1, RECORDS_START,
@@ -388,7 +388,7 @@ static bool worker_begin(struct worker *worker)
 static void worker_end(struct worker *worker, bool is_death)
 {
     point_hook = NULL;
-    if (is_death) { /* what lives in private memory is given back, what lies in the arena stays as it is */
+    if (is_death) { /* private memory is given back, the arena stays as it is */
         sender_half_free(worker->accumulator->sender);
         worker->accumulator->sender = NULL;
         worker->arena->owner = 0;

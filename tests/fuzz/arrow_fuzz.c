@@ -2,10 +2,10 @@
  *
  * Hostile Arrow data through the C data interface: schemas and arrays that contradict themselves wherever the interface
  * lets us notice it (arrow.h, "what is checked"). Every buffer, list of buffers and list of children is as large as the
- * numbers beside it say, and not a byte larger, so that AddressSanitizer sees whoever believes a number that was to be
- * checked. Every byte of every slice that is read out is touched.
+ * numbers beside it say, and not a byte larger, so that AddressSanitizer sees code that believes a number without
+ * checking it. Every byte of every slice that is read out is touched.
  *
- *   input   a stream of choices: what it lacks at its end is 0, which always chooses what is right
+ *   input   a stream of choices: a choice behind its end is 0, which always chooses the right value
  */
 #include "fuzzing.h"
 

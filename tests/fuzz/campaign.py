@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``make fuzz``: the targets under libFuzzer (clang), one after another, and what they covered.
+"""``make fuzz``: the targets under libFuzzer (clang), one after another, and the lines that they covered.
 
     python -m tests.fuzz.campaign                     every target for a minute
     python -m tests.fuzz.campaign --seconds 600 arena
@@ -35,7 +35,7 @@ KEPT_BYTES_MAX = 60_000
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one run of a target did."""
+    """The result of one run of a target."""
 
     input_count: int
     covered_edge_count: int

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a fuzz target is: these names, of which libFuzzer and AFL++ know the first. fuzz_main.c does without either.
+ * A fuzz target has these names, of which libFuzzer and AFL++ know the first. fuzz_main.c does without either.
  */
 #ifndef FUZZING_H
 #define FUZZING_H
@@ -21,7 +21,7 @@ size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t size_max);
 
 enum { FUZZ_SIZE_MAX = 1024 }; /* of an input */
 
-/* What must hold does not: ends the process as a sanitizer would. */
+/* A rule is broken: ends the process as a sanitizer would. */
 __attribute__((noreturn)) static inline void fuzz_fail(const char *what)
 {
     fprintf(stderr, "fuzz target: %s\n", what);

@@ -131,7 +131,7 @@ int memory_clock_gettime(clockid_t clock, struct timespec *now)
     return 0;
 }
 
-/* Whoever is waited for so long is killed at last. */
+/* A process for which others wait so long is killed at last. */
 static void sleep_pass(const struct timespec *time)
 {
     memory_system.now_ns += (uint64_t)time->tv_sec * 1000000000 + (uint64_t)time->tv_nsec;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The system as the core sees it when it is fuzzed: one file that is memory, byte locks and a clock of ours. A call
- * costs nothing, so that an attach takes microseconds, and whatever lies behind the mapping is poisoned, so that
+ * costs nothing, so that an attach takes microseconds, and the bytes behind the mapping are poisoned, so that
  * AddressSanitizer sees the first byte outside of it.
  *
  * The compiler includes this file before every other (-include), and the names of the calls become those of ours.
@@ -19,7 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* What there is, and what others do. */
+/* The file, the clock and the other processes. */
 struct memory_system {
     uint8_t *file; /* starts a page */
     uint64_t file_size;

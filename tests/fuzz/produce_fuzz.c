@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Hostile answers to Produce: bytes as a broker, or whoever sits on its port, may send them. What is held against the
- * reader besides its own bounds:
+ * Hostile answers to Produce: bytes as a broker, or another program on its port, may send them. Beside the reader's own
+ * bounds these rules are checked:
  *
  *   an answer that is read answers every batch, and no other request, and is whole · a request fits into its room, and
  *   its cuts are in order

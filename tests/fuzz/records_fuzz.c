@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Hostile record batches: bytes as a log, a neighbour or a broker may have left them, through everything that reads
- * them. What is held against the code besides its own bounds:
+ * them. Beside the code's own bounds these rules are checked:
  *
  *   a batch in pieces has the verdict of the whole · every part of a valid batch is valid · renumbering a record
- *   with its own number changes nothing · what was measured for columns is what appending them fills
+ *   with its own number changes nothing · appending columns fills the size measured for them
  *
  *   input   choices: where pieces, parts and ranges begin and end (CHOICES_SIZE bytes), then the bytes
  *

@@ -44,7 +44,7 @@ def build(name: str) -> Path:
 
 
 def pack(inputs: Iterable[bytes]) -> bytes:
-    """What fuzz_main.c reads."""
+    """The inputs in the format of fuzz_main.c."""
     return b"".join(struct.pack("<I", len(each)) + each for each in inputs)
 
 

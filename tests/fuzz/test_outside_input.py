@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whatever comes from outside is taken, or refused with one of our exceptions: names, options, arguments, small files.
+"""Input from outside is taken, or refused with one of our exceptions: names, options, arguments, small files.
 
 Drawn by hypothesis, which finds the smallest input that does harm. Hostile arenas, batches, Arrow data and segments
 have fuzzers of their own beside this file.

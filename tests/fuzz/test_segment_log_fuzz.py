@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hostile logs: the files of a log, damaged at random where it hurts, read, checked and opened for writing.
 
-Whatever stands in them, nobody raises anything but our own errors, hands out a record that was never written (where the
-CRC is looked at), or goes on for ever. A few seconds here; ``-m fuzz`` for as long as SHMACCUM_FUZZ_SECONDS says.
+With any bytes in them, our code raises nothing but our own errors, hands out no record that was never written (where
+the CRC is looked at), and does not go on for ever. A few seconds here; ``-m fuzz`` for
+SHMACCUM_FUZZ_SECONDS.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ LISTENERS: Mapping[str, str] = {
     "SASL_SSL": "SASL_SSL",
     "SASL_PLAINTEXT": "SASL_PLAINTEXT",
 }
-"""What each of them speaks."""
+"""The security protocol of each listener."""
 CLUSTER_ID = "c2htYWNjdW0gdGVzdHMhIQ"
 
 BROKER_PROPERTIES: Mapping[str, str] = {
@@ -89,7 +89,7 @@ class Broker:
         node_id: from 1.
         port: of its PLAINTEXT listener.
         secure_port: of its SASL_SSL or SASL_PLAINTEXT listener, if it has one.
-        secure_host: what that is reached by: a ticket is for a name, not for an address.
+        secure_host: the host of that listener; a name, for a ticket is not for an address.
         process: of the running JVM; None while it is stopped.
     """
 
@@ -103,7 +103,7 @@ class Broker:
 
     @property
     def log_directory(self) -> Path:
-        """Where its topic-partitions are."""
+        """The folder of its topic-partitions."""
         return self.directory / "log"
 
     def configure(self, voters: str, properties: Mapping[str, str]) -> None:
@@ -124,7 +124,7 @@ class Broker:
             "log.dirs": str(self.log_directory),
         }
         self._write("server.properties", {**BROKER_PROPERTIES, **own, **properties})
-        # What StorageTool would write, without a JVM for it.
+        # StorageTool would write this, with a JVM of its own.
         identity = {"version": "1", "node.id": str(self.node_id), "cluster.id": CLUSTER_ID}
         directory_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         self._write("log/meta.properties", {**identity, "directory.id": directory_id})
@@ -168,7 +168,7 @@ class Broker:
             shutil.rmtree(self.directory)
 
     def output(self) -> str:
-        """What it said last."""
+        """The end of its output."""
         return (self.directory / "output").read_text(errors="replace")[-4000:]
 
 

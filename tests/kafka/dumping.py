@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Apache Kafka's own DumpLogSegments says of a partition's folder."""
+"""Apache Kafka's own DumpLogSegments, run on a partition's folder."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ COMPLAINTS = re.compile(r"mismatch|non-consecutive|corrupt|exception|error|inval
 
 
 def dump(folder: Path, *options: str) -> str:
-    """What it says of every file; it has nothing to complain of."""
+    """Its output for every file, in which it complains of nothing."""
     files = [file for suffix in SUFFIXES for file in sorted(folder.glob(f"*{suffix}"))]
     command = java_command("kafka.tools.DumpLogSegments", "--files", ",".join(map(str, files)), *options)
     done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=TOOL_TIMEOUT_S)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A cluster that does what a test tells it to: any error, any delay, any cut, any version.
 
-Each broker is a thread per connection. What it is sent is decoded by kafka-python's classes, checked to the last bit
-(CRC), and kept; what it answers, the test decides for each batch with `on_produce`.
+Each broker is a thread per connection. Requests are decoded by kafka-python's classes, checked to the last bit
+(CRC), and kept. The test decides the answer for each batch with `on_produce`.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Arrived:
         return WireBatch(*place, buffers, len(self.wire_bytes), record_count, *self.sequence, -1, 1, no_batch)
 
     def check(self) -> None:
-        """What a broker checks before it reads on."""
+        """Checks of a request that a broker makes before it reads on."""
         (length,) = struct.unpack_from(">i", self.wire_bytes, 8)
         assert length + 12 == len(self.wire_bytes)
         (crc,) = struct.unpack_from(">I", self.wire_bytes, CRC_POSITION)
@@ -74,7 +74,7 @@ class Arrived:
 
 @dataclass
 class Reply:
-    """What is answered for one batch."""
+    """The answer for one batch."""
 
     error_code: int = 0
     base_offset: int = 0
@@ -198,7 +198,7 @@ class FakeBroker:
 
 
 class FakeCluster:
-    """Brokers, topics, and what was sent to them.
+    """Brokers, topics, and the batches sent to them.
 
     Args:
         broker_count: nodes 0 to n - 1; partition p is led by node p modulo n.

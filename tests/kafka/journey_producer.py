@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A producing process of the journeys: ``python -m tests.kafka.journey_producer ARENA LEDGER NUMBER COUNT TOPIC...``.
 
-Sends COUNT records round the topics, each with a key of its own producer and its number as value. After each send came
-back the ledger, a file of one word, says how many there are: what it counts must arrive, whoever is killed. The word is
+Sends COUNT records round the topics, each with a key of its own producer and its number as value. After each send that
+came back the ledger, a file of one word, has their number: so many records must arrive, whoever is killed. The word is
 replaced by one store. (struct.pack_into clears the bytes first: one of 300 killed between leaves a ledger of 0.)
 """
 

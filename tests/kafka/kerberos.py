@@ -76,7 +76,7 @@ class Realm:
     """A KDC's files.
 
     Attributes:
-        environment: what makes the programs and libraries of Kerberos use this realm.
+        environment: variables with which the programs and libraries of Kerberos use this realm.
     """
 
     def __init__(self, directory: Path) -> None:

@@ -132,7 +132,7 @@ class Loop:
         return self.accumulator.statistics()["queued_count"]
 
     def close(self) -> None:
-        """The sink is closed; what was in flight stays in the arena."""
+        """Closes the sink; batches in flight stay in the arena."""
         self.sink.close(1.0)
         self.accumulator.close()
         os.close(self._bell)
@@ -160,6 +160,6 @@ def append(arena: Arena, topic: str, *values: bytes) -> None:
 
 
 def first_report(loop: Loop) -> str:
-    """What the sink says, as soon as it says something."""
+    """The first report of the sink, as soon as there is one."""
     loop.run_until(lambda: bool(loop.reports), "the sink says what is wrong")
     return loop.reports[0]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What arrived, as confluent-kafka's consumer reads it, checksums included."""
+"""Records that arrived, as confluent-kafka's consumer reads them, checksums included."""
 
 from __future__ import annotations
 

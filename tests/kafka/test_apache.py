@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sink against Apache Kafka: what arrives is read by confluent-kafka and by Kafka's own tools."""
+"""The sink against Apache Kafka: confluent-kafka and Kafka's own tools read the records that arrive."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def topic() -> str:
 
 
 def append_numbered(arena: Arena, topic: str, numbers: Sequence[int], partition_count: int) -> dict[int, list[bytes]]:
-    """Appends a record per number; what each partition must have then."""
+    """Appends a record per number; the numbers that each partition must have then."""
     sent: dict[int, list[bytes]] = {partition: [] for partition in range(partition_count)}
     with Accumulator(arena) as accumulator:
         for number in numbers:

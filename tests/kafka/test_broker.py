@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the other tests against Apache Kafka stand on: it starts, keeps what it was given, and starts again."""
+"""The ground of the other tests against Apache Kafka: it starts, keeps its topics, and starts again."""
 
 from __future__ import annotations
 

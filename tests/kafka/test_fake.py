@@ -702,7 +702,7 @@ class Stalled:
     """A broker that checks sequences and reads on when it may, and a sender whose clock the test moves.
 
     Partitions 0 to 3 have had a batch each. Then the broker has stopped in the next one of partition 0, and one of
-    partition 1 is half written: whatever is sent behind it waits for the socket.
+    partition 1 is half written, so later batches wait for the socket.
 
     Attributes:
         taken: values that the broker took, by partition.
@@ -908,7 +908,7 @@ def test_without_acks_a_batch_is_delivered_when_its_last_byte_is_written(
 
 
 def test_without_acks_memory_is_not_freed_while_bytes_are_unwritten(arena_name: str, open_fake: OpenFake) -> None:
-    """The broker does not read: what does not fit into the sockets stays in flight, its bytes unchanged."""
+    """The broker does not read, so batches that do not fit into the sockets stay in flight, their bytes unchanged."""
     cluster = open_fake(receive_buffer=4096)
     may_read = threading.Event()
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Many processes, one arena, Apache Kafka, and whatever dies in between: exactly once, and each key in its order."""
+"""Many processes, one arena, Apache Kafka, and deaths in between: exactly once, and each key in its order."""
 
 from __future__ import annotations
 

@@ -23,12 +23,12 @@ OPTIONS = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "GSSAPI"}
 
 
 class Kerberized(NamedTuple):
-    """A broker that wants a ticket, and who gives them."""
+    """A broker that wants a ticket, and the realm that gives tickets."""
 
     cluster: Cluster
     realm: kerberos.Realm
     keytab: Path
-    """Of the user."""
+    """The keys of the user."""
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def kerberized(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kerberized]
 
 
 def broker_properties(keytab: Path) -> dict[str, str]:
-    """What makes a broker the service."""
+    """The properties that make a broker the service."""
     login = f'useKeyTab=true storeKey=true keyTab="{keytab}" principal="{SERVICE}@{kerberos.REALM}"'
     return {
         "sasl.enabled.mechanisms": "GSSAPI",

@@ -83,7 +83,7 @@ def group_of(name: str) -> tuple[str, str]:
 
 @pytest.fixture
 def told(arena: Arena, open_fake: OpenFake) -> Mapping[str, float]:
-    """What a sender tells that has delivered to a topic with a name that could mislead."""
+    """The metrics of a sender that has delivered to a topic whose name could mislead."""
     manual = ManualSender(arena, open_fake(topics={"a.node-1.b": 1}))
     manual.send("a.node-1.b", b"value")
     metrics = manual.sender.metrics()
@@ -179,7 +179,7 @@ def test_compressed_batches_count_as_they_are_on_the_wire(
     arrived = [len(one.wire_bytes) for one in cluster.arrived]
     assert arrived == [after for _, after in sizes]
     rates = [(after - HEADER_SIZE) / (before - HEADER_SIZE) for before, after in sizes]
-    assert rates[0] < rates[1] < rates[2] == 1  # what would not become smaller goes as it is
+    assert rates[0] < rates[1] < rates[2] == 1  # bytes that would not become smaller go as they are
     flights, hops = of_tag(metrics, "topic-flights"), of_tag(metrics, "topic-hops")
     assert (flights["byte-total"], hops["byte-total"]) == (arrived[0] + arrived[1], arrived[2])
     assert flights["compression-rate"] == pytest.approx((rates[0] + rates[1]) / 2)
@@ -219,7 +219,7 @@ def open_counting(open_fake: OpenFake, monkeypatch: pytest.MonkeyPatch) -> OpenF
 
 
 def settled(loop: Loop, cluster: FakeCluster) -> Mapping[str, float]:
-    """What the sink counts when it has read all that it was answered."""
+    """The sink's count after it has read all answers."""
 
     def is_settled() -> bool:
         answered = sum(len(broker.response_sizes) for broker in brokers_of(cluster))

@@ -2,7 +2,7 @@
 """Three brokers of Apache Kafka, a topic that demands three replicas in sync, and a replica that goes away.
 
 A broker that leaves in order is missed at once: the leader refuses what comes (NOT_ENOUGH_REPLICAS). One that is killed
-is missed when its session is over. Until then the leader appends, and waits for it in vain: what is sent again then is
+is missed when its session is over. Until then the leader appends, and waits for it in vain: a batch sent again then is
 in the log already, and must not be there twice. (NOT_ENOUGH_REPLICAS_AFTER_APPEND is tested with the fake broker: since
 KIP-966 a leader says so only when a replica goes in the moment between two looks of its own.)
 """

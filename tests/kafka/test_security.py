@@ -42,7 +42,7 @@ class Secure(NamedTuple):
     authority: Path
 
     def options(self, **changed: Any) -> dict[str, Any]:
-        """What a sink needs to get in."""
+        """The options with which a sink gets in."""
         fitting = {
             "security_protocol": "SASL_SSL",
             "ssl_cafile": str(self.authority),

@@ -4,9 +4,9 @@
 A model is a class with
 
 ``initial()``        the first state; states are hashable tuples
-``steps(state)``     every (label, state) that somebody may do next, deaths included
+``steps(state)``     every (label, state) that may come next, deaths included
 ``violation(state)`` a sentence if the state must not exist, else None
-``is_good(state)``   True where everybody is finished or dead, and what is left behind can be judged
+``is_good(state)``   True where all processes are finished or dead, so that the rest can be judged
 
 Besides violations the explorer finds states that are *stuck*: from which no good state can be reached any more. Both
 come with the shortest way there.
@@ -23,7 +23,7 @@ State = TypeVar("State", bound=Hashable)
 
 
 class Model(Protocol[State]):
-    """What the explorer needs to know of a protocol."""
+    """A protocol, as the explorer needs to know it."""
 
     def initial(self) -> State:
         """The first state."""
@@ -44,7 +44,7 @@ class Model(Protocol[State]):
 
 @dataclass(frozen=True)
 class Report(Generic[State]):
-    """What an exploration found. ``trace`` leads to the first violation, or to a stuck state."""
+    """The result of an exploration. ``trace`` leads to the first violation, or to a stuck state."""
 
     state_count: int
     problem: str | None

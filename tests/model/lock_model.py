@@ -5,13 +5,13 @@ One step of the model is one access to shared memory, as in ``native/producer/pr
 ``native/producer/producer_lock.h``.
 Appender ``p`` appends ``records[p]`` records to one partition, each of them oversized where ``p`` is in ``oversized``
 (its chain is one slot here). A waiter never sleeps and asks nobody whether the holder lives: it passes the holder. How
-long its patience is does not matter, since anybody may be slow: a holder may find at any step that it was passed. It
-may also be
+long its patience is does not matter, since anybody may be slow: a holder may find at any step that it was passed. An
+appender may also be
 
-    killed    the kernel proves it: its hazard is ignored, what it owned is freed
-    frozen    it never goes on, but it lives: its hazard holds, what it owns stays its own
+    killed    the kernel proves its death: its hazard is ignored, and its slots are freed
+    frozen    it never goes on, but it lives: its hazard holds, and its slots stay its own
 
-    lock   (acquisition, owner)             released   the same, of who left it last: free when both are equal
+    lock   (acquisition, owner)             released   the same of the last holder: the lock is free if they are equal
     open   (acquisition, slot)
     slot   word (state, generation, count, owner) · seq · the bytes, as records · meta[2], as the records they sum up
 
@@ -19,11 +19,11 @@ The sender drains the batch with the lowest seq, sealing it when it must, and fr
 How it learns of a batch (the news hints) is not modelled: it sees all words at once. The numbers of acquisitions start
 over after ``numbers`` of them, as 32 bits do, in the lock and in ``released``; those in ``open`` do not.
 
-What is checked in every state: the first ``count`` records of a batch, and the meta cell of that count, are what was
-committed there; no store goes to a slot that is not the one its storer read; no record is delivered twice or without
-being committed; a record that began after another one had returned is delivered after it. In every final state: what
-was committed is delivered, and a slot is free unless a frozen process pins or owns it. From every state an end can be
-reached, whoever is dead or frozen.
+The explorer checks every state. The first ``count`` records of a batch, and the meta cell of that count, are those
+that were committed there. No store goes to another slot than the one that its storer read. No record is delivered
+twice or without being committed. A record that began after another one had returned is delivered after it. In every
+final state all committed records are delivered, and a slot is free unless a frozen process pins or owns it. From
+every state an end can be reached, with any process dead or frozen.
 
 ``mutation`` breaks a rule; each one must be found (``MUTATIONS``).
 """
@@ -59,7 +59,7 @@ class Slot(NamedTuple):
 
     @property
     def word(self) -> Word:
-        """What a load of the slot word sees."""
+        """The slot word, as a load sees it."""
         return (self.state, self.generation, self.record_count, self.owner)
 
     def with_word(self, state: str, record_count: int = 0, owner: int = NOBODY) -> Slot:
@@ -68,7 +68,7 @@ class Slot(NamedTuple):
 
 
 class Appender(NamedTuple):
-    """Where an appender stands, and what it remembers of what it read."""
+    """The step at which an appender stands, and the words that it has read."""
 
     place: str = "begin"
     number: int = 0
@@ -81,15 +81,15 @@ class Appender(NamedTuple):
     seq: int = -1
     spare: int = NO_SLOT
     scanned: int = 0  # slots that its repair has looked at
-    behind: tuple[Record, ...] = ()  # what had returned when its append began
+    behind: tuple[Record, ...] = ()  # records that had returned when its append began
 
     def forget(self) -> Appender:
-        """What is read anew before it is used again."""
+        """The appender without the words that it reads anew before it uses them."""
         return Appender(self.place, self.number, spare=self.spare, behind=self.behind)
 
 
 class Sender(NamedTuple):
-    """Where the sender stands."""
+    """The step at which the sender stands."""
 
     place: str = "idle"
     slot: int = NO_SLOT
@@ -98,7 +98,7 @@ class Sender(NamedTuple):
 
 
 class State(NamedTuple):
-    """Everything shared, where everybody stands, and what only the checks remember."""
+    """Everything shared, the step of each process, and the history that only the checks remember."""
 
     lock: LockWord
     released: LockWord
@@ -111,7 +111,7 @@ class State(NamedTuple):
     sender: Sender
     deaths_left: int
     freezes_left: int
-    passes_left: int  # of holders that are neither dead nor frozen
+    passes_left: int  # times that a holder may still be passed while it runs
     empty_seals_left: int
     committed: tuple[tuple[Record, tuple[Record, ...]], ...]  # with what must be delivered before it
     returned: tuple[Record, ...]
@@ -120,20 +120,20 @@ class State(NamedTuple):
 
 
 MUTATIONS = {
-    "no hazard": "an appender does not publish what it may write into",
+    "no hazard": "an appender does not publish the slot into which it may write",
     "late hazard": "the hazard is published when word and lock were already read",
     "hazards ignored": "the sender frees without looking at the hazards",
     "hazards first": "the sender looks at the hazards before it seals",
     "no fence": "append does not read the lock again behind its hazard",
     "no fence to open": "a batch is opened without reading the lock again",
-    "adopt": "whoever took over goes on in the open batch",
+    "adopt": "an appender that took over goes on in the open batch",
     "plain commit": "a record is committed by a store",
     "plain open": "`open` is set by a store",
     "plain seq": "next_seq is raised by a store",
-    "unlock whoever has it": "whoever leaves releases the word it sees, not the one it held",
-    "one look": "whoever took the lock does not look at `released` again",
-    "word again": "whoever passes takes a word that `released` says",
-    "no repair after itself": "whoever took over from itself does not repair",
+    "unlock whoever has it": "an appender that leaves releases the word that it sees, not the one that it held",
+    "one look": "an appender that took the lock does not look at `released` again",
+    "word again": "an appender that passes another takes a word that `released` says",
+    "no repair after itself": "an appender that took over from itself does not repair",
     "plain take back": "an opener that was passed takes its slot back by a store",
     "plain seal": "the sender seals by a store",
     "no acquisition": "taking the lock does not raise the acquisition number",
@@ -145,7 +145,7 @@ MUTATIONS = {
 }
 
 
-# What whoever took over does first, and where that begins. All are sound; the core does what Bounds.repair says.
+# The first steps after a takeover, and where they begin. All are sound; the core does those that Bounds.repair names.
 REPAIRS = {
     "seal the named, then forget": "read named",
     "forget, then seal all": "forget",

@@ -9,9 +9,9 @@ must, may give up, and gives back what it got.
     waiter  IDLE | Wait(ticket, need) | Got(ticket, need)          one entry per process
     lock    None | (process, took_over)
 
-What is checked in every state: the cap holds; grants are given in the order of the tickets, among normal waiters and
-among oversized ones; without a death nobody sleeps beside a slot it could have. In every final state: one repair by a
-living process makes everything free. From every state an end can be reached.
+The explorer checks every state. The cap holds. Grants are given in the order of the tickets, among normal waiters and
+among oversized ones. Without a death no process sleeps beside a slot that it could have. In every final state one
+repair by a living process makes everything free. From every state an end can be reached.
 
 ``mutation`` leaves something out; each one must be found (``MUTATIONS``).
 """
@@ -74,7 +74,7 @@ class State(NamedTuple):
     next_ticket: int
     waiting_count: int
     places: tuple[str, ...]
-    tickets: tuple[int, ...]  # what each process took as its ticket, between its stores
+    tickets: tuple[int, ...]  # the ticket of each process, between its stores
     deaths_left: int
     cancels_left: int
     served_normal: int  # highest ticket that became Got

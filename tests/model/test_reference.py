@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Random operations on the accumulator, held against a reference of plain lists and dicts.
 
-The reference knows what was appended to each partition, in order. Whatever is drained must be its next records;
-whatever ends must have the result it was given; and at the end nothing is left.
+The reference knows the records appended to each partition, in order. A drained batch must have its next records; a
+batch that ends must have the result that it was given; and at the end nothing is left.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LINGER_NS = 10 * MS
 
 @dataclass
 class Reference:
-    """What should be there."""
+    """The records that should be there, and their results."""
 
     queued: dict[int, list[bytes]] = field(default_factory=lambda: {p: [] for p in range(PARTITION_COUNT)})
     expected: dict[Token, tuple[BatchResult, int] | None] = field(default_factory=dict)

@@ -3,7 +3,7 @@
 
 A process has one SparkContext, so every job with a master or settings of its own is a process of its own. PLAN is JSON:
 ``master``, ``settings``, ``options`` (of the sink), ``rows``, ``tasks``, and ``cancel_at``, a file whose appearance is
-when all jobs are cancelled. What it prints is JSON, too: ``error``, the message of what ended the job, or null.
+when all jobs are cancelled. It prints JSON, too: ``error``, the message of what ended the job, or null.
 """
 
 from __future__ import annotations

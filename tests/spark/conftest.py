@@ -19,7 +19,7 @@ from shmaccum.arena import Arena
 from tests.support import end_senders
 
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""For a Java that lives for minutes: what it would compile well and collect beside is never used enough."""
+"""Options of a Java that lives for minutes, which is too short for its better compiler and collector."""
 SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -29,7 +29,7 @@ SETTINGS = {
     "spark.executor.extraJavaOptions": SHORT_LIVED,
     "spark.sql.session.timeZone": "UTC",
 }
-"""What every session of these tests has."""
+"""The settings of every session of these tests."""
 FORGOTTEN_SOCKETS = ("ResourceWarning", "pytest.PytestUnraisableExceptionWarning")
 """How it shows that pyspark 4.0 leaves sockets to the collector."""
 

@@ -103,20 +103,20 @@ class WoundedStagingSource(ShmaccumDataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What stands in ``format(...)``."""
+        """The name for ``format(...)``."""
         return "wounded_staging"
 
     def _wounds(self) -> tuple[str, str, str]:
         return self.options.pop("wound", "none"), self.options.pop("touched", ""), self.options.pop("death", "")
 
     def writer(self, schema: StructType, overwrite: bool) -> WoundedBatchWriter:
-        """Of a batch job."""
+        """The writer of a batch job."""
         wound, touched, _ = self._wounds()
         whole = super().writer(schema, overwrite)
         return WoundedBatchWriter(whole.plan, wound, touched)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> WoundedStreamWriter:  # noqa: N802 - Spark's name
-        """Of a query."""
+        """The writer of a query."""
         wounds = self._wounds()
         whole = super().streamWriter(schema, overwrite)
         return WoundedStreamWriter(whole.plan, *wounds)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Clusters of Spark whose workers, executors and senders are killed in mid-write, whose jobs are cancelled and doubled.
 
-What at-least-once promises is counted: every row is there, and which ones may be there twice is said by name.
+The tests count the promise of at-least-once: every row is there, and each row that is there twice has a known cause.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 class Field:
-    """Jobs on one master, and what they leave in the arenas and logs of its nodes."""
+    """Jobs on one master, and the arenas and logs that they leave on its nodes."""
 
     def __init__(self, master: str, nodes: tuple[str, ...], prefix: str, folder: Path) -> None:
         self.master = master
@@ -104,7 +104,7 @@ class Field:
         return found
 
     def remove(self) -> None:
-        """The arenas, and what workers of local-cluster write into Spark's own folder."""
+        """Removes the arenas, and the files that workers of local-cluster write into Spark's own folder."""
         for name in self.arenas:
             Arena.remove(name, missing_ok=True)
         shutil.rmtree(Path(pyspark.__file__).parent / "work", ignore_errors=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Spark does not find by itself, and what helps: two packages ``pyspark_*``, one of which cannot be imported."""
+"""Data sources that Spark does not find by itself, beside two packages ``pyspark_*``, one of them broken."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ print(answer())
 shmaccum.spark.register(spark)
 print(answer())
 """
-"""Asks for a read that lacks ``subscribe``: who answers that it does was found."""
+"""Asks for a read that lacks ``subscribe``: a source that was found answers that it does."""
 
 
 def answers(folder: Path) -> list[str]:
-    """What is said before and after `register`, with this folder on the path."""
+    """The answers before and after `register`, with this folder on the path."""
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)]),

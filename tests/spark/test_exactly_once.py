@@ -38,12 +38,12 @@ def found(log: Path) -> Counter[bytes]:
 
 
 def numbers(count: int, word: bytes = b"") -> Counter[bytes]:
-    """What is to be there: each once."""
+    """The numbers that must be there, each once."""
     return Counter(word + b"%d" % number for number in range(count))
 
 
 def staged(log: Path) -> list[str]:
-    """What tasks have left there. A job may fail before the first of its tasks has made the folder, and the log."""
+    """Files that tasks have left there. A job may fail before its first task has made the folder, and the log."""
     return os.listdir(log / ".staging") if (log / ".staging").exists() else []
 
 
@@ -51,7 +51,7 @@ def check_clean(log: Path, stopped: Mapping[str, int] | None = None) -> None:
     """Nothing is staged or undone, and the log is sound.
 
     Args:
-        stopped: how many transactions of a series are in the log. What comes next may be staged: its query was stopped
+        stopped: how many transactions of a series are in the log. The next one may be staged: its query was stopped
             while it wrote, and on Spark 4.0 that may stay until the query goes on.
     """
     left = [name.split(".")[:2] for name in staged(log)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tasks that are killed or fail in the middle of a write, senders that are: what is in the log afterwards."""
+"""Tasks and senders that are killed or fail in the middle of a write, and the log afterwards."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ SENTENCE = r"Failed to allocate 16384 bytes within the configured max blocking t
 
 
 def check_everything_came_out(arena_name: str, values: Counter[int]) -> None:
-    """Whatever was appended, by whichever attempt, was delivered once."""
+    """Each record that any attempt appended was delivered once."""
     with Arena.open_read_only(arena_name) as arena:
         found = arena.statistics()
     assert found.slots["READY"] == found.slots["BAD"] == 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The short form: what must work with Spark wherever Spark is installed. All else is marked ``spark``."""
+"""The short form, which must work wherever Spark is installed. All else is marked ``spark``."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def kill_worker(_writer: WoundedWriter) -> None:
 
 
 def signal_sender(writer: WoundedWriter, number: signal.Signals) -> None:
-    """Whoever has the role at this moment."""
+    """Signals the process that has the role at this moment."""
     settings = writer.plan.settings
     pid = sender_pid(node_producer(settings.arena, settings.producer_options).arena)
     assert pid is not None
@@ -43,7 +43,7 @@ def stop_sender(writer: WoundedWriter) -> None:
 
 
 def continue_sender(writer: WoundedWriter) -> None:
-    """It goes on."""
+    """The stopped sender goes on."""
     signal_sender(writer, signal.SIGCONT)
 
 
@@ -74,7 +74,7 @@ WOUNDS = {
     "stall": stall,
 }
 CURES = {"stop_sender": continue_sender}
-"""What the next attempt at partition 0 begins with."""
+"""The wound with which the next attempt at partition 0 begins."""
 
 
 class WoundedWriter(BatchWriter):
@@ -124,10 +124,10 @@ class WoundedSource(ShmaccumDataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What stands in ``format(...)``."""
+        """The name for ``format(...)``."""
         return "wounded"
 
     def writer(self, schema: StructType, overwrite: bool) -> WoundedWriter:
-        """Of a batch job."""
+        """The writer of a batch job."""
         wound, sign = self.options.pop("wound"), self.options.pop("sign", "")
         return WoundedWriter(super().writer(schema, overwrite), wound, sign)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of send_many and append_arrow share: where records must go, and where they went."""
+"""Shared by the tests of send_many and append_arrow: where records must go, and where they went."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def encoded(part: Any) -> bytes | None:
 
 
 def sent(row: Mapping[str, Any], now_ms: int) -> Sent:
-    """What must come out for a row (a dict of the columns' names)."""
+    """The record that must come out for a row (a dict of the columns' names)."""
     timestamp_ms = row.get("timestamp")
     headers = tuple((header["key"], encoded(header["value"])) for header in row.get("headers") or ())
     return Sent(

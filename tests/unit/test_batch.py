@@ -304,7 +304,7 @@ def test_a_quarantined_batch_is_kept(arena_name: str) -> None:
         assert arena.statistics().slots["BAD"] == 1
 
 
-# --- parts, and what the sender knows of a batch
+# --- parts, and the sender's knowledge of a batch
 
 
 def test_parts_of_a_batch_are_batches(sender: Accumulator) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of options: what users may write, what they are told when it cannot be, and the page made of them."""
+"""The tables of options: the values that users may write, the errors for others, and the page made of them."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def test_contradictions_are_refused(table: type[Options], options: dict[str, Any
 
 
 def as_value(value: Any) -> Any:
-    """What parse would have made of it: the constructor takes values, not texts."""
+    """The value that parse makes of a text: the constructor takes values."""
     known = {"10s": 10_000, "2s": 2000, "1KiB": 1024, 1: "1"}
     return known.get(value, value)
 

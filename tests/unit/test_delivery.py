@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What becomes of a record, asked and told: in the process that sent, in its children, and in strangers."""
+"""The fate of a record, asked and told: in the process that sent, in its children, and in strangers."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The doorbell: who rings, who hears it, what is refused, and what is left behind."""
+"""The doorbell: processes that ring and hear it, files that are refused, and nothing left behind."""
 
 from __future__ import annotations
 

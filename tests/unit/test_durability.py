@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Durability levels as users see them; what a disk may do to them is in tests/native/arena/durability_test.c."""
+"""Durability levels as users see them. tests/native/arena/durability_test.c has a disk that fails."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ def test_the_interval_is_kept_by_whoever_is_attached(durable: Callable[[Level], 
     wait_until(lambda: syncs(arena) > seen + 2, "it was forced some times")
 
     def watched() -> bool:
-        assert not arena.native.sender_is_alive  # whoever asks is attached
+        assert not arena.native.sender_is_alive  # the process that asks is attached
         assert arena.native.is_attached
         before = syncs(arena)
         wait_until(lambda: syncs(arena) > before + 2, "it was forced in the child, too")

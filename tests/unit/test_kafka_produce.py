@@ -189,7 +189,7 @@ PARTITION = ProduceResponse.TopicProduceResponse.PartitionProduceResponse
 
 
 def encoded_answer(version: int, topics: Sequence[Any]) -> bytes:
-    """What the library writes, from the correlation id on."""
+    """The library's bytes, from the correlation id on."""
     response: Any = ProduceResponse(responses=topics, throttle_time_ms=7)
     response.API_VERSION = version
     response.with_header(correlation_id=CORRELATION_ID)

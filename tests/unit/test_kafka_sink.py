@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the Kafka sink is without a broker: bad input, secrets, topics."""
+"""The Kafka sink without a broker: bad input, secrets, topics."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class Host:
         """Nobody watches it."""
 
     def wake(self) -> None:
-        """It never sleeps."""
+        """A doorbell of a sender that never sleeps."""
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def sink(tmp_path: Path, host: Host) -> Iterator[LogSink]:
 
 
 def wires(sender: Accumulator) -> list[WireBatch]:
-    """What is in the arena, drained as a sender does, up to five batches of a partition."""
+    """The batches in the arena, drained as a sender does, up to five of a partition."""
     ready, _ = sender.ready(0, True)
     batches, _ = sender.drain([partition for partition in ready for _ in range(5)], 2**31)
     return [WireBatch.of(batch, (batch.topic, batch.partition), batch.buffers) for batch in batches]

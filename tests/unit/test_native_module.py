@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The extension as a module: heap types, a state for each copy of it, and what stays of an append."""
+"""The extension as a module: heap types, a state for each copy of it, and the memory that an append leaves."""
 
 from __future__ import annotations
 

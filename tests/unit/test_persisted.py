@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arenas that outlive their processes, walked through: what is delivered, kept, said and refused."""
+"""Arenas that outlive their processes: records delivered and kept, messages, and refusals."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def test_what_is_damaged_is_kept_shown_and_exported_and_stops_nobody(left: Path,
     raw = (tmp_path / "export" / entry["file"]).read_bytes()
     assert b"To be scribbled on" in raw
     again = shell.json("recover", str(left))
-    assert again["quarantined_count"] == 0, "what is BAD already is no news"
+    assert again["quarantined_count"] == 0, "a batch that is BAD already is no news"
 
 
 def test_what_is_sound_is_exported_as_a_log(left: Path, shell: Shell, tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""max_process_share: who runs away starves itself and nobody else, in every way of dying and waiting."""
+"""max_process_share: a process that runs away starves itself alone, in every way of dying and waiting."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The producer: what send takes and refuses, flush and close, processes of all kinds, and memory that runs out."""
+"""The producer: values that send takes and refuses, flush and close, all kinds of processes, and full memory."""
 
 from __future__ import annotations
 
@@ -480,7 +480,7 @@ def tiny(arena_name: str) -> Iterator[Arena]:
 
 
 def deliver_slowly(sender: Accumulator, is_over: Callable[[], bool]) -> list[bytes | None]:
-    """One batch at a time, each only when somebody waits for memory; what is left at the end."""
+    """Delivers one batch at a time, each only when a process waits for memory, and the rest at the end."""
     values: list[bytes | None] = []
 
     def somebody_waits() -> bool:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Prometheus is told: parsed back with its own parser, and held against the arena."""
+"""The page for Prometheus: parsed back with its own parser, and held against the arena."""
 
 from __future__ import annotations
 

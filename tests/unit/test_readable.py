@@ -31,7 +31,7 @@ def low() -> Iterator[Pair]:
 
 @pytest.fixture
 def _many_descriptors() -> Iterator[None]:
-    """Whatever is opened from now on has a number that select() does not take."""
+    """Files opened from now on have numbers that select() does not take."""
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(limits[0], 2 * SELECT_END), limits[1]))
     opened = [os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)]

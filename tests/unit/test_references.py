@@ -74,7 +74,7 @@ def test_no_reference_is_kept_or_lost(
     parts: dict[str, Any] = {"key": b"a key", "value": bytearray(b"a value"), "headers": [("name", b"content")]}
     watched: list[Any] = [*parts.values(), *parts["headers"], *parts["headers"][0], arena.native, sender.half, None]
     watched += [_native.Token, _native.Batch, _native.FlushTicket, _native.BufferWait]
-    for _ in range(3):  # what is made once (topic, partition, cache) is made now
+    for _ in range(3):  # topic, partition and cache are made now, once
         call(sender, parts)
         deliver_all(sender)
     before = reference_counts(watched)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SECURITY.rst, sentence by sentence: who gets in, what a neighbour can do, and where no password is."""
+"""SECURITY.rst, sentence by sentence: users that get in, harm by neighbours, and places without passwords."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def mode_of(path: Path) -> int:
     return stat.S_IMODE(path.lstat().st_mode)
 
 
-# --- the boundary: who may open it
+# --- the boundary: users that may open it
 
 
 @pytest.mark.usefixtures("liberal_umask")

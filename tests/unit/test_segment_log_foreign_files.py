@@ -78,7 +78,7 @@ def findings_of_opening(path: Path) -> list[str]:
 
 
 def in_child(look: Callable[[Path], Answer], path: Path) -> Answer:
-    """What a child finds or is told that looks.
+    """The finding of a child that looks, or the exception that it gets.
 
     Raises:
         multiprocessing.TimeoutError: it hangs.
@@ -88,7 +88,7 @@ def in_child(look: Callable[[Path], Answer], path: Path) -> Answer:
 
 
 def sentence_of(look: Callable[[Path], None], path: Path) -> str:
-    """What a child is told."""
+    """The exception that a child gets."""
     with pytest.raises(NotARegularFileError) as told:
         in_child(look, path)
     return str(told.value)

@@ -52,7 +52,7 @@ def write(path: Path, batches: list[MadeBatch], **options: Any) -> None:
 
 
 def findings_of_opening(path: Path, **options: Any) -> list[str]:
-    """What the next writer reports; it leaves a sound log."""
+    """The report of the next writer, which leaves a sound log."""
     with open_log(path, **options) as log:
         log.partition(TOPIC, 0)
         findings = list(log.findings)
@@ -102,7 +102,7 @@ def test_a_log_cut_at_any_byte_recovers_to_its_whole_batches(tmp_path: Path, *, 
         findings = findings_of_opening(image, segment_bytes=size * 3, **DENSE)
         assert batches_in(image) == without_prefixes(batches[:whole])
         assert any("torn batch" in finding for finding in findings) == (length % size != 0)
-        with open_log(image) as log:  # what was cut off is not a duplicate, what is left is
+        with open_log(image) as log:  # a batch that was cut off is no duplicate, one that is left is
             assert offsets(log.partition(TOPIC, 0).append(batches[whole - 1 :])) == list(range(whole - 1, 5))
         shutil.rmtree(image)
 
@@ -299,7 +299,7 @@ def life(path: Path, batches: list[MadeBatch], acknowledge: Callable[[int], None
 
 
 def check_prefix(path: Path, batches: list[MadeBatch], acknowledged: list[int]) -> None:
-    """What was acknowledged is there (or was retained), nothing is there twice, and the rest can be appended."""
+    """Acknowledged batches are there (or were retained), none is there twice, and the rest can be appended."""
     with open_log(path, **DENSE) as log:
         log.create_topic(TOPIC)
         partition = log.partition(TOPIC, 0)
@@ -372,7 +372,7 @@ def test_a_failure_of_any_system_call_loses_nothing(
     assert number > 60
 
 
-# --- crash of the host: what was not synced may be lost, in part, sector by sector
+# --- crash of the host: bytes that were not synced may be lost, in part, sector by sector
 
 
 class Disk:
@@ -392,7 +392,7 @@ class Disk:
         return noted
 
     def image(self, source: Path, target: Path, random: Random) -> None:
-        """What may be on disk after a power cut: of what was not synced, any sectors are missing, or the end is."""
+        """Makes the files of a power cut: of bytes not synced, any sectors are missing, or the end is."""
         shutil.copytree(source, target)
         for file in target.rglob("*"):
             if file.is_file():
@@ -519,7 +519,7 @@ def test_an_index_that_lags_is_completed_without_reading_the_segment_again(
 
 @pytest.mark.parametrize("last_call", ["ftruncate", "pwrite"])
 def test_a_death_while_the_lock_is_signed_is_no_crash_of_the_host(tmp_path: Path, last_call: str) -> None:
-    """Else the next writer checks the whole log, and whoever is killed meanwhile leaves that to the next one."""
+    """Else the next writer checks the whole log, and a writer killed meanwhile leaves that to its successor."""
     write(tmp_path, make_batches(3))
 
     call = getattr(os, last_call)

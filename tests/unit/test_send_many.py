@@ -287,7 +287,7 @@ def test_waiting_ends_when_the_sender_is_done(arena: Arena, sender: Accumulator,
     assert done == [True]
 
 
-# --- what is refused, and what was appended before
+# --- refusals, and the records appended before them
 
 
 @pytest.mark.parametrize(

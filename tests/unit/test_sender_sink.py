@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An arena says where its sender delivers, and who asks for another place is told."""
+"""An arena says where its sender delivers, and a process that asks for another place is told."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Making a sink from a text, and what the memory sink shows of what it got."""
+"""Making a sink from a text, and the view of the memory sink on its records."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transactions of a log directory: what winners staged is in the log once, whoever dies, comes late or comes twice."""
+"""Transactions of a log directory: batches of winners are in the log once, whoever dies, comes late or comes twice."""
 
 from __future__ import annotations
 
@@ -389,7 +389,7 @@ def test_of_many_who_decide_at_once_one_is_followed(tmp_path: Path) -> None:
 
 
 def prepared(path: Path, transaction: TransactionId) -> tuple[list[Winner], list[Winner]]:
-    """Two attempts at the same: whoever concludes first names the first one, the next one the other."""
+    """Two attempts at the same: the first process to conclude names the first one, the next process the other."""
     first = stage(path, transaction, "first", batch_count=1)
     return [first], [stage(path, transaction, "second", batch_count=2, partitions=1)]
 

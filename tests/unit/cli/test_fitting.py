@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a terminal has room for is shown, and what it has no room for is left out whole."""
+"""A field for which a terminal has room is shown, and a field for which it has none is left out whole."""
 
 from __future__ import annotations
 

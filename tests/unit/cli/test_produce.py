@@ -65,7 +65,7 @@ class Kitchen:
         self.sender.maintain()
 
     def finish(self, process: subprocess.Popen[bytes], *, code: int = 0) -> tuple[str, str]:
-        """Delivers until the command ends; what it wrote to its outputs."""
+        """Delivers until the command ends; the command's outputs."""
 
         def is_over() -> bool:
             self.deliver()

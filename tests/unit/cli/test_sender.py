@@ -152,7 +152,7 @@ class Late:
 late = Late()
 main()
 """
-"""What is left of a module dies after the interpreter has taken its signal handlers back."""
+"""The rest of a module dies after the interpreter has taken its signal handlers back."""
 
 
 def test_a_signal_that_comes_when_it_has_left_changes_nothing(arena_name: str) -> None:

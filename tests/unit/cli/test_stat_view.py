@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What stat shows of states that are hard to bring about: bars, rates, stopped processes, a poisoned arena."""
+"""The view of stat in states that are hard to bring about: bars, rates, stopped processes, a poisoned arena."""
 
 from __future__ import annotations
 

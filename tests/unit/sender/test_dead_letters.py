@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Batches that failed, in a log of their own: what is written, when, and what a death or a full disk changes."""
+"""Batches that failed, in a log of their own: its content, its times, a death and a full disk."""
 
 from __future__ import annotations
 
@@ -249,7 +249,7 @@ def test_nobody_waits_longer_than_the_delivery_timeout_because_a_disk_is_full(
     sending.run(2)
     sending.sleep(TIMEOUT_MS)
     sending.run(2)
-    assert sending.completion(token)[:2] == (BatchResult.FAILED, 87)  # what was decided
+    assert sending.completion(token)[:2] == (BatchResult.FAILED, 87)  # the decided batches
     disk.is_full = False
     sending.sleep(DISK_PAUSE_MS)
     sending.run(4)
@@ -281,7 +281,7 @@ def test_what_a_full_disk_keeps_is_written_by_the_next_sender(
 def test_a_failed_sync_writes_no_letter_twice(
     open_sending: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What cannot be synced was written all the same: it is recognised when it is tried again."""
+    """A letter that cannot be synced was written all the same: it is recognised when it is tried again."""
     real, fails = PartitionLog.append, [True]
 
     def append(log: PartitionLog, batches: Any) -> Any:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the sender counts of topics, whatever the sink."""
+"""The sender's counts of topics, with any sink."""
 
 from __future__ import annotations
 

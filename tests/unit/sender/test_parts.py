@@ -41,7 +41,7 @@ def test_trouble_ends_with_a_good_call() -> None:
 
 @pytest.mark.parametrize("record_count", [1, 2, 3, 12, 1000])
 def test_the_parts_of_a_batch_are_the_same_whoever_makes_them(record_count: int) -> None:
-    """Whatever was accepted so far, the next part is a node that follows it, and all of them cover the batch."""
+    """The next part follows the parts that were accepted so far, and all of them cover the batch."""
     nodes: list[tuple[int, int]] = []
 
     def leaves(begin: int, end: int) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the sender logs of a trouble that goes on."""
+"""The sender's log lines of a trouble that goes on."""
 
 from __future__ import annotations
 

@@ -137,7 +137,7 @@ def stopped_while_writing(child: Child, arena: Arena) -> bool:
 
 
 def test_who_leaves_frees_what_could_not_be_freed_when_it_was_done(arena_name: str) -> None:
-    """In an arena with room for all that is sent until somebody is stopped at the right moment."""
+    """The arena has room for all records that are sent until a process is stopped at the right moment."""
     with Arena.create(arena_name) as arena:
         arena.native.set_topic_partition_count(TOPIC, 1)
         counts = arena.native.state_counts

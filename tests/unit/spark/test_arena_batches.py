@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The source over an arena: what waits there, with the verdict on each batch; damaged or not, nothing is changed."""
+"""The source over an arena: batches that wait there, with the verdict on each; damaged or not, nothing is changed."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def planned(path: Path | str, **given: str) -> tuple[ArenaReader, list[InputPart
 
 
 def sound_batches(path: Path | str, **given: str) -> list[Any]:
-    """What is read, as Arrow; times may be any."""
+    """The rows that are read, as Arrow, without their times."""
     reader, parts = planned(path, **given)
     found = [batch for part in parts for batch in reader.read(part)]
     for batch in found:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writers that stage, as Spark would call them: what a commit brings into the log, and what is left of all else."""
+"""Writers that stage, as Spark would call them: a commit brings rows into the log, and nothing else is left."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def query(task: Any, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 
 
 def left(log: Path) -> list[str]:
-    """What lies in the staging."""
+    """The files in the staging."""
     return os.listdir(log / ".staging")
 
 

@@ -71,7 +71,7 @@ def ranges(log: Path, **given: Any) -> list[tuple[str, int, int]]:
 
 
 def rows(log: Path, **given: Any) -> list[dict[str, Any]]:
-    """What a batch gives, read as Spark does: planned here, pickled, read there."""
+    """The rows of a batch, read as Spark does: planned here, pickled, read there."""
     reader = BatchReader(options(log, **given))
     planned = reader.partitions()
     reader, planned = pickle.loads(pickle.dumps((reader, planned)))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What users say by options and columns, and what is refused with which advice."""
+"""Options and columns that users give, and the advice with which they are refused."""
 
 from __future__ import annotations
 

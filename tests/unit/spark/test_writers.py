@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writers as Spark would call them: everything is delivered when a task returns, and who sees to the sender."""
+"""Writers as Spark would call them: everything is delivered when a task returns, and a sender is kept."""
 
 from __future__ import annotations
 
@@ -241,7 +241,7 @@ def test_an_arena_that_was_made_anew_gets_a_new_producer(arena_name: str) -> Non
 
 
 def attach_with_little_room(arena_name: str) -> str:
-    """What a worker sees whose address space is almost used up."""
+    """Runs in a worker whose address space is almost used up."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     limit = pages * resource.getpagesize() + (16 << 20)
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
@@ -326,7 +326,7 @@ def test_a_task_starts_a_sender_and_another_one_when_that_is_killed(arena_name: 
     assert commit.record_count == 600
     assert numbers(log) == list(range(600))
     forget_producers()
-    with Arena.open_read_only(arena_name) as arena:  # whoever attached would keep it
+    with Arena.open_read_only(arena_name) as arena:  # an attached process would keep it
         wait_until(lambda: not arena.native.sender_is_alive, "the sender has left")
 
 
