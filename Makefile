@@ -16,6 +16,7 @@
 #   make bench-full   all of them (make kafka and make spark first), a minute for each
 #   make figures  takes over what was measured into bench/results, docs/explanation/benchmarks.rst and README.rst
 #   make docs     the documentation as a site in build/docs; warnings are errors, links inside are followed
+#   make docs-test   runs every code block of README and docs, also the page on Spark that make test leaves out
 #   make clean    back to a fresh clone
 #
 # Each makes .venv when it is missing and rebuilds the extension when one of its sources changed. The switches of
@@ -136,7 +137,10 @@ bench-full: $(INSTALLED)
 figures: $(INSTALLED)
 	$(VENV)/bin/python -m bench.page --adopt build/bench/results
 
-.PHONY: docs
+.PHONY: docs docs-test
+docs-test: $(SPARK_INSTALLED)
+	$(VENV)/bin/python -m pytest -n 2 --dist loadgroup tests/docs $(ARGS)
+
 docs: $(INSTALLED_DOCS)
 	$(VENV)/bin/python -m sphinx -b html -W --keep-going -q -d build/docs/.doctrees docs build/docs
 	$(VENV)/bin/python -m sphinx -b linkcheck -W --keep-going -q -d build/docs/.doctrees docs build/docs/.links

@@ -20,6 +20,8 @@ release = version = _package["Version"]
 extensions = ["sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_click", "public_names"]
 exclude_patterns = ["extensions"]
 
+# A word in single backticks is a name of the code, in docstrings as in pages.
+default_role = "code"
 nitpicky = True
 # Names of other projects and of our inner modules have no page here, and the build asks no other machine for any.
 nitpick_ignore_regex = [(r"py:.*", r"(?!shmaccum\.).*"), (r"py:.*", r"shmaccum\.[a-z_].*")]

@@ -17,6 +17,8 @@ from sphinx.util.nodes import nested_parse_with_titles
 
 import shmaccum
 
+# A reader of the reference looks for these first.
+FIRST = ("Producer", "Arena", "Sender", "DeliveryFuture", "RecordMetadata")
 KINDS = ("objects", "functions", "options", "exceptions")
 
 
@@ -34,7 +36,13 @@ def _lines(name: str) -> list[str]:
     """The autodoc directive of one name."""
     if kind_of(name) == "functions":
         return [f".. autofunction:: shmaccum.{name}", ""]
-    return [f".. autoclass:: shmaccum.{name}", "   :members:", "   :show-inheritance:", ""]
+    bases = ["   :show-inheritance:"] if kind_of(name) == "exceptions" else []
+    return [f".. autoclass:: shmaccum.{name}", "   :members:", *bases, ""]
+
+
+def _in_order() -> list[str]:
+    """The public names, the most wanted ones first."""
+    return sorted(shmaccum.__all__, key=lambda name: FIRST.index(name) if name in FIRST else len(FIRST))
 
 
 class PublicNames(SphinxDirective):
@@ -47,7 +55,7 @@ class PublicNames(SphinxDirective):
         kind = self.arguments[0]
         if kind not in KINDS:
             raise self.error(f"public-names takes one of {', '.join(KINDS)}, got {kind!r}")
-        lines = [line for name in shmaccum.__all__ if kind_of(name) == kind for line in _lines(name)]
+        lines = [line for name in _in_order() if kind_of(name) == kind for line in _lines(name)]
         container = nodes.container()
         nested_parse_with_titles(self.state, StringList(lines, self.get_source_info()[0]), container)
         return container.children
