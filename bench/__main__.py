@@ -66,7 +66,7 @@ def parse(words: list[str] | None = None) -> argparse.Namespace:
         "questions", nargs="*", choices=[*question_names(), []], help="all local ones, if none is named"
     )
     parser.add_argument("--full", action="store_true", help="all: also those that need Spark, Kafka or long")
-    parser.add_argument("--repetitions", type=int, help="rounds of each question (default: what the question says)")
+    parser.add_argument("--repetitions", type=int, help="rounds of each question (default: the question's own number)")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="for the rounds of a question (default: 15)")
     parser.add_argument("--limit", type=float, default=LIMIT, help="after which a question is given up (default: 90)")
     parser.add_argument("--minutes", type=float, default=MINUTES, help="for all questions together (default: 11)")

@@ -89,7 +89,7 @@ def _maven(*reach: str) -> subprocess.CompletedProcess[str]:
 
 
 class Lines:
-    """What a program prints, line by line, as long as one is patient."""
+    """The lines that a program prints, until the patience is over."""
 
     def __init__(self, file: int) -> None:
         self._file = file

@@ -3,8 +3,8 @@
 
 A fleet is started once and asked for many runs, so that interpreters, connections and metadata are warm. A run is the
 same for everybody: keyed records of 100 bytes to one topic, then a flush; time is taken from the first go to the last
-flush, processor time (user and system) from every process of the client's side, the sender included. What the topic got
-is read from the broker's own files: how many records, in how many batches.
+flush, processor time (user and system) from every process of the client's side, the sender included. The
+broker's own files tell the numbers of records and batches of the topic.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Send = Callable[[bytes], None]
 
 @dataclass(frozen=True)
 class Job:
-    """What each worker does in a run: so many records, at so many per second; 0 is as fast as it can."""
+    """The work of each worker in a run: a number of records, and their rate a second; 0 is as fast as it can."""
 
     record_count: int
     rate: int = 0
@@ -47,7 +47,7 @@ class Job:
 
 
 class Arrivals:
-    """What the broker's files say of one topic."""
+    """The facts of one topic in the broker's files."""
 
     def __init__(self, topic: str) -> None:
         self._reader = LogReader(cluster().brokers[0].log_directory, verify_crc=False)

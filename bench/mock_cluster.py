@@ -30,7 +30,7 @@ def mock_cluster() -> str:
     Raises:
         UnavailableError: confluent-kafka is not installed.
     """
-    load("confluent_kafka", "confluent-kafka")  # who misses it is told here, not by a process that dies
+    load("confluent_kafka", "confluent-kafka")  # an importer that misses it is told here, not by a process that dies
     mine, theirs = multiprocessing.Pipe()
     process = multiprocessing.get_context("spawn").Process(target=_run, args=(theirs,), daemon=True)
     process.start()

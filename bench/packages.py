@@ -39,7 +39,7 @@ def load(module: str, package: str) -> Any:
 
 
 def installed_version(package: str) -> str:
-    """With the package's name."""
+    """The version with the package's name."""
     return f"{package} {importlib.metadata.version(package)}"
 
 
@@ -50,7 +50,7 @@ def reasons() -> dict[str, str]:
 
 
 def requirements(extra: str = "bench") -> list[str]:
-    """What the extra asks for, as the installed project has it."""
+    """The requirements of the extra, as the installed project has them."""
     lines = importlib.metadata.requires("shmaccum") or []
     marker = re.compile(rf"""; *extra *== *["']{extra}["']$""")
     return [marker.sub("", line).strip() for line in lines if marker.search(line)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes that begin together, and what each of them answers."""
+"""Processes that begin together, and the answer of each."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def _run(begin: Any, answer: Connection, prepare: Work, work: Work, arguments: t
 def together(prepare: Work, work: Work, arguments: Sequence[tuple[Any, ...]]) -> tuple[list[Any], float]:
     """Forks a process for each of `arguments`: ``prepare(*arguments)``, and when all are ready ``work(prepared, ...)``.
 
-    Answers what the works answered, and the seconds from the first one's start to the last one's end, by their own
-    clocks: whoever waits for them may come to itself when most is done.
+    Returns the answers of the works, and the seconds from the first one's start to the last one's end, by their own
+    clocks. The process that waits for them may wake when most is done.
     """
     context = multiprocessing.get_context("fork")
     begin = context.Barrier(len(arguments) + 1)

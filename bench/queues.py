@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Queues of bytes between processes, by whomever: what makes one a contender in every work that it can do."""
+"""Queues of bytes between processes, of any product: each is a contender in every work that it can do."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Product:
     call_size: int = 1000
 
     def works(self) -> dict[str, Callable[[], list[Contender]]]:
-        """What a module of ``bench.peers`` offers."""
+        """The parts that a module of ``bench.peers`` offers."""
         return {work: self._contenders(work) for work in self.calls}
 
     def _contenders(self, work: str) -> Callable[[], list[Contender]]:
@@ -117,7 +117,8 @@ def _take_count(queue: Queue, count: int, result: Connection) -> None:
         while count > 0:
             count -= len(take())
         result.send(None)
-        result.recv()  # who sends may have to stay until all is taken, and who takes until the sender has gone
+        # A sending process may have to stay until all is taken, and a taking one until the sending one has gone.
+        result.recv()
 
 
 def _latency(_product: Product, queue: Queue) -> Measurement:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What questions about the segment log share: a folder in memory, and batches as the log takes them."""
+"""The parts that questions about the segment log share: a folder in memory, and batches as the log takes them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TMPFS = "/dev/shm"
 
 @dataclass(slots=True)
 class FullBatch:
-    """What the log asks of a WireBatch."""
+    """The fields of a WireBatch that the log needs."""
 
     buffers: tuple[memoryview, ...]
     size: int

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What questions about Spark share: a session, and peers that do nothing but what Spark makes everybody do."""
+"""The parts that questions about Spark share: a session, and peers that do only the work that Spark forces on all."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class PeerSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What stands in ``format(...)``."""
+        """The contents of ``format(...)``."""
         return "peer"
 
     def schema(self) -> Any:
@@ -91,11 +91,11 @@ class PeerSource(DataSource):
         return source_schema(has_headers=False)
 
     def reader(self, schema: Any) -> Prebuilt:  # noqa: ARG002 - Spark's interface
-        """Of the source."""
+        """The rows of the source."""
         return Prebuilt(is_copied="isCopied" in self.options)
 
     def writer(self, schema: Any, overwrite: bool) -> Dropping:  # noqa: ARG002 - Spark's interface
-        """Of the sink."""
+        """The rows of the sink."""
         return Dropping()
 
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every benchmark shares: ``question`` ← ``measuring``, ``verdict``, ``machine`` ← ``results`` ← ``table``."""
+"""The harness of all benchmarks: ``question`` ← ``measuring``, ``verdict``, ``machine`` ← ``results`` ← ``table``."""

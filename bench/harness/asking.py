@@ -49,7 +49,7 @@ def question_names() -> list[str]:
 
 
 def find_question(name: str) -> Question:
-    """By its name. Packages that not everybody has are imported by its contenders only."""
+    """The question of that name. Packages that not everybody has are imported by its contenders only."""
     question = importlib.import_module(f"bench.questions.{name}").QUESTION
     assert isinstance(question, Question), f"bench.questions.{name} has no QUESTION"
     return question
@@ -70,7 +70,7 @@ def _measured(question: Question, seconds: float, seconds_max: float, repetition
 
 
 def command(*words: str) -> list[str]:
-    """What runs `main` in a new process."""
+    """The command that runs `main` in a new process."""
     return [sys.executable, "-m", "bench.harness.asking", *words]
 
 
@@ -99,7 +99,7 @@ def _end_group(process: subprocess.Popen[bytes]) -> None:
 
 
 def main() -> None:
-    """What `answer_apart` starts: NAME SECONDS SECONDS_MAX REPETITIONS FOLDER."""
+    """The program that `answer_apart` starts: NAME SECONDS SECONDS_MAX REPETITIONS FOLDER."""
     name, seconds, seconds_max, repetitions, folder = sys.argv[1:]
     save(answer_here(name, float(seconds), float(seconds_max), int(repetitions) or None), Path(folder))
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a question starts and makes outside of its process, and who takes it away when the question is killed.
+"""The processes and files of a question outside of its own process, and their removal when the question is killed.
 
-Whoever asks a question gives it a mark. Its processes have the mark in their environment, also those that are in a
-session of their own. What it makes in shared memory and in `BUILD` has a name that begins with the mark. Temporary
-folders, those of JVMs and of Spark too, lie in one folder. A question that comes to its end leaves nothing of this; of
-one that was killed, whatever has the mark is removed by who gave it.
+The process that asks a question gives it a mark. The question's processes have the mark in their environment, even
+those in a session of their own. Its names in shared memory and in `BUILD` begin with the mark. Temporary folders,
+those of JVMs and of Spark too, lie in one folder. A question that comes to its end leaves nothing of this. The asking
+process removes everything with the mark of a question that was killed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def new_name() -> str:
 
 @contextmanager
 def marked() -> Iterator[dict[str, str]]:
-    """An environment for a question. In the end nothing is left of what was made and started in it."""
+    """An environment for a question. At its end every process and file that began in it is gone."""
     mark = new_name()
     with tempfile.TemporaryDirectory(prefix=f"{mark}-", ignore_cleanup_errors=True) as folder:
         try:
@@ -52,7 +52,7 @@ def marked() -> Iterator[dict[str, str]]:
 
 
 def _temporary(folder: str) -> dict[str, str]:
-    """What tells Python, the JVM and Spark where temporary files go."""
+    """The variables that tell Python, the JVM and Spark where temporary files go."""
     jvm = f"{os.environ.get('JDK_JAVA_OPTIONS', '')} -Djava.io.tmpdir={folder}".strip()
     return {"TMPDIR": folder, "JDK_JAVA_OPTIONS": jvm, "SPARK_LOCAL_DIRS": folder}
 
@@ -67,7 +67,7 @@ def _kill(mark: str) -> None:
 
 
 def _processes(mark: str) -> Iterator[int]:
-    """Those that were started with the mark, and their forked children. Who is dead has no environment any more."""
+    """Those that were started with the mark, and their forked children. A dead process has no environment any more."""
     words = f"{VARIABLE}={mark}".encode()
     for path in Path("/proc").glob("[0-9]*/environ"):
         with contextlib.suppress(OSError):  # it is gone, or another user's

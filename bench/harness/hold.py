@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 
 class Hold:
-    """What a contender keeps running between its rounds; all of it goes on during one, and stands still otherwise."""
+    """The processes that a contender keeps between its rounds. They run during a round, and stand still otherwise."""
 
     def __init__(self) -> None:
         self._groups: list[int] = []

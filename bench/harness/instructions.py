@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Instructions, counted by callgrind: the same on a busy machine as on a quiet one, where times are too noisy.
 
-What they cannot see is what a cache line costs that another core has; and valgrind has no AVX-512, so that a checksum
+They cannot see the cost of a cache line that another core has; and valgrind has no AVX-512, so that a checksum
 takes the path of older processors.
 """
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the figures were measured on."""
+"""The machine on which the figures were measured."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ GIBIBYTE = 1 << 30
 
 
 def machine() -> dict[str, str]:
-    """What shapes the figures, the revision that was measured, the day, and the load before the first round."""
+    """The facts that shape the figures: the machine, the revision, the day, and the load before the first round."""
     return {
         "cpu": _cpu(),
         "cores": str(os.cpu_count()),
@@ -40,7 +40,7 @@ def _cpu() -> str:
 
 
 def _first_line(*command: str) -> str:
-    """What the program says first; "none" where it is missing or has nothing to say."""
+    """The first line of the program; "none" where it is missing or has nothing to say."""
     if shutil.which(command[0]) is None:
         return "none"
     output = subprocess.run(command, capture_output=True, text=True, check=False).stdout

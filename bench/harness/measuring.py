@@ -34,7 +34,7 @@ class Series:
 
 @dataclass
 class Measured:
-    """What came out: a series for each that could run, a sentence for each that could not."""
+    """The outcome: a series for each that could run, a sentence for each that could not."""
 
     series: list[Series]
     missing: dict[str, str]
@@ -46,7 +46,7 @@ def note(text: str) -> None:
 
 
 def measure_once(contenders: Sequence[Contender], peer: str) -> Measured:
-    """What is exact: one measurement each, without a warm-up."""
+    """Exact contenders: one measurement each, without a warm-up."""
     missing: dict[str, str] = {}
     found = [(contender, _first(contender, missing)) for contender in contenders]
     series = [_series(contender, peer) for contender, measurement in found if measurement is not None]
@@ -98,7 +98,7 @@ def _first(contender: Contender, missing: dict[str, str]) -> Measurement | None:
 
 
 def _round(contenders: Sequence[Contender], series: Sequence[Series], number: int) -> None:
-    """Everybody once; who begins changes from round to round, so that nobody always follows the same one."""
+    """Each contender once. The first one changes, so that no contender always follows the same other."""
     for step in range(len(contenders)):
         index = (number + step) % len(contenders)
         series[index].measurements.append(_run(contenders[index]))

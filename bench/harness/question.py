@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a question is made of."""
+"""The parts of a question."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class Figure:
 
 @dataclass(frozen=True)
 class Guarantees:
-    """What a contender does with a record beside being fast, in a word or two each: a ratio is read together with it.
+    """The guarantees of a contender for a record, in a word or two each: a ratio is read together with them.
 
     Attributes:
-        record: what is kept of it until it is taken: a "copy", or a "reference" that the caller must not change.
+        record: its form until it is taken: a "copy", or a "reference" that the caller must not change.
         order: in which records are taken as they were sent: "partition", "queue" (of all senders), "sender".
         checksum: that protects what is kept.
-        kill: what kill -9 of a sending process may do to what was sent: "kept", "lost", "hangs" (all wait for ever).
+        kill: the fate of sent records after kill -9 of their process: "kept", "lost", "hangs" (all wait for ever).
     """
 
     record: str
@@ -78,7 +78,7 @@ class Goal:
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked, of whom, and what is to be reached.
+    """A question, its contenders, and its goals.
 
     Ratios are to `peer`, or to what a contender names itself. `repetitions` are the rounds that are wanted, if the time
     suffices for more than five. ``make bench`` leaves out a question of scope "full": it needs a broker or Spark, or
@@ -93,4 +93,4 @@ class Question:
     scope: Literal["local", "full"] = "local"
     goals: Sequence[Goal] = ()
     is_exact: bool = False
-    """What is counted, not timed, is the same every time: once suffices."""
+    """A count, unlike a time, is the same in each round: one round suffices."""

@@ -20,7 +20,7 @@ SIGNIFICANT_DIGITS = 5
 
 @dataclass(frozen=True)
 class Comparison:
-    """A contender beside its peer in one figure: median of the ratios round by round, how sure, and what it says."""
+    """A contender beside its peer in one figure: median of the ratios round by round, its interval, and its verdict."""
 
     peer: str
     ratio: float
@@ -30,7 +30,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Reached:
-    """A goal, and what there is of it."""
+    """A goal, and its measured value."""
 
     goal: Goal
     figure: Figure
@@ -41,7 +41,7 @@ class Reached:
 
 @dataclass
 class Answer:
-    """A question, the machine it was asked on, and what came out."""
+    """A question, the machine it was asked on, and its measurements."""
 
     question: str
     title: str
@@ -54,15 +54,15 @@ class Answer:
 
     @property
     def command(self) -> str:
-        """What answers it again."""
+        """The command that answers it again."""
         return f"python -m bench {self.question}"
 
     def figure(self, name: str) -> Figure:
-        """By its name."""
+        """The figure of that name."""
         return next(figure for figure in self.figures if figure.name == name)
 
     def found(self, goal: Goal) -> Reached | None:
-        """What there is of a goal; None where it was not measured."""
+        """The measured value of a goal; None where it was not measured."""
         figure = self.figure(goal.figure)
         measured, compared = self.spread(goal.contender, figure), self.compared(goal.contender, figure)
         if measured is None or (goal.is_ratio and compared is None):
@@ -159,7 +159,7 @@ def lines(answered: Answer) -> Iterator[str]:
 
 
 def save(answered: Answer, folder: Path) -> Path:
-    """As ``FOLDER/QUESTION.json``."""
+    """Saves it as ``FOLDER/QUESTION.json``."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{answered.question}.json"
     path.write_text(to_json(answered), encoding="utf-8")

@@ -24,12 +24,12 @@ def spell(value: float) -> str:
 
 
 def caption(figure: Figure) -> str:
-    """What it is, in which unit, and which way is better."""
+    """The name of a figure, its unit, and its better direction."""
     return f"{figure.what + ', ' if figure.what else ''}{figure.unit}; {figure.better} is better"
 
 
 def render(answer: Answer) -> RenderableType:
-    """A table for each figure, and who is missing."""
+    """A table for each figure, and the missing contenders."""
     parts: list[RenderableType] = [Text(f"\n{answer.title}", style="bold")]
     parts += [_table(answer, figure) for figure in answer.figures]
     parts += [_guarantees(answer)] if any(series.version or series.guarantees for series in answer.series) else []
@@ -50,7 +50,7 @@ def _table(answer: Answer, figure: Figure) -> Table:
 
 
 def _guarantees(answer: Answer) -> Table:
-    """Who ran, and what each does with a record beside being fast."""
+    """The contenders with their versions and guarantees."""
     table = Table(title="what each guarantees", title_justify="left", title_style="dim")
     for name in ("", "version", "keeps a", "order by", "checksum", "sent, then kill -9"):
         table.add_column(name)

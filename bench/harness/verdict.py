@@ -25,7 +25,7 @@ CONFIDENCE_MIN = 0.90
 
 
 class Verdict(enum.Enum):
-    """What can be said about a ratio."""
+    """The verdicts on a ratio."""
 
     BETTER = "better"
     WORSE = "worse"
@@ -86,7 +86,7 @@ def exactly(value: float) -> Interval:
 
 
 def judge(found: Interval, better: Better, margin: float = MARGIN) -> Verdict:
-    """What the interval of a ratio to a peer says, if `better` is the direction in which a figure should go."""
+    """The verdict of the interval of a ratio to a peer, if `better` is the direction in which a figure should go."""
     if found.confidence < CONFIDENCE_MIN:
         return Verdict.OPEN
     if found.low > 1 + margin:

@@ -3,15 +3,15 @@
  * How fast does the C core append, with a process beside it that drains and checks every batch?
  *
  *   shmaccum       the appender: encode, running CRC, commit; drained, CRC verified, freed by another process
- *   alone          the same in one process, which appends and drains in turn: what the work costs when no cache line
+ *   alone          the same in one process, which appends and drains in turn: the cost of the work when no cache line
  *                  moves from core to core
  *   robust-mutex   the same record format and CRC into shared buffers under a robust pthread mutex
- *   hand-over      the same buffers, one producer, no lock: what it costs to move the records' lines to another core
+ *   hand-over      the same buffers, one producer, no lock: the cost to move the records' lines to another core
  *   fill           appends to many partitions in turn (-x), into memory that nobody drains
  *   fill-floor     the same encoding and CRC into as many private buffers in turn
  *   floor          the same encoding and CRC into private memory: nothing shared, nobody beside it
- *   no-lock        the same, each producer into as much memory as its records take: what a lock that costs nothing
- *                  would leave of the latencies
+ *   no-lock        the same, each producer into as much memory as its records take: the latencies that a lock
+ *                  without any cost would leave
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -300,7 +300,7 @@ static void alone_produce(const struct workload *workload, struct scoreboard *bo
     }
 }
 
-/* Appends into memory that was touched before and that nobody drains: what an append costs where many partitions have
+/* Appends into memory that was touched before and that nobody drains: the cost of an append where many partitions have
  * an open batch. */
 static void fill_produce(const struct workload *workload, struct scoreboard *board, uint32_t producer_index)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A call from Python that does nothing with the arguments of Producer.send: what no send can be faster than.
+ * A call from Python that does nothing with the arguments of Producer.send: the floor of every send.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>

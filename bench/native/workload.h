@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What every C benchmark shares: processes that start together, a histogram of latencies that they fill side by side,
+ * The parts that every C benchmark shares: processes that start together, a histogram of latencies that they fill side by side,
  * and one line of JSON at the end.
  */
 #ifndef BENCH_WORKLOAD_H

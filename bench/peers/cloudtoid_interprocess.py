@@ -23,7 +23,7 @@ NAP_S = 0.0001
 
 
 class Interprocess(Queue):
-    """One ring: whoever opens an end of it first makes it, whoever closes the last one removes it."""
+    """One ring: the first process that opens an end of it makes it, the last one that closes an end removes it."""
 
     def __init__(self) -> None:
         self._module = load("cloudtoid_interprocess", "cloudtoid-interprocess")

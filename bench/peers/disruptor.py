@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LMAX Disruptor in Java: between threads of one process, without encoding: what the best hand-over costs."""
+"""LMAX Disruptor in Java: between threads of one process, without encoding: the cost of the best hand-over."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""No product: what nobody can be faster than. Floors that belong to one question only are in that question."""
+"""The floors: no product can be faster. Floors that belong to one question only are in that question."""
 
 from __future__ import annotations
 

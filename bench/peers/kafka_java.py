@@ -27,7 +27,7 @@ TOTAL = re.compile(r"^\d+ records sent, ([\d.]+) records/sec .* 99\.9th\.$", re.
 
 
 def total_records_per_s(output: str) -> float:
-    """What ``kafka-producer-perf-test`` says at its end, after what it says every five seconds.
+    """The line that ``kafka-producer-perf-test`` says at its end, after a line every five seconds.
 
     Raises:
         ValueError: it did not come to an end.

@@ -2,7 +2,7 @@
 """How many records per second do the queues of the JVM take, and Kafka's own RecordAccumulator?
 
 A JVM is stopped while others have their rounds. It needs seconds to get warm, which is why this is not a part of
-append_core; what both have is measured in the same way.
+append_core; their common contenders are measured in the same way.
 """
 
 from __future__ import annotations

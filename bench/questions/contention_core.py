@@ -2,8 +2,8 @@
 """What do one to sixteen processes append together, to one partition and to one each?
 
 The C core, and beside it the same records under a robust mutex; both have room for all of them, so that nobody waits
-for memory. A process beside them drains. With more processes than cores much of this is the scheduler's work; what
-counts is the ratio.
+for memory. A process beside them drains. With more processes than cores much of this is the scheduler's work; the
+ratio counts.
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ def _read() -> Measurement:
 
 
 def contenders() -> list[Contender]:
-    """By where it goes."""
+    """The contenders, one for each sink."""
     return [
         Contender("null:", _drain(_null)),
         Contender("log: on tmpfs", _drain(_log)),

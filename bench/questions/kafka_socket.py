@@ -2,8 +2,8 @@
 """How many bytes per second does the Kafka sink put into a socket whose other end throws them away?
 
 Requests of 1 MiB, at most five without an answer; in batches of 16 KiB (Kafka's batch.size) and of 128 KiB. The peer
-sends the same buffers by a bare ``sendmsg`` and reads the answers without looking at them. What the sink adds is Python
-work per batch (its object, its place in the request, its answer, its ack), so larger batches come closer.
+sends the same buffers by a bare ``sendmsg`` and reads the answers without looking at them. The sink adds
+Python work per batch (its object, its place in the request, its answer, its ack), so larger batches come closer.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def _read_answer(connection: socket.socket) -> None:
 
 
 class _Host:
-    """What the sink asks of its sender."""
+    """The host that the sink asks for."""
 
     def __init__(self, arena: Arena, places: Sequence[tuple[str, int]]) -> None:
         self.arena_name = arena.name

@@ -17,9 +17,9 @@ def _run(contender: str) -> Callable[[], Measurement]:
 
 
 def contenders() -> list[Contender]:
-    """The accumulator, a robust mutex, and what is left when nothing is shared, preempted alike.
+    """The accumulator, a robust mutex, and the floor with nothing shared, preempted alike.
 
-    Without a lock, each process fills as much memory as its records take: what the memory itself costs
+    Without a lock, each process fills as much memory as its records take: the cost of the memory itself
     (``docs/decisions/0032``). The floor fills one buffer that stays in the cache.
     """
     return [

@@ -58,7 +58,7 @@ def _ours() -> Iterator[object]:
 
 
 def _batches_only() -> Iterator[object]:
-    """As many Nones as there are records: what it costs to find and to verify the batches alone."""
+    """As many Nones as there are records: the cost to find and to verify the batches alone."""
     for batch in LogReader(_folder().name).partition("flights", 0).batches():
         yield from [None] * batch.record_count
 

@@ -3,7 +3,7 @@
 
 Ours go through an arena of 32 MiB to a sender, which checks every batch and delivers it to a sink that throws it away;
 the clock runs from the producers' start to the last record's delivery. The peers move the same records through a queue.
-What ours do beside it (Kafka's format, checksums, order, results for each record, surviving kill -9) they do not.
+They do not do the other work of ours (Kafka's format, checksums, order, results for each record, surviving kill -9).
 """
 
 from __future__ import annotations

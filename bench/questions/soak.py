@@ -69,7 +69,7 @@ class Works:
         return self.arena.native.counters()["records completed"]
 
     def measure(self, seconds: float) -> Measurement:
-        """What they do in so many seconds, and what they are afterwards."""
+        """The work of the processes in so many seconds, and their memory afterwards."""
         begin, begin_s = self._completed(), time.perf_counter()
         time.sleep(seconds)
         rate = (self._completed() - begin) / (time.perf_counter() - begin_s)

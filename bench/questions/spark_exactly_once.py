@@ -25,7 +25,7 @@ def _clean() -> None:
 
 
 def _write(word: str, **options: str) -> Callable[[], Measurement]:
-    """Into a directory of its own; what former runs wrote is deleted first, for it lies in memory."""
+    """Into a directory of its own; the files of former runs are deleted first, because they lie in memory."""
 
     def run() -> Measurement:
         from bench.spark_session import rows

@@ -54,7 +54,7 @@ def _through_the_arena() -> Measurement:
 
 
 def _partition_writer(config: dict[str, Any]) -> Callable[[Iterable[Any]], None]:
-    """What a task does without us."""
+    """The work of a task without shmaccum."""
 
     def write(rows: Iterable[Any]) -> None:
         from confluent_kafka import Producer

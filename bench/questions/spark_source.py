@@ -19,10 +19,10 @@ from shmaccum.segment_log import LogDirectory
 
 OURS, PEER = "source", "a source that gives prebuilt batches"
 COPIES = f"{PEER}, copied"
-"""What is left when nothing is read or decoded, but every batch is in memory of its own."""
+"""The floor: nothing is read or decoded, but every batch is in memory of its own."""
 
 RECORDS_PER_BATCH = 125
-"""14 KB: what Kafka's default batch.size gives."""
+"""14 KB: the size that Kafka's default batch.size gives."""
 RECORDS_PER_LARGE_BATCH = 500
 APPENDED_AT_ONCE = 12_500
 TIMESTAMP_MS = 1_700_000_000_000
@@ -73,7 +73,7 @@ def _prebuilt(**options: str) -> Any:
 
 
 def contenders() -> list[Contender]:
-    """The source, the peer, and what lies between them."""
+    """The source, the peer, and the steps between them."""
     return [
         Contender(OURS, _read(lambda: _source(RECORDS_PER_BATCH))),
         Contender(f"{OURS}, batches of 57 KB", _read(lambda: _source(RECORDS_PER_LARGE_BATCH))),

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One sticky partition for all processes of a host, or one for each: how full are batches, and what does a send cost?
 
-"Paced" processes send 4,000 records a second each, as web workers do: what counts is how many records share a batch.
-"Flat out" they contend for one open batch: what counts is the time of a send.
+"Paced" processes send 4,000 records a second each, as web workers do: the number of records in a batch counts.
+"Flat out" they contend for one open batch: the time of a send counts.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ from shmaccum.producer import Producer
 PEER = "one process: write 100 bytes, fdatasync"
 TOGETHER = "8 processes, 100 sends synced_together"
 PROCESS_COUNT = 8
-SECONDS = 0.4  # nobody drains: what is sent in this time has to fit into the arena
+SECONDS = 0.4  # nobody drains: all records of this time have to fit into the arena
 BEGIN_S = 0.3
 TOGETHER_COUNT = 100
 FILE_SIZE = 16 << 20
