@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The parts that every C benchmark shares: processes that start together, a histogram of latencies that they fill side by side,
- * and one line of JSON at the end.
+ * The parts that every C benchmark shares: processes that start together, a histogram of latencies that they fill side
+ * by side, and one line of JSON at the end.
  */
 #ifndef BENCH_WORKLOAD_H
 #define BENCH_WORKLOAD_H
