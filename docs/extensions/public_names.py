@@ -62,6 +62,6 @@ class PublicNames(SphinxDirective):
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    """What Sphinx calls when it loads the extension."""
+    """Adds the directive, when Sphinx loads the extension."""
     app.add_directive("public-names", PublicNames)
     return {"parallel_read_safe": True}
