@@ -83,7 +83,7 @@ if TYPE_CHECKING:
     )
     from shmaccum.format.topic_partition import TopicPartition
     from shmaccum.keeper import ensure_sender
-    from shmaccum.producer import Producer
+    from shmaccum.kept_producer import Producer
     from shmaccum.producer.delivery import RecordMetadata
     from shmaccum.sender import Sender
     from shmaccum.sinks import open_sink
@@ -185,7 +185,7 @@ _HOMES = {
     "SparkSinkOptions": "shmaccum.config",
     "SparkSourceOptions": "shmaccum.config",
     "ensure_sender": "shmaccum.keeper",
-    "Producer": "shmaccum.producer",
+    "Producer": "shmaccum.kept_producer",
     "RecordMetadata": "shmaccum.producer.delivery",
     "TopicPartition": "shmaccum.format.topic_partition",
     "Sender": "shmaccum.sender",

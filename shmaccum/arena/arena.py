@@ -73,6 +73,10 @@ SIZES = ("buffer_memory", "batch_size")
 """What whoever meets an arena that exists may have wanted otherwise."""
 
 
+EXTERNAL_SENDER = "external_sender"
+"""Among the options that the arena keeps, so that each process that attaches can read it."""
+
+
 @dataclass(frozen=True)
 class ArenaStatistics:
     """What `Arena.statistics` saw. Sizes in bytes, counts since the arena was created."""
@@ -275,7 +279,7 @@ class Arena:
         """
         chosen = ArenaOptions.parse(arena_options)
         geometry = _geometry(chosen)
-        packed = msgpack.packb(dict(options or {}))
+        packed = msgpack.packb({**(options or {}), **({EXTERNAL_SENDER: True} if chosen.external_sender else {})})
         file = ArenaFile.parse(name)
         group = group_number(chosen.group, chosen.mode)
         with file.create(chosen.mode, group) as descriptors, _room_named(file, chosen.buffer_memory):
@@ -515,6 +519,15 @@ class Arena:
         if not isinstance(unpacked, dict):
             raise CorruptArenaError(f"the options in {self.name} are of type {type(unpacked).__name__}, not a mapping")
         return unpacked
+
+    @property
+    def has_external_sender(self) -> bool:
+        """True when the creator said that somebody else keeps the sender; read each time.
+
+        Raises:
+            CorruptArenaError: as `options`.
+        """
+        return self.options.get(EXTERNAL_SENDER) is True
 
     @property
     def uuid(self) -> bytes:

@@ -13,6 +13,7 @@ from shmaccum.arena.file import ArenaFile
 from shmaccum.arena.upgrade import has_former_layout
 from shmaccum.cli.group import Command, arena_argument, json_option, looking_at, print_json
 from shmaccum.config import ArenaOptions
+from shmaccum.config.option import Option
 from shmaccum.config.page import spell
 from shmaccum.exceptions import (
     ArenaExistsError,
@@ -29,13 +30,16 @@ TOPIC_EXAMPLE = "flights:12"
 def arena_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """An option for each row of the table; what is not given is not passed on."""
     for name, option in reversed(ArenaOptions.table().items()):
-        function = click.option(
-            f"--{name.replace('_', '-')}",
-            name,
-            metavar=option.kind.upper(),
-            help=f"{option.sentence} [default: {spell(option, option.default)}]",
-        )(function)
+        function = _option(name, option)(function)
     return function
+
+
+def _option(name: str, option: Option) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    spelling = f"--{name.replace('_', '-')}"
+    if option.kind == "boolean":
+        return click.option(spelling, name, is_flag=True, default=None, help=option.sentence)
+    help_text = f"{option.sentence} [default: {spell(option, option.default)}]"
+    return click.option(spelling, name, metavar=option.kind.upper(), help=help_text)
 
 
 def parse_topic(text: str) -> tuple[str, int]:

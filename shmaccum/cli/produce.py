@@ -9,6 +9,7 @@ delivered later at the latest; undelivered is not lost.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import signal
 import sys
@@ -34,6 +35,7 @@ from shmaccum.cli.group import (
     sentence_of,
 )
 from shmaccum.cli.lines import LineFormat, LineReader, parse_delimiter
+from shmaccum.config import ProducerOptions
 from shmaccum.exceptions import ArenaRemovedError, FlushTimeoutError, InvalidArgumentError, ShmaccumError
 from shmaccum.producer import Producer
 from shmaccum.producer.deliveries import Deliveries
@@ -264,6 +266,12 @@ def _run(job: Job, files: Sequence[Path], size_max: int, timeout_s: float) -> in
 # --- the command
 
 
+def _producer_options(texts: tuple[str, ...]) -> dict[str, Any]:
+    given: dict[str, Any] = dict(assignments(texts))
+    ProducerOptions.parse(given)
+    return given
+
+
 @click.command(
     "produce",
     cls=Command,
@@ -321,9 +329,9 @@ def command(
     tally = Tally()
     is_shown = sys.stderr.isatty() and not (sys.stdin.isatty() and not files)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="shmaccum: %(message)s")
     with Arena.attach(arena_name, mode=arena_mode) as arena:
-        given: dict[str, Any] = {**assignments(options)}
-        producer = Producer(arena, **given)
+        producer = Producer(arena, **_producer_options(options))
         job = Job(
             producer=producer,
             headers=record_headers,

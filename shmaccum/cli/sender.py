@@ -19,10 +19,10 @@ from shmaccum.cli.group import (
     sentence_of,
 )
 from shmaccum.config import SenderOptions, command_line_value, parse_together
-from shmaccum.exceptions import ArenaRemovedError
+from shmaccum.exceptions import ArenaRemovedError, InvalidArgumentError
 from shmaccum.keeper import ensure_sender
 from shmaccum.sender.service import SenderService, name_process
-from shmaccum.sinks import sink_type, split_url
+from shmaccum.sinks import sink_options_type, split_url
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ def split_options(given: dict[str, Any], url: str) -> tuple[dict[str, Any], dict
     spellings = SenderOptions.spellings()
     given = {name: command_line_value(name, value) for name, value in given.items()}
     of_sender = {name: value for name, value in given.items() if name.replace(".", "_") in spellings}
-    of_sink_type = sink_type(split_url(url)[0]).options_type
+    of_sink_type = sink_options_type(split_url(url)[0])
     if of_sink_type is None:  # only its constructor knows them
         SenderOptions.parse(of_sender)
     else:
@@ -78,6 +78,11 @@ def _detach(arena_name: str, url: str, mode: int, sink_options: dict[str, str], 
 @arena_argument
 @click.option("--sink", "url", required=True, metavar="KIND:PLACE", help=SINKS)
 @click.option("--standby", is_flag=True, help="Where the arena has a sender, wait and take over when it is gone.")
+@click.option(
+    "--replace-stalled",
+    metavar="DURATION",
+    help="With --standby: kill a sender that has shown no sign of life for so long, for example 30s.",
+)
 @click.option("--idle-exit", metavar="DURATION", help="Leave after so long without work and without anybody attached.")
 @click.option("--detach", is_flag=True, help="Start it in the background unless there is one; come back when it works.")
 @click.option("--metrics", metavar="HOST:PORT", help="Serve Prometheus at http://HOST:PORT/metrics.")
@@ -89,6 +94,7 @@ def command(
     arena_name: str,
     url: str,
     standby: bool,
+    replace_stalled: str | None,
     idle_exit: str | None,
     detach: bool,
     metrics: str | None,
@@ -101,7 +107,12 @@ def command(
 
     An arena has one sender. It logs to standard error.
     """
-    flags = {"idle_exit_ms": idle_exit, "metrics_listen": metrics}
+    if replace_stalled is not None and not standby:
+        raise InvalidArgumentError(
+            "--replace-stalled has no effect without --standby: start a second sender with --standby beside the first, "
+            "or let producers keep it (Producer(..., sink=..., replace_stalled_ms=...))"
+        )
+    flags = {"idle_exit_ms": idle_exit, "metrics_listen": metrics, "replace_stalled_ms": replace_stalled}
     given = assignments(options) | {name: value for name, value in flags.items() if value}
     of_sender, of_sink = split_options(given, url)
     if detach:

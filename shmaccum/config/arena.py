@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from shmaccum import _native
-from shmaccum.config.option import INT_MAX, choice, count, duration_ms, group, mode, percent, size
+from shmaccum.config.option import INT_MAX, boolean, choice, count, duration_ms, group, mode, percent, size
 from shmaccum.config.table import Options
 from shmaccum.units import spell_size
 
@@ -61,6 +61,9 @@ class ArenaOptions(Options):
         "Results are kept for this many last batches, rounded up to a power of two; read a future before then. auto: "
         "four for each buffer, at least 4096.",
         unset="auto",
+    )
+    external_sender: bool = boolean(
+        False, "Somebody else keeps the sender, for example systemd: no producer and no ensure_sender starts one."
     )
     mode: int = mode(0o600, "Permissions of the arena's file. All users of the arena trust everybody who may write it.")
     group: str | int | None = group(

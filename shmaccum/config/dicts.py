@@ -42,6 +42,8 @@ class ArenaOptionsDict(TypedDict, total=False):
     completion_count: int | None
     """Results are kept for this many last batches, rounded up to a power of two; read a future before then. auto:
     four for each buffer, at least 4096."""
+    external_sender: bool
+    """Somebody else keeps the sender, for example systemd: no producer and no ensure_sender starts one."""
     mode: int | str
     """Permissions of the arena's file. All users of the arena trust everybody who may write it."""
     group: int | str | None
@@ -104,6 +106,9 @@ class SenderOptionsDict(TypedDict, total=False):
     """A batch that is sent twice is kept once, and order survives retries."""
     idle_exit_ms: int | str | None
     """The sender leaves when no process was attached and no record waited for this time."""
+    replace_stalled_ms: int | str | None
+    """A standby or a keeper kills a sender that has shown no sign of life for this time. One call of the sink must
+    take less."""
     metrics_listen: str | None
     """HOST:PORT at which the sender serves metrics of arena and sender to Prometheus, at /metrics."""
     dead_letter: str | None
@@ -319,3 +324,14 @@ class SparkSourceOptionsDict(TypedDict, total=False):
     """For an arena: adds columns about each record's batch, and a row for each damaged batch."""
     fail_on_data_loss: bool
     """The read fails when records were deleted by retention or are damaged. false: it reads the others."""
+
+
+class KeptProducerOptionsDict(
+    ProducerOptionsDict,
+    SenderOptionsDict,
+    LogSinkOptionsDict,
+    KafkaSinkOptionsDict,
+    PlacelessSinkOptionsDict,
+    total=False,
+):
+    """Options of `shmaccum.Producer`: of the producer itself, and with a sink also of the sender and of the sink."""

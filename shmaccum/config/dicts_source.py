@@ -32,6 +32,19 @@ from typing import Any, Literal, TypedDict
 from shmaccum.config.secret import Secret
 '''
 
+TAIL = '''
+
+class KeptProducerOptionsDict(
+    ProducerOptionsDict,
+    SenderOptionsDict,
+    LogSinkOptionsDict,
+    KafkaSinkOptionsDict,
+    PlacelessSinkOptionsDict,
+    total=False,
+):
+    """Options of `shmaccum.Producer`: of the producer itself, and with a sink also of the sender and of the sink."""
+'''
+
 TYPES = {
     "size": "int | str",
     "duration": "int | str",
@@ -91,7 +104,7 @@ def _dictionary(table: type[Options]) -> Iterator[str]:
 def dicts_source() -> str:
     """The text of ``shmaccum/config/dicts.py``."""
     lines = (line for table in shmaccum.config.Options.tables for line in _dictionary(table))
-    return HEAD + "\n".join(lines) + "\n"
+    return HEAD + "\n".join(lines) + "\n" + TAIL
 
 
 if __name__ == "__main__":

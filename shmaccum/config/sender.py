@@ -57,6 +57,12 @@ class SenderOptions(Options):
     idle_exit_ms: int | None = duration_ms(
         None, "The sender leaves when no process was attached and no record waited for this time.", minimum=1
     )
+    replace_stalled_ms: int | None = duration_ms(
+        None,
+        "A standby or a keeper kills a sender that has shown no sign of life for this time. One call of the sink must "
+        "take less.",
+        minimum=3_000,
+    )
     metrics_listen: str | None = text(
         None, "HOST:PORT at which the sender serves metrics of arena and sender to Prometheus, at /metrics."
     )

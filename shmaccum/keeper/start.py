@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A sender for whoever needs one: starts one in a process of its own when the arena has none.
+"""A sender for each process that needs one: starts it in a process of its own when the arena has none.
 
 Any number of processes may ask at once; exactly one of them starts a sender. They elect it by a lock on the arena's
-file (flock, which nobody else uses there). Whoever is elected holds it until the sender has the role or has died, and
-lets go of it by dying.
+file (flock, which nothing else uses there). The elected process holds the lock until the sender has the role or has
+died, and lets go of it by dying. A child that it forks meanwhile lets go at once: the lock belongs to both.
 
 The sender's process is a daemon: a session of its own, no child of ours, its standard streams null or a log file. A
 pipe tells when it has begun: its other end is the sender's standard output, which is closed then, or with its death.
@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -26,9 +27,15 @@ from shmaccum.arena import DEFAULT_MODE, Arena
 from shmaccum.arena.doorbell import wait_readable
 from shmaccum.arena.file import ArenaFile
 from shmaccum.arena.removal import has_lost_its_name, tell_removal
+from shmaccum.arena.sender_state import sender_state
 from shmaccum.config import SenderOptions, command_line_value
 from shmaccum.exceptions import SenderNotStartedError
-from shmaccum.sinks.names import expect_sink, name_in_arena, one_spelling
+from shmaccum.sinks.names import expect_sink, name_in_arena, one_spelling, split_url
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from shmaccum.config.dicts import SenderOptionsDict
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -37,8 +44,62 @@ if TYPE_CHECKING:
 
 ELECTION_SLICE_S = 0.005
 START_TIMEOUT_S = 30.0
+IDLE_EXIT_DEFAULT = "60s"
 REASON_SIZE_MAX = 4096
 DAEMON = '"$@" &'
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The sink and the options that a sender is started with.
+
+    Attributes:
+        sink: as `open_sink` takes it, whatever folder the starting process is in.
+        options: those of `SenderOptions`, as they were given.
+        sink_options: those of the sink.
+        log_path: the sender's log is appended here; None: only the arena's error log has what it reports.
+
+    Raises:
+        InvalidArgumentError: an option is wrong, or a password is neither ``env:NAME`` nor ``file:PATH``: the sender's
+            command line would show it.
+    """
+
+    sink: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    sink_options: Mapping[str, Any] = field(default_factory=dict)
+    log_path: str | os.PathLike[str] | None = None
+
+    def __post_init__(self) -> None:
+        kind, place = split_url(self.sink)
+        if kind == "log" and place:
+            object.__setattr__(self, "sink", f"log:{os.path.abspath(place)}")
+        for name, value in self.sink_options.items():
+            command_line_value(name, value)
+        SenderOptions.parse(self.options)
+
+    @property
+    def sink_name(self) -> bytes:
+        """The name that the arena has for this sink."""
+        return name_in_arena(one_spelling(self.sink))
+
+    @property
+    def replace_stalled_ms(self) -> int | None:
+        """For the keeper: after how long a sender without a sign of life is killed; None: never."""
+        return SenderOptions.parse(self.options).replace_stalled_ms
+
+    def command(self, arena: Arena) -> list[str]:
+        """The command line of the sender's process."""
+        return [
+            sys.executable,
+            "-m",
+            "shmaccum.sender",
+            arena.name,
+            f"--sink={self.sink}",
+            f"--mode={arena.mode:o}",
+            *(f"--set={name}={value}" for name, value in self.options.items() if value is not None),
+            *(f"--sink-set={name}={command_line_value(name, value)}" for name, value in self.sink_options.items()),
+            *([] if self.log_path else ["--no-log"]),
+        ]
 
 
 def ensure_sender(
@@ -46,7 +107,7 @@ def ensure_sender(
     sink: str,
     *,
     mode: int = DEFAULT_MODE,
-    idle_exit: str | int | None = "60s",
+    idle_exit: str | int | None = IDLE_EXIT_DEFAULT,
     log_path: str | os.PathLike[str] | None = None,
     timeout_s: float = START_TIMEOUT_S,
     sink_options: Mapping[str, Any] | None = None,
@@ -54,7 +115,8 @@ def ensure_sender(
 ) -> bool:
     """Comes back when the arena has a sender. True when this call has started it.
 
-    An arena has one sender and one sink: one that lives and delivers elsewhere is an error.
+    An arena has one sender and one sink: one that lives and delivers elsewhere is an error. Nothing here starts the
+    sender again when it dies: ``Producer(arena, sink=...)`` does.
 
     Args:
         arena: attached, or a name or path to attach to for the time of this call.
@@ -67,7 +129,8 @@ def ensure_sender(
         options: those of `SenderOptions`.
 
     Raises:
-        SenderNotStartedError: it could not begin, with its reason; or it took too long.
+        SenderNotStartedError: it could not begin, with its reason; or it took too long; or the arena's creator said
+            that somebody else keeps its sender, and there is none.
         InvalidArgumentError: an option is wrong, or a password is neither ``env:NAME`` nor ``file:PATH``: the sender's
             command line would show it.
         OtherSinkError: the sender that lives delivers to another sink.
@@ -75,17 +138,30 @@ def ensure_sender(
         ArenaError: the arena cannot be attached to.
     """
     given = {**options, **({} if idle_exit is None else {"idle_exit_ms": idle_exit})}
-    SenderOptions.parse(given)
+    recipe = Recipe(sink, given, sink_options or {}, log_path)
     deadline_s = time.monotonic() + timeout_s
     with _attached(arena, mode) as attached:
-        if has_lost_its_name(attached):
-            raise tell_removal(attached)  # whoever is started by that name would serve another arena
-        command = _command(attached, sink, given, sink_options or {}) + ([] if log_path else ["--no-log"])
-        with _elected(attached, deadline_s) as is_elected:
-            if is_elected:
-                _start(attached, command, log_path, deadline_s)
-        _wait_for_sink(attached, sink, deadline_s)
-        return is_elected
+        return ensure(attached, recipe, deadline_s)
+
+
+def ensure(arena: Arena, recipe: Recipe, deadline_s: float) -> bool:
+    """As `ensure_sender`, which has the errors; the deadline is on the clock of time.monotonic()."""
+    if has_lost_its_name(arena):
+        raise tell_removal(arena)  # a sender that is started by that name would serve another arena
+    with _elected(arena, deadline_s) as is_elected:
+        if is_elected:
+            _refuse_external(arena)
+            start(arena, recipe, deadline_s)
+    _wait_for_sink(arena, recipe, deadline_s)
+    return is_elected
+
+
+def _refuse_external(arena: Arena) -> None:
+    if arena.has_external_sender:
+        raise SenderNotStartedError(
+            f"the arena {arena.name} has no sender, and its creator said that somebody else keeps it "
+            "(external_sender): start that one, for example by its systemd unit"
+        )
 
 
 @contextlib.contextmanager
@@ -100,15 +176,35 @@ def _attached(arena: Arena | str | os.PathLike[str], mode: int) -> Iterator[Aren
 
 # --- election
 
+_elections: set[int] = set()
+"""Descriptors with which this process takes part."""
+
 
 @contextlib.contextmanager
 def _elected(arena: Arena, deadline_s: float) -> Iterator[bool]:
-    """True for the one who is to start a sender; False when there is one."""
-    descriptor = _open_to_lock(arena)
-    try:
+    """True for the one process that is to start a sender; False when there is one."""
+    with _election(arena) as descriptor:
         yield _wait_for_election(arena, descriptor, deadline_s)
+
+
+@contextlib.contextmanager
+def elected_at_once(arena: Arena) -> Iterator[bool]:
+    """True for the one process that is to start a sender; False when another one is about it, or there is one."""
+    with _election(arena) as descriptor:
+        yield _try_lock(descriptor) and not arena.native.sender_is_alive
+
+
+@contextlib.contextmanager
+def _election(arena: Arena) -> Iterator[int]:
+    descriptor = _open_to_lock(arena)
+    _elections.add(descriptor)
+    try:
+        yield descriptor
     finally:
-        os.close(descriptor)
+        if descriptor in _elections:  # not so in the child of a fork
+            _elections.remove(descriptor)
+            fcntl.flock(descriptor, fcntl.LOCK_UN)  # also where a child has not let go yet
+            os.close(descriptor)
 
 
 def _open_to_lock(arena: Arena) -> int:
@@ -125,7 +221,9 @@ def _wait_for_election(arena: Arena, descriptor: int, deadline_s: float) -> bool
         if _try_lock(descriptor):
             return not arena.native.sender_is_alive
         if time.monotonic() >= deadline_s:
-            raise SenderNotStartedError(f"another process is starting a sender of {arena.name} and does not finish")
+            raise SenderNotStartedError(
+                f"another process is starting a sender of {arena.name} and does not finish. {sender_state(arena)}"
+            )
         time.sleep(ELECTION_SLICE_S)
     return False
 
@@ -138,46 +236,47 @@ def _try_lock(descriptor: int) -> bool:
     return True
 
 
+def _let_go_in_child() -> None:
+    """The lock of a parent that is killed would otherwise live on in its children."""
+    while _elections:
+        os.close(_elections.pop())
+
+
+os.register_at_fork(after_in_child=_let_go_in_child)
+
+
 # --- its sink
 
 
-def _wait_for_sink(arena: Arena, sink: str, deadline_s: float) -> None:
-    """Of whoever has the role now: the sender that was started, too, may have come second."""
-    name = name_in_arena(one_spelling(sink))
-    while not expect_sink(arena, name) and arena.native.sender_is_alive:
+def _wait_for_sink(arena: Arena, recipe: Recipe, deadline_s: float) -> None:
+    """The sender that has the role now has to name its sink: the one that was started may have come second."""
+    while not expect_sink(arena, recipe.sink_name) and arena.native.sender_is_alive:
         if time.monotonic() >= deadline_s:
-            raise SenderNotStartedError(f"the sender of {arena.name} does not begin: nobody knows where it delivers")
+            raise SenderNotStartedError(f"the sender of {arena.name} did not say in time where it delivers")
         time.sleep(ELECTION_SLICE_S)
 
 
 # --- start
 
 
-def _command(arena: Arena, sink: str, options: Mapping[str, Any], sink_options: Mapping[str, Any]) -> list[str]:
-    return [
-        sys.executable,
-        "-m",
-        "shmaccum.sender",
-        arena.name,
-        f"--sink={sink}",
-        f"--mode={arena.mode:o}",
-        *(f"--set={name}={value}" for name, value in options.items()),
-        *(f"--sink-set={name}={command_line_value(name, value)}" for name, value in sink_options.items()),
-    ]
+def start(arena: Arena, recipe: Recipe, deadline_s: float) -> None:
+    """Starts a sender and waits until it has the role and its sink is open; for the elected process.
 
-
-def _start(arena: Arena, command: list[str], log_path: str | os.PathLike[str] | None, deadline_s: float) -> None:
-    with _log_file(log_path) as log:
+    Raises:
+        SenderNotStartedError: it could not begin, with its reason; or it took too long.
+    """
+    with _log_file(recipe.log_path) as log:
         begins_at = log.seek(0, os.SEEK_END)
-        reader = _spawn(command, log)
+        reader = _spawn(recipe.command(arena), log)
         try:
             is_closed = _wait_for_end(reader, deadline_s)
         finally:
             os.close(reader)
+        if arena.native.sender_is_alive:
+            return
         if not is_closed:
             raise SenderNotStartedError(f"the sender of {arena.name} did not begin in time")
-        if not arena.native.sender_is_alive:
-            raise SenderNotStartedError(f"the sender of {arena.name} could not begin: {_reason(log, begins_at)}")
+        raise SenderNotStartedError(f"the sender of {arena.name} could not begin: {_reason(log, begins_at)}")
 
 
 @contextlib.contextmanager

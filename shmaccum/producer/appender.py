@@ -7,6 +7,7 @@ The sender's side is `shmaccum._native.SenderHalf`. The two meet in the arena al
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import final
 
 from shmaccum import _native
@@ -45,19 +46,30 @@ class Appender:
         arena: attached; stays open until the appender is closed.
         max_block_ms: how long an append waits for a buffer (Kafka's max.block.ms).
         linger_ms: how long the batches it opens wait for more records (Kafka's linger.ms); None: the sender's linger.
+        ring: called when there is something to send, and the sender sleeps or shows no life; by default it rings the
+            arena's doorbell.
+        on_wait: called again and again while an append waits for a buffer.
     """
 
-    def __init__(self, arena: Arena, *, max_block_ms: int = DEFAULT_MAX_BLOCK_MS, linger_ms: int | None = None) -> None:
+    def __init__(
+        self,
+        arena: Arena,
+        *,
+        max_block_ms: int = DEFAULT_MAX_BLOCK_MS,
+        linger_ms: int | None = None,
+        ring: Callable[[], object] | None = None,
+        on_wait: Callable[[], object] = lambda: None,
+    ) -> None:
         if not isinstance(arena, Arena):
             raise TypeError(f"arena must be an Arena, not {type(arena).__name__}: attach to it first")
         self.arena = arena
         self._doorbell = DoorbellButton(arena)
-        self.buffer_pool = BufferPool(arena, self._doorbell)
+        self.buffer_pool = BufferPool(arena, self._doorbell, on_wait)
         self.native = _native.Appender(
             arena.native,
             self.buffer_pool.wait,
             self.buffer_pool.wake,
-            self._doorbell.ring,
+            ring or self._doorbell.ring,
             max_block_ms,
             None if linger_ms is None else linger_ms * 10**6,
         )

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import posix_ipc
 
@@ -22,6 +22,7 @@ from shmaccum.arena import Arena
 from shmaccum.arena.doorbell import DoorbellButton
 from shmaccum.arena.removal import check_takes_records, tell_removal
 from shmaccum.arena.semaphores import WaiterSemaphores
+from shmaccum.arena.sender_state import sender_state
 from shmaccum.exceptions import (
     ArenaRemovedError,
     BufferExhaustedError,
@@ -37,9 +38,10 @@ SHARE_SLICE_NS = 5_000_000
 class BufferPool:
     """The waiting side of an arena's pool; a native Appender calls its `wait` and `wake`."""
 
-    def __init__(self, arena: Arena, doorbell: DoorbellButton) -> None:
+    def __init__(self, arena: Arena, doorbell: DoorbellButton, on_wait: Callable[[], object] = lambda: None) -> None:
         self._arena = arena
         self._doorbell = doorbell
+        self._on_wait = on_wait
         self._semaphores = WaiterSemaphores(arena)
         self._is_refused = False
 
@@ -91,6 +93,7 @@ class BufferPool:
             except ProcessShareUsedError:
                 self._doorbell.ring_if_asleep()
             self._check_not_refused()
+            self._on_wait()
             left_ns = deadline_ns - time.monotonic_ns()
             if left_ns <= 0:
                 native.count_wait(time.monotonic_ns() - started_ns, True)
@@ -103,6 +106,7 @@ class BufferPool:
             return True
         semaphore = self._semaphores.own(place.waiter_index)
         while (left_ns := deadline_ns - time.monotonic_ns()) > 0:
+            self._on_wait()
             self._sleep_slice(semaphore, min(left_ns, SLICE_NS))
             if place.poll():
                 return True
@@ -139,7 +143,7 @@ class BufferPool:
             f"Failed to allocate {need * geometry['batch_size']} bytes within the configured max blocking time "
             f"{max_block_ms} ms. Total memory: {geometry['buffer_memory']} bytes. "
             f"Available memory: {free * geometry['batch_size']} bytes. Poolable size: {geometry['batch_size']} bytes. "
-            f"{self._sender_state()} If it cannot keep up, give the arena a larger buffer_memory or wait longer "
+            f"{sender_state(self._arena)} If it cannot keep up, give the arena a larger buffer_memory or wait longer "
             "(max_block_ms)."
         )
 
@@ -147,12 +151,9 @@ class BufferPool:
         geometry = self._arena.geometry
         return (
             f"this process holds its share (max_process_share) of the arena: {geometry['process_slot_count_max']} of "
-            f"the {geometry['slot_count']} buffers. {self._sender_state()} If the share is too small, create the arena "
-            "with a larger one; other processes go on meanwhile."
+            f"the {geometry['slot_count']} buffers. {sender_state(self._arena)} If the share is too small, create the "
+            "arena with a larger one; other processes go on meanwhile."
         )
-
-    def _sender_state(self) -> str:
-        return f"The sender {'is running.' if self._arena.native.sender_is_alive else 'is not running: start one.'}"
 
     def close(self) -> None:
         """Closes the semaphores."""

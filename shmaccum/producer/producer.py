@@ -17,13 +17,14 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any
 
 from shmaccum import _native
 from shmaccum._native import DeliveryFuture, Receipt
 from shmaccum.arena import DEFAULT_MODE, Arena
 from shmaccum.arena.doorbell import DoorbellButton
 from shmaccum.arena.removal import check_takes_records, removed_error
+from shmaccum.arena.sender_state import sender_state
 from shmaccum.config import ProducerOptions
 from shmaccum.exceptions import (
     ArenaInUseError,
@@ -36,12 +37,13 @@ from shmaccum.exceptions import (
 from shmaccum.producer.appender import Appender
 from shmaccum.producer.deliveries import Deliveries
 from shmaccum.producer.delivery import DeliveryTracker
+from shmaccum.producer.notice import SenderNotice
 from shmaccum.producer.pipeline import Pipeline, RecordColumns
 from shmaccum.producer.serializers import Headers
 from shmaccum.units import format_count, parse_timeout_s
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
+    from typing_extensions import Self, Unpack
 
     from shmaccum.config.dicts import ProducerOptionsDict
 
@@ -66,15 +68,10 @@ def _attached(arena: str | os.PathLike[str] | Arena, mode: int | None) -> Arena:
     return arena
 
 
-@final
 class Producer(_native.Producer):
     """Sends records through an arena: any number of them, in any number of processes.
 
-    ::
-
-        with shmaccum.Producer("events", linger_ms=5) as producer:
-            future = producer.send("flights", key=b"AA11", value=b"...", headers=[("source", b"web")])
-            print(future.get(timeout=10).offset)
+    Users have `shmaccum.Producer`, which is this one and may keep a sender.
 
     `send` puts the record into the arena and comes back. From that moment on it outlives this process; a sender
     (``shmaccum sender``) delivers it. Usable by all threads; a child of a fork goes on using the same object; pickled,
@@ -84,6 +81,7 @@ class Producer(_native.Producer):
         arena: the name or path of an arena, which this producer then attaches to, or an Arena, which stays its owner's.
         mode: for a name, the widest permissions of the arena to put up with, as `Arena.attach` takes it: an arena that
             is shared with other users needs the mode it was created with (``mode=0o660``). Default 0600.
+        is_kept: somebody in this process keeps a sender: without one, this producer warns nobody and waits for it.
         options: those of `shmaccum.config.ProducerOptions`, in either spelling.
 
     Raises:
@@ -95,9 +93,11 @@ class Producer(_native.Producer):
         "__weakref__",
         "_appender",
         "_doorbell",
+        "_is_kept",
         "_is_synchronous",
         "_made",
         "_metrics",
+        "_notice",
         "_options",
         "_owns_arena",
         "_pipeline",
@@ -110,6 +110,7 @@ class Producer(_native.Producer):
         arena: str | os.PathLike[str] | Arena,
         *,
         mode: int | None = None,
+        is_kept: bool = False,
         **options: Unpack[ProducerOptionsDict],
     ) -> None:
         if self.tracker is not None:
@@ -118,10 +119,16 @@ class Producer(_native.Producer):
         self._owns_arena = not isinstance(arena, Arena)
         self.arena = _attached(arena, mode)
         self._doorbell = DoorbellButton(self.arena)
+        self._is_kept = is_kept
+        self._notice = SenderNotice(self.arena, self._doorbell, is_kept=is_kept)
         is_impatient = self._options.linger_ms == 0
         self._tracker = DeliveryTracker(self.arena, self._doorbell.ring_if_asleep if is_impatient else None)
         self._appender = Appender(
-            self.arena, max_block_ms=self._options.max_block_ms, linger_ms=self._options.linger_ms
+            self.arena,
+            max_block_ms=self._options.max_block_ms,
+            linger_ms=self._options.linger_ms,
+            ring=self._notice.ring,
+            on_wait=self._notice.look,
         )
         self._metrics = _Times()
         self._made: weakref.WeakSet[Deliveries] = weakref.WeakSet()
@@ -136,6 +143,7 @@ class Producer(_native.Producer):
             ignores_keys=self._options.partitioner_ignore_keys,
         )
         _producers.add(self)
+        self._notice.look()
 
     # --- send
 
@@ -298,6 +306,7 @@ class Producer(_native.Producer):
                 check_takes_records(self.arena)
                 if time.monotonic_ns() >= deadline_ns:
                     raise PartitionCountUnknownError(self._partitions_unknown(topic, max_block_ms))
+                self._notice.look()
                 time.sleep(PARTITIONS_SLICE_S)
         finally:
             self._metrics.metadata_wait_ns += time.monotonic_ns() - started_ns
@@ -305,10 +314,10 @@ class Producer(_native.Producer):
 
     def _partitions_unknown(self, topic: str, max_block_ms: int) -> str:
         if self.arena.native.sender_is_alive:
-            advice = "the sender runs, but its sink did not tell: look at its log, or wait longer (max_block_ms)"
+            advice = "The sender runs, but its sink did not tell: look at its log, or wait longer (max_block_ms)."
         else:
-            advice = f"no sender runs: start one (shmaccum sender {self.arena.name} --sink ...)"
-        return f"it is not known within {max_block_ms} ms how many partitions topic {topic!r} has; {advice}"
+            advice = sender_state(self.arena)
+        return f"it is not known within {max_block_ms} ms how many partitions topic {topic!r} has. {advice}"
 
     def partitions_for(self, topic: str) -> set[int]:
         """The partitions of a topic; waits for a sender to tell them, as `send` does.
@@ -356,13 +365,7 @@ class Producer(_native.Producer):
 
     def _flush(self, timeout: float | None) -> int:
         """Answers how many records may be left, at most."""
-        is_patient = timeout is None or timeout >= FLUSH_TIMEOUT_S
-        if is_patient and not self.arena.native.sender_is_alive and self._appender.flush_begin().record_count():
-            logger.warning(
-                "%s waits until a sender delivers, and none runs: start one (shmaccum sender %s --sink ...)",
-                self.client_id,
-                self.arena.name,
-            )
+        self._notice.look()
         if self._appender.flush(timeout):
             return 0
         return self._appender.flush_begin().record_count()
@@ -370,11 +373,15 @@ class Producer(_native.Producer):
     def _left_over(self, record_count: int) -> str:
         if self.arena.native.closing != "not":
             return f"not delivered: at most {format_count(record_count, 'record')}. {removed_error(self.arena)}"
-        sender = "a sender delivers them" if self.arena.native.sender_is_alive else "no sender runs: start one"
         return (
             f"not delivered yet: at most {format_count(record_count, 'record')}, not lost; they stay in the arena "
-            f"{self.arena.name!r}, and {sender}"
+            f"{self.arena.name!r}. {sender_state(self.arena)}"
         )
+
+    def will_be_delivered(self) -> bool:
+        """True when there is a sender, or the keeper of this process is about to start one."""
+        native = self.arena.native
+        return native.sender_is_alive or (self._is_kept and native.sender_died)
 
     def close(self, timeout: float | None = FLUSH_TIMEOUT_S) -> None:
         """No more sends; waits until everything is delivered or has failed. Closing again does nothing.
@@ -413,8 +420,12 @@ class Producer(_native.Producer):
             self._pipeline.close()
         self._doorbell.close()
         self._close_appender()
+        self._let_go_of_sender()
         if self._owns_arena:
             self._leave_arena()
+
+    def _let_go_of_sender(self) -> None:
+        """Nothing here: this producer keeps none."""
 
     def _leave_arena(self) -> None:
         """Deliveries keep what is known now. A view of the arena that the user holds keeps this process attached."""
@@ -475,7 +486,7 @@ class Producer(_native.Producer):
             }
         }
 
-    def __enter__(self) -> Producer:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -515,7 +526,7 @@ def _close_at_exit() -> None:
     """Where no sender runs there is nothing to wait for: the records stay in the arena for the next one."""
     for producer in list(_producers):
         with contextlib.suppress(Exception):  # the process ends: what it left is in the arena
-            wait_ms = producer.options.close_timeout_ms if producer.arena.native.sender_is_alive else 0
+            wait_ms = producer.options.close_timeout_ms if producer.will_be_delivered() else 0
             producer.close(wait_ms / 1000)
 
 

@@ -11,6 +11,7 @@ from shmaccum.arena.doorbell import Doorbell
 from shmaccum.arena.places import Places
 from shmaccum.arena.refusals import EXPIRED
 from shmaccum.config import SenderOptions
+from shmaccum.sender.supervisor import Supervisor
 
 logger = logging.getLogger("shmaccum.sender")
 
@@ -45,13 +46,20 @@ class Host:
     """The sender, as its sink sees it."""
 
     def __init__(
-        self, half: SenderHalf, arena: Arena, places: Places, doorbell: Doorbell, options: SenderOptions
+        self,
+        half: SenderHalf,
+        arena: Arena,
+        places: Places,
+        doorbell: Doorbell,
+        options: SenderOptions,
+        supervisor: Supervisor,
     ) -> None:
         self._half = half
         self.arena = arena
         self._places = places
         self._doorbell = doorbell
         self._options = options
+        self._supervisor = supervisor
         self._repeats = Repeats()
         self.last_trouble = ("", 0)
         """What was reported last, and when, in nanoseconds of the arena's clock."""
@@ -87,6 +95,7 @@ class Host:
 
     def show_life(self) -> None:
         self._half.show_life()
+        self._supervisor.show_life()
 
     def end_backoff(self, partition_index: int) -> None:
         self._half.end_backoff(partition_index)

@@ -15,7 +15,6 @@ import contextlib
 import os
 import time
 from collections.abc import Callable
-from concurrent import futures
 from queue import SimpleQueue
 from types import TracebackType
 from typing import TYPE_CHECKING, final
@@ -24,6 +23,7 @@ from shmaccum._native import SenderHalf
 from shmaccum.arena import DEFAULT_MODE, Arena
 from shmaccum.arena.doorbell import Doorbell, wait_readable
 from shmaccum.arena.places import Places
+from shmaccum.arena.presence import Presence, SenderWatch
 from shmaccum.arena.semaphores import WaiterSemaphores
 from shmaccum.config import DEAD_LETTER_KIND, SenderOptions
 from shmaccum.exceptions import LogBusyError, NotSenderError, SenderBusyError
@@ -31,17 +31,20 @@ from shmaccum.observe.prometheus import SENDER_ANSWER_S, ArenaCollector, Metrics
 from shmaccum.sender.backoff import NS_PER_MS
 from shmaccum.sender.closing import Closing
 from shmaccum.sender.host import Host, logger
-from shmaccum.sender.presence import Presence, SenderWatch
 from shmaccum.sender.rounds import NS_PER_S, Rounds
+from shmaccum.sender.supervisor import Supervisor
 from shmaccum.sinks import open_sink
 from shmaccum.sinks.names import expect_sink, living_sender, name_in_arena, readable_name
 from shmaccum.sinks.sink import Sink
 from shmaccum.units import format_count
 
 if TYPE_CHECKING:
+    from concurrent import futures
+
     from typing_extensions import Unpack
 
     from shmaccum.config.dicts import SenderOptionsDict
+    from shmaccum.keeper.stalled import StallWatch
     from shmaccum.sender.dead_letters import DeadLetters
 
 IDLE_LOOKS = 10
@@ -67,6 +70,7 @@ class Sender:
         standby: wait for the role instead of raising SenderBusyError; it is taken as soon as the sender is
             gone. Only from one with the same sink.
         mode: as `Arena.attach` takes it, for an arena that is given by name.
+        supervisor: is told when the sender works, and that it lives; None: nobody is.
         options: those of `SenderOptions`, in either spelling.
 
     Raises:
@@ -81,8 +85,10 @@ class Sender:
         *,
         standby: bool = False,
         mode: int = DEFAULT_MODE,
+        supervisor: Supervisor | None = None,
         **options: Unpack[SenderOptionsDict],
     ) -> None:
+        self._supervisor = Supervisor({}) if supervisor is None else supervisor
         self.options = SenderOptions.parse(options)
         self.sink = open_sink(sink) if isinstance(sink, str) else sink
         if not isinstance(self.sink, Sink):
@@ -128,7 +134,7 @@ class Sender:
             self._presence = Presence(self.arena)
             self._doorbell = Doorbell(self.arena)
             places = Places(self.arena.native)
-            host = Host(self._half, self.arena, places, self._doorbell, self.options)
+            host = Host(self._half, self.arena, places, self._doorbell, self.options, self._supervisor)
             self._outwait_former_sender(host, lambda: self._open_letters(places, host))
             self._outwait_former_sender(host, lambda: self.sink.open(host))
             self._rounds = Rounds(self._half, self.sink, self._doorbell, host, self.options, self._letters)
@@ -136,7 +142,9 @@ class Sender:
         except BaseException:
             self._close(is_in_order=False)
             raise
-        logger.info("the sender of %s delivers to %s", self.arena.name, readable_name(self._sink_name))
+        sink_name = readable_name(self._sink_name)
+        logger.info("the sender of %s delivers to %s", self.arena.name, sink_name)
+        self._supervisor.ready(f"delivers to {sink_name}")
         return True
 
     def _outwait_former_sender(self, host: Host, open_log: Callable[[], None]) -> None:
@@ -201,18 +209,32 @@ class Sender:
     def _stand_by(self) -> None:
         """Until the role is free. To take it over from who delivers elsewhere would be to deliver elsewhere."""
         logger.info("standby of %s: %s", self.arena.name, living_sender(self.arena))
+        self._supervisor.ready(f"stands by: {living_sender(self.arena)}")
         self.arena.native.stand_by(True)
         try:
             with contextlib.closing(SenderWatch(self.arena)) as self._watch:
-                while self.arena.native.sender_is_alive and self._stop_at_ns is None:
-                    self._closing.look()
-                    expect_sink(self.arena, self._sink_name)
-                    self._watch.wait()
+                self._watch_sender(self._watch)
         except BaseException:
             self.arena.native.stand_by(False)
             raise
         finally:
             self._watch = None
+
+    def _watch_sender(self, watch: SenderWatch) -> None:
+        limit_ms = self.options.replace_stalled_ms
+        stalls = None if limit_ms is None else self._stall_watch(watch, limit_ms)
+        while self.arena.native.sender_is_alive and self._stop_at_ns is None:
+            self._closing.look()
+            expect_sink(self.arena, self._sink_name)
+            watch.wait()
+            self._supervisor.show_life()
+            if stalls is not None and self.arena.native.sender_is_alive:
+                stalls.look()
+
+    def _stall_watch(self, watch: SenderWatch, limit_ms: int) -> StallWatch:
+        from shmaccum.keeper.stalled import StallWatch  # a sender that is no such standby starts without it
+
+        return StallWatch(self.arena, watch, limit_ms)
 
     @property
     def is_open(self) -> bool:
@@ -238,6 +260,7 @@ class Sender:
             if self.open():
                 while not self._is_over():
                     self.run_once()
+                    self._supervisor.show_life()
         except Exception:
             self._close(is_in_order=False)
             raise
@@ -440,6 +463,8 @@ class Sender:
             NotSenderError: it has no role any more.
             TimeoutError: it did not answer in time.
         """
+        from concurrent import futures  # slow to import, and only a sender that serves metrics is asked
+
         question: futures.Future[dict[str, float]] = futures.Future()
         self._questions.put(question)
         self._wake()

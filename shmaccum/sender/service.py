@@ -18,6 +18,7 @@ from typing import Any
 from shmaccum.arena import DEFAULT_MODE, Arena
 from shmaccum.exceptions import ArenaNotFoundError
 from shmaccum.sender.sender import Sender, others_are_attached
+from shmaccum.sender.supervisor import Supervisor
 from shmaccum.sinks import open_sink
 
 PROCESS_NAME = "shmaccum-sender"
@@ -32,6 +33,8 @@ def name_process() -> None:
 
 class SenderService:
     """Runs senders of one arena until one is stopped, or leaves idle and nobody has come meanwhile.
+
+    A supervisor such as systemd is told of it all (`supervisor`).
 
     Args:
         arena: name or path.
@@ -61,6 +64,7 @@ class SenderService:
         self._mode = mode
         self._on_open = on_open
         self._options = options
+        self._supervisor = Supervisor()
         self._sender: Sender | None = None
         self._stop_count = 0
 
@@ -78,7 +82,14 @@ class SenderService:
 
     def _new_sender(self) -> Sender:
         sink = open_sink(self._url, **self._sink_options)
-        return Sender(self._arena, sink, standby=self._is_standby, mode=self._mode, **self._options)
+        return Sender(
+            self._arena,
+            sink,
+            standby=self._is_standby,
+            mode=self._mode,
+            supervisor=self._supervisor,
+            **self._options,
+        )
 
     def _run_one(self, sender: Sender) -> None:
         with sender:
@@ -100,6 +111,7 @@ class SenderService:
     def stop(self) -> None:
         """The first time: deliver what is there, then leave. Then: leave. Safe in signal handlers."""
         self._stop_count += 1
+        self._supervisor.stopping("delivers what is left, then leaves")
         if self._sender is not None:
             self._sender.stop(None if self._stop_count == 1 else 0)
 

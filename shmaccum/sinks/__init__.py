@@ -8,6 +8,7 @@ import importlib
 from collections.abc import Mapping
 from typing import Any
 
+from shmaccum.config import KafkaSinkOptions, LogSinkOptions, Options, PlacelessSinkOptions
 from shmaccum.exceptions import InvalidArgumentError
 from shmaccum.sinks.names import one_spelling, split_url
 from shmaccum.sinks.sink import Ack, Sink, SinkHost, SynchronousSink, Verdict, WireBatch
@@ -22,6 +23,7 @@ __all__ = [
     "open_sink",
     "register_sink",
     "sink_kinds",
+    "sink_options_type",
     "sink_type",
     "split_url",
 ]
@@ -33,6 +35,14 @@ _sinks: dict[str, type[Sink] | str] = {
     "null": "shmaccum.sinks.null:NullSink",
 }
 """Kind -> class, or where to import it from when it is first needed: a sink's libraries may be slow or missing."""
+
+
+_options: Mapping[str, type[Options]] = {
+    "kafka": KafkaSinkOptions,
+    "memory": PlacelessSinkOptions,
+    "log": LogSinkOptions,
+    "null": PlacelessSinkOptions,
+}
 
 
 def register_sink(kind: str, sink_type: type[Sink]) -> None:
@@ -72,6 +82,15 @@ def sink_type(kind: str) -> type[Sink]:
         loaded: type[Sink] = getattr(importlib.import_module(module), name)
         _sinks[kind] = found = loaded
     return found
+
+
+def sink_options_type(kind: str) -> type[Options] | None:
+    """The table of a kind's options; None where only its constructor knows them. Loads no library of a kind of ours.
+
+    Raises:
+        InvalidArgumentError: there is no such kind.
+    """
+    return _options[kind] if kind in _options else sink_type(kind).options_type
 
 
 def open_sink(url: str, **options: Any) -> Sink:

@@ -11,7 +11,7 @@ All Python workers of a node append into one arena, and one sender delivers. Spa
 the package is installed (`discovery`); elsewhere `register` tells it. ``docs/how-to/spark.rst`` is the manual.
 
 `data_source` is what Spark sees. The sink: `settings` (options, checked once, on the driver) ← `node` (the arena and
-the producer of this process) ← `sender_keeper` ← `task_writer` (one task) ← `writers` (Spark's interfaces); exactly
+the producer of this process) ← `node_sender` ← `task_writer` (one task) ← `writers` (Spark's interfaces); exactly
 once: `staged_task` (one task) ← `exactly_once`. The source: `positions` (which offsets) ← `planning` (which ranges) ←
 `record_batches` (bytes to Arrow) ← `readers`. `columns` has the schemas of both.
 

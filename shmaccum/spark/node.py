@@ -82,7 +82,7 @@ def node_producer(
     if producer is None:
         given = arena_options or {}
         options = ArenaOptions.parse(given)
-        producer = Producer(_open(arena, options), **producer_options)
+        producer = Producer(_open(arena, options), is_kept=True, **producer_options)
         _producers[place] = producer
         _tell_differences(producer.arena, {name: getattr(options, name) for name in SIZES if name in given})
     return producer

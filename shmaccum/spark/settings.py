@@ -25,7 +25,7 @@ from shmaccum.config import (
 )
 from shmaccum.exceptions import InvalidArgumentError
 from shmaccum.segment_log import TransactionId
-from shmaccum.sinks import sink_type, split_url
+from shmaccum.sinks import sink_options_type, sink_type, split_url
 
 OF_SPARK = {"checkpointlocation", "queryname"}
 """Options that Spark itself adds."""
@@ -188,7 +188,7 @@ def _external(own: SparkSinkOptions, rest: Mapping[str, Any]) -> SinkSettings:
 
 
 def _auto(own: SparkSinkOptions, rest: Mapping[str, Any], sink: str) -> SinkSettings:
-    of_sink_type = sink_type(split_url(sink)[0]).options_type
+    of_sink_type = sink_options_type(split_url(sink)[0])
     of_sink = () if of_sink_type is None else (of_sink_type,)
     arena, producer, sender, *others = _split(rest, (ArenaOptions, ProducerOptions, SenderOptions, *of_sink))
     sender.setdefault("idle_exit_ms", IDLE_EXIT_DEFAULT)

@@ -15,7 +15,7 @@ from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.producer import Producer
 from shmaccum.producer.deliveries import Deliveries, OffsetRange
 from shmaccum.spark.node import node_producer
-from shmaccum.spark.sender_keeper import SenderKeeper
+from shmaccum.spark.node_sender import NodeSender
 from shmaccum.spark.settings import SinkSettings, sink_settings
 
 PIECE_FRACTION = 16
@@ -121,20 +121,20 @@ class TaskWriter(RowAppender):
         columns: which columns become records; None: all there are.
 
     Raises:
-        ShmaccumError: the arena or the sender are not to be had, see `node_producer` and `SenderKeeper`.
+        ShmaccumError: the arena or the sender are not to be had, see `node_producer` and `NodeSender`.
     """
 
     def __init__(self, settings: SinkSettings, columns: Iterable[str] | None = None) -> None:
         producer = node_producer(settings.arena, settings.producer_options, settings.arena_options)
-        self._keeper = SenderKeeper(producer.arena, settings)
-        super().__init__(producer, settings.topic, columns, self._keeper.check)
+        self._sender = NodeSender(producer.arena, settings)
+        super().__init__(producer, settings.topic, columns, self._sender.check)
 
     def __enter__(self) -> TaskWriter:
-        self._keeper.__enter__()
+        self._sender.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._keeper.__exit__()
+        self._sender.__exit__()
 
 
 def arrow_appender(arena: str, **options: Any) -> Callable[[Iterable[Any]], Iterator[Any]]:

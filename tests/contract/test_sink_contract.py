@@ -21,6 +21,7 @@ from shmaccum.arena.results import BatchResult
 from shmaccum.config import SenderOptions
 from shmaccum.sender.host import Host
 from shmaccum.sender.lending import Lending
+from shmaccum.sender.supervisor import Supervisor
 from shmaccum.sinks import Ack, Sink, Verdict, WireBatch, open_sink
 from shmaccum.sinks.kafka.sink import KafkaSink
 from shmaccum.sinks.memory import MemorySink
@@ -121,7 +122,7 @@ class Case:
         self._new_sink = new_sink
         self.doorbell = Doorbell(arena)
         self.places = Places(arena.native)
-        self.host = Host(accumulator.half, arena, self.places, self.doorbell, SenderOptions())
+        self.host = Host(accumulator.half, arena, self.places, self.doorbell, SenderOptions(), Supervisor({}))
         self.lending = Lending(accumulator.half, arena.native, self.places)
         self.sink = self.open()
 

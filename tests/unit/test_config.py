@@ -28,6 +28,7 @@ from shmaccum.config.dicts_source import dicts_source
 from shmaccum.config.page import options_page, spell
 from shmaccum.exceptions import InvalidArgumentError
 from shmaccum.keeper import ensure_sender
+from shmaccum.kept_producer import Producer as KeptProducer
 from shmaccum.producer import Producer
 from shmaccum.producer.appender import DEFAULT_MAX_BLOCK_MS
 from shmaccum.sender import Sender
@@ -240,6 +241,7 @@ def test_the_typed_dictionaries_are_written_from_the_tables() -> None:
     [
         (Arena.create, dicts.ArenaOptionsDict),
         (Producer.__init__, dicts.ProducerOptionsDict),
+        (KeptProducer.__init__, dicts.KeptProducerOptionsDict),
         (Sender.__init__, dicts.SenderOptionsDict),
         (ensure_sender, dicts.SenderOptionsDict),
     ],

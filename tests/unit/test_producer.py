@@ -29,6 +29,7 @@ from shmaccum.exceptions import (
     RecordTooLargeError,
     UnknownPartitionError,
 )
+from shmaccum.producer import notice
 from shmaccum.producer.pipeline import ProducerRecord
 from tests.accumulator import Accumulator
 from tests.support import Child, Drainer, deliver_all, drain, run_in_child, run_in_process, wait_until
@@ -207,7 +208,7 @@ def test_a_new_topic_waits_until_its_partition_count_is_told(arena: Arena, monke
 
 def test_a_partition_count_that_nobody_tells_is_an_error(arena: Arena) -> None:
     with Producer(arena, max_block_ms=1) as producer:
-        with pytest.raises(PartitionCountUnknownError, match="no sender runs: start one"):
+        with pytest.raises(PartitionCountUnknownError, match="No sender runs: start one"):
             producer.send("new", b"v")
         with pytest.raises(PartitionCountUnknownError):
             producer.partitions_for("new")
@@ -330,18 +331,64 @@ def test_close_waits_for_what_was_sent(arena: Arena, topic: str) -> None:
     assert drainer.values() == [b"v"]
 
 
-def test_a_wait_without_end_says_that_no_sender_runs(
+@pytest.fixture
+def _looks_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(notice, "LOOK_INTERVAL_S", 0.0)
+
+
+def fill(producer: Producer, topic: str) -> None:
+    """Sends until the arena has no room, and once more."""
+    for _ in range(2 * producer.arena.geometry["slot_count"]):
+        producer.send(topic, b"v" * 3000)
+
+
+NO_SENDER = "no sender of the arena {} runs: what is sent stays in the arena until one is started (shmaccum sender {}"
+
+
+@pytest.mark.usefixtures("_looks_at_once")
+def test_a_producer_without_a_sender_warns_once_and_says_when_there_is_one(
     arena: Arena, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    producer = Producer(arena, client_id="me")
-    producer.flush()
-    assert caplog.text == ""
-    producer.send(topic, b"v")
+    caplog.set_level(logging.INFO, "shmaccum.producer")
+    producer = Producer(arena, linger_ms=0)
+    told = NO_SENDER.format(arena.name, arena.name)
+    assert caplog.text.count(told) == 1
+    for _ in range(arena.geometry["slot_count"]):
+        producer.send(topic, b"v" * 3000)
     flushing = threading.Thread(target=producer.flush)
     flushing.start()
-    wait_until(lambda: "me waits until a sender delivers, and none runs: start one" in caplog.text, "it was told")
     with Drainer(arena):
         flushing.join()
+        producer.flush()
+    assert caplog.text.count(told) == 1
+    assert caplog.text.count(f"the arena {arena.name} has a sender again") == 1
+    producer.flush()  # the sender has left
+    assert caplog.text.count(told) == 2
+    producer.close()
+
+
+@pytest.mark.usefixtures("_looks_at_once")
+@pytest.mark.parametrize("wait", ["buffer", "topic", "silence"])
+def test_a_producer_that_waits_or_opens_a_batch_finds_that_its_sender_died(
+    wait: str, arena: Arena, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    arena.native.set_manual_clock(10**9)
+    with Accumulator(arena) as sender:
+        sender.become_sender()
+        sender.maintain()
+        producer = Producer(arena, max_block_ms=1)
+    assert caplog.text == ""
+    if wait == "silence":
+        arena.native.set_manual_clock(5 * 10**9)
+        producer.send(topic, b"v")
+    elif wait == "topic":
+        with pytest.raises(PartitionCountUnknownError, match=rf"unknown.*No sender runs: start one .*{arena.name}"):
+            producer.send("unknown", b"v")
+    else:
+        with pytest.raises(BufferExhaustedError, match=rf"No sender runs: start one .*{arena.name}"):
+            fill(producer, topic)
+    assert caplog.text.count(NO_SENDER.format(arena.name, arena.name)) == 1
+    with Drainer(arena):
         producer.close()
 
 
@@ -375,7 +422,7 @@ def test_at_exit_it_says_what_is_left_and_that_nothing_is_lost(arena: Arena, top
     assert "not delivered yet: at most 1 record, not lost" in run_script(arena, 60_000)  # no sender
     with Accumulator(arena) as sender:
         sender.become_sender()  # one that does nothing
-        assert "a sender delivers them" in run_script(arena, 10)
+        assert "The sender is running" in run_script(arena, 10)
         assert deliver_all(sender) == [b"at exit"] * 2
 
 

@@ -71,7 +71,7 @@ def test_without_a_sender_the_message_says_so(small: Arena) -> None:
     with Accumulator(small, max_block_ms=1) as accumulator:
         for partition in range(4):
             accumulator.append("fill", partition, 1, None, b"v")
-        with pytest.raises(BufferExhaustedError, match=r"1 ms\..*The sender is not running: start one"):
+        with pytest.raises(BufferExhaustedError, match=r"1 ms\..*No sender runs: start one"):
             accumulator.append("t", 0, 1, None, b"v")
         accumulator.become_sender()
         deliver_all(accumulator)

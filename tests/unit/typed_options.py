@@ -18,6 +18,7 @@ def right_calls() -> None:
     shmaccum.Arena.create("a", **ARENA)
     shmaccum.Producer("a", linger_ms="5ms", max_block_ms=100, key_serializer="json", interceptors=[], client_id=None)
     shmaccum.Producer("a", value_serializer=str.encode, partitioner=lambda choice: choice.partitions[0])
+    shmaccum.Producer("a", sink="kafka:h:1", retries=3, compression_type="lz4", replace_stalled_ms="30s")
     shmaccum.Sender("a", "null:", acks="all", retries=3, enable_idempotence=True, idle_exit_ms=None)
     shmaccum.ensure_sender("a", "log:events", delivery_timeout_ms="3min", mode=0o660)
 

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from shmaccum.arena import Arena
-from shmaccum.sender import Sender, presence
-from shmaccum.sender.presence import Presence, SenderWatch
+from shmaccum.arena import Arena, presence
+from shmaccum.arena.presence import Presence, SenderWatch
+from shmaccum.sender import Sender
 from shmaccum.sinks.memory import MemorySink
 from tests.support import WATCHDOG_S, Child, wait_until
 

@@ -36,7 +36,7 @@ from shmaccum.sinks import open_sink
 from shmaccum.spark import arrow_appender
 from shmaccum.spark.columns import sink_columns
 from shmaccum.spark.node import forget_producers, node_producer
-from shmaccum.spark.sender_keeper import SenderKeeper
+from shmaccum.spark.node_sender import NodeSender
 from shmaccum.spark.settings import SinkSettings, sink_settings
 from shmaccum.spark.task_writer import TaskWriter
 from shmaccum.spark.writers import HAS_ARROW_STREAMS, BatchWriter, SinkPlan, StreamWriter
@@ -289,11 +289,11 @@ def test_a_task_fails_when_its_sender_is_followed_by_one_that_delivers_elsewhere
     first, second = Sender(arena.name, "memory:"), Sender(arena.name, f"log:{log}")
     first.open()
 
-    def is_over(keeper: SenderKeeper) -> bool:
+    def is_over(keeper: NodeSender) -> bool:
         keeper.check()
         return False
 
-    with SenderKeeper(arena, settings) as keeper, Path(f"/dev/shm/{arena.name}").open("rb") as file:
+    with NodeSender(arena, settings) as keeper, Path(f"/dev/shm/{arena.name}").open("rb") as file:
         keeper.check()
         fcntl.flock(file, fcntl.LOCK_EX)  # as if somebody else were elected: the keeper starts none meanwhile
         first.close()

@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Exceptions and warnings say of the sender what stands here, where records wait for it."""
+
+from __future__ import annotations
+
+from shmaccum.arena.arena import Arena
+
+NOT_KEPT = "no sender is kept: "
+"""How a keeper begins what it reports to the arena's error log."""
+FRESH_NS = 60 * 10**9
+
+
+def sender_state(arena: Arena) -> str:
+    """One or two sentences on whether a sender runs, what to do, and the keeper's report of the last minute."""
+    if arena.native.sender_is_alive:
+        return "The sender is running."
+    advice = f"No sender runs: start one (shmaccum sender {arena.name} --sink ..., or Producer(..., sink=...))."
+    reason = _reported(arena)
+    return f"{advice} Its keeper reports: {reason}." if reason else advice
+
+
+def _reported(arena: Arena) -> str:
+    """The newest reason for which a keeper has no sender; empty when there is none, or it is old."""
+    now_ns = arena.native.now_ns()
+    told = [error for error in arena.native.errors() if error["text"].startswith(NOT_KEPT)]
+    newest = max(told, key=lambda error: error["last_ns"], default=None)
+    if newest is None or now_ns - newest["last_ns"] > FRESH_NS:
+        return ""
+    text: str = newest["text"]
+    return text.removeprefix(NOT_KEPT).rstrip(".")

@@ -1,0 +1,297 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keeps a sender at an arena for as long as this process needs one: a thread, one for each arena.
+
+::
+
+    a sender lives                sleep until it hangs up (arena/presence.py); look every few seconds
+      ... and delivers elsewhere  say so, and end: an arena has one sink
+      ... and shows no life       kill it, if told to (keeper/stalled.py)
+    it left in order              say so once, and start none: somebody wanted that
+    the arena was removed         say so, and end: its name may be another arena's
+    it died                       a standby is attached? leave the role to it for a moment
+                                  get elected (keeper/start.py), start another one; it dies soon, again and again:
+                                  wait before each start, twice as long each time
+
+The arena tells an orderly leave from a death (`sender_left_epoch` in its layout). Of all keepers of a host one is
+elected, and it stays elected while it waits; when it dies, the kernel frees the election for the next one. Nobody
+decides by time that a sender is dead. Time decides only when to start another process, which finds the role taken and
+ends where a sender lives.
+
+After a fork the child has a thread of its own, which does nothing before the child has used the arena. What the thread
+has to tell goes to the log, and to the arena's error log, from where the exceptions of a blocked `send` take it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+import time
+from typing import final
+
+from shmaccum.arena import Arena
+from shmaccum.arena.presence import SenderWatch
+from shmaccum.arena.removal import has_lost_its_name, tell_removal
+from shmaccum.arena.sender_state import NOT_KEPT
+from shmaccum.exceptions import ArenaRemovedError, OtherSinkError, SenderNotStartedError, ShmaccumError
+from shmaccum.keeper.stalled import StallWatch
+from shmaccum.keeper.start import START_TIMEOUT_S, Recipe, elected_at_once, ensure, start
+from shmaccum.sinks.names import expect_sink, living_sender
+
+logger = logging.getLogger("shmaccum.keeper")
+
+LOOK_S = 5.0
+BLIND_LOOK_S = 0.25
+ABSENT_LOOK_S = 1.0
+ELECTION_LOOK_S = 0.05
+NAME_LOOK_S = 0.005
+STANDBY_PATIENCE_S = 1.0
+EARLY_DEATH_S = 5.0
+FREE_STARTS = 2
+"""So many senders in a row may fail or die early before there is a pause."""
+PAUSE_S = 0.1
+PAUSE_MAX_S = 10.0
+
+
+class Restarts:
+    """How long to wait before the next start: not at all, until senders fail or die early again and again."""
+
+    def __init__(self) -> None:
+        self.failure_count = 0
+
+    def count(self, lived_s: float) -> None:
+        """A sender died after so many seconds; one that did not begin lived for none."""
+        self.failure_count = self.failure_count + 1 if lived_s < EARLY_DEATH_S else 0
+
+    @property
+    def pause_s(self) -> float:
+        """Doubles with each failure, up to `PAUSE_MAX_S`."""
+        over = self.failure_count - FREE_STARTS
+        return 0.0 if over <= 0 else min(PAUSE_S * 2.0 ** min(over - 1, 10), PAUSE_MAX_S)
+
+
+@final
+class SenderKeeper:
+    """The keeper of this process for an arena; made by `keep`, ended by as many calls of `leave`.
+
+    Attributes:
+        failure: why there is no sender that delivers where it should; None while there is one, or none is needed.
+    """
+
+    def __init__(self, arena: Arena, recipe: Recipe) -> None:
+        self.recipe = recipe
+        self.failure: SenderNotStartedError | OtherSinkError | None = None
+        self._arenas = [arena]
+        self._begin()
+
+    @classmethod
+    def keep(cls, arena: Arena, recipe: Recipe, *, timeout_s: float = START_TIMEOUT_S) -> SenderKeeper:
+        """Sees to it that the arena has a sender now, and keeps one from now on.
+
+        An arena whose creator said that somebody else keeps its sender (`Arena.has_external_sender`) gets none.
+
+        Args:
+            arena: attached; used until `leave`.
+            recipe: what a sender is started with.
+            timeout_s: how long the first start may take.
+
+        Raises:
+            SenderNotStartedError: there is no sender, and none could be started.
+            OtherSinkError: the living sender delivers to another sink.
+        """
+        if not arena.has_external_sender or arena.native.sender_is_alive:
+            ensure(arena, recipe, time.monotonic() + timeout_s)
+        with _lock:
+            keeper = _keepers.get(arena.uuid)
+            if keeper is None or not keeper.join(arena):
+                keeper = _keepers[arena.uuid] = cls(arena, recipe)
+        return keeper
+
+    def join(self, arena: Arena) -> bool:
+        """Another caller of `keep`; False when the thread ends, and a new keeper is needed."""
+        if not self._is_over:
+            self._arenas.append(arena)
+        return not self._is_over
+
+    def leave(self, arena: Arena) -> None:
+        """The caller of `keep` needs no sender any more; the last one ends the thread."""
+        with _lock:
+            if arena in self._arenas:
+                self._arenas.remove(arena)
+            if not self._arenas:
+                self._is_over = True
+                self._watch.wake()
+
+    # --- the thread
+
+    def _begin(self) -> None:
+        """Starts the thread; in the child of a fork anew."""
+        self._is_over = False
+        self._restarts = Restarts()
+        self._epoch = 0
+        self._met_s: float | None = None
+        self._is_absent = False
+        self._absent_s = 0.0
+        self._watch = SenderWatch(self._arenas[0], look_s=LOOK_S, blind_look_s=BLIND_LOOK_S)
+        self._stalls: StallWatch | None = None
+        self._thread = threading.Thread(target=self._run, name="shmaccum-keeper", daemon=True)
+        self._thread.start()
+
+    def start_anew(self) -> None:
+        """The child of a fork begins with a thread of its own."""
+        self._watch.close()
+        self._arenas = [arena for arena in self._arenas if not arena.native.closed]
+        if self._arenas and not self._is_over:
+            self._begin()
+
+    def _run(self) -> None:
+        watch = self._watch
+        with contextlib.closing(watch):
+            while not self._is_over and (arena := self._arena()) is not None:
+                self._look_safely(arena)
+
+    def _look_safely(self, arena: Arena) -> None:
+        try:
+            self._look(arena)
+        except OtherSinkError as error:
+            self._fail(arena, error)
+            self._is_over = True
+        except ArenaRemovedError:  # which was logged
+            self._is_over = True
+        except (ShmaccumError, OSError) as error:
+            if arena.native.closed:
+                return
+            logger.warning("the keeper of %s has a problem: %s", arena.name, error)
+            self._watch.pause(ABSENT_LOOK_S)
+
+    def _arena(self) -> Arena | None:
+        """A handle that its owner has not closed."""
+        return next((arena for arena in list(self._arenas) if not arena.native.closed), None)
+
+    def _look(self, arena: Arena) -> None:
+        native = arena.native
+        if not native.is_attached:
+            self._watch.pause(ABSENT_LOOK_S)
+        elif native.sender_is_alive:
+            self._attend(arena)
+        else:
+            self._miss(arena)
+
+    # --- there is a sender
+
+    def _attend(self, arena: Arena) -> None:
+        if self._epoch != arena.native.sender()["epoch"] or self._is_absent:
+            self._meet(arena)
+            return
+        self._watch.wait()
+        if self._stalls is not None and not self._is_over and arena.native.sender_is_alive:
+            self._stalls.look()
+
+    def _meet(self, arena: Arena) -> None:
+        epoch = arena.native.sender()["epoch"]
+        if not expect_sink(arena, self.recipe.sink_name):
+            self._watch.pause(NAME_LOOK_S)  # it has not said yet where it delivers
+            return
+        if self._is_absent:
+            logger.info("%s again", living_sender(arena))
+        self.failure, self._is_absent, self._epoch, self._met_s = None, False, epoch, time.monotonic()
+        if self._stalls is None and (limit_ms := self.recipe.replace_stalled_ms) is not None:
+            self._stalls = StallWatch(arena, self._watch, limit_ms)
+            self._watch.look_s = min(LOOK_S, self._stalls.look_s)
+
+    # --- there is none
+
+    def _miss(self, arena: Arena) -> None:
+        if has_lost_its_name(arena):
+            raise tell_removal(arena)  # a sender that is started by that name would serve another arena
+        died = arena.native.sender_died
+        if not self._is_absent:
+            self._note_absence(arena, died)
+        if not died or arena.has_external_sender:
+            self._watch.pause(ABSENT_LOOK_S)
+        elif self._is_left_to_a_standby(arena):
+            self._watch.pause(ELECTION_LOOK_S)
+        else:
+            self._start_another(arena)
+
+    def _note_absence(self, arena: Arena, died: bool) -> None:
+        now_s = time.monotonic()
+        self._is_absent, self._absent_s = True, now_s
+        if died and self._met_s is not None:
+            self._restarts.count(now_s - self._met_s)
+        if arena.has_external_sender or not died:
+            how = "died" if died else "left in order"
+            logger.warning(
+                "the sender of %s %s: nothing is delivered until there is one again (shmaccum sender %s --sink ...)",
+                arena.name,
+                how,
+                arena.name,
+            )
+        else:
+            logger.warning("the sender of %s died: another one is started", arena.name)
+
+    def _is_left_to_a_standby(self, arena: Arena) -> bool:
+        """True for the moment that a standby needs; one that is stopped takes no longer than that."""
+        if time.monotonic() - self._absent_s >= STANDBY_PATIENCE_S:
+            return False
+        return any(row["alive"] and row["role"] == "standby" for row in arena.native.processes())
+
+    def _start_another(self, arena: Arena) -> None:
+        with elected_at_once(arena) as is_elected:
+            if not is_elected:
+                self._watch.pause(ELECTION_LOOK_S)
+            elif self._wait_before_start(arena):
+                self._start(arena)
+
+    def _wait_before_start(self, arena: Arena) -> bool:
+        """False when there is nothing to start any more. The election is held meanwhile."""
+        pause_s = self._restarts.pause_s
+        if pause_s > 0:
+            self._tell(
+                arena,
+                f"{self._restarts.failure_count} in a row failed or died early; the next start is in {pause_s:g} s",
+                "senders fail or die soon after their start, again and again: there is a pause before each start",
+            )
+        end_s = time.monotonic() + pause_s
+        while (left_s := end_s - time.monotonic()) > 0 and self._is_wanted(arena):
+            self._watch.pause(min(left_s, BLIND_LOOK_S))
+        return self._is_wanted(arena)
+
+    def _is_wanted(self, arena: Arena) -> bool:
+        return not self._is_over and not arena.native.closed and arena.native.sender_died
+
+    def _start(self, arena: Arena) -> None:
+        try:
+            start(arena, self.recipe, time.monotonic() + START_TIMEOUT_S)
+        except SenderNotStartedError as error:
+            self._restarts.count(0)
+            self._fail(arena, error)
+
+    # --- telling
+
+    def _fail(self, arena: Arena, error: SenderNotStartedError | OtherSinkError) -> None:
+        self.failure = error
+        self._tell(arena, str(error), str(error))
+
+    def _tell(self, arena: Arena, for_log: str, for_arena: str) -> None:
+        """Numbers go to the log alone: the arena counts equal sentences, and has room for few."""
+        logger.error("no sender of %s: %s", arena.name, for_log)
+        with contextlib.suppress(ShmaccumError):
+            arena.native.record_error(NOT_KEPT + for_arena)
+
+
+# --- keepers of this process
+
+_keepers: dict[bytes, SenderKeeper] = {}
+_lock = threading.Lock()
+
+
+def _start_anew_in_child() -> None:
+    global _lock  # a thread that the child does not have may have held it
+    _lock = threading.Lock()
+    for keeper in list(_keepers.values()):
+        keeper.start_anew()
+
+
+os.register_at_fork(after_in_child=_start_anew_in_child)

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One warning when no sender delivers what a producer sends, and one line when there is a sender again."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import final
+
+from shmaccum.arena import Arena
+from shmaccum.arena.doorbell import DoorbellButton
+from shmaccum.exceptions import ShmaccumError
+
+logger = logging.getLogger("shmaccum.producer")
+
+LOOK_INTERVAL_S = 1.0
+
+
+@final
+class SenderNotice:
+    """Looks for a sender where a producer does something rare: it rings, waits, or flushes. Never raises.
+
+    A producer rings when it opens a batch and the sender sleeps, or has shown no sign of life for three seconds.
+
+    Args:
+        arena: of the producer.
+        doorbell: the one that `ring` rings.
+        is_kept: somebody in this process keeps a sender, and tells what becomes of it: nothing is looked for here.
+    """
+
+    def __init__(self, arena: Arena, doorbell: DoorbellButton, *, is_kept: bool) -> None:
+        self._arena = arena
+        self._doorbell = doorbell
+        self._is_kept = is_kept
+        self._is_absent = False
+        self._look_at_s = 0.0
+
+    def ring(self) -> None:
+        """Rings the doorbell, and looks."""
+        self._doorbell.ring()
+        self.look()
+
+    def look(self) -> None:
+        """Looks, once a second at most."""
+        now_s = time.monotonic()
+        if self._is_kept or now_s < self._look_at_s:
+            return
+        self._look_at_s = now_s + LOOK_INTERVAL_S
+        try:
+            self._tell(not self._arena.native.sender_is_alive)
+        except (ShmaccumError, OSError) as error:
+            logger.debug("no look for a sender of %s: %s", self._arena.name, error)
+
+    def _tell(self, is_absent: bool) -> None:
+        was_absent, self._is_absent = self._is_absent, is_absent
+        name = self._arena.name
+        if is_absent and not was_absent:
+            logger.warning(
+                "no sender of the arena %s runs: what is sent stays in the arena until one is started (shmaccum sender "
+                "%s --sink ..., or Producer(%r, sink=...), which keeps one)",
+                name,
+                name,
+                name,
+            )
+        elif was_absent and not is_absent:
+            logger.info("the arena %s has a sender again", name)

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A node has a sender while a task writes.
+
+With ``sender=auto`` the node's keeper (`shmaccum.keeper`) starts a sender where there is none, and again when it dies.
+All tasks of a node keep one, and exactly one of them starts it. With ``sender=external`` nothing is started: a task
+that waits for records fails when there was no sender for ``max_block_ms``.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import final
+
+from shmaccum.arena import Arena
+from shmaccum.exceptions import SenderNotStartedError
+from shmaccum.keeper import Recipe, SenderKeeper
+from shmaccum.spark.node import on_this_node
+from shmaccum.spark.settings import SinkSettings
+
+
+@final
+class NodeSender:
+    """Keeps the sender of a node's arena from `__enter__` to `__exit__`.
+
+    Args:
+        arena: attached.
+        settings: of the write.
+
+    Raises:
+        SenderNotStartedError: `__enter__`: there is no sender, and none could be started.
+        OtherSinkError: `__enter__`: there is one, and it delivers to another sink.
+    """
+
+    def __init__(self, arena: Arena, settings: SinkSettings) -> None:
+        self._arena = arena
+        self._settings = settings
+        self._keeper: SenderKeeper | None = None
+        self._absent_since_s: float | None = None
+
+    def __enter__(self) -> NodeSender:
+        settings = self._settings
+        if settings.sink is not None:
+            recipe = Recipe(on_this_node(settings.sink), settings.sender_options, settings.sink_options)
+            self._keeper = SenderKeeper.keep(self._arena, recipe)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        keeper, self._keeper = self._keeper, None
+        if keeper is not None:
+            keeper.leave(self._arena)
+
+    def check(self) -> None:
+        """Call it while you wait for the sender.
+
+        Raises:
+            SenderNotStartedError: there is none, and none could be started; or none is to be started, and it was absent
+                for ``max_block_ms``.
+            OtherSinkError: somebody has started one that delivers to another sink.
+        """
+        if self._keeper is not None and self._keeper.failure is not None:
+            raise self._keeper.failure
+        self._check_absence()
+
+    def _check_absence(self) -> None:
+        native = self._arena.native
+        if native.sender_is_alive or (self._keeper is not None and native.sender_died):
+            self._absent_since_s = None
+            return
+        now_s = time.monotonic()
+        self._absent_since_s = now_s if self._absent_since_s is None else self._absent_since_s
+        if now_s - self._absent_since_s >= self._settings.max_block_ms / 1000:
+            why = "sender=external starts none" if self._keeper is None else "the last one was stopped in order"
+            raise SenderNotStartedError(
+                f"the arena {self._arena.name!r} has no sender, and {why}: run shmaccum sender {self._arena.name} "
+                "--sink ... on every node; what was appended is still there"
+            )
