@@ -270,9 +270,9 @@ def test_a_sender_that_the_kernel_holds_keeps_the_role_and_that_is_told(
 # --- together
 
 
-def test_a_standby_replaces_a_stopped_sender(arena: Arena) -> None:
+def test_a_standby_replaces_a_stopped_sender(arena: Arena, watched: Watched) -> None:
     with running(deliver_for_ever, arena.name) as child:
-        wait_until(lambda: arena.native.sender()["sink_name"] is not None, "it has the role")
+        watched.connect()
         os.kill(child.pid, signal.SIGSTOP)
         with Sender(arena.name, MemorySink(), standby=True, replace_stalled_ms="3s") as standby:
             assert standby.open()
