@@ -129,6 +129,34 @@ def test_the_file_map_names_every_folder() -> None:
     assert real - drawn == set(), "docs/explanation/architecture.rst does not draw these folders"
 
 
+PLACE = re.compile(r"``([\w/]+\.(?:c|h|py))(?::\s+([\w.]+))?``")
+
+
+def defines(text: str, name: str) -> bool:
+    """True when a file defines a function or a class, or a method as `Class.method`."""
+    definition = r"(?:^|\s)(?:def|class)\s+{0}\b|^[\w][^;=]*\b\*?{0}\([^;]*$"
+    return all(re.search(definition.format(part), text, re.MULTILINE) for part in name.split("."))
+
+
+def test_the_journey_of_a_record_names_functions_that_are_there() -> None:
+    page = read(PurePosixPath("docs/explanation/architecture.rst"))
+    places = [
+        (f"{'shmaccum' if name.endswith('.py') else 'native'}/{name}", what) for name, what in PLACE.findall(page)
+    ]
+    assert len(places) > 20, "the journey is not read"
+    missing = [name for name, _ in places if not (ROOT / name).is_file()]
+    assert missing == [], "docs/explanation/architecture.rst names files that are not there"
+    undefined = [(name, what) for name, what in places if what and not defines(read(PurePosixPath(name)), what)]
+    assert undefined == [], "docs/explanation/architecture.rst names functions that are not there"
+
+
+def test_a_definition_is_told_from_a_call() -> None:
+    assert defines("static int f(int a)\n{\n", "f")
+    assert not defines("    return f(a);\n", "f")
+    assert defines("class A:\n    def b(self) -> None:\n", "A.b")
+    assert not defines("class A:\n    c = a.b()\n", "A.b")
+
+
 def test_a_drawn_tree_is_read_by_its_levels() -> None:
     tree = "a/        first\n  b/  c/   two\n    d/     below c\n  e/       one/two\nf/\n"
     assert drawn_folders(tree) == {"a", "a/b", "a/c", "a/c/d", "a/e", "f"}
