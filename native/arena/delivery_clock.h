@@ -70,15 +70,15 @@ static inline uint64_t delivery_age_ns(const struct slot_header *slot, uint64_t 
     return boot_ns < run_ns ? boot_ns : run_ns;
 }
 
-/* What the sender tells everybody when it has taken the role. Requires the role; ends the outage of a dead sender. */
+/* Tells everybody the timeout of the sender. Requires the sender role; ends the outage of a dead sender. */
 void delivery_clock_announce(struct arena *arena, uint64_t delivery_timeout_ns, bool counts_always);
 
 /* Publishes why the sink does not work, and since when; since_ns 0: it works. Requires the sender role. A longer text
  * is cut. */
 void delivery_clock_publish_outage(struct arena *arena, uint64_t since_ns, const char *text);
 
-/* What the living sender has published: since when its sink does not work, with the text; 0: it works, there is no
- * sender, or the text changes too fast. */
+/* The outage that the living sender has published: its beginning, and its text. 0: the sink works, no sender lives, or
+ * the text changes too fast. */
 uint64_t delivery_clock_outage(const struct arena *arena, char text[OUTAGE_SIZE]);
 
 /* The span of a batch begins anew. Requires that nobody else writes the slot: cold recovery. */

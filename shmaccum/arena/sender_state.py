@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from shmaccum.arena.arena import Arena
+from shmaccum.arena.delivery_span import DeliveryClock
 
 NOT_KEPT = "no sender is kept: "
 """How a keeper begins what it reports to the arena's error log."""
@@ -13,7 +14,8 @@ FRESH_NS = 60 * 10**9
 def sender_state(arena: Arena) -> str:
     """One or two sentences on whether a sender runs, what to do, and the keeper's report of the last minute."""
     if arena.native.sender_is_alive:
-        return "The sender is running."
+        outage = DeliveryClock.of(arena.native).sentence()
+        return f"The sender is running, but {outage}." if outage else "The sender is running."
     advice = f"No sender runs: start one (shmaccum sender {arena.name} --sink ..., or Producer(..., sink=...))."
     reason = _reported(arena)
     return f"{advice} Its keeper reports: {reason}." if reason else advice

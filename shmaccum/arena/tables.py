@@ -85,7 +85,7 @@ SLOT = np.dtype(
         ("last_completion", "<u8"),
         ("linger", "<u8"),
         ("opener", "<u4"),
-        ("padding", "V4"),
+        ("delivery_stamp_ms", "<u4"),
     ]
 )
 

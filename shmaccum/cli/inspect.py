@@ -247,6 +247,8 @@ def _slot_pairs(document: dict[str, Any]) -> Iterator[tuple[str, Any]]:
             continue
         if name == "age_ns":
             yield "age", format_duration_ns(value)
+        elif name == "left_ns":
+            yield "left of its delivery timeout", format_duration_ns(value)
         elif name.endswith("timestamp_ms"):
             yield name.removesuffix("_ms"), when(value)
         else:

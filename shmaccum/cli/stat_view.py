@@ -176,9 +176,10 @@ def _oldest(seen: Observation) -> str:
     batch = seen.oldest_batch
     if batch is None:
         return "nothing waits"
+    left = "" if batch.left_ns is None else f", {format_duration_ns(batch.left_ns)} of its delivery timeout left"
     return (
         f"{format_duration_ns(batch.age_ns)}: {batch.topic}-{batch.partition}, {batch.state}, slot {batch.slot_index}, "
-        f"{format_count(batch.record_count, 'record')}, {format_size(batch.size)}"
+        f"{format_count(batch.record_count, 'record')}, {format_size(batch.size)}{left}"
     )
 
 
@@ -227,6 +228,13 @@ def _sender_lines(sender: SenderFacts) -> Iterator[tuple[str, RenderableType]]:
     yield "sender", _sender(sender)
     if sender.is_alive and sender.sink:
         yield "sink", Text(sender.sink)
+
+
+def _outage(seen: Observation) -> Iterator[tuple[str, RenderableType]]:
+    """Why the delivery clock stands still, while records wait or the sink does not work."""
+    clock = seen.delivery_clock
+    if clock.outage_ns is not None or (clock.outage is not None and seen.queued_batch_count):
+        yield "clock", Text(clock.sentence(), style=PROBLEM)
 
 
 # --- tables
@@ -432,6 +440,7 @@ def _facts(seen: Observation, rates: Rates) -> RenderableType:
             ("waiting", _waiting(seen, rates)),
             *_damaged(seen),
             *_sender_lines(seen.sender),
+            *_outage(seen),
             *_stopped(seen),
         ]
     )
@@ -443,7 +452,7 @@ def top_view(seen: Observation, rates: Rates) -> RenderableType:
 
     def make_view(shown: Sequence[int]) -> RenderableType:
         sets = (WORDS, APPENDED, HELD, RESOURCES, LIFE, PASSED)
-        lines = _lines([("in", _in(seen, rates)), *_sender_lines(seen.sender)])
+        lines = _lines([("in", _in(seen, rates)), *_sender_lines(seen.sender), *_outage(seen)])
         return _apart([_head(seen), lines, ProcessTable("", sets, seen, rates, *shown)])
 
     return FittedToScreen(make_view, [_alive_count(seen)])

@@ -25,6 +25,7 @@ import msgpack
 
 from shmaccum import _native
 from shmaccum.arena import Arena, tables
+from shmaccum.arena.delivery_span import DeliveryClock
 from shmaccum.exceptions import InvalidArgumentError, ShmaccumError
 from shmaccum.format.batch_header import HEADER_SIZE, MAGIC, BatchHeader, sealed_header
 
@@ -59,6 +60,7 @@ class SlotFacts:
     record_count: int | None = None
     size: int | None = None
     age_ns: int | None = None
+    left_ns: int | None = None
     base_timestamp_ms: int | None = None
     max_timestamp_ms: int | None = None
     producer_id: int | None = None
@@ -186,6 +188,7 @@ class Inspector:
         meta = header["meta"][count & 1]
         epoch = int(header["producer_epoch"])
         is_numbered = bool(epoch & SEQUENCE_IS_ASSIGNED)
+        clock = DeliveryClock.of(self.arena.native)
         return SlotFacts(
             slot_index=slot_index,
             state=state,
@@ -195,7 +198,8 @@ class Inspector:
             seq=int(header["seq"]),
             record_count=count,
             size=size,
-            age_ns=max(self.arena.native.now_ns() - int(header["created_ns"]), 0),
+            age_ns=max(clock.now_ns - int(header["created_ns"]), 0),
+            left_ns=clock.left_ns(int(header["created_ns"]), int(header["delivery_stamp_ms"])),
             base_timestamp_ms=int(header["base_timestamp_ms"]),
             max_timestamp_ms=int(meta["max_timestamp_ms"]),
             producer_id=int(header["producer_id"]) if is_numbered else -1,

@@ -20,6 +20,7 @@ import numpy as np
 import psutil
 
 from shmaccum.arena import WAITER_WAIT, Arena, tables
+from shmaccum.arena.delivery_span import DeliveryClock
 from shmaccum.arena.removal import has_lost_its_name
 from shmaccum.sinks.names import readable_name
 
@@ -110,6 +111,8 @@ class BatchFacts:
     record_count: int
     size: int
     age_ns: int
+    left_ns: int | None
+    """What the batch has left of the sender's delivery timeout; None while no sender has told its timeout."""
 
 
 @dataclass(frozen=True)
@@ -169,6 +172,7 @@ class Observation:
     completion_count: int
     counters: Mapping[str, int]
     sender: SenderFacts
+    delivery_clock: DeliveryClock
     processes: tuple[ProcessFacts, ...]
     partitions: tuple[PartitionFacts, ...]
     topics: Mapping[str, int]
@@ -177,7 +181,7 @@ class Observation:
 
     def as_json(self) -> dict[str, Any]:
         """The same for machines; keys are stable."""
-        return asdict(self)
+        return asdict(self) | {"delivery_clock": self.delivery_clock.as_json()}
 
 
 @dataclass(frozen=True)
@@ -369,6 +373,7 @@ class Observer:
         counts = slots.counts()
         entries = native.processes()
         names = native.partitions()
+        clock = DeliveryClock.of(native)
         return Observation(
             name=arena.name,
             uuid=arena.uuid.hex(),
@@ -388,13 +393,14 @@ class Observer:
             queued_batch_count=len(queued),
             queued_record_count=int(tables.slot_record_count(slots.words[queued]).sum()),
             queued_size=int(tables.slot_size(slots.words[queued]).sum()),
-            oldest_batch=_oldest(slots, queued, names, now_ns),
+            oldest_batch=_oldest(slots, queued, names, clock),
             waiting_count=self._waiting_count(),
             record_count=sum(entry["record_count"] for entry in entries),
             record_bytes=sum(entry["record_bytes"] for entry in entries),
             completion_count=native.completion_tail,
             counters=native.counters(),
             sender=self._sender(entries, now_ns),
+            delivery_clock=clock,
             processes=tuple(self._processes(entries, slots, now_ns)),
             partitions=tuple(_partitions(slots, queued, names, now_ns)),
             topics=self._topics(),
@@ -494,7 +500,9 @@ def partition_name(names: list[tuple[str, int]], partition_index: int) -> tuple[
     return names[partition_index] if partition_index < len(names) else ("?", -1)
 
 
-def _oldest(slots: _Slots, queued: tables.Table, names: list[tuple[str, int]], now_ns: int) -> BatchFacts | None:
+def _oldest(
+    slots: _Slots, queued: tables.Table, names: list[tuple[str, int]], clock: DeliveryClock
+) -> BatchFacts | None:
     if len(queued) == 0:
         return None
     index = int(queued[np.argmin(slots.table["created_ns"][queued])])
@@ -507,7 +515,8 @@ def _oldest(slots: _Slots, queued: tables.Table, names: list[tuple[str, int]], n
         partition=partition,
         record_count=int(tables.slot_record_count(word)[0]),
         size=int(tables.slot_size(word)[0]),
-        age_ns=max(now_ns - int(slot["created_ns"]), 0),
+        age_ns=max(clock.now_ns - int(slot["created_ns"]), 0),
+        left_ns=clock.left_ns(int(slot["created_ns"]), int(slot["delivery_stamp_ms"])),
     )
 
 

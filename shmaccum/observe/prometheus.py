@@ -50,6 +50,14 @@ ARENA_GAUGES: Final[Mapping[str, tuple[str, Callable[[Observation], float]]]] = 
         "Age of the batch that waits longest, 0 when none waits",
         lambda seen: seen.oldest_batch.age_ns / NS_PER_S if seen.oldest_batch else 0,
     ),
+    "oldest_batch_left_seconds": (
+        "What that batch has left of the sender's delivery timeout, 0 when none waits",
+        lambda seen: (seen.oldest_batch.left_ns or 0) / NS_PER_S if seen.oldest_batch else 0,
+    ),
+    "outage_seconds": (
+        "For how long the sink of the living sender has not worked, 0 while it works",
+        lambda seen: (seen.delivery_clock.outage_ns or 0) / NS_PER_S,
+    ),
     "waiting_threads": ("Threads that wait for a buffer", lambda seen: seen.waiting_count),
     "poisoned": ("1 when the arena takes no more work", lambda seen: seen.poisoned is not None),
     "removed": ("1 when the arena lost its name and takes no more records", lambda seen: seen.is_removed),
@@ -63,6 +71,10 @@ ARENA_COUNTERS: Final[Mapping[str, tuple[str, Callable[[Observation], float]]]] 
     "appended_records": ("Records appended by all processes", lambda seen: seen.record_count),
     "appended_bytes": ("Bytes these take at most", lambda seen: seen.record_bytes),
     "wait_seconds": ("Time spent waiting for a buffer", lambda seen: seen.counters[WAIT_LABEL] / NS_PER_S),
+    "deliverable_seconds": (
+        "Time in which somebody could deliver: only this time counts for the delivery timeout",
+        lambda seen: seen.delivery_clock.clock_ns / NS_PER_S,
+    ),
     "senders": ("How often the role of the sender was taken", lambda seen: seen.sender.epoch),
 }
 

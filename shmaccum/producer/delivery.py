@@ -24,6 +24,7 @@ from typing import Any, NamedTuple, TypeAlias
 from shmaccum import _native
 from shmaccum._native import DeliveryFuture
 from shmaccum.arena import Arena
+from shmaccum.arena.delivery_span import record_left
 from shmaccum.arena.places import Places
 from shmaccum.arena.refusals import find_expiry, find_refusal, find_removal
 from shmaccum.arena.removal import RemovalWatch, removed_error
@@ -79,6 +80,10 @@ class RecordMetadata(NamedTuple):
     serialized_key_size: int
     serialized_value_size: int
     serialized_header_size: int
+
+
+def _ended(*, failed: bool) -> str:
+    return "failed" if failed else "delivered"
 
 
 def _call_if(call: Callable[[Any], object], result: object) -> None:
@@ -168,11 +173,14 @@ class DeliveryTracker:
             future.completion = RESULT_ABANDONED
         else:
             if not is_known:
-                raise ResultPendingError(
-                    f"the result was not known within {timeout} s: the record is in the arena and will be sent; ask "
-                    "again"
-                )
+                raise ResultPendingError(self._still_pending(future, timeout))
         return self._outcome(future)
+
+    def _still_pending(self, future: DeliveryFuture, timeout: float | None) -> str:
+        left = record_left(self._native(), future.slot_index, future.seq)
+        why = f" ({left})" if left else ""
+        known = f"the result was not known within {timeout} s"
+        return f"{known}: the record is in the arena and will be sent; ask again{why}"
 
     def _outcome(self, future: DeliveryFuture) -> RecordMetadata:
         exception = self.exception_of(future)
@@ -232,8 +240,12 @@ class DeliveryTracker:
 
     def future_repr(self, future: DeliveryFuture) -> str:
         """As people read it."""
-        state = "pending" if not self.future_done(future) else "failed" if self.future_failed(future) else "delivered"
+        state = self._pending(future) if not self.future_done(future) else _ended(failed=self.future_failed(future))
         return "<DeliveryFuture of {}-{}, {}>".format(*self.topic_partition(future.partition_index), state)
+
+    def _pending(self, future: DeliveryFuture) -> str:
+        left = record_left(self._native(), future.slot_index, future.seq)
+        return f"pending: {left}" if left else "pending"
 
     # --- look up
 

@@ -7,16 +7,20 @@ are cut, so that no call appends more than a fraction of the arena, and after ea
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, final
 
+from shmaccum.arena.delivery_span import NS_PER_S, DeliveryClock
 from shmaccum.exceptions import FlushTimeoutError, InvalidArgumentError
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.producer import Producer
 from shmaccum.producer.deliveries import Deliveries, OffsetRange
+from shmaccum.producer.producer import FLUSH_TIMEOUT_S
 from shmaccum.spark.node import node_producer
 from shmaccum.spark.node_sender import NodeSender
 from shmaccum.spark.settings import SinkSettings, sink_settings
+from shmaccum.units import format_count
 
 PIECE_FRACTION = 16
 """Of the arena's buffers: at most so much of them is appended in one call."""
@@ -68,15 +72,34 @@ class RowAppender:
     def finish(self) -> Delivered:
         """Hurries what was appended, and waits until all of it is delivered.
 
+        A task ends in finite time: it gives up when no record was delivered for as long as the sender's
+        ``delivery_timeout_ms``. What is left stays in the arena and is delivered later, besides what a retry appends.
+
         Raises:
             DeliveryError: a record was not delivered, or nobody knows.
+            FlushTimeoutError: nothing was delivered for so long; the message says why.
             SenderNotStartedError: there is nobody to deliver it.
         """
+        known_count, since_s = self._record_count, time.monotonic()
         while not self._is_flushed():
             self._check()
             self._collect()
+            if self._record_count > known_count:
+                known_count, since_s = self._record_count, time.monotonic()
+            self._expect_progress_since(since_s)
         self._collect()
         return Delivered(self._record_count, self._offsets)
+
+    def _expect_progress_since(self, since_s: float) -> None:
+        clock = DeliveryClock.of(self._producer.arena.native)
+        patience_s = FLUSH_TIMEOUT_S if clock.timeout_ns is None else clock.timeout_ns / NS_PER_S
+        if time.monotonic() - since_s >= patience_s:
+            left = sum(deliveries.counts.pending for deliveries in self._pending)
+            why = clock.sentence() or "the sink is slow"
+            raise FlushTimeoutError(
+                f"no record of this task was delivered for {patience_s:g} s ({why}): {format_count(left, 'record')} "
+                f"stay in the arena {self._producer.arena.name!r} and are delivered later"
+            )
 
     def _pieces(self, rows: Any) -> Iterator[Any]:
         row_count: int = rows.num_rows

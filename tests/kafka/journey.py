@@ -50,10 +50,12 @@ class Journey:
 
     # --- processes
 
-    def start_sender(self) -> None:
-        """One more; it waits until there is no other."""
+    def start_sender(self, delivery_timeout_ms: str = DELIVERY_TIMEOUT, **options: str) -> None:
+        """One more, with these options of a sender; it waits until there is no other."""
         command = [sys.executable, "-m", "shmaccum.sender", self.arena.name, "--standby"]
-        command += ["--sink", f"kafka:{self._bootstrap}", "--set", f"delivery_timeout_ms={DELIVERY_TIMEOUT}"]
+        command += ["--sink", f"kafka:{self._bootstrap}"]
+        for name, value in {"delivery_timeout_ms": delivery_timeout_ms, **options}.items():
+            command += ["--set", f"{name}={value}"]
         for name, value in self._options.items():
             command += ["--sink-set", f"{name}={value}"]
         with open(self._directory / "senders", "ab") as output:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A proxy for one port that cuts connections in the middle of what they carry, and carries it late."""
+"""A proxy for one port that cuts connections in the middle of what they carry, carries it late, or not at all."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ class Proxy:
         port: where it listens.
         carried: bytes so far, in both directions.
         delay_s: how late each piece comes, in both directions.
+        is_away: new connections are closed at once, as where nobody listens behind a balancer.
+        is_silent: what comes is swallowed, in both directions.
     """
 
     def __init__(self, target_port: int, port: int = 0) -> None:
@@ -29,6 +31,8 @@ class Proxy:
         self.port: int = self._listener.getsockname()[1]
         self.carried = 0
         self.delay_s = 0.0
+        self.is_away = False
+        self.is_silent = False
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
         self._threads = [threading.Thread(target=self._accept, daemon=True)]
         self._threads[0].start()
@@ -37,6 +41,9 @@ class Proxy:
         with contextlib.suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
+                if self.is_away:
+                    client.close()
+                    continue
                 thread = threading.Thread(target=self._carry, args=(client,), daemon=True)
                 self._threads.append(thread)
                 thread.start()
@@ -51,6 +58,8 @@ class Proxy:
                         data = source.recv(CHUNK_SIZE)
                         if not data:
                             return
+                        if self.is_silent:
+                            continue
                         self.carried += len(data)
                         time.sleep(self.delay_s)
                         target.sendall(data)

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import itertools
+import os
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from shmaccum.arena.delivery_span import DeliveryClock
 from tests.kafka.broker import LOOPBACK, Cluster, free_port, running_cluster
 from tests.kafka.distribution import require
 from tests.kafka.journey import Journey, journey
@@ -21,6 +24,10 @@ SHORT_COUNT = 12_000
 LONG_COUNT = 250_000
 LONG_PRODUCER_COUNT = 8
 ENDLESS = 10**9
+WARM_COUNT = 1_000
+"""All topics are known when so many records are delivered."""
+LONG_OUTAGE_COUNT = 1_000_000
+OUTAGE_S = float(os.environ.get("SHMACCUM_OUTAGE_SECONDS", "600"))
 DELAY_S = 0.005
 
 
@@ -93,7 +100,56 @@ def test_connections_are_cut(topics: list[str], arena_name: str, tmp_path: Path)
         assert one.check_arrived(topics) == 2 * SHORT_COUNT
 
 
+def outlast(one: Journey, between: Proxy, seconds: float, *, is_silent: bool) -> None:
+    """The broker goes away in the middle of the traffic, and comes back after so many seconds."""
+    one.run_until(lambda: one.delivered_count() > WARM_COUNT)
+    between.is_away, between.is_silent = not is_silent, is_silent
+    between.cut()
+    end_s = time.monotonic() + seconds
+    one.run_until(lambda: DeliveryClock.of(one.arena.native).stands_still)
+    assert "no broker of" in str(DeliveryClock.of(one.arena.native).outage)
+    time.sleep(max(end_s - time.monotonic(), 0))  # the outage itself is what is tested
+    assert not one.is_delivered()
+    between.is_away = between.is_silent = False
+    between.cut()
+
+
+@pytest.mark.parametrize("is_silent", [False, True], ids=["away", "silent"])
+def test_a_broker_that_is_gone_for_longer_than_the_timeout_costs_nothing(
+    is_silent: bool, topics: list[str], arena_name: str, tmp_path: Path
+) -> None:
+    with (
+        proxied_broker(tmp_path / "cluster") as (between, bootstrap),
+        journey(arena_name, bootstrap, tmp_path) as one,
+    ):
+        one.start_sender("4s", request_timeout_ms="1s")
+        produce(one, topics, 2, SHORT_COUNT)
+        outlast(one, between, 10, is_silent=is_silent)
+        one.run_until_delivered()
+        assert one.arena.native.counters()["batches expired"] == 0
+        assert one.check_arrived(topics) == 2 * SHORT_COUNT
+
+
 # --- long forms
+
+
+@pytest.mark.kafka
+@pytest.mark.timeout(OUTAGE_S + 900)
+def test_a_million_records_outlast_a_broker_that_is_gone_for_ten_minutes(
+    topics: list[str], arena_name: str, tmp_path: Path
+) -> None:
+    """With all defaults of a sender: a timeout of two minutes, of which none passes without a broker."""
+    with (
+        proxied_broker(tmp_path / "cluster") as (between, bootstrap),
+        journey(arena_name, bootstrap, tmp_path, buffer_memory="256MiB") as one,
+    ):
+        one.timeout_s = 600
+        one.start_sender("2min")
+        produce(one, topics, 2, LONG_OUTAGE_COUNT // 2)
+        outlast(one, between, OUTAGE_S, is_silent=False)
+        one.run_until_delivered()
+        assert one.arena.native.counters()["batches expired"] == 0
+        assert one.check_arrived(topics) == LONG_OUTAGE_COUNT
 
 
 @pytest.mark.kafka

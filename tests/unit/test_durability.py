@@ -19,14 +19,13 @@ from shmaccum.config import ArenaOptions
 from shmaccum.exceptions import ArenaInUseError, InvalidArgumentError, SyncTimeoutError
 from shmaccum.producer import Producer
 from tests.accumulator import Accumulator
-from tests.support import Child, deliver_all, wait_until
+from tests.support import Child, boot_again, deliver_all, wait_until
 from tests.unit.cli.conftest import Shell
 
 Level: TypeAlias = Literal["interval", "sync"]
 
 SMALL: dict[str, Any] = {"buffer_memory": "64KiB", "batch_size": "4KiB", "process_count": 16, "waiter_count": 8}
 SYNCS = "times the arena was forced to disk"
-OTHER_BOOT = bytes(range(16))
 F_OFD_SETLK = 37
 SYNC_LOCK_BYTE = 2
 
@@ -232,17 +231,6 @@ def test_who_leaves_forces_once_more_and_its_thread_ends(path: Path) -> None:
 
 
 # --- after the host died
-
-
-def boot_again(path: Path) -> None:
-    with Arena.open_read_only(path) as arena:
-        start = arena.native.layout["globals"]
-        boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().replace("-", "").strip()
-    with open(path, "r+b") as stream:
-        page = stream.read(start + 4096)
-        at = page.index(bytes.fromhex(boot_id), start)
-        stream.seek(at)
-        stream.write(OTHER_BOOT)
 
 
 def test_what_was_not_forced_is_cut_off_and_said(durable: Callable[[Level], Arena], path: Path, shell: Shell) -> None:

@@ -286,7 +286,10 @@ class KafkaSink(Sink):
         return None
 
     def partition_count(self, topic: str) -> int | None:
-        return self._topics.partition_count(topic)
+        count = self._topics.partition_count(topic)
+        if count is None:
+            self._want_answer()
+        return count
 
     # --- whether the cluster answers
 

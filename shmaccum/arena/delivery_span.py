@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How much of `delivery_timeout_ms` a batch has left, and why the delivery clock stands still (delivery_clock.h).
+
+A look takes no part in the arena, and believes nothing: bytes of other processes are only shown.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from shmaccum import _native
+from shmaccum.units import format_duration_ns
+
+NS_PER_MS = 1_000_000
+NS_PER_S = 1_000_000_000
+STAMP_COUNT = 2**32
+SLOT_SIZE = 128
+SLOT_SEQ = struct.Struct("<16xQ")
+SLOT_TIMES = struct.Struct("<64xQ52xI")
+"""created_ns and delivery_stamp_ms of a slot header (layout.h)."""
+NO_SENDER = "no sender runs"
+
+
+@dataclass(frozen=True)
+class DeliveryClock:
+    """The delivery clock of an arena at one moment.
+
+    Attributes:
+        now_ns: the arena's clock at that moment (CLOCK_BOOTTIME).
+        clock_ns: nanoseconds in which somebody could deliver, since the arena was made.
+        timeout_ns: `delivery_timeout_ms` of the living or last sender; None before the first.
+        counts_always: the age of a record is the time since it was appended (`delivery_timeout_counts=always`).
+        outage: why nobody can deliver now; None: somebody can.
+        outage_ns: for how long the sink of the living sender has not worked; None: it works, or there is no sender.
+    """
+
+    now_ns: int
+    clock_ns: int
+    timeout_ns: int | None
+    counts_always: bool
+    outage: str | None
+    outage_ns: int | None
+
+    @classmethod
+    def of(cls, native: _native.Arena) -> DeliveryClock:
+        """One look at an arena, which may be open read-only."""
+        now_ns = native.now_ns()
+        facts = native.delivery_clock()
+        since_ns = facts["outage_since_ns"]
+        outage = facts["outage"].decode("utf-8", "replace") or "the sender gives no reason"
+        if not native.sender_is_alive:
+            outage, since_ns = NO_SENDER, 0
+        return cls(
+            now_ns=now_ns,
+            clock_ns=facts["clock_ns"],
+            timeout_ns=facts["timeout_ns"] or None,
+            counts_always=facts["counts_always"],
+            outage=outage if since_ns or outage == NO_SENDER else None,
+            outage_ns=max(now_ns - since_ns, 0) if since_ns else None,
+        )
+
+    @property
+    def stands_still(self) -> bool:
+        """True while no record grows older."""
+        return self.outage is not None and not self.counts_always
+
+    def age_ns(self, created_ns: int, stamp_ms: int) -> int:
+        """The age of a batch on the clock, as the sender counts it.
+
+        Args:
+            created_ns: `created_ns` of its slot header.
+            stamp_ms: `delivery_stamp_ms` of its slot header.
+        """
+        ahead_ns = created_ns - self.now_ns
+        run_ns = (self.clock_ns // NS_PER_MS - stamp_ms) % STAMP_COUNT * NS_PER_MS
+        if ahead_ns > NS_PER_S:  # no boot clock has shown that
+            return self.now_ns if self.counts_always else run_ns
+        boot_ns = max(-ahead_ns, 0)
+        return boot_ns if self.counts_always else min(boot_ns, run_ns)
+
+    def left_ns(self, created_ns: int, stamp_ms: int) -> int | None:
+        """The time that a batch has left, at least 0 ns; None while no sender has told its timeout.
+
+        Args:
+            created_ns: `created_ns` of its slot header.
+            stamp_ms: `delivery_stamp_ms` of its slot header.
+        """
+        return None if self.timeout_ns is None else max(self.timeout_ns - self.age_ns(created_ns, stamp_ms), 0)
+
+    def sentence(self) -> str:
+        """The reason why nobody can deliver, with its length and its effect on records; empty while somebody can."""
+        if self.outage is None:
+            return ""
+        lasting = "" if self.outage_ns is None else f" for {format_duration_ns(self.outage_ns)}"
+        effect = "records expire all the same" if self.counts_always else "no record expires meanwhile"
+        what = self.outage if self.outage == NO_SENDER else f"the sink has not worked{lasting}: {self.outage}"
+        return f"{what}; {effect}"
+
+    def as_json(self) -> dict[str, Any]:
+        """The same for machines; keys are stable."""
+        return asdict(self) | {"stands_still": self.stands_still}
+
+
+def record_left(native: _native.Arena, slot_index: int, seq: int) -> str:
+    """The time that a waiting record has left, and the reason why its clock stands still, as a clause; may be empty.
+
+    Args:
+        slot_index: of the batch of the record.
+        seq: likewise; the slot may hold another batch by now.
+    """
+    clock = DeliveryClock.of(native)
+    with native.region("slot_headers") as headers:
+        header = bytes(headers[slot_index * SLOT_SIZE : (slot_index + 1) * SLOT_SIZE])
+    if len(header) < SLOT_SIZE or SLOT_SEQ.unpack_from(header) != (seq,):
+        return clock.sentence()
+    left_ns = clock.left_ns(*SLOT_TIMES.unpack_from(header))
+    left = "" if left_ns is None else f"{format_duration_ns(left_ns)} of its delivery timeout are left"
+    return "; ".join(filter(None, (left, clock.sentence())))
