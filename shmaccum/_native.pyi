@@ -71,7 +71,7 @@ class Token:
     def __hash__(self) -> int: ...
     def __eq__(self, other: object, /) -> bool: ...
 
-# What became of one record that was sent: a token that knows whom to ask (shmaccum/producer/delivery.py).
+# The result of one record that was sent: a token with the tracker to ask (shmaccum/producer/delivery.py).
 @final
 class DeliveryFuture(Token):
     def __new__(
@@ -299,7 +299,7 @@ class ProduceRequest:
     def send(self, descriptor: int, /) -> int: ...
     def skip(self, count: int, /) -> None: ...
 
-# What a flush waits for.
+# The batches that a flush waits for.
 @final
 class FlushTicket:
     def record_count(self) -> int: ...
@@ -356,7 +356,7 @@ class Batch:
     def part(self, first_record: int, record_count: int) -> bytes: ...
     def tobytes(self) -> bytes: ...
 
-# What the producers of a process append with.
+# The appender of a process's producers.
 @final
 class Appender:
     def __new__(

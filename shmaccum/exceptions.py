@@ -189,7 +189,7 @@ class PartitionCountUnknownError(ShmaccumError, TimeoutError):
 
 
 class FlushTimeoutError(ShmaccumError, TimeoutError):
-    """Not everything was delivered in time. What is left stays in the arena and will be sent."""
+    """Not everything was delivered in time. The other records stay in the arena and will be sent."""
 
 
 class UnknownTopicError(ShmaccumError, LookupError):
@@ -301,7 +301,7 @@ class TransactionOverError(LogError):
 
 
 class StagingLostError(LogError):
-    """What an attempt staged for a transaction is not there, or not all of it: run the job or batch again."""
+    """Records that an attempt staged for a transaction are missing: run the job or batch again."""
 
 
 class CodecMissingError(LogError):

@@ -109,7 +109,7 @@ def parse_timeout_s(timeout: float | None) -> float:
     """
     if timeout is None:
         return math.inf
-    given: object = timeout  # whatever the caller's type checker has let pass
+    given: object = timeout  # any type that the caller's type checker has let pass
     if isinstance(given, bool) or not isinstance(given, numbers.Real):
         raise TypeError(f"a timeout is a number of seconds, or None to wait as long as it takes, not {given!r}")
     if math.isnan(given):

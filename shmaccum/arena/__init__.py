@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The arena: its file, its tables, the doorbell of its sender, and what forces it to disk.
+"""The arena: its file, its tables, the doorbell of its sender, and the thread that forces it to disk.
 
 Producers and the sender meet here; nothing in this folder knows either of them.
 """

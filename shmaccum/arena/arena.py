@@ -70,7 +70,7 @@ class Finding(NamedTuple):
 
 
 SIZES = ("buffer_memory", "batch_size")
-"""What whoever meets an arena that exists may have wanted otherwise."""
+"""Options that may differ from those of an existing arena."""
 
 
 EXTERNAL_SENDER = "external_sender"
@@ -79,7 +79,7 @@ EXTERNAL_SENDER = "external_sender"
 
 @dataclass(frozen=True)
 class ArenaStatistics:
-    """What `Arena.statistics` saw. Sizes in bytes, counts since the arena was created."""
+    """The numbers of `Arena.statistics`: sizes in bytes, counts since the arena was created."""
 
     size: int
     buffer_memory: int
@@ -167,7 +167,7 @@ def _geometry(options: ArenaOptions) -> dict[str, int]:
 
 @contextlib.contextmanager
 def _named(file: ArenaFile) -> Iterator[None]:
-    """What is wrong with an arena is told with its name."""
+    """Errors within the block name the arena."""
     try:
         yield
     except ArenaError as error:
@@ -176,7 +176,7 @@ def _named(file: ArenaFile) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _room_named(file: ArenaFile, buffer_memory: int) -> Iterator[None]:
-    """Where there was no room, and what to do about it."""
+    """A full file system becomes an error that names the place and a remedy."""
     try:
         yield
     except OSError as error:
@@ -213,7 +213,7 @@ def _maybe_upgrade(file: ArenaFile, mode: int) -> None:
 
 
 def _with_advice(error: LayoutMismatchError, file: ArenaFile, mode: int) -> ArenaError:
-    """What to do with an arena of the former build; the same error of another one."""
+    """The error with advice for an arena of the former build; for any other arena, the error itself."""
     from shmaccum.arena.upgrade import advice  # rare, and it needs numpy
 
     with file.open(read_only=True, mode_max=mode) as descriptors, contextlib.closing(descriptors):
@@ -232,7 +232,7 @@ class Arena:
     attaches again by name, so it can be handed to processes started in any way. As a context manager it closes itself.
 
     Attributes:
-        name: what it was opened by.
+        name: the name or path that it was opened by.
         native: the C handle.
         is_removal_told: this process has logged that the arena was removed (`removal.tell_removal`).
     """
@@ -264,7 +264,7 @@ class Arena:
             name: without a slash (one in front is optional): POSIX shared memory. Else the path of a file, which is
                 what survives a reboot.
             topics: partition counts of topics that are known from the beginning, as `declare_topic` takes them.
-            options: kept in the arena for everybody who attaches: what msgpack can write in 2048 bytes.
+            options: kept in the arena for every process that attaches; at most 2048 bytes as msgpack.
             arena_options: sizes, durability and the like: those of `shmaccum.ArenaOptions`, in either spelling
                 (``shmaccum options arena`` shows all).
 
@@ -307,8 +307,8 @@ class Arena:
         Raises:
             ArenaNotFoundError: no arena of this name.
             ArenaForbiddenError: of another user, or open to more users than `mode` says.
-            NotAnArenaError, UnfinishedArenaError, LayoutMismatchError, TruncatedArenaError, CorruptArenaError: what is
-                wrong with the file.
+            NotAnArenaError, UnfinishedArenaError, LayoutMismatchError, TruncatedArenaError, CorruptArenaError: the file
+                is no arena that this build can use.
             NoProcessEntryError: `process_count` processes are attached.
             ArenaBusyError: somebody creates or recovers it and does not finish.
         """
@@ -346,7 +346,7 @@ class Arena:
         Processes that are attached are told within a second or so: the arena takes no more records, and its sender
         leaves when it has delivered those that it holds.
 
-        One that is damaged or unfinished is removed, too; what never was an arena is left alone.
+        A damaged or unfinished arena is removed, too. A file that never was an arena is left alone.
 
         Raises:
             ArenaNotFoundError: no arena of this name, unless `missing_ok`.
@@ -449,13 +449,13 @@ class Arena:
         """
         if not self.native.sync(int(timeout * 1e9)):
             raise SyncTimeoutError(
-                f"what was appended is not known to be on disk after {timeout} s, but will be delivered: is the disk "
-                "too slow, or the process stopped that forces it there (shmaccum stat)?"
+                f"after {timeout} s it is not known that the appended records are on disk; they will be delivered. "
+                "Look with shmaccum stat whether the process that forces the disk is stopped, or the disk is too slow"
             )
 
     @property
     def durability(self) -> str:
-        """``process``, ``interval`` or ``sync``: what survives the death of the host."""
+        """``process``, ``interval`` or ``sync``: the level at which records survive a crash of the host."""
         return DURABILITIES[self.geometry["durability"]]
 
     def __enter__(self) -> Arena:
@@ -541,7 +541,7 @@ class Arena:
 
     @property
     def path(self) -> str:
-        """Where its file lies."""
+        """The path of the arena's file."""
         return self._file.path
 
     def is_linked(self) -> bool:
@@ -615,5 +615,5 @@ class Arena:
 
 
 def _reopen(name: str, is_read_only: bool, mode: int) -> Arena:
-    """What a pickled Arena becomes in the process that unpickles it."""
+    """The arena in the process that unpickles it."""
     return Arena.open_read_only(name, mode=mode) if is_read_only else Arena.attach(name, mode=mode)

@@ -8,17 +8,18 @@
     sees that the sender sleeps, takes that word back    looks for news once more
     and writes one byte ──── /dev/shm/….bell ──────────> select() comes back; empties the FIFO
 
-Who takes the word back (`Arena.native.take_doorbell`) rings: a sleep costs one byte however many producers there are.
+The producer that takes the word back (`Arena.native.take_doorbell`) rings, so a sleep costs one byte however many
+producers there are.
 A ring is a hint: the sender looks at the arena at every tick anyway, so a ring that is lost costs at most one tick
 (100 ms; a second when nothing came for one).
 
 Both ends open the FIFO for reading and writing, which never blocks and never raises SIGPIPE in a producer whose sender
 has just died.
 
-Who dies
-    The sender: the FIFO stays, with bytes in it; the next sender finds it, empties it and sleeps on it. A producer
-    between taking the word back and ringing: that sleep ends with the tick. Whoever makes the FIFO: it is whole or not
-    there. `Arena.remove` takes it away; a sender that was attached meanwhile does so when it leaves.
+Deaths
+    The sender dies: the FIFO stays, with bytes in it; the next sender empties it and sleeps on it. A producer dies
+    between taking the word back and ringing: that sleep ends with the tick. The maker of the FIFO dies: the FIFO is
+    whole or not there. `Arena.remove` takes it away; a sender that was attached meanwhile does so when it leaves.
 
 `wait_readable` is how the sender, and every other waiter of this package, waits for descriptors. ``select`` knows
 microseconds, which a napping sender needs, but no descriptor from 1,024 on, which a server with many connections has.
@@ -97,7 +98,7 @@ class Doorbell:
                 raise
 
     def fileno(self) -> int:
-        """What to select on: readable while somebody has rung."""
+        """The descriptor to select on; it is readable after a ring."""
         return self._descriptor
 
     def clear(self) -> bool:
@@ -139,7 +140,7 @@ class DoorbellButton:
             self._ring()
         except (BlockingIOError, FileNotFoundError):
             return  # it is full of rings, or not there
-        except (OSError, ShmaccumError) as error:  # the record is appended: whoever appended it is not to try again
+        except (OSError, ShmaccumError) as error:  # the record is appended: its producer must not try again
             self._arena.native.record_error(f"the doorbell cannot be rung: {error}")
 
     def _ring(self) -> None:
@@ -165,7 +166,7 @@ class DoorbellButton:
 
 
 class HasFileno(Protocol):
-    """What can be waited for, beside a bare descriptor."""
+    """An object that can be waited for like a bare descriptor."""
 
     def fileno(self) -> int: ...
 
@@ -177,7 +178,7 @@ def wait_readable(files: Sequence[File], timeout_s: float) -> list[File]:
     """Those of `files` that can be read, or whose other end is gone; empty when time was over.
 
     Args:
-        files: descriptors, or what has one.
+        files: descriptors, or objects that have one.
         timeout_s: seconds; rounded up to a millisecond where a descriptor is 1,024 or more.
 
     Raises:

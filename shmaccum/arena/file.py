@@ -111,7 +111,7 @@ def set_permissions(file: int | str, name: str, mode: int, group: int | None) ->
 
 @dataclass(frozen=True)
 class Descriptors:
-    """Two opens of one inode; whoever is given them closes them."""
+    """Two opens of one inode. The receiver closes them."""
 
     map: int
     lock: int
@@ -189,7 +189,7 @@ class ArenaFile:
         return True
 
     def unlink(self) -> None:
-        """Takes the name away; who has the arena open keeps it."""
+        """Takes the name away. Processes that have the arena open keep it."""
         with self._errors_named(FileNotFoundError, self._missing()):
             if self.is_shared_memory:
                 posix_ipc.unlink_shared_memory(self._object)
@@ -258,7 +258,7 @@ class ArenaFile:
         return descriptors
 
     def _check(self, found: os.stat_result, mode_max: int, *, read_only: bool) -> None:
-        """Whoever only looks believes nothing of what it reads, so it may look at what nobody should attach to."""
+        """A reader believes nothing of the file, so it may look at a file that no process should attach to."""
         mode = stat.S_IMODE(found.st_mode)
         if not stat.S_ISREG(found.st_mode):
             raise NotAnArenaError(f"{self.text} is no regular file")
@@ -312,7 +312,7 @@ class ArenaFile:
         return beginning not in {MAGIC, bytes(len(MAGIC)), b""}
 
     def _forbidden(self) -> str:
-        """Why the kernel does not let this user open the arena, and what to do."""
+        """The error for a user whom the kernel does not let open the arena, with advice."""
         sentence = f"{self.text} may not be opened by user {os.geteuid()}"
         try:
             found = os.stat(self.path, follow_symlinks=False)

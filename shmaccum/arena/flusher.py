@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who forces an arena with durability=interval to disk: a thread in every process that is attached.
+"""A thread of every attached process forces an arena with durability=interval to disk.
 
-They share the work: each looks at every half of the interval whether the arena was forced in the last half, by
-whomever, and only if not it does it (native/arena/durability.h). So whoever dies, the next one that wakes goes on. A
-process that leaves forces it once more, because there may be nobody left to do it.
+They share the work: each looks at every half of the interval whether any of them forced the arena in the last half,
+and forces it if none did (native/arena/durability.h). When one dies, the next one that wakes goes on. A
+process that leaves forces it once more, because no other process may be left to do it.
 
 After fork the child has a thread of its own; it does nothing before the child has attached by using the arena.
 """
@@ -47,7 +47,7 @@ class Flusher:
 
     def _run(self) -> None:
         is_over = self._is_over
-        with contextlib.suppress(ShmaccumError):  # closed, or poisoned: whoever appends is told
+        with contextlib.suppress(ShmaccumError):  # closed, or poisoned: the next append raises
             while not is_over.wait(self._half_ns / 1e9):
                 if self.native.is_attached:
                     self.native.force_if_due(self._half_ns)

@@ -18,7 +18,7 @@ INNOCENT = -2
 
 
 EXPIRED = "batches expired:"
-EXPORTED = "what was left when the arena was removed was exported to "
+EXPORTED = "the arena was removed, and the records that were left in it were exported to "
 LATELY = " (lately: "
 
 
@@ -36,7 +36,7 @@ def refusal_text(place: str, error_code: int, sentence: str) -> str:
     Args:
         place: topic and partition, as in ``flights-3``.
         error_code: Kafka's number (org.apache.kafka.common.protocol.Errors).
-        sentence: what the sink said.
+        sentence: the sink's.
     """
     return f"{place} failed with error {error_code}: {sentence}"
 
@@ -50,14 +50,14 @@ def expiry_text(timeout_ms: int, trouble: str) -> str:
     """A line of the error log: batches have expired.
 
     Args:
-        trouble: what people were told last, while those waited; empty: nothing.
+        trouble: the last report while the batches waited; empty: none.
     """
     head = f"{EXPIRED} they could not be delivered within {timeout_ms} ms"
     return f"{head}{LATELY}{trouble})" if trouble else head
 
 
 def removal_text(folder: str) -> str:
-    """A line of the error log: what became of the records of an arena that was removed."""
+    """A line of the error log: the records of a removed arena were exported."""
     return f"{EXPORTED}{folder}"
 
 
@@ -67,8 +67,8 @@ def find_removal(texts: Iterable[str]) -> str:
 
 
 def find_expiry(texts: Iterable[str], place: str) -> str:
-    """What kept a batch of that place from being delivered, as far as the lines tell: its last retry, or else whatever
-    was wrong when batches expired; empty: nothing is known."""
+    """The reason why a batch of that place was not delivered, as far as the lines tell: its last retry, or else the
+    trouble when batches expired; empty: no line tells one."""
     known = list(texts)
     retried = [text for text in known if text.startswith(retry_text(place, ""))]
     if retried:

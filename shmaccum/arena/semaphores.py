@@ -53,7 +53,7 @@ class WaiterSemaphores:
             ArenaFile.parse(self._arena.name).share(f"{SHARED_MEMORY}/sem.{name[1:]}")
         except OSError:
             semaphore.close()
-            posix_ipc.unlink_semaphore(name)  # whoever waits next would keep it as it is
+            posix_ipc.unlink_semaphore(name)  # the next waiter would keep it as it is
             raise
         return semaphore
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The arena's tables as numpy sees them: one dtype per struct of native/arena/layout.h, field for field.
 
-A table is a live, read-only view of shared memory: a number may change between two looks, and what other processes
-wrote is input. Words of 64 bits are taken apart by the functions at the end.
+A table is a live, read-only view of shared memory: a number may change between two looks, and bytes of
+other processes are input. Words of 64 bits are taken apart by the functions at the end.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ TOPIC_EXAMPLE = "flights:12"
 
 
 def arena_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """An option for each row of the table; what is not given is not passed on."""
+    """An option for each row of the table. An option that the user left out is not passed on."""
     for name, option in reversed(ArenaOptions.table().items()):
         function = _option(name, option)(function)
     return function
@@ -65,7 +65,7 @@ def parse_topics(texts: tuple[str, ...]) -> dict[str, int]:
 
 
 def _differences(arena_name: str, sizes: dict[str, int], partition_counts: dict[str, int]) -> Iterator[str]:
-    """What an arena that exists has otherwise than it was asked for: its sizes, and its topics.
+    """The differences between an existing arena and the one that was asked for: sizes and topics.
 
     Raises:
         ArenaError: this build cannot use what has the name: another layout, damage, something that is no arena.
@@ -100,7 +100,7 @@ def _facts(arena: Arena, topics: dict[str, int]) -> dict[str, Any]:
 )
 @arena_argument
 @click.option("--topic", "topics", metavar="NAME:PARTITIONS", multiple=True, help="A topic; may be repeated.")
-@click.option("--exist-ok", is_flag=True, help="Leave an arena of this name as it is; what differs is told.")
+@click.option("--exist-ok", is_flag=True, help="Leave an arena of this name as it is, and tell where it differs.")
 @arena_options
 @json_option
 def command(arena_name: str, topics: tuple[str, ...], exist_ok: bool, is_json: bool, **given: str | None) -> None:

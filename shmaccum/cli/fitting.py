@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a terminal has room for: pieces of a line, columns of a table, rows of a screen."""
+"""Views that fit a terminal: pieces of a line, columns of a table, rows of a screen."""
 
 from __future__ import annotations
 

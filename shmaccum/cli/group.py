@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all commands share: how they are found, how they fail, what ``--json`` prints, how an arena is opened.
+"""The parts that all commands share: finding a command, failing, printing JSON, opening an arena.
 
-Exit codes, of every command: 0 it is done and all is well; 1 it is done and something is not well (findings,
-undelivered records, a damaged log); 2 it could not be done (no such arena, a wrong option, no permission); 3 its arena
+Exit codes of every command: 0 it is done and all is well. 1 it is done and something is not well (findings,
+undelivered records, a damaged log). 2 it could not be done (no such arena, a wrong option, no permission); 3 its arena
 was removed while it ran. A command that was interrupted ends with 130, one whose reader went away with 141, as a shell
 would say.
 """
@@ -73,7 +73,7 @@ class ArenaRemovedFailure(Failure):
 
 
 def sentence_of(error: BaseException) -> str:
-    """What a user is told of an error that is expected to happen."""
+    """The sentence that a user is told about an expected error."""
     if isinstance(error, UnicodeEncodeError):
         return f"{os.fsencode(error.object)!r} cannot be read in this locale: set one with UTF-8, as LANG=C.UTF-8 does"
     if isinstance(error, OSError) and not isinstance(error, ShmaccumError) and error.strerror:
@@ -88,7 +88,7 @@ def _leave_quietly() -> None:
 
 
 def _print_in_any_locale() -> None:
-    """What the terminal's encoding has no character for is shown as an escape, instead of ending the command."""
+    """A character that the terminal's encoding lacks is shown as an escape instead of ending the command."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

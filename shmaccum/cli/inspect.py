@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``shmaccum inspect``: what lies in an arena, from its superblock down to the bytes of a record."""
+"""``shmaccum inspect``: the content of an arena, from its superblock down to the bytes of a record."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HEX_WIDTH = 16
 HEX_SIZE_MAX = 512
 BYTES_SHOWN = 40
 QUANTITY = re.compile(r"-|[\d,.]+( [a-zA-Zµ]+)?")
-"""What stands on the right of its column: numbers, with a unit or without, and where there is none."""
+"""Cells that stand on the right of their column: numbers, with or without a unit, and the mark of a missing one."""
 
 # --- small views
 
@@ -95,7 +95,7 @@ def _options(arena: Arena) -> Any:
 
 
 def superblock(arena: Arena) -> dict[str, Any]:
-    """What the creator fixed, and how the arena stands."""
+    """The numbers that the creator fixed, and the state of the arena."""
     native = arena.native
     layout = native.layout
     return {

@@ -93,7 +93,7 @@ class LineReader:
         """The records of the stream, some at a time, none of them twice.
 
         Raises:
-            RecordTooLargeError: there is no delimiter for too long; what came before it was yielded.
+            RecordTooLargeError: there is no delimiter for too long; the records before it were yielded.
         """
         buffer = bytearray()
         searched = 0

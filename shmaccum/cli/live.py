@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Looking again and again: what ``stat`` and ``top`` have in common.
+"""Looking again and again: the part that ``stat`` and ``top`` share.
 
 On a terminal the view is painted over itself each interval until Ctrl-C. Elsewhere, and with ``--once``, it is written
 once, after two looks a moment apart, so that there are rates in any case; with ``--interval`` or ``--count`` it is

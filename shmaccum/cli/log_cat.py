@@ -48,7 +48,7 @@ PIECES: dict[str, Piece] = {
     "o": lambda _place, record: b"%d" % record.offset,
     "%": lambda _place, _record: b"%",
 }
-"""What stands behind a % in a format (kcat's letters)."""
+"""The letters behind a % in a format (those of kcat)."""
 
 
 def _literal(text: str) -> list[Piece]:
@@ -57,7 +57,7 @@ def _literal(text: str) -> list[Piece]:
 
 
 def compile_format(text: str) -> Piece:
-    r"""What makes the text of a record from a format such as ``%k: %s\n``.
+    r"""A function that makes the text of a record by a format such as ``%k: %s\n``.
 
     Raises:
         InvalidArgumentError: a letter behind a % that stands for nothing.
@@ -105,7 +105,7 @@ class Look:
     key_delimiter: str | None
 
     def piece(self) -> Piece:
-        """What writes one record."""
+        """The function that writes one record."""
         if self.is_json:
             return as_json
         if self.format_text is not None:
@@ -118,7 +118,7 @@ class Look:
 
 
 def _records(place: TopicPartition, cursor: Cursor) -> Found:
-    """What is there, batch by batch, from the cursor's offset on."""
+    """The records from the cursor's offset on, batch by batch."""
     start = cursor.offset
     for batch in cursor.poll():
         if not batch.is_control:

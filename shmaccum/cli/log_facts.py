@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``shmaccum log info | offsets | verify``: what a log directory has, and whether it is sound."""
+"""``shmaccum log info | offsets | verify``: the partitions of a log directory, their offsets, and damage."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def _document(finding: LogFinding) -> dict[str, Any]:
 @json_option
 @click.pass_context
 def verify(ctx: click.Context, directory: str, is_json: bool) -> None:
-    """Check every byte: batches, CRCs, offsets, indexes, snapshots; what is wrong is named with file and position.
+    """Check every byte: batches, CRCs, offsets, indexes, snapshots. Damage is told with file and position.
 
     While a sender writes the log its ends may look torn.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which log, which partitions, from which offset on: what the ``log`` commands have in common."""
+"""The arguments that the ``log`` commands share: the log, its partitions, and the first offset."""
 
 from __future__ import annotations
 

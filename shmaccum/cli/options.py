@@ -85,7 +85,7 @@ def _document(table: type[Options]) -> dict[str, Any]:
 @click.argument("kind", required=False, type=click.Choice(list(KINDS)))
 @json_option
 def command(kind: str | None, is_json: bool) -> None:
-    """Show every option: its kind, default and bounds, and what it is for.
+    """Show every option: its kind, default, bounds and meaning.
 
     Names may be written with dots, as Kafka does: linger.ms is linger_ms. A size is written like 32MiB, a duration like
     500ms.

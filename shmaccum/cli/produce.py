@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """``shmaccum produce``: lines become records, in the manner of ``kcat -P``.
 
-What was read is sent at once, block by block, and looked after until its results are there: the end of the command says
-how many records were delivered, and its exit code whether all were. A record that was sent is in the arena, so it is
+The command sends lines at once, block by block, and waits for their results. Its last line says how many records were
+delivered; its exit code says whether all were. A record that was sent is in the arena, so it is
 delivered later at the latest; undelivered is not lost.
 """
 
@@ -50,7 +50,7 @@ Header = tuple[str, bytes | None]
 
 @dataclass
 class Tally:
-    """How many records were sent, and what became of them."""
+    """The number of records that were sent, delivered, and failed."""
 
     sent: int = 0
     size: int = 0
@@ -60,7 +60,7 @@ class Tally:
     reason: str | None = None
     """Why the first one failed."""
     whereabouts: str = "still in the arena"
-    """Where the records without a result are, and what becomes of them there."""
+    """A sentence on the records without a result: their place and their future."""
     _open: deque[Deliveries] = field(default_factory=deque)
 
     def add(self, deliveries: Deliveries, size: int) -> None:
@@ -169,7 +169,7 @@ class Job:
             deliveries = self.producer.send_many(
                 self.topic, values, keys=keys, headers=headers, partition=self.partition
             )
-        except BaseException as error:  # also Ctrl-C: what was appended by then was sent
+        except BaseException as error:  # also Ctrl-C: records that were appended by then are sent
             if appended := getattr(error, "appended", None):
                 self.tally.add(appended, size * len(appended) // len(lines))
             raise
@@ -229,7 +229,7 @@ def _wait(job: Job, timeout_s: float) -> None:
 
 
 def whereabouts(arena: Arena) -> str:
-    """What becomes of records of this arena that have no result yet."""
+    """A sentence on the future of this arena's records that have no result yet."""
     if arena.native.closing != "not" or has_lost_its_name(arena):
         return "in an arena that was removed meanwhile: see the log of its sender"
     if arena.native.sender_is_alive:
@@ -275,15 +275,15 @@ def _producer_options(texts: tuple[str, ...]) -> dict[str, Any]:
 @click.command(
     "produce",
     cls=Command,
-    epilog="Exit codes: 0 all records were delivered, 1 some were not (yet): what is still in the arena is delivered "
-    "by its sender, 2 nothing was sent. Delimiters take escapes: \\n, \\t, \\0, \\x1e.",
+    epilog="Exit codes: 0 all records were delivered, 1 some were not delivered (yet), 2 nothing was sent. A sender "
+    "delivers the records that are still in the arena. Delimiters take escapes: \\n, \\t, \\0, \\x1e.",
 )
 @arena_argument
 @click.argument("files", metavar="[FILE]...", nargs=-1, type=click.Path(path_type=Path))
 @click.option("-t", "--topic", required=True, metavar="NAME", help="The topic of all records.")
 @click.option("-p", "--partition", type=click.IntRange(min=0), metavar="N", help="The partition of all records.")
 @click.option("-D", "--delimiter", default=r"\n", show_default=True, metavar="TEXT", help="What ends a record.")
-@click.option("-K", "--key-delimiter", metavar="TEXT", help="What stands between key and value.")
+@click.option("-K", "--key-delimiter", metavar="TEXT", help="The text between key and value.")
 @click.option("-k", "--key", metavar="TEXT", help="The key of records that bring none.")
 @click.option(
     "-H", "--header", "headers", multiple=True, metavar="NAME=VALUE", help="A header of all records; repeatable."

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``shmaccum recover``: what the first to attach does anyway; or what that would be; or a copy of what is there."""
+"""``shmaccum recover``: the recovery of the first process that attaches, done or shown, or a copy of the records."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _sentences(plan: dict[str, Any]) -> list[str]:
 
 
 def _plan(arena_name: str) -> dict[str, Any]:
-    """What a recovery would do now, and who is in its way."""
+    """The work of a recovery now, and the processes that are in its way."""
     with looking_at(arena_name) as arena:
         plan: dict[str, Any] = arena.native.recovery_plan()
         attached = [process["pid"] for process in arena.native.processes() if process["alive"]]
@@ -96,7 +96,7 @@ def _recover(arena_name: str, mode: int, *, is_json: bool) -> int:
     if plan["attached_pids"]:
         pids = ", ".join(map(str, plan["attached_pids"]))
         raise Failure(
-            f"{arena_name} is in use by process {pids}: what the dead left there is repaired while it is used"
+            f"{arena_name} is in use by process {pids}: they repair the leftovers of dead processes as they go"
         )
     with Arena.attach(arena_name, mode=mode) as arena:
         plan["was_upgraded"] = was_upgraded
@@ -135,7 +135,7 @@ def command(
 ) -> None:
     """Recover an arena after a crash.
 
-    Whoever attaches first does this by itself; the command is for doing it by hand, and for looking first.
+    The first process that attaches does this by itself. The command does it by hand, or shows it first.
     """
     if folder is not None and dry_run:
         raise click.UsageError("--export writes and --dry-run does not: say one of them, neither changes the arena")

@@ -18,7 +18,7 @@ from shmaccum.observe.observation import Observer
 
 
 def reasons_against(arena_name: str) -> list[str]:
-    """What would be lost or disturbed; an arena that cannot be read is one, too."""
+    """The reasons against removing: attached processes, waiting records, an arena that cannot be read."""
     try:
         with looking_at(arena_name) as arena:
             seen = Observer(arena).observe()

@@ -57,7 +57,7 @@ def command(
         if is_killing:
             raise click.UsageError("--kill is of the example without Spark: leave it out")
         ctx.exit(_run_spark(directory or DIRECTORY_OF_SPARK, flight_count, has_cluster=has_cluster))
-    from shmaccum.example import report  # slow to import, and what it reads is an extra of the package
+    from shmaccum.example import report  # slow to import, and its data are an extra of the package
 
     data_folder()  # said now, or each worker would
     plan = report.Plan(directory or DIRECTORY, flight_count=flight_count, is_killing=is_killing, has_peer=peer)

@@ -71,9 +71,9 @@ def _detach(arena_name: str, url: str, mode: int, sink_options: dict[str, str], 
 @click.command(
     "sender",
     cls=Command,
-    epilog="SIGTERM or Ctrl-C: what is there is delivered, then it leaves with 0. A second one: it leaves at once, and "
-    "what is left stays in the arena for the next sender. Exit codes: 0 it left in order, 2 it could not begin or go "
-    "on, 3 the arena was removed: what was in it is delivered or exported.",
+    epilog="SIGTERM or Ctrl-C: the sender delivers the waiting records, then leaves with 0. A second signal: it leaves "
+    "at once, and the rest stays in the arena for the next sender. Exit codes: 0 it left in order, 2 it could not "
+    "begin or go on, 3 the arena was removed: its records are delivered or exported.",
 )
 @arena_argument
 @click.option("--sink", "url", required=True, metavar="KIND:PLACE", help=SINKS)

@@ -13,9 +13,9 @@ from shmaccum.cli.stat_view import stat_view
 @click.command(
     "stat",
     cls=Command,
-    epilog="in: what processes append. out: what the sender completes. oldest: the batch that waits longest. A stopped "
-    "process (SIGSTOP) is named: nothing is taken from it while it lives. holds: buffers of a process, of those it may "
-    "have (max_process_share).",
+    epilog="in: records that processes append. out: records that the sender completes. oldest: the batch that waits "
+    "longest. A stopped process (SIGSTOP) is named: nothing is taken from it while it lives. holds: buffers "
+    "of a process, of those it may have (max_process_share).",
 )
 @arena_argument
 @watch_options

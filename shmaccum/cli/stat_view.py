@@ -62,7 +62,7 @@ class SlotBar:
 
 
 def cells(counts: Sequence[int], width: int) -> list[int]:
-    """Shares `width` cells among counts, by largest remainder; whatever exists gets one as long as there is room."""
+    """Shares `width` cells among counts, by largest remainder. Every count above 0 gets a cell while there is room."""
     total = sum(counts)
     if total == 0 or width <= 0:
         return [0] * len(counts)
@@ -124,7 +124,7 @@ def _head(seen: Observation) -> Text:
 
 
 class Legend:
-    """What the marks of the bar stand for, and how many slots are in each state."""
+    """The legend of the bar: the state of each mark, and the number of its slots."""
 
     def __init__(self, seen: Observation) -> None:
         self._seen = seen
@@ -224,7 +224,7 @@ def _sender(sender: SenderFacts) -> Pieces:
 
 
 def _sender_lines(sender: SenderFacts) -> Iterator[tuple[str, RenderableType]]:
-    """Who delivers, and where to."""
+    """The sender and its sink."""
     yield "sender", _sender(sender)
     if sender.is_alive and sender.sink:
         yield "sink", Text(sender.sink)
@@ -252,13 +252,13 @@ def _stopped(seen: Observation) -> Iterator[tuple[str, RenderableType]]:
 
 
 def _what_it_keeps(process: ProcessFacts) -> Iterator[str]:
-    """What nobody takes from a process that is stopped."""
+    """The buffers and locks that a stopped process keeps."""
     if process.held_slot_count:
         yield f"holds {process.held_slot_count:,} buffers"
     if process.is_waiting:
         yield "waits for a buffer"
     if process.is_forcing:
-        yield "FORCES THE ARENA TO DISK: who wants its appends there waits for it"
+        yield "FORCES THE ARENA TO DISK: processes that wait for the disk wait for it"
 
 
 def busiest(seen: Observation, rates: Rates) -> list[ProcessFacts]:
@@ -428,7 +428,7 @@ def _apart(parts: Iterable[RenderableType]) -> RenderableType:
 
 
 def _facts(seen: Observation, rates: Rates) -> RenderableType:
-    """What is told of the arena as a whole."""
+    """The lines about the arena as a whole."""
     lines = _lines(
         [
             ("fill", _fill(seen)),

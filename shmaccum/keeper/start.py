@@ -281,7 +281,7 @@ def start(arena: Arena, recipe: Recipe, deadline_s: float) -> None:
 
 @contextlib.contextmanager
 def _log_file(log_path: str | os.PathLike[str] | None) -> Iterator[IO[bytes]]:
-    """Where the daemon writes. Without a path it is a file without a name, which goes with the daemon."""
+    """The file that the daemon writes its log to. Without a path it has no name and goes with the daemon."""
     if log_path is None:
         with tempfile.TemporaryFile() as log:
             yield log

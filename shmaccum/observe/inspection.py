@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What lies in the slots of an arena: words taken apart, records decoded, batches put together as wire bytes.
+"""The content of an arena's slots: words taken apart, records decoded, batches put together as wire bytes.
 
 It reads a live or damaged arena and believes nothing: every index and size is checked, every chain is followed at most
 as far as there are slots. Headers and bytes of a batch that is being filled are read until both are of one moment: the
-slot word was the same before and after, and whoever appends changes it first of all (native/arena/layout.h, `meta`).
+slot word was the same before and after, and every append changes it first of all (native/arena/layout.h, `meta`).
 
 A batch's header is written when it is drained. Before that (OPEN, and READY that no sender has seen) its bytes are
-zeros and everything it will say stands in the slot header; `batch_bytes` writes it the same way, so what comes out is
-a complete record batch in any case.
+zeros, and the slot header has all that it will say. `batch_bytes` writes the header the same way, so its answer is a
+complete record batch in any case.
 """
 
 from __future__ import annotations
@@ -314,7 +314,7 @@ def _size(header: Any) -> int:
 
 
 def _holder(state: str, payload: int) -> int | None:
-    """Who has a slot without a batch, from its word (native/arena/slot_word.h)."""
+    """The holder of a slot without a batch, from its word (native/arena/slot_word.h)."""
     if state == "GRANT":
         return payload >> 31 & (2**12 - 1)
     if state == "OWNED":

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an arena does at this moment, as typed facts: what ``shmaccum stat`` and ``top`` show and print as JSON.
+"""Typed facts of an arena at this moment, as ``shmaccum stat`` and ``top`` show them and print them as JSON.
 
 An `Observer` reads a live, idle or damaged arena that may be opened read-only, takes no lock, and asks none of the
-processes it reports on. Parts are read one after another while the arena is in use, so they need not add up exactly;
-what another process wrote is input, and an impossible index is shown as ``?``. psutil serves for names and figures of
-processes only; who lives is told by the kernel's locks.
+processes it reports on. Parts are read one after another while the arena is in use, so they need not add up exactly.
+Bytes of another process are input; an impossible index is shown as ``?``. psutil gives names and figures of processes
+only; the kernel's locks tell the living from the dead.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class ProcessFacts:
 
 @dataclass(frozen=True)
 class SenderFacts:
-    """Who drains."""
+    """The sender."""
 
     is_alive: bool
     pid: int | None
@@ -186,7 +186,7 @@ class Observation:
 
 @dataclass(frozen=True)
 class Rates:
-    """What happened between two looks, per second."""
+    """The changes between two looks, per second."""
 
     seconds: float
     records: float
@@ -476,7 +476,7 @@ class Observer:
             )
 
     def _stopped_age_ns(self, entry: Mapping[str, Any], state: str, now_ns: int) -> int | None:
-        """Who is stopped ran last to stop; without the kernel's word for it, since it was first seen so."""
+        """The age of a stop: since the process ran last, or, without the kernel's word, since it was first seen."""
         key = (entry["entry"], entry["generation"])
         if state != STOPPED:
             self._stopped_ns.pop(key, None)

@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 PREFIX = "shmaccum_"
 KAFKA_PREFIX = "kafka_producer_"
 TAGS: Final[Mapping[str, str]] = {"node": "node_id", "topic": "topic"}
-"""What stands behind a name and its dot -> the label that it becomes."""
+"""The word behind a name and its dot -> the label that it becomes."""
 TOTAL = "_total"
 WAIT_LABEL = "nanoseconds spent waiting for a buffer"
 NS_PER_S = 1e9
@@ -95,7 +95,7 @@ def _families() -> Any:
 
 
 class ArenaCollector:
-    """What lies in one arena, looked at anew at every scrape.
+    """The numbers of one arena, read anew at every scrape.
 
     Args:
         arena: opened in any way; read-only is enough.
@@ -105,7 +105,7 @@ class ArenaCollector:
     """
 
     def __init__(self, arena: Arena) -> None:
-        from shmaccum.observe.observation import Observer  # with numpy and psutil: who only sends does without
+        from shmaccum.observe.observation import Observer  # with numpy and psutil, which a mere sender does without
 
         self._core = _families()
         self._arena = arena
@@ -176,7 +176,7 @@ class SenderCollector:
     Args:
         arena_name: the label of all of them.
         read: Kafka's names -> numbers; of one broker with ``.node-ID`` behind the name, of one topic with
-            ``.topic-NAME``. What it raises as a `ShmaccumError` or TimeoutError leaves this scrape without them.
+            ``.topic-NAME``. When it raises a `ShmaccumError` or TimeoutError, this scrape has none of them.
 
     Raises:
         InvalidArgumentError: the package prometheus_client is not there.
@@ -253,7 +253,7 @@ class MetricsServer:
 
     Args:
         address: as `split_address` takes it; port 0 takes a free one.
-        collectors: what to tell.
+        collectors: the metrics to serve.
 
     Raises:
         InvalidArgumentError: the address is none, or cannot be listened on.
@@ -270,7 +270,7 @@ class MetricsServer:
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """The port that it listens on."""
         return int(self._server.server_port)
 
     def close(self) -> None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """How numbers become Kafka's averages, maxima and rates: of the last one to two windows of 30 seconds.
 
-As Kafka's (metrics.sample.window.ms, metrics.num.samples). A `Sensor` is told each value. What is counted anyway is not
-told twice: `Rates` looks at the totals when a window ends, and whoever counts does nothing for it.
+Windows are Kafka's (metrics.sample.window.ms, metrics.num.samples). A `Sensor` is told each value. A total that is
+counted anyway is not told twice: `Rates` looks at it when a window ends, and counting costs nothing more.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def maximum_of(sensors: Iterable[Sensor], now_ns: int) -> float:
 class Rates:
     """Of totals that somebody else counts. One that is not known yet was 0.
 
-    Whoever has them calls `look` from time to time: how punctually is how punctually windows end.
+    Their owner calls `look` from time to time; windows end as punctually as it does.
     """
 
     def __init__(self, now_ns: int) -> None:

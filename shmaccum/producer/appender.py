@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The appender: what a producer appends with, and how it flushes (the producer's side of Kafka's RecordAccumulator).
+"""The appender: a producer appends and flushes with it (the producer's side of Kafka's RecordAccumulator).
 
 The sender's side is `shmaccum._native.SenderHalf`. The two meet in the arena alone.
 """
@@ -112,7 +112,7 @@ class Appender:
         return self.native.closed
 
     def close(self) -> None:
-        """No more appends. What was appended stays in the arena and will be sent.
+        """No more appends. Appended records stay in the arena and will be sent.
 
         Raises:
             ArenaInUseError: another thread is in a call.

@@ -136,7 +136,7 @@ class BufferPool:
             semaphore.acquire(slice_ns / 1e9)
 
     def _exhausted(self, need: int, max_block_ms: int) -> str:
-        """Kafka's facts (BufferPool.allocate), and what to do."""
+        """The error with Kafka's facts (BufferPool.allocate) and advice."""
         geometry = self._arena.geometry
         free = self._arena.native.state_counts()["FREE"]
         return (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What became of many records sent in one call, without an object for each of them.
+"""The results of many records sent in one call, without an object for each record.
 
 Kafka has nothing like it: there a call per record gives a future per record. Here `Producer.send_many` and
 `Producer.append_arrow` give a `Deliveries`, which counts, waits for, and sums up all records of the call, and makes a
@@ -40,7 +40,7 @@ class DeliveryCounts(NamedTuple):
     failed: int
     """Refused by the sink, expired, aborted or found corrupt: `Deliveries.exception` tells which was first."""
     lost: int
-    """Their results were overwritten in the completion ring before anybody looked: what became of them is not known."""
+    """Records whose results were overwritten in the completion ring before they were read. Their results are lost."""
 
 
 @final
@@ -53,7 +53,7 @@ class Deliveries(Sequence[DeliveryFuture]):
     A record's future does not know the sizes of its key, value and headers: they were not kept.
 
     Args:
-        receipt: what the native call answered.
+        receipt: the answer of the native call.
         tracker: knows the arena and the names of its partitions.
     """
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What becomes of a record: the future of a send, and who looks after futures.
+"""Results of records: the future of a send, and the tracker that looks after futures.
 
 A future is a handful of numbers that name the record. Its result stands in the arena's completion ring, where every
 process can read it: a future can be asked in the process that sent, in a child it forked, or, pickled, anywhere on the
@@ -107,8 +107,8 @@ class DeliveryTracker:
 
     Args:
         arena: in which the results are; stays open as long as the tracker is used.
-        hurry: what whoever begins to wait for a result does first: where records do not linger it wakes a sender that
-            naps (docs/decisions/0020).
+        hurry: called before every wait for a result: where records do not linger it wakes a napping sender
+            (docs/decisions/0020).
     """
 
     def __init__(self, arena: Arena, hurry: Callable[[], object] | None = None) -> None:
@@ -124,7 +124,7 @@ class DeliveryTracker:
         _by_arena.setdefault(arena.uuid, self)
 
     def start_anew(self) -> None:
-        """Forgets whoever wanted to be told; what a child of a fork begins with."""
+        """Forgets all callbacks and waiters. A child of a fork begins with this."""
         self._lock = threading.Lock()
         self._news = threading.Condition(self._lock)
         self._observed: dict[tuple[int, int], list[tuple[DeliveryFuture, Observer]]] = {}
@@ -193,8 +193,8 @@ class DeliveryTracker:
     ) -> DeliveryFuture:
         """Calls ``function(*args, metadata, **kwargs)`` when the record was delivered; at once if it is already.
 
-        Callbacks run in this process, in the tracker's thread, those of a partition in the order of its records. What
-        they raise is logged. They should be short.
+        Callbacks run in this process, in the tracker's thread, those of a partition in the order of its records. An
+        exception of a callback is logged. Callbacks should be short.
         """
         call = functools.partial(function, *args, **kwargs)
         self.observe(future, lambda done: _call_if(call, done.value))
@@ -306,7 +306,7 @@ class DeliveryTracker:
             return found
         raise ArenaRemovedError(
             f"the producer that sent the record was closed, and its arena {self.arena.name} was removed since then: "
-            "what became of the record cannot be known here any more. Ask futures before close()"
+            "its result cannot be known here any more. Ask futures before close()"
         )
 
     def _hurry_sender(self) -> None:
@@ -503,14 +503,14 @@ def _wait_for_results(native: _native.Arena, tail: int, timeout_ns: int) -> int:
 
 
 def _expiry(errors: Iterable[str], where: str) -> str:
-    """That a record expired, and what kept it, as far as the arena's error log still knows."""
+    """The sentence of a record that expired, with the reason that the arena's error log still has."""
     reason = find_expiry(errors, where)
     sentence = f"the record for {where} was not delivered within delivery_timeout_ms"
     return f"{sentence}: {reason}" if reason else sentence
 
 
 def _failure(errors: Iterable[str], where: str, error_code: int) -> str:
-    """What the sink said of a record, as far as the arena's error log still knows."""
+    """The sentence of a record that the sink refused, with the reason that the arena's error log still has."""
     return f"the sink did not take the record: {find_refusal(errors, where, error_code)}"
 
 
@@ -530,7 +530,7 @@ def _notify(ended: Iterable[tuple[DeliveryFuture, Observer]]) -> None:
 def _notify_one(future: DeliveryFuture, observer: Observer) -> None:
     try:
         observer(future)
-    except Exception:  # user code: whatever it raises
+    except Exception:  # user code may raise anything
         logger.exception("a callback of %r failed", future)
 
 
@@ -568,7 +568,7 @@ def _tracker_of(name: str, mode: int, uuid: bytes) -> DeliveryTracker:
 def _future_from(
     name: str, mode: int, uuid: bytes, numbers: tuple[Any, ...], completion: tuple[int, ...] | None
 ) -> DeliveryFuture:
-    """What a pickled future becomes."""
+    """The future of a pickled one."""
     future = DeliveryFuture(_tracker_of(name, mode, uuid), *numbers)
     if completion is not None:
         future.completion = completion

@@ -43,14 +43,14 @@ class Choice:
 
 
 class ChoosePartition(Protocol):
-    """What `resolve` answers."""
+    """A partitioner as `resolve` answers it."""
 
     def __call__(self, choice: Choice, /) -> int: ...
 
 
 @dataclass(frozen=True)
 class TopicView:
-    """What kafka-python's partitioners ask their cluster, about the topic at hand."""
+    """The cluster that kafka-python's partitioners ask about the topic at hand."""
 
     choice: Choice
 
@@ -94,7 +94,7 @@ def _of_object(partition: Callable[..., int]) -> ChoosePartition:
 
 
 def resolve(partitioner: Any) -> ChoosePartition | None:
-    """What to call with a `Choice`; None for the built-in partitioner.
+    """The function to call with a `Choice`; None for the built-in partitioner.
 
     Raises:
         InvalidArgumentError: it is no partitioner.

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a record goes through before it is appended, where its producer has serializers, interceptors or a partitioner.
+"""The pipeline of a producer with serializers, interceptors or a partitioner: each record passes it before its append.
 
 ::
 
     on_send of each interceptor → key and value serialized → partition chosen → append → on_acknowledgement of each
 
 An interceptor is an object with any of ``on_send(record)``, which answers the record or another one,
-``on_acknowledgement(metadata, exception)``, one of which is None, and ``close()`` (KIP-42). What they raise is logged,
-and the record goes on as it was. Serializers and partitioners that raise make `Producer.send` raise; the arena is
-untouched then.
+``on_acknowledgement(metadata, exception)``, one of which is None, and ``close()`` (KIP-42). An exception of an
+interceptor is logged, and the record goes on as it was. Serializers and partitioners that raise make `Producer.send`
+raise; the arena is untouched then.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _column(name: str, column: Iterable[Any] | None, count: int) -> list[Any]:
 
 
 class Appender(Protocol):
-    """What stands behind a pipeline: a producer."""
+    """The producer behind a pipeline."""
 
     def send_serialized(
         self,
@@ -118,7 +118,7 @@ class Pipeline:
         record = self._intercepted(ProducerRecord(*arguments))
         try:
             future = appender.send_serialized(*self._serialized(appender, record))
-        except Exception as error:  # whatever it is, interceptors are told of it
+        except Exception as error:  # interceptors are told of every error
             self._acknowledge(None, error)
             raise
         if self._on_acknowledgement:
@@ -131,7 +131,7 @@ class Pipeline:
         return bool(self._interceptors) or self._choose is not None
 
     def prepare_many(self, appender: Appender, topic: str, columns: RecordColumns) -> RecordColumns:
-        """What becomes of these records before any of them is appended.
+        """The records as they are appended, before any of them is.
 
         Raises:
             InvalidArgumentError: an interceptor gave a record another topic.
@@ -139,7 +139,7 @@ class Pipeline:
         """
         try:
             return self._prepared(appender, topic, columns.records(topic))
-        except Exception as error:  # whatever it is, interceptors are told of it
+        except Exception as error:  # interceptors are told of every error
             self._acknowledge(None, error)
             raise
 
@@ -183,7 +183,7 @@ class Pipeline:
             _guarded("on_acknowledgement", on_acknowledgement, metadata, error)
 
     def close(self) -> None:
-        """Closes what can be closed; what that raises is logged."""
+        """Closes each part that has a close method. An exception is logged."""
         for one in self._closeables:
             _guarded("close", one.close)
 
@@ -193,9 +193,9 @@ def _methods(objects: Sequence[Any], name: str) -> list[Callable[..., Any]]:
 
 
 def _guarded(what: str, function: Callable[..., Any], *arguments: Any) -> Any:
-    """What the user's function answers; None when it raises, which is logged."""
+    """The answer of the user's function. When it raises, the exception is logged and the answer is None."""
     try:
         return function(*arguments)
-    except Exception:  # user code: whatever it raises
+    except Exception:  # user code may raise anything
         logger.exception("%r failed in %s", function, what)
         return None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The producer: what users send records with (org.apache.kafka.clients.producer.KafkaProducer, kafka-python's shapes).
+"""The producer, with which users send records (org.apache.kafka.clients.producer.KafkaProducer, kafka-python's shapes).
 
 `send` itself is native (native/python/producer/producer_type.c) and runs once per record. This module runs once per
 producer or per batch. Serializers, interceptors and a partitioner of the user's own make a pipeline in front of it
@@ -156,7 +156,7 @@ class Producer(_native.Producer):
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> DeliveryFuture:
-        """What `send` is when there is a pipeline, or when it has to wait for the disk."""
+        """The `send` of a producer that has a pipeline, or that has to wait for the disk."""
         if not self.is_open:
             raise ProducerClosedError("the producer is closed: nothing was sent; make another one")
         if self._pipeline is None:
@@ -184,7 +184,7 @@ class Producer(_native.Producer):
 
         One wait for the disk instead of one for each record; other threads and processes share it. It holds for this
         thread (this task of asyncio) alone. With another durability it changes nothing. Blocks within blocks wait once,
-        at the end of the outermost. Leaving by an exception waits, too: what was sent before it is acknowledged.
+        at the end of the outermost. Leaving by an exception waits, too: records sent before it are acknowledged.
 
         Raises:
             SyncTimeoutError, ArenaPoisonedError: it was sent, but is not known to be on disk.
@@ -218,11 +218,11 @@ class Producer(_native.Producer):
             partition: one for all, or one (or None) for each.
 
         Returns:
-            Where they are, and what becomes of them: a sequence of futures, made when asked for.
+            The records and their results: a sequence of futures, each made when it is asked for.
 
         Raises:
             ValueError: the columns are not of equal length.
-            Exception: what `send` raises. One that is raised midway has the attribute `appended`, a Deliveries with the
+            Exception: as `send`. One that is raised midway has the attribute `appended`, a Deliveries with the
                 records that were appended, nothing of which is lost; and, if a record was wrong, `record_index`: then
                 those before it were appended, and no others.
         """
@@ -261,7 +261,7 @@ class Producer(_native.Producer):
         return self._deliveries(lambda: self.append_rows(batch, topic))
 
     def _deliveries(self, append: Callable[[], Receipt]) -> Deliveries:
-        """What a native call of many appends becomes, also where it raises."""
+        """The deliveries of a native call of many appends, also where it raises."""
         try:
             deliveries = Deliveries(append(), self._tracker)
         except Exception as error:
@@ -349,12 +349,12 @@ class Producer(_native.Producer):
             timeout: seconds, two minutes by default; None waits as long as it takes.
 
         Raises:
-            FlushTimeoutError: time was over; what is left stays in the arena and will be sent.
+            FlushTimeoutError: time was over. The other records stay in the arena and will be sent.
             ArenaRemovedError: the arena was removed, and no sender is left that could deliver the rest.
             ProducerClosedError: after `close`, which has flushed.
         """
         if self._appender.closed:
-            raise ProducerClosedError("the producer is closed: what was sent before was flushed then")
+            raise ProducerClosedError("the producer is closed: close() has flushed all records")
         started_ns = time.monotonic_ns()
         try:
             left = self._flush(timeout)
@@ -386,9 +386,10 @@ class Producer(_native.Producer):
     def close(self, timeout: float | None = FLUSH_TIMEOUT_S) -> None:
         """No more sends; waits until everything is delivered or has failed. Closing again does nothing.
 
-        What is not delivered in time stays in the arena and will be sent; that is logged as a warning. Callbacks of
-        what is delivered have been called when this comes back, others will not be. Threads that wait in a send for
-        memory or for a partition count get ProducerClosedError at once, as in Kafka; their records were not appended.
+        A record that is not delivered in time stays in the arena and will be sent; a warning tells of it. When this
+        comes back, callbacks of delivered records have been called, and no others will be. Threads that wait in a send
+        for memory or for a partition count get ProducerClosedError at once, as in Kafka; their records were not
+        appended.
 
         A producer that attached to its arena by name leaves it. A future that is asked later looks for its result
         without attaching, and raises ArenaRemovedError when the arena is not there any more.
@@ -398,7 +399,7 @@ class Producer(_native.Producer):
         """
         if not self.is_open:
             return
-        parse_timeout_s(timeout)  # what is no time ends nothing
+        parse_timeout_s(timeout)  # a wrong timeout must not close the producer
         self.refuse_sends()
         self._appender.buffer_pool.refuse()
         _producers.discard(self)
@@ -466,7 +467,7 @@ class Producer(_native.Producer):
     def metrics(self) -> dict[str, dict[str, float]]:
         """Group -> name -> value, with the names of Kafka's producer, of what this process knows.
 
-        What the sender counts for the whole host (latencies, retries, errors) it tells itself.
+        The sender tells the counts of the whole host itself: latencies, retries, errors.
         """
         statistics = self.arena.statistics()
         free = statistics.slots["FREE"]
@@ -503,7 +504,7 @@ class Producer(_native.Producer):
 
 
 class _Times:
-    """What the rare paths of a producer took, in nanoseconds."""
+    """The time of a producer's rare paths, in nanoseconds."""
 
     def __init__(self) -> None:
         self.flush_ns = 0
@@ -518,14 +519,14 @@ _synced_together: ContextVar[tuple[Producer, ...]] = ContextVar("synced_together
 
 
 def _producer_from(arena: Arena, options: Mapping[str, Any]) -> Producer:
-    """What a pickled producer becomes."""
+    """The producer of a pickled one."""
     return Producer(arena, **options)
 
 
 def _close_at_exit() -> None:
     """Where no sender runs there is nothing to wait for: the records stay in the arena for the next one."""
     for producer in list(_producers):
-        with contextlib.suppress(Exception):  # the process ends: what it left is in the arena
+        with contextlib.suppress(Exception):  # the process ends: its records are in the arena
             wait_ms = producer.options.close_timeout_ms if producer.will_be_delivered() else 0
             producer.close(wait_ms / 1000)
 

@@ -21,7 +21,7 @@ Serialize: TypeAlias = Callable[[str, "Headers | None", Any], Any]
 
 
 def serialize_bytes(data: Any) -> Any:
-    """Bytes-like objects as they are; whoever asks for it wants to say that nothing is converted."""
+    """Bytes-like objects as they are. The name says that no conversion is wanted."""
     return data
 
 
@@ -78,7 +78,7 @@ def _of_object(serialize: Callable[..., Any]) -> Serialize:
 
 
 def resolve(serializer: Any) -> Serialize | None:
-    """What to call with (topic, headers, data); None where nothing is to be done.
+    """The function to call with (topic, headers, data); None where the data stay as they are.
 
     Raises:
         InvalidArgumentError: it is no serializer.

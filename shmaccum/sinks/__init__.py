@@ -59,7 +59,7 @@ def register_sink(kind: str, sink_type: type[Sink]) -> None:
 
 
 def sink_kinds() -> list[str]:
-    """What may stand before the colon."""
+    """The words that may stand before the colon."""
     return sorted(_sinks)
 
 

@@ -2,7 +2,8 @@
 """``log:DIR`` appends to a log directory in Kafka's format: no server is needed to keep what was produced.
 
 A delivery is cut by partitions, and each partition's batches go into its file by one system call, straight from the
-arena. The log is idempotent as a broker is, so what a dead sender had written is recognised and not written twice.
+arena. The log is idempotent as a broker is, so batches that a dead sender had written are recognised and not
+written twice.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ class LogSink(SynchronousSink):
 
     @property
     def outage(self) -> str | None:
-        """What the last write said of the medium, when it failed for that; an error of one partition is no outage."""
+        """The medium's error, when the last write failed for that. An error of one partition is no outage."""
         return self._outage
 
     @property
@@ -101,9 +102,9 @@ class LogSink(SynchronousSink):
             raise UnknownTopicError(str(error)) from None
 
     def wanted_count(self, topic: str) -> int | None:
-        """How many partitions a topic is to have; None: what it has, or the option `partitions`.
+        """The partitions that a topic is to have; None: those it has, or the option `partitions`.
 
-        What the arena was told of it, by its creator or a former sink, for batches may wait for all of them.
+        The creator or a former sink told the arena this number, and batches may wait for all of them.
         """
         told = 0 if self._host is None else self._host.partition_count(topic)
         is_new = self.directory.partition_count(topic) == 0
@@ -145,7 +146,7 @@ class LogSink(SynchronousSink):
     def poll(self, timeout_s: float, doorbell: int) -> Sequence[Ack]:
         try:
             self.directory.maintain()
-        except OSError as error:  # acks do not wait for it; what failed is due again at the next poll
+        except OSError as error:  # acks do not wait for it; a failed sync is due again at the next poll
             self.directory.findings.append(f"{self._place}: {error}")
         self._report()
         interval_ms = self._options.sync_interval_ms

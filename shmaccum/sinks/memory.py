@@ -34,7 +34,7 @@ class Delivered(NamedTuple):
 
 @dataclass
 class _ProducerState:
-    """What a broker remembers of a producer in a partition (ProducerStateEntry)."""
+    """The memory that a broker has of a producer in a partition (ProducerStateEntry)."""
 
     epoch: int
     next_sequence: int

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a sink is called in the arena: its URL in one spelling, so that two who mean the same place say the same.
+"""The name of a sink in the arena: its URL in one spelling, the same for all processes that mean the same place.
 
     log:events/          log:/var/lib/events      the absolute path
     kafka:b:9092,a:9092  kafka:a:9092,b:9092      the servers in order, each once
-    others               as they were written     without user and password, and what a ? begins
+    others               as they were written     without user and password, and without the part behind a ?
 
 Never an option, never a secret. A name that the arena has no room for ends in a digest of all of it.
 """
@@ -62,7 +62,7 @@ def name_in_arena(text: str) -> bytes:
 
 
 def readable_name(name: bytes) -> str:
-    """For people, whatever bytes were found in the arena: what is no text, or would move a cursor, as escapes."""
+    """A text for people of any bytes in the arena. Bytes that are no text, or would move a cursor, become escapes."""
     text = name.decode(errors="backslashreplace")
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``memory:`` and ``null:`` have in common: no place behind the colon, and partitions by decree."""
+"""The part that ``memory:`` and ``null:`` share: no place behind the colon, and partitions by decree."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The contract between the sender and a sink: where batches go, and how the sink says what became of them.
+"""The contract between the sender and a sink: the destination of batches, and the sink's word on their fate.
 
 Picture, one thread, one round of the sender::
 
@@ -50,11 +50,12 @@ Order
     RETRY or OUT_OF_SEQUENCE. Partitions know nothing of each other.
 
 Waiting
-    `deliver` and `plan` never wait for a network or a peer. What cannot go now (no leader, no connection, throttled, a
-    full socket) is left out of the plan, and `poll` comes back when it could. One destination never waits for another.
+    `deliver` and `plan` never wait for a network or a peer. A partition that cannot go now (no leader, no connection,
+    throttled, a full socket) is left out of the plan, and `poll` comes back when it can go. One destination
+    never waits for another.
 
 After the sender's death
-    Whatever was lent is delivered again, with the same bytes, by the next sender to a new sink of the same `identity`.
+    The next sender delivers every lent batch again, with the same bytes, to a new sink of the same `identity`.
     A sink that remembers producer id, epoch and the last sequences (`is_idempotent`) therefore has each batch once; one
     that does not may have it twice. Nothing else has to survive in the sink.
 """
@@ -75,7 +76,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 NO_PRODUCER_ID = (-1, -1)
-"""What `Sink.new_producer_id` answers for a sink that does not know sequences."""
+"""The answer of `Sink.new_producer_id` for a sink that does not know sequences."""
 
 IDENTITY_SIZE = 16
 IN_FLIGHT_MAX = 5
@@ -117,7 +118,7 @@ class WireBatch:
 
         Args:
             place: its topic and partition.
-            buffers: what `Batch.buffers` gave; whoever has them lets go of them.
+            buffers: the answer of `Batch.buffers`; their holder lets go of them.
         """
         topic, partition = place
         return cls(
@@ -137,7 +138,7 @@ class WireBatch:
 
 
 class Verdict(enum.Enum):
-    """What became of a delivered batch."""
+    """The fate of a delivered batch."""
 
     DELIVERED = "delivered"
     """It is where it should be; a duplicate of what was there already, too."""
@@ -173,7 +174,7 @@ class Ack:
 
 @dataclass(slots=True, eq=False)
 class Acks:
-    """The acks of batches that were all delivered, in one: what nearly always happens takes the short way.
+    """The acks of batches that were all delivered, in one: the usual case takes the short way.
 
     Iterating gives the Ack of each.
     """
@@ -197,7 +198,7 @@ def each_ack(acks: Iterable[Ack | Acks]) -> Iterator[Ack]:
 
 
 class SinkHost(Protocol):
-    """What a sink may ask of the sender that opened it."""
+    """The sender as the sink that it opened may use it."""
 
     @property
     def arena_name(self) -> str:
@@ -243,7 +244,7 @@ class SinkHost(Protocol):
 
 
 class Sink(abc.ABC):
-    """Where batches go. The contract stands at the head of this module."""
+    """The destination of batches. The contract stands at the head of this module."""
 
     in_flight_max: int = IN_FLIGHT_MAX
     """Batches of one partition in flight at once."""
@@ -292,8 +293,8 @@ class Sink(abc.ABC):
     def plan(self, ready: Sequence[int]) -> Sequence[Sequence[int]]:
         """Which of the ready partitions may be drained now: one sequence of partition indices per delivery.
 
-        A partition that is named n times gives up to n batches, of which all but the first were sealed already. What
-        a delivery has no room for comes first the next time. By default everything goes in one delivery.
+        A partition that is named n times gives up to n batches, of which all but the first were sealed already. A
+        batch that finds no room in a delivery comes first the next time. By default everything goes in one delivery.
         """
         return [ready]
 
@@ -316,13 +317,13 @@ class Sink(abc.ABC):
     def close(self, timeout_s: float) -> None:
         """Finishes or breaks off what is under way, within the time, and lets go of all bytes.
 
-        What has no Ack then is kept in the arena and delivered by the next sender.
+        The arena keeps a batch without an Ack, and the next sender delivers it.
         """
 
     def leave_out_ended(self) -> None:  # noqa: B027 - nothing to do for a sink whose deliveries are begun at once
-        """Some of what is lent has its result meanwhile (`Batch.is_ended`): what is not begun of that is not sent.
+        """Some lent batches have their result meanwhile (`Batch.is_ended`); those not begun are not sent.
 
-        Their Acks come from `poll` like any others; whatever they say, the batches keep the results they have.
+        Their Acks come from `poll` like any others. The batches keep the results that they have.
         """
 
     @property

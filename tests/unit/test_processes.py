@@ -51,10 +51,12 @@ def test_an_arena_is_handed_over_pickled(arena: Arena, sender: Accumulator, meth
 def test_an_unrelated_process_attaches(arena: Arena, sender: Accumulator) -> None:
     program = (
         "import sys\n"
-        "from shmaccum.producer.appender import Accumulator\n"
-        "from shmaccum.arena import Arena\n"
-        "with Arena.attach(sys.argv[1]) as arena, Accumulator(arena) as accumulator:\n"
-        "    accumulator.append('t', 0, 1, None, b'unrelated')\n"
+        "from shmaccum import Arena, Producer\n"
+        "with Arena.attach(sys.argv[1]) as arena:\n"
+        "    arena.native.set_topic_partition_count('t', 1)\n"
+        "    producer = Producer(arena)\n"
+        "    producer.send('t', b'unrelated')\n"
+        "    producer.close(0)\n"
     )
     subprocess.run([sys.executable, "-c", program, arena.name], check=True, timeout=WATCHDOG_S)
     assert deliver_all(sender) == [b"unrelated"]

@@ -291,7 +291,7 @@ def test_flush_waits_for_everything_sent_before(arena: Arena, topic: str) -> Non
 def test_a_closed_producer_has_nothing_to_flush(arena: Arena) -> None:
     producer = Producer(arena)
     producer.close()
-    with pytest.raises(ProducerClosedError, match="flushed then"):
+    with pytest.raises(ProducerClosedError, match="has flushed all records"):
         producer.flush()
 
 

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the Kafka sink (`shmaccum.sinks.kafka`) is made of.
+"""The Kafka sink and its parts.
 
 ::
 
-    sinks/kafka.py   the sink: plan, deliver, poll
-        ├── topics       which topics there are, and how long to wait for one
-        ├── delivery     a Produce request on its way, and what its answer means for each batch
+    sink             the sink: plan, deliver, poll
+        ├── topics       known topics, and the wait for unknown ones
+        ├── delivery     a Produce request on its way, and the meaning of its answer for each batch
         ├── metrics      of requests and of compression, by Kafka's names
         ├── traffic      of connections and of the loop
         ├── compression  batches in private memory
-        ├── produce      its versions, and what its answer says
+        ├── produce      the versions of a Produce request, and its answer
         ├── errors       the table of broker errors
-        └── client       kafka-python, wrapped: the only module that imports it
+        └── library      kafka-python, wrapped: the only folder that imports it
 """

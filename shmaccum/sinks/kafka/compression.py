@@ -2,7 +2,7 @@
 """Compressed record batches, in private memory: the arena keeps the uncompressed truth until the ack.
 
 Only the records (from byte 61) are compressed, as one stream; the header gets the codec into its attributes, a new
-length and a new checksum. What does not become smaller goes as it is. The streams are those Kafka writes
+length and a new checksum. A batch that does not become smaller goes as it is. The streams are those of Kafka
 (org.apache.kafka.common.compress): gzip (RFC 1952), snappy in the framing of snappy-java ("xerial"), lz4 frames of
 independent 64 KiB blocks without checksums, zstd frames.
 
@@ -39,9 +39,9 @@ class Codec(NamedTuple):
     number: int
     """Its bits in a batch's attributes."""
     module: str
-    """What must be importable."""
+    """The module that must be importable."""
     package: str
-    """What to install for it; empty: it comes with Python."""
+    """The package to install; empty: the module comes with Python."""
     levels: range
     level_default: int
     make: Callable[[Any, int], Compress]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Produce request on its way, and what the broker's answer means for each of its batches.
+"""A Produce request on its way, and the meaning of the broker's answer for each of its batches.
 
 A batch that the broker finds out of sequence is one of two. Either a batch before it was lost on this attempt and comes
 again: then this one comes again behind it, unchanged. Or nothing is coming that could fill the gap: then the partition
@@ -7,8 +7,8 @@ starts over in a new epoch (KIP-360). Which of the two it is shows in the batche
 when it was delivered: the sender drains a partition's oldest batch first, so every older batch that still exists was
 among them. This needs no memory of sequences, and so holds for a sender that has just taken over, too.
 
-Nearly every request is answered with "all is well", and costs nothing per batch here: what is kept is kept of requests,
-and looked for in them when something is wrong.
+Nearly every answer says that all is well, and costs nothing per batch here. This module keeps facts of requests, and
+looks for a batch in them only after an error.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from shmaccum.sinks.kafka.produce import PartitionAnswer
 from shmaccum.sinks.sink import Ack, Verdict, WireBatch
 
 Topic = tuple[str, bytes | None, tuple[int, ...], tuple[tuple[bytes | memoryview, ...], ...]]
-"""Name, id, and the partitions with their bytes: what a ProduceRequest is made of."""
+"""The parts of a ProduceRequest: a topic's name and id, and its partitions with their bytes."""
 COMES_AGAIN = frozenset({None, Verdict.RETRY, Verdict.TOO_LARGE})
 """Fates of a batch that may yet arrive; None while it is in flight."""
 
@@ -45,7 +45,7 @@ class Delivery:
     """As they were when it was sent: a topic may be deleted and created again meanwhile (KAFKA-19397)."""
 
     def partition_indices(self) -> list[int]:
-        """Of its batches."""
+        """The partition index of each batch."""
         return [wire.partition_index for wire in self.wires]
 
     def topics(self, topic_id: Callable[[str], uuid.UUID | None]) -> tuple[Topic, ...]:
@@ -85,7 +85,7 @@ class Delivery:
     def leave_out_ended(self) -> list[WireBatch]:
         """Takes out, and answers, the batches that have their result already: they are not for the broker any more.
 
-        What comes behind one of them finds a gap that nothing will fill.
+        A batch behind one of them finds a gap that nothing will fill.
         """
         ended = [wire for wire in self.wires if wire.batch.is_ended]
         if ended:
@@ -101,13 +101,13 @@ class Delivery:
         self.predecessors = ()
 
     def fate(self, partition_index: int) -> Verdict | None:
-        """What became of its batch of a partition; DELIVERED also when it has none of it."""
+        """The verdict of its batch of a partition; DELIVERED also when it has no such batch."""
         if self.is_over or partition_index in self.fates:
             return self.fates.get(partition_index, Verdict.DELIVERED)
         return None if partition_index in self.partition_indices() else Verdict.DELIVERED
 
     def sequence_verdict(self, wire: WireBatch) -> Verdict:
-        """What "out of order" means for a batch of it."""
+        """The verdict that "out of order" means for one of its batches."""
         fates = {before.fate(wire.partition_index) for before in self.predecessors}
         return Verdict.RETRY if fates & COMES_AGAIN else Verdict.OUT_OF_SEQUENCE
 
@@ -150,7 +150,7 @@ VERDICTS: Mapping[Action, Verdict] = {
 
 
 def ack_of(delivery: Delivery | None, wire: WireBatch, answer: PartitionAnswer) -> Ack:
-    """What an error means, in the words of the contract.
+    """The verdict that an error means in the contract.
 
     Args:
         delivery: that the batch was in; None: it was in none yet.
@@ -172,7 +172,7 @@ def ack_of(delivery: Delivery | None, wire: WireBatch, answer: PartitionAnswer) 
 
 
 def _explain(wire: WireBatch, answer: PartitionAnswer) -> str:
-    """Partition, error, and what the broker said, about single records too (KIP-467)."""
+    """A sentence with the partition, the error, and the broker's words, also on single records (KIP-467)."""
     blamed = [f"record {place}: {message}" for place, message in answer.record_errors if message]
     detail = "; ".join([answer.message, *blamed] if answer.message else blamed)
     return f"{wire.topic}-{wire.partition}: {sentence(answer.error_code, detail or None)}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each error of a broker means for a batch: one table, Kafka's (org.apache.kafka.common.protocol.Errors, Sender).
+"""The meaning of each broker error for a batch: a table like Kafka's (org.apache.kafka.common.protocol.Errors, Sender).
 
 Nothing here decides; `shmaccum.sinks.kafka` asks `treatment(code)` and does what the row says.
 """
@@ -27,7 +27,7 @@ UNKNOWN_TOPIC_ID = 100
 
 
 class Action(enum.Enum):
-    """What happens to the batch."""
+    """The fate of a batch."""
 
     DELIVER = "deliver"
     """It is in the partition."""
@@ -48,7 +48,7 @@ class Treatment(NamedTuple):
     """Kafka's name of the error."""
     action: Action
     sentence: str
-    """For people: what is wrong, and what to do where something can be done."""
+    """The problem for people, and advice where there is any."""
     is_metadata_stale: bool = False
     """The leader may be another one by now: ask (InvalidMetadataException)."""
 
@@ -127,6 +127,6 @@ def treatment(code: int) -> Treatment:
 
 
 def sentence(code: int, detail: str | None = None) -> str:
-    """Name, sentence, and what the broker said about this batch."""
+    """The error's name and sentence, and the broker's words about this batch."""
     row = treatment(code)
     return f"{row.name}: {row.sentence}" + (f" (broker: {detail})" if detail else "")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the sink for Kafka knows of its requests and of compression, under the names of Kafka's producer.
+"""Metrics of the sink for Kafka: its requests and compression, under the names of Kafka's producer.
 
 Connections and bytes on the wire are in `traffic`.
 """
@@ -23,7 +23,7 @@ class NodeMetrics:
         self.record_total = 0
 
     def read(self, now_ns: int) -> dict[str, float]:
-        """By name."""
+        """The values by name."""
         return {
             "request-latency-avg": self.latency_ms.average(now_ns),
             "request-latency-max": self.latency_ms.maximum(now_ns),
@@ -34,7 +34,7 @@ class NodeMetrics:
 
 
 class ProduceMetrics:
-    """Of all Produce requests."""
+    """Metrics of all Produce requests."""
 
     def __init__(self, now_ns: int) -> None:
         self._nodes: dict[int, NodeMetrics] = {}
@@ -84,7 +84,7 @@ class _TopicCompression:
 
 
 class CompressionMetrics:
-    """Of batches that are smaller on the wire than in the arena: their sizes are the sink's to tell."""
+    """Metrics of batches that are smaller on the wire than in the arena; only the sink knows their sizes."""
 
     def __init__(self) -> None:
         self._topics: dict[str, _TopicCompression] = {}

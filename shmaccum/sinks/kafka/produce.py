@@ -41,7 +41,7 @@ class PartitionAnswer(NamedTuple):
     base_offset: int
     log_append_time_ms: int
     message: str | None
-    """What the broker says about the error, since version 8."""
+    """The broker's words about the error, since version 8."""
     record_errors: Sequence[tuple[int, str | None]]
     """Places of records that are to blame, with what is wrong with them (KIP-467)."""
     leader_id: int

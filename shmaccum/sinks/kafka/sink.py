@@ -15,7 +15,8 @@ is seen to where batches are drained.)
 
 A lane per node keeps the requests to it in order, at most `max_in_flight_requests_per_connection` of them without an
 answer. The arena's bytes go to the socket as they are (`client`); after the answer, or after the connection is closed,
-the ack lets go of them. What an answer means is the table in `errors`; the sender draws the pauses, counts, and splits.
+the ack lets go of them. The table in `errors` tells the meaning of an answer; the sender draws the pauses, counts, and
+splits.
 
 Over TLS the bytes are copied once, by encrypting; compressed batches are private memory.
 """
@@ -506,7 +507,7 @@ class KafkaSink(Sink):
         return compressor.compress(wire.buffers)
 
     def _send_compressed(self) -> None:
-        """Whatever heads its lane and is compressed goes, but for batches that expired meanwhile."""
+        """Sends each delivery that heads its lane and is compressed, without batches that expired meanwhile."""
         for lane in list(self._lanes.values()):
             while lane.waiting and all(job.done() for job in lane.waiting[0][1]):
                 delivery, jobs = lane.waiting.popleft()
@@ -559,7 +560,7 @@ class KafkaSink(Sink):
         delivery.end()
 
     def _end_well(self, delivery: Delivery, base_offsets: Sequence[int], log_append_times_ms: Sequence[int]) -> None:
-        """All of them are in their partitions: what nearly always happens."""
+        """The usual case: all batches are in their partitions."""
         self._known.acked(delivery.partition_indices(), time.monotonic())
         self._acks.append(Acks(delivery.wires, base_offsets, log_append_times_ms))
         delivery.end()

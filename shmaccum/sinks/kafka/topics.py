@@ -19,14 +19,14 @@ HOPELESS = frozenset({INVALID_TOPIC_EXCEPTION, TOPIC_AUTHORIZATION_FAILED})
 
 
 class TopicState(Protocol):
-    """What the newest metadata say of a topic."""
+    """A topic in the newest metadata."""
 
     partition_count: int | None
     error_code: int
 
 
 class Metadata(Protocol):
-    """What this needs of the client."""
+    """The part of the client that this module needs."""
 
     @property
     def is_bootstrapped(self) -> bool: ...

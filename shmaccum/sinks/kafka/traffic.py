@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What goes over the connections, and what the loop waits for: the numbers of Kafka's Selector (SelectorMetrics).
+"""Traffic of the connections, and waits of the loop: the numbers of Kafka's Selector (SelectorMetrics).
 
 Code that reads and writes only counts. Rates are computed from the counts when a window ends (see
 `shmaccum.observe.sensors`). The loop is the sender's own thread, as in Kafka: it waits in `select` for brokers, for
@@ -47,7 +47,7 @@ class NodeTraffic:
 
 @dataclass(slots=True)
 class LoopTimes:
-    """What the loop did, since the start."""
+    """The times of the loop, since the start."""
 
     select_count: int = 0
     wait_ns: int = 0
@@ -80,7 +80,7 @@ class Traffic:
         self._rates = Rates(time.monotonic_ns())
 
     def node(self, node_id: Any) -> NodeTraffic:
-        """That of a broker."""
+        """The traffic of a broker."""
         return self._nodes.setdefault(node_id, NodeTraffic())
 
     def look(self) -> None:

@@ -222,11 +222,14 @@ def test_the_busiest_come_first_and_the_dead_not_at_all(seen: Observation) -> No
 
 PRODUCER = """
 import sys
-from shmaccum import Accumulator, Arena
-with Arena.attach(sys.argv[1]) as arena, Accumulator(arena) as accumulator:
-    accumulator.append("t", 0, 0, None, b"v")
+from shmaccum import Arena, Producer
+with Arena.attach(sys.argv[1]) as arena:
+    arena.native.set_topic_partition_count("t", 1)
+    producer = Producer(arena)
+    producer.send("t", b"v")
     print("ready", flush=True)
     sys.stdin.read()
+    producer.close(0)
 """
 
 

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """kafka-python, wrapped: connections, bootstrap, metadata, versions, TLS, SASL, reconnect backoff, throttling.
 
-This is the only folder that imports kafka-python, and it uses more than the library promises. What it stands on::
+This is the only folder that imports kafka-python, and it uses more than the library promises. It stands on these
+parts::
 
     loop          NetworkSelector         one round of it per `Client.poll`, in the caller's thread; a task watches the
                                           doorbell; `register_event` and `unregister_event` are overridden to be
-                                          cheaper; who reads again and again stays registered (`wait_readable`);
+                                          cheaper; a reader that comes again stays registered (`wait_readable`);
                                           its own selector is ours, which times waits
     connections   KafkaConnectionManager  `_build_transport` and `_connect` are overridden: our transports, name
                                           lookups in a thread, a pause also after a login that failed

@@ -35,7 +35,7 @@ WINDOW_S = WINDOW_NS / NS_PER_S
 
 @dataclass(slots=True)
 class TopicState:
-    """What the cluster says about a topic."""
+    """The cluster's facts about a topic."""
 
     partition_count: int | None = None
     error_code: int = 0
@@ -126,7 +126,7 @@ class Client:
         self._net.wakeup()
 
     def close(self) -> list[Outcome]:
-        """Closes every connection; what was in flight ends with an error."""
+        """Closes every connection. Each request in flight ends with an error."""
         self._watch_doorbell(-1)
         for conn in self._manager.connections():
             is_writing = conn.transport is not None and bool(conn.transport.unwritten)
@@ -218,7 +218,7 @@ class Client:
         self._manager.cluster.unwatch(topic)
 
     def topic_state(self, topic: str) -> TopicState:
-        """What the newest metadata says."""
+        """The newest metadata."""
         cluster = self._manager.cluster
         partitions = cluster.partitions_for_topic(topic)
         return TopicState(len(partitions) if partitions else None, cluster.topic_errors.get(topic, 0))

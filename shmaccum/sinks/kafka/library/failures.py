@@ -32,7 +32,10 @@ ADVICE: Sequence[tuple[type[Exception], str]] = (
     (errors.IllegalSaslStateError, "the listener wants no login: check security_protocol"),
     (errors.IncompatibleBrokerVersion, "shmaccum needs Apache Kafka 0.11 or newer"),
     (errors.UnsupportedVersionError, "shmaccum needs Apache Kafka 0.11 or newer"),
-    (errors.InvalidReceiveError, "what answered does not speak Kafka's protocol: check port and security_protocol"),
+    (
+        errors.InvalidReceiveError,
+        "the server at this address does not speak Kafka's protocol: check port and security_protocol",
+    ),
     (errors.KafkaTimeoutError, "check address and firewall"),
     (errors.RequestTimedOutError, "the broker did not answer in time"),
     (errors.KafkaConnectionError, "check the address, that the broker runs, and that security_protocol fits"),
@@ -44,7 +47,7 @@ KERBEROS_ADVICE = (
 
 
 def describe(error: Exception) -> str:
-    """A sentence for people, without anything secret: what happened and what to do."""
+    """A sentence for people with the problem and advice, without anything secret."""
     text = ", ".join(map(str, error.args)) or type(error).__name__
     for kind, advice in (*ADVICE, *_advice_on_kerberos()):
         if isinstance(error, kind):

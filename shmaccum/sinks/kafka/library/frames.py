@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What goes over a connection to a broker: requests of the library as they are, and Produce requests as they lie.
+"""Frames of a connection to a broker: requests of the library as they are, and Produce requests as they lie.
 
 A Produce request is one object from its first byte to its answer. Its buffers are the arena's: it lets go of them when
 its last byte was taken or its connection is closed; only then an `Outcome` tells of it. As long as none of its bytes is
@@ -27,7 +27,7 @@ class Outcome(NamedTuple):
     """How a request ended. Its buffers are not used any more."""
 
     tag: Any
-    """As given to `Client.produce`."""
+    """The delivery that was given to `Client.produce`."""
     answer: ProduceAnswer | PlainAnswer | None
     """None when there was none: with acks=0, or after an error."""
     error_code: int
@@ -58,7 +58,7 @@ class Frame:
         return sent
 
     def peek(self) -> memoryview:
-        """What is left."""
+        """The bytes that are left."""
         return self._left
 
     def skip(self, count: int) -> None:
@@ -70,7 +70,7 @@ class Frame:
 
 
 class Sent:
-    """A Produce request from its first byte to its answer: a frame, and what the library wants to see in its queues.
+    """A Produce request from its first byte to its answer: a frame, and an entry in the library's queues.
 
     The header of a request (`api_key`, `correlation_id`, ...), the future of a response (`success`, `failure`), and a
     timer that is over (`state`): there is one per connection (`Timer`).
@@ -163,11 +163,11 @@ class Sent:
 
     @property
     def api_version(self) -> int:
-        """Of the request."""
+        """The version of the request."""
         return self._request.version
 
     def get_response_class(self) -> Sent:
-        """Who parses the response."""
+        """The parser of the response."""
         return self
 
     def parse_header(self, stream: Any) -> Any:
@@ -186,7 +186,7 @@ class Sent:
     # --- as the library's future
 
     def success(self, answer: ProduceAnswer | PlainAnswer) -> None:
-        """It was answered."""
+        """Takes the answer in."""
         self._traffic.responses += 1
         self._tell(answer, 0, "")
 

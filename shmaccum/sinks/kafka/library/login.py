@@ -31,7 +31,7 @@ def tls_context(config: Mapping[str, Any]) -> ssl.SSLContext | None:
 
 
 def check_login(config: Mapping[str, Any]) -> dict[str, Any]:
-    """What of a login has to be another way for the library; a package it will need is asked for now."""
+    """The options of a login as the library wants them. A missing package is an error now."""
     mechanism = config["sasl_mechanism"]
     package = LOGIN_PACKAGES.get(mechanism or "")
     try:
@@ -63,13 +63,13 @@ class _TokenProvider(AbstractTokenProvider):  # type: ignore[misc]
     def _answer(ask: Callable[[], Any]) -> Any:
         try:
             return ask()
-        except Exception as error:  # noqa: BLE001 - it is the user's: whatever it raises is told, and tried again
+        except Exception as error:  # noqa: BLE001 - the user's code may raise anything; it is called again
             reason = f"sasl_oauth_token_provider has no token: {type(error).__name__}: {error}"
             raise errors.SaslAuthenticationFailedError(reason) from None
 
 
 def quiet_library(*, has_login: bool) -> None:
-    """What matters is reported by us, in sentences; who wants to hear the library sets the level of its logger.
+    """This sink reports troubles in sentences of its own. A user may set the level of the library's logger.
 
     Its most talkative level writes requests as they are, logins too: it is not to be had with a login.
     """

@@ -40,7 +40,7 @@ class Selector(NetworkSelector):  # type: ignore[misc]
 
     @property
     def times(self) -> LoopTimes:
-        """What the loop did."""
+        """The times of the loop."""
         times: LoopTimes = self._selector.times
         return times
 
@@ -60,11 +60,11 @@ class Selector(NetworkSelector):  # type: ignore[misc]
         self._waited_for[descriptor] = events | event
 
     def wait_readable(self, fileobj: Any) -> Awaitable[None]:
-        """Waits, and stays registered, for whoever reads again and again; who stops unregisters the event."""
+        """Waits for a descriptor, and keeps it registered for a reader that comes again."""
         return KernelEvent("_wait_readable", fileobj)  # type: ignore[no-any-return]
 
     def _wait_readable(self, fileobj: Any) -> None:
-        """What that event does, in the loop's words."""
+        """The work of that event, in the loop's words."""
         task = self._current
         if not self._waited_for.get(_descriptor(fileobj), 0) & selectors.EVENT_READ:
             self.register_event(fileobj, selectors.EVENT_READ, task)

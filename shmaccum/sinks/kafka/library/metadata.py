@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the cluster says of itself: the library's metadata, with errors of topics and leaders that stay new."""
+"""Metadata of the cluster: the library's, with errors of topics and leaders that stay new."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ class FrameTransport(KafkaTCPTransport):  # type: ignore[misc]
 
     @property
     def unwritten(self) -> Sequence[Frame | Sent]:
-        """What waits for the socket, or is half written."""
+        """The bytes that wait for the socket, or are half written."""
         return self._write_buffer  # type: ignore[no-any-return]
 
     @property
@@ -117,7 +117,7 @@ class FrameTransport(KafkaTCPTransport):  # type: ignore[misc]
         return total, None
 
     def _send_some(self, frame: Frame | Sent) -> int:
-        """What the socket takes at once."""
+        """Writes as many bytes as the socket takes at once."""
         return frame.send(self._sock.fileno())
 
     async def _read_from_sock(self) -> None:
@@ -150,7 +150,7 @@ class FrameTransport(KafkaTCPTransport):  # type: ignore[misc]
         return received, None if received else errors.KafkaConnectionError("the broker closed the connection")
 
     def _receive(self) -> bytes:
-        """What is there, or as much of it as is taken at once; raises BlockingIOError when there is nothing."""
+        """The bytes that are there, or as many as one call takes; raises BlockingIOError when there are none."""
         received: bytes = self._sock.recv(RECEIVE_SIZE)
         return received
 
@@ -206,7 +206,7 @@ class TlsTransport(FrameTransport, KafkaSSLTransport):  # type: ignore[misc]
     """The same over TLS: gathering a record, and encrypting it, copies."""
 
     def _send_some(self, frame: Frame | Sent) -> int:
-        """What the socket takes at once. After "want write" OpenSSL is given the same bytes again, as it demands."""
+        """Writes as many bytes as the socket takes. After "want write" OpenSSL gets the same bytes again."""
         total = 0
         try:
             while not frame.is_written:
@@ -218,7 +218,7 @@ class TlsTransport(FrameTransport, KafkaSSLTransport):  # type: ignore[misc]
         return total
 
     def _receive(self) -> bytes:
-        """All that is there: what OpenSSL has decrypted already wakes no selector."""
+        """All bytes that are there: a selector does not wake for bytes that OpenSSL has decrypted already."""
         received = bytearray()
         try:
             while data := self._sock.recv(RECEIVE_SIZE):
