@@ -26,6 +26,7 @@ static inline MUST_USE enum status accumulator_open(struct arena *arena, struct 
                                                     struct error *error)
 {
     struct accumulator *accumulator = calloc(1, sizeof *accumulator);
+    *result = accumulator;
     if (accumulator == NULL) {
         return error_set(error, STATUS_OS, "there is no memory for an accumulator");
     }
@@ -33,10 +34,9 @@ static inline MUST_USE enum status accumulator_open(struct arena *arena, struct 
     enum status status = appender_open(arena, &accumulator->appender, error);
     if (status != STATUS_OK) {
         free(accumulator);
-        return status;
+        *result = NULL;
     }
-    *result = accumulator;
-    return STATUS_OK;
+    return status;
 }
 
 static inline void accumulator_resign_sender(struct accumulator *accumulator)
@@ -62,6 +62,14 @@ static inline void accumulator_close(struct accumulator *accumulator)
     free(accumulator);
 }
 
+/* The child of a fork inherits the queues, not the role. */
+static inline void accumulator_forget_after_fork(struct accumulator *accumulator)
+{
+    if (accumulator->sender != NULL && accumulator->sender->owner != accumulator->arena->owner) {
+        accumulator_drop_sender(accumulator);
+    }
+}
+
 /* ---- the appender ---- */
 
 static inline MUST_USE enum status accumulator_measure(const struct accumulator *accumulator,
@@ -74,6 +82,7 @@ static inline MUST_USE enum status accumulator_append_order(struct accumulator *
                                                             const struct append_order *order,
                                                             struct append_result *result)
 {
+    accumulator_forget_after_fork(accumulator);
     return appender_append(accumulator->appender, order, result);
 }
 
@@ -83,11 +92,12 @@ static inline MUST_USE enum status accumulator_append(struct accumulator *accumu
 {
     const struct append_order order = {
         .partition_index = partition_index, .count = count, .records = records, .reservation = reservation};
-    return appender_append(accumulator->appender, &order, result);
+    return accumulator_append_order(accumulator, &order, result);
 }
 
 static inline MUST_USE enum status accumulator_flush_begin(struct accumulator *accumulator, struct flush_ticket *ticket)
 {
+    accumulator_forget_after_fork(accumulator);
     return appender_flush_begin(accumulator->appender, ticket);
 }
 
