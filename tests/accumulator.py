@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, final
 from shmaccum import _native
 from shmaccum._native import SenderHalf, Token
 from shmaccum.arena import Arena
+from shmaccum.arena.doorbell import DoorbellButton
 from shmaccum.arena.results import BatchResult
 from shmaccum.producer.appender import DEFAULT_MAX_BLOCK_MS, Appender
 
@@ -37,19 +38,17 @@ class Completion(NamedTuple):
         return -1 if self.base_offset < 0 else self.base_offset + token.record_index - self.first_record
 
 
-class _Sending:
-    """An appender and a native producer that appends through it."""
+class _Tickets:
+    """The flush tickets of several appenders as one."""
 
-    def __init__(self, arena: Arena, max_block_ms: int, linger_ms: int | None, ring: Callable[[], object] | None):
-        self.appender = Appender(arena, max_block_ms=max_block_ms, linger_ms=linger_ms)
-        if ring is not None:
-            pool = self.appender.buffer_pool
-            linger_ns = None if linger_ms is None else linger_ms * 10**6
-            self.appender.native.close()
-            self.appender.native = _native.Appender(arena.native, pool.wait, pool.wake, ring, max_block_ms, linger_ns)
-            self.appender.flush_begin = self.appender.native.flush_begin
-        tracker: Any = None
-        self.producer = _native.Producer(self.appender.native, tracker, lambda *_: PARTITION_COUNT)
+    def __init__(self, tickets: list[_native.FlushTicket]) -> None:
+        self._tickets = tickets
+
+    def remaining(self) -> int:
+        return sum(ticket.remaining() for ticket in self._tickets)
+
+    def record_count(self) -> int:
+        return sum(ticket.record_count() for ticket in self._tickets)
 
 
 @final
@@ -71,11 +70,17 @@ class Accumulator:
         linger_ms: int | None = None,
         ring: Callable[[], object] | None = None,
     ) -> None:
-        self._parts = (linger_ms, ring)
-        self._usual = _Sending(arena, max_block_ms, linger_ms, ring)
-        self._impatient: dict[int, _Sending] = {}
         self.arena = arena
-        self.buffer_pool = self._usual.appender.buffer_pool
+        self._appender = Appender(arena, max_block_ms=max_block_ms, linger_ms=linger_ms)
+        self.buffer_pool = self._appender.buffer_pool
+        self._ring = ring or DoorbellButton(arena).ring
+        self._max_block_ms = max_block_ms
+        self._linger_ns = None if linger_ms is None else linger_ms * 10**6
+        self._natives: dict[int, tuple[_native.Appender, _native.Producer]] = {}
+        self._appender.native.close()
+        self._appender.native = self._native(max_block_ms)[0]
+        flush_begin: Any = self.flush_begin
+        self._appender.flush_begin = flush_begin
         half = SenderHalf(arena.native, self.buffer_pool.wake)
         self.half = half
         self.become_sender = half.become_sender
@@ -107,12 +112,16 @@ class Accumulator:
         self.resequence = half.resequence
         self.statistics = half.statistics
 
-    def _sending(self, max_block_ms: int | None) -> _Sending:
-        if max_block_ms is None:
-            return self._usual
-        if max_block_ms not in self._impatient:
-            self._impatient[max_block_ms] = _Sending(self.arena, max_block_ms, *self._parts)
-        return self._impatient[max_block_ms]
+    def _native(self, max_block_ms: int | None) -> tuple[_native.Appender, _native.Producer]:
+        """A native appender has one max_block_ms: each that a test names gets its own."""
+        wanted = self._max_block_ms if max_block_ms is None else max_block_ms
+        if wanted not in self._natives:
+            pool = self.buffer_pool
+            appender = _native.Appender(self.arena.native, pool.wait, pool.wake, self._ring, wanted, self._linger_ns)
+            tracker: Any = None
+            producer = _native.Producer(appender, tracker, lambda *_: PARTITION_COUNT)
+            self._natives[wanted] = (appender, producer)
+        return self._natives[wanted]
 
     def append(
         self,
@@ -141,7 +150,7 @@ class Accumulator:
         max_block_ms: int | None = None,
     ) -> Token:
         """The same, which waits for no disk."""
-        return self._sending(max_block_ms).producer.send(topic, value, key, headers, partition, timestamp_ms)
+        return self._native(max_block_ms)[1].send(topic, value, key, headers, partition, timestamp_ms)
 
     def append_many(
         self,
@@ -172,13 +181,13 @@ class Accumulator:
         found = self.arena.native.find(token)
         return None if found is None else Completion(BatchResult(found[0]), *found[1:])
 
-    def flush_begin(self) -> _native.FlushTicket:
+    def flush_begin(self) -> _Tickets:
         """Seals what this process appended to."""
-        return self._usual.appender.flush_begin()
+        return _Tickets([appender.flush_begin() for appender, _ in self._natives.values()])
 
     def flush(self, timeout: float | None = None) -> bool:
         """Seals what this process appended to and waits until all of it is complete. False when the time is over."""
-        return self._usual.appender.flush(timeout)
+        return self._appender.flush(timeout)
 
     @property
     def is_sender(self) -> bool:
@@ -188,12 +197,14 @@ class Accumulator:
     @property
     def closed(self) -> bool:
         """True after close()."""
-        return self._usual.appender.closed and self.half.closed
+        return self._appender.closed and self.half.closed
 
     def close(self) -> None:
         """Leaves the role and appends no more; what was appended stays in the arena."""
-        for sending in (*self._impatient.values(), self._usual):
-            sending.appender.close()
+        for appender, _ in self._natives.values():
+            if appender is not self._appender.native:
+                appender.close()
+        self._appender.close()
         self.half.close()
 
     def __enter__(self) -> Accumulator:

@@ -112,7 +112,7 @@ def test_an_unavailable_partition_is_not_chosen(arena: Arena, topic: str) -> Non
     with Accumulator(arena) as sender, Producer(arena, linger_ms=0) as producer:
         sender.become_sender()
         for partition in range(4):
-            sender.set_available(sender.partition_index(topic, partition), False)
+            sender.set_available(sender.append(topic, partition, 1, None, b"v").partition_index, False)
         assert producer.partitions_to_choose_from(topic) == (range(5), [4])
         future = producer.send(topic, b"v")
         assert arena.native.partitions()[future.partition_index] == (topic, 4)

@@ -106,7 +106,7 @@ def test_a_name_is_said_before_the_role_and_fits(arena: Arena) -> None:
             accumulator.set_sink_name("log:/a")  # type: ignore[arg-type]
         accumulator.set_sink_name(b"a" * 255)
         accumulator.become_sender()
-        with pytest.raises(ArenaInUseError, match="say it before"):
+        with pytest.raises(ArenaInUseError, match="call this before"):
             accumulator.set_sink_name(b"b")
         assert arena.native.sender()["sink_name"] == b"a" * 255
 
