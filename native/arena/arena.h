@@ -27,7 +27,7 @@ struct blocking_hooks {
 struct arena {
     uint8_t *base;
     uint64_t size;
-    struct geometry geometry; /* private copies: what the mapping says later is not trusted */
+    struct geometry geometry; /* private copies: later changes of the mapping are not trusted */
     struct layout layout;
     uint8_t uuid[16];
 

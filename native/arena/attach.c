@@ -270,7 +270,7 @@ enum status arena_ensure_attached(struct arena *arena, struct error *error)
 
 /* ---- detach ---- */
 
-/* Whoever can have byte 0 for itself is the last one: what it leaves behind is in order. */
+/* A process that gets byte 0 for itself is the last one, and it leaves an arena that is in order. */
 static void maybe_mark_clean(struct arena *arena)
 {
     if (byte_lock_try(arena->lock_descriptor, ATTACH_LOCK_BYTE, BYTE_EXCLUSIVE, NULL) == STATUS_OK) {

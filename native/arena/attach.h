@@ -9,8 +9,8 @@
  *   detach   give back what is ours → mark the entry clean → close the lock descriptor (this frees the byte locks)
  *   fork     the child handler closes the lock descriptor and forgets the entry; the first use registers anew
  *
- * Who may die: a creator before the magic leaves a file that says UNFINISHED. An attacher at any place leaves at most
- * an entry whose byte the kernel frees. Nothing here waits for a time-out to decide that somebody is dead.
+ * DEATHS. A creator that dies before the magic leaves a file that says UNFINISHED. An attacher at any place leaves at
+ * most an entry whose byte the kernel frees. Nothing here waits for a time-out to decide that somebody is dead.
  *
  * The caller opens the file twice: `map_descriptor` is mapped, `lock_descriptor` carries the byte locks and is never
  * mapped, because a mapping would keep the open file description, and with it the locks, alive in a forked child.

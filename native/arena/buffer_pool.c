@@ -45,8 +45,8 @@ static bool free_hint_take(struct arena *arena, uint32_t *slot_index)
     return false;
 }
 
-/* Finds a FREE slot through the hints and turns it into `state` with `payload`. A hint may be late: what it names can
- * be somebody's batch, so `slot_index` receives nothing but a slot that was taken. */
+/* Finds a FREE slot through the hints and turns it into `state` with `payload`. A hint may be late, and the slot that
+ * it names may hold a batch by now. So `slot_index` receives nothing but a slot that was taken. */
 static bool slot_take_free(struct arena *arena, enum slot_state state, uint64_t payload, uint32_t *slot_index)
 {
     uint32_t hinted;
@@ -518,7 +518,7 @@ static void maybe_fix(struct arena *arena, struct wake_set *wakes)
     }
 }
 
-/* From the tail: what is left after a death is still linked to its head. */
+/* From the tail: the slots that a death leaves are still linked to their head. */
 static void slots_become_free(struct arena *arena, const uint32_t *slots, uint32_t count)
 {
     for (uint32_t i = count; i-- > 0;) {

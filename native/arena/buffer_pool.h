@@ -32,10 +32,10 @@
  *
  * A slot is scrubbed before it becomes FREE: a free slot is all zeros, so nothing of one topic is readable in another.
  *
- * Who may die: every store above leaves a word that names its owner or its ticket, and repair undoes it. A semaphore
+ * DEATHS. Every store above leaves a word that names its owner or its ticket, and repair undoes it. A semaphore
  * that was not posted delays its waiter by one slice. See docs/explanation/crash-stories.rst, rows 1-3, 8, 9.
- * Who may be stopped: the holder of the pool lock stalls allocation under exhaustion until it goes on (stat names it);
- * nothing is ever taken from it while it lives.
+ * STOPS. A stopped holder of the pool lock stalls allocation under exhaustion until it goes on (stat names it). Nothing
+ * is ever taken from it while it lives.
  *
  *   W1 waiter: waiting_count raised, full barrier, then free slots are looked for (fix)
  *   W2 freer:  slot word = FREE, full barrier, then waiting_count is read
@@ -70,7 +70,7 @@ enum status buffer_pool_enqueue(struct arena *arena, uint32_t need, struct buffe
 /* STATUS_OK: granted, call buffer_pool_take. STATUS_EXHAUSTED: not yet. */
 enum status buffer_pool_poll(const struct arena *arena, const struct buffer_wait *wait) MUST_USE;
 
-/* What a waiter does when its slice ended without a grant. */
+/* The help of a waiter whose slice ended without a grant: it repairs the pool and serves waiters. */
 void buffer_pool_help(struct arena *arena, struct wake_set *wakes);
 
 /* After a grant: fills `slots` (room for `need`) with slots that are now OWNED by this process. */
@@ -85,7 +85,8 @@ void buffer_pool_give_back(struct arena *arena, const uint32_t *slots, uint32_t 
 /* Sender only: DONE -> scrubbed -> FREE, with the chain behind it. Requires that nobody writes into it (process.h). */
 void buffer_pool_free(struct arena *arena, uint32_t slot_index, struct wake_set *wakes);
 
-/* Takes the pool lock and repairs. Whoever proves a death may call it; wakes are left to the waiters' slices. */
+/* Takes the pool lock and repairs. Any process that proves a death may call it. The slices of waiters end without a
+ * wake. */
 void buffer_pool_repair(struct arena *arena);
 
 /* The chain of a head slot: fills `slots` with at most `slots_max` indices, the head first; answers how many there are.

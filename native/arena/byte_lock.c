@@ -55,7 +55,7 @@ bool bytes_are_locked(int descriptor, int64_t first, int64_t count)
 {
     struct flock answer;
     if (ofd_lock(descriptor, F_OFD_GETLK, F_RDLCK, first, count, &answer) < 0) {
-        return true; /* no proof of death: whoever is asked about counts as alive */
+        return true; /* no proof of death: the process counts as alive */
     }
     return answer.l_type != F_UNLCK;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The completion ring: what became of each batch, written by the sender, readable from every process.
+ * The completion ring: the result of each batch, written by the sender, readable from every process.
  *
  *   cell = number % completion_count, number = 0, 1, 2, ... for ever
  *   slot header: last_completion = number + 1 of the newest result of that slot
@@ -14,8 +14,8 @@
  *                   fields, number again (C1): changed = overwritten. The batch's own cell not found: the result has
  *                   expired.
  *
- * WAITING for results: completion_wait, one word that is a count of wake-ups, a flag and a futex; what it says is a
- * hint, the truth is found again.
+ * WAITING for results: completion_wait, one word that is a count of wake-ups, a flag and a futex. The word is a hint,
+ * and the truth is found again.
  *
  *   completion_wait   | wake-ups so far 31 | somebody waits 1 |
  *
@@ -31,7 +31,7 @@
  *
  * A batch may have several results, one per part, if it was split; the parts are contiguous and in order.
  *
- * Who may die: the sender before C2: the cell is void, and since completion_tail was not raised the next sender
+ * DEATHS. The sender dies before C2: the cell is void, and since completion_tail was not raised the next sender
  * writes the same cell; readers see number 0. Between C2 and the slot's DONE: the next sender sends the batch again
  * (the broker recognises it) and records a second result; the older one is further back in the list, the newer one is
  * found first, and both say the same.

@@ -42,7 +42,7 @@ enum counter {
 };
 STATIC_CHECK((int)COUNTERS_USED <= (int)COUNTER_COUNT);
 
-/* As this build knows it: whoever may write the arena may have scribbled over the label there. */
+/* The label of this build: a process that may write the arena may have scribbled over the label there. */
 const char *counter_label(uint32_t counter);
 
 /* Writes the labels; creator only. */

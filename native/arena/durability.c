@@ -87,8 +87,8 @@ static void state_fill(const struct slot_header *slot, uint64_t word, struct syn
                                   .base_timestamp_ms = slot->base_timestamp_ms};
 }
 
-/* What an open batch has, of one moment: an appender changes the word (P1) before it touches the meta cell that belongs
- * to the word we read. False: there is no open batch with records. */
+/* The state of an open batch at one moment. An appender changes the word (P1) before it touches the meta cell that
+ * belongs to the word we read. False: there is no open batch with records. */
 static bool state_read(const struct slot_header *slot, struct sync_record *state)
 {
     for (;;) {
@@ -98,7 +98,7 @@ static bool state_read(const struct slot_header *slot, struct sync_record *state
         }
         state_fill(slot, word, state);
         POINT(sync_state_read);
-        barrier_store_load(); /* P4: what was read is read before the word is read again */
+        barrier_store_load(); /* P4: the fields are read before the word is read again */
         if (load_acquire_u64(&slot->word) == word) {
             return true;
         }
@@ -186,7 +186,7 @@ static enum status lead(struct arena *arena, uint64_t ticket)
     }
     arena->is_leading = false;
     store_relaxed_u32(&arena->me->is_forcing, 0);
-    (void)!byte_lock_try(arena->lock_descriptor, SYNC_LOCK_BYTE, BYTE_UNLOCKED, NULL); /* what is on disk is on disk */
+    (void)!byte_lock_try(arena->lock_descriptor, SYNC_LOCK_BYTE, BYTE_UNLOCKED, NULL); /* the bytes stay on disk */
     syscall(SYS_futex, done_futex(arena), FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
     return status;
 }

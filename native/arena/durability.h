@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Durability: what of an arena on a disk survives the death of its host.
+ * Durability: the part of an arena on a disk that survives the death of its host.
  *
- *   DURABILITY_PROCESS   what the kernel wrote by itself: enough for every death of processes
- *   DURABILITY_INTERVAL  all but the last sync_interval_ms: whoever is attached forces the arena to disk so often
+ *   DURABILITY_PROCESS   the bytes that the kernel wrote by itself: enough for every death of processes
+ *   DURABILITY_INTERVAL  all but the last sync_interval_ms: any attached process forces the arena to disk so often
  *   DURABILITY_SYNC      everything that was acknowledged: an append waits until it is on disk
  *
  *   sync region   | A of slot 0 | B of slot 0 | A of slot 1 | B of slot 1 | ...     a sector (512 bytes) each
@@ -13,9 +13,9 @@
  * A sync record says what the first n were: count, size and checksum, as they are forced together with those bytes.
  * READY batches need none: their header does not change any more, so once forced it agrees with their bytes.
  *
- * GROUP COMMIT. Who wants its appends on disk:
+ * GROUP COMMIT. A process that wants its appends on disk:
  *   1  ticket  t = ++sync_wanted, after its commits                                            (S1)
- *   2  lead    byte lock SYNC_LOCK_BYTE, exclusive; whoever gets it works for all tickets drawn so far:
+ *   2  lead    byte lock SYNC_LOCK_BYTE, exclusive; the process that gets it works for all tickets drawn so far:
  *                w = sync_wanted (S1) → a sync record for each open batch that grew → fdatasync → sync_done = w
  *                (S2) → unlock → wake everybody
  *   3  follow  who does not get it sleeps until sync_done changes, in slices, then goes to 2 unless sync_done >= t (S2)
@@ -25,7 +25,8 @@
  *
  * WHY A DURABLE RECORD STAYS. Bytes below a size that was committed are never written again, and an append changes no
  *   byte of a sector but its own, so a torn later write of that sector leaves them. Records A and B share no sector.
- * WHO DIES. A leader at any place: the kernel frees the byte, the next one leads; what it wrote is replaced or agrees.
+ * DEATHS. A leader at any place: the kernel frees the byte, the next one leads. Records that the dead leader wrote are
+ * replaced or agree.
  *   IS STOPPED: others wait for it; their appends are in the arena, and are delivered; they are not acknowledged.
  * WHEN THE DISK FAILS. A failed force may have lost pages that count as clean now, so no later one proves anything: the
  *   arena is poisoned (STATUS_SYNC_FAILED), nothing more is acknowledged, and it can be inspected and exported.

@@ -26,12 +26,12 @@
  *   |                                           records start at 61: the sealed bytes are wire bytes |
  *   +----------------------------------------------------------------------------------------------+
  *
- * What always adds up:
+ * Sums that always hold:
  *   FREE + GRANT + OWNED + OPEN + READY + DONE + CONT + BAD == slot_count
  *   waiting_count >= number of waiter words in WAIT          (equal whenever nobody holds the pool lock)
  *   oversized_slot_count == slots granted, owned or filled for records that need more than one slot (ditto)
  *
- * Who may write (the rule of each field stands beside it):
+ * The writers (the rule of each field stands beside it):
  *   creator   once, before the magic
  *   owner     the process whose entry it is, while it holds the entry's byte lock
  *   holder    whoever holds the lock named
@@ -42,7 +42,7 @@
  * Shared memory is input: geometry is copied to private memory at attach, and every index, size and ref read from the
  * arena is checked against that copy when it is used.
  *
- * A cache line is 64 bytes; what different parties write often never shares one.
+ * A cache line is 64 bytes. Fields that different parties write often never share one.
  */
 #ifndef ARENA_LAYOUT_H
 #define ARENA_LAYOUT_H
@@ -60,7 +60,7 @@ enum {
     PAGE_SIZE_BYTES = 4096,
     CACHE_LINE = 64,
     NEWS_GROUP_WORDS = 64, /* words of news hints that have a bit in one word of news groups */
-    SECTOR_SIZE = 512, /* what a disk writes whole or not at all */
+    SECTOR_SIZE = 512, /* the bytes that a disk writes whole or not at all */
     OPTIONS_SIZE_MAX = 2048,
     RECORDS_START = 61, /* RECORD_BATCH_HEADER_SIZE: records follow the header */
     TOPIC_NAME_SIZE_MAX = 249,
@@ -75,13 +75,13 @@ enum {
 
 #define PARTITION_UNAVAILABLE UINT32_MAX /* as queued_batch_count: nothing can be delivered there now */
 
-/* How the sender waits, and who is to ring the doorbell then. */
+/* The ways in which the sender waits, and the processes that ring the doorbell then. */
 enum sender_sleep {
     SENDER_AWAKE = 0,
-    SENDER_ASLEEP = 1,  /* whoever has something to send */
+    SENDER_ASLEEP = 1,  /* a process with something to send */
     SENDER_NAPPING = 2, /* only who waits for it: it comes back within a millisecond or so by itself. In a longer nap
-                         * the word is larger by its microseconds, and whoever has something due before it ends rings,
-                         * too: a full batch, or one that lingers for less */
+                         * the word is larger by its microseconds, and a process with something due before it ends
+                         * rings, too: a full batch, or one that lingers for less */
 };
 
 /* How far an arena that lost its name has come with closing (closing.h). */
@@ -91,12 +91,12 @@ enum closing {
     CLOSING_DONE = 2,  /* the sender has left */
 };
 
-/* What survives the death of the host (durability.h). */
+/* The part of an arena that survives the death of the host (durability.h). */
 enum durability { DURABILITY_PROCESS = 0, DURABILITY_INTERVAL = 1, DURABILITY_SYNC = 2 };
 
 #define ARENA_MAGIC UINT64_C(0x31616e6572616d73) /* "smarena1" read as little-endian bytes */
 
-/* What the creator chose. All regions follow from these numbers. */
+/* The choices of the creator. All regions follow from these numbers. */
 struct geometry {
     uint64_t buffer_memory; /* bytes of slot data promised to the user: slot_count * batch_size */
     uint32_t batch_size;    /* bytes of one slot that a batch may use, header included */
@@ -154,7 +154,7 @@ struct globals {
                                           take the role; one that was asked to kills the holder (decision 0047) */
     atomic_u32 sender_owner;           /* sender: whom sink_name belongs to, release; 0 while it is written and when the
                                           role was left. For the rest display only: the truth is the byte lock */
-    atomic_u32 sender_sleep;           /* sender: as sender_sleep has it; whoever finds it set and clears it rings */
+    atomic_u32 sender_sleep;           /* sender: as sender_sleep has it; the process that clears it rings */
     atomic_u64 producer_id;            /* sender: Kafka's idempotence pair of this arena, as int64; -1 none */
     atomic_u32 producer_epoch;         /* sender */
     uint8_t sink_identity[16];         /* sender, while producer_id is -1: the sink that gave the producer id */
@@ -207,12 +207,12 @@ struct process_entry {
     atomic_u64 passed_count;    /* owner: how often they found themselves passed */
     atomic_u64 record_count_before; /* owner, before `role`: record_count when it attached, */
     atomic_u64 record_bytes_before; /* likewise record_bytes, */
-    atomic_u64 passed_count_before; /* and passed_count: what is above them is its own */
+    atomic_u64 passed_count_before; /* and passed_count: the fields above them are its own */
 };
 
 struct waiter_entry {
     ALIGNED atomic_u64 word; /* holder of pool_lock; GRANT completion included */
-    atomic_u32 owner;        /* holder of pool_lock: who waits */
+    atomic_u32 owner;        /* holder of pool_lock: the process that waits */
     uint32_t granted_count;  /* holder of pool_lock: slots granted so far; cache, recounted by repair */
     uint32_t granted_first;  /* likewise: first of them, slot index + 1, linked by chain_next */
 };
@@ -228,7 +228,7 @@ struct topic_entry {
 /* Held by whom `word` names, until that word is in `released` too (producer_lock.h). */
 struct producer_lock {
     atomic_u64 word;     /* lock word; anyone, by cas from the value read */
-    atomic_u64 released; /* whoever leaves: the word it held */
+    atomic_u64 released; /* a process that leaves: the word that it held */
 };
 
 struct partition_entry {
@@ -263,7 +263,7 @@ struct slot_header {
     ALIGNED uint64_t created_ns;      /* appender, before OPEN or READY; CLOCK_BOOTTIME */
     uint32_t chain_next;              /* next slot index + 1 of an oversized batch, 0 ends: owner, before CONT.
                                          while GRANT: next slot of the same waiter: holder of pool_lock */
-    atomic_u32 result;                /* sender: what was decided, before any later transmission is possible: enum
+    atomic_u32 result;                /* sender: the decision, before any later transmission is possible: enum
                                          batch_result, and in the upper half the error code, int16 */
     atomic_u64 producer_id;           /* sender, before the first transmission */
     atomic_u32 base_sequence;         /* sender, likewise: int32 */
@@ -272,8 +272,8 @@ struct slot_header {
     atomic_u32 acked_record_count;    /* sender: records of a split batch whose results are recorded */
     atomic_u64 last_completion;       /* sender: number + 1 of the newest result recorded for this slot */
     atomic_u64 linger;                /* appender, before OPEN or READY: its linger in ns + 1; 0 says nothing */
-    atomic_u32 opener;                /* owner, while OWNED: itself; who holds the slot until it is free */
-    uint32_t delivery_stamp_ms;       /* appender, before OPEN: what the delivery clock showed, in ms, modulo 2^32 */
+    atomic_u32 opener;                /* owner, while OWNED: itself; the holder of the slot until it is free */
+    uint32_t delivery_stamp_ms;       /* appender, before OPEN: the reading of the delivery clock, in ms, modulo 2^32 */
 };
 
 /* One result. `number` is stored last (release) as its place in history + 1, and zeroed first when a cell is reused. */
@@ -350,7 +350,7 @@ struct layout {
 enum {
     ATTACH_LOCK_BYTE = 0,    /* shared by everybody attached; exclusive for creation and cold recovery */
     SENDER_LOCK_BYTE = 1,    /* exclusive: the sender role */
-    SYNC_LOCK_BYTE = 2,      /* exclusive: who forces the arena to disk for all */
+    SYNC_LOCK_BYTE = 2,      /* exclusive: the process that forces the arena to disk for all */
     PROCESS_LOCK_START = 64, /* + entry index, exclusive for the life of the entry */
 };
 

@@ -42,8 +42,8 @@ void lock_release(atomic_u64 *lock, uint64_t held)
     }
 }
 
-/* Word without an owner, or with one that may be taken over -> ours. Whoever has slept keeps the waiters bit: others
- * may sleep behind it, and its release has to wake them. */
+/* Word without an owner, or with one that may be taken over -> ours. A process that has slept keeps the waiters bit:
+ * others may sleep behind it, and its release has to wake them. */
 static bool lock_try_word(atomic_u64 *lock, uint64_t word, uint64_t mine, uint64_t *held)
 {
     *held = lock_word(lock_word_acquisition(word) + 1, (uint32_t)(mine & LOW_BITS(31)));
@@ -98,7 +98,7 @@ static void lock_sleep_slice(struct arena *arena, atomic_u64 *lock, uint64_t wor
     }
 }
 
-/* Who waits is not inside, whatever a word says that somebody scribbled: a handle is used by one thread at a time. */
+/* A process that waits is not inside, even when a scribbled word says so: a handle is used by one thread at a time. */
 static bool lock_owner_is_alive(const struct arena *arena, uint64_t word)
 {
     uint32_t owner = lock_word_owner(word);

@@ -9,13 +9,13 @@
  *   steal     a slice went by and the owner is proven dead (process.h): CAS (a, dead) -> (a + 1, me).
  *   release   CAS (a, me) -> (a, nobody), wake one sleeper.
  *
- * Whoever stole is told so (LOCK_TAKEN_OVER) and repairs before it does anything else. If it dies before it is
- * finished, the next one is told the same, because it steals in turn.
+ * A process that stole the lock is told so (LOCK_TAKEN_OVER) and repairs before it does anything else. If it dies
+ * before it is finished, the next one is told the same, because it steals in turn.
  *
  * Why not a robust pthread mutex: its death notice breaks across pid namespaces. Why not a semaphore: killed between
  * its decrement and its wake it sleeps for ever. Measured in both cases; see docs/decisions/0003.
  *
- * L1 acquire CAS (acquire) pairs with L2 release CAS (release): what the last holder stored is visible to the next.
+ * L1 acquire CAS (acquire) pairs with L2 release CAS (release): the stores of the last holder are visible to the next.
  */
 #ifndef ARENA_LOCK_H
 #define ARENA_LOCK_H

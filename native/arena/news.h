@@ -11,9 +11,9 @@
  *   producer  bit of the slot, then bit of its word; all this before OPEN
  *   sender    takes the bits of a group, then those of each word that they name
  *
- * A bit that is set behind the sender's back is followed by its group's bit, so the next pass finds it. Who dies or is
- * stopped between the two: its slot is not OPEN, and never becomes so without the second one. What is left is found
- * together with the next batch of that word, and is nothing to the sender.
+ * A bit that is set behind the sender's back is followed by its group's bit, so the next pass finds it. A producer dies
+ * or is stopped between the two: its slot is not OPEN, and never becomes so without the second one. The bit that is
+ * left is found together with the next batch of that word, and means nothing to the sender.
  */
 #ifndef ARENA_NEWS_H
 #define ARENA_NEWS_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Process entries: who is attached, and who of them is alive.
+ * Process entries: the attached processes, and which of them are alive.
  *
  *   entry i is alive  <=>  the kernel holds the byte lock PROCESS_LOCK_START + i  and  generation is the owner's
  *
@@ -12,7 +12,7 @@
  * register    try the byte locks from 0 up; the first that is granted is ours. Raise the generation: from here on every
  *             word that names (i, old generation) names somebody proven dead. Clear the old hazard. If the last holder
  *             did not leave in order, the caller repairs what it left (attach.c).
- * who dies    before the generation is raised: the kernel frees the byte, the next one starts over.
+ * a process dies before the generation is raised: the kernel frees the byte, the next one starts over.
  *             after it: the same, the entry just looks like one more dead owner.
  * stopped     a process stopped between taking the byte and raising the generation makes the dead holder before it look
  *             alive until it goes on. Only repair of what that dead one left is delayed, nothing is damaged.
@@ -40,7 +40,8 @@ void process_stand_by(struct arena *arena, bool is_standby);
 #define SENDER_SILENCE_NS (3 * NS_PER_S) /* an idle sender shows life once a second */
 
 /* Tries to take the sender role of the arena: STATUS_BUSY while another process holds it. Freed by process death.
- * `sink_name`: where it will deliver; empty says nothing, and what is longer than the arena has room for is cut. */
+ * `sink_name`: the place where it will deliver. An empty name says nothing, and a name that is too long for the arena
+ * is cut. */
 enum status process_take_sender_role(struct arena *arena, const char *sink_name, struct error *error) MUST_USE;
 void process_leave_sender_role(struct arena *arena);
 
@@ -50,7 +51,7 @@ void process_sender_leaves_in_order(struct arena *arena);
 /* True when the last sender died, or gave up the role for an error. While a sender lives, the answer is true, too. */
 bool process_sender_died(const struct arena *arena);
 
-/* True when the last sign of life of a sender is old: there may be no sender, and whoever opens a batch looks. */
+/* True when the last sign of life of a sender is old: there may be no sender, and an opener of a batch looks. */
 bool process_sender_is_silent(const struct arena *arena);
 
 /* True while anybody holds the role, also through this handle: the kernel does not count a lock of our own, so that is

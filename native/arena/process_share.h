@@ -3,11 +3,11 @@
  * The share of one process: it holds at most `process_slot_count_max` slots, so that one that runs away cannot starve
  * the others (option max_process_share; 0: there is no such limit).
  *
- *   slot word    who holds the slot
+ *   slot word    holder of the slot
  *   OWNED        the owner in the word
- *   OPEN READY DONE CONT   `opener` of the slot header: whoever allocated it. Stored by the allocation, before the
- *                word says anything but OWNED, and true until the slot is free
- *   GRANT        nobody yet; the process that waits for it counts what it waits for itself
+ *   OPEN READY   `opener` of the slot header: the process that allocated it. The allocation stores it before the word
+ *   DONE CONT    says anything but OWNED, and it is true until the slot is free
+ *   GRANT        nobody yet; the process that waits counts its own awaited slots
  *   FREE BAD     nobody: what was quarantined is evidence, and no process's burden
  *
  *   in the process's own memory (struct arena), seen and written by it alone:
@@ -31,9 +31,9 @@
  *   then the bound is too large by it, until the look after this one.
  * WHY NOTHING IS TO BE REPAIRED. Nothing of this is shared but `opener`, and an opener names an entry and its
  *   generation: when a process dies, its slots name somebody dead, count for nobody, and its successor in the entry
- *   begins with none. Whoever is killed between taking a slot and storing `opener` is named by the word (OWNED), which
- *   repair frees.
- * WHAT A LOOK COSTS. One word per slot, and a second cache line per filled slot, once in (limit - held) allocations: a
+ *   begins with none. A process that is killed between taking a slot and storing `opener` is named by the word
+ *   (OWNED), which repair frees.
+ * THE COST OF A LOOK. One word per slot, and a second cache line per filled slot, once in (limit - held) allocations: a
  *   process far from its limit never looks, one at its limit has to sleep anyway.
  */
 #ifndef ARENA_PROCESS_SHARE_H

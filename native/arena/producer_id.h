@@ -14,7 +14,7 @@
  *
  * Cells named producer_epoch hold the epoch with EPOCH_ASSIGNED, so that 0 means: none was ever assigned.
  *
- * WHO MAY DIE: the sender, between any two stores.
+ * DEATHS. The sender may die between any two stores.
  *   producer_id_set   producer id -1 first and the new one last: in between there is none, and the next sender asks its
  *                     sink for another one.
  *   assign            1 the batch's sequence and id  2 its epoch (release)  3 the partition's next sequence. Between 2

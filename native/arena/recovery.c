@@ -207,7 +207,7 @@ static void slot_scrub(struct arena *arena, uint32_t slot_index, bool is_same_bo
     POINT(recovery_scrubbed);
 }
 
-/* Whoever frees the batch scrubs up to written_end: it must not lie before the bytes there are. */
+/* The process that frees the batch scrubs up to written_end: it must not lie before the bytes there are. */
 static void slot_cover(struct arena *arena, uint32_t slot_index, bool is_same_boot)
 {
     struct slot_header *slot = &arena->slots[slot_index];
@@ -220,8 +220,8 @@ static void slot_cover(struct arena *arena, uint32_t slot_index, bool is_same_bo
     }
 }
 
-/* What was sent of it before may be sent again: with the sequence it had, and fewer records, a broker would take it for
- * something else. So it is as if it had never been drained. */
+/* Records that were sent before may be sent again. With the sequence it had, and fewer records, a broker would take it
+ * for something else. So it is as if it had never been drained. */
 static void batch_cut(struct arena *arena, uint32_t slot_index, uint64_t word)
 {
     struct slot_header *slot = &arena->slots[slot_index];
@@ -391,7 +391,7 @@ static void caches_rebuild(struct arena *arena)
 
 /* ---- the public steps ---- */
 
-/* Counts that would let a reader run past a table. What they count cannot be told, so the arena is refused. */
+/* Counts that would let a reader run past a table. Their entries cannot be counted, so the arena is refused. */
 static enum status tables_check(const struct arena *arena, struct error *error)
 {
     const struct globals *globals = arena->globals;

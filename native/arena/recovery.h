@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Cold recovery: what the first opener does, alone (byte lock 0 exclusive), before anybody else may attach.
+ * Cold recovery: the work of the first opener, alone (byte lock 0 exclusive), before anybody else may attach.
  *
  *   1. locks, hazards, waiter words, grants: nobody lives who could hold them -> cleared
  *   2. every slot by its word:  GRANT OWNED -> FREE · CONT without its head -> FREE · DONE -> FREE
@@ -15,7 +15,7 @@
  *   5. caches (hints, counts) rebuilt, arena_epoch raised, boot id stored last
  *
  * Idempotent: every step computes from the words alone, so a death anywhere in it frees the byte and the next opener
- * does it again. What is input is checked: an impossible word (index, count, size out of range) makes its slot BAD.
+ * does it again. Input is checked: an impossible word (index, count, size out of range) makes its slot BAD.
  */
 #ifndef ARENA_RECOVERY_H
 #define ARENA_RECOVERY_H
@@ -36,7 +36,7 @@ struct recovery_report {
  * (counts beyond the geometry), with a sentence; damaged batches are never an error. */
 enum status recovery_run(struct arena *arena, struct recovery_report *report, struct error *error) MUST_USE;
 
-/* What recovery_run would do, without changing a byte; works on a read-only mapping. */
+/* The report that recovery_run would give, without changing a byte; works on a read-only mapping. */
 enum status recovery_plan(struct arena *arena, struct recovery_report *report, struct error *error) MUST_USE;
 
 /* The id of this boot of this host. */

@@ -257,7 +257,7 @@ static uint64_t registry_lock(struct arena *arena)
     return held;
 }
 
-/* Whoever holds the registry lock sees every entry that was ever published: a second creator finds the first one's. */
+/* A holder of the registry lock sees every entry that was ever published: a second creator finds the first one's. */
 static enum status create_topic(struct registry *registry, const char *name, uint32_t name_size, uint32_t *topic_index)
 {
     struct arena *arena = registry->arena;

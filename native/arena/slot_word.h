@@ -27,7 +27,8 @@
  *   `generation` is raised at each DONE/OWNED/GRANT/CONT -> FREE, so that an old word never equals a new one while
  *   anybody who could compare the two is pinned by a hazard.
  *
- * OWNER (31 bits): who holds something. entry index + 1 (12 bits) | entry generation (19 bits); 0 is nobody.
+ * OWNER (31 bits): the process that holds something. entry index + 1 (12 bits) | entry generation (19 bits); 0 is
+ * nobody.
  *
  * LOCK WORD: acquisition number 32 | waiters 1 | owner 31. The futex is the low half.
  *   Of a producer lock: waiters 0, for nobody sleeps for it.
@@ -108,7 +109,7 @@ static inline uint64_t slot_payload_filled(uint32_t count, uint32_t size)
     return (uint64_t)count << SLOT_SIZE_BITS | size;
 }
 
-/* The same word with another state: what a seal or a completion stores. */
+/* The same word with another state, as a seal or a completion stores it. */
 static inline uint64_t slot_word_with_state(uint64_t word, enum slot_state state)
 {
     return (word & LOW_BITS(61)) | (uint64_t)state << 61;

@@ -89,8 +89,8 @@ bool superblock_is_sound(const struct arena *arena)
            memcmp(&copy.geometry, &arena->geometry, sizeof copy.geometry) == 0;
 }
 
-/* By pread, not through the mapping: a file shorter than a page must not raise SIGBUS, and what we judged stays as it
- * was. */
+/* By pread, not through the mapping: a file shorter than a page must not raise SIGBUS, and the judged bytes stay as
+ * they were. */
 enum status superblock_read(struct arena *arena, off_t file_size, struct error *error)
 {
     struct superblock superblock = {0};

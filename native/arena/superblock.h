@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The superblock: what an arena says of itself, written once by its creator and never again.
+ * The superblock: the facts of an arena about itself, written once by its creator and never again.
  *
  *   write   every field → the checksum over all of them → magic (release): from here on it is an arena
  *   judge   magic → layout version and fingerprint → checksum → geometry within bounds → sizes that agree with it
  *
- * It is input: what any byte of it says is believed after it was judged, and from a private copy. A creator that dies
+ * It is input: each byte is judged first, and then believed from a private copy. A creator that dies
  * before the magic leaves a file that says UNFINISHED.
  */
 #ifndef ARENA_SUPERBLOCK_H

@@ -96,7 +96,7 @@ static const char *bytes_problem(const struct inspection *inspection, uint32_t s
 
 /* ---- one slot ---- */
 
-/* Only an open batch may be empty, and what is larger than a slot is one record. */
+/* Only an open batch may be empty, and a batch that is larger than a slot is one record. */
 static bool count_fits_size(const struct arena *arena, uint64_t word)
 {
     uint32_t size = slot_word_size(word);

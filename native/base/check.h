@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Assertions, in two prices, for what is only ours: private state and arguments. What another process may have written
- * is input and is answered with a status, never asserted (shared memory is input).
+ * Assertions, in two prices, for what is only ours: private state and arguments. Bytes that another process may have
+ * written are input and are answered with a status, never asserted (shared memory is input).
  *
  *   CHECK(condition)            always compiled where CHECK_LEVEL >= 1 (tests, debug builds); aborts with the place
  *   CHECK_EXPENSIVE(condition)  the same at CHECK_LEVEL >= 2: whole-object checkers

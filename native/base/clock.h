@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Time comes in as an argument. Whoever needs the time of now holds a `struct clock`; tests turn its hands themselves.
- * All times in the arena are CLOCK_BOOTTIME nanoseconds (one clock for every process of the host, also in containers,
- * and it goes on while the machine sleeps); record timestamps are wall-clock milliseconds as in Kafka.
+ * Time comes in as an argument. Code that needs the time of now holds a `struct clock`; tests turn its hands
+ * themselves. All times in the arena are CLOCK_BOOTTIME nanoseconds (one clock for every process of the host, also in
+ * containers, and it goes on while the machine sleeps); record timestamps are wall-clock milliseconds as in Kafka.
  */
 #ifndef BASE_CLOCK_H
 #define BASE_CLOCK_H
@@ -16,7 +16,7 @@
 
 struct clock {
     bool is_manual;     /* false: the kernel's clock */
-    uint64_t manual_ns; /* what a manual clock shows */
+    uint64_t manual_ns; /* the time of a manual clock */
 };
 
 uint64_t clock_now_ns(const struct clock *clock);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a function of the core can answer. Every fallible function returns `enum status`, ignoring it is a compiler
+ * The answers of the core's functions. Every fallible function returns `enum status`, ignoring it is a compiler
  * warning, and RETURN_IF_FAILED passes it up. Functions that run once per arena or process also fill a `struct error`
  * owned by the caller with a sentence; functions that run once per record return the status alone.
  */

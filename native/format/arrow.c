@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Opening: types are checked against what a column may be, then arrays against what the types and their parents ask of
- * them. Whatever later reads use is taken out of the array here.
+ * them. Everything that later reads use is taken out of the array here.
  */
 #include "format/arrow.h"
 

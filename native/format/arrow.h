@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Record batches of Apache Arrow, read where they lie, through the Arrow C data interface. Nothing is copied, nothing
- * is owned: whoever opened a batch keeps its ArrowArray unreleased for as long as what was read from it is in use.
+ * is owned: the caller that opened a batch keeps its ArrowArray unreleased while rows that were read from it are in
+ * use.
  *
  *   struct array     row r of the batch is cell (offset of the struct + r) of every column
  *     column         cell c lies at (offset of the column + c): its *first* cell is the sum of both offsets
@@ -9,11 +10,12 @@
  *       offsets      cell c is data[offsets[c] .. offsets[c + 1]), in 32 or 64 bits
  *       or views     16 bytes: size, then up to 12 bytes in place, or prefix, buffer index and offset
  *
- * WHAT IS CHECKED. The array is input. The interface tells no buffer's size but those of views, so that a pointer to
+ * CHECKS. The array is input. The interface tells no buffer's size but those of views, so that a pointer to
  * less memory than the numbers say cannot be noticed. All numbers are: lengths and offsets that are negative or
  * overflow, children shorter than their parents, missing buffers and children, the count of children, buffers and
  * nulls; and while reading, every cell: offsets that fall or pass the last one, views and lists that pass the end,
- * indices outside a dictionary. What contradicts itself is INVALID, with a sentence that names the column and the row.
+ * indices outside a dictionary. A batch that contradicts itself is INVALID, with a sentence that names the column and
+ * the row.
  *
  * Columns are those of Spark's Kafka connector (KafkaWriter): value, key, topic, partition, timestamp, headers.
  */

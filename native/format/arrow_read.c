@@ -68,7 +68,7 @@ enum status arrow_partitions_read(const struct arrow_batch *batch, int64_t start
     return STATUS_OK;
 }
 
-/* What is in a column of a unit, so that milliseconds stay within what a record may have. */
+/* The values of a column of a unit, bounded so that a record may have them as milliseconds. */
 static const int64_t timestamp_ms_max = INT64_MAX / 1000;
 
 static const struct {

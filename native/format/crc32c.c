@@ -5,8 +5,8 @@
  *
  *   two parts     crc(A B) = crc(A) * x^(8 |B|) + crc(B); with the inversions at both ends of a CRC this stays true
  *   three lanes   the crc32 instruction answers after 3 cycles but starts every cycle. So input is read as three lanes
- *                 side by side, which are joined by the rule above. What three does not divide is read by the third
- *                 lane while the other two are being joined.
+ *                 side by side, which are joined by the rule above. The rest of a division by three is read by the
+ *                 third lane while the other two are being joined.
  *   multiplying   a carry-less product of two registers is a reversed 63-bit polynomial; feeding it as 8 bytes to an
  *                 empty register reduces it and multiplies it by x^33 on the way. So a factor x^8n is kept as
  *                 x^(8n - 33), and `advance` is one product and one crc32.
@@ -22,7 +22,7 @@
 
 static const uint32_t polynomial = 0x82f63b78;
 
-/* table[k][b]: what byte b gives when k zero bytes follow it. */
+/* table[k][b]: the checksum of byte b when k zero bytes follow it. */
 static uint32_t table[8][256];
 
 /* nibble_factor[i][n]: the factor for n * 16^i bytes. */

@@ -6,9 +6,9 @@
  *
  *   register = ~crc;  register = step_...(register, ...);  crc = ~register
  *
- * Every step on bytes may copy them on the way (`target` not NULL). Each byte is read once, so what arrives and what is
- * summed are the same even while somebody changes the source. Summing behind a copy is slower: a load of 8 bytes that
- * were stored in pieces waits until all of them have reached the cache, and with them the lines they are for.
+ * Every step on bytes may copy them on the way (`target` not NULL). Each byte is read once, so the copied and the
+ * summed bytes are the same even while somebody changes the source. Summing behind a copy is slower: a load of 8 bytes
+ * that were stored in pieces waits until all of them have reached the cache, and with them the lines they are for.
  */
 #ifndef FORMAT_CRC32C_STEPS_H
 #define FORMAT_CRC32C_STEPS_H

@@ -131,7 +131,7 @@ static uint32_t table_bits(uint32_t count)
 
 static uint32_t table_slot(const struct table *table, uint32_t hash)
 {
-    return (hash * UINT32_C(0x9e3779b1)) >> table->shift; /* what steps evenly is spread evenly (Fibonacci hashing) */
+    return (hash * UINT32_C(0x9e3779b1)) >> table->shift; /* even steps are spread evenly (Fibonacci hashing) */
 }
 
 static uint32_t table_slot_after(const struct table *table, uint32_t slot)

@@ -17,10 +17,9 @@
  *   answer  correlation · topics: name or id · partitions: index error base append start * message * · throttle time
  *           int32                                          int32 int16 int64 int64 int64
  *
- * Of an answer only that is read in which all is well: no error, nothing said about records or leaders (*), no number
- * below -1 ("not told"), and each batch answered exactly once. That is nearly every answer; what any other one says is
- * for a reader that can tell.
- * (ProduceResponse.json: `start` since version 5, records and message since 8.)
+ * Only an answer without any trouble is read here: no error, nothing said about records or leaders (*), no number below
+ * -1 ("not told"), and each batch answered exactly once. That is nearly every answer; another reader reads any other
+ * one. (ProduceResponse.json: `start` since version 5, records and message since 8.)
  *
  * The answer comes from outside. It is read with its end in view, and its counts are held against the request's before
  * anything is looked up. Topics and partitions are expected in the request's order, each behind the one before. Apache

@@ -14,8 +14,8 @@
  *   per header: key size (varint, never -1), key, value size (varint, -1: null), value
  *
  * A writer sizes the record once, outside every lock (record_measure); the two deltas are known only under the lock, so
- * what depends on them is added there. Sizing and writing are two pieces of code that must agree to the byte; a test
- * holds them against each other.
+ * sizes that depend on them are added there. Sizing and writing are two pieces of code that must agree to the byte; a
+ * test holds them against each other.
  */
 #ifndef FORMAT_RECORD_H
 #define FORMAT_RECORD_H
@@ -76,7 +76,8 @@ static inline uint32_t record_encoded_size(const struct record_size *size, int32
     return varint_size((int32_t)body_size) + body_size;
 }
 
-/* What record_encoded_size never exceeds, whatever the deltas (AbstractRecords.estimateSizeInBytesUpperBound). */
+/* The bound that record_encoded_size never exceeds, whatever the deltas
+ * (AbstractRecords.estimateSizeInBytesUpperBound). */
 static inline uint32_t record_size_upper_bound(const struct record_size *size)
 {
     return VARINT_SIZE_MAX + RECORD_DELTAS_SIZE_MAX + size->fixed;
@@ -112,9 +113,9 @@ struct record_header_view {
 };
 
 /*
- * Reads the record at *cursor, headers included, and moves the cursor behind it. Whatever the bytes are, nothing at or
- * behind `end` is touched, and what contradicts itself is CORRUPT: a length that is not that of the body, a part that
- * passes the end, a size below -1, a header without a key.
+ * Reads the record at *cursor, headers included, and moves the cursor behind it. It never touches a byte at or
+ * behind `end`, and a record that contradicts itself is CORRUPT: a length that is not that of the body, a
+ * part that passes the end, a size below -1, a header without a key.
  */
 MUST_USE enum status record_read(const uint8_t **cursor, const uint8_t *end, struct record_view *view);
 

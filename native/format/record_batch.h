@@ -19,7 +19,7 @@
  *         57     4  record count
  *         61        records
  *
- * What stands before `attributes` may be patched in a finished batch: the crc does not cover it.
+ * The fields before `attributes` may be patched in a finished batch: the crc does not cover it.
  */
 #ifndef FORMAT_RECORD_BATCH_H
 #define FORMAT_RECORD_BATCH_H

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Records of batches of a log -> columns, as Apache Arrow lays them out: what is in the rows comes to lie in a few long
- * buffers, and nothing runs per record but this.
+ * Records of batches of a log -> columns, as Apache Arrow lays them out: the content of the rows comes to lie in a few
+ * long buffers, and nothing runs per record but this.
  *
  *   offsets, timestamps, types   a number per row
  *   key, value                   cell c is data[offsets[c] .. offsets[c + 1]); bit c of validity is 0 where it is null
  *   headers                      row r has the headers [offsets[r], offsets[r + 1]), each with a key and a value;
  *                                a row without any is null, as Spark's Kafka source has it
  *
- * Count, then write: measure all batches, make room, append all batches. Bytes are input, both times: what was counted
- * is room that appending never leaves, whatever has become of the bytes meanwhile.
+ * Count, then write: measure all batches, make room, append all batches. Bytes are input, both times: appending never
+ * leaves the room that was counted, even if the bytes changed meanwhile.
  */
 #ifndef FORMAT_RECORD_COLUMNS_H
 #define FORMAT_RECORD_COLUMNS_H
@@ -20,7 +20,7 @@
 #include "base/status.h"
 #include "format/record.h"
 
-/* The records of a batch, decompressed, and what its header says of them. */
+/* The records of a batch, decompressed, and the facts of its header about them. */
 struct log_records {
     const uint8_t *start;
     const uint8_t *end;

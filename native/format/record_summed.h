@@ -8,7 +8,7 @@
 
 #include "format/record.h"
 
-/* What record_write_summed is: the caller knows the value of the length field, from having sized the record. */
+/* The body of record_write_summed: the caller knows the value of the length field, from having sized the record. */
 uint32_t record_write_summed_body(uint8_t *target, const struct record *record, uint32_t body_size,
                                   int32_t offset_delta, int64_t timestamp_delta, uint32_t crc);
 

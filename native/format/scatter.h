@@ -24,7 +24,7 @@ struct scatter {
     size_t position; /* in pieces[piece_index] */
 };
 
-/* Appends to what was written before. The caller has made sure of the room: what does not fit is not written. */
+/* Appends to what was written before. The caller has made sure of the room: bytes that do not fit are not written. */
 void scatter_write(struct scatter *target, const void *bytes, size_t size);
 
 size_t pieces_size(const struct piece *pieces, size_t piece_count);

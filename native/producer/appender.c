@@ -151,7 +151,8 @@ static uint32_t reservation_take_one(struct reservation *reservation)
     return *reservation->slots++;
 }
 
-/* The sticky partition moved on before a new batch was opened: whoever waited for a slot keeps it for the next one. */
+/* The sticky partition moved on before a new batch was opened: a process that waited for a slot keeps it for the next
+ * one. */
 static COLD void reservation_keep(struct append_call *call)
 {
     struct reservation *reservation = call->order->reservation;
@@ -162,7 +163,7 @@ static COLD void reservation_keep(struct append_call *call)
     }
 }
 
-/* What it did is due before the sender comes back by itself. */
+/* True when the work of this call is due before the sender comes back by itself. */
 static COLD bool sender_is_wanted(const struct arena *arena, const struct append_call *call)
 {
     uint32_t sleep = load_acquire_u32(&arena->globals->sender_sleep);
@@ -177,7 +178,7 @@ static COLD bool sender_is_wanted(const struct arena *arena, const struct append
     return call->has_filled || lingers_less;
 }
 
-/* Batch-rare part of the end of an append. D1: what we stored, full barrier, then sender_sleep; the sender stores
+/* Batch-rare part of the end of an append. D1: our stores, full barrier, then sender_sleep; the sender stores
  * sender_sleep, full barrier (D2), then looks for news once more before it sleeps. */
 static COLD void append_finish(struct appender *appender, struct append_call *call, enum status status,
                                struct append_result *result)
@@ -198,7 +199,7 @@ static COLD void append_finish(struct appender *appender, struct append_call *ca
     }
 }
 
-/* Kafka's own measure of a record (record-size): what it takes at most, whatever its neighbours. */
+/* Kafka's own measure of a record (record-size): the most bytes that it takes, whatever its neighbours. */
 static inline uint64_t appended_size(const struct append_order *order, uint32_t appended)
 {
     uint64_t size = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The appender: what a producing process holds of an arena (the producer's side of Kafka's RecordAccumulator; the
- * sender's side is sender/sender.h, and the two meet in the arena alone).
+ * The appender: the part of an arena that a producing process holds (the producer's side of Kafka's RecordAccumulator;
+ * the sender's side is sender/sender.h, and the two meet in the arena alone).
  *
  *   append   a record becomes committed, in the open batch of its partition
  *   flush    this process's batches are sealed, and their results awaited
@@ -69,7 +69,7 @@ enum status appender_append(struct appender *appender, const struct append_order
 
 /* ---- flush ---- */
 
-/* What flush waits for: the batches this process appended to that were not complete when it began. */
+/* The batches that a flush waits for: those that this process appended to that were not complete when it began. */
 struct flush_ticket {
     struct flush_item {
         uint32_t slot_index;

@@ -3,7 +3,7 @@
  * The partition indices of one topic, by partition number, as far as they were asked for: an array access per record,
  * instead of a look into the registry's table.
  *
- * Private memory, one thread at a time. What is in it stays right, also after fork: the arena gives an index out once
+ * Private memory, one thread at a time. Its entries stay right, also after fork: the arena gives an index out once
  * and for ever. All zeros is empty.
  */
 #ifndef PRODUCER_PARTITION_INDICES_H

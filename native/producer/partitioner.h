@@ -23,7 +23,7 @@
  * scan over thousands of partitions. The sender publishes the queues now and then (sender_publish_queues); an
  * unavailable partition has no weight, and is drawn only if none is available.
  *
- * WHO MAY DIE anywhere here: everybody; the word is whole after each CAS, and "none" is chosen by the next one.
+ * DEATHS. Any process may die anywhere here: the word is whole after each CAS, and "none" is chosen by the next one.
  * Everything read is a hint: a partition that does not exist any more is moved on from.
  */
 #ifndef PRODUCER_PARTITIONER_H
@@ -39,7 +39,7 @@ static inline uint32_t partition_of_key(const void *key, uint32_t size, uint32_t
     return (uint32_t)to_positive(murmur2(key, size)) % partition_count;
 }
 
-/* What a process remembers of one topic's sticky partition. Zeros, but for topic_index, at the beginning. */
+/* The memory of a process of one topic's sticky partition. Zeros, but for topic_index, at the beginning. */
 struct sticky {
     uint64_t word;        /* as last read */
     uint64_t size;        /* bytes this process appended there since it found this word */

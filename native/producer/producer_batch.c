@@ -41,8 +41,8 @@ static bool partition_try_lock(struct arena *arena, struct partition_hold *hold)
     return true;
 }
 
-/* How long a holder may keep others waiting: what a section takes that fills a whole batch, with a margin. Doubled each
- * time we were passed ourselves. */
+/* The time for which a holder may keep others waiting: that of a section that fills a whole batch, with a margin.
+ * Doubled each time we were passed ourselves. */
 static uint64_t patience_ns(const struct arena *arena)
 {
     uint64_t whole_batch_ns = arena->geometry.batch_size / PATIENCE_BYTES_PER_NS;
@@ -125,9 +125,9 @@ static void slot_seal_whatever(struct arena *arena, uint32_t slot_index, uint32_
     }
 }
 
-/* First sealed, then forgotten: whoever takes over from us in between finds it still named. The CAS fails when a passed
- * holder has named another slot meanwhile: that one is sealed in turn. Ends also when we are passed: whoever passed us
- * does the same. */
+/* First sealed, then forgotten: a process that takes over from us in between finds it still named. The CAS fails when a
+ * passed holder has named another slot meanwhile: that one is sealed in turn. Ends also when we are passed: the process
+ * that passed us does the same. */
 void partition_repair(struct arena *arena, struct partition_hold *hold)
 {
     uint64_t none = open_word(lock_word_acquisition(hold->lock), NO_SLOT);
@@ -144,7 +144,7 @@ void partition_repair(struct arena *arena, struct partition_hold *hold)
 
 /* ---- claim and commit ---- */
 
-/* What a run of records makes of a batch, before it is committed. */
+/* A batch with a run of records added, before it is committed. */
 struct claim {
     uint32_t count;
     uint32_t size;
@@ -162,7 +162,7 @@ static inline struct claim claim_begin(const struct slot_header *slot, uint64_t 
                           .max_timestamp_ms = count == 0 ? INT64_MIN : meta->max_timestamp_ms};
 }
 
-/* Asks for the lines that begin in [from, end). What lies behind the batch is somebody else's and stays where it is. */
+/* Asks for the lines that begin in [from, end). The bytes behind the batch belong to others and stay where they are. */
 static inline void prefetch_lines(struct arena *arena, uint32_t slot_index, uint32_t from, uint32_t end)
 {
     uint8_t *bytes = arena_slot_data(arena, slot_index);
@@ -306,8 +306,8 @@ static void slot_prepare(struct arena *arena, uint32_t slot_index, uint32_t part
     }
 }
 
-/* False when we were passed: the number belongs to somebody else. What was read before this call with acquire was
- * read while the lock was ours. */
+/* False when we were passed: the number belongs to somebody else. Fields that were read with acquire before this call
+ * were read while the lock was ours. */
 static bool seq_take(struct partition_hold *hold, struct slot_header *slot)
 {
     uint64_t seq = load_acquire_u64(&hold->partition->next_seq);

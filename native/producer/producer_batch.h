@@ -24,11 +24,11 @@
  * OVERSIZED RECORD: written into OWNED slots before the lock is taken; pieces OWNED -> CONT(head); lock; seal the
  *   open batch; next_seq by CAS; head OWNED -> READY(1, size): committed and sealed at once.
  *
- * TAKE-OVER: whoever waited longer than its patience behind one acquisition passes its holder H, dead, stopped or only
- *   preempted, and runs partition_repair before all else: seal the slot that `open` names, then CAS open -> (a', none);
- *   once more if the CAS failed. It never adopts an open batch. One slot is enough: `open` leaves a slot only when that
- *   is sealed, so whatever else is OPEN was never named by it, and is empty: its opener takes it back, or the sender
- *   makes it DONE.
+ * TAKE-OVER: a process that waited longer than its patience behind one acquisition passes its holder H, dead, stopped
+ *   or only preempted. It runs partition_repair before all else: seal the slot that `open` names, then CAS open ->
+ *   (a', none); once more if the CAS failed. It never adopts an open batch. One slot is enough: `open` leaves a slot
+ *   only when that is sealed, so any other OPEN slot was never named by it, and is empty: its opener takes it back, or
+ *   the sender makes it DONE.
  *
  * WHY A DEAD HOLDER HARMS NOBODY. Bytes beyond `size` belong to nobody; meta of parity n + 1 is not read at count n; so
  * every store before 5 is invisible, and after 5 the record is there. next_seq may skip a number: harmless.
@@ -46,11 +46,11 @@
  *   head -> READY   its own slots; the record was not acknowledged, so any place in the order is right.
  *   unlock          the lock's word is not H's any more: nothing is stored. If H was passed only after it had looked,
  *                   its store makes the lock look held, never free (producer_lock.h).
- * If S dies or is passed in turn before its repair is done, the next one repairs all the same: what S has sealed is
- * still named by `open`, or S has forgotten it and it is sealed.
+ * If S dies or is passed in turn before its repair is done, the next one repairs all the same: a slot that S has sealed
+ * is still named by `open`, or S has forgotten it and it is sealed.
  *
  * WHY THIS ENDS. The patience is longer than the section of a running holder (it grows with the size of a batch), so
- * nobody is passed who runs. Who was passed has its patience doubled and tries with half as many records.
+ * nobody is passed who runs. A process that was passed doubles its patience and tries with half as many records.
  * tests/model/lock_model.py explores this exhaustively; tests/crash kills and stops at every instruction.
  *
  *   H1  appender: hazard, full barrier, slot word          pairs with  H2  sender: DONE, full barrier, hazards
@@ -111,8 +111,8 @@ enum status producer_batch_fill_chain(struct arena *arena, uint32_t partition_in
 enum status producer_batch_commit_chain(struct arena *arena, struct partition_hold *hold, const uint32_t *slots,
                                         const struct measured_record *record, struct batch_place *place) MUST_USE;
 
-/* Every batch that this process has opened: whoever waits for its own batches to be delivered lets none of them linger.
- * D1: sealed, full barrier, then the caller looks whether the sender sleeps. Requires that no lock is held. */
+/* Every batch that this process has opened: a process that waits for its own batches to be delivered lets none of them
+ * linger. D1: sealed, full barrier, then the caller looks whether the sender sleeps. Requires that no lock is held. */
 void producer_batch_seal_own(struct arena *arena);
 
 /* Run by whoever took the lock over. */

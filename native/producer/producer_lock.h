@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The producer lock of a partition. Nobody sleeps for it and nobody asks whether its holder lives: whoever has it,
- * dead, stopped or merely off its core, is passed when somebody's patience is over. Only for sections that are written
+ * The producer lock of a partition. No process sleeps for it or asks whether its holder lives. A holder that is dead,
+ * stopped or merely off its core is passed when the patience of a waiter is over. Only for sections that are written
  * for it (producer_batch.h says why theirs are).
  *
  *   word:      acquisition number 32 | 0 | owner 31     who took it last
@@ -14,13 +14,13 @@
  *             (a + 2, me) where `released` says (a + 1, me).
  *   release   if the word is ours still: released = it, a plain store. Otherwise we were passed: nothing to do.
  *
- * Whoever passed is told so (LOCK_TAKEN_OVER) and repairs before it does anything else. If it dies before it is
+ * A process that passed is told so (LOCK_TAKEN_OVER) and repairs before it does anything else. If it dies before it is
  * finished, the next one is told the same; if it is stopped, it can be passed in turn.
  *
- * WHY A STORE MAY RELEASE IT. Whoever is passed between its look at the word and its store puts an older word over a
- * newer one. Then the lock looks held while nobody has it: somebody's patience goes by and it repairs for nothing. The
- * lock never looks free while somebody has it, however late that store is, and though the numbers start over every few
- * minutes:
+ * WHY A STORE MAY RELEASE IT. A process that is passed between its look at the word and its store puts an older word
+ * over a newer one. Then the lock looks held while nobody has it: somebody's patience goes by and it repairs for
+ * nothing. The lock never looks free while somebody has it, however late that store is, and though the numbers start
+ * over every few minutes:
  *   N1  A word that names X is stored by X alone, in both cells: a handle is used by one thread at a time, and a name
  *       passes on only when its process is dead.
  *   N2  X takes no word that `released` says. From then on only X could store it there, and X does when it leaves.
@@ -32,8 +32,8 @@
  * longer than anybody foresaw, processes could pass each other for ever; so the caller doubles its patience each time
  * it was itself passed, until one of them waits long enough for another to finish (docs/decisions/0007).
  *
- * L3 release (release) pairs with L4 acquire, load of `released` (acquire): what the last holder stored is visible to
- * the next. Whoever passes knows no more than what the one it passes knew when it acquired.
+ * L3 release (release) pairs with L4 acquire, load of `released` (acquire): the stores of the last holder are visible
+ * to the next. A process that passes knows no more than the passed one knew when it acquired.
  */
 #ifndef PRODUCER_PRODUCER_LOCK_H
 #define PRODUCER_PRODUCER_LOCK_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The receipt of one call that appended many records: where each of them went, and what became of it, without an
- * object per record.
+ * The receipt of one call that appended many records: the place and the result of each of them, without an object per
+ * record.
  *
  *   rows        0 1 2 3 4 5 ...      records as they were given
  *   positions   0 3 1 5 4 2 ...      the same records in the order they were appended (grouping.h); kept only if the
@@ -10,8 +10,8 @@
  *
  * A call that failed midway has appended positions [0, appended_count): row r is there if its position is below.
  *
- * A run is *resolved* when its result was found in the completion ring; the result is copied, so what happens to the
- * ring later does not matter. One whose batch was split into parts with a boundary inside it becomes two runs.
+ * A run is *resolved* when its result was found in the completion ring; the result is copied, so later changes of the
+ * ring do not matter. One whose batch was split into parts with a boundary inside it becomes two runs.
  *
  * Private memory of one process, one thread at a time.
  */
@@ -55,7 +55,7 @@ struct receipt {
 /* An empty receipt is all zeros. */
 void receipt_close(struct receipt *receipt);
 
-/* What the next rows bring with them. */
+/* The facts of the next rows. */
 struct receipt_rows {
     uint32_t count;             /* at most CHUNK_COUNT_MAX */
     const uint8_t *places;      /* of each row among them, in the order they are going to be appended; NULL: as given */

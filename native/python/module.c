@@ -69,7 +69,7 @@ static bool small_number_get(const struct module_state *state, PyObject *mapping
     return true;
 }
 
-/* slot_stride and slot_count follow from the rest. What the numbers may be is the core's business. */
+/* slot_stride and slot_count follow from the rest. The core judges the numbers. */
 static bool geometry_parse(const struct module_state *state, PyObject *mapping, struct geometry *geometry)
 {
     static const struct integer_range memory_range = {"buffer_memory", 1, INT64_MAX};
@@ -281,7 +281,7 @@ static int module_exec(PyObject *module)
     return errors_load(state) && names_intern(state) && types_add(module, state) && constants_add(module) ? 0 : -1;
 }
 
-/* Every member of the state, as one list: what traverse visits, clear lets go of. */
+/* Every member of the state, as one list, for traverse and clear. */
 #define STATE_MEMBERS(X)      \
     X(arena_closed)           \
     X(arena_in_use)           \

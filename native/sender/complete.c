@@ -14,8 +14,8 @@
  * bytes that a socket may still be reading stay where they are.
  *
  * Order at the end of a batch: result in the ring → READY -> DONE → scrub → FREE. Killed before DONE: the next sender
- * sends it again. Killed before FREE: the next sender frees it. What was decided before (`result` in the slot) is not
- * sent again: the next sender records it.
+ * sends it again. Killed before FREE: the next sender frees it. A decided batch (`result` in the slot) is not sent
+ * again: the next sender records the decision.
  */
 #include "sender/complete.h"
 
@@ -266,8 +266,8 @@ static void batch_seal_at_end(struct sender_half *half, uint32_t slot_index)
     }
 }
 
-/* In flight: the result now, the memory when its I/O is over. `result` in the slot tells a next sender; what was
- * decided before stays. */
+/* In flight: the result now, the memory when its I/O is over. `result` in the slot tells a next sender; an earlier
+ * decision stays. */
 static void batch_end_in_flight(struct sender_half *half, uint32_t slot_index, const struct batch_outcome *outcome)
 {
     struct batch_outcome decided = decision_of(&half->arena->slots[slot_index]);

@@ -2,8 +2,8 @@
  *
  * How a batch ends, for the other files of this folder (sender.h has the calls of others).
  *
- * RESULT. It stands in two places. What was *decided* lies in the batch's slot: a next sender finds it there and does
- * not send the batch again. What is *recorded* lies in the ring, where its producer reads it (completion.h).
+ * RESULT. It stands in two places. The *decided* result lies in the batch's slot: a next sender finds it there and does
+ * not send the batch again. The *recorded* result lies in the ring, where its producer reads it (completion.h).
  *
  * QUARANTINE. The slot of a batch whose bytes contradict their checksum becomes BAD: nothing is written there and
  * nothing is sent, until a person has looked at it (recovery, `shmaccum recover --export`).
@@ -21,7 +21,7 @@
 
 #include "sender/sender_half.h"
 
-/* What was decided about a batch; RESULT_NONE: nothing yet, or an impossible value. */
+/* The decision about a batch; RESULT_NONE: nothing yet, or an impossible value. */
 struct batch_outcome decision_of(const struct slot_header *slot);
 
 /* Keeps a batch that an earlier sender decided about. False when it is no dead letter. */

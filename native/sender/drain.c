@@ -51,7 +51,7 @@ static bool batch_is_held_back(const struct sender_half *half, uint32_t slot_ind
 
 enum { NEXT_PASS_NS = 1 };
 
-/* What a batch is waited for: how long yet, and how long in all. */
+/* The time for which a batch waits for more records in all; below, the rest of it. */
 static uint64_t batch_linger_ns(const struct arena *arena, const struct ready_options *options, uint32_t slot_index)
 {
     uint64_t linger = load_relaxed_u64(&arena->slots[slot_index].linger);

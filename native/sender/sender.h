@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The sender's half of the accumulator: what the process with the sender role does (Kafka's RecordAccumulator and
+ * The sender's half of the accumulator: the work of the process with the sender role (Kafka's RecordAccumulator and
  * Sender; the producer's side is producer/appender.h, and the two meet in the arena alone).
  *
  *   ready      which partitions have something to send
@@ -28,7 +28,7 @@ struct sender_half;
 /* ---- the role ---- */
 
 struct role_options {
-    const char *sink_name;   /* what the arena is told of the place that batches go to; "": nothing */
+    const char *sink_name;   /* the name in the arena of the place that batches go to; "": none */
     bool wants_dead_letters; /* failed batches stay until their bytes are written elsewhere (complete.c) */
 };
 
@@ -119,8 +119,8 @@ uint32_t sender_complete_many(struct sender_half *half, const struct batch_compl
 enum status sender_complete_part(struct sender_half *half, uint32_t slot_index, uint64_t seq, uint32_t record_count,
                                  const struct batch_outcome *outcome, struct wake_set *wakes) MUST_USE;
 
-/* Notes in the arena how a drained batch will end, before its dead letter is written: whoever becomes sender later does
- * not send it again. Only sender_complete, or expiry, tells the producer. */
+/* Notes in the arena how a drained batch will end, before its dead letter is written: a later sender does not send it
+ * again. Only sender_complete, or expiry, tells the producer. */
 enum status sender_decide(struct sender_half *half, uint32_t slot_index, uint64_t seq,
                           const struct batch_outcome *outcome) MUST_USE;
 

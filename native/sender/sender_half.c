@@ -397,7 +397,7 @@ static void length_store(struct sender_half *half, uint32_t partition_index, uin
                       is_available ? length : PARTITION_UNAVAILABLE);
 }
 
-/* What a former sender published. */
+/* Takes back the numbers of a former sender. */
 static void lengths_forget(struct sender_half *half)
 {
     struct arena *arena = half->arena;

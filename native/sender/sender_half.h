@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the sender knows privately: a queue per partition, oldest batch first, and where each batch stands.
+ * The private knowledge of the sender: a queue per partition, oldest batch first, and where each batch stands.
  *
  *   partition_queue      slot ── next ──> slot ── next ──> slot
  *   (by seq, oldest      in flight        in flight         OPEN, still filling
@@ -12,15 +12,15 @@
  * at every slot once.
  *
  * ORDER. Batches of a partition are announced in the order of their seq, but one pass over the hints may see a later
- * one and not an earlier one, which was announced behind its back. Whatever was announced before a batch that pass n
+ * one and not an earlier one, which was announced behind its back. A batch that was announced before one that pass n
  * found is found by pass n + 1 at the latest. So a batch is drained only when a pass behind the one that found it is
  * over.
  *
- * FIRST RECORD. Whoever opens a batch is about to commit its first record. A sender that seals it before makes it DONE,
- * and its opener opens another one: a sender that looks often enough does so again and again, until no slot is free.
- * So an OPEN batch without a record is left alone for the sender's patience, whatever is wanted; then its opener is
- * dead, stopped or late, and it is sealed. Nothing is delayed: there is no record in it, and there is none behind it.
- * If another batch was opened behind it, `open` names it no more (producer_batch.h): it is sealed at once.
+ * FIRST RECORD. A process that opens a batch is about to commit its first record. A sender that seals it before makes
+ * it DONE, and its opener opens another one: a sender that looks often enough does so again and again, until no slot is
+ * free. So an OPEN batch without a record is left alone for the sender's patience, whatever is wanted; then its opener
+ * is dead, stopped or late, and it is sealed. Nothing is delayed: there is no record in it, and there is none behind
+ * it. If another batch was opened behind it, `open` names it no more (producer_batch.h): it is sealed at once.
  *
  *   queued     OPEN or READY, in its partition's queue
  *   watched    announced, not OPEN yet
@@ -88,7 +88,7 @@ struct sender_half {
     uint64_t drain_count;          /* drains ever */
     uint32_t queued_count;
     uint32_t in_flight_count;
-    uint64_t delivery_clock_ns; /* our own sum: what the arena shows is input */
+    uint64_t delivery_clock_ns; /* our own sum: the reading in the arena is input */
     bool counts_always;         /* expiry looks at the boot clock alone */
     uint64_t oldest_created_ns; /* of what has no result yet, as the last expiry saw it; UINT64_MAX: nothing */
 };
@@ -113,7 +113,8 @@ static inline bool sender_is_fresh(const struct sender_half *half, uint32_t slot
 }
 
 /* How long the sender leaves a batch without a record to its opener, whose first record may fill it: longer than that
- * takes in a process of which each new page faults. Whoever is kept off its core for longer opens another batch. */
+ * takes in a process of which each new page faults. A process that is kept off its core for longer opens another batch.
+ * */
 static inline uint64_t sender_patience_ns(const struct arena *arena)
 {
     return NS_PER_MS + FIRST_RECORD_NS_PER_BYTE * (uint64_t)arena->geometry.batch_size;
@@ -130,7 +131,7 @@ void sender_land(struct sender_half *half, uint32_t slot_index);
  * first. */
 bool sender_may_launch(const struct sender_half *half, uint32_t slot_index);
 
-/* Whoever names a batch gives its slot and its seq; it may be gone, and we may not be the sender. */
+/* A caller names a batch by its slot and its seq, and the batch may be gone. */
 bool sender_has_in_flight(const struct sender_half *half, uint32_t slot_index, uint64_t seq);
 bool sender_has_dead(const struct sender_half *half, uint32_t slot_index, uint64_t seq);
 

@@ -2,10 +2,10 @@
  *
  * The sender's half: taking the role, clearing up after the dead while it is held, leaving it.
  *
- * Whoever takes the role knows nothing of what the last sender knew: it looks at every slot once. What that one had
- * sent and not completed is READY and is sent again, with the sequence it had; what it had decided (expired, aborted,
- * refused) is in the slot's `result` and is only carried out. Killed anywhere here: the kernel frees the role, and the
- * next one begins at the beginning.
+ * A process that takes the role has none of the last sender's knowledge: it looks at every slot once. A batch that the
+ * last sender had sent and not completed is READY and is sent again, with the sequence it had. A decision of the last
+ * sender (expired, aborted, refused) is in the slot's `result` and is only carried out. Killed anywhere here: the
+ * kernel frees the role, and the next one begins at the beginning.
  */
 #include "arena/delivery_clock.h"
 #include "arena/process.h"
@@ -15,7 +15,7 @@
 
 /* ---- taking it ---- */
 
-/* What a dead sender had decided but not finished: a batch that expired, was aborted or refused is not sent again. */
+/* Finishes the decisions of a dead sender: a batch that expired, was aborted or refused is not sent again. */
 static void result_repair(struct sender_half *half, uint32_t slot_index)
 {
     const struct batch_outcome outcome = decision_of(&half->arena->slots[slot_index]);

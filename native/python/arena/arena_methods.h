@@ -7,7 +7,7 @@
 
 #include "python/common/arena_object.h"
 
-/* What became of records; arena_completion.c. */
+/* The results of records; arena_completion.c. */
 PyObject *arena_completion_find(PyObject *self, PyObject *token);
 PyObject *arena_completion_list(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *arena_sync(PyObject *self, PyObject *timeout_ns);

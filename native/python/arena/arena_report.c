@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What an Arena tells about itself: geometry, tables, counters, errors, findings. Everything here only reads, works on
- * a read-only mapping, and believes nothing it reads.
+ * The facts of an Arena about itself: geometry, tables, counters, errors, findings. Everything here only reads, works
+ * on a read-only mapping, and believes nothing it reads.
  */
 #include "arena/counters.h"
 #include "arena/delivery_clock.h"
@@ -166,7 +166,7 @@ static PyObject *list_add(PyObject *list, PyObject *item)
     return list;
 }
 
-/* What other processes wrote is no text until it is proven. */
+/* Bytes that other processes wrote are no text until they are proven to be. */
 static PyObject *text_of(const char *bytes, size_t size_max)
 {
     return PyUnicode_DecodeUTF8(bytes, (Py_ssize_t)strnlen(bytes, size_max), "replace");

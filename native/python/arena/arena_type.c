@@ -137,7 +137,7 @@ static PyObject *arena_get_is_attached(PyObject *object, void *unused)
     return PyBool_FromLong(core != NULL && core->owner != 0);
 }
 
-/* What a getter answers of an open arena; NULL with an exception of a closed one. */
+/* The core of an open arena; NULL with an exception set for a closed one. */
 static const struct arena *arena_core(PyObject *object)
 {
     return arena_object_is_open(arena_of(object)) ? arena_of(object)->core : NULL;
@@ -329,7 +329,7 @@ static PyObject *arena_set_sender_asleep(PyObject *object, PyObject *is_asleep)
     Py_RETURN_NONE;
 }
 
-/* Who waits for something, a buffer or a flush, rings then, and who has something due before the nap is over. */
+/* A process that waits for a buffer or a flush rings then, and a process with something due before the nap is over. */
 static PyObject *arena_set_sender_napping(PyObject *object, PyObject *nap_us)
 {
     static const struct integer_range range = {"nap_us", 0, 1000000};
@@ -355,7 +355,7 @@ static PyObject *arena_stand_by(PyObject *object, PyObject *is_standby)
     Py_RETURN_NONE;
 }
 
-/* Whoever clears the flag is the one to ring. */
+/* The process that clears the flag rings. */
 static PyObject *arena_take_doorbell(PyObject *object, PyObject *unused)
 {
     (void)unused;

@@ -134,7 +134,7 @@ bool headers_parse(const struct module_state *state, PyObject *headers, struct r
 /* None: the wall clock now. Else an int of milliseconds since 1970, not negative. */
 bool timestamp_parse(const struct module_state *state, PyObject *object, int64_t *timestamp_ms);
 
-/* What one record is made of: borrowed references; NULL or None stands for null, no headers, now. */
+/* The parts of one record: borrowed references; NULL or None stands for null, no headers, now. */
 struct record_objects {
     PyObject *key;
     PyObject *value;

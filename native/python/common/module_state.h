@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The module's state, and what the Python types of shmaccum._native hold:
+ * The module's state, and the references between the Python types of shmaccum._native:
  *
  *   View ──> Batch ──> SenderHalf ──> Arena ──> struct arena (the mapping)
  *   FlushTicket ─────> Appender ────> Arena

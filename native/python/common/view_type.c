@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * View: what stands behind a memoryview over the mapping. It exists to count: as long as one memoryview, or anything
+ * View: the object behind a memoryview over the mapping. It exists to count: as long as one memoryview, or anything
  * made of it, is alive, the counts it was given are raised, and neither the batch is completed nor the arena closed.
  * Python never sees a View itself, only the memoryview over it.
  */

@@ -2,8 +2,8 @@
  *
  * Records of a batch that was read from a log -> Python objects, for the reader of segment logs.
  *
- * What differs from record_decode.c: the batch has its place, so offsets are absolute; a broker may have written it, so
- * offset deltas may have holes (compaction) and one time may hold for all (log append time); it may have been
+ * The differences from record_decode.c: the batch has its place, so offsets are absolute; a broker may have written it,
+ * so offset deltas may have holes (compaction) and one time may hold for all (log append time); it may have been
  * compressed, so the records come without their header. The caller has checked the batch's CRC, or does not want to.
  *
  * The records become instances of the caller's own subclass of tuple, made here field by field: that is what makes

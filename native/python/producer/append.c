@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What an append does once per batch or more rarely: look up a new topic, choose again, wait for buffers, raise.
+ * The work of an append that comes once per batch or more rarely: look up a new topic, choose again, wait for buffers,
+ * raise.
  */
 #include "arena/process.h"
 #include "arena/process_share.h"
@@ -97,7 +98,7 @@ static void slots_leave(struct appender_object *self, struct buffer_wait_object 
     }
 }
 
-/* What has to be done before the next attempt. False with an exception set. */
+/* The work before the next attempt. False with an exception set. */
 static bool append_prepare_again(struct appender_object *self, struct append_target *target, enum status status,
                                  uint32_t need, struct buffer_wait_object **wait)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What every way of appending shares: the partition's index, the record measured, the append with whatever waiting it
- * takes, and what is then left to do in Python.
+ * The steps that every way of appending shares: the partition's index, the record measured, the append with its
+ * waiting, and the work that is then left to Python.
  *
  * All of it stands inside a counted call (appender_call_begin).
  */
@@ -88,8 +88,8 @@ static inline bool append_tell(struct appender_object *self, const struct append
     return wake_set_hand_over(&self->core->wakes, self->wake);
 }
 
-/* Appends records[0..count) as far as one batch takes them, at least one. False with an exception set; what
- * result->appended counts was appended all the same. */
+/* Appends records[0..count) as far as one batch takes them, at least one. False with an exception set; the records that
+ * result->appended counts were appended all the same. */
 static inline bool append_run(struct appender_object *self, struct append_target *target,
                               const struct measured_record *records, uint32_t count, struct append_result *result)
 {

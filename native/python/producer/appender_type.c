@@ -2,7 +2,7 @@
  *
  * Appender: opening and closing. Nothing is appended through it directly: a Producer does that (producer_type.c).
  *
- * What happens once per batch or more rarely (waiting for a buffer, waking waiters, ringing the doorbell) is Python,
+ * Work that comes once per batch or more rarely (waiting for a buffer, waking waiters, ringing the doorbell) is Python,
  * given to the constructor as callables.
  */
 #include "python/producer/appender_type.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Appender: what the producers of a process append with. Its calls are counted, so that close() can refuse while one
+ * Appender: the producers of a process append with it. Its calls are counted, so that close() can refuse while one
  * runs.
  */
 #ifndef PYTHON_PRODUCER_APPENDER_TYPE_H

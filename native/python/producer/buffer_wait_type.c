@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * BufferWait: a place in the queue of the exhausted buffer pool, and then the slots that were granted. Whatever ends it
- * (an exception, Ctrl-C, garbage collection), the place is given up and the slots go back; only append() uses them.
+ * BufferWait: a place in the queue of the exhausted buffer pool, and then the slots that were granted. At any end (an
+ * exception, Ctrl-C, garbage collection) the place is given up and the slots go back; only append() uses them.
  *
  *   QUEUED ── take() ──> TAKEN ── slots used by append, the rest given back ──> OVER
  *      └───── cancel() or dealloc: out of the queue ──────────────────────────>  OVER

@@ -13,7 +13,7 @@ enum buffer_wait_stage { WAIT_QUEUED, WAIT_TAKEN, WAIT_OVER };
 struct buffer_wait_object {
     PyVarObject ob_base;
     struct arena_object *arena;
-    uint32_t owner; /* who waits: after fork the child has no part in it */
+    uint32_t owner; /* the process that waits: after fork the child has no part in it */
     enum buffer_wait_stage stage;
     struct buffer_wait wait;
     struct reservation left; /* of `slots`, while TAKEN */

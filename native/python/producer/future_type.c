@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * DeliveryFuture: what send() answers, made once per record. Everything else about it (looking up the result, waiting,
+ * DeliveryFuture: the answer of send(), made once per record. Everything else about it (looking up the result, waiting,
  * callbacks) is rare, and Python's: each method hands the future to the method future_NAME of its tracker
  * (shmaccum/producer/delivery.py). It is no Python class derived from a native one, because every such class takes
  * part in garbage collection, and would cost as much as the append.
@@ -47,7 +47,7 @@ static void future_fill(struct future_object *self, const struct future_numbers 
     self->headers_size = numbers->sizes[2];
 }
 
-/* What pickle makes it from, and send_many. The numbers are input, as everything that reads the arena: a wrong one
+/* Pickle makes futures so, and send_many does. The numbers are input, as everything that reads the arena: a wrong one
  * finds nothing. */
 static PyObject *future_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Producer.append_rows: rows from Arrow data, read in place. Whatever gives a struct array or a stream of them through
- * the Arrow PyCapsule interface will do (__arrow_c_array__, __arrow_c_stream__): no Arrow library is linked or
+ * Producer.append_rows: rows from Arrow data, read in place. Any object that gives a struct array or a stream of them
+ * through the Arrow PyCapsule interface will do (__arrow_c_array__, __arrow_c_stream__): no Arrow library is linked or
  * imported.
  *
- * Who owns what: the schema and the array of a capsule stay the capsule's, which we hold until the end; what a stream
+ * OWNERS. The schema and the array of a capsule stay the capsule's, which we hold until the end. An array that a stream
  * gives is ours, and is released before the next one is asked for. The stream may run Python, or threads that wait for
  * the GIL: it is asked without it.
  */

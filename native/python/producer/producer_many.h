@@ -42,7 +42,7 @@ struct many {
     int64_t deadline_ns; /* of all waiting in this call; 0: nothing had to be waited for yet */
 };
 
-/* Records on their way. Whoever fills it sets `count` and, of each row, all of these. */
+/* Records on their way. The filler sets `count` and, of each row, all of these. */
 struct chunk {
     uint32_t count;
     struct measured_record records[CHUNK_COUNT_MAX];
@@ -57,7 +57,8 @@ bool many_begin(struct producer_object *producer, struct many *many);
 /* The receipt; or NULL with an exception set, which has it. */
 PyObject *many_end(struct many *many, bool is_done);
 
-/* What the producer knows of a topic, whose partition count is waited for if need be. False with an exception set. */
+/* The note of the producer about a topic, whose partition count is waited for if need be. False with an exception set.
+ * */
 bool many_topic(struct many *many, PyObject *topic, struct topic_note **note);
 
 /* The same by a name that need not be a str yet. */

@@ -8,7 +8,7 @@
  *   append     measure, lock, encode, commit (append.h, producer/appender.c)
  *   future     the only object that is made
  *
- * What is rare is Python's, given to __init__ as callables: waiting for a partition count, and the whole pipeline of
+ * Rare work is Python's, given to __init__ as callables: waiting for a partition count, and the whole pipeline of
  * serializers, interceptors and a partitioner of the user's own. A producer without these never looks for them.
  */
 #include <stdlib.h>

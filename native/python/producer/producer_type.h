@@ -9,7 +9,7 @@
 
 extern PyType_Spec producer_spec;
 
-/* What a producer knows of a topic. */
+/* The knowledge of a producer about a topic. */
 struct topic_note {
     struct sticky sticky;
     uint64_t indexed_word;    /* the sticky word that partition_index belongs to */
@@ -29,7 +29,7 @@ struct producer_object {
     PyObject ob_base;
     struct module_state *state;
     struct appender_object *appender; /* NULL before __init__ */
-    PyObject *tracker;                      /* what its futures refer to */
+    PyObject *tracker;                      /* the object that its futures refer to */
     PyObject *wait_for_partitions; /* (topic, max_block_ms, deadline_ns) -> partition count, or raises */
     PyObject *pipeline; /* send(...) with serializers, interceptors, a partitioner of the user; NULL: none of them */
     bool is_open;

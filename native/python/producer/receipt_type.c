@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Receipt: what a call that appended many records gives back. Records are counted in the order they were given; those
+ * Receipt: the answer of a call that appended many records. Records are counted in the order they were given; those
  * that a failed call did not append are left out.
  */
 #include "python/common/errors.h"
@@ -62,7 +62,7 @@ static PyObject *run_completion(const struct receipt_run *run)
                          (long long)run->log_append_time_ms, run->record_index, run->count);
 }
 
-/* What the receipt knows already, its futures know from the beginning. */
+/* Results that the receipt has already, its futures have from the beginning. */
 static bool future_fill(struct future_object *future, const struct receipt *receipt, uint32_t row)
 {
     uint32_t position;
@@ -122,7 +122,7 @@ static PyObject *receipt_answer(struct receipt_object *self, enum status status)
     return raise_status(self->arena->state, status);
 }
 
-/* What a receipt knows it can tell when the arena is closed in this process. */
+/* A receipt tells the results that it has also when the arena is closed in this process. */
 static bool receipt_is_answerable(const struct receipt_object *self)
 {
     return receipt_is_resolved(&self->receipt) || arena_object_is_open(self->arena);

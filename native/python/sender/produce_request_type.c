@@ -20,7 +20,7 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
-enum { IOVECS_AT_ONCE = 1024 /* IOV_MAX */, PEEK_SIZE = 16384 /* what one record of TLS holds */ };
+enum { IOVECS_AT_ONCE = 1024 /* IOV_MAX */, PEEK_SIZE = 16384 /* the bytes that one record of TLS holds */ };
 
 struct produce_request_object {
     PyObject ob_base;
@@ -29,7 +29,7 @@ struct produce_request_object {
     struct produce_topic *topics;
     struct produce_batch *batches;
     struct produce_answer answer;
-    PyObject *names; /* what request.client and the topics' names point into */
+    PyObject *names; /* request.client and the topics' names point into these */
     uint8_t *own;
     Py_buffer *buffers;
     uint32_t buffer_count; /* held */
@@ -384,7 +384,7 @@ static PyObject *request_send(PyObject *object, PyObject *descriptor)
     return PyLong_FromSize_t(total);
 }
 
-/* Up to PEEK_SIZE bytes of what is next, copied into one piece. Whoever has the copy writes it, now or later. */
+/* Up to PEEK_SIZE bytes of what is next, copied into one piece. The holder of the copy writes it, now or later. */
 static PyObject *request_peek(PyObject *object, PyObject *unused)
 {
     struct produce_request_object *self = request_of(object);

@@ -280,7 +280,7 @@ static struct batch_object *batch_parse(struct sender_half_object *self, PyObjec
     return batch;
 }
 
-/* What a call on a batch answers; on success the batch is over when `ends_batch`. */
+/* The answer of a call on a batch. On success the batch is over when `ends_batch`. */
 static PyObject *batch_answer(struct sender_half_object *self, struct batch_object *batch, enum status status,
                               bool ends_batch)
 {

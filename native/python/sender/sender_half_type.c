@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * SenderHalf: the role, and what every call of its holder begins and ends with.
+ * SenderHalf: the role, and the beginning and end of every call of its holder.
  *
  * One thread at a time: the core may let go of the GIL while it waits for the pool's lock, and its private queues are
  * half changed then. A second thread that comes in is refused. Every call hands the waiters it served to `wake` before
