@@ -71,7 +71,7 @@ def sentences(text: str) -> Iterator[str]:
 
 
 def why_hard(sentence: str, *, is_docstring: bool = False) -> str | None:
-    """What makes the sentence hard to read, or None."""
+    """The reason why the sentence is hard to read, or None."""
     if HEADLESS.search(sentence):
         return "headless"
     if INVERTED.search(sentence):

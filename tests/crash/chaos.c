@@ -7,14 +7,15 @@
  * replaced by one that goes on behind the last acknowledged sequence, so a record that was committed but not
  * acknowledged may come twice (at least once), and must never be missing.
  *
- * Held against the ledger: acknowledged is delivered, sequences of a producer come in order, every batch is a valid
- * record batch, no slot is left behind, verify (deep, idle) finds nothing, and no append that needs no memory takes
- * longer than BLOCKED_MS_MAX (two slices of a lock, and a few turns of a busy machine). The time that the appending
- * process spent in the run queue is not its own and is taken off; who holds the lock may be in the run queue, too, so
- * the longest turn that anybody was seen to wait for (a machine that stands still included) is added to the limit.
+ * Checked with the ledger: acknowledged records are delivered, sequences of a producer come in order, every batch is a
+ * valid record batch, no slot is left behind, and verify (deep, idle) finds nothing. No append that needs no memory
+ * takes longer than BLOCKED_MS_MAX (two slices of a lock, and a few turns of a busy machine). The time that the
+ * appending process spent in the run queue is not its own and is taken off. The holder of the lock may be in the run
+ * queue, too. So the longest turn that any process waited for (a machine that stands still included) is added to the
+ * limit.
  *
- * Not held against it: a sender killed between delivery and DONE delivers a batch again (the same sequences); what a
- * broker does with that is tested elsewhere. The ledger counts such repeats.
+ * Allowed: a sender killed between delivery and DONE delivers a batch again (the same sequences). A broker's answer to
+ * that is tested elsewhere. The ledger counts such repeats.
  *
  *   chaos SECONDS SEED
  */
@@ -143,8 +144,7 @@ static void max_note(atomic_ullong *max, uint64_t ns)
     }
 }
 
-/* What the run queue said when it was last looked at; again every millisecond, because a look costs as much as many
- * appends. */
+/* The last reading of the run queue. It is read every millisecond, because a look costs as much as many appends. */
 static struct {
     uint64_t ns;
     uint64_t queued_ns;
@@ -324,7 +324,7 @@ static void sender_run(void)
 
 /* ---- the machine ---- */
 
-/* Sleeps a millisecond again and again: what it oversleeps, the machine does to everybody. */
+/* Sleeps a millisecond again and again. The machine delays every process by as much as this one oversleeps. */
 static void meter_run(void)
 {
     const struct clock clock = {.is_manual = false};

@@ -171,7 +171,7 @@ static enum status world_wait_in_queue(struct world *world, uint32_t *slots)
     return status;
 }
 
-/* Whoever holds its whole share has to send of it first. */
+/* A process that holds its whole share has to send of it first. */
 static enum status world_enqueue(struct world *world, uint32_t need)
 {
     enum status status;
@@ -262,7 +262,7 @@ static uint32_t batch_wire_bytes(const struct world *world, const struct drained
     return size;
 }
 
-/* What was drained is noted as delivered. */
+/* Notes the drained records as delivered. */
 static void world_deliver(struct world *world)
 {
     uint8_t bytes[WIRE_SIZE_MAX];
@@ -413,7 +413,7 @@ static void survivor_append(struct world *world)
     WORLD_EXPECT(world, status == STATUS_OK, "the survivor's append answered %s", status_name(status));
 }
 
-/* The survivor waited while the victim was at work: what it waits for comes, and can be used. */
+/* The survivor waited while the victim was at work. Its slots come now, and can be used. */
 static void survivor_leave_queue(struct world *world)
 {
     uint32_t slots[SLOT_COUNT];
@@ -445,7 +445,7 @@ void world_open_again(struct world *world)
     store_relaxed_u32(&world->arena->globals->closing, CLOSING_NOT);
 }
 
-/* What a closer that died left open is sealed, and nothing is opened behind it. */
+/* Batches that a dead closer left open are sealed, and none is opened behind them. */
 static void survivor_finish_closing(struct world *world)
 {
     TIMED(world, "close", closing_begin(world->arena));
@@ -541,8 +541,8 @@ static bool pool_has_room(const struct world *world)
            arena_takes_records(world->arena);
 }
 
-/* A slot that was freed a moment ago by somebody who is stopped now may not be hinted at yet: who waits for it gets it,
- * because helping counts anew. */
+/* A slot that was freed a moment ago by a process that is stopped now may not be hinted at yet. A waiter gets it all
+ * the same, because helping counts anew. */
 static void survivor_allocate(struct world *world)
 {
     uint32_t slot_index;
@@ -589,7 +589,7 @@ void survivor_close_beside(struct world *world)
     TIMED(world, "close", closing_begin(world->arena));
     survivor_send_beside(world);
     closing_end(world->arena);
-    if (world->drained_count == 0) { /* what was drained waits for a victim that holds the pool lock */
+    if (world->drained_count == 0) { /* else the drained batches wait for a victim that holds the pool lock */
         survivor_send_beside(world); /* the last look */
     }
     world->last_acquisition = partition_acquisition(world);
@@ -604,7 +604,7 @@ void check_nothing_came_too_late(struct world *world)
     }
 }
 
-/* Until only `slots_left` are free. What a stopped process freed and did not hint at yet has to be waited for. */
+/* Until only `slots_left` are free. A slot that a stopped process freed without a hint has to be waited for. */
 static void survivor_fill_pool(struct world *world, uint32_t slots_left)
 {
     uint32_t tries = 0;

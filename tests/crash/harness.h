@@ -3,33 +3,33 @@
  * The harness: an arena, a victim in it that dies or stops after any instruction, and a survivor that must not mind.
  *
  *   world      the arena in a memfd, the harness's own handle on it, the ledger (shared with the victim)
- *   victim     a forked process; attaches, gets ready, stops; its operation is then stepped instruction by instruction
+ *   victim     a forked process; attaches, gets ready, stops. Its operation is then stepped instruction by instruction.
  *   twin       a second memfd with a copy of the arena's bytes. A copy has no byte locks of the victim: it is exactly
  *              what the victim's death leaves, so one stepped victim gives every kill point.
  *   survivor   appends to the victim's partition, sends and completes everything, clears up; every single operation
  *              must end within DELAY_MAX_NS
  *
- * WHAT MUST HOLD at every instant: a free slot is all zeros; waiting_count is never below the number of waiters; where
- * sync_done says that an open batch was forced, a sync record of it agrees with its bytes.
+ * RULES at every instant: a free slot is all zeros. waiting_count is never below the number of waiters. Where sync_done
+ * says that an open batch was forced, a sync record of it agrees with its bytes.
  *
- * WHAT MUST HOLD after a kill at any instruction
- *   verify (deep) finds nothing but what the living repair;
- *   every record whose append returned is delivered exactly once, in the order of its producer, byte for byte; the
- *   victim's unreturned record 0 or 1 times; every returned record has its result; sequences have no gap; then every
- *   slot is FREE, and verify finds nothing.
+ * RULES after a kill at any instruction
+ *   verify (deep) finds only faults that the living repair.
+ *   Every record whose append returned is delivered exactly once, in the order of its producer, byte for byte. The
+ *   victim's unreturned record is delivered 0 or 1 times. Every returned record has its result. Sequences have no gap.
+ *   Then every slot is FREE, and verify finds nothing.
  *
  *   rival      a second appender that takes the lock over from the stopped victim, and is stopped in turn
  *
- * WHAT MUST HOLD while the victim is stopped, and when it goes on
- *   appends, drains, completions and allocations of free slots end within DELAY_MAX_NS; when it goes on its operation
- *   succeeds, and all of the above holds. What may wait for a stopped victim (exceptions, asked by name):
- *     victim_holds_pool_lock    allocation under exhaustion, and freeing while somebody waits or of a chain; and it
- *                               must keep that lock: nothing is taken from it while it lives
+ * RULES while the victim is stopped, and when it goes on
+ *   Appends, drains, completions and allocations of free slots end within DELAY_MAX_NS. When the victim goes on its
+ *   operation succeeds, and all of the above holds. These may wait for a stopped victim (exceptions, asked by name):
+ *     victim_holds_pool_lock    allocation under exhaustion, and freeing while somebody waits or of a chain. The victim
+ *                               must keep that lock: nothing is taken from it while it lives.
  *     scenario.is_sender        a stopped sender keeps its role
  *     scenario.is_alone         cold recovery: nobody attaches meanwhile
  *     scenario.is_durable       a stopped sync leader keeps its role: nobody is acknowledged
  *     (process.h: between taking its byte and raising the generation, the dead holder before it looks alive; only
- *     repair of what that one left waits, and nothing below asks for it before the victim went on)
+ *     repair after that one waits, and nothing below asks for it before the victim went on)
  */
 #ifndef CRASH_HARNESS_H
 #define CRASH_HARNESS_H
@@ -51,11 +51,11 @@ struct delay {
     const char *operation;
 };
 
-/* What the victim and the harness share besides the arena. */
+/* Shared by the victim and the harness besides the arena. */
 struct shared {
     struct ledger ledger;
     struct operation {
-        enum status status; /* what it answered */
+        enum status status; /* the answer of the operation */
         bool is_over;
     } victim, rival;
 };
@@ -68,7 +68,7 @@ struct world {
     struct accumulator *accumulator;
     struct shared *shared;
 
-    /* what the victim prepared for its own operation */
+    /* prepared by the victim for its own operation */
     struct ledger_record record;
     struct ledger_record run[RUN_COUNT];
     struct buffer_wait wait;
@@ -76,7 +76,7 @@ struct world {
     struct drained_batch drained[SLOT_COUNT];
     uint32_t drained_count;
 
-    int64_t next_base_sequence[PARTITION_COUNT]; /* what its next batch must begin with; -1: whatever it says */
+    int64_t next_base_sequence[PARTITION_COUNT]; /* of the next batch; -1: any is right */
     uint32_t first_generations[SLOT_COUNT]; /* + 1, of the slots in use when the victim began; 0: it was free */
     uint32_t last_acquisition;              /* of the partition's lock, when the victim was told to go on */
     bool is_queued;                         /* the survivor waits in the pool's queue: world->wait */
@@ -101,7 +101,7 @@ struct scenario {
     bool has_rival;      /* the operation appends: a rival can take its lock over */
     bool may_be_exhausted; /* the operation may answer EXHAUSTED: nothing was appended */
     bool is_expiring;      /* records may have the result EXPIRED */
-    bool is_durable;       /* the victim forces the arena to disk: what it has published as forced must be recorded */
+    bool is_durable;       /* the victim forces the arena to disk, and must record all that it published as forced */
     bool is_closing;       /* the victim closes the arena */
     bool is_shared;        /* one process may hold every slot, and is counted (process_share.h) */
     uint32_t slots_wanted; /* free slots that the operation may still need when it goes on */
@@ -157,17 +157,17 @@ void world_complete(struct world *world);
 /* ---- what must hold ---- */
 
 bool victim_holds_pool_lock(const struct world *world);
-/* What holds at every instant, also in the middle of an operation. */
+/* Checks the rules of every instant, also in the middle of an operation. */
 void check_always(struct world *world);
 uint32_t world_count_slots(const struct world *world, enum slot_state state);
 /* Appends, sends, completes, clears up, and checks everything. */
 void survivor_go_on(struct world *world, const struct scenario *scenario);
-/* What must be possible beside a stopped victim. */
+/* Work that must be possible beside a stopped victim. */
 enum beside { BESIDE_APPEND = 1, BESIDE_SEND = 2 };
 void survivor_work_beside(struct world *world, const struct scenario *scenario, unsigned beside);
 /* The arena is closed, and its sender leaves, beside a stopped victim. */
 void survivor_close_beside(struct world *world);
-/* What the victim was told that it is in the arena was delivered before the sender left. */
+/* Records of the victim whose append returned were delivered before the sender left. */
 void check_nothing_came_too_late(struct world *world);
 /* It takes records again. */
 void world_open_again(struct world *world);

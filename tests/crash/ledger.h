@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The ledger: which records were begun, which appends returned, and what was delivered, kept outside the arena.
+ * The ledger: records begun, appends that returned, and records delivered, kept outside the arena.
  *
- * A record is known by (producer, sequence), and its value says both and is filled with bytes that follow from them, so
- * a delivered record proves who wrote it, as which of its records, and that no byte of it was lost or mixed.
+ * A record is known by (producer, sequence). Its value says both and is filled with bytes that follow from them. So a
+ * delivered record proves its producer and its number, and that no byte of it was lost or mixed.
  *
  *   value = producer 4 | sequence 4 | fill ...
  */

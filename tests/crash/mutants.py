@@ -946,7 +946,7 @@ def plant(mutant: Mutant) -> Path:
 
 
 def build(mutant: Mutant, mode: str, scenario: str) -> Path:
-    """What runs this killer, with the mutated core: the single-step harness or a C test."""
+    """The program of this killer, with the mutated core: the single-step harness or a C test."""
     root = plant(mutant)
     original = ROOT / "native" / mutant.path
     variant = TEST_VARIANTS.get(mode, PLAIN)

@@ -27,8 +27,8 @@ struct path {
     uint32_t count;
 };
 
-/* Pages beside the heap. Victims inherit the heap, and how many instructions their own malloc takes depends on what is
- * free in it: what the harness keeps meanwhile stays out of it. */
+/* Pages beside the heap. Victims inherit the heap, and the number of instructions of their own malloc depends on the
+ * memory that is free in it. So the harness keeps nothing in it meanwhile. */
 void *memory_new(size_t size);
 void memory_free(void *memory, size_t size);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What is the machine's part in a delay: how long this process was ready to run while the machine ran others.
+ * The machine's part in a delay: the time that this process was ready to run while the machine ran others.
  */
 #ifndef CRASH_RUN_QUEUE_H
 #define CRASH_RUN_QUEUE_H

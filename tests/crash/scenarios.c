@@ -91,7 +91,7 @@ static void append_half(struct world *world)
 static void prepare_dead_holder(struct world *world)
 {
     append_many(world, SURVIVOR, 1);
-    world_become_sender(world); /* before the death: what a new sender repairs would not be there any more */
+    world_become_sender(world); /* before the death: else a new sender would repair it */
     world_let_die(world, append_half);
 }
 
@@ -201,7 +201,7 @@ static void begin_waiting(struct world *world)
     REQUIRE(buffer_pool_enqueue(world->arena, 1, &world->wait, NULL) == STATUS_OK);
 }
 
-/* For more than is there: what there is becomes GRANT. */
+/* For more slots than are free: the free ones become GRANT. */
 static void begin_waiting_for_chain(struct world *world)
 {
     REQUIRE(buffer_pool_enqueue(world->arena, 3, &world->wait, NULL) == STATUS_OK);

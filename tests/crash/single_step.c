@@ -2,24 +2,24 @@
  *
  * single_step MODE POINT_COUNT PHASE [SCENARIO ...]      POINT_COUNT 0: every point
  *
- *   copy   one victim is stepped through its operation; after each instruction that changed the arena (or what has
- *          returned) the survivor works on a copy
- *   kill   the victim is killed (SIGKILL) after the instruction, and the survivor works in the same arena
- *   stop   the victim is stopped after the instruction; the survivor appends and sends beside it; then the victim goes
- *          on to its end
- *   pass   the same, but the survivor only appends: what it sends, it sends when the victim has gone on
- *   seal   the same, but the survivor only sends: batches are sealed, no lock is taken over
- *   close  the arena is closed beside the stopped victim, and its sender leaves; then the victim goes on to its end
+ *   copy   one victim is stepped through its operation. After each instruction that changed the arena (or the ledger of
+ *          returned appends) the survivor works on a copy.
+ *   kill   the victim is killed (SIGKILL) after the instruction, and the survivor works in the same arena.
+ *   stop   the victim is stopped after the instruction. The survivor appends and sends beside it. Then the victim goes
+ *          on to its end.
+ *   pass   the same, but the survivor only appends, and sends when the victim has gone on.
+ *   seal   the same, but the survivor only sends: batches are sealed, no lock is taken over.
+ *   close  the arena is closed beside the stopped victim, and its sender leaves. Then the victim goes on to its end.
  *   duel   a rival appends to the partition of the stopped victim, and is itself stopped, anywhere after it took the
- *          lock over; then the victim goes on to its end, then the rival
+ *          lock over. Then the victim goes on to its end, then the rival.
  *
  * The dead leave nothing but the arena, so copy and kill look at the instructions that change it (or what has returned)
- * and there is no other point of death. Who is stopped also remembers what it has read: every point of stop, pass and
- * seal is every instruction (and once more every change). A limited run takes every n-th change, beginning with the
- * PHASE-th, and stops behind it or just before it; long operations get fewer points than POINT_COUNT, because each
- * point costs the way there. Prints one line per scenario: how many points, at how many of them the victim's record was
- * there, the longest delay of the survivor and in which operation. Ends with 1 if anything was wrong, with 77 where
- * processes may not be traced.
+ * and there is no other point of death. A stopped process also remembers the words that it has read: every point of
+ * stop, pass and seal is every instruction (and once more every change). A limited run takes every n-th change,
+ * beginning with the PHASE-th, and stops behind it or just before it. Long operations get fewer points than
+ * POINT_COUNT, because each point costs the way there. Prints one line per scenario: how many points, at how many of
+ * them the victim's record was there, the longest delay of the survivor and in which operation. Ends with 1 if anything
+ * was wrong, with 77 where processes may not be traced.
  */
 #include "harness.h"
 
@@ -600,7 +600,7 @@ static void run_own(const struct scenario *scenario, enum mode mode, const struc
 
 /* ---- main ---- */
 
-/* What a library binds or chooses at the first call is done then: from here on all victims count alike. */
+/* A library binds and chooses at the first call, which is made here: from here on all victims count alike. */
 static void warm_up(const struct scenario *scenario)
 {
     struct world world;
@@ -627,7 +627,7 @@ static uint32_t run_scenario(const struct scenario *scenario, enum mode mode, co
     return summary.problem_count;
 }
 
-/* What cannot be overtaken in this mode is the same as in mode stop. */
+/* A scenario whose victim cannot be overtaken is in this mode the same as in mode stop. */
 static bool has_meaning(const struct scenario *scenario, enum mode mode)
 {
     switch (mode) {

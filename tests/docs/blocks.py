@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The code blocks of a page, and what the page says about running them.
+"""The code blocks of a page, and the page's own rules for running them.
 
 A page says so in comments, which a reader of the site does not see::
 
@@ -29,7 +29,7 @@ from setup import ROOT
 RUN = {"python", "sh"}
 PARSED = {"ini", "yaml", "toml"}
 SHOWN = {"text"}
-# Docutils knows fewer directives and roles than Sphinx: what it does not know is no block, and no error here.
+# Docutils knows fewer directives and roles than Sphinx: an unknown one is no block, and no error here.
 SETTINGS = {"report_level": 5, "halt_level": 5, "file_insertion_enabled": False, "syntax_highlight": "none"}
 
 
@@ -39,7 +39,7 @@ class PageError(Exception):
 
 @dataclass(frozen=True)
 class Block:
-    """A code block: its text, the line it begins on, and what the comment before it says."""
+    """A code block: its text, the line it begins on, and the rule of the comment before it."""
 
     language: str
     text: str

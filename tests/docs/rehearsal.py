@@ -49,13 +49,13 @@ class Stage:
         return _replaced(text, self._used)
 
     def as_shown(self, text: str) -> str:
-        """What a block printed, with the names of the page."""
+        """The output of a block, with the names of the page."""
         for shown, used in self._used.items():
             text = text.replace(used, shown)
         return text
 
     def run(self, block: Block) -> str:
-        """Runs a block; what it printed.
+        """Runs a block; its output.
 
         Raises:
             Exception: a Python block raised it.
@@ -81,7 +81,7 @@ def _replaced(text: str, used: dict[str, str]) -> str:
 
 
 def _run_shell(text: str) -> str:
-    """What the commands printed. A file takes it, because a process in the background would hold a pipe open."""
+    """The output of the commands. A file takes it, because a process in the background would hold a pipe open."""
     with tempfile.TemporaryFile("w+") as printed:
         command = ["bash", "-euo", "pipefail", "-c", text]
         ended = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=printed, stderr=subprocess.STDOUT)
