@@ -13,12 +13,12 @@ from tests.architecture.prose import Hard, hard_sentences, sentence_count, sente
 
 # Hard sentences of a thousand that a folder may have, its own subfolders' ceilings aside. The aim is 5 everywhere.
 CEILINGS = {
-    "README.rst": 50,
+    "README.rst": 5,
     "SECURITY.rst": 5,
     "CHANGELOG.rst": 5,
     "CONTRIBUTING.rst": 5,
     "bench": 5,
-    "docs": 8,
+    "docs": 5,
     "docs/decisions": 5,
     "docs/how-to": 5,
     "native": 100,
