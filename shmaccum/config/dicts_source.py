@@ -57,7 +57,7 @@ TYPES = {
     "secret": "str | Secret",
     "list": "Iterable[Any]",
 }
-"""What a user may write for an option of each kind; a choice and a function depend on the option."""
+"""The type of an option of each kind as a user may write it. Choices and functions have types of their own."""
 
 
 def _literal(option: Option) -> str:
@@ -65,7 +65,7 @@ def _literal(option: Option) -> str:
 
 
 def type_of(option: Option) -> str:
-    """The annotation of an option: what a user may write for it."""
+    """The annotation of an option: the values that a user may write."""
     if option.kind == "choice":
         written = _literal(option)
     elif option.kind == "function":

@@ -158,7 +158,7 @@ def _unknown(name: str, tables: Sequence[type[Options]]) -> str:
 
 @dataclass(frozen=True)
 class _Given:
-    """What a user gave, sorted: values by attribute, with the name as it was spelled, and a sentence for each fault."""
+    """A user's options, sorted: values by attribute, with the name as it was spelled, and a sentence for each fault."""
 
     values: dict[str, tuple[str, Any]] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)

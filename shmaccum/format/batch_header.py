@@ -19,7 +19,7 @@ HEADER_SIZE = HEADER.size
 assert HEADER_SIZE == 61
 
 PREFIX = struct.Struct(">qii")
-"""Base offset, batch length, partition leader epoch: what a log gives a batch, and what its CRC does not cover."""
+"""Base offset, batch length, partition leader epoch: the fields that a log sets and that the CRC does not cover."""
 PREFIX_SIZE = PREFIX.size
 UNCOUNTED_SIZE = 12
 """Bytes in front of what the batch length counts."""

@@ -93,7 +93,7 @@ class SenderKeeper:
 
         Args:
             arena: attached; used until `leave`.
-            recipe: what a sender is started with.
+            recipe: the options that a sender is started with.
             timeout_s: how long the first start may take.
 
         Raises:

@@ -112,7 +112,7 @@ class BatchFacts:
     size: int
     age_ns: int
     left_ns: int | None
-    """What the batch has left of the sender's delivery timeout; None while no sender has told its timeout."""
+    """The rest of the sender's delivery timeout for the batch; None while no sender has told its timeout."""
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ ARENA_GAUGES: Final[Mapping[str, tuple[str, Callable[[Observation], float]]]] = 
         lambda seen: seen.oldest_batch.age_ns / NS_PER_S if seen.oldest_batch else 0,
     ),
     "oldest_batch_left_seconds": (
-        "What that batch has left of the sender's delivery timeout, 0 when none waits",
+        "The rest of the sender's delivery timeout for that batch, 0 when none waits",
         lambda seen: (seen.oldest_batch.left_ns or 0) / NS_PER_S if seen.oldest_batch else 0,
     ),
     "outage_seconds": (

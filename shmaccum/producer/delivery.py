@@ -239,7 +239,7 @@ class DeliveryTracker:
         return _future_from, (self.arena.name, self._mode, self._uuid, numbers, future.completion)
 
     def future_repr(self, future: DeliveryFuture) -> str:
-        """As people read it."""
+        """The text for people."""
         state = self._pending(future) if not self.future_done(future) else _ended(failed=self.future_failed(future))
         return "<DeliveryFuture of {}-{}, {}>".format(*self.topic_partition(future.partition_index), state)
 

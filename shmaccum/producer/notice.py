@@ -56,7 +56,7 @@ class SenderNotice:
         name = self._arena.name
         if is_absent and not was_absent:
             logger.warning(
-                "no sender of the arena %s runs: what is sent stays in the arena until one is started (shmaccum sender "
+                "no sender of the arena %s runs: records stay in the arena until one is started (shmaccum sender "
                 "%s --sink ..., or Producer(%r, sink=...), which keeps one)",
                 name,
                 name,

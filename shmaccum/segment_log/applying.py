@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Applying decided transactions: the part that only the writer of a log directory does.
 
-Whoever opens a directory to write begins with it, and goes on with it now and then, so that a decision whose maker died
-is carried out by the next one, whoever that is, before anything else gets into the log.
+A writer that opens a directory begins with it, and goes on with it now and then. So the next writer carries out a
+decision whose maker died, before anything else gets into the log.
 
 Each transaction gets a producer id of its own, and its records get sequences from 0 on in each partition. So the log
 itself tells how far an application came that was cut short: a batch is in it whole or not at all, and the producers'
@@ -46,11 +46,11 @@ from shmaccum.segment_log.transaction_files import (
 RUN_SIZE_MAX = 8 << 20
 RUN_COUNT_MAX = 256
 STAGING_KEPT_S = 7 * 86400.0
-"""What attempts of a transaction staged that nobody decides is deleted after so long (Kafka's
+"""The staging of a transaction that no process decides is deleted after this time (Kafka's
 transactional.id.expiration.ms)."""
 SINGLES_KEPT_S = 3600.0
-"""How long it is remembered that a transaction without a series is over. Its staging is gone, so nobody can decide it
-anew; what this is for is to tell a late attempt."""
+"""For this time a directory remembers that a transaction without a series is over, to tell a late attempt. Its staging
+is gone, so no process can decide it anew."""
 REMOVE_TRIES = 3
 
 
@@ -93,7 +93,7 @@ class Staged:
 
     @cached_property
     def _partitions(self) -> list[dict[TopicPartition, PartitionReader]]:
-        """Of each winner."""
+        """The partitions of each winner."""
         return [_partitions(path) for path in self._paths]
 
     def places(self) -> list[TopicPartition]:
@@ -191,7 +191,7 @@ class RestampedBatch:
 
     @property
     def max_timestamp_ms(self) -> int:
-        """Of the youngest record."""
+        """The timestamp of the youngest record."""
         return self.batch.max_timestamp_ms
 
 
@@ -216,7 +216,7 @@ def apply_decided(directory: WrittenLog, *, is_same_boot: bool = True) -> None:
             except (LogError, OSError) as error:
                 stuck.add(transaction.series)
                 directory.findings.append(f"transaction {transaction} is decided and could not be applied: {error}")
-    with contextlib.suppress(LogError, OSError):  # what is left is cleared the next time
+    with contextlib.suppress(LogError, OSError):  # the rest is cleared the next time
         sweep(files)
         files.clear_temporaries()
 
@@ -361,7 +361,7 @@ def _is_abandoned(files: TransactionFiles, folder: StagedFolder) -> bool:
 
 
 def remove_tree(path: str) -> None:
-    """Deletes a folder that a zombie may still be writing into; what it makes meanwhile makes this try again.
+    """Deletes a folder that a zombie may still be writing into; a new file of the zombie makes this try again.
 
     Raises:
         OSError: it is still there.

@@ -22,9 +22,9 @@ class Codec(NamedTuple):
 
     name: str
     module: str
-    """What must be importable."""
+    """The module that must be importable."""
     package: str
-    """What to install for it."""
+    """The package to install for it."""
     decompress: Callable[[Any, bytes], bytes]
     """From the imported module and compressed records to the records."""
 

@@ -27,14 +27,14 @@ class Decoded(Protocol):
 
     @property
     def position(self) -> int:
-        """Where in that."""
+        """The position in that buffer."""
 
     @property
     def size(self) -> int:
-        """In bytes."""
+        """The size in bytes."""
 
     def decodable(self) -> Decodable:
-        """What the native core decodes records from."""
+        """The buffer and numbers from which the native core decodes records."""
 
 
 class BytesColumn(NamedTuple):

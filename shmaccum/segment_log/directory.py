@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A log directory as its one writer has it open: the partitions, producer ids, and what has to be done now and then.
+"""A log directory as its one writer has it open: the partitions, producer ids, and the upkeep of each round.
 
 ``meta.properties`` says that the directory is ours, and its uuid. Kafka's brokers have a file of that name too, with
 other keys: their directories are refused here, and can be read by `LogReader`.
@@ -74,7 +74,7 @@ class LogDirectory:
         path: absolute.
         uuid: 16 random bytes of its creation.
         options: how it is written.
-        findings: what was found wrong and what was done about it, a sentence each; whoever reports them clears it.
+        findings: a sentence for each problem and its repair; the caller that reports them clears the list.
     """
 
     def __init__(
@@ -163,7 +163,7 @@ class LogDirectory:
         Args:
             topic: its name.
             partition_count: at least so many; an existing topic gets more of them, never fewer. Default: the option
-                `partitions` for a new topic, and what it has for an existing one.
+                `partitions` for a new topic, and the present number for an existing one.
 
         Raises:
             InvalidArgumentError: a name that cannot be a folder's, or no partition at all.
@@ -315,7 +315,7 @@ class LogDirectory:
     def retain(self) -> int:
         """Deletes old segments of every partition; answers how many. The options say what is old.
 
-        Nothing is deleted while a transaction is in the log in part: what is there tells how far it has come.
+        Nothing is deleted while a transaction is in the log in part: its records there tell how far it has come.
         """
         if self._transactions.has_begun_one():
             return 0

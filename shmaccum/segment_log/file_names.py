@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What lies where in a log directory, and how it is called: Kafka's names (LogFileUtils, UnifiedLog).
+"""The files of a log directory and their names, which are Kafka's (LogFileUtils, UnifiedLog).
 
 ::
 
     DIRECTORY/
-      .lock                                   the writer's lock, and who it is
+      .lock                                   the writer's lock, and its process
       meta.properties                         uuid of the directory
       producer-ids                            the next producer id to give out
       recovery-point-offset-checkpoint        below these offsets everything was synced
@@ -106,7 +106,7 @@ def partitions_of(directory: str) -> list[TopicPartition]:
 
 
 def strangers_in(directory: str) -> list[str]:
-    """What lies in a directory that no log was made of."""
+    """The files of a directory that no log put there."""
     names = set(os.listdir(directory))
     return [] if META_FILE in names else sorted(names - OF_A_NEW_DIRECTORY)
 

@@ -47,7 +47,7 @@ class LockFile:
     """A lock that is held.
 
     Attributes:
-        is_same_boot: who held it last wrote under the kernel that runs now.
+        is_same_boot: the last holder wrote under the kernel that runs now.
     """
 
     def __init__(self, path: str, arena_name: str = "") -> None:
@@ -87,7 +87,7 @@ class LockFile:
     def sign(self) -> None:
         """Writes who holds the lock, under which boot.
 
-        In place, the boot first, which is as long as any other: whoever dies midway leaves it readable. An empty file
+        In place, the boot first, which is as long as any other: a death midway leaves it readable. An empty file
         would make the next writer believe that the host crashed, and check the whole log while everybody waits.
         """
         holder = {"boot.id": boot_id(), "pid": str(os.getpid()), "arena": quote(self._arena_name, errors="replace")}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a reader hands out: batches, which are views of a block of a segment, and records, which are copies."""
+"""The answers of a reader: batches, which are views of a block of a segment, and records, which are copies."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class LogRecord(NamedTuple):
 
 
 class Decodable(NamedTuple):
-    """A batch's records, decompressed, and what of its header they need."""
+    """A batch's records, decompressed, and the fields of its header that they need."""
 
     records: memoryview | bytes
     base_offset: int
@@ -93,17 +93,17 @@ class LogBatch:
 
     @property
     def producer_epoch(self) -> int:
-        """Of the producer id."""
+        """The epoch of the producer id."""
         return self.header.producer_epoch
 
     @property
     def base_sequence(self) -> int:
-        """Of the first record."""
+        """The sequence of the first record."""
         return self.header.base_sequence
 
     @property
     def max_timestamp_ms(self) -> int:
-        """Of the youngest record."""
+        """The timestamp of the youngest record."""
         return self.header.max_timestamp_ms
 
     # --- what is in it
@@ -126,7 +126,7 @@ class LogBatch:
             raise self._corrupt(error) from None
 
     def decodable(self) -> Decodable:
-        """What the native core decodes records from.
+        """The records as the native core decodes them.
 
         Raises:
             CodecMissingError: no package for the compression is installed.

@@ -8,8 +8,8 @@
 
 Procedure of an append: each batch is admitted by the producers' state, which knows duplicates; those admitted are a
 *run*: consecutive offsets, one pwritev into the active segment. A run ends before the segment is full, then the log
-rolls. What a run did not get into the file (disk full, I/O error) is taken back from the producers' state and answered
-as a storage error, which may be tried again; what got there whole stays and is acknowledged.
+rolls. A batch that a run did not get into the file (disk full, I/O error) is taken back from the producers' state and
+answered as a storage error, which may be tried again; a batch that got there whole stays and is acknowledged.
 
 Procedure of a roll: finish the time index; snapshot the producers' state at the new base offset; sync, when there is a
 policy; make the three new files. A death in between leaves an old segment that is appended to further, or an empty new
@@ -38,11 +38,11 @@ from shmaccum.segment_log.small_files import LEADER_EPOCH, make_partition_files,
 from shmaccum.segment_log.walk import RELATIVE_OFFSET_MAX
 
 Outcome = int | Refusal
-"""What became of a batch: the base offset it got (now, or when it came first), or why it was not taken."""
+"""The fate of a batch: the base offset it got (now, or when it came first), or the reason of its refusal."""
 
 SNAPSHOT_INTERVAL = 8 << 20
 SNAPSHOT_BATCH_COUNT = 512
-"""Bytes and batches between two snapshots: what has to be read again when the writer dies, while others wait for it."""
+"""Bytes and batches between two snapshots. The next writer reads so much again after a death, while others wait."""
 LOOSE_SNAPSHOTS_KEPT = 2
 RUN_BUFFERS_MAX = IOV_MAX - 2
 TIMESTAMP_MAX = 2**63 - 1
@@ -57,7 +57,7 @@ class Run:
 
     Attributes:
         start, end: positions in the segment.
-        buffers: what to write there.
+        buffers: the bytes to write there.
         batches: the batches in it, for the indexes.
         outcomes: of these, and of those in between that were not to be written.
     """
@@ -83,7 +83,7 @@ class PartitionLog:
         folder: path of it.
         log_end_offset: the next offset to be given.
         segments: base offsets, the active segment's last.
-        findings: what was wrong at opening, or went wrong with an index since, a sentence each.
+        findings: a sentence for each problem at opening, or with an index since.
         recovery_point: below this offset everything was synced.
     """
 
@@ -122,7 +122,7 @@ class PartitionLog:
         self._is_rolling = False
         self.closed = False
         if self.log_end_offset and not os.path.exists(offset_file(folder, self.log_end_offset, SNAPSHOT)):
-            self._take_snapshot()  # who dies soon leaves nothing to read that was read just now
+            self._take_snapshot()  # after a death soon, the next writer need not read this again
         try:
             if options.sync != "none":  # a file that is synced needs a name that is
                 sync_folder(folder)
@@ -207,7 +207,7 @@ class PartitionLog:
         return None
 
     def _take_back(self, run: Run, error: OSError) -> Refusal:
-        """What was not written whole was not appended: neither for the producers' state nor for the file."""
+        """A batch that was not written whole was not appended: neither for the producers' state nor for the file."""
         self.producers.cut(self.log_end_offset)
         with contextlib.suppress(OSError):  # the next write cuts before it writes
             self._active.cut()
@@ -311,7 +311,7 @@ class PartitionLog:
         """Forces everything that was appended to disk, and moves the recovery point there.
 
         Raises:
-            OSError: what is behind the recovery point may be lost in a crash of the host. Its bytes are written once
+            OSError: records behind the recovery point may be lost in a crash of the host. Its bytes are written once
                 more before the next sync, because the kernel forgets that they are not on disk.
         """
         for base_offset, end_offset in itertools.pairwise(self.segments):
@@ -374,7 +374,7 @@ class PartitionLog:
         return int(os.path.getmtime(offset_file(self.folder, base_offset, LOG)) * 1000)
 
     def _delete_oldest(self) -> None:
-        """The log first: what a death leaves of the others belongs to no segment, and recovery removes it."""
+        """The log first: files that a death leaves belong to no segment, and recovery removes them."""
         base_offset = self.segments[0]
         os.unlink(offset_file(self.folder, base_offset, LOG))
         del self.segments[0]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a partition remembers of its producers, to take each batch once (Kafka's ProducerStateManager, KIP-98).
+"""The memory that a partition has of its producers, to take each batch once (Kafka's ProducerStateManager, KIP-98).
 
 The rules are a broker's. For each producer id the last batches are known by their first and last sequence:
 
@@ -76,15 +76,15 @@ class Appendable(Protocol):
 
     @property
     def producer_epoch(self) -> int:
-        """Of the producer id."""
+        """The epoch of the producer id."""
 
     @property
     def base_sequence(self) -> int:
-        """Of the first record."""
+        """The sequence of the first record."""
 
     @property
     def max_timestamp_ms(self) -> int:
-        """Of the youngest record."""
+        """The timestamp of the youngest record."""
 
 
 class KnownBatch(NamedTuple):
@@ -129,13 +129,13 @@ class ProducerState:
         return None
 
     def settle(self) -> None:
-        """What was admitted is written: forgets what is older than the last of them."""
+        """The admitted batches are written: forgets batches older than the last of them."""
         for producer_id in self._touched:
             del self._producers[producer_id][:-KEPT_COUNT]
         self._touched.clear()
 
     def cut(self, log_end_offset: int) -> None:
-        """What was admitted from this offset on was not written after all."""
+        """The batches admitted from this offset on were not written after all."""
         for producer_id in self._touched:
             known = self._producers[producer_id]
             while known and known[-1].base_offset >= log_end_offset:
@@ -166,7 +166,7 @@ class ProducerState:
         return list(self._producers)
 
     def batches_of(self, producer_id: int) -> list[KnownBatch]:
-        """What is remembered of one producer, oldest first."""
+        """The remembered batches of one producer, oldest first."""
         return list(self._producers.get(producer_id, ()))
 
     # --- snapshot

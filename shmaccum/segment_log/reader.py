@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reading a log directory: ours while it is written, or that of a Kafka broker. Nothing is ever changed, no lock taken.
 
-A reader sees a partition up to its high watermark, which is the end of the last whole batch. Retention may delete what
-it reads; what it has open it reads to the end, and then it is told (`OffsetOutOfRangeError`) instead of skipping.
+A reader sees a partition up to its high watermark, which is the end of the last whole batch. Retention may delete a
+segment that it reads; it reads an open one to the end, and then gets an error (`OffsetOutOfRangeError`), no gap.
 """
 
 from __future__ import annotations
@@ -351,7 +351,7 @@ class Cursor:
             return True
         successors = self._successors(view)
         if successors and not view.is_finished:
-            view.finish()  # it was rolled; what was appended before that is there now
+            view.finish()  # it was rolled; all earlier appends are there now
             return True
         if self._position == view.size:
             if successors:

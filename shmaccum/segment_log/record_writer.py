@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A record batch made of records in Python: for the few that are written anew, with other headers than they came with.
 
-What producers append is written by the core (native/format/record.c); the format is that of KIP-98.
+The core writes the records of producers (native/format/record.c); the format is that of KIP-98.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bringing one partition's folder back to its invariants before it is appended to (Kafka's LogLoader).
 
-What a death can leave, and what becomes of it:
+The leftovers of a death, and their repair:
 
 ========================================  ==========================================================================
 found                                     done
@@ -16,7 +16,7 @@ damage, with whole batches behind it      left where it is, reported; the log go
 a snapshot of more than the log has       removed: an older one or the log itself tells the state
 ========================================  ==========================================================================
 
-How much is read: what was written by this boot of the kernel is in its page cache however its writer died, so batches
+Amount that is read: bytes of this boot of the kernel are in its page cache however their writer died, so batches
 below the newest snapshot are trusted and only what follows is checked. After a crash of the host only what was synced
 (the recovery point) is trusted. In both cases each segment's last indexed stretch is walked, so that damage done by
 hand at an end is found as well.
@@ -75,12 +75,12 @@ class Recovered:
     producers: ProducerState
     log_end_offset: int
     findings: list[str] = field(default_factory=list)
-    """What was wrong and what was done about it, a sentence each."""
+    """A sentence for each problem and its repair."""
 
 
 @dataclass
 class Scan:
-    """What walking a segment from some batch to its end told."""
+    """The result of walking a segment from some batch to its end."""
 
     end: int
     """Position behind the last whole batch."""
@@ -280,8 +280,8 @@ class Recovery:
         return max(indexed, default=NO_TIMESTAMP)
 
     def _complete_indexes(self, base_offset: int, scan: Scan, kept: Entries) -> None:
-        """Both indexes as they would be had their writer lived: up to the entry where the scan began they are kept, and
-        what the batches behind it add is added.
+        """Both indexes as they would be had their writer lived: entries up to the start of the scan are kept, and those of
+        the batches behind it are added.
 
         So that a death between a write and its index entries does not cost a walk through the whole segment.
         """
@@ -319,7 +319,7 @@ class Recovery:
     # --- producers
 
     def _producers(self, end_offset: int) -> ProducerState:
-        """The state of the newest snapshot the log covers, and what the log has after it."""
+        """The state of the newest snapshot that the log covers, with the batches of the log after it."""
         state, offset = self._newest_state(end_offset)
         for base_offset, next_base in zip(self.segments, [*self.segments[1:], end_offset + 1], strict=True):
             if next_base > offset:
@@ -338,7 +338,7 @@ class Recovery:
             elif newest is None:
                 newest = state, offset
             if newest and self.is_same_boot:
-                break  # what is older was sound when it was written, and its bytes are still in the page cache
+                break  # older batches were sound when written, and their bytes are still in the page cache
         return newest or (ProducerState(), self.segments[0])
 
     def _replay(self, state: ProducerState, base_offset: int, offset: int) -> None:
@@ -366,7 +366,7 @@ def scan_from(view: memoryview, position: int, base_offset: int, *, is_gapless: 
 
 
 def known_batch(header: BatchHeader) -> KnownBatch:
-    """What the producers' state remembers of a batch in the log."""
+    """The entry of the producers' state for a batch in the log."""
     last_sequence = (header.base_sequence + header.last_offset_delta) & 0x7FFF_FFFF
     return KnownBatch(
         header.producer_epoch,

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Opening files of a log directory, whatever somebody may have put in their places.
 
-A FIFO would keep whoever opens it until somebody opens its other end, and whoever reads it until somebody writes; a
-device may never end. So every file of a log is opened by `open_regular`, without waiting, and what is no regular file
-is refused with a sentence. A symbolic link is followed to read, to a regular file; writers add ``O_NOFOLLOW``.
+Opening a FIFO blocks until another process opens its other end, and reading it until one writes; a device may never
+end. So every file of a log is opened by `open_regular`, without waiting, and a file that is not regular is refused
+with a sentence. A symbolic link is followed to read, to a regular file; writers add ``O_NOFOLLOW``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from shmaccum.exceptions import NotARegularFileError
 
 MODE = 0o644
 NO_REGULAR_FILES = {errno.ENXIO, errno.EISDIR}
-"""What opening itself says of a socket, of a FIFO that nobody reads, and of a folder that is to be written."""
+"""Errors of opening a socket, a FIFO without a reader, and a folder that is to be written."""
 
 
 def open_regular(path: str, flags: int) -> int:

@@ -10,15 +10,15 @@ A batch is the arena's own bytes but for its first 16: base offset, batch length
 log's to give and its CRC does not cover them.
 
 Rules: batches are only added, at `size`, whole. Base offsets ascend from the one in the name; relative offsets and
-positions fit 31 bits. What stands in the file beyond `size` belongs to nobody.
+positions fit 31 bits. Bytes of the file beyond `size` are no part of the log.
 
 Procedure: `write` puts batches at `size` with one pwritev; `note` moves `size` over those that are whole and adds their
 index entries. A write that came back short or failed leaves part of a batch behind: the file is cut to the last whole
 one before anything else is written, at once or (when that fails too) with the next write.
 
 Why it is safe: a reader takes a batch only when all of its length is there, and the kernel makes a file longer only
-after the bytes are in it. Whatever whole batch a reader saw is never taken back, because only what is beyond the last
-whole batch is ever cut. A death between pwritev and index leaves an index that lags, which recovery sees.
+after the bytes are in it. A whole batch that a reader saw is never taken back, because only bytes behind the last whole
+batch are ever cut. A death between pwritev and index leaves an index that lags, which recovery sees.
 """
 
 from __future__ import annotations
@@ -200,7 +200,7 @@ class Segment:
         """Forces the batches to disk.
 
         Raises:
-            OSError: what was written since the last sync may be lost in a crash of the host.
+            OSError: bytes written since the last sync may be lost in a crash of the host.
         """
         os.fdatasync(self._descriptor)
         self.synced_size = self.size
@@ -241,7 +241,7 @@ def _index_files(folder: str, base_offset: int) -> tuple[IndexFile, IndexFile]:
 
 
 def rest_of(buffers: list[bytes | memoryview], written: int) -> list[bytes | memoryview]:
-    """What of the buffers a short write left over."""
+    """The rest of the buffers after a short write."""
     for index, buffer in enumerate(buffers):
         if written < len(buffer):
             return [memoryview(buffer)[written:], *buffers[index + 1 :]]

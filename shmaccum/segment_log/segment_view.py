@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """A segment as a reader has it open, while its writer may append to it, roll it, or delete it.
 
-Rules: the file is read by pread, a block at a time, and what is handed out are views of blocks, which nobody changes.
+Rules: the file is read by pread, a block at a time, and readers get views of blocks, which no code changes.
 It is not mapped: the writer may cut a torn batch off at any time, and a page of a map behind the end of its file kills
-who touches it. A block is as old as when it was read. What is wrong or missing in it is read again, and counts when it
+its reader. A block is as old as when it was read. A wrong or missing part of it is read again, and counts when it
 is the same twice: where a torn batch was cut off another may be written meanwhile. A file that was deleted stays
 readable while it is open.
 
-The end of the active segment is wherever the last whole batch ends. Bytes behind it are a batch that is being written,
-or was when the writer died: the same to a reader, who waits.
+The active segment ends where its last whole batch ends. Bytes behind it are a batch that is being written, or was when
+the writer died. A reader waits in both cases.
 """
 
 from __future__ import annotations

@@ -116,7 +116,7 @@ def offsets_checkpoint(offsets: Mapping[TopicPartition, int]) -> bytes:
 
 
 def read_offsets_checkpoint(path: str) -> dict[TopicPartition, int]:
-    """What `offsets_checkpoint` wrote; a missing or damaged file knows nothing, which costs time and no data."""
+    """The offsets that `offsets_checkpoint` wrote. A missing or damaged file has none, which costs time and no data."""
     try:
         with open(path, encoding="utf-8", opener=open_regular) as file:
             version, count, *lines = file.read().splitlines()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Staging: where an attempt puts records that are not to be seen before its transaction is decided.
 
-What is staged is a log directory of the attempt's own, so every sink ``log:DIR`` can write it, and whole batches go
+The staging of an attempt is a log directory of its own, so every sink ``log:DIR`` can write it, and whole batches go
 from there to where they belong. Nobody but the decision looks at it.
 
 The attempt uses its folder by an open descriptor (``/proc/self/fd/N``), not by its name: when the transaction is over
@@ -29,7 +29,7 @@ class StagedAttempt:
     """An attempt's folder in the staging of a log directory; as a context manager it is discarded unless it was kept.
 
     Attributes:
-        name: what a decision calls it.
+        name: its name in a decision.
         path: the folder, for as long as this is open, and only in this process.
         log: where in it the log directory goes.
     """
@@ -39,7 +39,7 @@ class StagedAttempt:
 
         Args:
             directory: the log directory; it need not be there yet.
-            transaction: what the records are for.
+            transaction: the transaction of the records.
             prefix: for people; the name gets a random part, because numbers of attempts begin anew with each run.
 
         Raises:
@@ -63,7 +63,7 @@ class StagedAttempt:
         self.path = f"/proc/self/fd/{self._descriptor}"
         self.log = os.path.join(self.path, LOG_FOLDER)
         try:
-            self._check_not_over()  # only now: whoever ends it after this look finds the folder, and deletes it
+            self._check_not_over()  # only now: a process that ends it after this look finds the folder, and deletes it
         except BaseException:
             self.discard()
             raise

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The small files by which a log directory knows its transactions, and what each of their states means.
+"""The small files by which a log directory knows its transactions, and the meaning of each of their states.
 
 ::
 
@@ -14,8 +14,8 @@
 A transaction goes through ``open -> decided -> applying -> over``:
 
 * decided: the file is linked to its name, so of several decisions the first one holds, and it is whole or not there.
-  Nobody needs the right to write the directory for that. Whoever decided may take it back (`withdraw`) until it is
-  taken.
+  Nobody needs the right to write the directory for that. The process that decided may take it back (`withdraw`) until
+  it is taken.
 * applying: the writer renames it (so it was not withdrawn), then writes the producer id into it, before the first
   record.
 * over: replaced when every record is in the log, before the two others are deleted. A number covers all lower ones.
@@ -83,12 +83,12 @@ class Winner(NamedTuple):
 
 @dataclass(frozen=True)
 class Decision:
-    """What became of a transaction.
+    """The decision about a transaction.
 
     Attributes:
         winners: in the order in which their records are applied.
         is_aborted: nothing is applied, and nothing ever will be.
-        producer_id: what the records get; None until the writer has taken it.
+        producer_id: that of the records; None until the writer has taken it.
     """
 
     winners: Sequence[Winner] = ()
@@ -108,7 +108,7 @@ class Over(NamedTuple):
 
 
 class StagedFolder(NamedTuple):
-    """What an attempt has left in the staging."""
+    """The folder that an attempt has left in the staging."""
 
     transaction: TransactionId
     attempt: str
@@ -151,7 +151,7 @@ class TransactionFiles:
     # --- staging
 
     def attempt_folder(self, transaction: TransactionId, attempt: str) -> str:
-        """Where an attempt stages."""
+        """The folder in which an attempt stages."""
         return os.path.join(self.staging, f"{transaction}.{attempt}")
 
     def staged_log(self, transaction: TransactionId, attempt: str) -> str:
@@ -173,7 +173,7 @@ class TransactionFiles:
         return _read(os.path.join(self.folder, series + OVER), lambda found: Over(found["number"], found["is_aborted"]))
 
     def over_of(self, transaction: TransactionId) -> Over | None:
-        """What is known of a transaction that is over; None: it is not."""
+        """The record of a transaction that is over; None: it is not."""
         over = self.over(transaction.series)
         return over if over is not None and over.covers(transaction) else None
 
@@ -193,7 +193,7 @@ class TransactionFiles:
     def clear_temporaries(self) -> None:
         """Deletes what was left by those who died while they wrote, for the writer of the directory only.
 
-        Who is deciding at this moment and loses its file to this makes another one.
+        A process that is deciding at this moment and loses its file to this makes another one.
         """
         for name in _names(self.folder):
             if name.endswith(TEMPORARY):
@@ -281,7 +281,7 @@ class TransactionFiles:
 
 
 def _read(path: str, parse: Callable[[Any], Content]) -> Content | None:
-    """What a file says; None: it is not there."""
+    """The text of a file; None: it is not there."""
     try:
         with open(path, "rb", opener=open_regular) as file:
             return parse(json.loads(file.read()))

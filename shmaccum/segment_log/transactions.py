@@ -9,16 +9,17 @@
     conclude("/data/log", TransactionId("query", 7), [Winner(attempt.name, 1000)])             # one, again and again
 
 The procedure, its files and their meaning are in `transaction_files`; `staging` is the attempt's part, `applying` the
-writer's. Here is what the one does who decides.
+writer's. This module is the part of the process that decides.
 
-Who dies
-    An attempt: its folder stays, and is deleted when the transaction is over. Who decides, before the decision has its
-    name: nothing was decided. After that: whoever opens the directory for writing next applies the decision, or goes on
-    where it was left (`applying`); deciding again then finds that one was made. While it deletes: the next one deletes.
+Deaths
+    An attempt dies: its folder stays, and is deleted when the transaction is over. The deciding process dies before the
+    decision has its name: nothing was decided. It dies later: the next process that opens the directory for writing
+    applies the decision, or goes on where it was left (`applying`); deciding again then finds that one was made. A
+    process that deletes dies: the next one deletes.
 
-What a reader sees
-    Records of winners, batch by batch while they are applied, not all at once. Of a transaction that is not decided
-    nothing is in the log; what has been applied in part will be applied whole.
+View of a reader
+    A reader sees records of winners, batch by batch while they are applied, not all at once. The log has nothing of a
+    transaction that is not decided. A transaction that was applied in part will be applied whole.
 """
 
 from __future__ import annotations
@@ -64,10 +65,10 @@ def conclude(
 
     Raises:
         TransactionOverError: it was aborted.
-        StagingLostError: what a winner staged is not there; nothing was decided.
+        StagingLostError: the staging of a winner is missing; nothing was decided.
         LogBusyError: another process writes the directory and has not applied it in time. The message says whether
             that was taken back, or will still happen.
-        LogError, OSError: it is decided and could not be applied; whoever opens the directory next goes on with it.
+        LogError, OSError: it is decided and could not be applied; the next writer of the directory goes on with it.
         NotALogError, LogForbiddenError: as `LogDirectory`.
     """
     transaction.check()
@@ -76,7 +77,7 @@ def conclude(
     _decide(files, transaction, Decision(tuple(winners)))
     deadline_s = time.monotonic() + timeout_s
     if _is_concluded(files, transaction):
-        sweep(files)  # whoever concluded it may have died before, or a zombie come after
+        sweep(files)  # its decider may have died before, or a zombie come after
     while not _is_concluded(files, transaction):
         findings = _open_once(directory, options)
         is_undone = files.is_undone(transaction)  # looked at first: it is over before it is not undone any more
@@ -92,7 +93,7 @@ def conclude(
 
 
 def abort(path: str | os.PathLike[str], transaction: TransactionId) -> None:
-    """Gives a transaction up, unless it was decided; what it has staged is deleted.
+    """Gives a transaction up, unless it was decided, and deletes its staging.
 
     A transaction of a series may come again, with other attempts. One without a series never does: attempts that come
     late are told so.
@@ -153,13 +154,13 @@ def _open_once(directory: str, options: LogSinkOptions | None) -> list[str] | No
 
 
 def _dropped(transaction: TransactionId, findings: Sequence[str] | None) -> str:
-    return (
-        "; ".join(findings or ()) or f"transaction {transaction} was dropped by another writer: what it staged is lost"
-    )
+    return "; ".join(findings or ()) or f"transaction {transaction} was dropped by another writer: its staging is lost"
 
 
 def _given_up(directory: str, files: TransactionFiles, transaction: TransactionId) -> str:
     busy = f"{directory} is written by another process, which has not applied transaction {transaction} in time"
     if files.withdraw(transaction):
         return f"{busy}; nothing was written: stop that process, or wait longer, and try again"
-    return f"{busy}; it has begun and will go on with it, or whoever opens the directory next: do not write it again"
+    return (
+        f"{busy}; it has begun and will go on with it, or the next writer of the directory will: do not write it again"
+    )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``python -m shmaccum.sender ARENA --sink URL``: what `shmaccum.ensure_sender` starts.
+"""``python -m shmaccum.sender ARENA --sink URL``: the process that `shmaccum.ensure_sender` starts.
 
 For people there is ``shmaccum sender``. The protocol with whoever starts it: nothing on standard output; its end is
 closed when the role is held and the sink is open, or by the death of the process. Why it could not begin is on standard

@@ -43,12 +43,12 @@ class Trouble:
         self._until_ns = 0
 
     def begin(self, now_ns: int) -> None:
-        """It has raised."""
+        """Notes that the call has raised."""
         self.failure_count += 1
         self._until_ns = now_ns + self._backoff.pause_ns(self.failure_count)
 
     def end(self) -> None:
-        """It has not."""
+        """Notes that the call has not raised."""
         self.failure_count = 0
         self._until_ns = 0
 

@@ -4,17 +4,17 @@
 A letter is the records of a failed batch as they were, timestamps and all, with headers behind their own that tell what
 happened (as Kafka Connect's dead letter queue does). It lies in the log under the topic and partition it was for::
 
-    __shmaccum.errors.topic, .partition     where it was to go
+    __shmaccum.errors.topic, .partition     its destination
     __shmaccum.errors.result                expired: not delivered in time; failed: the sink refused it
     __shmaccum.errors.code, .message        Kafka's number of the error, and the sentence
     __shmaccum.errors.attempts              how often it was sent; 0: never
     __shmaccum.errors.time                  when it was written here, milliseconds since 1970
     __shmaccum.errors.batch                 names the batch, for ever
 
-Procedure, for what the sink refused: decide (in the arena: nobody sends it again), write, tell the producer, free. What
-expires is told at its time and is a dead letter of the arena until it is written.
+Procedure for a refused batch: decide (in the arena: no sender sends it again), write, tell the producer, free. A batch
+that expires is told at its time and is a dead letter of the arena until it is written.
 
-Who dies in between: the next sender finds what was decided and writes the letter. It may be written already: then it is
+A death in between: the next sender finds the decision and writes the letter. It may be written already: then it is
 the last batch of its partition's log, since a letter is freed before the next one is written, and is recognised by its
 name. A letter that cannot be written (disk full) keeps its memory, and is tried again every second: nothing is lost,
 and producers wait for buffers when all of them are letters.
@@ -106,7 +106,7 @@ class DeadLetters:
         """Takes over what the arena has since `expect`, oldest first.
 
         Args:
-            message: what to say of a batch of the partition with this index.
+            message: the sentence for a batch of the partition with this index.
         """
         if not self._has_news:
             return
@@ -165,7 +165,7 @@ class DeadLetters:
             self._append(batch, range(first_record, end), reason)
         except (OSError, LogError) as error:
             self._not_before_ns = now_ns + PAUSE_NS
-            self._last_names.clear()  # what failed may be there all the same
+            self._last_names.clear()  # a failed write may be there all the same
             self._report(f"dead letters cannot be written, and keep their memory in the arena until they are: {error}")
             return False
         return True
@@ -212,7 +212,7 @@ class DeadLetters:
             pass
 
     def close(self) -> None:
-        """Lets go of the log. What was not written stays in the arena.
+        """Lets go of the log. Letters that were not written stay in the arena.
 
         Raises:
             OSError: the last sync failed.

@@ -106,7 +106,7 @@ class DeliveryClock:
     def _consequence(self) -> str:
         if self._counts_always:
             return "Records expire meanwhile (delivery_timeout_counts=always)"
-        return "No record expires meanwhile; what is sent waits in the arena"
+        return "No record expires meanwhile; records wait in the arena"
 
 
 def _published(outage: str) -> bytes:

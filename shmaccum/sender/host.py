@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a sink may ask of the sender that opened it (sinks/sink.py: SinkHost)."""
+"""The sender as its sink sees it (sinks/sink.py: SinkHost)."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Host:
         self._supervisor = supervisor
         self._repeats = Repeats()
         self.last_trouble = ("", 0)
-        """What was reported last, and when, in nanoseconds of the arena's clock."""
+        """The last report and its time, in nanoseconds of the arena's clock."""
 
     @property
     def arena_name(self) -> str:

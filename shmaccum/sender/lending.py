@@ -84,7 +84,7 @@ class Quarantine:
 
 
 class Lending:
-    """What is lent at the moment.
+    """The batches that are lent at the moment.
 
     Attributes:
         quarantine: where batches go that were damaged.
@@ -127,7 +127,7 @@ class Lending:
         )
 
     def take_back(self, wires: Iterable[WireBatch]) -> list[int | None]:
-        """With their acks. Answers when each was lent; None: it was not, or was acked before."""
+        """Takes batches back with their acks. Answers the time each was lent; None: it was not, or was acked before."""
         lent_ns = []
         for wire in wires:
             lent = self._lent.pop(wire, None)

@@ -5,8 +5,8 @@ They are of the whole host, since one sender delivers for all of its processes; 
 theirs: ``record-send-total.topic-NAME``. There are no more topics than the arena's registry has room for (topic_count).
 Totals count from the sender's start, the rest is of late (`shmaccum.observe.sensors`).
 
-Of what only the sink knows (requests, connections, compression) see `Sink.metrics`: what it says is the truth where
-both say something. Here a batch counts as it lies in the arena, which is how it goes unless the sink compresses it.
+`Sink.metrics` has the numbers that only the sink knows (requests, connections, compression). Where both have a number,
+the sink's is right. Here a batch counts as it lies in the arena, which is how it goes unless the sink compresses it.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class TopicMetrics:
 
 
 class SenderMetrics:
-    """What the sender records, and how it is read."""
+    """The counts of the sender, and their reading."""
 
     def __init__(self, now_ns: int) -> None:
         self._batch_size = Sensor(now_ns)

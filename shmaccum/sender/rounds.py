@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the sender does again and again while it holds the role (Kafka's Sender.runOnce, sendProducerData).
+"""The rounds of a sender while it holds the role (Kafka's Sender.runOnce, sendProducerData).
 
 One round::
 
@@ -17,15 +17,16 @@ Rules, and where Kafka's sender differs:
   whose producer was told that it had failed.
 * A partition that backs off, is muted or has enough in flight is skipped; it holds up nothing else.
 * No user code runs here: callbacks are the business of the producing processes.
-* What is not queued costs nothing: a round looks at partitions that have batches, not at all that ever had.
-* A sink that raises is left alone for a while; what it was lent stays lent, or is delivered again.
+* A partition without batches costs nothing: a round looks only at partitions that have some.
+* A sink that raises is left alone for a while; its batches stay lent, or are delivered again.
 
-REST has two depths. Asleep (in ticks of 100 ms, and of a second when nothing came for one), the sender is woken by
-whoever appends, at the price of a system call for the producer. So in the middle of traffic it naps instead, and only
-those ring who wait for it (for a buffer, for a flush): a millisecond where batches fill up, and then it finds many;
-where they linger, until the next one may be due, and then who fills one, or lets one linger for less, rings as well.
-A batch that is due takes those along that have lingered for half of their time: they share its request, and save a
-round of their own. Who slept through a second and finds nothing sleeps on without a round.
+REST has two depths. Asleep (in ticks of 100 ms, and of a second when nothing came for one), every append wakes the
+sender, at the price of a system call for the producer. So in the middle of traffic the sender naps instead, and only
+processes that wait for it ring (for a buffer, for a flush). Where batches fill up, a nap is a millisecond, and then
+many are full. Where they linger, a nap lasts until the next one may be due; a producer that fills a batch, or lets one
+linger for less, rings as well. A batch that is due takes those along that have lingered for half of their time: they
+share its request and save a round of their own. A sender that slept through a second and finds nothing sleeps on
+without a round.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ IDLE_TICK_NS = 1000 * NS_PER_MS
 IDLE_REST_NS = 1000 * NS_PER_MS
 NAP_NS = NS_PER_MS
 LONG_NAP_NS = 5 * NS_PER_MS
-"""Where batches linger. What is due before it is over ends it."""
+"""The nap where batches linger. A batch that is due earlier ends it."""
 BUSY_NS = 10 * NS_PER_MS
 NEVER_NS = 2**63 - 1
 FAR_NS = 2**62
@@ -78,7 +79,7 @@ class Rounds:
     Args:
         half: holds the role.
         sink: opened already, with `host`.
-        letters: opened already; None: what fails is gone.
+        letters: opened already; None: failed records are gone.
     """
 
     def __init__(
@@ -189,7 +190,7 @@ class Rounds:
             return 0
         sent = self._send(now_ns)
         if sent:
-            self._last_ready = []  # what is ready now is news
+            self._last_ready = []  # every ready partition is news now
         self._settling.settle(self._rest(), self._native.now_ns())
         if failure_count == self._trouble.failure_count:
             self._trouble.end()
@@ -214,7 +215,7 @@ class Rounds:
         self.delivery_clock.look(now_ns)
         timeout_ns = self._delivery_timeout_ms * NS_PER_MS
         is_told = self._may_expire(now_ns) and self._oldest_age_ns(now_ns) >= timeout_ns
-        if is_told:  # before the results: whoever reads one looks for its reason
+        if is_told:  # before the results: a reader of one looks for its reason
             self._tell_expiry(now_ns)
         expired_count, next_expiry_ns = self._half.expire(timeout_ns, now_ns)
         self._stood_still = self.delivery_clock.stands_still
@@ -334,9 +335,12 @@ class Rounds:
     # --- rest
 
     def _nap_after(self, wires: Sequence[WireBatch]) -> int:
-        """How long nobody has to ring. Where batches go because they have lingered, and are far from full, the next
-        ones will linger, too, for the shortest of these times: who has something due before that rings. Whose producer
-        says nothing lingers as we say."""
+        """The time for which no producer has to ring.
+
+        Where batches go because they have lingered, and are far from full, the next ones will linger, too, for the
+        shortest of these times; a producer with a batch due before that rings. A batch whose producer set no linger has
+        the sender's.
+        """
         if max([wire.size for wire in wires]) > self._full_size:
             return NAP_NS
         said_ns = [wire.batch.linger_ns for wire in wires if wire.batch.linger_ns >= 0]
@@ -346,7 +350,7 @@ class Rounds:
         return self._ask(lambda: self._sink.poll(rest_ns / NS_PER_S, self._doorbell.fileno()), ())
 
     def _rest(self) -> Sequence[Ack | Acks]:
-        """Waits until something is due; whoever has news in the meantime rings."""
+        """Waits until something is due. A process with news in the meantime rings."""
         if self.is_closing and self.is_idle:
             return self._poll(0)
         now_ns = self._native.now_ns()
@@ -424,7 +428,7 @@ class Rounds:
                 return
 
     def give_back(self) -> None:
-        """The sink was closed: what it had is kept for the next sender."""
+        """The sink was closed: its batches are kept for the next sender."""
         self._settling.settle_kept(self._native.now_ns())
         self._splitting.clear()
         if give_back(self._half, self._lending.take_all_back(), 0):
@@ -437,5 +441,5 @@ class Rounds:
 
 
 def _sentence(error: Exception) -> str:
-    """What an exception says, for people."""
+    """The words of an exception, for people."""
     return str(error) or type(error).__name__

@@ -2,11 +2,11 @@
 """The sender of an arena: takes the role, delivers what all processes append, and leaves in order.
 
 One process at a time has the role: a byte lock that the kernel frees when its holder dies (docs/decisions/0001). A
-standby waits for that. A sender that is stopped or hangs keeps the role, and what it has in flight: bytes that a socket
-may still be reading are nobody else's.
+standby waits for that. A sender that is stopped or hangs keeps the role, and its batches in flight: a socket may
+still be reading their bytes.
 
-Who dies: everything a sender knows is a cache of the arena. The next one finds what is READY and delivers it again with
-the same bytes, and the sink recognises what it has. What was told to a producer is in the arena and stays as it is.
+Death: all knowledge of a sender is a cache of the arena. The next one finds the READY batches and delivers them again
+with the same bytes, and the sink recognises those it has. A result that a producer was told is in the arena and stays.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Sender:
 
     Args:
         arena: a name or path to attach to, or an attached Arena that stays open.
-        sink: a sink nobody has opened, or what `open_sink` takes.
+        sink: a sink that is not open, or a text as `open_sink` takes it.
         standby: wait for the role instead of raising SenderBusyError; it is taken as soon as the sender is
             gone. Only from one with the same sink.
         mode: as `Arena.attach` takes it, for an arena that is given by name.
@@ -295,7 +295,7 @@ class Sender:
         return self._is_emptied() if self._closing.has_begun else self._is_drained()
 
     def _is_drained(self) -> bool:
-        """What was there when it was stopped has its result."""
+        """All batches that were there when it was stopped have their results."""
         assert self._rounds is not None
         assert self._stop_at_ns is not None
         oldest_ns = self._rounds.oldest_created_ns
@@ -333,7 +333,7 @@ class Sender:
     def stop(self, timeout_s: float | None = None) -> None:
         """Asks it to deliver what is there, and to leave. Safe in signal handlers; a second call shortens the time.
 
-        What is not delivered then stays in the arena for the next sender, and is logged as a warning.
+        A batch that is not delivered then stays in the arena for the next sender; a warning tells of it.
 
         Args:
             timeout_s: seconds after which the sender leaves in any case; None: `delivery_timeout_ms`.
@@ -367,7 +367,7 @@ class Sender:
     def close(self) -> None:
         """Waits a little for what is in flight, closes the sink, leaves the role. Doing it twice does nothing.
 
-        What has no result stays in the arena, which is told that the sender left in order: no keeper starts
+        Batches without a result stay in the arena, which is told that the sender left in order: no keeper starts
         another one.
         """
         self._close(is_in_order=True)

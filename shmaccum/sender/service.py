@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process that is a sender: signals, what it says to whoever started it, and leaving only when nobody needs it.
+"""A process that is a sender: its signals, its word to the process that started it, and its leaving.
 
-SIGTERM and SIGINT stop it: what is there is delivered, then it leaves. A second one makes it leave at once; what is not
-delivered stays in the arena. One that comes when it has left changes nothing.
+SIGTERM and SIGINT stop it: it delivers the waiting records, then leaves. A second signal makes it leave at once, and
+the rest stays in the arena. A signal that comes when it has left changes nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def name_process() -> None:
-    """What ps, top and ``shmaccum stat`` call this process; 15 bytes are what the kernel keeps."""
+    """Sets the name that ps, top and ``shmaccum stat`` show for this process; the kernel keeps 15 bytes."""
     with contextlib.suppress(OSError):
         Path("/proc/self/comm").write_text(PROCESS_NAME, encoding="utf-8")
 
@@ -118,8 +118,8 @@ class SenderService:
     def run_until_signalled(self) -> None:
         """As `run`, and SIGTERM and SIGINT call `stop`; only in the main thread of a process that ends after it.
 
-        Who has left in order ends with 0, whatever signals come: the interpreter takes its handlers back before the
-        process is gone, so from then on the kernel is to ignore them.
+        A sender that has left in order ends with 0, also when more signals come: the interpreter takes its handlers
+        back before the process is gone, so the kernel ignores signals from then on.
         """
 
         def stop(_number: int, _frame: FrameType | None) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an Ack means for its batch: complete, requeue, split, start over (Kafka's Sender.completeBatch).
+"""The meaning of an Ack for its batch: complete, requeue, split, start over (Kafka's Sender.completeBatch).
 
 ::
 
@@ -121,7 +121,7 @@ class Settling:
             self._metrics.acked(latencies_ns, now_ns)
 
     def _deliver_all(self, acks: Acks, now_ns: int) -> None:
-        """In one call; those that are no ordinary ones, as single acks."""
+        """Completes batches in one call, and unusual ones by single acks."""
         batches = [wire.batch for wire in acks.wires]
         counts = [wire.record_count for wire in acks.wires]
         left = self._half.complete_many(batches, counts, acks.base_offsets, acks.log_append_times_ms)

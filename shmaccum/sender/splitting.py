@@ -4,15 +4,15 @@
 The batch stays where it is, in flight, and its partition is muted, so that nothing younger overtakes it. One part at a
 time is made in private memory and delivered; its result is recorded for its records, and the next part follows.
 
-The parts are the nodes of a binary tree: what is refused as too large is halved, by records::
+The parts are the nodes of a binary tree: a part that is refused as too large is halved, by records::
 
     [0, 12)                       refused
     [0, 6)    [6, 12)             accepted; refused
               [6, 9)  [9, 12)     accepted, accepted
 
-The next part is the largest node that begins behind the last record with a result. So the parts that were accepted are
-the same whoever makes them: a sender that goes on with a batch whose last one died between delivering a part and
-recording its result delivers that very part again, with the same sequences, and the sink recognises it.
+The next part is the largest node that begins behind the last record with a result. So every sender makes
+the same parts. A sender may die between delivering a part and recording its result. The next one delivers that very
+part again, with the same sequences, and the sink recognises it.
 """
 
 from __future__ import annotations

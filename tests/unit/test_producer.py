@@ -342,7 +342,7 @@ def fill(producer: Producer, topic: str) -> None:
         producer.send(topic, b"v" * 3000)
 
 
-NO_SENDER = "no sender of the arena {} runs: what is sent stays in the arena until one is started (shmaccum sender {}"
+NO_SENDER = "no sender of the arena {} runs: records stay in the arena until one is started (shmaccum sender {}"
 
 
 @pytest.mark.usefixtures("_looks_at_once")
