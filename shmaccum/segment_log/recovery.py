@@ -280,8 +280,9 @@ class Recovery:
         return max(indexed, default=NO_TIMESTAMP)
 
     def _complete_indexes(self, base_offset: int, scan: Scan, kept: Entries) -> None:
-        """Both indexes as they would be had their writer lived: entries up to the start of the scan are kept, and those of
-        the batches behind it are added.
+        """Both indexes as they would be had their writer lived.
+
+        Entries up to the start of the scan are kept, and those of the batches behind it are added.
 
         So that a death between a write and its index entries does not cost a walk through the whole segment.
         """
