@@ -264,7 +264,8 @@ def test_one_thread_at_a_time_is_the_sender(arena: Arena, sender: Accumulator) -
 
 
 @pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
-def test_an_accumulator_is_not_pickled(accumulator: Accumulator, protocol: int) -> None:
-    """Only the arena is: an accumulator belongs to its process."""
-    with pytest.raises(TypeError, match="cannot pickle"):
-        pickle.dumps(accumulator, protocol)
+def test_the_halves_of_an_accumulator_are_not_pickled(accumulator: Accumulator, protocol: int) -> None:
+    """Only the arena is pickled. An appender and a sender half belong to their process."""
+    for half in (accumulator._native(None)[0], accumulator.half):
+        with pytest.raises(TypeError, match="cannot pickle"):
+            pickle.dumps(half, protocol)
