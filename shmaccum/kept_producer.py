@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The producer of users: the one of `shmaccum.producer`, and on wish the sender that delivers for it.
 
-Producer and keeper know nothing of each other; this module is where they meet.
+Producer and keeper know nothing of each other; this module is where they meet. It loads the keeper when a producer has
+a sink, so a process that only produces starts without it.
 """
 
 from __future__ import annotations
@@ -14,14 +15,12 @@ from typing import TYPE_CHECKING, Any, final
 from shmaccum import producer
 from shmaccum.arena import Arena
 from shmaccum.config import Options, ProducerOptions, SenderOptions, parse_together
-from shmaccum.keeper import IDLE_EXIT_DEFAULT, Recipe, SenderKeeper
-from shmaccum.sinks import sink_options_type
-from shmaccum.sinks.names import split_url
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from shmaccum.config.dicts import KeptProducerOptionsDict
+    from shmaccum.keeper import Recipe
 
 
 @final
@@ -78,6 +77,8 @@ class Producer(producer.Producer):
             self._keep(self._recipe)
 
     def _keep(self, recipe: Recipe) -> None:
+        from shmaccum.keeper import SenderKeeper
+
         try:
             keeper = SenderKeeper.keep(self.arena, recipe)
         except BaseException:
@@ -102,6 +103,10 @@ def _producer_from(arena: Arena, given: Mapping[str, Any], recipe: Recipe | None
 
 def _split(sink: str, given: Mapping[str, Any]) -> tuple[dict[str, Any], Recipe]:
     """The producer's options, and the recipe of its sender."""
+    from shmaccum.keeper import IDLE_EXIT_DEFAULT, Recipe
+    from shmaccum.sinks import sink_options_type
+    from shmaccum.sinks.names import split_url
+
     of_sink = sink_options_type(split_url(sink)[0])
     tables: tuple[type[Options], ...] = (ProducerOptions, SenderOptions, *([] if of_sink is None else [of_sink]))
     parse_together(given, *tables)

@@ -73,7 +73,8 @@ class Accumulator:
         self.arena = arena
         self._appender = Appender(arena, max_block_ms=max_block_ms, linger_ms=linger_ms)
         self.buffer_pool = self._appender.buffer_pool
-        self._ring = ring or DoorbellButton(arena).ring
+        self._doorbell = DoorbellButton(arena)
+        self._ring = ring or self._doorbell.ring
         self._max_block_ms = max_block_ms
         self._linger_ns = None if linger_ms is None else linger_ms * 10**6
         self._natives: dict[int, tuple[_native.Appender, _native.Producer]] = {}
@@ -205,6 +206,7 @@ class Accumulator:
             if appender is not self._appender.native:
                 appender.close()
         self._appender.close()
+        self._doorbell.close()
         self.half.close()
 
     def __enter__(self) -> Accumulator:
