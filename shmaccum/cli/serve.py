@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
     "--writable", is_flag=True, help="Let clients produce, and make and delete topics; needs a log without a sender."
 )
 @click.option(
-    "--insecure", is_flag=True, help="Listen where other hosts can connect, though nobody is asked for a password."
+    "--insecure", is_flag=True, help="Listen where other hosts can connect, though connections are not encrypted."
 )
 @click.option(
     "-X", "options", multiple=True, metavar="OPTION=VALUE", help="Of the server or the log (docs/options.rst)."

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from shmaccum.config.option import INT_MAX, boolean, count, duration_ms, size, text
+from shmaccum.config.option import INT_MAX, boolean, count, duration_ms, secret, size, text
+from shmaccum.config.secret import Secret
 from shmaccum.config.sinks import LogSinkOptions
 
 
@@ -21,7 +23,17 @@ class ServerOptions(LogSinkOptions):
         "The host name that the server tells clients. default: the host that it listens on.",
         kafka="advertised.listeners",
     )
-    insecure: bool = boolean(False, "Listen where other hosts can connect, without TLS and without passwords.")
+    insecure: bool = boolean(False, "Listen where other hosts can connect, without TLS.")
+    ssl_certfile: str | None = text(
+        None, "PEM file with the server's certificate, and those above it: clients connect by TLS.", unset="none"
+    )
+    ssl_keyfile: str | None = text(
+        None, "PEM file with the certificate's key. default: the key is in ssl_certfile.", unset="none"
+    )
+    ssl_password: Secret | None = secret("The password of an encrypted key.", kafka="ssl.key.password")
+    ssl_cafile: str | None = text(
+        None, "PEM file with the authority of clients: each client needs a certificate of it.", unset="none"
+    )
     connection_count_max: int = count(2000, "The most clients that may be connected at once.", kafka="max.connections")
     request_size_max: int = size("1MiB", "Bytes of a request that is no Produce.", minimum=1024, maximum=INT_MAX)
     produce_size_max: int = size(
@@ -36,3 +48,9 @@ class ServerOptions(LogSinkOptions):
     group_initial_rebalance_delay_ms: int = duration_ms(
         "200ms", "The first round of an empty group waits this time for more members.", minimum=0
     )
+
+    def contradictions(self) -> Iterator[str]:
+        yield from super().contradictions()
+        for name in ("ssl_keyfile", "ssl_password", "ssl_cafile"):
+            if getattr(self, name) is not None and self.ssl_certfile is None:
+                yield f"{name} has no effect without ssl_certfile: name the server's certificate, too"

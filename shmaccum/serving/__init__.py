@@ -4,6 +4,7 @@
 ::
 
     server        sockets, order, limits              ─ connection   one client's frames
+    transport     plain TCP, or TLS
     requests      which request is answered by whom   ─ messages     frames <-> requests, by kafka-python's classes
     fetching      Fetch by hand, records by sendfile  ─ sessions, log_heads, log_watch
     cluster       metadata, offsets, settings         ─ topics

@@ -9,8 +9,6 @@ ends its connection alone.
 
 from __future__ import annotations
 
-import os
-import socket
 import struct
 from collections import deque
 from collections.abc import Sequence
@@ -19,6 +17,7 @@ from typing import final
 from shmaccum.serving.fetching import Piece
 from shmaccum.serving.log_heads import FileRange
 from shmaccum.serving.messages import BadFrameError
+from shmaccum.serving.transport import Transport
 
 SIZE = struct.Struct(">i")
 READ_SIZE = 256 << 10
@@ -47,14 +46,14 @@ class Connection:
     """A client.
 
     Attributes:
-        socket: not blocking.
+        transport: its socket.
         host: its address, for people.
         is_busy: a request is under way, and its answer is not wholly sent.
         is_gone: the connection is closed, from either side.
     """
 
-    def __init__(self, accepted: socket.socket, host: str, limits: FrameLimits) -> None:
-        self.socket = accepted
+    def __init__(self, transport: Transport, host: str, limits: FrameLimits) -> None:
+        self.transport = transport
         self.host = host
         self.is_busy = False
         self.is_gone = False
@@ -73,7 +72,7 @@ class Connection:
             OSError: the socket broke.
         """
         try:
-            content = self.socket.recv(READ_SIZE)
+            content = self.transport.receive(READ_SIZE)
         except BlockingIOError:
             return
         if not content:
@@ -131,7 +130,7 @@ class Connection:
 
     @property
     def wants_to_write(self) -> bool:
-        return bool(self._to_send)
+        return bool(self._to_send) or self.transport.wants_to_write
 
     def flush(self) -> None:
         """Sends what the socket takes.
@@ -141,6 +140,7 @@ class Connection:
             OSError: the socket broke.
         """
         try:
+            self.transport.shake_hands()
             while self._to_send:
                 self._send_first()
         except BlockingIOError:
@@ -149,18 +149,15 @@ class Connection:
             self.is_busy = False
 
     def _send_first(self) -> None:
-        """Sends a part of the first piece, or all.
-
-        MSG_MORE goes with bytes in front of records alone: behind the last ones it would hold them back for 200 ms.
-        """
+        """Sends a part of the first piece, or all."""
         piece = self._to_send[0]
         if isinstance(piece, FileRange):
-            sent = os.sendfile(self.socket.fileno(), piece.file.descriptor, piece.position, piece.size)
+            sent = self.transport.send_file(piece)
             if sent == 0:
                 raise ConnectionError("a file ended too early")
             rest: Piece | None = piece.behind(sent)
         else:
-            sent = self.socket.send(piece, socket.MSG_MORE if len(self._to_send) > 1 else 0)
+            sent = self.transport.send(piece, is_more=len(self._to_send) > 1)
             rest = piece[sent:] or None
         if rest is None:
             self._to_send.popleft()
@@ -171,4 +168,4 @@ class Connection:
         """Ends it. Doing it twice does nothing."""
         self.is_gone = True
         self._to_send.clear()
-        self.socket.close()
+        self.transport.close()

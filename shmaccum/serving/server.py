@@ -21,6 +21,7 @@ import logging
 import os
 import selectors
 import socket
+import ssl
 import time
 import uuid
 from collections.abc import Iterator, Sequence
@@ -56,6 +57,7 @@ from shmaccum.serving.messages import BadFrameError, decode, encode_unsupported,
 from shmaccum.serving.requests import API_VERSIONS, FETCH, PRODUCE, PRODUCE_VERSION_MIN, api_versions, routes
 from shmaccum.serving.sessions import Session, Sessions
 from shmaccum.serving.topics import Topics
+from shmaccum.serving.transport import PlainTransport, TlsFiles, TlsTransport
 from shmaccum.serving.writing import Writing
 
 logger = logging.getLogger(__name__)
@@ -106,7 +108,8 @@ class LogServer:
         self, directory: str | os.PathLike[str], listen: str, *, is_writable: bool = False, **options: object
     ) -> None:
         self.options = ServerOptions.parse(options)
-        address = parse_listen(listen, is_insecure=self.options.insecure)
+        address = parse_listen(listen, self.options)
+        self._tls = TlsFiles(self.options) if self.options.ssl_certfile is not None else None
         self._log = LogDirectory(directory, self.options) if is_writable else None
         self.directory = LogReader(directory, verify_crc=False).path
         self._topics = Topics(self.directory)
@@ -130,6 +133,7 @@ class LogServer:
         self._runnable: list[Connection] = []
         self._maintain_at_s = 0.0
         self._is_stopped = False
+        self._is_accepting = True
         self._bell, self._rope = socket.socketpair()
         self._rope.setblocking(False)
         self._selector = selectors.DefaultSelector()
@@ -189,10 +193,22 @@ class LogServer:
         if now_s < self._maintain_at_s:
             return
         self._maintain_at_s = now_s + MAINTAIN_INTERVAL_S
+        if not self._is_accepting:
+            self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
+            self._is_accepting = True
         if self._log is not None:
             self._log.maintain()
         for head in self._topics.known_heads():
             head.retain()
+        self._read_changed_files()
+
+    def _read_changed_files(self) -> None:
+        """Takes over a new certificate; one that cannot be used leaves the former one in place."""
+        try:
+            if self._tls is not None and self._tls.refresh():
+                logger.info("new connections get the certificate that is in %s now", self.options.ssl_certfile)
+        except InvalidArgumentError as error:
+            logger.error("the former certificate goes on: %s", error)
 
     # --- connections
 
@@ -201,16 +217,27 @@ class LogServer:
             accepted, (host, *_) = self._listener.accept()
         except OSError as error:
             logger.warning("a client could not be accepted: %s", error.strerror)
+            self._pause_accepting()
             return
         if len(self._connections) >= self.options.connection_count_max:
             logger.warning("a client from %s is turned away: %d are connected", host, len(self._connections))
             accepted.close()
             return
+        with contextlib.suppress(OSError):  # the client is gone already
+            self._welcome(accepted, host)
+
+    def _pause_accepting(self) -> None:
+        """Leaves clients in the backlog until `_maintain`: without descriptors the loop would turn for nothing."""
+        self._selector.unregister(self._listener)
+        self._is_accepting = False
+
+    def _welcome(self, accepted: socket.socket, host: str) -> None:
         accepted.setblocking(False)
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connection = Connection(accepted, host, self._limits)
+        transport = PlainTransport(accepted) if self._tls is None else TlsTransport(accepted, self._tls.context)
+        connection = Connection(transport, host, self._limits)
         self._connections.add(connection)
-        self._selector.register(accepted, selectors.EVENT_READ, connection)
+        self._selector.register(transport.socket, selectors.EVENT_READ, connection)
 
     def _serve(self, connection: Connection, events: int) -> None:
         with self._guarded(connection):
@@ -237,9 +264,9 @@ class LogServer:
         if not connection.is_busy and connection.has_frame:
             self._runnable.append(connection)
         events = selectors.EVENT_READ * connection.wants_to_read | selectors.EVENT_WRITE * connection.wants_to_write
-        key = self._selector.get_key(connection.socket)
+        key = self._selector.get_key(connection.transport.socket)
         if key.events != events:
-            self._selector.modify(connection.socket, events, connection)
+            self._selector.modify(connection.transport.socket, events, connection)
 
     @contextlib.contextmanager
     def _guarded(self, connection: Connection) -> Iterator[None]:
@@ -248,6 +275,9 @@ class LogServer:
             yield
         except BadFrameError as error:
             logger.warning("the connection from %s is closed: %s", connection.host, error)
+            self._close(connection)
+        except ssl.SSLError as error:
+            logger.warning("the connection from %s is closed: TLS failed: %s", connection.host, error.reason or error)
             self._close(connection)
         except OSError:
             self._close(connection)
@@ -262,7 +292,7 @@ class LogServer:
         if call is not None:
             self._unpark(call)
             self._coordinator.drop(call)
-        self._selector.unregister(connection.socket)
+        self._selector.unregister(connection.transport.socket)
         self._connections.discard(connection)
         connection.close()
 
@@ -396,20 +426,21 @@ class LogServer:
         self.close()
 
 
-def parse_listen(text: str, *, is_insecure: bool) -> Address:
+def parse_listen(text: str, options: ServerOptions) -> Address:
     """HOST:PORT.
 
     Raises:
-        InvalidArgumentError: it is none, or others than this host could connect and nobody said that they may.
+        InvalidArgumentError: it is none, or other hosts could connect without TLS and nobody said that they may.
     """
     host, colon, port = text.rpartition(":")
     host = host.strip("[]") or "127.0.0.1"
     if not colon or not port.isdecimal() or int(port) > 65_535:
         raise InvalidArgumentError(f"{text!r} is no address to listen on: write HOST:PORT, as in 127.0.0.1:9092")
-    if not is_insecure and not _is_loopback(host):
+    if not _is_loopback(host) and not options.insecure and options.ssl_certfile is None:
         raise InvalidArgumentError(
-            f"{host} can be reached from other hosts, and this server asks nobody who they are: listen on 127.0.0.1, "
-            "or say insecure=true (--insecure) where the network itself keeps strangers out"
+            f"other hosts can reach {host}, and this server would talk to them without TLS: listen on 127.0.0.1, give "
+            "a certificate (-X ssl_certfile=FILE -X ssl_keyfile=FILE), or say insecure=true (--insecure) where the "
+            "network itself keeps strangers out"
         )
     return Address(host, int(port))
 

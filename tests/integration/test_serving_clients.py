@@ -6,53 +6,20 @@ from __future__ import annotations
 import contextlib
 import socket
 import struct
-import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import confluent_kafka
 import pytest
-from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
+from kafka import KafkaAdminClient, KafkaConsumer
 
 from shmaccum.exceptions import InvalidArgumentError, LogBusyError
 from shmaccum.segment_log.reader import LogReader
 from shmaccum.serving import LogServer
 from tests.log_support import TOPIC, make_batches, open_log
-
-DEADLINE_S = 60.0
-PARTITION_COUNT = 3
-
-
-@contextlib.contextmanager
-def served(path: Path, *, is_writable: bool = True, **options: Any) -> Iterator[str]:
-    """A server in a thread; its address."""
-    with LogServer(path, "127.0.0.1:0", is_writable=is_writable, partitions=PARTITION_COUNT, **options) as server:
-        thread = threading.Thread(target=server.run)
-        thread.start()
-        try:
-            yield f"127.0.0.1:{server.address.port}"
-        finally:
-            server.stop()
-            thread.join()
-
-
-def produce(address: str, values: range, topic: str = TOPIC) -> None:
-    """By kafka-python, idempotently, spread over all partitions."""
-    with contextlib.closing(KafkaProducer(bootstrap_servers=address)) as producer:
-        for number in values:
-            producer.send(topic, b"%d" % number, key=b"%d" % number)
-        producer.flush()
-
-
-def consume_with_kafka_python(address: str, count: int, **options: Any) -> list[int]:
-    consumer = KafkaConsumer(
-        TOPIC, bootstrap_servers=address, auto_offset_reset="earliest", consumer_timeout_ms=DEADLINE_S * 1000, **options
-    )
-    with contextlib.closing(consumer):
-        return [int(next(consumer).value) for _ in range(count)]
+from tests.serving_support import DEADLINE_S, PARTITION_COUNT, consume_with_kafka_python, produce, served
 
 
 def confluent_consumer(address: str, group: str, **options: Any) -> confluent_kafka.Consumer:
@@ -199,8 +166,8 @@ def test_a_writable_server_and_a_sender_exclude_each_other(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("listen", ["0.0.0.0:0", "[::]:0", "example.org:9092"])
-def test_a_server_that_asks_nobody_for_a_password_stays_on_this_host(tmp_path: Path, listen: str) -> None:
-    with pytest.raises(InvalidArgumentError, match="insecure"):
+def test_a_server_without_tls_stays_on_this_host(tmp_path: Path, listen: str) -> None:
+    with pytest.raises(InvalidArgumentError, match="--insecure"):
         LogServer(tmp_path / "log", listen, is_writable=True)
 
 
