@@ -148,7 +148,7 @@ def test_a_client_that_stops_in_the_handshake_stops_nobody(tmp_path: Path, pem: 
 
 
 def test_a_new_certificate_is_taken_over_while_the_server_runs(tmp_path: Path, pem: Pem) -> None:
-    own = {name: str(tmp_path / Path(path).name) for name, path in pem.server.items()}
+    own: dict[str, Any] = {name: str(tmp_path / Path(path).name) for name, path in pem.server.items()}
     for name, path in own.items():
         Path(path).write_bytes(Path(pem.server[name]).read_bytes())
         os.chmod(path, 0o600)
