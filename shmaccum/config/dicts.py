@@ -246,7 +246,15 @@ class ServerOptionsDict(TypedDict, total=False):
     advertised_host: str | None
     """The host name that the server tells clients. default: the host that it listens on."""
     insecure: bool
-    """Listen where other hosts can connect, without TLS and without passwords."""
+    """Listen where other hosts can connect, without TLS."""
+    ssl_certfile: str | None
+    """PEM file with the server's certificate, and those above it: clients connect by TLS."""
+    ssl_keyfile: str | None
+    """PEM file with the certificate's key. default: the key is in ssl_certfile."""
+    ssl_password: str | Secret | None
+    """The password of an encrypted key. Write env:NAME or file:PATH."""
+    ssl_cafile: str | None
+    """PEM file with the authority of clients: each client needs a certificate of it."""
     connection_count_max: int
     """The most clients that may be connected at once."""
     request_size_max: int | str
