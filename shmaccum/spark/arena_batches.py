@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The source over an arena itself: what waits there, read where it lies, for whoever has to find out what happened.
+"""The source over an arena itself: waiting records are read where they lie, to find out what happened to them.
 
 The arena is mapped without write permission; nobody's lock is taken and nothing is changed. It may be alive, left by a
-host that crashed, or damaged: what stands in it is believed as far as its checksums go.
+host that crashed, or damaged: its bytes are believed as far as their checksums go.
 
 A record that waits has no offset yet. Here it gets the one it would have in a log that has nothing else: counted from 0
 in each partition, oldest batch first.
@@ -36,9 +36,9 @@ from shmaccum.spark.record_batches import ColumnBuilder, runs
 logger = logging.getLogger(__name__)
 
 ANY_MODE = 0o777
-"""Looking takes no part, so whose the arena is does not matter."""
+"""A reader takes no part in the arena, so the arena may belong to any user."""
 NOBODY = ("?", -1)
-"""Whose a batch is that names a partition there is not."""
+"""The place of a batch that names a partition there is not."""
 SIZE_PER_TASK = 32 << 20
 NOT_OF_ARENAS = (
     *("starting_timestamp", "starting_offsets_by_timestamp", "starting_offsets", "max_offsets_per_trigger"),
@@ -53,20 +53,20 @@ class WaitingBatch(NamedTuple):
     slot_index: int
     seq: int
     record_count: int
-    """Those it had then; one that is being filled may have more now."""
+    """The number of its records then; a batch that is being filled may have more now."""
     base_offset: int
     size: int
 
 
 @dataclass(frozen=True)
 class ArenaRange(InputPartition):
-    """Batches of the arena: what one task reads."""
+    """The batches of the arena that one task reads."""
 
     batches: tuple[WaitingBatch, ...]
 
 
 class ArenaReader(DataSourceReader):
-    """Of a batch (``spark.read``) over an arena.
+    """The reader of a batch query (``spark.read``) over an arena.
 
     Raises:
         InvalidArgumentError: an option is one of logs.
@@ -79,10 +79,10 @@ class ArenaReader(DataSourceReader):
         self._options = options
 
     def partitions(self) -> list[InputPartition]:
-        """Some batches for each task, those of a partition in order.
+        """The batches of each task; those of a partition stay in order.
 
         Raises:
-            ArenaError: it cannot be opened.
+            ArenaError: the arena cannot be opened.
         """
         with _opened(self._options) as arena:
             waiting = waiting_batches(arena, self._options)
@@ -92,10 +92,10 @@ class ArenaReader(DataSourceReader):
         return [ArenaRange(tuple(part)) for part in _cut(waiting, max(size_max, 1))]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """The records of these batches, as far as they are there still.
+        """The records of these batches, as far as they still are in the arena.
 
         Raises:
-            CorruptArenaError: a batch is damaged, unless that is to be seen, or put up with.
+            CorruptArenaError: a batch is damaged, and neither includeBatches nor failOnDataLoss=false was given.
         """
         if isinstance(partition, ArenaRange):
             with _opened(self._options) as arena:
@@ -116,7 +116,7 @@ def _opened(options: SparkSourceOptions) -> Arena:
 
 
 def waiting_batches(arena: Arena, options: SparkSourceOptions) -> list[WaitingBatch]:
-    """The batches that wait, of the partitions that are wanted, by partition, oldest first; no bytes are read."""
+    """The waiting batches of the wanted partitions, by partition, oldest first. No bytes of records are read."""
     slots = arena.slot_table().copy()
     states = tables.slot_state(slots["word"])
     is_waiting = np.isin(states, [tables.SLOT_STATES.index(state) for state in WAITING_STATES])
@@ -160,14 +160,14 @@ class ArenaBatch:
 
     Attributes:
         facts: of its slot.
-        planned: what it was when the read was planned.
+        planned: the batch as it was when the read was planned.
         segment: the arena.
         position: the slot.
         size: in bytes.
     """
 
     is_control = False
-    """What producers append is for users."""
+    """Producers append no control batches."""
 
     def __init__(self, facts: SlotFacts, planned: WaitingBatch, segment: str) -> None:
         self.facts = facts
@@ -178,19 +178,19 @@ class ArenaBatch:
 
     @property
     def record_count(self) -> int:
-        """Those that were there when the read was planned."""
+        """The number of its records when the read was planned."""
         return self.planned.record_count
 
     @property
     def place(self) -> TopicPartition | None:
-        """Whose it is; None when that is damaged."""
+        """The topic-partition of the batch; None when those bytes are damaged."""
         facts = self.facts
         if facts.topic is None or facts.partition is None or LEGAL_TOPIC.fullmatch(facts.topic) is None:
             return None
         return TopicPartition(facts.topic, facts.partition)
 
     def decodable(self) -> Decodable:
-        """What the native core decodes records from."""
+        """The bytes and numbers from which the native core decodes the records."""
         facts = self.facts
         return Decodable(
             facts.data[HEADER_SIZE:],
@@ -202,7 +202,7 @@ class ArenaBatch:
 
     @cached_property
     def columns_problem(self) -> str | None:
-        """Why it cannot be read; None when it can."""
+        """The reason why the batch cannot be read; None when it can."""
         if self.place is None:
             return "it belongs to no partition"
         try:
@@ -213,12 +213,12 @@ class ArenaBatch:
 
     @property
     def problem(self) -> str | None:
-        """Why it is not sound; None when it is."""
+        """The reason why the batch is not sound; None when it is."""
         return self.columns_problem or (None if self.facts.is_checksum_right else "its checksum is wrong")
 
     @property
     def told(self) -> str:
-        """Which it is and what is wrong with it."""
+        """The sentence that names the batch and its damage."""
         facts = self.facts
         return (
             f"the batch in slot {facts.slot_index} of {self.segment} ({facts.topic}-{facts.partition}, "
@@ -226,9 +226,9 @@ class ArenaBatch:
         )
 
     def cells(self, *, is_readable: bool) -> dict[str, Any]:
-        """What the columns say of the batch."""
+        """The cells of the batch in the columns of batches, by name."""
         facts = self.facts
-        seq = min(self.planned.seq, LONG_MAX)  # a damaged one may be anything
+        seq = min(self.planned.seq, LONG_MAX)  # the number of a damaged batch may be anything
         values = (facts.state, seq, facts.slot_index, facts.is_checksum_right, is_readable)
         return {field.name: value for field, value in zip(BATCH_COLUMNS, values, strict=True)}
 
@@ -249,7 +249,7 @@ class _Task:
         self._builder = ColumnBuilder(schema)
 
     def read(self, planned: Sequence[WaitingBatch]) -> Iterator[Any]:
-        """Record batches of Arrow, a run of readable batches of one partition each, or one that is not."""
+        """Record batches of Arrow: one for each run of readable batches of a partition, or unreadable batch."""
         found = (batch for batch in map(self._found, planned) if batch is not None)
         for place, of_place in groupby(found, key=lambda batch: batch.place if batch.columns_problem is None else None):
             if place is None:
@@ -258,7 +258,7 @@ class _Task:
                 yield from (self._readable(run, place) for run in runs(of_place))
 
     def _found(self, planned: WaitingBatch) -> ArenaBatch | None:
-        """A batch that is to be read; None: it was delivered meanwhile, or is damaged and to be passed over."""
+        """The batch as it is now; None when it was delivered meanwhile, or is damaged and passed over."""
         options = self._options
         facts = self._inspector.slot(planned.slot_index)
         if facts.seq != planned.seq or facts.state not in WAITING_STATES:
@@ -276,7 +276,7 @@ class _Task:
         return self._builder.build(columns, place, self._batch_columns(run))
 
     def _unreadable(self, batch: ArenaBatch) -> Any:
-        """One row, whose value is what lies there, and whose place is as far as it is known."""
+        """One row: its value is the bytes of the batch, and its place is given as far as it is known."""
         place = batch.place
         cells = {
             "value": batch.facts.data,
@@ -289,7 +289,7 @@ class _Task:
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     def _batch_columns(self, run: list[ArenaBatch]) -> dict[str, Any]:
-        """For each batch as many cells as it has rows."""
+        """The columns of batches: the cell of each batch, repeated for each of its rows."""
         if not self._options.include_batches:
             return {}
         of_batches = [batch.cells(is_readable=True) for batch in run]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The columns of Spark's Kafka connector: those a sink takes (KafkaWriter), and those a source gives.
 
-Other than Spark's, the sink keeps a column ``timestamp`` as the records' time, so that what was read from one log and
+Unlike Spark's sink, this one keeps a column ``timestamp`` as the records' time, so that what was read from one log and
 written to another keeps its time.
 """
 
@@ -48,11 +48,11 @@ BATCH_COLUMNS = (
     StructField("isChecksumRight", BooleanType()),
     StructField("isReadable", BooleanType()),
 )
-"""What the source over an arena can tell of the batch of each record."""
+"""The columns about each record's batch, which the source over an arena has."""
 
 
 def source_schema(*, has_headers: bool, has_batches: bool = False) -> StructType:
-    """What the source gives, in Spark's order, and then what is ours."""
+    """The columns of the source: Spark's in its order, then ours."""
     headers = [StructField("headers", HEADERS_TYPE)] if has_headers else []
     return StructType([*SOURCE_COLUMNS, *headers, *(BATCH_COLUMNS if has_batches else ())])
 
@@ -87,7 +87,7 @@ SINK_COLUMNS: Mapping[str, tuple[str, Callable[[DataType], bool]]] = {
     "timestamp": ("timestamp", lambda kind: isinstance(kind, (TimestampType, TimestampNTZType))),
     "headers": ("array<struct<key: string, value: binary>>", _is_headers),
 }
-"""Name -> the types it may have, in words and as a test."""
+"""The types that each column may have, in words and as a test."""
 
 
 def sink_columns(schema: StructType, topic: str | None) -> tuple[str, ...]:
@@ -118,5 +118,5 @@ def sink_columns(schema: StructType, topic: str | None) -> tuple[str, ...]:
 
 
 def _instead(types: Mapping[str, DataType]) -> str:
-    """What there is; the names are taken as they are written, also where Spark would not care."""
+    """The clause that names the frame's columns. Their case counts, also where Spark would ignore it."""
     return f"its columns are {', '.join(types) or 'none'}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``format("shmaccum")``: what Spark asks for schemas, readers and writers. Runs on the driver's host."""
+"""``format("shmaccum")``: Spark asks this class for schemas, readers and writers, on the driver's host."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class ShmaccumDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What stands in ``format(...)``."""
+        """The name that a user gives to ``format(...)``."""
         return "shmaccum"
 
     # --- source
 
     def schema(self) -> StructType:
-        """Of the source; headers are a column only when they are asked for.
+        """The schema of the source; headers are a column only when they are asked for.
 
         Raises:
             InvalidArgumentError: options are wrong.
@@ -35,7 +35,7 @@ class ShmaccumDataSource(DataSource):
         return source_schema(has_headers=options.include_headers, has_batches=options.include_batches)
 
     def reader(self, schema: StructType) -> BatchReader | ArenaReader:
-        """Of a batch, from a log or an arena.
+        """The reader of a batch query, over a log or an arena.
 
         Raises:
             InvalidArgumentError: options are wrong, or the user gave a schema.
@@ -45,7 +45,7 @@ class ShmaccumDataSource(DataSource):
         return BatchReader(options) if options.arena is None else ArenaReader(options)
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 - Spark's name
-        """Of a query.
+        """The reader of a streaming query.
 
         Raises:
             InvalidArgumentError: as `reader`.
@@ -54,7 +54,7 @@ class ShmaccumDataSource(DataSource):
         options = source_options(dict(self.options))
         if options.arena is not None:
             raise InvalidArgumentError(
-                "an arena is read by spark.read: what waits in it goes to its sink, where a stream can follow"
+                "an arena cannot be streamed: read it once with spark.read, or stream from the log that its sink writes"
             )
         return StreamReader(options)
 
@@ -66,7 +66,7 @@ class ShmaccumDataSource(DataSource):
     # --- sink
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter | ExactlyOnceBatchWriter:
-        """Of a batch job.
+        """The writer of a batch job.
 
         Raises:
             InvalidArgumentError: options or columns are wrong, or the mode is "overwrite".
@@ -83,7 +83,7 @@ class ShmaccumDataSource(DataSource):
         schema: StructType,
         overwrite: bool,  # noqa: ARG002
     ) -> StreamWriter | ExactlyOnceStreamWriter:
-        """Of one micro-batch. In the output mode "complete" each appends the whole result, as Spark's sink for Kafka.
+        """The writer of one micro-batch. In the output mode "complete" each appends the whole result, as in Spark.
 
         Raises:
             InvalidArgumentError: options or columns are wrong.

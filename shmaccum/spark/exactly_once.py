@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The sink with ``deliveryGuarantee=exactly_once``, as Spark calls it: tasks stage, the commit decides.
 
-What is one transaction (`shmaccum.segment_log.transactions`) is told by names that stay when Spark starts anew: of a
-micro-batch the query's id, which is in its checkpoint, and the batch id; of a batch job a uuid that is made when it is
-planned, or what the user says by options. Spark runs a micro-batch again with the same id until its commit came back;
-the second time nothing happens, whatever its tasks staged.
+A transaction (`shmaccum.segment_log.transactions`) has a name that stays when Spark starts anew. The name of a
+micro-batch is the query's id, which is in its checkpoint, and the batch id. The name of a batch job is a uuid that is
+made when the job is planned, or comes from the user's options. Spark runs a micro-batch again with the same id until
+its commit came back; the second commit changes nothing, and the records that its tasks staged are deleted.
 
 Only Spark knows which attempt won: it hands one message for each partition to the commit. An attempt never learns that
 it lost. It may be running still when the transaction is over, and finds its folder deleted.
@@ -35,10 +35,10 @@ BATCH_ID = "streaming.sql.batchId"
 
 @dataclass(frozen=True)
 class StagedCommit(WriterCommitMessage):
-    """What a task tells the driver: which attempt it was, at which transaction, and what it has staged.
+    """The message of a task to the driver: its attempt, its transaction, and the records that it has staged.
 
     Attributes:
-        winner: None: it had no rows, or the transaction was over when it began.
+        winner: the staged attempt; None when it had no rows, or the transaction was over when it began.
     """
 
     partition_id: int
@@ -49,12 +49,12 @@ class StagedCommit(WriterCommitMessage):
 
     @property
     def record_count(self) -> int:
-        """How many records it has staged."""
+        """The number of staged records."""
         return 0 if self.winner is None else self.winner.record_count
 
 
 def _stage(plan: SinkPlan, transaction: TransactionId, batches: Iterator[Any]) -> StagedCommit:
-    """A task. Of a transaction that is over, which Spark runs again because it does not know, nothing is staged."""
+    """A task stages its rows. It stages nothing when the transaction is over and Spark, unaware, runs it again."""
     context = TaskContext.get()
     assert context is not None, "a sink writes in tasks"
     attempt_id = context.taskAttemptId()
@@ -68,7 +68,7 @@ def _stage(plan: SinkPlan, transaction: TransactionId, batches: Iterator[Any]) -
 
 
 def _conclude(settings: SinkSettings, transaction: TransactionId, messages: Sequence[StagedCommit | None]) -> None:
-    """The commit: those of whom Spark has messages are the winners, in the order of their partitions."""
+    """The commit: the attempts of Spark's messages are the winners, in the order of their partitions."""
     told = sorted((message for message in messages if message is not None), key=lambda each: each.partition_id)
     winners = [message.winner for message in told if message.winner is not None]
     remove_arenas(settings.directory, transaction)
@@ -83,7 +83,7 @@ def _abort(settings: SinkSettings, transaction: TransactionId) -> None:
 
 
 class ExactlyOnceBatchWriter(DataSourceArrowWriter):
-    """Of a batch job; pickled to its tasks and its commit, which so know the same transaction."""
+    """The writer of a batch job. Spark pickles it to the tasks and the commit, so they know the same transaction."""
 
     def __init__(self, plan: SinkPlan) -> None:
         self.plan = plan
@@ -94,16 +94,16 @@ class ExactlyOnceBatchWriter(DataSourceArrowWriter):
         return _stage(self.plan, self.transaction, iterator)
 
     def commit(self, messages: Sequence[StagedCommit | None]) -> None:
-        """Brings what the tasks have staged into the log."""
+        """Brings the staged records into the log."""
         _conclude(self.plan.settings, self.transaction, messages)
 
     def abort(self, messages: Sequence[StagedCommit | None]) -> None:  # noqa: ARG002
-        """Deletes what was staged, unless a commit has decided; Spark also calls this when that failed afterwards."""
+        """Deletes the staged records, unless a commit has decided. Spark also calls this after a commit that failed."""
         _abort(self.plan.settings, self.transaction)
 
 
 class ExactlyOnceStreamWriter(StreamWriterBase):
-    """Of a query; Spark makes one for each micro-batch, and another one to commit it."""
+    """The writer of a query; Spark makes one for each micro-batch, and another one to commit it."""
 
     def __init__(self, plan: SinkPlan) -> None:
         if plan.settings.transaction is not None:
@@ -118,14 +118,14 @@ class ExactlyOnceStreamWriter(StreamWriterBase):
         return _stage(self.plan, _transaction_of_task(), batches)
 
     def commit(self, messages: Sequence[StagedCommit | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Brings what the tasks have staged into the log, unless that was done before."""
+        """Brings the staged records into the log, unless an earlier commit did."""
         if (transaction := _transaction_of(messages, batchId)) is not None:
             _conclude(self.plan.settings, transaction, messages)
 
     def abort(self, messages: Sequence[StagedCommit | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Deletes what was staged, unless a commit has decided.
+        """Deletes the staged records, unless a commit has decided.
 
-        Where no task has ended nobody knows of which query it was: the next commit of that query deletes it.
+        Where no task has ended, no message names the query: then the next commit of that query deletes them.
         """
         if (transaction := _transaction_of(messages, batchId)) is not None:
             _abort(self.plan.settings, transaction)
@@ -144,6 +144,6 @@ def _transaction_of_task() -> TransactionId:
 
 
 def _transaction_of(messages: Sequence[StagedCommit | None], batch_id: int) -> TransactionId | None:
-    """None: no task has ended."""
+    """The transaction that the messages name; None when no task has ended."""
     known = next((message.transaction for message in messages if message is not None), None)
     return None if known is None else known._replace(number=batch_id)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the Python workers of a node share, as one of them has it: the arena, and this process's producer for it.
+"""The arena that all Python workers of a node share, and the producer by which this process appends to it.
 
 Spark keeps a worker for many tasks, of many queries, and ends it with ``os._exit`` or a kill, never with an exit
 handler: nothing may be left to do at the end. So the producer is made once per process and kept, and each task waits
@@ -31,11 +31,11 @@ NODE = "{node}"
 NODE_VARIABLE = "SHMACCUM_NODE"
 
 _producers: dict[tuple[int, str, str], Producer] = {}
-"""By process, arena and options. The process is part of it because a worker is a fork of who may have had one."""
+"""The producers by process, arena and options. A worker may be forked from a process that had a producer already."""
 
 
 def node_name() -> str:
-    """What this node is called: by the environment variable SHMACCUM_NODE, or else by its host name.
+    """The name of this node: the environment variable SHMACCUM_NODE, or else the host name.
 
     Raises:
         InvalidArgumentError: the variable cannot be a part of a path.
@@ -89,7 +89,7 @@ def node_producer(
 
 
 def forget_producers() -> None:
-    """Closes every producer of this process without waiting; for tests, and for whoever embeds a worker."""
+    """Closes every producer of this process without waiting; for tests, and for programs that embed a worker."""
     for place in [place for place in _producers if place[0] == os.getpid()]:
         producer = _producers.pop(place)
         producer.close(0)
@@ -106,7 +106,7 @@ def _open(name: str, options: ArenaOptions) -> Arena:
 
 
 def _attach_or_create(name: str, options: ArenaOptions) -> Arena:
-    """Several workers of a new node come here at once: one creates."""
+    """The node's arena. Of several workers that come here at once, one creates it."""
     try:
         return Arena.attach(name, mode=options.mode)
     except ArenaNotFoundError:
@@ -118,7 +118,7 @@ def _attach_or_create(name: str, options: ArenaOptions) -> Arena:
 
 
 def _tell_differences(arena: Arena, sizes: Mapping[str, int]) -> None:
-    """An arena that exists is left as it is, as ``shmaccum create --exist-ok`` leaves it; what differs is told."""
+    """Logs where an existing arena differs from the options; it stays as it is, as with ``create --exist-ok``."""
     for difference in arena.size_differences(sizes):
         logger.warning("%s exists already and is left as it is: %s", arena.name, difference)
 

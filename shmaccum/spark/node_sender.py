@@ -50,11 +50,11 @@ class NodeSender:
             keeper.leave(self._arena)
 
     def check(self) -> None:
-        """Call it while you wait for the sender.
+        """Checks that somebody sends; a task that waits calls it again and again.
 
         Raises:
-            SenderNotStartedError: there is none, and none could be started; or none is to be started, and it was absent
-                for ``max_block_ms``.
+            SenderNotStartedError: no sender runs, and none could be started; or, with ``sender=external``, none ran for
+                ``max_block_ms``.
             OtherSinkError: somebody has started one that delivers to another sink.
         """
         if self._keeper is not None and self._keeper.failure is not None:
@@ -72,5 +72,5 @@ class NodeSender:
             why = "sender=external starts none" if self._keeper is None else "the last one was stopped in order"
             raise SenderNotStartedError(
                 f"the arena {self._arena.name!r} has no sender, and {why}: run shmaccum sender {self._arena.name} "
-                "--sink ... on every node; what was appended is still there"
+                "--sink ... on every node; the records are still in the arena"
             )

@@ -15,7 +15,7 @@ from shmaccum.spark.positions import Positions
 
 @dataclass(frozen=True)
 class LogRange(InputPartition):
-    """Records of one partition, [start, end): what one task reads."""
+    """The offsets [start, end) of one partition, which one task reads."""
 
     place: TopicPartition
     start: int
@@ -45,7 +45,7 @@ def _cut(whole: LogRange, count: int) -> Iterator[LogRange]:
 
 
 def limit_positions(starts: Positions, ends: Positions, record_count_max: int) -> Positions:
-    """Ends of a micro-batch of so many records at most: each partition gets a share by what it has."""
+    """The ends of a micro-batch of at most so many records. Each partition gets a share by the records it has."""
     sizes = {place: max(end - starts[place], 0) for place, end in ends.items()}
     total = sum(sizes.values())
     if total <= record_count_max:

@@ -55,7 +55,7 @@ def open_reader(options: SparkSourceOptions) -> LogReader:
 
 
 def chosen_partitions(reader: LogReader, options: SparkSourceOptions, *, must_exist: bool) -> list[TopicPartition]:
-    """What ``assign``, ``subscribe`` or ``subscribePattern`` say, of the partitions that are there.
+    """The partitions of the log that ``assign``, ``subscribe`` or ``subscribePattern`` name.
 
     Args:
         reader: of the log directory.
@@ -89,7 +89,7 @@ def partition_test(options: SparkSourceOptions) -> Callable[[TopicPartition], bo
 
 
 def _missing(present: Sequence[TopicPartition], options: SparkSourceOptions) -> list[str]:
-    """What is named and not there."""
+    """The topics or partitions that an option names and the log does not have."""
     if options.assign is not None:
         return sorted(str(place) for place in _assigned(options.assign) - set(present))
     if options.subscribe is not None:
@@ -189,7 +189,7 @@ def latest_positions(reader: LogReader, places: Sequence[TopicPartition]) -> Pos
 
 
 def _exactly(places: Sequence[TopicPartition], name: str, found: Positions) -> Positions:
-    """Refuses what names other partitions than those that are read."""
+    """The given positions, when they name just the partitions that are read; else an error."""
     wanted = set(places)
     differing = [f"lacks {place}" for place in sorted(wanted - set(found))]
     differing += [f"names {place}, which is not read" for place in sorted(set(found) - wanted)]

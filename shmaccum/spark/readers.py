@@ -42,7 +42,7 @@ ONLY_OF_STREAMS = ("max_offsets_per_trigger",)
 
 
 def read_range(options: SparkSourceOptions, wanted: InputPartition) -> Iterator[Any]:
-    """What a task reads; of a read without any records Spark asks for a partition of its own making."""
+    """The records of a task. Where a read has no records, Spark asks for a partition of its own making."""
     if not isinstance(wanted, LogRange):
         return iter(())
     return record_batches(
@@ -57,7 +57,7 @@ def _refuse(options: SparkSourceOptions, names: tuple[str, ...], where: str) -> 
 
 
 class BatchReader(DataSourceReader):
-    """Of a batch (``spark.read``).
+    """The reader of a batch query (``spark.read``) over a log.
 
     Raises:
         InvalidArgumentError: an option is one of streams.
@@ -87,7 +87,7 @@ class BatchReader(DataSourceReader):
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Of a query (``spark.readStream``). Its driver's half lives in one process for as long as the query runs.
+    """The reader of a streaming query (``spark.readStream``); its driver's half lives as long as the query.
 
     Raises:
         InvalidArgumentError: an option is one of batches, or this Spark is too old for it.
@@ -99,30 +99,30 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise InvalidArgumentError("maxOffsetsPerTrigger needs Spark 4.2 or newer: leave it out")
         self._options = options
         self._last: Positions | None = None
-        """Where the query ends that takes what is available now."""
+        """The end of a query with the trigger ``availableNow``."""
 
     # --- the driver's half
 
     def initialOffset(self) -> Offsets:  # noqa: N802 - Spark's name
-        """Where a query without a checkpoint begins."""
+        """The positions at which a query without a checkpoint begins."""
         reader = open_reader(self._options)
         places = chosen_partitions(reader, self._options, must_exist=False)
         return to_json(starting_positions(reader, places, self._options, default="latest"))
 
     def getDefaultReadLimit(self) -> Any:  # noqa: N802 - Spark's name
-        """How much a micro-batch may have."""
+        """The limit of a micro-batch."""
         limit = self._options.max_offsets_per_trigger
         return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """What comes from now on is not for this run of the query."""
+        """Fixes the end of this run of the query: later records belong to the next run."""
         self._last = self._latest(open_reader(self._options))
 
     def latestOffset(self, start: Offsets | None = None, limit: Any = None) -> Offsets:  # noqa: N802 - Spark's name
-        """Where the next micro-batch ends.
+        """The positions at which the next micro-batch ends.
 
         Raises:
-            OffsetOutOfRangeError: a partition has lost what was read already.
+            OffsetOutOfRangeError: a partition has lost records that were read already.
         """
         reader = open_reader(self._options)
         ends = self._latest(reader) if self._last is None else self._last
@@ -147,7 +147,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return latest_positions(reader, chosen_partitions(reader, self._options, must_exist=False))
 
     def _starts(self, reader: LogReader, known: Positions, ends: Positions) -> Positions:
-        """Where each partition goes on; one that is new begins at its start."""
+        """The position at which each partition goes on; a new partition begins at its start."""
         starts = dict(known)
         for place in ends.keys() - known.keys():
             starts[place] = reader.partition(*place).log_start_offset

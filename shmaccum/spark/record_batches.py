@@ -44,7 +44,7 @@ def record_batches(reader: LogReader, wanted: LogRange, *, has_headers: bool, is
         reader: of the log directory.
         wanted: which records.
         has_headers: with the column ``headers``.
-        is_strict: what is not there (any more) or damaged is an error; else it is passed over, and logged.
+        is_strict: raise for records that are damaged or no longer there, instead of passing over them with a warning.
 
     Raises:
         OffsetOutOfRangeError, CorruptLogError: see `is_strict`.
@@ -69,7 +69,7 @@ def _built(builder: _Builder, run: list[LogBatch], is_strict: bool) -> list[Any]
 
 
 def runs(batches: Iterable[SizedType]) -> Iterator[list[SizedType]]:
-    """As many batches as a record batch of Arrow shall have."""
+    """The batches in runs, each of the size of one record batch of Arrow."""
     run: list[SizedType] = []
     row_count = size = 0
     for batch in batches:
@@ -130,8 +130,8 @@ class ColumnBuilder:
         """Records of one partition.
 
         Args:
-            columns: theirs.
-            place: whose they are.
+            columns: of the records.
+            place: the topic-partition of the records.
             others: the arrays of further columns.
         """
         arrays = {**dict(self._arrays(columns, place)), **(others or {})}
@@ -151,7 +151,7 @@ class ColumnBuilder:
             yield "headers", self._headers_array(count, columns.headers)
 
     def _places(self, place: TopicPartition, count: int) -> tuple[Any, Any]:
-        """The same in each row; mostly the same as in the record batch before, too."""
+        """The columns of topic and partition: one value in all rows, mostly that of the record batch before."""
         if self._repeated is None or self._repeated[:2] != (place, count):
             topics = pa.repeat(pa.scalar(place.topic, pa.string()), count)
             partitions = pa.repeat(pa.scalar(place.partition, pa.int32()), count)
@@ -179,7 +179,7 @@ def _bytes_array(kind: Any, column: BytesColumn) -> Any:
 
 
 def _text_array(column: BytesColumn) -> Any:
-    """As text; keys of headers that are no UTF-8, which other producers may have written, are replaced as Java does."""
+    """The column as text. Bytes that are no UTF-8, which other producers may have written, are replaced as in Java."""
     array = _bytes_array(pa.string(), column)
     try:
         array.validate(full=True)

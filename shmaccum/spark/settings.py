@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a user said by ``.option(...)``, checked once, on the driver, and then sent to every task.
+"""The options of ``.option(...)``, checked once, on the driver, and then sent to every task.
 
 Spark folds the case of names, and its users write ``bufferMemory``: here case, dots and underscores do not count. The
-prefix ``kafka.`` of Spark's Kafka connector may stand before the options of Kafka's producer; each of them goes to
-whoever has it here: the arena, the producer, the sender, or the sink.
+prefix ``kafka.`` of Spark's Kafka connector may stand before the options of Kafka's producer. Each of those options
+goes to its owner here: the arena, the producer, the sender, or the sink.
 """
 
 from __future__ import annotations
@@ -57,18 +57,18 @@ REFUSED_BY_THE_SOURCE: Mapping[str, str] = {
     "fetchoffsetnumretries": NO_CONSUMER,
     "fetchoffsetretryintervalms": NO_CONSUMER,
 }
-"""Options of Spark's source for Kafka; whatever else begins with ``kafka.`` is a consumer's."""
+"""Options of Spark's source for Kafka. All others that begin with ``kafka.`` belong to a consumer."""
 IDLE_EXIT_DEFAULT = "60s"
 EXACTLY_ONCE = "exactly_once"
 STAGING_MEMORY_DEFAULT = "8MiB"
-"""Of the arena that one task has for itself."""
+"""The size of the arena that one task has for itself."""
 OF_THEIR_OWN = "and tasks run in folders of their own: write the whole path"
 
 OptionsType = TypeVar("OptionsType", bound=Options)
 
 
 def spelled(given: Mapping[str, Any], tables: Iterable[type[Options]]) -> dict[str, Any]:
-    """The same options by names that the tables know; a name nobody knows stays, for the error message."""
+    """The same options by the names of the tables; an unknown name stays as it is, for the error message."""
     known = {folded(spelling): name for table in tables for spelling, name in table.spellings().items()}
     return {known.get(folded(name), name): value for name, value in given.items()}
 
@@ -78,15 +78,15 @@ def spelled(given: Mapping[str, Any], tables: Iterable[type[Options]]) -> dict[s
 
 @dataclass(frozen=True)
 class SinkSettings:
-    """What a task needs to know to write; plain data, because Spark pickles it.
+    """The facts that a task needs to write; plain data, because Spark pickles them.
 
     Attributes:
         arena: name or path.
-        topic: of all rows; None: the column says.
-        sink: where a sender that is started delivers; None: none is started.
-        arena_options, producer_options, sender_options, sink_options: what the user gave, by our names.
+        topic: of all rows; None when a column names it.
+        sink: the sink of a sender that a task starts; None: no task starts a sender.
+        arena_options, producer_options, sender_options, sink_options: the user's options, by our names.
         is_exactly_once: tasks stage, each through an arena of its own.
-        transaction: which one a batch is; None: a new one.
+        transaction: the one that a batch is; None for a new one.
     """
 
     arena: str
@@ -101,7 +101,7 @@ class SinkSettings:
 
     @property
     def max_block_ms(self) -> int:
-        """How long a task waits for what should be there."""
+        """The time that a task waits for a buffer or a sender, in milliseconds."""
         return ProducerOptions.parse(self.producer_options).max_block_ms
 
     @property
@@ -111,10 +111,10 @@ class SinkSettings:
 
 
 def sink_settings(given: Mapping[str, Any]) -> SinkSettings:
-    """What the options of a write mean.
+    """The settings that the options of a write ask for.
 
     Args:
-        given: as Spark hands them over; the case of names does not count.
+        given: the options as Spark hands them over; the case of names does not count.
 
     Raises:
         InvalidArgumentError: an option is missing, unknown, out of bounds, contradicts another, or has no meaning here.
@@ -157,7 +157,7 @@ def _without_prefix(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def given_twice(name: str) -> str:
-    """What a user sees who named two sinks, or the same option with and without the prefix."""
+    """The message about two sinks, or about one option with and without the prefix."""
     return f"{name} and {BOOTSTRAP_SERVERS if name == 'sink' else KAFKA_PREFIX + name} say the same"
 
 
@@ -170,7 +170,11 @@ def _taken(table: type[OptionsType], given: Mapping[str, Any]) -> tuple[OptionsT
 
 
 def _checked_sink(sink: str) -> str:
-    """The sink, if tasks anywhere understand it as it is."""
+    """The sink, when its name means the same to every task.
+
+    Raises:
+        InvalidArgumentError: it does not, or there is no such kind of sink.
+    """
     kind, place = split_url(sink)
     sink_type(kind)
     if kind == "log" and not os.path.isabs(place):
@@ -181,7 +185,8 @@ def _checked_sink(sink: str) -> str:
 def _external(own: SparkSinkOptions, rest: Mapping[str, Any]) -> SinkSettings:
     if own.sink is not None:
         raise InvalidArgumentError(
-            "sender=external and a sink contradict each other: whoever runs the sender gives it the sink"
+            "sender=external and a sink contradict each other: leave one of them out; with sender=external the sender "
+            "that you run has the sink"
         )
     arena, producer = _split(rest, (ArenaOptions, ProducerOptions))
     return SinkSettings(own.arena or "", own.topic, None, arena, producer)
@@ -230,7 +235,7 @@ def _transaction(own: SparkSinkOptions) -> TransactionId | None:
 
 
 def _split(given: Mapping[str, Any], tables: tuple[type[Options], ...]) -> list[dict[str, Any]]:
-    """What was given, checked, for each of the tables; an option that several have goes to all of them."""
+    """The given options, checked, for each of the tables; an option of several tables goes to all of them."""
     options = spelled(given, tables)
     parse_together(options, *tables)
     return [{name: value for name, value in options.items() if name in table.table()} for table in tables]
@@ -240,7 +245,7 @@ def _split(given: Mapping[str, Any], tables: tuple[type[Options], ...]) -> list[
 
 
 def source_options(given: Mapping[str, Any]) -> SparkSourceOptions:
-    """What the options of a read mean.
+    """The settings that the options of a read ask for.
 
     Raises:
         InvalidArgumentError: an option is unknown, out of bounds, contradicts another, or has no meaning here; not

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """One task's part of a write that is to be seen once: a log of its own, through an arena and a sender of its own.
 
-Why not through the node's arena: its batches are shared, so one has records of several attempts, of which some will win
-and some lose; and what makes it worth while, fewer requests and connections, is not there on the way to a staged log.
-So the attempt has a small arena, a file in its staging folder, and a thread that sends from there to the log beside it.
-All of it goes with the folder.
+The node's arena does not fit. Its batches are shared, so one batch would have records of attempts that win and of
+attempts that lose. Its gain, fewer requests and connections, does not exist on the way to a staged log. So the attempt
+has a small arena, a file in its staging folder, and a thread that sends from there to the log beside it. All of it goes
+with the folder.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from shmaccum.spark.task_writer import RowAppender
 
 ARENA_FILE = "arena"
 OF_THE_STAGED_LOG = ("partitions", "segment_bytes", "index_interval_bytes")
-"""Of the options of the directory, those that count here, too. Nothing is retained or synced before it is whole."""
+"""The options of the directory that hold for a staged log, too. A staged log is neither retained nor synced."""
 
 
 class StagedSink(LogSink):
@@ -37,7 +37,7 @@ class StagedSink(LogSink):
 
     Args:
         place: of the staged log.
-        directory: where its records will go.
+        directory: the log directory that its records will go to.
         options: of `LogSinkOptions`.
     """
 
@@ -46,14 +46,14 @@ class StagedSink(LogSink):
         self._target = directory
 
     def wanted_count(self, topic: str) -> int | None:
-        """What the topic has there; a new one gets as many as the option `partitions` says."""
+        """The number of partitions of the topic in the directory; for a new topic that of the option `partitions`."""
         known = [place.partition + 1 for place in partitions_of(self._target) if place.topic == topic]
         return max(known) if known else super().wanted_count(topic)
 
 
 @final
 class SenderThread:
-    """A sender that lives as long as a task; a context manager, at whose end everything is delivered or given up.
+    """A sender in a thread, for as long as a task: a context manager, at whose end the sender stops without waiting.
 
     Raises:
         ShmaccumError, OSError: `__enter__`: the sink cannot be opened.
@@ -76,14 +76,14 @@ class SenderThread:
     def _run(self) -> None:
         try:
             self._sender.run()
-        except BaseException as error:  # noqa: BLE001 - raised again by who waits
+        except BaseException as error:  # noqa: BLE001 - check() raises it to the task that waits
             self._failure = error
 
     def check(self) -> None:
-        """Call it while you wait.
+        """Checks that the sender runs; a task that waits calls it again and again.
 
         Raises:
-            SenderNotStartedError: it has ended.
+            SenderNotStartedError: the sender has ended.
         """
         if not self._thread.is_alive():
             raise SenderNotStartedError(f"the sender of this task has ended: {self._failure}") from self._failure
@@ -95,7 +95,7 @@ def stage(
     """Stages the rows of Arrow record batches; None when there are none.
 
     Raises:
-        TransactionOverError: nothing is taken for the transaction any more.
+        TransactionOverError: the transaction is over and takes no more records.
         DeliveryError, ShmaccumError, OSError: the rows cannot be staged; nothing is left of them.
     """
     rest = (batch for batch in batches if batch.num_rows)
@@ -119,7 +119,7 @@ def _chained(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def _appender(settings: SinkSettings, columns: Iterable[str], attempt: StagedAttempt) -> Iterator[RowAppender]:
-    """What appends to the staged log; the log is closed, and the arena gone, when the body ends."""
+    """The appender to the staged log; when the body ends, the log is closed and the arena gone."""
     options = ArenaOptions.parse(settings.arena_options)
     path = os.path.join(attempt.path, ARENA_FILE)
     with contextlib.ExitStack() as exits:
@@ -130,7 +130,7 @@ def _appender(settings: SinkSettings, columns: Iterable[str], attempt: StagedAtt
         sink_options = {name: value for name, value in settings.sink_options.items() if name in OF_THE_STAGED_LOG}
         sink = StagedSink(attempt.log, settings.directory, **sink_options)
         producer = Producer(arena, **settings.producer_options)
-        exits.callback(producer.close, 0)  # what is not delivered by then never will be
+        exits.callback(producer.close, 0)  # records that are not delivered by then never will be
         sender = exits.enter_context(SenderThread(Sender(arena, sink, **settings.sender_options)))
         yield RowAppender(producer, settings.topic, columns, sender.check)
 
@@ -144,5 +144,5 @@ def remove_arenas(directory: str, transaction: TransactionId) -> None:
 
 
 def sink_options(settings: SinkSettings) -> LogSinkOptions:
-    """How the directory is written."""
+    """The options by which the directory is written."""
     return LogSinkOptions.parse(settings.sink_options)

@@ -23,12 +23,12 @@ from shmaccum.spark.settings import SinkSettings, sink_settings
 from shmaccum.units import format_count
 
 PIECE_FRACTION = 16
-"""Of the arena's buffers: at most so much of them is appended in one call."""
+"""One call appends at most the arena's buffer memory divided by this."""
 FLUSH_SLICE_S = 0.1
 
 
 class Delivered(NamedTuple):
-    """What a task has delivered."""
+    """The records that a task has delivered."""
 
     record_count: int
     offsets: Mapping[TopicPartition, OffsetRange]
@@ -39,8 +39,8 @@ class RowAppender:
 
     Args:
         producer: of this process.
-        topic: of all rows; None: the column says.
-        columns: which columns become records; None: all there are.
+        topic: of all rows; None when a column names it.
+        columns: the columns that become records; None for all.
         check: raises when there is no use in waiting.
     """
 
@@ -61,7 +61,7 @@ class RowAppender:
 
         Raises:
             DeliveryError: a record appended earlier was not delivered.
-            Exception: what `Producer.append_arrow` raises.
+            Exception: as `Producer.append_arrow`.
         """
         self._check()
         rows = batch if self._columns is None else batch.select(self._columns)
@@ -70,15 +70,15 @@ class RowAppender:
             self._collect()
 
     def finish(self) -> Delivered:
-        """Hurries what was appended, and waits until all of it is delivered.
+        """Flushes the appended records, and waits until all of them are delivered.
 
         A task ends in finite time: it gives up when no record was delivered for as long as the sender's
-        ``delivery_timeout_ms``. What is left stays in the arena and is delivered later, besides what a retry appends.
+        ``delivery_timeout_ms``. The other records stay in the arena and are delivered later, besides those of a retry.
 
         Raises:
-            DeliveryError: a record was not delivered, or nobody knows.
+            DeliveryError: a record was not delivered, or its result is unknown.
             FlushTimeoutError: nothing was delivered for so long; the message says why.
-            SenderNotStartedError: there is nobody to deliver it.
+            SenderNotStartedError: no sender delivers them, see `NodeSender.check`.
         """
         known_count, since_s = self._record_count, time.monotonic()
         while not self._is_flushed():
@@ -115,7 +115,7 @@ class RowAppender:
         return all(deliveries.is_done for deliveries in self._pending)
 
     def _collect(self) -> None:
-        """Takes the results there are, of all calls: a result not taken may be overwritten."""
+        """Takes the results of all calls that have them: a result not taken may be overwritten."""
         pending = []
         for deliveries in self._pending:
             if deliveries.is_done:
@@ -141,10 +141,10 @@ class TaskWriter(RowAppender):
 
     Args:
         settings: of the write.
-        columns: which columns become records; None: all there are.
+        columns: the columns that become records; None for all.
 
     Raises:
-        ShmaccumError: the arena or the sender are not to be had, see `node_producer` and `NodeSender`.
+        ShmaccumError: there is no arena, or no sender, see `node_producer` and `NodeSender`.
     """
 
     def __init__(self, settings: SinkSettings, columns: Iterable[str] | None = None) -> None:
@@ -168,7 +168,7 @@ def arrow_appender(arena: str, **options: Any) -> Callable[[Iterable[Any]], Iter
         append = shmaccum.spark.arrow_appender("events", sink="log:/data/log", topic="flights")
         frame.mapInArrow(append, "record_count bigint").collect()
 
-    Nothing here knows of attempts: a task that is tried again appends again, and each attempt waits for its own.
+    A task that is tried again appends its rows again, and each attempt waits for its own records.
 
     Args:
         arena: name or path of the arena on each node.

@@ -2,12 +2,12 @@
 """The sink, as Spark calls it: at-least-once, like Spark's own sink for Kafka (`exactly_once` has the other one).
 
 A writer is made on the driver, pickled to every task, and, for a batch, back to the driver's commit. So it holds plain
-data alone; what it needs in a task it gets there. A task returns only when its own records are delivered: a node that
-is lost after the task has ended then takes nothing with it that Spark believes to be written.
+data alone; a task opens the arena and the producer for itself. A task returns only when its own records are delivered:
+a node that is lost after the task has ended then takes nothing with it that Spark believes to be written.
 
-There is nothing to do at a job's commit: what is delivered can be read already. Nor at its abort, which Spark also
-calls after a commit that failed, and while cancelled tasks still run: what was delivered stays, and a task that is
-tried again delivers its rows once more.
+A job's commit has nothing to do, because delivered records can be read already. Nor has its abort, which Spark also
+calls after a commit that failed, and while cancelled tasks still run. Delivered records stay, and a task that is tried
+again delivers its rows once more.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from shmaccum.spark.task_writer import TaskWriter
 
 ROWS_PER_BATCH = 1000
 HAS_ARROW_STREAMS = hasattr(pyspark.sql.datasource, "DataSourceStreamArrowWriter")
-"""Since 4.1. Before, Spark hands rows to the writer of a stream."""
+"""Since 4.1 Spark hands record batches of Arrow to the writer of a stream, before that rows."""
 StreamWriterBase: Any = getattr(pyspark.sql.datasource, "DataSourceStreamArrowWriter", DataSourceStreamWriter)
 
 
 @dataclass(frozen=True)
 class TaskCommit(WriterCommitMessage):
-    """What a task tells the driver: which attempt it was, and what it has delivered where."""
+    """The message of a task to the driver: its attempt, and the offsets of the records that it has delivered."""
 
     partition_id: int
     attempt_number: int
@@ -50,8 +50,8 @@ class SinkPlan:
     """Everything a task needs.
 
     Attributes:
-        settings: what the user said.
-        columns: which columns of the frame become records.
+        settings: those of the user.
+        columns: the columns of the frame that become records.
         schema: of the frame.
     """
 
@@ -92,7 +92,7 @@ class SinkPlan:
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """Of a batch job (``frame.write``)."""
+    """The writer of a batch job (``frame.write``)."""
 
     def __init__(self, plan: SinkPlan) -> None:
         self.plan = plan
@@ -102,14 +102,14 @@ class BatchWriter(DataSourceArrowWriter):
         return self.plan.write(iterator)
 
     def commit(self, messages: Sequence[TaskCommit | None]) -> None:
-        """Every task has delivered."""
+        """Does nothing: every task has delivered its records."""
 
     def abort(self, messages: Sequence[TaskCommit | None]) -> None:
-        """What was delivered stays."""
+        """Does nothing: delivered records stay."""
 
 
 class StreamWriter(StreamWriterBase):
-    """Of a query (``frame.writeStream``); Spark makes one for each micro-batch, and another one to commit it."""
+    """The writer of a query (``frame.writeStream``); Spark makes one for each micro-batch, and one to commit it."""
 
     def __init__(self, plan: SinkPlan) -> None:
         self.plan = plan
@@ -119,7 +119,7 @@ class StreamWriter(StreamWriterBase):
         return self.plan.write(iterator) if HAS_ARROW_STREAMS else self.plan.write_rows(iterator)
 
     def commit(self, messages: Sequence[TaskCommit | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Every task has delivered."""
+        """Does nothing: every task has delivered its records."""
 
     def abort(self, messages: Sequence[TaskCommit | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """What was delivered stays."""
+        """Does nothing: delivered records stay."""
