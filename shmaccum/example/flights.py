@@ -72,7 +72,7 @@ def flight_lines() -> Iterator[str]:
 
 
 def _rows() -> Iterator[list[str]]:
-    """The same, taken apart."""
+    """The rows of the file, each as a list of cells."""
     yield from csv.reader(flight_lines())
 
 
@@ -83,7 +83,7 @@ def _cell(column: str, text: str) -> int | str | None:
 
 
 def worker_of(tail_number: str | None, worker_count: int) -> int:
-    """All flights of an aircraft are one worker's: so their order is the order of its key. None: the data has none."""
+    """The worker of an aircraft's flights: one for all of them, so that they stay in order. None: no tail number."""
     return zlib.crc32((tail_number or MISSING).encode()) % worker_count
 
 

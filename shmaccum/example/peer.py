@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The same events through a multiprocessing.Queue: what one would write without shmaccum, for a figure beside ours.
+"""The same events through a multiprocessing.Queue, for a figure beside ours: the usual way without shmaccum.
 
-One process takes the events out and writes their values to a file. No batches, no offsets, no checksums, and whoever is
-killed at the wrong moment leaves the queue locked for ever: the least that could be done.
+One process takes the events out and writes their values to a file. It has no batches, no offsets and no
+checksums, and a process that is killed at the wrong moment leaves the queue locked for ever.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from shmaccum.example.worker import WORKER_COUNT, Board, Item
 
 
 def _write_all(queue: Queue[Item], path: Path) -> int:
-    """Takes events until every worker has said that it is done; how many there were."""
+    """Takes events until every worker has said that it is done. Returns their number."""
     count, working = 0, WORKER_COUNT
     with path.open("wb") as stream:
         while working:
@@ -32,8 +32,8 @@ def measure(board: Board, queue: Queue[Item], path: Path) -> float:
     """Events per second from the moment the workers begin to the last byte written.
 
     Args:
-        board: of workers that wait to be told.
-        queue: theirs.
+        board: of the workers, which wait at its gate.
+        queue: to which the workers put their events.
         path: the file to write; it is removed again.
     """
     board.meet()

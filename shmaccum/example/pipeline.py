@@ -44,7 +44,7 @@ STALK_EVERY_S = 0.0005
 DRAIN_TIMEOUT_S = 60.0
 
 Watcher = Callable[[int, int, int], None]
-"""Is told now and then how many events are prepared, sent, and delivered."""
+"""A function that is told now and then how many events are prepared, sent, and delivered."""
 
 
 class Sender:
@@ -58,38 +58,38 @@ class Sender:
             self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=messages)
 
     def kill(self) -> str:
-        """SIGKILL; answers who it was."""
+        """Sends SIGKILL. Returns words that name the killed process."""
         self._process.kill()
         self._process.wait()
         return f"the sender (process {self._process.pid})"
 
     def check(self) -> None:
-        """Raises ShmaccumError when it has ended by itself."""
+        """Raises ShmaccumError when the sender has ended by itself."""
         if (code := self._process.poll()) is not None:
             raise ShmaccumError(f"the sender ended with exit code {code}: {self._messages} tells why")
 
     def drain_and_leave(self) -> None:
-        """SIGTERM: it delivers what is there, then leaves.
+        """Sends SIGTERM: the sender delivers all waiting records, then leaves.
 
         Raises:
-            ShmaccumError: it did not end well.
+            ShmaccumError: the sender ended with an error.
         """
         self._process.send_signal(signal.SIGTERM)
         if (code := self._process.wait(DRAIN_TIMEOUT_S)) != 0:
             raise ShmaccumError(f"the sender ended with exit code {code}: {self._messages} tells why")
 
     def end(self) -> None:
-        """However it goes."""
+        """Kills the sender if it still runs."""
         if self._process.poll() is None:
             self.kill()
 
 
 class Crew:
-    """The workers, and what they have chalked up.
+    """The workers and their board.
 
     Attributes:
-        board: what they chalk up.
-        queue: through which they send everything once more, if they were asked to.
+        board: the counts that the workers keep.
+        queue: through which they send everything once more; None when nobody asked for that.
     """
 
     def __init__(self, arena_name: str, flight_count: int, *, has_queue: bool) -> None:
@@ -108,18 +108,18 @@ class Crew:
         return process
 
     def kill(self, worker: int) -> str:
-        """SIGKILL; answers who it was."""
+        """Sends SIGKILL. Returns words that name the killed process."""
         process = self._workers.pop(worker)
         process.kill()
         process.join()
         return f"worker {worker} (process {process.pid})"
 
     def replace(self, worker: int, first_row: int) -> None:
-        """A successor that goes on at `first_row`."""
+        """Starts a successor, which goes on at `first_row`."""
         self._workers[worker] = self._start(go_on, worker, (self._arena_name, self.board, worker, first_row))
 
     def check(self) -> None:
-        """Raises ShmaccumError when one has ended badly."""
+        """Raises ShmaccumError when a worker has ended with an error."""
         for process in self._workers.values():
             if process.exitcode not in {None, 0}:
                 raise ShmaccumError(f"{process.name} ended with exit code {process.exitcode}")
@@ -129,15 +129,15 @@ class Crew:
         return bool(sum(self.board.prepared) == self.board.flight_count)
 
     def has_sent_half(self, worker: int) -> bool:
-        """True when one worker is half-way."""
+        """True when the worker has sent half of its events."""
         return bool(self.board.sent[worker] >= self.board.prepared[worker] // 2)
 
     def is_delivered(self) -> bool:
-        """True when each has seen all its events delivered."""
+        """True when each worker has seen all its events delivered."""
         return all(self.board.flushed_ns)
 
     def end(self) -> None:
-        """However it goes."""
+        """Kills the workers that still run."""
         for process in self._workers.values():
             process.kill()
             process.join()
@@ -149,7 +149,7 @@ class Pipeline:
     Attributes:
         arena: through which everything goes.
         crew: the workers.
-        killed: who was killed, in words.
+        killed: the killed processes, in words.
     """
 
     def __init__(self, arena: Arena, directory: Path, watcher: Watcher, *, flight_count: int, has_queue: bool) -> None:
@@ -200,7 +200,7 @@ class Pipeline:
         return bool(np.any(is_pending & (slots["created_ns"] <= moment_ns)))
 
     def finish(self) -> float:
-        """Waits until every worker has seen its events delivered; the seconds since `begin`."""
+        """Waits until every worker has seen its events delivered. Returns the seconds since `begin`."""
         self._look_until(self.crew.is_delivered)
         return float(max(self.crew.board.flushed_ns) - self._began_ns) / 1e9
 
@@ -213,7 +213,7 @@ class Pipeline:
         self._sender.drain_and_leave()
 
     def end(self) -> None:
-        """Nobody is left, however it went."""
+        """Kills every process of the run that is left."""
         self.crew.end()
         self._sender.end()
 
@@ -226,8 +226,8 @@ def _replace(directory: Path) -> None:
     """Takes the log of an older run away, and nothing else.
 
     Raises:
-        NotALogError: something else is there.
-        LogBusyError: somebody writes it.
+        NotALogError: the directory has something else.
+        LogBusyError: another process writes the log.
     """
     if directory.exists():
         with LogDirectory(directory):
@@ -247,9 +247,9 @@ def open_pipeline(
     """The arena, the sender and the workers of one run; at the end none of them is left.
 
     Args:
-        directory: for the log; one that is there already is replaced.
-        watcher: is told how far it is.
-        flight_count: how many flights, from the first of the file on.
+        directory: of the log; the log of an older run is replaced.
+        watcher: is told how far the run is.
+        flight_count: the number of flights, from the first of the file on.
         has_queue: the workers will send everything once more, through `Crew.queue`.
 
     Raises:

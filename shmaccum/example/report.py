@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``shmaccum run`` prints: how far it is, what the readers found, and a closing table."""
+"""The output of ``shmaccum run``: its progress, the findings of the readers, and a closing table."""
 
 from __future__ import annotations
 
@@ -22,36 +22,36 @@ from shmaccum.units import format_size
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be run."""
+    """The options of a run."""
 
     directory: Path
-    """For the log; one that is there already is replaced."""
+    """The directory of the log; the log of an older run is replaced."""
     flight_count: int = FLIGHT_COUNT
-    """How many flights, from the first of the file on."""
+    """The number of flights, from the first of the file on."""
     is_killing: bool = False
-    """A worker and the sender are killed in mid-flight."""
+    """True to kill a worker and the sender in mid-flight."""
     has_peer: bool = True
-    """The same events go through a multiprocessing.Queue, too; not when somebody is killed."""
+    """True to send the same events through a multiprocessing.Queue, too; without effect when processes are killed."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run left behind."""
+    """The facts of a run that is over."""
 
     seconds: float
-    """From the first record sent until the last was in the log."""
+    """The time from the first record sent until the last was in the log."""
     statistics: ArenaStatistics
     findings: list[str]
-    """What `Arena.verify` found at the end; empty for a sound arena."""
+    """The findings of `Arena.verify` at the end; empty for a sound arena."""
     killed: list[str]
-    """Who was killed, in words."""
+    """The killed processes, in words."""
     peer_rate: float | None
     """Records a second through a multiprocessing.Queue, if that was measured."""
 
 
 @contextmanager
 def _bars(console: Console, flight_count: int) -> Iterator[pipeline.Watcher]:
-    """Three bars: what the workers have packed, what they have sent, what the sender has delivered."""
+    """Three bars: the events that the workers have packed, those they have sent, and those that are delivered."""
     columns = [TextColumn("{task.description:<10}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()]
     with Progress(*columns, console=console) as progress:
         tasks = [progress.add_task(name, total=flight_count) for name in ("packed", "sent", "delivered")]
@@ -86,7 +86,7 @@ def _run_pipeline(console: Console, plan: Plan) -> Outcome:
 
 
 def _verify(console: Console, plan: Plan) -> tuple[verification.Ledger, list[str]]:
-    """Reads the log with every reader; answers the ledger of ours, and what is wrong."""
+    """Reads the log with every reader. Returns the ledger of ours, and all findings."""
     with console.status("working out what must be in the log"):
         expected = verification.expected_checksums(plan.flight_count)
     findings: list[str] = []
@@ -131,11 +131,11 @@ def _table(facts: Iterator[tuple[str, str]]) -> Table:
 
 
 def run(console: Console, plan: Plan) -> int:
-    """Runs the pipeline, verifies the log and prints what came of it.
+    """Runs the pipeline, verifies the log and prints the result.
 
     Args:
         console: where to print.
-        plan: what to run.
+        plan: the options of the run.
 
     Returns:
         The exit code: 0 when every flight is there exactly once.

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Is every flight in the log, once, in order and unharmed? Asked of two readers: ours, and kafka-python's.
+"""Is every flight in the log, once, in order and unharmed? Two readers answer that: ours, and kafka-python's.
 
-The ledger knows what was to be sent: for each row of the file a checksum of its value. A reader enters what it finds;
-at the end every row must have been entered once, with that checksum, and the rows of each key must have come in
-order.
+The ledger has a checksum of the value of each row of the file. A reader enters the records that it finds. At the end
+every row must have been entered once, with that checksum, and the rows of each key must have come in order.
 """
 
 from __future__ import annotations
@@ -35,11 +34,11 @@ def expected_checksums(flight_count: int) -> npt.NDArray[np.uint32]:
 
 @dataclass
 class Ledger:
-    """What one reader found, held against what was sent."""
+    """The records that one reader found, held against those that were sent."""
 
     expected: npt.NDArray[np.uint32]
     entered: npt.NDArray[np.uint32] = field(init=False)
-    """How often each row was found."""
+    """The number of times that each row was found."""
     batch_count: int = 0
     byte_count: int = 0
     problems: list[str] = field(default_factory=list)
@@ -49,7 +48,7 @@ class Ledger:
         self.entered = np.zeros_like(self.expected)
 
     def enter(self, topic: str, key: bytes | None, value: bytes) -> None:
-        """One record, in the order of its partition."""
+        """Enters one record; the records of a partition come in its order."""
         row = msgpack.unpackb(value)["row"]
         self.entered[row] += 1
         if zlib.crc32(value) != self.expected[row]:
@@ -61,7 +60,7 @@ class Ledger:
         self._last_rows[topic, key] = row
 
     def findings(self) -> list[str]:
-        """What is wrong, the first few of it; empty when every flight is there exactly once, in order and unharmed."""
+        """The first few faults; empty when every flight is there exactly once, in order and unharmed."""
         missing = int((self.entered == 0).sum())
         repeated = int((self.entered > 1).sum())
         found = [f"{missing:,} flights are missing"] if missing else []
@@ -85,7 +84,7 @@ def read_with_shmaccum(directory: Path, ledger: Ledger) -> None:
 
 
 def read_with_kafka_python(directory: Path, ledger: Ledger) -> None:
-    """The same by a reader that knows nothing of us: kafka-python's MemoryRecords over the segment files."""
+    """Enters every record by a reader that is not ours: kafka-python's MemoryRecords over the segment files."""
     from kafka.record import MemoryRecords
 
     for segment in sorted(directory.glob("*/*.log")):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A worker process: reads and packs its share of the flights, then sends them as fast as it can.
 
-Reading and packing costs what it costs with anything; so it comes first, and the clock starts when all workers are
-ready. A worker waits for nothing while it sends and keeps no future: `flush` at the end waits until everything this
+Reading and packing costs the same with every way of sending; so it comes first, and the clock starts when all workers
+are ready. A worker waits for nothing while it sends and keeps no future: `flush` at the end waits until everything this
 process sent was delivered. For the figure beside it, the same events then go through a multiprocessing.Queue.
 """
 
@@ -22,14 +22,14 @@ FLUSH_TIMEOUT_S = 60.0
 READY_TIMEOUT_S = 120.0
 
 Item = Event | None
-"""What goes through the queue; None says that a worker is done."""
+"""An item of the queue; None says that a worker is done."""
 
 
 class Board:
-    """What the workers chalk up for everybody to read, and the gate at which they wait for each other.
+    """The counts of the workers, for everybody to read, and the gate at which they wait for each other.
 
     Attributes:
-        flight_count: how many flights all workers send together.
+        flight_count: the number of flights that all workers send together.
     """
 
     def __init__(self, context: SpawnContext, flight_count: int) -> None:
@@ -39,11 +39,11 @@ class Board:
         self.sent: Any = context.RawArray("q", WORKER_COUNT)
         """Events sent, by worker."""
         self.flushed_ns: Any = context.RawArray("q", WORKER_COUNT)
-        """When everything a worker sent was delivered, on the clock of time.monotonic_ns; 0 until then."""
+        """The time at which all events of a worker were delivered, on the clock of time.monotonic_ns; 0 until then."""
         self._gate = context.Barrier(WORKER_COUNT + 1)
 
     def meet(self) -> None:
-        """Waits until all workers, and who started them, are here."""
+        """Waits until all workers, and the process that started them, are here."""
         self._gate.wait(READY_TIMEOUT_S)
 
 
@@ -68,7 +68,7 @@ def work(arena_name: str, board: Board, worker: int, queue: Queue[Item] | None) 
     """Sends all events of one worker when everybody is ready; then, if there is a queue, once more through that.
 
     Raises:
-        FlushTimeoutError: they were not delivered within a minute.
+        FlushTimeoutError: the events were not delivered within a minute.
     """
     prepared = _prepare(board, worker)
     board.meet()
@@ -82,6 +82,6 @@ def work(arena_name: str, board: Board, worker: int, queue: Queue[Item] | None) 
 
 
 def go_on(arena_name: str, board: Board, worker: int, first_row: int) -> None:
-    """What the successor of a killed worker does: the rest of its events, at once."""
+    """Sends the rest of a killed worker's events, at once, as its successor."""
     rest = list(events(worker, WORKER_COUNT, first_row=first_row, flight_count=board.flight_count))
     _send(arena_name, board, worker, rest)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is asked of the flights, of Spark in one way and of pandas in another; both must say the same, to the flight.
+"""The questions about the flights, to Spark in one way and to pandas in another; both must count the same flights.
 
 Each answer is a frame with a row per group: its keys, ``flights``, ``cancelled`` (those that never left) and
 ``delay_min``, the sum of all delays at departure. All are whole numbers, so that nothing has to be rounded.
@@ -21,7 +21,7 @@ QUESTIONS: Mapping[str, tuple[str, ...]] = {
     "aircraft": ("maker",),
     "days": ("day", "origin"),
 }
-"""What each answer is grouped by. ``days`` is asked of a stream."""
+"""The keys of each answer's groups. A stream answers ``days``."""
 MEASURES = ("flights", "cancelled", "delay_min")
 UNKNOWN = "unknown"
 
@@ -35,7 +35,7 @@ MEASURES_OF_SPARK = (
 
 
 def measures() -> list[Any]:
-    """Aggregates of Spark."""
+    """The measures as aggregates of Spark."""
     from pyspark.sql.functions import expr
 
     return [expr(f"{text.rpartition(' ')[0]}").alias(text.rpartition(" ")[2]) for text in MEASURES_OF_SPARK]
@@ -50,7 +50,7 @@ def of_spark(events: Any, question: str) -> pd.DataFrame:
 
 
 def in_order(answer: pd.DataFrame, question: str) -> pd.DataFrame:
-    """Sorted, with the types that make two answers comparable."""
+    """The answer sorted, with the types that make two answers comparable."""
     keys = list(QUESTIONS[question])
     typed = answer.astype(dict.fromkeys(MEASURES, "int64"))
     if "hour" in keys:
@@ -81,7 +81,7 @@ def _sky(precipitation: float) -> str:
 
 
 def of_pandas(flights: pd.DataFrame, question: str) -> pd.DataFrame:
-    """An answer from what `read_flights` gives."""
+    """An answer from the frame of `read_flights`."""
     groups = flights.groupby(list(QUESTIONS[question]))["dep_delay"]
     found = pd.DataFrame(
         {"flights": groups.size(), "cancelled": groups.size() - groups.count(), "delay_min": groups.sum()}
@@ -90,7 +90,7 @@ def of_pandas(flights: pd.DataFrame, question: str) -> pd.DataFrame:
 
 
 def difference(name: str, found: pd.DataFrame, expected: pd.DataFrame) -> str | None:
-    """In which group two answers differ first; None: in none."""
+    """The sentence about the first group in which two answers differ; None when they are equal."""
     keys = list(QUESTIONS[name])
     both = expected.merge(found, on=keys, how="outer", suffixes=("_expected", "_found"), indicator=True)
     wrong = both["_merge"] != "both"

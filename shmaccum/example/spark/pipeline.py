@@ -39,20 +39,20 @@ IDLE_EXIT = "2s"
 TIMEOUT_S = 600.0
 LOOK_EVERY_S = 0.1
 OWN = ("tables", "nodes", "checkpoint", "logs", "warehouse", "spark.log", "log4j2.properties", "delays.png")
-"""What a run leaves in its folder, and the next one replaces."""
+"""The names that a run leaves in its folder, and that the next run replaces."""
 
 Watcher = Callable[[int, int], None]
-"""Is told now and then how many flights are written, and how many were streamed back."""
+"""A function that is told now and then how many flights are written, and how many were streamed back."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a run has its things.
+    """The folder, nodes and arenas of a run.
 
     Attributes:
         folder: of everything but the arenas.
-        nodes: names of the nodes there are.
-        prefix: with which the names of its arenas begin.
+        nodes: the names of the nodes.
+        prefix: of the names of the arenas.
     """
 
     folder: Path
@@ -61,12 +61,12 @@ class Place:
 
     @property
     def arena(self) -> str:
-        """As the sink's option."""
+        """The option ``arena`` of the sink, the same for all nodes."""
         return f"{self.prefix}-{NODE}"
 
     @property
     def log(self) -> Path:
-        """As the sink's option."""
+        """The log directory in the sink's name, the same for all nodes."""
         return self.folder.absolute() / "logs" / NODE
 
     def arena_of(self, node: str) -> str:
@@ -83,7 +83,7 @@ def prepared(folder: Path, nodes: tuple[str, ...], flight_count: int) -> Iterato
     """The tables as files, and an empty log for each node; at the end no arena and no sender is left.
 
     Raises:
-        NotALogError: the folder has something that is not of an older run.
+        NotALogError: the folder has files that are not of an older run.
         ShmaccumError: the package with the data is not installed.
     """
     place = Place(folder, nodes)
@@ -100,7 +100,7 @@ def prepared(folder: Path, nodes: tuple[str, ...], flight_count: int) -> Iterato
 
 @contextlib.contextmanager
 def node_named(name: str) -> Iterator[None]:
-    """What is started meanwhile takes itself for the node of this name."""
+    """Gives this node's name to the processes that start in the body."""
     former = os.environ.get(NODE_VARIABLE)
     os.environ[NODE_VARIABLE] = name
     try:
@@ -113,7 +113,7 @@ def clear(folder: Path) -> None:
     """Makes the folder, or takes away what an older run left there, and nothing else.
 
     Raises:
-        NotALogError: something else is there.
+        NotALogError: the folder has other files.
     """
     folder.mkdir(parents=True, exist_ok=True)
     strangers = sorted({path.name for path in folder.iterdir()} - set(OWN))
@@ -127,7 +127,7 @@ def clear(folder: Path) -> None:
 
 
 def _remove(arena: str) -> None:
-    """When its sender has left: it leaves when Spark's workers are gone and nothing is to be sent."""
+    """Removes an arena after its sender has left: when Spark's workers are gone and all records are sent."""
     if not Arena.exists(arena):
         return
     with Arena.open_read_only(arena) as looking:
@@ -145,8 +145,8 @@ def write(spark: Any, place: Place, tell: Callable[[int], None]) -> None:
 
     Args:
         spark: the session.
-        place: where to.
-        tell: is told how many are written.
+        place: of the run.
+        tell: is told how many flights are written.
     """
     events = tables.enriched(spark, place.folder / "tables").repartition(TASK_COUNT, "tailnum").cache()
     counts = {row.month: row["count"] for row in events.groupBy("month").count().collect()}
@@ -174,16 +174,16 @@ def _loaded(reader: Callable[[], Any], place: Place) -> Any:
 
 
 def read(spark: Any, place: Place) -> Any:
-    """Everything, as a batch."""
+    """All events of the logs, by a batch query."""
     return _loaded(lambda: spark.read, place)
 
 
 class DayQuery:
-    """Flights and delays by day and airport, from a stream, as they come.
+    """A streaming query: flights and delays by day and airport.
 
     Args:
         spark: the session.
-        place: what to read.
+        place: of the run that it reads.
     """
 
     def __init__(self, spark: Any, place: Place) -> None:
@@ -210,14 +210,14 @@ class DayQuery:
 
     @property
     def seen_count(self) -> int:
-        """How many flights it has read."""
+        """The number of flights that the query has read."""
         return sum(progress["numInputRows"] for progress in self._query.recentProgress)
 
     def drain(self, flight_count: int, look: Callable[[], None]) -> None:
-        """Waits until it has read so many flights.
+        """Waits until the query has read so many flights.
 
         Raises:
-            ShmaccumError: it ended, or read nothing for a long time.
+            ShmaccumError: the query ended, or was not done in ten minutes.
         """
         deadline_s = time.monotonic() + TIMEOUT_S
         while self.seen_count < flight_count:
@@ -231,26 +231,26 @@ class DayQuery:
         look()
 
     def lateness(self) -> str | None:
-        """Did it leave flights out because they came too late? What is wrong, or None."""
+        """A sentence about flights that the query left out because they came too late; None when there are none."""
         late = sum(
             operator["numRowsDroppedByWatermark"] for each in self.progress for operator in each["stateOperators"]
         )
         return f"the query left out {late:,} rows that came behind its watermark" if late else None
 
     def stop(self) -> None:
-        """Ends it; what it has said stays."""
+        """Ends the query; its answers stay."""
         self.progress = list(self._query.recentProgress)
         self._query.stop()
 
     def answer(self) -> pd.DataFrame:
-        """By day and airport, as it stands."""
+        """The answer by day and airport, as far as the query has come."""
         with self._lock:
             rows = [(*group, *numbers) for group, numbers in self._answers.items()]
         return answers.in_order(pd.DataFrame(rows, columns=["day", "origin", *answers.MEASURES]), "days")
 
 
 def record_counts(place: Place) -> dict[str, int]:
-    """How many records the log of each node has."""
+    """The number of records in the log of each node."""
     counts = {}
     for node in place.nodes:
         log = LogReader(place.log_of(node))
@@ -259,7 +259,7 @@ def record_counts(place: Place) -> dict[str, int]:
 
 
 def check_rows(events: Any, flight_count: int) -> str | None:
-    """Is every flight there once? What is wrong, or None."""
+    """A sentence about flights that are missing or there twice; None when every flight is there once."""
     count, distinct, first, last = events.selectExpr(
         "count(1)", "count(distinct row)", "min(row)", "max(row)"
     ).collect()[0]

@@ -23,7 +23,7 @@ def save_plot(found: Mapping[str, pd.DataFrame], path: Path) -> None:
         found: the answers by question.
         path: of the picture.
     """
-    logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # the first time it tells of its font cache
+    logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # its first import warns about its font cache
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

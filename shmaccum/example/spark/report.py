@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``shmaccum run --spark`` prints: how far it is, the answers, and whether pandas says the same."""
+"""The output of ``shmaccum run --spark``: its progress, the answers, and whether pandas gives the same."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ LOCAL = Cluster("local[2]", ("this-node",))
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be run."""
+    """The options of a run."""
 
     folder: Path
-    """For everything; what an older run left there is replaced."""
+    """The folder of all files; those of an older run are replaced."""
     flight_count: int = FLIGHT_COUNT
-    """How many flights, from the first of the file on."""
+    """The number of flights, from the first of the file on."""
     has_cluster: bool = False
-    """On a standalone master with two workers, instead of on two threads."""
+    """True to run on a standalone master with two workers, instead of on two threads."""
 
 
 @dataclass
 class Outcome:
-    """What a run found.
+    """The results of a run.
 
     Attributes:
         found: the answers by question.
-        findings: what is wrong; empty when nothing is.
+        findings: sentences about faults; empty when there are none.
         seconds: from the first flight written until the last was streamed back.
         record_counts: of each node's log.
         progress: of the query, a micro-batch each.
@@ -63,13 +63,13 @@ class Outcome:
 
 
 def run(console: Console, plan: Plan) -> int:
-    """Runs it and prints what came of it.
+    """Runs the example and prints its results.
 
     Returns:
         The exit code: 0 when every flight came back once and all answers are those of pandas.
 
     Raises:
-        ShmaccumError: the folder is of somebody else, or Spark did not start.
+        ShmaccumError: the folder has other files, or Spark did not start.
     """
     pipeline.clear(plan.folder)
     with contextlib.ExitStack() as exits:
@@ -91,7 +91,7 @@ def _cluster(console: Console, plan: Plan, exits: contextlib.ExitStack) -> Clust
 
 @contextlib.contextmanager
 def _environment(cluster: Cluster) -> Iterator[None]:
-    """On one node the driver's JVM is the executor: its environment says what the node is called."""
+    """Names the only node, where the driver's JVM is the executor; nodes of a cluster have their names."""
     with pipeline.node_named(cluster.nodes[0]) if cluster is LOCAL else contextlib.nullcontext():
         yield
 

@@ -34,7 +34,7 @@ SETTINGS = {
 
 @contextlib.contextmanager
 def _messages_to(path: Path) -> Iterator[None]:
-    """What this process starts meanwhile has this file as its standard error."""
+    """Gives this file as standard error to the processes that start in the body."""
     former = os.dup(2)
     with path.open("ab") as messages:
         os.dup2(messages.fileno(), 2)
@@ -51,7 +51,7 @@ def open_session(master: str, folder: Path) -> Iterator[Any]:
 
     Args:
         master: ``local[2]``, or the URL of a cluster.
-        folder: for ``spark.log`` and whatever Spark writes.
+        folder: of ``spark.log`` and all other files of Spark.
     """
     import shmaccum.spark
 

@@ -30,19 +30,19 @@ TABLES = {
         "engine string"
     ),
 }
-"""By name, with their columns."""
+"""The columns of each table, by its name."""
 
 EVENT_SCHEMA = (
     "row int, time_hour timestamp, hour int, origin string, dest string, carrier string, flight int, tailnum string, "
     "dep_delay int, arr_delay int, distance int, temp double, wind_speed double, precip double, visib double, "
     "manufacturer string, model string, seats int, built int"
 )
-"""Of an event's value."""
+"""The fields of an event's value."""
 EVENT_COLUMNS = [column.split()[0] for column in EVENT_SCHEMA.split(", ")]
 
 
 def unpack_tables(folder: Path, flight_count: int) -> None:
-    """Writes the tables as CSV; of the flights the first so many, with a column ``row`` in front.
+    """Writes the tables as CSV; the flights up to a number, with a column ``row`` in front.
 
     Args:
         folder: a new one.
@@ -60,7 +60,7 @@ def unpack_tables(folder: Path, flight_count: int) -> None:
 
 
 def read_table(spark: Any, folder: Path, name: str) -> Any:
-    """One of them as a frame; NA is null."""
+    """One table as a frame; NA is null."""
     return spark.read.csv(str(folder / f"{name}.csv"), schema=TABLES[name], header=True, nullValue="NA")
 
 
@@ -87,7 +87,7 @@ def as_records(events: Any) -> Any:
 
 
 def as_events(records: Any) -> Any:
-    """What a source gives, as events again."""
+    """The records of a source, as events again."""
     return records.selectExpr(f"from_json(string(value), '{EVENT_SCHEMA}') event", "timestamp").selectExpr(
         "event.*", "timestamp"
     )
