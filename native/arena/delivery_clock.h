@@ -17,12 +17,12 @@
  * PROCEDURE
  *   A sender begins at the value that it finds. In each round it adds the time in which its sink has proved to work
  *   (shmaccum/sender/delivery_clock.py), and stores the sum. Time without a sender is added by nobody.
- *   The age of a batch is the smaller of two: the time since created_ns, and what the clock has run since the stamp.
+ *   The age of a batch is the smaller of two: the time since created_ns, and the run of the clock since the stamp.
  *   Cold recovery after a reboot gives every batch a new created_ns and a new stamp: its span begins anew.
  *
  * WHY IT IS SAFE
- *   A dead sender       leaves the value of its last round: what it did not store is not counted, and no batch is older
- *                       for it. Its successor goes on from there, so the spans go on.
+ *   A dead sender       leaves the value of its last round. The time after that is not counted, and makes no batch
+ *                       older. Its successor goes on from there, so the spans go on.
  *   A late sender       cannot make a batch too old: the boot clock bounds its age from above.
  *   Hostile bytes       A word or a stamp that was scribbled on gives some number of milliseconds: the boot clock
  *                       bounds it. A created_ns in the future was never true: only the clock counts then. A living

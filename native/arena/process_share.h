@@ -8,7 +8,7 @@
  *   OPEN READY   `opener` of the slot header: the process that allocated it. The allocation stores it before the word
  *   DONE CONT    says anything but OWNED, and it is true until the slot is free
  *   GRANT        nobody yet; the process that waits counts its own awaited slots
- *   FREE BAD     nobody: what was quarantined is evidence, and no process's burden
+ *   FREE BAD     nobody: a quarantined slot is evidence, and no process's burden
  *
  *   in the process's own memory (struct arena), seen and written by it alone:
  *       held_count_bound   slots it held at its last look + slots it took since, or waits for in the queue

@@ -323,7 +323,7 @@ static void slots_recover(struct arena *arena, struct recovery_report *report)
     }
 }
 
-/* ---- what only the living can hold ---- */
+/* ---- locks, roles and entries, which only the living hold ---- */
 
 static void lock_clear(atomic_u64 *lock)
 {

@@ -29,7 +29,7 @@ enum {
 /* crc32c_byte_factor[n]: the factor for n bytes, as many as can follow the first lane. */
 extern uint32_t crc32c_byte_factor[BYTE_FACTOR_COUNT];
 
-/* ---- what differs between machines ---- */
+/* ---- the steps of each kind of machine ---- */
 
 #if defined(__x86_64__)
 

@@ -111,7 +111,7 @@ size_t produce_encode(const struct produce_request *request, uint8_t *own, size_
     return size;
 }
 
-/* ---- what is not where it is expected ---- */
+/* ---- places by hash, for an answer in another order than its request ---- */
 
 /* Places by hashes: each in the first slot from its hash on that was free; half of them stay free. */
 struct table {

@@ -129,7 +129,7 @@ static void sender_enqueue(struct sender_half *half, uint32_t slot_index)
     half->queued_count++;
 }
 
-/* ---- who is where ---- */
+/* ---- the notes of slots ---- */
 
 static const struct slot_note *note_of(const struct sender_half *half, uint32_t slot_index, uint64_t seq)
 {

@@ -345,7 +345,7 @@ class FormerArena:
         stride = self.geometry["slot_stride"]
         return self._read(self._regions["slot_data"][0] + slot_index * stride, stride)
 
-    # --- what waits in it
+    # --- waiting batches and attached processes
 
     def waiting(self) -> tuple[int, int]:
         """Batches that hold records and records in them: open, ready, and quarantined ones."""

@@ -92,7 +92,7 @@ class SenderWatch:
         self._address = b""
         self._line: socket.socket | None = None
         self._has_hung_up = False
-        self._bell, self._rope = socket.socketpair()  # no pipe: what is closed has no number that another file may get
+        self._bell, self._rope = socket.socketpair()  # a pipe's number could become another file's
         self._rope.setblocking(False)
 
     def wait(self) -> None:

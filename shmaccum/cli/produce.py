@@ -45,7 +45,7 @@ PROGRESS_EVERY_S = 0.1
 Header = tuple[str, bytes | None]
 
 
-# --- what is sent and what became of it
+# --- records and their results
 
 
 @dataclass

@@ -17,8 +17,8 @@ elected, and it stays elected while it waits; when it dies, the kernel frees the
 decides by time that a sender is dead. Time decides only when to start another process, which finds the role taken and
 ends where a sender lives.
 
-After a fork the child has a thread of its own, which does nothing before the child has used the arena. What the thread
-has to tell goes to the log, and to the arena's error log, from where the exceptions of a blocked `send` take it.
+After a fork the child has a thread of its own, which does nothing before the child has used the arena. The thread
+writes its messages to the log, and to the arena's error log, from where the exceptions of a blocked `send` take them.
 """
 
 from __future__ import annotations

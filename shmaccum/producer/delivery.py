@@ -132,7 +132,7 @@ class DeliveryTracker:
         self._tail = 0
         self._is_stopped = False
 
-    # --- what a future asks: DeliveryFuture hands itself to these
+    # --- a future's questions: DeliveryFuture hands itself to these
 
     def future_done(self, future: DeliveryFuture) -> bool:
         """True when the result is known."""

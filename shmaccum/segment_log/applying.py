@@ -75,7 +75,7 @@ class WrittenLog(Protocol):
     def sync(self) -> None: ...
 
 
-# --- what the winners have staged
+# --- the records that the winners have staged
 
 
 class Staged:
@@ -83,7 +83,7 @@ class Staged:
 
     Args:
         files: of the directory.
-        transaction: which one.
+        transaction: its id.
         decision: names the winners.
     """
 
@@ -154,7 +154,7 @@ def _counts(path: str, winner: Winner, *, is_read: bool) -> Counter[TopicPartiti
     try:
         return Counter({place: _count(each, is_read=is_read) for place, each in _partitions(path).items()})
     except (LogError, OSError) as error:
-        raise StagingLostError(f"what attempt {winner.attempt} staged cannot be read: {error}") from None
+        raise StagingLostError(f"the records that attempt {winner.attempt} staged cannot be read: {error}") from None
 
 
 def _count(partition: PartitionReader, *, is_read: bool) -> int:

@@ -79,7 +79,7 @@ class LogBatch:
         """True for a broker's transaction marker; its records are not for users."""
         return bool(self.header.attributes & CONTROL)
 
-    # --- what can be appended
+    # --- the view of an appender
 
     @property
     def buffers(self) -> tuple[memoryview, ...]:
@@ -106,10 +106,10 @@ class LogBatch:
         """The timestamp of the youngest record."""
         return self.header.max_timestamp_ms
 
-    # --- what is in it
+    # --- its records
 
     def crc_problem(self) -> str | None:
-        """Why the bytes are not those that were appended; None when they are."""
+        """The reason why the bytes are not those that were appended; None when they are."""
         return crc_problem(self.header, self.view)
 
     def records(self) -> list[LogRecord]:

@@ -250,8 +250,8 @@ class PartitionLog:
         """Closes the active segment and opens the next; does nothing when the active one is empty.
 
         Raises:
-            OSError: the active segment is still the active one, but takes nothing more: the next one may have a file by
-                now, and whatever opens the log finds it.
+            OSError: the active segment is still the active one, but takes nothing more. The next one may have a file by
+                now, and the next process that opens the log finds it.
         """
         old = self._active
         if not old.size:

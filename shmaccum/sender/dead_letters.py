@@ -96,7 +96,7 @@ class DeadLetters:
         """Letters that have their result and are not written yet."""
         return len(self._waiting)
 
-    # --- what expired
+    # --- expired batches
 
     def expect(self) -> None:
         """Batches have expired, or were given back after that."""

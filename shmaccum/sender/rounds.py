@@ -141,11 +141,11 @@ class Rounds:
         self._stood_still = True
         """The delivery clock stood still in the last round, or there was none: batches of any age may be there."""
 
-    # --- what others see
+    # --- facts for others
 
     @property
     def oldest_created_ns(self) -> int | None:
-        """When the oldest batch was opened that has no result yet, as the last round saw it; None: there is none."""
+        """The time at which the oldest batch without a result was opened, as of the last round; None: there is none."""
         return self._half.oldest_created_ns
 
     @property

@@ -10,7 +10,7 @@ from shmaccum.serving.fetching import Piece
 from shmaccum.serving.messages import Request, encode
 
 Values = dict[str, Any]
-"""An answer, or a part of one, by the names of Kafka's schema; what a version does not have is left out of it."""
+"""An answer, or a part of one, by the names of Kafka's schema. Fields that a version does not have are left out."""
 
 
 @final

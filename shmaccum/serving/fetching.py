@@ -205,7 +205,7 @@ def _read_forgotten(reader: _Reader, version: int) -> Iterator[tuple[TopicKey, i
         reader.tags()
 
 
-# --- what there is
+# --- records of the log
 
 
 def find(request: FetchRequest, wanted: Sequence[Wanted], head_of: Callable[[Wanted], LogHead | None]) -> list[Found]:

@@ -69,7 +69,7 @@ class MemorySink(PlacelessSink):
         self._identity = os.urandom(IDENTITY_SIZE)
         self._producer_ids = itertools.count()
 
-    # --- what arrived
+    # --- arrived records
 
     def topic_partitions(self) -> list[tuple[str, int]]:
         """Where something was delivered to, sorted."""

@@ -18,7 +18,7 @@ static const struct integer_range offset_range = {"an offset", 0, INT64_MAX};
 static const struct integer_range timestamp_range = {"timestamp_ms", NO_TIMESTAMP, INT64_MAX};
 static const struct integer_range count_range = {"record_count", 0, INT32_MAX};
 
-/* ---- what is decoded ---- */
+/* ---- the batches to decode ---- */
 
 struct log_batch {
     Py_buffer bytes;
@@ -181,7 +181,7 @@ static bool columns_new(const struct record_columns_room *room, struct column_ob
            (!columns->has_headers || headers_new(room, objects, columns));
 }
 
-/* ---- what comes out ---- */
+/* ---- the columns as Python objects ---- */
 
 static PyObject *bytes_column_tuple(const struct bytes_column *column, const struct bytes_objects *objects)
 {

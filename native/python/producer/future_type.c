@@ -98,7 +98,7 @@ static int future_set_completion(PyObject *object, PyObject *completion, void *u
     return 0;
 }
 
-/* ---- what the tracker does ---- */
+/* ---- calls of the tracker ---- */
 
 enum { DELEGATE_ARGUMENT_COUNT_MAX = 16 };
 

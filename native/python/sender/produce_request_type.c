@@ -46,7 +46,7 @@ static struct produce_request_object *request_of(PyObject *self)
     return (struct produce_request_object *)self;
 }
 
-/* ---- what it is made of ---- */
+/* ---- the parts of a request ---- */
 
 static const struct integer_range version_range = {"version", PRODUCE_VERSION_MIN, PRODUCE_VERSION_MAX};
 static const struct integer_range acks_range = {"acks", -1, 1};

@@ -257,11 +257,11 @@ class KafkaSink(Sink):
         self._lanes.clear()
         self._acks.clear()
 
-    # --- what the arena must know
+    # --- facts for the arena
 
     @property
     def identity(self) -> bytes:
-        """Of the cluster, by its id; of its bootstrap list where the brokers have none. All zeros until it is found."""
+        """A hash of the cluster's id, or of the bootstrap list where brokers have none. All zeros until it is known."""
         if not self._client.is_bootstrapped:
             return bytes(IDENTITY_SIZE)
         name = self._client.cluster_id or ",".join(sorted(self._servers))

@@ -157,7 +157,7 @@ class Client:
         finally:
             self._net.unregister_event(doorbell, selectors.EVENT_READ)
 
-    # --- what fails
+    # --- failures
 
     def _bootstrap_failed(self, error: Exception) -> None:
         if self._manager.closed:
