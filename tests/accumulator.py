@@ -178,12 +178,12 @@ class Accumulator:
         return self.arena.native.partitions().index((topic, partition))
 
     def find(self, token: Token) -> Completion | None:
-        """What became of an appended record; None while it is pending."""
+        """The completion of an appended record; None while it is pending."""
         found = self.arena.native.find(token)
         return None if found is None else Completion(BatchResult(found[0]), *found[1:])
 
     def flush_begin(self) -> _Tickets:
-        """Seals what this process appended to."""
+        """Seals the batches that this process appended to."""
         return _Tickets([appender.flush_begin() for appender, _ in self._natives.values()])
 
     def flush(self, timeout: float | None = None) -> bool:
@@ -201,7 +201,7 @@ class Accumulator:
         return self._appender.closed and self.half.closed
 
     def close(self) -> None:
-        """Leaves the role and appends no more; what was appended stays in the arena."""
+        """Leaves the role and appends no more; appended records stay in the arena."""
         for appender, _ in self._natives.values():
             if appender is not self._appender.native:
                 appender.close()

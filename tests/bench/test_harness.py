@@ -305,7 +305,7 @@ def test_the_machine_is_described() -> None:
     assert all(found.values())
 
 
-# --- what is shown
+# --- tables
 
 
 def test_a_table_has_medians_spread_ratios_and_verdicts() -> None:

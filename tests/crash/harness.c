@@ -305,7 +305,7 @@ static void world_send_everything(struct world *world)
     } while (world->problem_count == 0);
 }
 
-/* ---- what must hold ---- */
+/* ---- rules ---- */
 
 bool victim_holds_pool_lock(const struct world *world)
 {

@@ -154,7 +154,7 @@ enum status world_sync(struct world *world);
 void world_drain(struct world *world);
 void world_complete(struct world *world);
 
-/* ---- what must hold ---- */
+/* ---- rules ---- */
 
 bool victim_holds_pool_lock(const struct world *world);
 /* Checks the rules of every instant, also in the middle of an operation. */

@@ -20,7 +20,7 @@ void memory_free(void *memory, size_t size)
     REQUIRE(munmap(memory, size) == 0);
 }
 
-/* ---- what the processor offers ---- */
+/* ---- breakpoints and steps of the processor ---- */
 
 #if defined(__x86_64__)
 

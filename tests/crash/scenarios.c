@@ -12,7 +12,7 @@
 #include "arena/registry.h"
 #include "base/point.h"
 
-/* ---- what went before ---- */
+/* ---- preparations ---- */
 
 static void prepare_nothing(struct world *world)
 {

@@ -192,7 +192,7 @@ static void victim_kill(pid_t pid)
     }
 }
 
-/* ---- what a scenario's run says ---- */
+/* ---- the summary of a scenario's run ---- */
 
 struct summary {
     uint32_t point_count;

@@ -139,7 +139,7 @@ def test_whatever_is_in_an_arena_is_exported_or_refused(
     command("recover", str(path), "--export", str(tmp_path / f"export-{next(_numbers)}"))
 
 
-# --- what a program gives to a producer
+# --- arguments of a producer
 
 
 @few

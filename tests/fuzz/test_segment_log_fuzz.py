@@ -116,7 +116,7 @@ def damage(chance: random.Random, path: Path) -> None:
             chance.choice(DAMAGES)(chance, chance.choice(files))
 
 
-# --- what is done with it
+# --- readers and openers
 
 
 def values_of(path: Path, **options: Any) -> Iterator[bytes | None]:

@@ -140,7 +140,7 @@ class Journey:
         said = [path.read_text(errors="replace")[-3000:] for path in sorted(self._directory.glob("*ers"))]
         return "\n".join([*said, str(self.arena.statistics()), str(self.arena.native.errors()[-5:])])
 
-    # --- what arrived
+    # --- arrived records
 
     def check_arrived(self, topics: Sequence[str]) -> int:
         """Every record whose send came back is there once, keys in order; answers how many there are.

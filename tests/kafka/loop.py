@@ -51,7 +51,7 @@ class Loop:
         self.unavailable: set[int] = set()
         sink.open(self)
 
-    # --- what the sink may ask
+    # --- the sink's questions
 
     @property
     def arena_name(self) -> str:

@@ -22,7 +22,7 @@ class Proxy:
         carried: bytes so far, in both directions.
         delay_s: how late each piece comes, in both directions.
         is_away: new connections are closed at once, as where nobody listens behind a balancer.
-        is_silent: what comes is swallowed, in both directions.
+        is_silent: arriving bytes are swallowed, in both directions.
     """
 
     def __init__(self, target_port: int, port: int = 0) -> None:

@@ -207,7 +207,7 @@ class LockModel:
             wrong=None,
         )
 
-    # ---- what holds ----
+    # ---- rules ----
 
     def is_good(self, state: State) -> bool:
         """Nobody goes on, and the sender has nothing left to do."""
@@ -246,7 +246,7 @@ class LockModel:
     def _is_pinned(state: State, index: int) -> bool:
         return any(writing == index and state.appenders[p].place != DEAD for p, writing in enumerate(state.writing))
 
-    # ---- what may happen next ----
+    # ---- next steps ----
 
     def steps(self, state: State) -> Iterator[Step]:
         """Everybody takes the next step, or is killed or frozen instead."""

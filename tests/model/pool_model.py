@@ -127,7 +127,7 @@ class PoolModel:
             served_oversized=-1,
         )
 
-    # ---- what holds ----
+    # ---- rules ----
 
     def is_good(self, state: State) -> bool:
         """Everybody is done or dead."""
@@ -233,7 +233,7 @@ class PoolModel:
             return word is IDLE or word.ticket != slot.ticket
         return False
 
-    # ---- what may happen next ----
+    # ---- next steps ----
 
     def steps(self, state: State) -> Iterator[tuple[str, State]]:
         """Every process takes its next step, or dies instead."""

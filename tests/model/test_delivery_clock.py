@@ -28,7 +28,7 @@ PAUSE_MAX_MS = 10**8
 
 
 class History:
-    """One arena, its senders, and what the reference knows of each batch."""
+    """One arena, its senders, and the facts that the reference knows of each batch."""
 
     def __init__(self, arena: Arena, chance: random.Random) -> None:
         self.arena = arena
@@ -45,7 +45,7 @@ class History:
         self.now_ms += milliseconds
         self.arena.native.set_manual_clock(self.now_ms * MS)
 
-    # --- what happens
+    # --- events
 
     def append(self) -> None:
         """A batch of its own, as long as a quarter of the buffers is free."""
@@ -84,7 +84,7 @@ class History:
             self.sender.close()
             self.sender = None
 
-    # --- what must hold
+    # --- rules
 
     def expire(self) -> None:
         assert self.sender is not None

@@ -106,7 +106,7 @@ def layer_sources(layer: str) -> list[Path]:
 
 @functools.cache
 def _surroundings() -> bytes:
-    """What every object depends on besides its own source and flags: the compiler and all headers."""
+    """The bytes that every object depends on besides its own source and flags: the compiler and all headers."""
     headers = sorted([*(ROOT / "native").rglob("*.h"), *(ROOT / "tests").rglob("*.h")])
     version = subprocess.run([*compiler(), "--version"], capture_output=True, check=True).stdout
     return version + b"".join(str(path.relative_to(ROOT)).encode() + path.read_bytes() for path in headers)
@@ -209,7 +209,7 @@ def _build_probe(variant: Variant) -> Path:
 
 @functools.cache
 def runner(variant: Variant) -> list[str] | None:
-    """What to put before a program of this variant; None where its sanitizers are missing or cannot run.
+    """The command in front of a program of this variant; None where its sanitizers are missing or cannot run.
 
     Sanitizers want their shadow memory at fixed addresses, which the kernel's address randomization may take first;
     `setarch -R` switches that off. Where a container forbids it, the program must do without.

@@ -106,7 +106,7 @@ class Supervisor:
         self._news_at = time.monotonic()
         self._killed: dict[str, str] = {}
 
-    # --- what workers and scheduler are given
+    # --- the notes, for workers and scheduler
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: WorkerController) -> None:

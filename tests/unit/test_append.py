@@ -38,7 +38,7 @@ def delivered(sender: Accumulator) -> list[Any]:
     return records
 
 
-# --- what a record may be
+# --- accepted records
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_more_topics_than_the_cache_has_cells(arena: Arena, sender: Accumulator)
     assert arena.native.partitions() == [(topic, 0) for topic in topics]
 
 
-# --- what is refused, and changes nothing
+# --- refused records, which change nothing
 
 
 def refuse(accumulator: Accumulator, arguments: dict[str, Any], kind: type[Exception], sentence: str) -> None:

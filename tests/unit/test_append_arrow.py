@@ -193,7 +193,7 @@ def test_seconds(sender: Accumulator, producer: Producer) -> None:
     deliver(sender)
 
 
-# --- what is refused
+# --- refused batches
 
 
 @pytest.mark.parametrize(

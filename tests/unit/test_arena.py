@@ -47,7 +47,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "x.arena"
 
 
-# --- what is there
+# --- a new arena
 
 
 def test_a_new_arena_is_free_and_sound(arena: Arena) -> None:

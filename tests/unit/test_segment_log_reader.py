@@ -361,7 +361,7 @@ def _crc(wire: bytes) -> bytes:
     return crc32c(wire[21:]).to_bytes(4, "big")
 
 
-# --- what a broker may have written
+# --- logs of brokers
 
 
 def test_log_append_time_holds_for_all_records(tmp_path: Path) -> None:

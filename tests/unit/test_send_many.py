@@ -412,7 +412,7 @@ def test_an_unknown_partition_count_is_waited_for(arena: Arena, sender: Accumula
     assert len(send(producer, "new", [b"v"])) == 1
 
 
-# --- what users put in front
+# --- serializers, partitioners and interceptors
 
 
 def test_serializers_see_every_record(sender: Accumulator, make: Callable[..., Producer]) -> None:

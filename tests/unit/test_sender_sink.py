@@ -121,7 +121,7 @@ def test_who_keeps_silent_about_its_sink_contradicts_nobody(arena: Arena) -> Non
         assert Observer(arena).observe().sender.sink is None
 
 
-# --- whoever asks for a place
+# --- questions for the sink's place
 
 
 @pytest.fixture

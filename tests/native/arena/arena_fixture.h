@@ -8,8 +8,8 @@
  *   struct arena *arena = arena_created(file, geometry_of(8, 512));
  *   struct arena *other = arena_attached(file);
  *
- * Who is interrupted at a point in its own thread cannot go on before the interruption is over: to everybody else in
- * the arena it is a living process that was stopped there.
+ * A participant that is interrupted at a point goes on when the interruption is over: to everybody else in the arena it
+ * is a living process that was stopped there.
  *
  *   interrupt_at("slot_opened", 0, interruption, argument); ... the next pass calls interruption(argument)
  *   pid_t child = child_started(file, run, argument, "slot_opened", SIGKILL);
@@ -180,7 +180,7 @@ static inline void expect_sound(const struct arena *arena)
     EXPECT_EQ_U64(count, 0);
 }
 
-/* What an arena looks like when all work is done: sound, nothing held, nothing leaked. */
+/* The arena is as it is when all work is done: sound, nothing held, nothing leaked. */
 static inline void expect_all_free(const struct arena *arena)
 {
     EXPECT_EQ_U64(slots_in_state(arena, SLOT_FREE), arena->geometry.slot_count);

@@ -66,7 +66,7 @@ static int finished_arena_file(void)
     return file;
 }
 
-/* How many descriptors this process holds: whoever is refused must not keep what it was given. */
+/* The number of descriptors of this process: a refused handle must keep none of those it was given. */
 static uint32_t descriptor_count(void)
 {
     uint32_t count = 0;
@@ -171,7 +171,7 @@ TEST(an_arena_is_clean_from_the_last_detach_to_the_next_attach)
     arena_end(observer, file);
 }
 
-/* ---- what is not an arena ---- */
+/* ---- files that are no arena ---- */
 
 TEST(a_creator_that_dies_before_the_magic_leaves_an_unfinished_arena)
 {

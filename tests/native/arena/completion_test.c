@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The completion ring: what is found, what is pending, and what was overwritten.
+ * The completion ring: results that are found, pending or overwritten.
  */
 #include "arena/completion.h"
 
@@ -207,7 +207,7 @@ static void expect_no_sleep_over(void (*wake_up)(void *))
     EXPECT(interruption_is_over());
     EXPECT_EQ_U64(times_asleep(), asleep);
     completion_wait_slice(arena, 0, 1);
-    EXPECT(somebody_waits(arena)); /* who goes on waiting raises it again */
+    EXPECT(somebody_waits(arena)); /* a waiter that goes on waiting raises it again */
     arena_end(arena, file);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the sender publishes of an outage, and what others read of it. How batches grow older is in complete_test.c.
+ * A sender publishes its outage, and others read it. How batches grow older is in complete_test.c.
  */
 #include "arena/delivery_clock.h"
 

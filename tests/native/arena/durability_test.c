@@ -2,11 +2,11 @@
  *
  * Durability: group commit among the living, the dying and the stopped; a disk that fails; and crash images.
  *
- * A crash image is what a disk may hold after the host died: of each sector of 512 bytes one of the versions it had
- * since the last force that was completed, each sector for itself; and of bytes behind the forced ones anything. More
- * than a thousand for each level are built from random work, recovered, and held against the promise: what was appended
- * before the last completed force (which is what `sync` acknowledges) and was not delivered is there, once, in order,
- * and nothing is there that nobody appended.
+ * A crash image is a state that a disk may have after the host died: of each sector of 512 bytes one of the versions it
+ * had since the last force that was completed, each sector for itself; and of bytes behind the forced ones anything.
+ * More than a thousand for each level are built from random work, recovered, and held against the promise. A record
+ * that was appended before the last completed force (`sync` acknowledges just those) and was not delivered is there,
+ * once, in order. No record is there that nobody appended.
  */
 #include "arena/durability.h"
 
@@ -416,7 +416,7 @@ static void version_add(struct host *self)
     version_take(self, self->version_count - 1);
 }
 
-/* What changed in a sector of records is garbage now and then: only bytes that nobody forced. */
+/* Turns the changed bytes of a sector into garbage: only bytes that nobody forced. */
 static void sector_garble(struct host *self, uint8_t *sector, const uint8_t *forced)
 {
     for (uint32_t i = 0; i < SECTOR_SIZE; i++) {

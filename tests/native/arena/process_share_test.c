@@ -37,7 +37,7 @@ static enum status slot_waited_for(struct arena *arena, uint32_t *slot_index)
     return buffer_pool_take(arena, &wait, slot_index);
 }
 
-/* What an append leaves behind: the slot is an open batch of a partition. */
+/* The slot becomes an open batch of a partition, as an append leaves it. */
 static void batch_opened(struct arena *arena, uint32_t slot_index, uint32_t partition_index)
 {
     struct partition_hold hold;

@@ -86,7 +86,7 @@ TEST(when_all_entries_are_taken_the_next_is_told_and_leaves_no_trace)
     arena_end(arena, file);
 }
 
-/* ---- who is dead ---- */
+/* ---- the dead ---- */
 
 TEST(owners_that_cannot_exist_are_dead)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Cold recovery, called on an arena that this test has for itself: what becomes of each slot, of what only the living
- * can hold, and of arenas full of garbage.
+ * Cold recovery, called on an arena that this test has for itself: the fate of each slot, of locks and roles, which
+ * only the living hold, and of arenas full of garbage.
  */
 #include "arena/recovery.h"
 
@@ -12,7 +12,7 @@
 
 enum { SLOT_COUNT = 8, BATCH_SIZE = 512, GARBAGE_ROUNDS = 400 };
 
-/* ---- what recovery makes of it ---- */
+/* ---- the arena after recovery ---- */
 
 static struct recovery_report recovered(struct arena *arena)
 {
@@ -331,7 +331,7 @@ TEST(tables_that_claim_too_much_are_refused_and_nothing_is_changed)
     arena_end(arena, file);
 }
 
-/* ---- what only the living can hold ---- */
+/* ---- locks, roles and entries, which only the living hold ---- */
 
 TEST(locks_hazards_roles_and_waiters_are_cleared_and_acquisitions_go_on)
 {

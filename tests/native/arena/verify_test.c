@@ -85,7 +85,7 @@ static void become_quarantined(struct arena *arena)
     EXPECT_EQ_U64(slots_in_state(arena, SLOT_BAD), 1);
 }
 
-/* The last one waits, and what is granted to it so far is not enough. */
+/* The last one waits: it was granted slots, and needs more. */
 static void become_waited_for(struct arena *arena)
 {
     struct buffer_wait wait;
@@ -550,7 +550,7 @@ static uint32_t plant_oversized_count(struct arena *arena)
     return NO_SLOT;
 }
 
-/* ---- what is found, and what recovery makes of it ---- */
+/* ---- planted damage: its finding, and its fate in recovery ---- */
 
 enum when { ALWAYS, WHEN_IDLE };
 enum fate { RECOVERED, REFUSED, KEPT }; /* KEPT: the arena starts, and verify still says so */
@@ -678,7 +678,7 @@ TEST(more_findings_than_asked_for_are_counted)
     close(file);
 }
 
-/* What is there is delivered or told apart, and the arena takes new records. */
+/* The records of the arena are delivered or known as damaged, and the arena takes new ones. */
 static void expect_working(struct arena *arena)
 {
     struct ledger ledger = {0};
@@ -786,7 +786,7 @@ TEST(beside_a_working_producer_and_a_working_sender_nothing_is_found)
 
 /* ---- hostile bytes ---- */
 
-/* The arena's bytes in memory that ends where the arena ends: what reads beyond is noticed by the sanitizer. */
+/* The arena's bytes in memory that ends where the arena ends: the sanitizer notices every read beyond. */
 static uint8_t *copy_taken(const struct arena *arena)
 {
     uint8_t *copy = aligned_alloc(PAGE_SIZE_BYTES, arena->size);

@@ -595,7 +595,7 @@ static void run_append_until(struct arena *arena, void *argument)
     accumulator_close(producer);
 }
 
-/* What its append answered OK for is there; the one it was killed in may be there or not. */
+/* The records that its append answered OK for are there; the one it was killed in may be there or not. */
 static void expect_survived(struct death *death, uint64_t certain)
 {
     struct company *company = company_met();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Records that carry a number, producers that append them, a sender that delivers everything there is, and a ledger of
- * the numbers that came out: what every test of appending or sending ends with.
+ * Records that carry a number, producers that append them, a sender that delivers all of them, and a ledger of the
+ * delivered numbers. Every test of appending or sending ends with the ledger.
  *
  *   struct accumulator *producer = accumulator_opened(arena);
  *   append_number(producer, 0, 7);

@@ -2,7 +2,7 @@
 /* runs under: tsan */
 /*
  * The whole journey at once: threads that pose as processes append to a partition they share and to one of their own,
- * with far too few slots, so that they wait; one of them is the sender. What is counted at the end is what arrived.
+ * with far too few slots, so that they wait; one of them is the sender. At the end the test counts the arrived records.
  */
 #include "core/accumulator.h"
 
@@ -14,7 +14,7 @@
 
 enum { PRODUCERS = 3, RECORDS = 2000, SLOTS = 6, BATCH_SIZE = 256, OVERSIZED_EVERY = 40, FLUSH_EVERY = 100 };
 
-/* What arrived of one producer in one kind of partition. Numbers rise, since a producer appends them in order. */
+/* The arrived records of one producer in one kind of partition. Numbers rise: a producer appends them in order. */
 struct arrival {
     uint32_t count;
     uint64_t last;

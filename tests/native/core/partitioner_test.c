@@ -222,7 +222,7 @@ TEST(it_stays_until_a_batch_is_full)
     EXPECT_EQ_U64(sticky_at(&host), before);
     EXPECT(!sticky_stays(host.arena, &sticky, true));
     EXPECT_EQ_U64(sticky_word_partition(sticky_at(&host)), NO_STICKY);
-    EXPECT(!sticky_stays(host.arena, &sticky, false)); /* what it remembers is over */
+    EXPECT(!sticky_stays(host.arena, &sticky, false)); /* its partition is no longer the sticky one */
     partitioner_sticky(&host.partitioner, &sticky, PARTITION_COUNT);
     EXPECT_EQ_U64(sticky_word_move_count(sticky_at(&host)), sticky_word_move_count(before) + 2);
     EXPECT(sticky_stays(host.arena, &sticky, false));
@@ -344,7 +344,7 @@ static void deliver_everything(struct accumulator *accumulator)
     struct wake_set wakes = {0};
     EXPECT_STATUS(accumulator_become_sender(accumulator, NULL), STATUS_OK);
     sender_abort(accumulator->sender, true, &wakes);
-    sender_maintain(accumulator->sender, &wakes); /* what an opener that was passed left empty is freed here */
+    sender_maintain(accumulator->sender, &wakes); /* frees the empty batch of an opener that was passed */
     accumulator_resign_sender(accumulator);
 }
 

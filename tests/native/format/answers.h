@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a broker answers to a Produce request when all is well, written field by field as ProduceResponse.json has it.
+ * A broker's answer to a Produce request when all is well, written field by field as ProduceResponse.json has it.
  */
 #ifndef ANSWERS_H
 #define ANSWERS_H

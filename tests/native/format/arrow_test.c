@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Batches are built by hand, with every buffer in memory of exactly its size, so that the address sanitizer sees any
- * step out of it. What the numbers can give away is tried number by number.
+ * step out of it. Wrong numbers of a batch are tried one by one.
  */
 #include "format/arrow.h"
 

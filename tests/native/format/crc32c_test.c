@@ -6,7 +6,7 @@
 
 enum { BYTES_SIZE = 40000 };
 
-/* One bit at a time, straight from the definition: what both fast ways are held against. */
+/* One bit at a time, straight from the definition: the measure of both fast ways. */
 static uint32_t crc32c_by_definition(uint32_t crc, const uint8_t *bytes, size_t size)
 {
     crc = ~crc;

@@ -201,7 +201,7 @@ TEST(the_base_offset_is_outside_the_crc)
     expect_accepted(bytes, sizeof bytes);
 }
 
-/* ---- validating: what is right ---- */
+/* ---- validating: right batches ---- */
 
 TEST(known_batches_are_accepted)
 {
@@ -241,7 +241,7 @@ TEST(a_transactional_batch_is_accepted)
     expect_accepted(batch.bytes, batch.size);
 }
 
-/* ---- validating: what is wrong, under a right crc ---- */
+/* ---- validating: wrong batches under a right crc ---- */
 
 struct wrong_field {
     unsigned position;

@@ -102,7 +102,7 @@ static void expect_count_is_what_is_encoded(const struct record *record, int32_t
     expect_reads_back(record, offset_delta, timestamp_delta, bytes, encoded_size);
 }
 
-/* Written and summed in one pass, into memory of exactly its size: what record_write and then crc32c_extend give. */
+/* One pass writes and sums, into memory of exactly its size, as record_write and then crc32c_extend do. */
 static void expect_summed(const struct record *record, int32_t offset_delta, int64_t timestamp_delta)
 {
     struct record_size size = measured(record);

@@ -235,7 +235,7 @@ TEST(a_run_that_does_not_fit_wholly_is_taken_as_far_as_it_fits)
     work_ended(&work);
 }
 
-/* The second record of the run was encoded, and not committed: what it wrote must not outlive the batch. */
+/* The second record of the run was encoded, and not committed: its bytes must not outlive the batch. */
 TEST(what_an_even_run_wrote_too_much_is_scrubbed_with_the_batch)
 {
     struct work work = work_begun(BATCH_SIZE);

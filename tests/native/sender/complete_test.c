@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How batches end, and what the next sender makes of what the last one left.
+ * How batches end, and how the next sender ends those that a dead one left.
  */
 #include "core/accumulator.h"
 
@@ -370,7 +370,7 @@ TEST(a_stamp_or_a_time_that_was_scribbled_on_leaves_the_other_one_to_count)
     ending_ended(&ending);
 }
 
-/* ---- what ended in flight ---- */
+/* ---- batches that end in flight ---- */
 
 TEST(an_expired_batch_is_not_sent_again)
 {
@@ -494,7 +494,7 @@ static void run_quarantine(struct arena *arena, void *argument)
     EXPECT_STATUS(sender_quarantine(ending.sender->sender, batch.slot_index, batch.seq), STATUS_OK);
 }
 
-/* It is READY still: whoever comes next finds the same contradiction, and its producer is told the same. */
+/* It is READY still: the next sender finds the same contradiction, and its producer is told the same. */
 TEST(a_sender_that_dies_while_it_quarantines_leaves_it_to_the_next)
 {
     static const char *const points[] = {"completion_cleared", "completion_numbered", "completion_linked"};
@@ -650,8 +650,8 @@ static void deliver_rest(struct accumulator *sender, struct sent *sent)
     }
 }
 
-/* Whatever the dead sender had not freed is delivered by the next one, in one piece up to the end and in order; what is
- * missing at the front has a result. */
+/* The next sender delivers the batches that the dead one had not freed, in one piece up to the end and in order. The
+ * batches that are missing at the front have a result. */
 static void expect_taken_over(struct death death)
 {
     struct sent sent = {.next_sequence = -1};

@@ -201,7 +201,7 @@ TEST(an_impossible_letter_stays_as_it_is)
     store_release_u64(cell, slot_word_with_state(0, SLOT_READY));
     expect_no_letter(&burial);
     EXPECT_EQ_U64(slots_in_state(burial.arena, SLOT_BAD), 1);
-    store_release_u64(cell, slot_word_with_state(word, SLOT_BAD)); /* what verify may find */
+    store_release_u64(cell, slot_word_with_state(word, SLOT_BAD)); /* a state that verify accepts */
     accumulator_close(burial.sender);
     accumulator_close(burial.producer);
     arena_detach(burial.producing);

@@ -111,7 +111,7 @@ TEST(a_batch_is_ready_when_it_has_lingered)
     EXPECT_EQ_U64(next_check_ns, 1);
     EXPECT_EQ_U64(ready_at(&sending, 1500, 500, partitions, &next_check_ns), 1);
     EXPECT_EQ_U64(partitions[0], 3);
-    EXPECT_EQ_U64(next_check_ns, UINT64_MAX); /* what is ready needs no waiting for */
+    EXPECT_EQ_U64(next_check_ns, UINT64_MAX); /* a ready batch needs no waiting */
     EXPECT_EQ_U64(ready_at(&sending, 0, 500, partitions, &next_check_ns), 0); /* a clock behind the appender's */
     EXPECT_EQ_U64(ready_at(&sending, 1000, UINT64_MAX, partitions, &next_check_ns), 0); /* no overflow */
     sending_ended(&sending);
@@ -209,7 +209,7 @@ TEST(a_requeued_batch_waits_for_its_time)
 
 enum { CREATED_NS = 1000 };
 
-/* What a sender did that came by at a point of somebody's append. */
+/* The acts of a sender that came by at a point of somebody's append. */
 struct look {
     struct sending *sending;
     uint64_t now_ns;
@@ -300,7 +300,7 @@ static void survivor_and_sender_come_by(void *argument)
     arena_detach(survivor);
 }
 
-/* Nobody will append to it, and what is behind it does not wait for another drain. */
+/* Nobody will append to it, and the batch behind it does not wait for another drain. */
 TEST(a_batch_whose_opener_was_passed_is_ended_at_once_and_the_next_one_goes)
 {
     struct sending sending = sending_begun();
@@ -423,7 +423,7 @@ TEST(the_size_limit_ends_the_drain_and_says_how_far_it_came)
     }
     (void)ready_at(&sending, 1000, 0, partitions, &next_check_ns);
     struct drain_options options = {.now_ns = 1000, .size_max = 1, .in_flight_max = 1};
-    EXPECT_EQ_U64(sender_drain(sending.sender->sender, &options, order, 3, batches, &seen), 1); /* whatever its size */
+    EXPECT_EQ_U64(sender_drain(sending.sender->sender, &options, order, 3, batches, &seen), 1); /* of any size */
     EXPECT_EQ_U64(seen, 1);
     options.size_max = 2 * BATCH_SIZE - 1;
     /* the next one's turn */
@@ -868,7 +868,7 @@ static void run_resequence(struct arena *arena, void *argument)
     sender_resequence(sending.sender->sender, 0);
 }
 
-/* Whatever still has a sequence is the front of the queue, so the next sender's sink refuses it again. */
+/* The batches that still have a sequence are the front of the queue, so the next sender's sink refuses them again. */
 static void expect_resequenced_by_the_next(uint32_t taken_back)
 {
     struct sending sending = sending_begun();
@@ -991,7 +991,7 @@ static void sender_reads_news(void *argument)
     sender_collect_news(argument);
 }
 
-/* The slot's bit is there and its word's is not: whoever sets them in another order loses the batch. */
+/* The slot's bit is there and its word's is not: setting them in another order would lose the batch. */
 TEST(a_batch_of_which_half_the_news_was_there_is_found_by_the_next_pass)
 {
     struct ledger *ledger = calloc(1, sizeof *ledger);

@@ -236,7 +236,7 @@ def test_remove_counts_what_would_be_lost_and_takes_the_companions_away(
     assert [path.exists() for path in (SHARED_MEMORY / arena_name, semaphore, doorbell)] == [False] * 3
 
 
-# --- who is in the way
+# --- processes in the way
 
 
 def lock(descriptor: int, kind: int, byte: int) -> None:

@@ -88,7 +88,7 @@ def running(function: Callable[..., object], *arguments: object) -> Iterator[Chi
         child.kill()
 
 
-# --- who is killed
+# --- killed senders
 
 
 def test_a_stopped_sender_is_killed_after_the_time_and_not_before(arena: Arena, watched: Watched) -> None:
@@ -171,7 +171,7 @@ def test_a_successor_has_all_of_the_time(arena: Arena, watched: Watched) -> None
         assert arena.native.sender_is_alive
 
 
-# --- who is not
+# --- spared processes
 
 
 def test_a_forged_pid_in_the_arena_kills_nobody_else(arena: Arena, watched: Watched) -> None:

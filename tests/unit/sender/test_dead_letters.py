@@ -67,7 +67,7 @@ def facts(record: LogRecord) -> dict[str, str]:
     return {key.removeprefix(PREFIX): (value or b"").decode() for key, value in record.headers if PREFIX in key}
 
 
-# --- what is written
+# --- written letters
 
 
 def test_what_the_sink_refused_is_a_letter_before_anybody_is_told(open_sending: Open, tmp_path: Path) -> None:

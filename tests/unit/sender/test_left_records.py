@@ -33,7 +33,7 @@ def leave(path: Path, count: int, uptime_ns: int) -> None:
 
 
 def delivered(path: Path, uptime_ns: int | None) -> Counter[bytes]:
-    """What a sender delivers that comes at that time of the boot clock; None: the clock of this host."""
+    """The values that a sender delivers at that time of the boot clock; None: the clock of this host."""
     sink = MemorySink(partitions=PARTITION_COUNT)
     with Arena.attach(path) as arena:
         arena.native.set_manual_clock(uptime_ns)

@@ -299,7 +299,7 @@ def test_a_standby_that_is_stopped_while_it_waits_leaves(arena: Arena) -> None:
         assert first.is_open
 
 
-# --- what it publishes
+# --- published facts
 
 
 def test_partition_counts_reach_producers(sending: Sending) -> None:
@@ -738,7 +738,7 @@ def test_null_takes_everything(arena: Arena) -> None:
     sending.close()
 
 
-# --- what producers are told
+# --- results for producers
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a sender tells a supervisor that speaks sd_notify."""
+"""The messages of a sender to a supervisor that speaks sd_notify."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support import WATCHDOG_S
 
 
 class FakeSystemd:
-    """A notification socket, and what came."""
+    """A notification socket, and the messages that came."""
 
     def __init__(self, address: str, variable: str) -> None:
         self.variable = variable

@@ -88,7 +88,7 @@ def scribble(path: Path, text: bytes, other: bytes) -> None:
         stream.write(other)
 
 
-# --- what is read
+# --- rows
 
 
 def test_every_record_that_waits_has_spark_s_columns_and_nothing_is_changed(path: Path) -> None:

@@ -81,7 +81,7 @@ def rows(log: Path, **given: Any) -> list[dict[str, Any]]:
     return [row for batch in found for row in batch.to_pylist()]
 
 
-# --- what is read
+# --- rows
 
 
 def test_a_batch_has_every_record_in_spark_s_columns(log: Path) -> None:

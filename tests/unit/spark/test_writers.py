@@ -157,7 +157,7 @@ def test_rows_do_where_spark_has_no_arrow_streams(arena: Arena, log: Path, runni
     assert numbers(log) == list(range(2500))
 
 
-# --- what goes wrong
+# --- failures
 
 
 def test_a_refused_record_fails_the_task(arena: Arena, running: Running) -> None:
