@@ -13,12 +13,10 @@ import itertools
 import os
 import random
 import shutil
-import signal
 import struct
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import pytest
@@ -27,10 +25,10 @@ from shmaccum.exceptions import ShmaccumError
 from shmaccum.segment_log.inspection import check_log
 from shmaccum.segment_log.reader import LogReader
 from tests.log_support import START_MS, TOPIC, make_batch, make_batches, open_log, partition_folder
+from tests.running.overrun import Overrun
 
 SHORT_SECONDS = 3
 LONG_SECONDS = int(os.environ.get("SHMACCUM_FUZZ_SECONDS", "600"))
-HANG_SECONDS = 30
 ROOM_S = 120
 BATCH_HEADER_FIELDS = (0, 8, 12, 16, 17, 21, 23, 27, 35, 43, 51, 53, 57)
 EDGES = (0, 1, 2, 12, 49, 60, 61, 0x7F, 0xFF, 0x7FFF, 0xFFFF, 2**31 - 1, 2**31, 2**32 - 1, 2**63 - 1, 2**63, 2**64 - 1)
@@ -142,31 +140,18 @@ def use(path: Path, written: frozenset[bytes | None]) -> None:
         assert (written | {b"after"}).issuperset(values_of(path, on_corrupt="skip"))
 
 
-@contextlib.contextmanager
-def watched(number: int) -> Iterator[None]:
-    """An input that goes on for ever ends the test with its number."""
-
-    def hangs(_signal: int, _frame: FrameType | None) -> None:
-        raise AssertionError(f"input {number} hangs")
-
-    former = signal.signal(signal.SIGALRM, hangs)
-    signal.alarm(HANG_SECONDS)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, former)
-
-
 def try_input(number: int, sound: Path, place: Path, written: frozenset[bytes | None]) -> None:
+    """Uses one damaged log. An input that goes on for ever overruns the test, whose report then has its number."""
     shutil.rmtree(place, ignore_errors=True)
     shutil.copytree(sound, place)
     damage(random.Random(number), place)
-    with watched(number):
-        try:
-            use(place, written)
-        except Exception as error:
-            raise AssertionError(f"input {number}: {error!r}") from error
+    try:
+        use(place, written)
+    except Exception as error:
+        raise AssertionError(f"input {number}: {error!r}") from error
+    except Overrun:
+        print(f"input {number} was not finished")
+        raise
 
 
 def fuzz(seconds: float, sound: Path, place: Path, seed: int) -> int:
