@@ -98,7 +98,7 @@ class SenderOptionsDict(TypedDict, total=False):
     max_request_size: int | str
     """Bytes of one delivery."""
     max_in_flight_requests_per_connection: int
-    """The most deliveries under way to one destination; with enable_idempotence at most 5."""
+    """The most deliveries under way on one connection; with enable_idempotence at most 5."""
     acks: Literal["all", "-1", "1", "0"]
     """A batch counts as delivered when these have it. all: every in-sync replica; 1: the leader; 0: none, the batch
     was sent. A sink without replicas acknowledges every batch that it has written."""

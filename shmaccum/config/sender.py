@@ -45,7 +45,7 @@ class SenderOptions(Options):
     retry_backoff_max_ms: int = duration_ms("1s", "The longest pause between two retries.")
     max_request_size: int = size("1MiB", "Bytes of one delivery.", maximum=INT_MAX)
     max_in_flight_requests_per_connection: int = count(
-        5, "The most deliveries under way to one destination; with enable_idempotence at most 5."
+        5, "The most deliveries under way on one connection; with enable_idempotence at most 5."
     )
     acks: str = choice(
         "all",

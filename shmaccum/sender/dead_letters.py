@@ -4,7 +4,7 @@
 A letter is the records of a failed batch as they were, timestamps and all, with headers behind their own that tell what
 happened (as Kafka Connect's dead letter queue does). It lies in the log under the topic and partition it was for::
 
-    __shmaccum.errors.topic, .partition     its destination
+    __shmaccum.errors.topic, .partition     the topic-partition that it was for
     __shmaccum.errors.result                expired: not delivered in time; failed: the sink refused it
     __shmaccum.errors.code, .message        Kafka's number of the error, and the sentence
     __shmaccum.errors.attempts              how often it was sent; 0: never

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The contract between the sender and a sink: the destination of batches, and the sink's word on their fate.
+"""The contract between the sender and a sink: the place that batches go to, and the sink's word on their fate.
 
 Picture, one thread, one round of the sender::
 
@@ -51,7 +51,7 @@ Order
 
 Waiting
     `deliver` and `plan` never wait for a network or a peer. A partition that cannot go now (no leader, no connection,
-    throttled, a full socket) is left out of the plan, and `poll` comes back when it can go. One destination
+    throttled, a full socket) is left out of the plan, and `poll` comes back when it can go. One connection
     never waits for another.
 
 After the sender's death
@@ -244,7 +244,7 @@ class SinkHost(Protocol):
 
 
 class Sink(abc.ABC):
-    """The destination of batches. The contract stands at the head of this module."""
+    """The place that batches go to. The contract stands at the head of this module."""
 
     in_flight_max: int = IN_FLIGHT_MAX
     """Batches of one partition in flight at once."""
