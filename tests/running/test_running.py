@@ -42,7 +42,7 @@ ENVIRONMENT = {
     "PY_COLORS": "0",
     "COLUMNS": "200",
 }
-"""What a planted run is given, so that its output is the same wherever ours is shown."""
+"""The environment of a planted run, so that its output is the same wherever ours is shown."""
 
 GOOD = """
 def test_good():
