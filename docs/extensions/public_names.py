@@ -20,6 +20,8 @@ import shmaccum
 # A reader of the reference looks for these first.
 FIRST = ("Producer", "Arena", "Sender", "DeliveryFuture", "RecordMetadata")
 KINDS = ("objects", "functions", "options", "exceptions")
+# Classes whose members a reader does not look for; those of every other class that a public one derives from are shown.
+LEFT_OUT = "Options, tuple, IntEnum, ReprEnum, Enum, int, object"
 
 
 def kind_of(name: str) -> str | None:
@@ -36,8 +38,9 @@ def _lines(name: str) -> list[str]:
     """The autodoc directive of one name."""
     if kind_of(name) == "functions":
         return [f".. autofunction:: shmaccum.{name}", ""]
-    bases = ["   :show-inheritance:"] if kind_of(name) == "exceptions" else []
-    return [f".. autoclass:: shmaccum.{name}", "   :members:", *bases, ""]
+    if kind_of(name) == "exceptions":
+        return [f".. autoclass:: shmaccum.{name}", "   :members:", "   :show-inheritance:", ""]
+    return [f".. autoclass:: shmaccum.{name}", "   :members:", f"   :inherited-members: {LEFT_OUT}", ""]
 
 
 def _in_order() -> list[str]:
