@@ -9,6 +9,7 @@
 #   make fuzz     the fuzz targets under libFuzzer, a minute each (ARGS="--seconds 600 arena", ARGS=--keep)
 #   make check    ruff, mypy, and the tests of style and layering
 #   make kafka    fetches Apache Kafka (through Maven, once) for the tests that run against it
+#   make judges SOURCES=DIR   other people's tests of Kafka clients on a served log; DIR has their sources, built
 #   make spark    installs pyspark and Java, and runs the tests with Spark, of which make test has a few where Java is;
 #                 make spark-cluster those that start a cluster, make spark-versions them all on older versions
 #   make bench    the benchmarks that need no broker and no Spark, in 12 minutes, and before that
@@ -100,6 +101,11 @@ check: $(INSTALLED)
 
 kafka: $(INSTALLED)
 	$(VENV)/bin/python -m tests.kafka.distribution
+
+.PHONY: judges
+judges: $(INSTALLED)
+	$(PYTEST) tests/kafka/test_served_log.py -m kafka
+	$(VENV)/bin/python -m tests.judges $(SOURCES) $(ARGS)
 
 spark: $(SPARK_INSTALLED)
 	$(PYTEST) $(SPARK_TESTS) -m "not spark_cluster" $(ARGS)

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``make judges SOURCES=DIR``: other people's tests, run on a served log and held against the table of exemptions.
+
+    python -m tests.judges DIR                    every suite that is there
+    python -m tests.judges DIR --only librdkafka  one of them
+
+Each suite gets a server of its own. Its log and its report stay in build/judges. The exit code is 1 when a test's
+outcome is not as the table says, or when a suite is missing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from setup import ROOT
+from tests.judges.outcomes import differences, read_table
+from tests.judges.suites import SUITES, Suite
+
+PLACE = ROOT / "build" / "judges"
+SERVER_OPTIONS = ("--writable", "-Xpartitions=4", "-Xgroup_initial_rebalance_delay_ms=50")
+STOP_S = 10
+
+
+@contextlib.contextmanager
+def server(log: Path) -> Iterator[str]:
+    """The address of a server in a process of its own, as a user starts it."""
+    command = [sys.executable, "-m", "shmaccum", "serve", str(log), "--listen=127.0.0.1:0", *SERVER_OPTIONS]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        told = process.stderr.readline()
+        try:
+            yield told.split(" at ")[1].split(",")[0]
+        finally:
+            process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.communicate(timeout=STOP_S)
+            process.kill()
+
+
+def judge(suite: Suite, sources: Path) -> bool:
+    """Runs one suite and says how it went; True when every outcome is as the table says."""
+    needed = sources / suite.needs
+    if not needed.exists():
+        print(f"{suite.name}: there is no {needed}")
+        return False
+    with tempfile.TemporaryDirectory() as folder, server(Path(folder) / "log") as address:
+        outcomes = suite.run(needed, address, PLACE)
+    counts = Counter(outcome.value for outcome in outcomes.values())
+    print(f"{suite.name}: " + ", ".join(f"{count} {word}" for word, count in sorted(counts.items())))
+    wrong = list(differences(suite.name, outcomes, read_table()))
+    print("".join(f"  {sentence}\n" for sentence in wrong), end="")
+    return bool(outcomes) and not wrong
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.judges", description=__doc__.splitlines()[0])
+    parser.add_argument("sources", type=Path, help="the folder of the suites")
+    parser.add_argument("--only", action="append", choices=[suite.name for suite in SUITES], help="run this suite")
+    arguments = parser.parse_args()
+    shutil.rmtree(PLACE, ignore_errors=True)
+    PLACE.mkdir(parents=True)
+    chosen = [suite for suite in SUITES if not arguments.only or suite.name in arguments.only]
+    results = [judge(suite, arguments.sources.resolve()) for suite in chosen]
+    sys.exit(not all(results))
+
+
+if __name__ == "__main__":
+    main()

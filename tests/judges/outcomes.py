@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The outcomes of other people's tests, and the table of those that a served log need not pass.
+
+The table is ``docs/reference/judges.csv``, which the page shows as it is. A test that does not pass has a row with the
+reason, and a test that passes has none. So the table can neither hide a defect nor grow old.
+"""
+
+from __future__ import annotations
+
+import csv
+import enum
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+from xml.etree import ElementTree
+
+from setup import ROOT
+
+TABLE = ROOT / "docs" / "reference" / "judges.csv"
+GO_RESULT = re.compile(r"^\s*--- (PASS|FAIL|SKIP): (\S+)", re.MULTILINE)
+LIBRDKAFKA_RESULT = re.compile(r'"name":\s*"([^"]+)",\s*"state":\s*"(PASSED|FAILED|SKIPPED)"')
+
+
+class Outcome(enum.Enum):
+    """The end of one test."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+
+
+Outcomes = Mapping[str, Outcome]
+"""Name of a test -> its outcome."""
+
+_BY_WORD = {
+    "PASS": Outcome.PASSED,
+    "FAIL": Outcome.FAILED,
+    "SKIP": Outcome.SKIPPED,
+    "PASSED": Outcome.PASSED,
+    "FAILED": Outcome.FAILED,
+    "SKIPPED": Outcome.SKIPPED,
+}
+
+
+class Exemption(NamedTuple):
+    """A row of the table: a test that does not pass, and the reason why it need not."""
+
+    suite: str
+    test: str
+    reason: str
+
+
+def read_table(path: Path = TABLE) -> list[Exemption]:
+    """All rows of the table."""
+    with open(path, newline="", encoding="utf-8") as file:
+        return [Exemption(*row) for row in csv.reader(file)]
+
+
+def differences(suite: str, outcomes: Outcomes, table: list[Exemption]) -> Iterator[str]:
+    """A sentence for each test whose outcome is not as the table says."""
+    exempt = {row.test for row in table if row.suite == suite}
+    for test, outcome in outcomes.items():
+        if outcome is not Outcome.PASSED and test not in exempt:
+            yield f"{test} {outcome.value}, and the table does not name it"
+        elif outcome is Outcome.PASSED and test in exempt:
+            yield f"{test} passed: take its row out of the table"
+    for test in sorted(exempt - outcomes.keys()):
+        yield f"{test} did not run: the table names a test that {suite} does not have"
+
+
+def of_junit(report: str) -> Outcomes:
+    """The outcomes that pytest writes with ``--junitxml``; the name of a test is its file's and its own."""
+    cases = ElementTree.fromstring(report).iter("testcase")
+    return {f"{case.get('classname', '').split('.')[2]}::{case.get('name')}": _of_case(case) for case in cases}
+
+
+def _of_case(case: ElementTree.Element) -> Outcome:
+    kinds = {child.tag for child in case}
+    if kinds & {"failure", "error"}:
+        return Outcome.FAILED
+    return Outcome.SKIPPED if "skipped" in kinds else Outcome.PASSED
+
+
+def of_go(output: str) -> Outcomes:
+    """The outcomes that a test program of Go prints with ``-test.v``."""
+    return {name: _BY_WORD[word] for word, name in GO_RESULT.findall(output)}
+
+
+def of_librdkafka(report: str) -> Outcomes:
+    """The outcomes in the report that librdkafka's runner writes; it names its own main function, too."""
+    return {name: _BY_WORD[word] for name, word in LIBRDKAFKA_RESULT.findall(report) if not name.startswith("<")}

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The suites that judge a served log: where each lies below SOURCES, and how it is run.
+
+::
+
+    SOURCES/librdkafka/tests/test-runner        built by its own make
+    SOURCES/franz-go/pkg/kgo/kgo.test           built by go test -c
+    SOURCES/kafka-python/test/integration       as it is
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.judges.outcomes import Outcomes, of_go, of_junit, of_librdkafka
+
+KAFKA_VERSION = "4.1.1"
+"""The version of Apache Kafka that a suite takes the server for."""
+LIMIT_S = 3600.0
+KAFKA_PYTHON_TESTS = ("admin", "consumer", "producer")
+"""Those for SASL and TLS start a broker of their own."""
+TEST_LIMIT_S = 90
+"""Of one test of kafka-python: one of them waits for a minute."""
+
+
+class Suite(NamedTuple):
+    """Other people's tests."""
+
+    name: str
+    needs: str
+    """The path below SOURCES without which the suite cannot run."""
+    run: Callable[[Path, str, Path], Outcomes]
+    """Takes the path in `needs`, the address of the server, and a folder for reports."""
+
+
+def _execute(command: list[str], folder: Path, variables: Mapping[str, str], log: Path) -> None:
+    """Runs a suite to its end, which may be a failure; all that it prints is in the log."""
+    with open(log, "wb") as file:
+        subprocess.run(
+            command, cwd=folder, env={**os.environ, **variables}, stdout=file, stderr=file, timeout=LIMIT_S, check=False
+        )
+
+
+def _run_librdkafka(runner: Path, address: str, place: Path) -> Outcomes:
+    report = place / "librdkafka.json"
+    settings = place / "test.conf"
+    settings.write_text(f"metadata.broker.list={address}\n")
+    variables = {
+        "RDKAFKA_TEST_CONF": str(settings),
+        "TEST_REPORT": str(report),
+        "TEST_KAFKA_VERSION": KAFKA_VERSION,
+        "BROKERS": address,
+    }
+    _execute([str(runner), "-p1", "-Q", "-E"], runner.parent, variables, place / "librdkafka.log")
+    return of_librdkafka(report.read_text())
+
+
+def _run_kgo(program: Path, address: str, place: Path) -> Outcomes:
+    log = place / "franz-go.log"
+    variables = {"KGO_SEEDS": address, "KGO_TEST_RF": "1", "KGO_TEST_RECORDS": "50000"}
+    _execute([str(program), "-test.v", f"-test.timeout={LIMIT_S:.0f}s"], program.parent, variables, log)
+    return of_go(log.read_text(errors="replace"))
+
+
+def _run_kafka_python(folder: Path, address: str, place: Path) -> Outcomes:
+    source = folder.parent.parent
+    (source / "servers" / KAFKA_VERSION / "kafka-bin").mkdir(parents=True, exist_ok=True)
+    report = place / "kafka-python.xml"
+    files = [str(folder / f"test_{name}_integration.py") for name in KAFKA_PYTHON_TESTS]
+    command = [sys.executable, "-m", "pytest", *files, "-q", "-p", "no:cacheprovider", f"--junitxml={report}"]
+    variables = {"KAFKA_URI": f"tcp://{address}", "KAFKA_VERSION": KAFKA_VERSION, "PYTHONPATH": str(source)}
+    limits = [f"--timeout={TEST_LIMIT_S}", "--timeout-method=signal"]
+    _execute([*command, *limits], source, variables, place / "kafka-python.log")
+    return of_junit(report.read_text())
+
+
+SUITES = (
+    Suite("librdkafka", "librdkafka/tests/test-runner", _run_librdkafka),
+    Suite("franz-go", "franz-go/pkg/kgo/kgo.test", _run_kgo),
+    Suite("kafka-python", "kafka-python/test/integration", _run_kafka_python),
+)

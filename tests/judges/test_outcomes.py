@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The reports of other people's suites are read, and held against the table of exemptions."""
+
+from __future__ import annotations
+
+from tests.judges.outcomes import (
+    Exemption,
+    Outcome,
+    differences,
+    of_go,
+    of_junit,
+    of_librdkafka,
+    read_table,
+)
+from tests.judges.suites import SUITES
+
+TABLE = [Exemption("s", "exempt", "It does not apply."), Exemption("other", "wrong", "It does not apply either.")]
+
+
+def test_outcomes_that_are_as_the_table_says_make_no_difference() -> None:
+    assert list(differences("s", {"right": Outcome.PASSED, "exempt": Outcome.FAILED}, TABLE)) == []
+
+
+def test_each_outcome_that_is_not_as_the_table_says_is_told() -> None:
+    told = list(
+        differences("s", {"wrong": Outcome.FAILED, "left out": Outcome.SKIPPED, "exempt": Outcome.PASSED}, TABLE)
+    )
+    assert told == [
+        "wrong failed, and the table does not name it",
+        "left out skipped, and the table does not name it",
+        "exempt passed: take its row out of the table",
+    ]
+    (gone,) = differences("s", {}, TABLE)
+    assert gone.startswith("exempt did not run")
+
+
+def test_a_report_of_pytest_is_read() -> None:
+    report = """<testsuites><testsuite>
+        <testcase classname="test.integration.test_a" name="good[1]"/>
+        <testcase classname="test.integration.test_a" name="bad"><failure/></testcase>
+        <testcase classname="test.integration.test_b.TestClass" name="broken"><error/></testcase>
+        <testcase classname="test.integration.test_b" name="left"><skipped/></testcase>
+    </testsuite></testsuites>"""
+    assert of_junit(report) == {
+        "test_a::good[1]": Outcome.PASSED,
+        "test_a::bad": Outcome.FAILED,
+        "test_b::broken": Outcome.FAILED,
+        "test_b::left": Outcome.SKIPPED,
+    }
+
+
+def test_the_output_of_a_go_test_is_read() -> None:
+    output = "=== RUN TestA\n--- FAIL: TestA (1.0s)\n    --- PASS: TestA/sub (0.1s)\n--- SKIP: TestB (0.0s)\nFAIL\n"
+    assert of_go(output) == {"TestA": Outcome.FAILED, "TestA/sub": Outcome.PASSED, "TestB": Outcome.SKIPPED}
+
+
+def test_a_report_of_librdkafka_is_read() -> None:
+    report = (
+        '{"tests": {"<MAIN>": {"name": "<MAIN>", "state": "PASSED"}, '
+        '"0001": {"name": "0001_a", "state": "PASSED"}, "0002": {"name": "0002_b", "state": "FAILED"}}}'
+    )
+    assert of_librdkafka(report) == {"0001_a": Outcome.PASSED, "0002_b": Outcome.FAILED}
+
+
+def test_each_row_of_the_table_names_a_suite_and_a_reason() -> None:
+    table = read_table()
+    assert {row.suite for row in table} <= {suite.name for suite in SUITES}
+    assert [row for row in table if not row.reason.endswith(".")] == []
+    assert len({(row.suite, row.test) for row in table}) == len(table)
