@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import confluent_kafka
 from kafka import KafkaConsumer, KafkaProducer
 
 from shmaccum.serving import LogServer
@@ -45,3 +47,20 @@ def consume_with_kafka_python(address: str, count: int, **options: Any) -> list[
     )
     with contextlib.closing(consumer):
         return [int(next(consumer).value) for _ in range(count)]
+
+
+def confluent_consumer(address: str, group: str, **options: Any) -> confluent_kafka.Consumer:
+    settings = {"bootstrap.servers": address, "group.id": group, "auto.offset.reset": "earliest", **options}
+    consumer = confluent_kafka.Consumer(settings)
+    consumer.subscribe([TOPIC])
+    return consumer
+
+
+def consume_with_confluent(consumer: confluent_kafka.Consumer, count: int) -> list[int]:
+    values: list[int] = []
+    end_s = time.monotonic() + DEADLINE_S
+    while len(values) < count and time.monotonic() < end_s:
+        for message in consumer.consume(count - len(values), 0.2):
+            assert message.error() is None
+            values.append(int(message.value() or b""))
+    return values

@@ -45,6 +45,7 @@ COMMANDS: Mapping[str, str] = {
     "check": "Check an arena's invariants.",
     "recover": "Recover an arena after a crash, say what that would do, or copy out what it holds.",
     "serve": "Serve a log directory to Kafka clients.",
+    "users": "Change the users of a served log, and the rights of each user.",
     "log": "Read and check a log directory: cat, info, offsets, verify.",
     "options": "Show every option, one table per kind.",
     "run": "The example pipeline of `make run`.",

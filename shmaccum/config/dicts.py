@@ -255,6 +255,12 @@ class ServerOptionsDict(TypedDict, total=False):
     """The password of an encrypted key. Write env:NAME or file:PATH."""
     ssl_cafile: str | None
     """PEM file with the authority of clients: each client needs a certificate of it."""
+    users_file: str | None
+    """File of the users who may log in, and of their rights. unset: nobody has to log in."""
+    login_timeout_ms: int | str
+    """The longest time that a client may take for the handshake of TLS and for its login."""
+    connections_max_idle_ms: int | str
+    """A connection without a whole request and without a byte of an answer for this time is closed."""
     connection_count_max: int
     """The most clients that may be connected at once."""
     request_size_max: int | str

@@ -34,6 +34,15 @@ class ServerOptions(LogSinkOptions):
     ssl_cafile: str | None = text(
         None, "PEM file with the authority of clients: each client needs a certificate of it.", unset="none"
     )
+    users_file: str | None = text(
+        None, "File of the users who may log in, and of their rights. unset: nobody has to log in.", unset="none"
+    )
+    login_timeout_ms: int = duration_ms(
+        "10s", "The longest time that a client may take for the handshake of TLS and for its login.", minimum=100
+    )
+    connections_max_idle_ms: int = duration_ms(
+        "10min", "A connection without a whole request and without a byte of an answer for this time is closed."
+    )
     connection_count_max: int = count(2000, "The most clients that may be connected at once.", kafka="max.connections")
     request_size_max: int = size("1MiB", "Bytes of a request that is no Produce.", minimum=1024, maximum=INT_MAX)
     produce_size_max: int = size(

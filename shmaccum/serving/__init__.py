@@ -4,7 +4,9 @@
 ::
 
     server        sockets, order, limits              ─ connection   one client's frames
-    transport     plain TCP, or TLS
+    transport     plain TCP, or TLS                   ─ secret_files
+    login         SASL, step by step                  ─ users        the users file, with their rights
+    access        the rights that each request needs
     requests      which request is answered by whom   ─ messages     frames <-> requests, by kafka-python's classes
     fetching      Fetch by hand, records by sendfile  ─ sessions, log_heads, log_watch
     cluster       metadata, offsets, settings         ─ topics

@@ -7,7 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
 
 from shmaccum.serving.fetching import Piece
+from shmaccum.serving.login import Login
 from shmaccum.serving.messages import Request, encode
+from shmaccum.serving.users import User
 
 Values = dict[str, Any]
 """An answer, or a part of one, by the names of Kafka's schema. Fields that a version does not have are left out."""
@@ -21,22 +23,46 @@ class Call:
         request: as it came.
         message: its body, decoded; None for those that are read by hand.
         host: the client's address, for people.
+        user: the principal who asks.
+        login: of the connection; None: nobody has to log in.
     """
 
-    def __init__(self, request: Request, message: Any, host: str, send: Callable[[Sequence[Piece]], None]) -> None:
+    def __init__(
+        self,
+        request: Request,
+        message: Any,
+        host: str,
+        user: User,
+        login: Login | None,
+        send: Callable[[Sequence[Piece]], None],
+    ) -> None:
         self.request = request
         self.message = message
         self.host = host
+        self.user = user
+        self.login = login
         self._send = send
+        self._amendments: list[Callable[[Values], Values]] = []
 
     @property
     def version(self) -> int:
         return self.request.version
 
+    def amend(self, amendment: Callable[[Values], Values]) -> None:
+        """Has a function change the answer before it goes."""
+        self._amendments.append(amendment)
+
     def answer(self, values: Mapping[str, Any]) -> None:
         """Answers it."""
-        self._send([encode(self.request, {"throttle_time_ms": 0, **values})])
+        amended = dict(values)
+        for amendment in self._amendments:
+            amended = amendment(amended)
+        self._send([encode(self.request, amended)])
 
     def answer_with(self, pieces: Sequence[Piece]) -> None:
         """Answers it with a frame that was made by hand; empty: with nothing at all."""
         self._send(pieces)
+
+
+Handler = Callable[[Call], None]
+"""A function that answers a request, at once or later."""

@@ -14,6 +14,7 @@ from shmaccum.serving.call import Call, Values
 from shmaccum.serving.fetching import LEADER_EPOCH
 from shmaccum.serving.log_heads import LogHead
 from shmaccum.serving.topics import NO_TOPIC_ID, Topics
+from shmaccum.serving.users import Right
 from shmaccum.serving.writing import Writing
 
 NODE_ID = 1
@@ -94,7 +95,12 @@ class Cluster:
                 "cluster_id": self._cluster_id,
                 "controller_id": NODE_ID,
                 "error_code": BrokerError.NONE,
-                "topics": [self._topic(name, topic_id, may_create=may_create) for name, topic_id in wanted],
+                "topics": [
+                    self._topic(
+                        name, topic_id, may_create=may_create and call.user.may(Right.ADMIN, "topic", name or "")
+                    )
+                    for name, topic_id in wanted
+                ],
             }
         )
 

@@ -10,18 +10,22 @@ ends its connection alone.
 from __future__ import annotations
 
 import struct
+import time
 from collections import deque
 from collections.abc import Sequence
 from typing import final
 
 from shmaccum.serving.fetching import Piece
 from shmaccum.serving.log_heads import FileRange
+from shmaccum.serving.login import Login
 from shmaccum.serving.messages import BadFrameError
 from shmaccum.serving.transport import Transport
 
 SIZE = struct.Struct(">i")
 READ_SIZE = 256 << 10
 API_KEY_SIZE = 2
+STRANGER_SIZE_MAX = 64 << 10
+"""Bytes of a request of a client that has not logged in yet."""
 PRODUCE = 0
 
 
@@ -48,19 +52,34 @@ class Connection:
     Attributes:
         transport: its socket.
         host: its address, for people.
+        login: by which the client says who it is; None: nobody has to log in.
+        began_s: the time at which it came, by a clock that goes on evenly.
+        active_s: the time at which a whole request or a byte of an answer moved last.
         is_busy: a request is under way, and its answer is not wholly sent.
         is_gone: the connection is closed, from either side.
     """
 
-    def __init__(self, transport: Transport, host: str, limits: FrameLimits) -> None:
+    def __init__(self, transport: Transport, host: str, login: Login | None, limits: FrameLimits) -> None:
         self.transport = transport
         self.host = host
+        self.login = login
+        self.began_s = self.active_s = time.monotonic()
         self.is_busy = False
         self.is_gone = False
         self._limits = limits
         self._received = bytearray()
         self._to_send: deque[Piece] = deque()
         self._is_answered = False
+
+    @property
+    def is_known(self) -> bool:
+        """True when the client may ask for more than a login."""
+        return self.login is None or self.login.is_over
+
+    @property
+    def is_ended(self) -> bool:
+        """True when the client was told that its login failed."""
+        return self.login is not None and self.login.has_failed and self._is_answered and not self._to_send
 
     # --- in
 
@@ -96,6 +115,7 @@ class Connection:
         frame = memoryview(bytes(memoryview(self._received)[SIZE.size : end]))
         del self._received[:end]
         self.is_busy, self._is_answered = True, False
+        self.active_s = time.monotonic()
         return frame
 
     def _frame_end(self) -> int | None:
@@ -108,8 +128,9 @@ class Connection:
             return None
         (size,) = SIZE.unpack_from(self._received)
         api_key = int.from_bytes(self._received[SIZE.size : SIZE.size + API_KEY_SIZE], "big", signed=True)
-        if not 0 < size <= self._limits.of(api_key):
-            raise BadFrameError(f"a frame of {size} bytes; a request {api_key} has at most {self._limits.of(api_key)}")
+        size_max = self._limits.of(api_key) if self.is_known else STRANGER_SIZE_MAX
+        if not 0 < size <= size_max:
+            raise BadFrameError(f"a frame of {size} bytes; a request {api_key} has at most {size_max}")
         end = SIZE.size + size
         return end if end <= len(self._received) else None
 
@@ -159,6 +180,7 @@ class Connection:
         else:
             sent = self.transport.send(piece, is_more=len(self._to_send) > 1)
             rest = piece[sent:] or None
+        self.active_s = time.monotonic()
         if rest is None:
             self._to_send.popleft()
         else:

@@ -208,8 +208,16 @@ def _read_forgotten(reader: _Reader, version: int) -> Iterator[tuple[TopicKey, i
 # --- records of the log
 
 
-def find(request: FetchRequest, wanted: Sequence[Wanted], head_of: Callable[[Wanted], LogHead | None]) -> list[Found]:
-    """The records of each partition, within the limits of the request."""
+def find(
+    request: FetchRequest, wanted: Sequence[Wanted], head_of: Callable[[Wanted], LogHead | BrokerError | None]
+) -> list[Found]:
+    """The records of each partition, within the limits of the request.
+
+    Args:
+        request: the limits.
+        wanted: the partitions.
+        head_of: the partition itself, the reason why it may not be fetched, or None: there is none.
+    """
     found = []
     left, is_first = request.max_bytes, True
     for each in wanted:
@@ -220,7 +228,9 @@ def find(request: FetchRequest, wanted: Sequence[Wanted], head_of: Callable[[Wan
     return found
 
 
-def _find_one(wanted: Wanted, head: LogHead | None, left: int, *, is_first: bool) -> Found:
+def _find_one(wanted: Wanted, head: LogHead | BrokerError | None, left: int, *, is_first: bool) -> Found:
+    if isinstance(head, BrokerError):
+        return Found(wanted, head)
     if head is None:
         is_by_id = isinstance(wanted.topic, uuid.UUID)
         return Found(wanted, BrokerError.UNKNOWN_TOPIC_ID if is_by_id else BrokerError.UNKNOWN_TOPIC_OR_PARTITION)

@@ -8,20 +8,26 @@ Produce and Fetch together. Versions below 3 are refused all the same, because t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from shmaccum.segment_log.broker_error import BrokerError
-from shmaccum.serving.call import Call, Values
+from shmaccum.serving.access import guarded
+from shmaccum.serving.call import Call, Handler, Values
 from shmaccum.serving.cluster import Cluster
 from shmaccum.serving.coordinator import Coordinator
-from shmaccum.serving.topics import NO_TOPIC_ID
+from shmaccum.serving.login import MECHANISMS, LoginError
+from shmaccum.serving.topics import NO_TOPIC_ID, Topics
 from shmaccum.serving.writing import Writing
 
 PRODUCE, FETCH, API_VERSIONS, INIT_PRODUCER_ID = 0, 1, 18, 22
 PRODUCE_VERSION_MIN = 3
+SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
+FRAMED_TOKENS_VERSION = 1
+"""From this version of SaslHandshake on the tokens come in SaslAuthenticate; librdkafka looks for version 0, too."""
+BEFORE_LOGIN = frozenset({API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE})
+"""The requests of a client that has still to say who it is."""
 READ_ONLY = "this log is served to be read: start shmaccum serve with --writable where no sender writes it"
-
-Handler = Callable[[Call], None]
 
 
 class Route(NamedTuple):
@@ -32,8 +38,14 @@ class Route(NamedTuple):
     answer: Handler
 
 
-def routes(cluster: Cluster, coordinator: Coordinator, writing: Writing | None, fetch: Handler) -> dict[int, Route]:
-    """Api key -> route."""
+def routes(
+    cluster: Cluster,
+    coordinator: Coordinator,
+    writing: Writing | None,
+    fetch: Handler,
+    more: Mapping[int, Route] = MappingProxyType({}),
+) -> dict[int, Route]:
+    """Api key -> route; those of `more`, too."""
     table = {
         FETCH: Route(4, 17, fetch),
         2: Route(1, 10, cluster.list_offsets),
@@ -55,6 +67,7 @@ def routes(cluster: Cluster, coordinator: Coordinator, writing: Writing | None, 
         75: Route(0, 0, cluster.describe_topic_partitions),
     }
     table |= _refused() if writing is None else _written(writing)
+    table |= more
     table[API_VERSIONS] = Route(0, 4, lambda call: call.answer(api_versions(table)))
     return table
 
@@ -77,6 +90,52 @@ def _refused() -> dict[int, Route]:
         20: Route(1, 6, _refuse_delete),
         37: Route(0, 3, _refuse_partitions),
     }
+
+
+def guarded_routes(table: Mapping[int, Route], topics: Topics) -> dict[int, Route]:
+    """The same routes, each behind the rule of its rights."""
+    return {key: route._replace(answer=guarded(key, route.answer, topics)) for key, route in table.items()}
+
+
+# --- login
+
+
+def login_routes(refuse: Callable[[Call, Values], None]) -> dict[int, Route]:
+    """The requests by which a client logs in.
+
+    Args:
+        refuse: answers a failed login, late.
+    """
+    return {
+        SASL_HANDSHAKE: Route(0, 1, _answer_handshake),
+        SASL_AUTHENTICATE: Route(0, 2, lambda call: _answer_token(call, refuse)),
+    }
+
+
+def _answer_handshake(call: Call) -> None:
+    """SaslHandshake: chooses a mechanism."""
+    login = call.login
+    assert login is not None
+    error = BrokerError.ILLEGAL_SASL_STATE
+    if call.version >= FRAMED_TOKENS_VERSION:
+        error = login.begin(call.message.mechanism)
+    login.has_failed = error is not BrokerError.NONE
+    call.answer({"error_code": error, "mechanisms": list(MECHANISMS)})
+
+
+def _answer_token(call: Call, refuse: Callable[[Call, Values], None]) -> None:
+    """SaslAuthenticate: one step."""
+    login = call.login
+    assert login is not None
+    try:
+        content = login.step(bytes(call.message.auth_bytes or b""))
+    except LoginError as error:
+        login.has_failed = True
+        sentence = f"the login failed: {error}"
+        failed = {"error_code": BrokerError.SASL_AUTHENTICATION_FAILED, "error_message": sentence, "auth_bytes": b""}
+        refuse(call, failed)
+        return
+    call.answer({"error_code": BrokerError.NONE, "error_message": None, "auth_bytes": content})
 
 
 # --- versions

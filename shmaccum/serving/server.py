@@ -24,6 +24,7 @@ import socket
 import ssl
 import time
 import uuid
+from collections import deque
 from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import final
@@ -36,7 +37,8 @@ from shmaccum.segment_log.directory import LogDirectory
 from shmaccum.segment_log.file_names import META_FILE
 from shmaccum.segment_log.reader import LogReader
 from shmaccum.segment_log.small_files import parse_uuid, read_properties
-from shmaccum.serving.call import Call
+from shmaccum.serving.access import TOPIC_REFUSED, readable
+from shmaccum.serving.call import Call, Values
 from shmaccum.serving.cluster import Address, Cluster
 from shmaccum.serving.connection import Connection, FrameLimits
 from shmaccum.serving.coordinator import Coordinator
@@ -53,11 +55,24 @@ from shmaccum.serving.fetching import (
 from shmaccum.serving.group import Limits
 from shmaccum.serving.log_heads import LogHead
 from shmaccum.serving.log_watch import LogWatch
-from shmaccum.serving.messages import BadFrameError, decode, encode_unsupported, read_head
-from shmaccum.serving.requests import API_VERSIONS, FETCH, PRODUCE, PRODUCE_VERSION_MIN, api_versions, routes
+from shmaccum.serving.login import Login
+from shmaccum.serving.messages import BadFrameError, Request, decode, encode_unsupported, read_head
+from shmaccum.serving.requests import (
+    API_VERSIONS,
+    BEFORE_LOGIN,
+    FETCH,
+    PRODUCE,
+    PRODUCE_VERSION_MIN,
+    Route,
+    api_versions,
+    guarded_routes,
+    login_routes,
+    routes,
+)
 from shmaccum.serving.sessions import Session, Sessions
 from shmaccum.serving.topics import Topics
 from shmaccum.serving.transport import PlainTransport, TlsFiles, TlsTransport
+from shmaccum.serving.users import ANYBODY, NOBODY, User, UsersFile
 from shmaccum.serving.writing import Writing
 
 logger = logging.getLogger(__name__)
@@ -65,6 +80,7 @@ logger = logging.getLogger(__name__)
 BACKLOG = 512
 WAIT_MAX_MS = 3_600_000
 MAINTAIN_INTERVAL_S = 1.0
+FAILED_LOGIN_DELAY_S = 1.0
 UNWATCHED_LOOK_S = 0.002
 """How often a partition is looked at that the kernel does not tell about."""
 META_UUID_KEY = "directory.id"
@@ -110,6 +126,7 @@ class LogServer:
         self.options = ServerOptions.parse(options)
         address = parse_listen(listen, self.options)
         self._tls = TlsFiles(self.options) if self.options.ssl_certfile is not None else None
+        self._users = UsersFile(self.options.users_file) if self.options.users_file is not None else None
         self._log = LogDirectory(directory, self.options) if is_writable else None
         self.directory = LogReader(directory, verify_crc=False).path
         self._topics = Topics(self.directory)
@@ -124,7 +141,7 @@ class LogServer:
         self._listener = _listen(address)
         self.address = Address(self.options.advertised_host or address.host, self._listener.getsockname()[1])
         self._cluster = Cluster(self._topics, self._writing, cluster_id, self.address)
-        self._routes = routes(self._cluster, self._coordinator, self._writing, self._fetch)
+        self._routes = self._new_routes()
         self._limits = FrameLimits(self.options.request_size_max, self._produce_size_max())
         self._sessions = Sessions()
         self._parked: dict[str, dict[Call, _ParkedFetch]] = {}
@@ -132,6 +149,7 @@ class LogServer:
         self._connections: set[Connection] = set()
         self._runnable: list[Connection] = []
         self._maintain_at_s = 0.0
+        self._refused: deque[tuple[float, Call, Values]] = deque()
         self._is_stopped = False
         self._is_accepting = True
         self._bell, self._rope = socket.socketpair()
@@ -141,6 +159,11 @@ class LogServer:
         self._selector.register(self._bell, selectors.EVENT_READ, self._answer_bell)
         if self._watch.descriptor >= 0:
             self._selector.register(self._watch.descriptor, selectors.EVENT_READ, self._note_growth)
+
+    def _new_routes(self) -> dict[int, Route]:
+        more = {} if self._users is None else login_routes(self._refuse_login)
+        table = routes(self._cluster, self._coordinator, self._writing, self._fetch, more)
+        return guarded_routes(table, self._topics)
 
     def _new_writing(self, log: LogDirectory) -> Writing:
         return Writing(log, self._topics, self._grew, self.options.max_message_bytes)
@@ -166,6 +189,7 @@ class LogServer:
         for connection in runnable:
             self._take_frame(connection)
         self._end_waits()
+        self._answer_refused()
         self._coordinator.tick()
         self._maintain()
 
@@ -176,6 +200,7 @@ class LogServer:
         ends = [parked.deadline_s for parked in self._all_parked()]
         if self._has_unwatched:
             ends.append(now_s + UNWATCHED_LOOK_S)
+        ends += [each[0] for each in list(self._refused)[:1]]
         ends += [self._coordinator.deadline_ms / 1000, self._maintain_at_s]
         return max(min(ends) - now_s, 0.0)
 
@@ -201,14 +226,31 @@ class LogServer:
         for head in self._topics.known_heads():
             head.retain()
         self._read_changed_files()
+        self._close_overdue(now_s)
 
     def _read_changed_files(self) -> None:
-        """Takes over a new certificate; one that cannot be used leaves the former one in place."""
+        """Takes over new certificates and users. A file that cannot be used leaves the former content in place."""
         try:
             if self._tls is not None and self._tls.refresh():
                 logger.info("new connections get the certificate that is in %s now", self.options.ssl_certfile)
+            if self._users is not None and self._users.refresh():
+                logger.info("the users are those that are in %s now", self._users.path)
         except InvalidArgumentError as error:
-            logger.error("the former certificate goes on: %s", error)
+            logger.error("the former content goes on: %s", error)
+
+    def _close_overdue(self, now_s: float) -> None:
+        """Ends connections that are idle, took too long to log in, or whose user is gone."""
+        for connection in [each for each in self._connections if self._is_overdue(each, now_s)]:
+            self._close(connection)
+
+    def _is_overdue(self, connection: Connection, now_s: float) -> bool:
+        login = connection.login
+        if not connection.transport.is_open or not connection.is_known:
+            return now_s - connection.began_s > self.options.login_timeout_ms / 1000
+        if login is not None and login.user is None:
+            return True
+        is_waiting = connection in self._waiting
+        return not is_waiting and now_s - connection.active_s > self.options.connections_max_idle_ms / 1000
 
     # --- connections
 
@@ -235,7 +277,8 @@ class LogServer:
         accepted.setblocking(False)
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         transport = PlainTransport(accepted) if self._tls is None else TlsTransport(accepted, self._tls.context)
-        connection = Connection(transport, host, self._limits)
+        login = None if self._users is None else Login(self._users)
+        connection = Connection(transport, host, login, self._limits)
         self._connections.add(connection)
         self._selector.register(transport.socket, selectors.EVENT_READ, connection)
 
@@ -259,6 +302,8 @@ class LogServer:
 
     def _await(self, connection: Connection) -> None:
         """Says what the loop is to wait for."""
+        if connection.is_ended:
+            self._close(connection)
         if connection.is_gone:
             return
         if not connection.is_busy and connection.has_frame:
@@ -308,10 +353,37 @@ class LogServer:
             raise BadFrameError(f"request {request.api_key} in version {request.version} was not offered")
         if request.api_key == PRODUCE and request.version < PRODUCE_VERSION_MIN:
             raise BadFrameError(f"Produce in version {request.version}: its records have a format of before Kafka 0.11")
+        user = self._user_of(connection, request)
         message = None if request.api_key == FETCH else decode(request)
-        call = Call(request, message, connection.host, lambda pieces: self._send(connection, pieces))
+        call = Call(
+            request, message, connection.host, user, connection.login, lambda pieces: self._send(connection, pieces)
+        )
         self._waiting[connection] = call
         route.answer(call)
+
+    @staticmethod
+    def _user_of(connection: Connection, request: Request) -> User:
+        """The principal of a request.
+
+        Raises:
+            BadFrameError: the client has not logged in, or its user is gone.
+        """
+        if connection.login is None:
+            return ANYBODY
+        user = connection.login.user
+        if user is None and request.api_key not in BEFORE_LOGIN:
+            raise BadFrameError(f"request {request.api_key} came from a client that has not logged in")
+        return user or NOBODY
+
+    def _refuse_login(self, call: Call, values: Values) -> None:
+        """Answers later, so that nobody can try many passwords."""
+        logger.warning("a login from %s failed: %s", call.host, values["error_message"])
+        self._refused.append((time.monotonic() + FAILED_LOGIN_DELAY_S, call, values))
+
+    def _answer_refused(self) -> None:
+        while self._refused and self._refused[0][0] <= time.monotonic():
+            _, call, values = self._refused.popleft()
+            call.answer(values)
 
     def _send(self, connection: Connection, pieces: Sequence[Piece]) -> None:
         self._waiting.pop(connection, None)
@@ -337,7 +409,7 @@ class LogServer:
 
     def _try_answer(self, parked: _ParkedFetch, *, is_last: bool = False) -> bool:
         """Answers a fetch when there is enough, or when its time is over."""
-        found = find(parked.request, parked.wanted, self._head_of)
+        found = find(parked.request, parked.wanted, lambda wanted: self._fetched_head(parked.call.user, wanted))
         is_over = is_last or parked.deadline_s <= time.monotonic()
         if not is_over and not is_enough(parked.request, found):
             return False
@@ -346,6 +418,9 @@ class LogServer:
         session_id = NO_SESSION if session is None else session.session_id
         parked.call.answer_with(write_answer(parked.call.request, told, session_id=session_id))
         return True
+
+    def _fetched_head(self, user: User, wanted: Wanted) -> LogHead | BrokerError | None:
+        return self._head_of(wanted) if readable(user, wanted.topic, self._topics) else TOPIC_REFUSED
 
     def _head_of(self, wanted: Wanted) -> LogHead | None:
         head = self._topics.head(wanted.topic, wanted.partition)

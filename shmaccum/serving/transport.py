@@ -14,24 +14,18 @@ import contextlib
 import os
 import socket
 import ssl
-import stat
 from collections.abc import Iterator
 from typing import Protocol, final
 
 from shmaccum.config import ServerOptions
 from shmaccum.exceptions import InvalidArgumentError
-from shmaccum.segment_log.regular_files import open_regular
 from shmaccum.serving.log_heads import FileRange
+from shmaccum.serving.secret_files import Stamp, refuse_open_secret, stamp
 
 TLS_RECORD_SIZE = 16 << 10
 """Most bytes that one record of TLS carries, and that one `recv` returns."""
 TLS_CHUNK_SIZE = 128 << 10
 """Bytes of a file that are read and encrypted at once."""
-WORLD_ACCESS = stat.S_IROTH | stat.S_IWOTH
-FOREIGN_CHANGE = stat.S_IWGRP
-
-Stamp = tuple[int, int, int] | None
-"""Inode, size and time of change of a file; None: it is not there."""
 
 
 class Transport(Protocol):
@@ -174,38 +168,6 @@ class TlsTransport:
 
 
 # --- the server's side
-
-
-def stamp(path: str | None) -> Stamp:
-    """The identity of a file's content."""
-    if path is None:
-        return None
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_ino, found.st_size, found.st_mtime_ns
-
-
-def refuse_open_secret(path: str, purpose: str) -> None:
-    """Refuses a file of secrets that other users may read, or that they may change.
-
-    Raises:
-        InvalidArgumentError: the mode of the file is too wide, or the file cannot be opened.
-    """
-    try:
-        descriptor = open_regular(path, os.O_RDONLY)
-    except OSError as error:
-        raise InvalidArgumentError(f"the {purpose} {path} cannot be opened: {error.strerror or error}") from None
-    try:
-        mode = os.fstat(descriptor).st_mode
-    finally:
-        os.close(descriptor)
-    if mode & (WORLD_ACCESS | FOREIGN_CHANGE):
-        raise InvalidArgumentError(
-            f"the {purpose} {path} has mode {stat.S_IMODE(mode):04o}, so other users can read or change it: "
-            f"run chmod 0600 {path}"
-        )
 
 
 @final

@@ -19,24 +19,15 @@ from shmaccum.exceptions import InvalidArgumentError, LogBusyError
 from shmaccum.segment_log.reader import LogReader
 from shmaccum.serving import LogServer
 from tests.log_support import TOPIC, make_batches, open_log
-from tests.serving_support import DEADLINE_S, PARTITION_COUNT, consume_with_kafka_python, produce, served
-
-
-def confluent_consumer(address: str, group: str, **options: Any) -> confluent_kafka.Consumer:
-    settings = {"bootstrap.servers": address, "group.id": group, "auto.offset.reset": "earliest", **options}
-    consumer = confluent_kafka.Consumer(settings)
-    consumer.subscribe([TOPIC])
-    return consumer
-
-
-def consume_with_confluent(consumer: confluent_kafka.Consumer, count: int) -> list[int]:
-    values: list[int] = []
-    end_s = time.monotonic() + DEADLINE_S
-    while len(values) < count and time.monotonic() < end_s:
-        for message in consumer.consume(count - len(values), 0.2):
-            assert message.error() is None
-            values.append(int(message.value() or b""))
-    return values
+from tests.serving_support import (
+    DEADLINE_S,
+    PARTITION_COUNT,
+    confluent_consumer,
+    consume_with_confluent,
+    consume_with_kafka_python,
+    produce,
+    served,
+)
 
 
 def test_what_kafka_python_produces_each_client_and_our_reader_consume_once(tmp_path: Path) -> None:
@@ -149,6 +140,13 @@ def test_tools_see_topics_groups_and_lag(tmp_path: Path) -> None:
                     for part in range(PARTITION_COUNT)
                 ]
                 assert [one.offset for one in found] == ends
+
+
+def test_librdkafka_lists_all_topics(tmp_path: Path) -> None:
+    with served(tmp_path / "log") as address:
+        produce(address, range(3))
+        producer = confluent_kafka.Producer({"bootstrap.servers": address})
+        assert set(producer.list_topics(timeout=DEADLINE_S).topics) == {TOPIC}
 
 
 def test_a_server_that_only_reads_refuses_to_write_with_a_sentence(tmp_path: Path) -> None:

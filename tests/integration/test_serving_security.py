@@ -7,6 +7,7 @@ import contextlib
 import os
 import socket
 import ssl
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,8 +19,16 @@ from kafka import KafkaConsumer
 
 from shmaccum.exceptions import InvalidArgumentError
 from shmaccum.serving import LogServer
+from shmaccum.serving.users import User, Verifier, changed_users, parse_grant
 from tests.log_support import TOPIC
-from tests.serving_support import DEADLINE_S, consume_with_kafka_python, produce, served
+from tests.serving_support import (
+    DEADLINE_S,
+    confluent_consumer,
+    consume_with_confluent,
+    consume_with_kafka_python,
+    produce,
+    served,
+)
 
 LOOPBACK = "127.0.0.1"
 
@@ -189,3 +198,196 @@ def test_a_key_that_others_can_read_is_refused(tmp_path: Path, pem: Pem) -> None
 def test_files_that_cannot_be_used_are_named(tmp_path: Path, pem: Pem, changed: dict[str, Any], sentence: str) -> None:
     with pytest.raises(InvalidArgumentError, match=sentence):
         LogServer(tmp_path / "log", "127.0.0.1:0", is_writable=True, **{**pem.server, **changed})
+
+
+# --- logins
+
+
+PASSWORD = "correct horse, battery = staple"
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+
+
+def write_users(folder: Path, **rights: list[str]) -> dict[str, Any]:
+    """A users file, with the rights of each user, as an option of the server."""
+    path = folder / "users"
+    verifiers = {each: Verifier.of(PASSWORD, each) for each in ("SCRAM-SHA-256", "SCRAM-SHA-512")}
+    with changed_users(str(path)) as users:
+        for name, texts in rights.items():
+            users[name] = User(name, verifiers, tuple(parse_grant(*text.split()) for text in texts))
+    return {"users_file": str(path)}
+
+
+def login_of_kafka_python(name: str, mechanism: str = "SCRAM-SHA-256", password: str = PASSWORD) -> dict[str, Any]:
+    return {
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": mechanism,
+        "sasl_plain_username": name,
+        "sasl_plain_password": password,
+    }
+
+
+def login_of_confluent(name: str, mechanism: str = "SCRAM-SHA-256", password: str = PASSWORD) -> dict[str, Any]:
+    return {
+        "security.protocol": "sasl_plaintext",
+        "sasl.mechanism": mechanism,
+        "sasl.username": name,
+        "sasl.password": password,
+    }
+
+
+ALL = ["read topic:*", "write topic:*", "admin topic:*", "read group:*", "admin group:*"]
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_clients_log_in_by_each_mechanism(tmp_path: Path, mechanism: str) -> None:
+    with served(tmp_path / "log", **write_users(tmp_path, alice=ALL)) as address:
+        login = login_of_kafka_python("alice", mechanism)
+        produce(address, range(100), **login)
+        assert sorted(consume_with_kafka_python(address, 100, **login)) == list(range(100))
+        with contextlib.closing(confluent_consumer(address, "g", **login_of_confluent("alice", mechanism))) as consumer:
+            assert sorted(consume_with_confluent(consumer, 100)) == list(range(100))
+
+
+def test_a_login_goes_through_tls(tmp_path: Path, pem: Pem) -> None:
+    with served(tmp_path / "log", **pem.server, **write_users(tmp_path, alice=ALL)) as address:
+        more = {"security_protocol": "SASL_SSL", "ssl_cafile": pem.authority}
+        produce(address, range(3), **{**login_of_kafka_python("alice", "PLAIN"), **more})
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("login", [("alice", "wrong"), ("nobody", PASSWORD)])
+def test_a_wrong_login_is_told_by_its_error(tmp_path: Path, mechanism: str, login: tuple[str, str]) -> None:
+    errors: list[Any] = []
+    name, password = login
+    with served(tmp_path / "log", **write_users(tmp_path, alice=ALL)) as address:
+        settings = {"bootstrap.servers": address, "error_cb": errors.append, "log_level": 0}
+        producer = confluent_kafka.Producer({**settings, **login_of_confluent(name, mechanism, password)})
+        while not errors:
+            producer.poll(DEADLINE_S)
+    assert errors[0].code() == confluent_kafka.KafkaError._AUTHENTICATION
+    assert "wrong user name or password" in errors[0].str()
+
+
+def api(key: int, version: int, body: bytes) -> bytes:
+    """A request with a header of version 1, without a client id."""
+    return struct.pack(">ihhih", 10 + len(body), key, version, 7, -1) + body
+
+
+def answer_of(connection: socket.socket) -> bytes:
+    """The next answer without its size, or nothing at the end."""
+    with connection.makefile("rb") as stream:
+        size = stream.read(4)
+        return stream.read(struct.unpack(">i", size)[0]) if len(size) == 4 else b""
+
+
+HANDSHAKE = api(17, 1, b"\0\5PLAIN")
+TOKEN = b"\0alice\0" + PASSWORD.encode()
+
+
+@pytest.mark.parametrize(
+    "requests",
+    [
+        [api(3, 1, struct.pack(">i", -1))],
+        [api(17, 0, b"\0\5PLAIN"), api(36, 0, struct.pack(">i", len(TOKEN)) + TOKEN)],
+        [api(17, 1, b"\0\6GSSAPI")],
+        [HANDSHAKE, HANDSHAKE],
+        [api(36, 0, struct.pack(">i", 3) + b"\0a\0")],
+        [HANDSHAKE, api(36, 0, struct.pack(">i", 3) + b"\0a\0")],
+        [struct.pack(">ihhih", 1 << 20, 36, 0, 7, -1) + bytes(100)],
+    ],
+    ids=["metadata", "handshake v0", "unknown mechanism", "twice", "no handshake", "wrong", "a large frame"],
+)
+def test_a_client_without_a_login_gets_no_further(tmp_path: Path, requests: list[bytes]) -> None:
+    with served(tmp_path / "log", **write_users(tmp_path, alice=ALL)) as address:
+        with stranger(address) as client, contextlib.suppress(OSError):
+            for request in requests:
+                client.sendall(request)
+                answer_of(client)
+            assert answer_of(client) == b""
+        produce(address, range(3), **login_of_kafka_python("alice"))
+
+
+def test_a_client_that_never_logs_in_is_closed(tmp_path: Path) -> None:
+    users = write_users(tmp_path, alice=ALL)
+    with served(tmp_path / "log", login_timeout_ms=100, **users) as address, stranger(address) as silent:
+        assert silent.recv(1) == b""
+
+
+def test_an_idle_client_is_closed_and_one_that_waits_is_not(tmp_path: Path) -> None:
+    with served(tmp_path / "log", connections_max_idle_ms=100) as address:
+        produce(address, range(3))
+        with contextlib.closing(confluent_consumer(address, "g", **{"fetch.wait.max.ms": 3000})) as consumer:
+            assert sorted(consume_with_confluent(consumer, 3)) == [0, 1, 2]
+            with stranger(address) as idle, stranger(address) as slow:
+                slow.sendall(b"\0\0\1")
+                assert idle.recv(1) == b""
+                assert slow.recv(1) == b""
+
+
+def test_a_removed_user_is_disconnected(tmp_path: Path) -> None:
+    with served(tmp_path / "log", **write_users(tmp_path, alice=ALL, bob=ALL)) as address, stranger(address) as client:
+        client.sendall(HANDSHAKE)
+        answer_of(client)
+        client.sendall(api(36, 0, struct.pack(">i", len(TOKEN)) + TOKEN))
+        assert answer_of(client)[4:6] == b"\0\0"
+        with changed_users(str(tmp_path / "users")) as users:
+            del users["alice"]
+        assert client.recv(1) == b""
+        produce(address, range(3), **login_of_kafka_python("bob"))
+
+
+# --- rights
+
+
+def test_each_principal_gets_what_its_rights_say(tmp_path: Path) -> None:
+    users = write_users(
+        tmp_path,
+        admin=ALL,
+        writer=["write topic:fli*"],
+        reader=["read topic:fli*", "read group:readers"],
+        other=["read topic:other"],
+    )
+    assert TOPIC.startswith("fli")
+    with served(tmp_path / "log", **users) as address:
+        produce(address, range(3), topic="other", **login_of_kafka_python("admin"))
+        produce(address, range(3), **login_of_kafka_python("admin"))
+        produce(address, range(3, 6), **login_of_kafka_python("writer"))
+        assert code_of_produce(address, "reader") == Error.TOPIC_AUTHORIZATION_FAILED
+        reader = login_of_confluent("reader")
+        with contextlib.closing(confluent_consumer(address, "readers", **reader)) as consumer:
+            assert sorted(consume_with_confluent(consumer, 6)) == list(range(6))
+            assert set(consumer.list_topics(timeout=DEADLINE_S).topics) == {TOPIC}
+            named = consumer.list_topics("other", timeout=DEADLINE_S).topics["other"]
+            assert named.error.code() == Error.TOPIC_AUTHORIZATION_FAILED
+        assert code_of_consume(address, "reader", "foreigners") == Error.GROUP_AUTHORIZATION_FAILED
+        assert code_of_fetch(address, "writer") == Error.TOPIC_AUTHORIZATION_FAILED
+
+
+Error = confluent_kafka.KafkaError
+
+
+def code_of_produce(address: str, name: str) -> int:
+    errors: list[Any] = []
+    settings = {"bootstrap.servers": address, "enable.idempotence": False, **login_of_confluent(name)}
+    producer = confluent_kafka.Producer(settings)
+    producer.produce(TOPIC, b"x", on_delivery=lambda error, _: errors.append(error))
+    producer.flush(DEADLINE_S)
+    return int(errors[0].code())
+
+
+def first_error(consumer: Any) -> int:
+    while True:
+        message = consumer.poll(DEADLINE_S)
+        if message is not None and message.error() is not None:
+            return int(message.error().code())
+
+
+def code_of_consume(address: str, name: str, group: str) -> int:
+    with contextlib.closing(confluent_consumer(address, group, **login_of_confluent(name))) as consumer:
+        return first_error(consumer)
+
+
+def code_of_fetch(address: str, name: str) -> int:
+    with contextlib.closing(confluent_consumer(address, "any", **login_of_confluent(name))) as consumer:
+        consumer.assign([confluent_kafka.TopicPartition(TOPIC, 0, 0)])
+        return first_error(consumer)

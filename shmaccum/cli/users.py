@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``shmaccum users``: the users file of a server, with the rights of each user."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+
+import click
+from rich.table import Table
+
+from shmaccum.cli.group import Command, Group, json_option, print_json
+from shmaccum.cli.live import make_console, show
+from shmaccum.config.secret import Secret
+from shmaccum.exceptions import InvalidArgumentError
+from shmaccum.serving.users import HASHES, User, Verifier, changed_users, check_name, parse_grant, read_users
+
+file_argument = click.argument("path", metavar="FILE", type=click.Path(dir_okay=False))
+name_argument = click.argument("name", metavar="NAME")
+
+
+@click.group("users", cls=Group)
+def command() -> None:
+    """Change the users of a served log, and the rights of each user.
+
+    FILE is what `shmaccum serve DIR -X users_file=FILE` reads. A running server takes a change over within a second.
+    """
+
+
+@command.command("add", cls=Command)
+@file_argument
+@name_argument
+@click.option(
+    "--password",
+    "place",
+    metavar="PLACE",
+    help="The place of the password: env:NAME or file:PATH. Without it, the command asks for the password.",
+)
+def add(path: str, name: str, place: str | None) -> None:
+    """Add a user, or give a user a new password.
+
+    The file keeps salted verifiers for SCRAM-SHA-256, SCRAM-SHA-512 and PLAIN, and no password. A new user has no
+    rights: see `shmaccum users allow`.
+    """
+    check_name(name)
+    password = _password(place)
+    verifiers = {mechanism: Verifier.of(password, mechanism) for mechanism in HASHES}
+    with changed_users(path) as users:
+        known = users.get(name)
+        users[name] = User(name, verifiers, known.grants if known else ())
+    click.echo(f"{name} has a new password" if known else f"{name} is added, without any right")
+
+
+def _password(place: str | None) -> str:
+    if place is None:
+        if not sys.stdin.isatty():
+            raise InvalidArgumentError("there is no terminal to ask for the password: give --password file:PATH")
+        password: str = click.prompt("Password", hide_input=True, confirmation_prompt=True)
+        return password
+    secret = Secret(place)
+    if secret.place is None:
+        raise InvalidArgumentError(
+            "every user of this host can read a password on the command line: give --password env:NAME or file:PATH"
+        )
+    if not (password := secret.reveal()):
+        raise InvalidArgumentError(f"the password in {place} is empty")
+    return password
+
+
+@command.command("remove", cls=Command)
+@file_argument
+@name_argument
+def remove(path: str, name: str) -> None:
+    """Remove a user. Connections of the user end within a second."""
+    with changed_users(path) as users:
+        _known(users, name)
+        del users[name]
+    click.echo(f"{name} is removed")
+
+
+@command.command("allow", cls=Command)
+@file_argument
+@name_argument
+@click.argument("right", type=click.Choice(["read", "write", "admin"]))
+@click.argument("resource", metavar="RESOURCE")
+def allow(path: str, name: str, right: str, resource: str) -> None:
+    """Give a user a right.
+
+    RESOURCE is topic:NAME, group:NAME, or topic:PREFIX* and group:PREFIX* for all names that begin with PREFIX.
+    """
+    grant = parse_grant(right, resource)
+    with changed_users(path) as users:
+        user = _known(users, name)
+        if grant not in user.grants:
+            users[name] = User(name, user.verifiers, (*user.grants, grant))
+    click.echo(f"{name} may {grant}")
+
+
+@command.command("revoke", cls=Command)
+@file_argument
+@name_argument
+@click.argument("right", type=click.Choice(["read", "write", "admin"]))
+@click.argument("resource", metavar="RESOURCE")
+def revoke(path: str, name: str, right: str, resource: str) -> None:
+    """Take a right away. RESOURCE is spelled as it was for `shmaccum users allow`."""
+    grant = parse_grant(right, resource)
+    with changed_users(path) as users:
+        user = _known(users, name)
+        if grant not in user.grants:
+            raise InvalidArgumentError(f"{name} has no right {grant}: `shmaccum users list` shows the rights")
+        users[name] = User(name, user.verifiers, tuple(each for each in user.grants if each != grant))
+    click.echo(f"{name} may {grant} no longer")
+
+
+@command.command("list", cls=Command)
+@file_argument
+@json_option
+def list_users(path: str, is_json: bool) -> None:
+    """Show the users and their rights."""
+    users = read_users(path)
+    if is_json:
+        print_json([{"name": user.name, "rights": [str(grant) for grant in user.grants]} for user in users.values()])
+        return
+    view = Table(box=None)
+    view.add_column("user", style="cyan", no_wrap=True)
+    view.add_column("rights")
+    for user in users.values():
+        view.add_row(user.name, "\n".join(map(str, user.grants)) or "none")
+    show(make_console(), view)
+
+
+def _known(users: Mapping[str, User], name: str) -> User:
+    if name not in users:
+        raise InvalidArgumentError(f"there is no user {name}: `shmaccum users add` makes one")
+    return users[name]
