@@ -388,6 +388,7 @@ def code_of_consume(address: str, name: str, group: str) -> int:
 
 
 def code_of_fetch(address: str, name: str) -> int:
-    with contextlib.closing(confluent_consumer(address, "any", **login_of_confluent(name))) as consumer:
+    settings = {"bootstrap.servers": address, "group.id": "any", **login_of_confluent(name)}
+    with contextlib.closing(confluent_kafka.Consumer(settings)) as consumer:
         consumer.assign([confluent_kafka.TopicPartition(TOPIC, 0, 0)])
         return first_error(consumer)
