@@ -21,11 +21,12 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import json
 import os
 import signal
 import tempfile
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -89,6 +90,12 @@ def note_path(folder: str | Path, worker_id: str) -> Path:
 
 def stacks_path(folder: str | Path, worker_id: str) -> Path:
     return Path(folder, f"{worker_id}.stacks")
+
+
+def write_groups(path: Path, items: Iterable[pytest.Item]) -> None:
+    """Tells the controller the group of each test that has one, by its id."""
+    marks = {item.nodeid: [str(mark.args[0]) for mark in item.iter_markers("xdist_group")] for item in items}
+    path.write_text(json.dumps({nodeid: "_".join(sorted(names)) for nodeid, names in marks.items() if names}))
 
 
 def stacks_of_all_threads() -> str:
@@ -175,6 +182,12 @@ class Watch:
         self._output = stacks_path(worker["notes"], worker["workerid"]).open("w")
         faulthandler.enable(self._output)
         Note(os.getpid()).write(self._note)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Before pytest-xdist tells the controller that this worker has collected."""
+        if self._note is not None:
+            write_groups(self._note.with_suffix(".groups"), session.items)
 
     def _tell(self, nodeid: str = "", kill_at: float = float("inf")) -> None:
         if self._note is not None:

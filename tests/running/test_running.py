@@ -154,6 +154,16 @@ MORTAL = {
     "test_z_good": GOOD,
 }
 """Six tests die, seven pass."""
+TOGETHER = """
+import os
+import pytest
+
+@pytest.mark.xdist_group("{group}")
+@pytest.mark.parametrize("number", range(4))
+def test_together(number):
+    with open("{group}", "a") as file:
+        file.write(os.environ["PYTEST_XDIST_WORKER"] + " ")
+"""
 STANDS_STILL = """
 import pytest
 from xdist.scheduler import LoadGroupScheduling
@@ -291,6 +301,16 @@ def test_the_report_says_how_the_worker_died(dying: Run, name: str) -> None:
 def test_what_a_dead_worker_had_started_is_killed(dying: Run) -> None:
     pid = int((dying.folder / "child").read_text())
     wait_until(lambda: not process_exists(pid), "the child is gone")
+
+
+def test_the_tests_of_a_group_run_in_one_worker(tmp_path: Path) -> None:
+    groups = ("one", "two")
+    run = run_planted(tmp_path, {f"test_{group}": TOGETHER.format(group=group) for group in groups}, workers=2)
+    assert run.counts() == {"passed": 8}
+    ran_in = [(tmp_path / group).read_text().split() for group in groups]
+    assert [len(workers) for workers in ran_in] == [4, 4]
+    assert sorted(set(ran_in[0] + ran_in[1])) == ["gw0", "gw1"]
+    assert [len(set(workers)) for workers in ran_in] == [1, 1]
 
 
 def test_without_workers_a_hang_with_the_gil_ends_the_run(tmp_path: Path) -> None:

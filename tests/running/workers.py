@@ -3,6 +3,7 @@
 
 - `GroupSchedule` gives the tests of a worker that died to the others; pytest-xdist 3.8.0 waits for ever then.
 - The report of a test whose worker died says how the worker died, and shows its stacks.
+- The tests of an ``xdist_group`` run in one worker, also with pytest 9.2.
 - Processes that a dead worker had started are killed.
 - A worker that overruns all lines of defence is killed, and a run without progress and without a running test is
   ended with a message.
@@ -12,6 +13,9 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import functools
+import json
+import os
 import shutil
 import signal
 import tempfile
@@ -44,7 +48,25 @@ class GroupSchedule(LoadGroupScheduling):  # type: ignore[misc]
     it gives a new worker one test, which that worker starts only when it knows the next (1327). It fails when a new
     worker has not collected yet (1189) or dies while it is given work. It also repeats the test that killed the
     worker until no more workers are started (1371).
+
+    The groups come from the workers' files in `notes`: pytest-xdist writes the group into the id of a test, where
+    pytest 9.2 does not look, so that no test has a group there.
     """
+
+    def __init__(self, config: pytest.Config, log: Producer, notes: Path) -> None:
+        super().__init__(config, log)
+        self._notes = notes
+
+    @functools.cached_property
+    def _groups(self) -> dict[str, str]:
+        """Tests that have a group, and their groups. All workers have collected the same."""
+        written = next(self._notes.glob("*.groups"))
+        groups: dict[str, str] = json.loads(written.read_text())
+        return groups
+
+    def _split_scope(self, nodeid: str) -> str:
+        """The group of a test; a test without a group is one of its own."""
+        return self._groups.get(nodeid, nodeid)
 
     def remove_node(self, node: WorkerController) -> str | None:
         """Takes the worker out; the test that it ran, which counts as done. Others get the rest of its tests."""
@@ -114,7 +136,7 @@ class Supervisor:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Producer) -> Scheduling | None:
-        return GroupSchedule(config, log) if config.getoption("dist") == "loadgroup" else None
+        return GroupSchedule(config, log, self._notes) if config.getoption("dist") == "loadgroup" else None
 
     # --- news
 
@@ -213,3 +235,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput") and config.getoption("dist", "no") != "no":
         config.pluginmanager.register(Supervisor(config), "supervisor-of-workers")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Three workers for two cores: a worker spends a third of its time waiting for what its tests have started."""
+    return -(-3 * len(os.sched_getaffinity(0)) // 2)
