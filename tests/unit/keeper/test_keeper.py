@@ -35,9 +35,26 @@ TOPIC = "flights"
 KILLS = 3
 
 
+looks: list[str] = []
+"""The arena of each look of a keeper."""
+
+
 @pytest.fixture(autouse=True)
 def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keeper, "ABSENT_LOOK_S", 0.01)
+    look = SenderKeeper._look
+
+    def counted(self: SenderKeeper, arena: Arena) -> None:
+        look(self, arena)
+        looks.append(arena.name)
+
+    monkeypatch.setattr(SenderKeeper, "_look", counted)
+
+
+def keeper_looks(times: int) -> None:
+    """Waits until the keeper has looked again; its thread alone may use its watch."""
+    end = len(looks) + times
+    wait_until(lambda: len(looks) > end, "the keeper has looked")
 
 
 @pytest.fixture
@@ -169,8 +186,7 @@ def test_after_an_orderly_stop_none_is_started(kept: Arena, log: Path, caplog: p
         with Sender(kept.name, f"log:{log}") as sender:
             sender.open()
         wait_until(lambda: caplog.text.count(told) == 2 or not kept.native.sender_is_alive, "the next one has left")
-        for _ in range(5):
-            keeper._keepers[kept.uuid]._look(kept)
+        keeper_looks(times=5)
         assert kept.native.sender()["epoch"] == 2
         producer.close(0)
 
@@ -208,8 +224,7 @@ def test_an_arena_whose_sender_somebody_else_keeps_gets_none(
             wait_until(lambda: keeper._keepers[arena.uuid]._met_s is not None, "the keeper has seen it")
             theirs.kill()
             wait_until(lambda: "nothing is delivered until there is one again" in caplog.text, "it was told")
-            for _ in range(5):
-                keeper._keepers[arena.uuid]._look(arena)
+            keeper_looks(times=5)
             assert not arena.native.sender_is_alive
             assert arena.native.sender()["epoch"] == 1
             producer.close(0)
