@@ -39,7 +39,10 @@ few = settings(some, max_examples=25)
 _numbers = itertools.count()
 
 QUANTITY = st.text(alphabet="0123456789.kKmMiBst %-", max_size=8) | st.text(max_size=5) | st.integers() | st.floats()
-ANYTHING = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.binary(max_size=5)
+OTHERS = st.none() | st.booleans() | st.floats() | st.text(max_size=5) | st.binary(max_size=5)
+ANYTHING = OTHERS | st.integers()
+PACKABLE = OTHERS | st.integers(-(2**63), 2**64 - 1)
+"""What msgpack has a form for."""
 
 
 # --- numbers with units
@@ -103,7 +106,8 @@ def command(*arguments: str) -> int:
 
 
 @few
-@given(blob=st.binary(max_size=40) | st.recursive(ANYTHING, st.lists, max_leaves=5).map(msgpack.packb))
+@given(blob=st.binary(max_size=40) | st.recursive(PACKABLE, st.lists, max_leaves=5).map(msgpack.packb))
+@example(msgpack.packb([-(2**63), 2**64 - 1]))
 @example(msgpack.packb({"a": 1}) + b"\0")
 @example(b"\x91" * 2000)
 @example(msgpack.packb({1: [msgpack.ExtType(1, b"x")]}))
