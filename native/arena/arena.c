@@ -11,6 +11,8 @@
 
 struct arena *arena_new(int map_descriptor, int lock_descriptor, struct error *error)
 {
+    CHECK(map_descriptor >= 0 && lock_descriptor >= 0);
+    CHECK(map_descriptor != lock_descriptor);
     struct arena *arena = calloc(1, sizeof *arena);
     if (arena == NULL) {
         error_set(error, STATUS_OS, "no memory for an arena handle");
@@ -26,6 +28,8 @@ struct arena *arena_new(int map_descriptor, int lock_descriptor, struct error *e
 
 void arena_free(struct arena *arena)
 {
+    CHECK(arena->base != NULL || arena->size == 0);
+    CHECK(arena->map_descriptor >= 0);
     if (arena->base != NULL) {
         munmap(arena->base, arena->size);
     }
@@ -39,6 +43,9 @@ void arena_free(struct arena *arena)
 
 static void arena_set_regions(struct arena *arena)
 {
+    CHECK(arena->base != NULL);
+    CHECK((uintptr_t)arena->base % PAGE_SIZE_BYTES == 0);
+    CHECK(arena->layout.slot_data % PAGE_SIZE_BYTES == 0);
     const struct layout *layout = &arena->layout;
     uint8_t *base = arena->base;
     arena->superblock = (struct superblock *)(void *)(base + SUPERBLOCK_REF);
@@ -62,6 +69,8 @@ static void arena_set_regions(struct arena *arena)
 
 static enum status chain_scratch_allocate(struct arena *arena, struct error *error)
 {
+    CHECK(arena->geometry.batch_size > RECORDS_START);
+    CHECK(arena->chain_scratch == NULL);
     uint64_t pieces = divide_up(arena->geometry.record_size_max, arena->geometry.batch_size);
     arena->chain_slot_count_max = (uint32_t)(pieces < 1 ? 1 : pieces);
     arena->chain_scratch = calloc(arena->chain_slot_count_max, sizeof *arena->chain_scratch);
@@ -70,6 +79,8 @@ static enum status chain_scratch_allocate(struct arena *arena, struct error *err
 
 enum status arena_map(struct arena *arena, int protection, struct error *error)
 {
+    CHECK(arena->base == NULL);
+    CHECK(arena->geometry.slot_count >= 1);
     layout_compute(&arena->geometry, &arena->layout);
     RETURN_IF_FAILED(chain_scratch_allocate(arena, error));
     void *base = mmap(NULL, arena->layout.arena_size, protection, MAP_SHARED, arena->map_descriptor, 0);
@@ -80,4 +91,15 @@ enum status arena_map(struct arena *arena, int protection, struct error *error)
     arena->size = arena->layout.arena_size;
     arena_set_regions(arena);
     return STATUS_OK;
+}
+
+bool arena_tables_fit(const struct arena *arena)
+{
+    const struct globals *globals = arena->globals;
+    const struct geometry *geometry = &arena->geometry;
+    return load_relaxed_u32(&globals->topic_count) <= geometry->topic_count &&
+           load_relaxed_u32(&globals->partition_count) <= geometry->partition_count &&
+           load_relaxed_u32(&globals->name_heap_used) <= geometry->name_heap_size &&
+           load_relaxed_u32(&globals->process_count_used) <= geometry->process_count &&
+           load_relaxed_u32(&globals->waiter_count_used) <= geometry->waiter_count;
 }

@@ -79,9 +79,13 @@ void arena_free(struct arena *arena);
 /* Maps what the geometry describes. Requires a geometry that was validated, and a file of that size. */
 enum status arena_map(struct arena *arena, int protection, struct error *error) MUST_USE;
 
+/* True when no table claims more entries than it has room for: a reader that trusts such a count runs past its end. */
+bool arena_tables_fit(const struct arena *arena);
+
 /* Requires slot_index < slot_count. */
 static inline uint8_t *arena_slot_data(const struct arena *arena, uint32_t slot_index)
 {
+    CHECK(slot_index < arena->geometry.slot_count);
     return arena->slot_data + (uint64_t)arena->geometry.slot_stride * slot_index;
 }
 

@@ -25,6 +25,7 @@
 
 static enum status descriptors_check(struct arena *arena, struct stat *found, struct error *error)
 {
+    CHECK(arena->map_descriptor != arena->lock_descriptor);
     struct stat lock_file;
     if (fstat(arena->map_descriptor, found) < 0 || fstat(arena->lock_descriptor, &lock_file) < 0) {
         return error_set_os(error, "cannot examine the arena file");
@@ -50,6 +51,8 @@ static enum status byte_locks_check(const struct arena *arena, struct error *err
  * posix_fallocate reserved. EFAULT and its like mean that a store would raise SIGBUS: refuse now. */
 static enum status arena_populate(const struct arena *arena, uint64_t size, struct error *error)
 {
+    CHECK(arena->base != NULL);
+    CHECK(size <= arena->size);
     if (madvise(arena->base, size, MADV_POPULATE_WRITE) == 0) {
         return STATUS_OK;
     }
@@ -67,6 +70,8 @@ static enum status arena_populate(const struct arena *arena, uint64_t size, stru
 /* Takes a process entry, begins with nothing, and repairs what its last holder left when that died. */
 static enum status arena_enter(struct arena *arena, struct error *error)
 {
+    CHECK(!arena->is_read_only);
+    CHECK(arena->owner == 0);
     bool was_left_in_order;
     RETURN_IF_FAILED(process_register(arena, ROLE_PRODUCER, &was_left_in_order, error));
     process_share_begin(arena);
@@ -80,6 +85,8 @@ static enum status arena_enter(struct arena *arena, struct error *error)
 /* On the list first: a fork between the two must not take the descriptor with the locks along. */
 static enum status arena_register(struct arena *arena, struct error *error)
 {
+    CHECK(arena->base != NULL);
+    CHECK(!arena->is_read_only);
     fork_list_add(arena);
     enum status status = arena_enter(arena, error);
     if (status != STATUS_OK) {
@@ -92,6 +99,7 @@ static enum status arena_register(struct arena *arena, struct error *error)
 
 static enum status space_reserve(const struct arena *arena, uint64_t size, struct error *error)
 {
+    CHECK(size % PAGE_SIZE_BYTES == 0);
     int failure;
     do {
         failure = posix_fallocate(arena->map_descriptor, 0, (off_t)size);
@@ -105,6 +113,8 @@ static enum status space_reserve(const struct arena *arena, uint64_t size, struc
 
 static void regions_fill(struct arena *arena)
 {
+    CHECK(arena->base != NULL);
+    CHECK(arena->owner == 0);
     store_relaxed_u64(&arena->globals->producer_id, UINT64_MAX);
     boot_id_read(arena->globals->boot_id);
     counters_init(arena);
@@ -115,6 +125,7 @@ static void regions_fill(struct arena *arena)
 
 static enum status arena_build(struct arena *arena, const void *options, uint32_t options_size, struct error *error)
 {
+    CHECK(options_size <= OPTIONS_SIZE_MAX);
     struct stat found;
     RETURN_IF_FAILED(descriptors_check(arena, &found, error));
     if (found.st_size != 0) {
@@ -206,6 +217,8 @@ static enum status attach_lock(struct arena *arena, bool *is_alone, struct error
 
 static enum status recover_alone(struct arena *arena, struct error *error)
 {
+    CHECK(arena->owner == 0);
+    CHECK(!arena->is_read_only);
     struct recovery_report report;
     RETURN_IF_FAILED(recovery_run(arena, &report, error));
     counter_add(arena, COUNTER_ARENA_RECOVERIES, 1);
@@ -273,6 +286,8 @@ enum status arena_ensure_attached(struct arena *arena, struct error *error)
 /* A process that gets byte 0 for itself is the last one, and it leaves an arena that is in order. */
 static void maybe_mark_clean(struct arena *arena)
 {
+    CHECK(arena->owner == 0);
+    CHECK(arena->lock_descriptor >= 0);
     if (byte_lock_try(arena->lock_descriptor, ATTACH_LOCK_BYTE, BYTE_EXCLUSIVE, NULL) == STATUS_OK) {
         store_release_u32(&arena->globals->is_clean, 1);
     }
@@ -280,6 +295,7 @@ static void maybe_mark_clean(struct arena *arena)
 
 void arena_detach(struct arena *arena)
 {
+    CHECK(arena->owner == 0 || arena->me == &arena->processes[arena->entry_index]);
     if (arena->owner != 0) {
         process_unregister(arena);
         POINT(process_unregistered);

@@ -14,6 +14,8 @@
 /* Seals the OPEN slot. False when its word is not `word` any more. */
 static inline bool batch_seal(struct arena *arena, uint32_t slot_index, uint64_t word)
 {
+    CHECK(slot_index < arena->geometry.slot_count);
+    CHECK(slot_word_state(word) == SLOT_OPEN);
     enum slot_state sealed = slot_word_count(word) == 0 ? SLOT_DONE : SLOT_READY;
     return cas_u64(&arena->slots[slot_index].word, &word, slot_word_with_state(word, sealed));
 }

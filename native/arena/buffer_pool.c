@@ -14,6 +14,7 @@
 
 static void free_hint_set(struct arena *arena, uint32_t slot_index)
 {
+    CHECK(slot_index < arena->geometry.slot_count);
     uint32_t word_index = slot_index / 64;
     or_bits_u64(&arena->free_hints[word_index], UINT64_C(1) << (slot_index % 64));
     if (word_index < load_relaxed_u32(&arena->globals->free_scan_hint)) {
@@ -49,6 +50,7 @@ static bool free_hint_take(struct arena *arena, uint32_t *slot_index)
  * it names may hold a batch by now. So `slot_index` receives nothing but a slot that was taken. */
 static bool slot_take_free(struct arena *arena, enum slot_state state, uint64_t payload, uint32_t *slot_index)
 {
+    CHECK(state == SLOT_OWNED || state == SLOT_GRANT);
     uint32_t hinted;
     while (free_hint_take(arena, &hinted)) {
         atomic_u64 *cell = &arena->slots[hinted].word;
@@ -68,6 +70,7 @@ static bool slot_take_free(struct arena *arena, enum slot_state state, uint64_t 
 /* Requires that this process alone may touch the slot's bytes. */
 static void slot_scrub(struct arena *arena, uint32_t slot_index)
 {
+    CHECK(slot_index < arena->geometry.slot_count);
     struct slot_header *slot = &arena->slots[slot_index];
     uint32_t stride = arena->geometry.slot_stride;
     uint32_t end = load_relaxed_u32(&slot->written_end);
@@ -81,6 +84,8 @@ static void slot_scrub(struct arena *arena, uint32_t slot_index)
 /* W2: the barrier stands between FREE and the look at waiting_count that every caller does next. */
 static void slot_become_free(struct arena *arena, uint32_t slot_index, uint64_t word)
 {
+    CHECK(slot_index < arena->geometry.slot_count);
+    CHECK(arena->owner != 0);
     slot_scrub(arena, slot_index);
     POINT(slot_scrubbed);
     store_seq_cst_u64(&arena->slots[slot_index].word, slot_word_freed(word));
@@ -95,6 +100,8 @@ static void locked_repair(struct arena *arena);
 
 static uint64_t pool_lock(struct arena *arena)
 {
+    CHECK(arena->owner != 0);
+    CHECK(!arena->is_read_only);
     uint64_t held;
     if (lock_acquire(arena, &arena->globals->pool_lock, &held) == LOCK_TAKEN_OVER) {
         locked_repair(arena);
@@ -104,6 +111,7 @@ static uint64_t pool_lock(struct arena *arena)
 
 static void pool_unlock(struct arena *arena, uint64_t held)
 {
+    CHECK(lock_word_owner(held) == arena->owner);
     lock_release(&arena->globals->pool_lock, held);
 }
 
@@ -117,6 +125,7 @@ static uint32_t waiter_count_used(const struct arena *arena)
 
 static bool waiter_is_eligible(const struct arena *arena, const struct waiter_entry *waiter, uint64_t word)
 {
+    CHECK(waiter >= arena->waiters && waiter < arena->waiters + arena->geometry.waiter_count);
     uint32_t need = waiter_word_need(word);
     if (need <= 1) {
         return true;
@@ -154,6 +163,7 @@ static struct waiter_entry *locked_next_waiter(struct arena *arena)
 
 static void wake_add(struct wake_set *wakes, uint32_t waiter_index)
 {
+    CHECK(waiter_index < WAITER_COUNT_MAX);
     if (wakes != NULL) {
         wakes->bits[waiter_index / 64] |= UINT64_C(1) << (waiter_index % 64);
         wakes->count++;
@@ -162,6 +172,7 @@ static void wake_add(struct wake_set *wakes, uint32_t waiter_index)
 
 static void locked_grant(struct arena *arena, struct waiter_entry *waiter, uint32_t slot_index, struct wake_set *wakes)
 {
+    CHECK(slot_index < arena->geometry.slot_count);
     uint64_t word = load_relaxed_u64(&waiter->word);
     uint32_t need = waiter_word_need(word);
     arena->slots[slot_index].chain_next = waiter->granted_first;
@@ -267,6 +278,7 @@ static void locked_idle_dead_waiters(struct arena *arena)
 
 static bool slot_is_oversized(const struct arena *arena, uint32_t slot_index, uint64_t word)
 {
+    CHECK(slot_index < arena->geometry.slot_count);
     switch (slot_word_state(word)) {
     case SLOT_GRANT:
         return waiter_word_need(load_relaxed_u64(&arena->waiters[slot_word_waiter(word)].word)) > 1;
@@ -328,6 +340,7 @@ static void locked_repair(struct arena *arena)
 
 enum status buffer_pool_try_allocate(struct arena *arena, uint32_t *slot_index)
 {
+    CHECK(arena->owner != 0);
     if (load_acquire_u32(&arena->globals->waiting_count) != 0) {
         return STATUS_EXHAUSTED; /* no barging past those who wait */
     }
@@ -345,6 +358,7 @@ enum status buffer_pool_try_allocate(struct arena *arena, uint32_t *slot_index)
 
 static bool locked_find_idle_waiter(const struct arena *arena, uint32_t *waiter_index)
 {
+    CHECK(arena->geometry.waiter_count <= WAITER_COUNT_MAX);
     for (uint32_t i = 0; i < arena->geometry.waiter_count; i++) {
         if (waiter_word_state(load_relaxed_u64(&arena->waiters[i].word)) == WAITER_IDLE) {
             *waiter_index = i;
@@ -367,6 +381,8 @@ static bool locked_claim_waiter(struct arena *arena, uint32_t *waiter_index)
 /* W1: waiting_count is raised before WAIT is stored, so a death in between leaves it too high, never too low. */
 static void locked_join_queue(struct arena *arena, struct buffer_wait *wait)
 {
+    CHECK(wait->waiter_index < arena->geometry.waiter_count);
+    CHECK(wait->need >= 1);
     struct globals *globals = arena->globals;
     struct waiter_entry *waiter = &arena->waiters[wait->waiter_index];
     store_seq_cst_u32(&globals->waiting_count, load_relaxed_u32(&globals->waiting_count) + 1);
@@ -411,12 +427,15 @@ enum status buffer_pool_enqueue(struct arena *arena, uint32_t need, struct buffe
 
 static bool wait_is_current(const struct arena *arena, const struct buffer_wait *wait, uint64_t word)
 {
+    CHECK(wait->waiter_index < arena->geometry.waiter_count);
+    CHECK(wait->need >= 1 && wait->need <= arena->geometry.slot_count);
     return load_relaxed_u32(&arena->waiters[wait->waiter_index].owner) == arena->owner &&
            waiter_word_state(word) != WAITER_IDLE && waiter_word_ticket(word) == (wait->ticket & LOW_BITS(40));
 }
 
 enum status buffer_pool_poll(const struct arena *arena, const struct buffer_wait *wait)
 {
+    CHECK(wait->waiter_index < arena->geometry.waiter_count);
     uint64_t word = load_acquire_u64(&arena->waiters[wait->waiter_index].word);
     if (!wait_is_current(arena, wait, word)) {
         return STATUS_STALE;
@@ -476,6 +495,7 @@ enum status buffer_pool_take(struct arena *arena, const struct buffer_wait *wait
 
 static void locked_free_grants(struct arena *arena, const struct buffer_wait *wait)
 {
+    CHECK(wait->waiter_index < arena->geometry.waiter_count);
     struct waiter_entry *waiter = &arena->waiters[wait->waiter_index];
     uint64_t grant = slot_payload_grant(wait->waiter_index, wait->ticket);
     uint32_t next = waiter->granted_first;
@@ -521,6 +541,7 @@ static void maybe_fix(struct arena *arena, struct wake_set *wakes)
 /* From the tail: the slots that a death leaves are still linked to their head. */
 static void slots_become_free(struct arena *arena, const uint32_t *slots, uint32_t count)
 {
+    CHECK(count <= arena->geometry.slot_count);
     for (uint32_t i = count; i-- > 0;) {
         slot_become_free(arena, slots[i], load_acquire_u64(&arena->slots[slots[i]].word));
     }
@@ -529,6 +550,8 @@ static void slots_become_free(struct arena *arena, const uint32_t *slots, uint32
 /* Oversized slots enter and leave the count under the pool lock, so that a recount never meets a half-done change. */
 static void locked_chain_become_free(struct arena *arena, const uint32_t *slots, uint32_t count)
 {
+    CHECK(count >= 1);
+    CHECK(count <= arena->chain_slot_count_max);
     slots_become_free(arena, slots, count);
     add_u32(&arena->globals->oversized_slot_count, -count);
 }
@@ -551,6 +574,8 @@ void buffer_pool_give_back(struct arena *arena, const uint32_t *slots, uint32_t 
 
 uint32_t slot_chain_walk(const struct arena *arena, uint32_t head_index, uint32_t *slots, uint32_t slots_max)
 {
+    CHECK(head_index < arena->geometry.slot_count);
+    CHECK(slots_max >= 1);
     uint64_t head = load_acquire_u64(&arena->slots[head_index].word);
     uint64_t cont = slot_payload_cont(head_index, slot_word_generation(head));
     uint32_t count = 0;
@@ -571,6 +596,7 @@ uint32_t slot_chain_walk(const struct arena *arena, uint32_t head_index, uint32_
 
 void buffer_pool_free(struct arena *arena, uint32_t slot_index, struct wake_set *wakes)
 {
+    CHECK(slot_index < arena->geometry.slot_count);
     if (arena->slots[slot_index].chain_next == 0) {
         slots_become_free(arena, &slot_index, 1);
     } else {

@@ -5,10 +5,14 @@
 #include <fcntl.h>
 #include <time.h>
 
+#include "base/check.h"
+
 enum { BYTE_LOCK_SLICE_NS = 2000000 };
 
 static int ofd_lock(int descriptor, int command, short type, int64_t byte, int64_t count, struct flock *answer)
 {
+    CHECK(byte >= 0);
+    CHECK(count >= 1);
     struct flock request = {.l_type = type, .l_whence = SEEK_SET, .l_start = byte, .l_len = count};
     int result;
     do {
@@ -20,6 +24,7 @@ static int ofd_lock(int descriptor, int command, short type, int64_t byte, int64
 
 enum status byte_lock_try(int descriptor, int64_t byte, enum byte_lock mode, struct error *error)
 {
+    CHECK(mode <= BYTE_EXCLUSIVE);
     static const short types[] = {[BYTE_UNLOCKED] = F_UNLCK, [BYTE_SHARED] = F_RDLCK, [BYTE_EXCLUSIVE] = F_WRLCK};
     struct flock answer;
     if (ofd_lock(descriptor, F_OFD_SETLK, types[mode], byte, 1, &answer) == 0) {

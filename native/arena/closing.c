@@ -8,6 +8,8 @@
 
 static void closing_raise(struct arena *arena, enum closing closing)
 {
+    CHECK(closing != CLOSING_NOT);
+    CHECK(!arena->is_read_only);
     uint32_t seen = load_relaxed_u32(&arena->globals->closing);
     while (seen < (uint32_t)closing && !cas_u32(&arena->globals->closing, &seen, (uint32_t)closing)) {
     }
@@ -17,6 +19,7 @@ static void closing_raise(struct arena *arena, enum closing closing)
 /* The CAS fails when a record was committed meanwhile, or another process sealed the batch. */
 static void slot_close(struct arena *arena, uint32_t slot_index)
 {
+    CHECK(slot_index < arena->geometry.slot_count);
     atomic_u64 *cell = &arena->slots[slot_index].word;
     uint64_t word = load_acquire_u64(cell);
     while (slot_word_state(word) == SLOT_OPEN) {
@@ -48,12 +51,14 @@ void closing_end(struct arena *arena)
 
 bool arena_lost_its_name(const struct arena *arena)
 {
+    CHECK(arena->map_descriptor >= 0);
     struct stat found;
     return arena->had_name && fstat(arena->map_descriptor, &found) == 0 && found.st_nlink == 0;
 }
 
 void closing_look(struct arena *arena)
 {
+    CHECK(!arena->is_read_only);
     uint64_t now_ns = arena_now_ns(arena);
     if (now_ns - arena->name_looked_at_ns < NS_PER_S) {
         return;

@@ -11,6 +11,7 @@
 
 static struct completion_entry *completion_cell(const struct arena *arena, uint64_t number)
 {
+    CHECK((arena->geometry.completion_count & (arena->geometry.completion_count - 1)) == 0);
     return &arena->completions[number & (arena->geometry.completion_count - 1)];
 }
 
@@ -18,6 +19,7 @@ static struct completion_entry *completion_cell(const struct arena *arena, uint6
 
 static void completion_write(struct completion_entry *cell, const struct completion *completion, uint64_t previous)
 {
+    CHECK(completion->result > RESULT_NONE && completion->result < RESULT_COUNT);
     store_relaxed_u64(&cell->previous, previous);
     store_relaxed_u64(&cell->seq, completion->seq);
     store_relaxed_u32(&cell->slot_index, completion->slot_index);
@@ -32,6 +34,7 @@ static void completion_write(struct completion_entry *cell, const struct complet
 
 void completion_record(struct arena *arena, const struct completion *completion)
 {
+    CHECK(completion->slot_index < arena->geometry.slot_count);
     struct slot_header *slot = &arena->slots[completion->slot_index];
     uint64_t number = load_relaxed_u64(&arena->globals->completion_tail);
     struct completion_entry *cell = completion_cell(arena, number);
@@ -49,6 +52,7 @@ void completion_record(struct arena *arena, const struct completion *completion)
 /* A cell that says it is number `tail` was finished by a sender that died before it raised the tail. */
 void completion_repair(struct arena *arena)
 {
+    CHECK(!arena->is_read_only);
     uint64_t tail = load_relaxed_u64(&arena->globals->completion_tail);
     struct completion_entry *cell = completion_cell(arena, tail);
     uint32_t slot_index = load_relaxed_u32(&cell->slot_index);
@@ -93,6 +97,7 @@ static bool completion_is_of(const struct completion *completion, const struct r
 /* Pending while the slot still holds this very batch. Completed between the loads: then its result is found. */
 static bool token_is_pending(const struct arena *arena, const struct record_token *token)
 {
+    CHECK(token->slot_index < arena->geometry.slot_count);
     const struct slot_header *slot = &arena->slots[token->slot_index];
     enum slot_state state = slot_word_state(load_acquire_u64(&slot->word)); /* C5 */
     return (state == SLOT_OPEN || state == SLOT_READY) && load_relaxed_u64(&slot->seq) == token->seq &&
@@ -103,6 +108,7 @@ static bool token_is_pending(const struct arena *arena, const struct record_toke
 static enum status completion_walk(const struct arena *arena, const struct record_token *token,
                                    struct completion *completion)
 {
+    CHECK(token->slot_index < arena->geometry.slot_count);
     uint64_t next = load_acquire_u64(&arena->slots[token->slot_index].last_completion);
     uint64_t before = UINT64_MAX;
     while (next != 0 && next - 1 < before) {
@@ -147,6 +153,7 @@ enum { COMPLETION_IS_AWAITED = 1 };
 /* Not FUTEX_PRIVATE: sleeper and waker live in different processes. */
 static uint32_t *wait_futex(struct arena *arena)
 {
+    CHECK(!arena->is_read_only);
     return (uint32_t *)(void *)&arena->globals->completion_wait;
 }
 
@@ -160,6 +167,7 @@ static void wake_up_sleep(struct arena *arena, uint32_t raised, uint64_t timeout
 
 void completion_wait_slice(struct arena *arena, uint64_t tail, uint64_t timeout_ns)
 {
+    CHECK(arena->owner != 0);
     void *state = arena->blocking.begin != NULL ? arena->blocking.begin() : NULL;
     uint32_t raised = or_bits_u32(&arena->globals->completion_wait, COMPLETION_IS_AWAITED) | COMPLETION_IS_AWAITED;
     barrier_store_load(); /* C3 */
@@ -174,6 +182,7 @@ void completion_wait_slice(struct arena *arena, uint64_t tail, uint64_t timeout_
 
 void completion_wake(struct arena *arena)
 {
+    CHECK(!arena->is_read_only);
     barrier_store_load(); /* C4 */
     uint32_t wait = load_relaxed_u32(&arena->globals->completion_wait);
     if (LIKELY((wait & COMPLETION_IS_AWAITED) == 0) || !cas_u32(&arena->globals->completion_wait, &wait, wait + 1)) {

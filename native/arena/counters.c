@@ -25,6 +25,7 @@ void counters_init(struct arena *arena)
 
 static uint64_t error_key(enum status status, const char *text)
 {
+    CHECK(status < STATUS_COUNT);
     uint64_t key = UINT64_C(0xcbf29ce484222325) ^ (uint64_t)status;
     for (uint32_t i = 0; i < ERROR_LOG_TEXT_SIZE - 1 && text[i] != 0; i++) {
         key = (key ^ (uint8_t)text[i]) * UINT64_C(0x100000001b3);
@@ -43,6 +44,7 @@ static void error_entry_write_text(struct error_entry *entry, enum status status
 
 void error_log_record(struct arena *arena, enum status status, const char *text)
 {
+    CHECK(!arena->is_read_only);
     uint64_t key = error_key(status, text);
     uint64_t now_ns = arena_now_ns(arena);
     for (uint32_t i = 0; i < ERROR_LOG_COUNT; i++) {
@@ -64,6 +66,8 @@ void error_log_record(struct arena *arena, enum status status, const char *text)
 
 void arena_poison(struct arena *arena, enum status status, const char *what)
 {
+    CHECK(status != STATUS_OK && status < STATUS_COUNT);
+    CHECK(!arena->is_read_only);
     uint32_t none = 0;
     cas_u32(&arena->globals->poisoned_status, &none, (uint32_t)status);
     error_log_record(arena, status, what);

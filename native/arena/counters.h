@@ -50,6 +50,8 @@ void counters_init(struct arena *arena);
 
 static inline void counter_add(struct arena *arena, enum counter counter, uint64_t amount)
 {
+    CHECK(counter < COUNTERS_USED);
+    CHECK(!arena->is_read_only);
     add_u64(&arena->counters[counter].value, amount);
 }
 

@@ -24,6 +24,7 @@ enum { SYNC_SLICE_NS = 20000000 };
 
 enum status durability_check_place(int descriptor, uint32_t level, struct error *error)
 {
+    CHECK(level <= DURABILITY_SYNC);
     struct statfs found;
     if (level == DURABILITY_PROCESS) {
         return STATUS_OK;
@@ -43,6 +44,8 @@ enum status durability_check_place(int descriptor, uint32_t level, struct error 
 
 static struct sync_record *sync_pair(const struct arena *arena, uint32_t slot_index)
 {
+    CHECK(arena->sync_records != NULL);
+    CHECK(slot_index < arena->geometry.slot_count);
     return &arena->sync_records[(size_t)slot_index * 2];
 }
 
@@ -124,11 +127,14 @@ static void sync_record_store(struct arena *arena, uint32_t slot_index, uint64_t
 /* Little-endian: the low half is the first. */
 static uint32_t *done_futex(struct arena *arena)
 {
+    CHECK(!arena->is_read_only);
     return (uint32_t *)(void *)&arena->globals->sync_done;
 }
 
 static int force_without_interpreter_lock(struct arena *arena)
 {
+    CHECK(arena->is_leading);
+    CHECK(arena->force != NULL);
     void *state = arena->blocking.begin != NULL ? arena->blocking.begin() : NULL;
     int result;
     do {
@@ -144,6 +150,7 @@ static int force_without_interpreter_lock(struct arena *arena)
 
 static enum status poison_for_disk(struct arena *arena)
 {
+    CHECK(arena->is_leading);
     struct error error;
     error_set_os(&error, "forcing the arena to disk failed; what is not acknowledged by now may be lost in a crash of "
                          "the host");
@@ -153,6 +160,8 @@ static enum status poison_for_disk(struct arena *arena)
 
 static enum status leader_commit(struct arena *arena)
 {
+    CHECK(arena->is_leading);
+    CHECK(arena->sync_records != NULL);
     struct globals *globals = arena->globals;
     uint64_t wanted = load_acquire_u64(&globals->sync_wanted); /* S1 */
     uint64_t done = load_relaxed_u64(&globals->sync_done);
@@ -174,6 +183,7 @@ static enum status leader_commit(struct arena *arena)
  * thread of this process out: is_leading does. */
 static enum status lead(struct arena *arena, uint64_t ticket)
 {
+    CHECK(arena->owner != 0);
     if (arena->is_leading) {
         return STATUS_BUSY;
     }
@@ -193,6 +203,7 @@ static enum status lead(struct arena *arena, uint64_t ticket)
 
 static void follow(struct arena *arena, uint64_t done)
 {
+    CHECK(arena->owner != 0);
     struct timespec slice = {.tv_nsec = SYNC_SLICE_NS};
     void *state = arena->blocking.begin != NULL ? arena->blocking.begin() : NULL;
     syscall(SYS_futex, done_futex(arena), FUTEX_WAIT, (uint32_t)done, &slice, NULL, 0);
@@ -203,11 +214,13 @@ static void follow(struct arena *arena, uint64_t done)
 
 uint64_t durability_ticket(struct arena *arena)
 {
+    CHECK(arena->geometry.durability != DURABILITY_PROCESS);
     return add_u64(&arena->globals->sync_wanted, 1) + 1; /* S1 */
 }
 
 enum status durability_step(struct arena *arena, uint64_t ticket)
 {
+    CHECK(arena->geometry.durability != DURABILITY_PROCESS);
     uint64_t done = load_acquire_u64(&arena->globals->sync_done); /* S2 */
     if (done >= ticket) {
         return STATUS_OK;
@@ -226,6 +239,7 @@ enum status durability_step(struct arena *arena, uint64_t ticket)
 
 enum status durability_force_if_due(struct arena *arena, uint64_t interval_ns)
 {
+    CHECK(arena->geometry.durability != DURABILITY_PROCESS);
     uint64_t now_ns = arena_now_ns(arena);
     uint64_t last_ns = load_relaxed_u64(&arena->globals->sync_done_ns);
     if (arena_is_poisoned(arena)) {
@@ -251,6 +265,7 @@ static bool sync_record_is_of(const struct arena *arena, const struct sync_recor
 
 static bool sync_record_agrees(const struct arena *arena, const struct sync_record *record, uint32_t slot_index)
 {
+    CHECK(slot_index < arena->geometry.slot_count);
     const uint8_t *bytes = arena_slot_data(arena, slot_index);
     bool is_possible = record->count > 0 && record->count <= BATCH_RECORD_COUNT_MAX && record->size > RECORDS_START &&
                        record->size <= arena->geometry.batch_size;
@@ -261,6 +276,7 @@ static bool sync_record_agrees(const struct arena *arena, const struct sync_reco
 
 bool sync_record_find(const struct arena *arena, uint32_t slot_index, uint64_t word, struct sync_record *found)
 {
+    CHECK(slot_index < arena->geometry.slot_count);
     bool is_found = false;
     if (arena->sync_records == NULL) {
         return false;
@@ -279,6 +295,7 @@ bool sync_record_find(const struct arena *arena, uint32_t slot_index, uint64_t w
 
 void durability_recover(struct arena *arena)
 {
+    CHECK(!arena->is_leading);
     struct globals *globals = arena->globals;
     uint64_t last = load_relaxed_u64(&globals->sync_wanted);
     for (uint32_t i = 0; arena->sync_records != NULL && i < arena->geometry.slot_count * 2; i++) {

@@ -97,6 +97,7 @@ struct bound {
 
 static enum status bounds_check(const struct bound *bounds, size_t count, struct error *error)
 {
+    CHECK(count >= 1);
     for (size_t i = 0; i < count; i++) {
         if (bounds[i].value < bounds[i].min || bounds[i].value > bounds[i].max) {
             return error_set(error, STATUS_INVALID, "%s is %" PRIu64 ", it must lie between %" PRIu64 " and %" PRIu64,
@@ -133,6 +134,7 @@ enum status geometry_validate(const struct geometry *geometry, struct error *err
 
 static uint64_t region_take(uint64_t *end, uint64_t size)
 {
+    CHECK(*end % CACHE_LINE == 0);
     uint64_t start = *end;
     *end = round_up(start + size, CACHE_LINE);
     return start;
@@ -140,6 +142,7 @@ static uint64_t region_take(uint64_t *end, uint64_t size)
 
 static uint64_t sync_records_take(uint64_t *end, const struct geometry *geometry)
 {
+    CHECK(geometry->durability <= DURABILITY_SYNC);
     if (geometry->durability == DURABILITY_PROCESS) {
         return 0;
     }
@@ -149,6 +152,8 @@ static uint64_t sync_records_take(uint64_t *end, const struct geometry *geometry
 
 void layout_compute(const struct geometry *geometry, struct layout *layout)
 {
+    CHECK(geometry->slot_count >= 1);
+    CHECK(geometry->slot_stride % PAGE_SIZE_BYTES == 0);
     uint64_t end = PROCESSES_REF;
     layout->bitmap_word_count = (uint32_t)divide_up(geometry->slot_count, 64);
     layout->news_group_count = (uint32_t)divide_up(layout->bitmap_word_count, NEWS_GROUP_WORDS);

@@ -19,6 +19,7 @@ static uint32_t *lock_futex(atomic_u64 *lock)
 /* Not FUTEX_PRIVATE: the sleeper and the waker live in different processes. */
 static void futex_wait_slice(atomic_u64 *lock, uint32_t expected)
 {
+    CHECK((expected & LOCK_WAITERS) != 0);
     struct timespec slice = {.tv_sec = 0, .tv_nsec = (long)LOCK_SLICE_NS};
     syscall(SYS_futex, lock_futex(lock), FUTEX_WAIT, expected, &slice, NULL, 0);
 }
@@ -30,6 +31,8 @@ static void futex_wake_one(atomic_u64 *lock)
 
 void lock_release(atomic_u64 *lock, uint64_t held)
 {
+    CHECK(lock_word_owner(held) != 0);
+    CHECK((held & LOCK_WAITERS) == 0);
     const uint64_t nobody = lock_word(lock_word_acquisition(held), 0);
     uint64_t word = held;
     if (LIKELY(cas_u64(lock, &word, nobody))) { /* L2 */
@@ -46,6 +49,7 @@ void lock_release(atomic_u64 *lock, uint64_t held)
  * others may sleep behind it, and its release has to wake them. */
 static bool lock_try_word(atomic_u64 *lock, uint64_t word, uint64_t mine, uint64_t *held)
 {
+    CHECK((mine & LOW_BITS(31)) != 0);
     *held = lock_word(lock_word_acquisition(word) + 1, (uint32_t)(mine & LOW_BITS(31)));
     return cas_u64(lock, &word, *held | (mine & LOCK_WAITERS)); /* L1 */
 }
@@ -54,6 +58,7 @@ enum { LOCK_SPIN_COUNT = 50 };
 
 static bool lock_spin(atomic_u64 *lock, uint64_t mine, uint64_t *held)
 {
+    CHECK(lock_word_owner(mine) != 0);
     for (int i = 0; i <= LOCK_SPIN_COUNT; i++) {
         uint64_t word = load_relaxed_u64(lock);
         if (lock_word_owner(word) == 0 && lock_try_word(lock, word, mine, held)) {
@@ -80,6 +85,7 @@ static bool lock_mark_waiting(atomic_u64 *lock, uint64_t *word)
 
 bool lock_watch_is_over(struct lock_watch *watch, uint64_t word, uint64_t patience_ns)
 {
+    CHECK(patience_ns > 0);
     uint64_t now_ns = clock_now_ns(&(struct clock){.is_manual = false});
     if ((word | LOCK_WAITERS) != watch->word) {
         *watch = (struct lock_watch){.word = word | LOCK_WAITERS, .since_ns = now_ns};
@@ -91,6 +97,7 @@ bool lock_watch_is_over(struct lock_watch *watch, uint64_t word, uint64_t patien
 /* The hooks stand around the sleep alone: a lock is never held while the host language may block in them. */
 static void lock_sleep_slice(struct arena *arena, atomic_u64 *lock, uint64_t word)
 {
+    CHECK((word & LOCK_WAITERS) != 0);
     void *state = arena->blocking.begin != NULL ? arena->blocking.begin() : NULL;
     futex_wait_slice(lock, (uint32_t)word);
     if (arena->blocking.end != NULL) {
@@ -107,6 +114,7 @@ static bool lock_owner_is_alive(const struct arena *arena, uint64_t word)
 
 enum lock_outcome lock_acquire(struct arena *arena, atomic_u64 *lock, uint64_t *held)
 {
+    CHECK(!arena->is_read_only);
     CHECK(arena->owner != 0);
     uint64_t mine = arena->owner;
     struct lock_watch watch = {0};

@@ -23,6 +23,7 @@
 
 static inline void news_set(struct arena *arena, uint32_t slot_index)
 {
+    CHECK(slot_index < arena->geometry.slot_count);
     uint32_t word_index = slot_index / 64;
     uint32_t group_index = word_index / NEWS_GROUP_WORDS;
     or_bits_u64(&arena->news_hints[word_index], UINT64_C(1) << (slot_index % 64));

@@ -49,6 +49,7 @@ static uint64_t process_start_time_ticks(void)
 
 static void process_describe(struct process_entry *entry, enum process_role role, uint64_t now_ns)
 {
+    CHECK(role != ROLE_NONE);
     store_relaxed_u32(&entry->pid, (uint32_t)getpid());
     store_relaxed_u64(&entry->attached_ns, now_ns);
     store_relaxed_u64(&entry->start_time_ticks, process_start_time_ticks());
@@ -62,6 +63,7 @@ static void process_describe(struct process_entry *entry, enum process_role role
 
 static void process_count_used_raise(struct arena *arena, uint32_t used)
 {
+    CHECK(used >= 1 && used <= arena->geometry.process_count);
     uint32_t seen = load_relaxed_u32(&arena->globals->process_count_used);
     while (seen < used && !cas_u32(&arena->globals->process_count_used, &seen, used)) {
     }
@@ -70,6 +72,7 @@ static void process_count_used_raise(struct arena *arena, uint32_t used)
 /* Answers whether the last holder left in order. */
 static bool process_take_entry(struct arena *arena, uint32_t index, enum process_role role)
 {
+    CHECK(arena->owner == 0);
     struct process_entry *entry = &arena->processes[index];
     uint32_t generation = (load_relaxed_u32(&entry->generation) + 1) & (uint32_t)LOW_BITS(OWNER_GENERATION_BITS);
     store_release_u32(&entry->generation, generation); /* from here on the last holder is proven dead */
@@ -88,6 +91,8 @@ static bool process_take_entry(struct arena *arena, uint32_t index, enum process
 enum status process_register(struct arena *arena, enum process_role role, bool *was_left_in_order,
                              struct error *error)
 {
+    CHECK(arena->owner == 0);
+    CHECK(role != ROLE_NONE);
     for (uint32_t index = 0; index < arena->geometry.process_count; index++) {
         enum status status =
             byte_lock_try(arena->lock_descriptor, PROCESS_LOCK_START + (int64_t)index, BYTE_EXCLUSIVE, error);
@@ -106,6 +111,8 @@ enum status process_register(struct arena *arena, enum process_role role, bool *
 
 void process_unregister(struct arena *arena)
 {
+    CHECK(arena->owner != 0);
+    CHECK(arena->me == &arena->processes[arena->entry_index]);
     store_release_u32(&arena->me->writing, 0);
     store_release_u32(&arena->me->role, ROLE_NONE);
     arena->owner = 0;
@@ -139,6 +146,7 @@ static void sink_name_copy(const struct globals *globals, char *sink_name)
 
 enum status process_take_sender_role(struct arena *arena, const char *sink_name, struct error *error)
 {
+    CHECK(arena->owner != 0);
     enum status status = byte_lock_try(arena->lock_descriptor, SENDER_LOCK_BYTE, BYTE_EXCLUSIVE, error);
     if (status == STATUS_BUSY) {
         return error_set(error, STATUS_BUSY, "the arena has a living sender already: stop that one, or start this one "
@@ -157,11 +165,14 @@ enum status process_take_sender_role(struct arena *arena, const char *sink_name,
 
 void process_stand_by(struct arena *arena, bool is_standby)
 {
+    CHECK(arena->owner != 0);
+    CHECK(!arena->is_sender);
     store_release_u32(&arena->me->role, is_standby ? ROLE_STANDBY : ROLE_PRODUCER);
 }
 
 void process_leave_sender_role(struct arena *arena)
 {
+    CHECK(arena->is_sender);
     arena->is_sender = false;
     store_release_u32(&arena->me->role, ROLE_PRODUCER);
     store_relaxed_u32(&arena->globals->sender_owner, 0);
@@ -172,6 +183,7 @@ void process_leave_sender_role(struct arena *arena)
 
 void process_sender_leaves_in_order(struct arena *arena)
 {
+    CHECK(arena->is_sender);
     store_release_u64(&arena->globals->sender_left_epoch, load_relaxed_u64(&arena->globals->sender_epoch));
 }
 
@@ -220,6 +232,7 @@ bool process_sink_name(const struct arena *arena, char sink_name[SINK_NAME_SIZE]
 
 bool process_anyone_writes(const struct arena *arena, uint32_t slot_index)
 {
+    CHECK(slot_index < arena->geometry.slot_count);
     uint32_t used = load_acquire_u32(&arena->globals->process_count_used);
     used = used < arena->geometry.process_count ? used : arena->geometry.process_count;
     for (uint32_t i = 0; i < used; i++) {
@@ -270,6 +283,7 @@ static void fork_install(void)
 
 void fork_list_add(struct arena *arena)
 {
+    CHECK(arena->next_attached == NULL);
     pthread_once(&fork_once, fork_install);
     pthread_mutex_lock(&fork_mutex);
     arena->next_attached = fork_list;

@@ -6,6 +6,7 @@
 /* 0: nobody. */
 static uint32_t slot_holder(const struct arena *arena, uint32_t slot_index, uint64_t word)
 {
+    CHECK(slot_index < arena->geometry.slot_count);
     switch (slot_word_state(word)) {
     case SLOT_OWNED:
         return slot_word_owner(word);
@@ -21,6 +22,7 @@ static uint32_t slot_holder(const struct arena *arena, uint32_t slot_index, uint
 
 uint32_t process_share_held(const struct arena *arena)
 {
+    CHECK(arena->owner != 0);
     uint32_t count = 0;
     for (uint32_t i = 0; i < arena->geometry.slot_count; i++) {
         count += slot_holder(arena, i, load_acquire_u64(&arena->slots[i].word)) == arena->owner;
@@ -30,11 +32,13 @@ uint32_t process_share_held(const struct arena *arena)
 
 static bool share_exceeds(const struct arena *arena, uint32_t need)
 {
+    CHECK(need >= 1 && need <= process_share_max(arena));
     return (uint64_t)arena->held_count_bound + need > process_share_max(arena);
 }
 
 enum status process_share_await(struct arena *arena, uint32_t need)
 {
+    CHECK(arena->owner != 0);
     if (process_share_is_limited(arena) && share_exceeds(arena, need)) {
         arena->held_count_bound = process_share_held(arena) + arena->awaited_slot_count;
         if (share_exceeds(arena, need)) {
@@ -49,11 +53,13 @@ enum status process_share_await(struct arena *arena, uint32_t need)
 
 void process_share_granted(struct arena *arena, uint32_t need)
 {
+    CHECK(need >= 1);
     arena->awaited_slot_count -= need < arena->awaited_slot_count ? need : arena->awaited_slot_count;
 }
 
 void process_share_given_up(struct arena *arena, uint32_t need)
 {
+    CHECK(need >= 1);
     process_share_granted(arena, need);
     process_share_subtract(arena, need);
 }

@@ -44,6 +44,7 @@
 /* The most slots one process may hold. */
 static inline uint32_t process_share_max(const struct arena *arena)
 {
+    CHECK(arena->geometry.process_slot_count_max <= arena->geometry.slot_count);
     uint32_t limit = arena->geometry.process_slot_count_max;
     return limit == 0 ? arena->geometry.slot_count : limit;
 }
@@ -51,6 +52,7 @@ static inline uint32_t process_share_max(const struct arena *arena)
 /* The most slots one oversized record may take. */
 static inline uint32_t oversized_slot_count_max(const struct arena *arena)
 {
+    CHECK(arena->geometry.oversized_slot_count_max <= arena->geometry.slot_count);
     uint32_t share = process_share_max(arena);
     uint32_t all = arena->geometry.oversized_slot_count_max;
     return all < share ? all : share;
@@ -70,11 +72,13 @@ static inline bool process_share_allows_one(const struct arena *arena)
 /* Counts slots that this process took, or gave back. */
 static inline void process_share_add(struct arena *arena, uint32_t count)
 {
+    CHECK(arena->owner != 0);
     arena->held_count_bound += count;
 }
 
 static inline void process_share_subtract(struct arena *arena, uint32_t count)
 {
+    CHECK(arena->owner != 0);
     arena->held_count_bound -= count < arena->held_count_bound ? count : arena->held_count_bound;
 }
 

@@ -18,6 +18,8 @@ void producer_identity_read(const struct arena *arena, struct producer_identity 
 
 void producer_identity_set(struct arena *arena, const struct producer_identity *identity)
 {
+    CHECK(arena->is_sender);
+    CHECK(identity->producer_id >= -1);
     struct globals *globals = arena->globals;
     store_release_u64(&globals->producer_id, UINT64_MAX);
     POINT(producer_id_forgotten);
@@ -36,6 +38,7 @@ static uint32_t epoch_of_arena(const struct arena *arena)
 
 static bool partition_is_of_arena(const struct arena *arena, uint32_t partition_index)
 {
+    CHECK(partition_index < arena->geometry.partition_count);
     const struct partition_entry *partition = &arena->partitions[partition_index];
     return load_relaxed_u32(&partition->producer_epoch) == epoch_of_arena(arena) &&
            load_relaxed_u64(&partition->producer_id) == load_relaxed_u64(&arena->globals->producer_id);
@@ -48,6 +51,7 @@ static bool sequence_is_wanted(const struct arena *arena, const struct slot_head
 
 bool sequence_starts_over(const struct arena *arena, const struct slot_header *slot, uint32_t partition_index)
 {
+    CHECK(partition_index < arena->geometry.partition_count);
     return sequence_is_wanted(arena, slot) && !partition_is_of_arena(arena, partition_index);
 }
 
@@ -62,6 +66,8 @@ static void partition_start_over(struct arena *arena, struct partition_entry *pa
 
 void sequence_assign(struct arena *arena, struct slot_header *slot, uint32_t partition_index, uint32_t record_count)
 {
+    CHECK(arena->is_sender);
+    CHECK(record_count >= 1 && record_count <= BATCH_RECORD_COUNT_MAX);
     struct partition_entry *partition = &arena->partitions[partition_index];
     if (!sequence_is_wanted(arena, slot)) {
         return;

@@ -71,12 +71,14 @@ enum verdict {
 
 static uint32_t batch_size_max(const struct arena *arena, uint32_t slot_index)
 {
+    CHECK(slot_index < arena->geometry.slot_count);
     return arena->slots[slot_index].chain_next == 0 ? arena->geometry.batch_size : arena->geometry.record_size_max;
 }
 
 /* Count, size, place and partition can be true, and a chain has as many pieces as its size needs. */
 static bool batch_is_possible(const struct arena *arena, uint32_t slot_index, uint64_t word)
 {
+    CHECK(slot_index < arena->geometry.slot_count);
     const struct slot_header *slot = &arena->slots[slot_index];
     uint32_t size = slot_word_size(word);
     if (slot_word_count(word) == 0 || size <= RECORDS_START || size > batch_size_max(arena, slot_index) ||
@@ -92,6 +94,8 @@ static bool batch_is_possible(const struct arena *arena, uint32_t slot_index, ui
 /* CRC over all pieces of a batch that is possible. */
 static uint32_t batch_crc(const struct arena *arena, uint32_t slot_index, uint32_t size)
 {
+    CHECK(size > RECORDS_START);
+    CHECK(arena->chain_scratch != NULL);
     uint32_t *slots = arena->chain_scratch;
     uint32_t count = slot_chain_walk(arena, slot_index, slots, arena->chain_slot_count_max);
     uint32_t crc = 0;
@@ -109,6 +113,7 @@ static uint32_t batch_crc(const struct arena *arena, uint32_t slot_index, uint32
 /* The checksum does not cover the count, so the records are walked; a chain has one, which batch_is_possible knows. */
 static bool batch_is_intact(const struct arena *arena, uint32_t slot_index, uint64_t word)
 {
+    CHECK(slot_word_count(word) >= 1);
     const struct batch_meta *meta = &arena->slots[slot_index].meta[slot_word_count(word) & 1];
     uint32_t size = slot_word_size(word);
     const uint8_t *bytes = arena_slot_data(arena, slot_index);
@@ -120,6 +125,7 @@ static bool batch_is_intact(const struct arena *arena, uint32_t slot_index, uint
 static enum verdict batch_verdict(const struct arena *arena, uint32_t slot_index, uint64_t word, bool is_same_boot,
                                   enum verdict sound)
 {
+    CHECK(sound == VERDICT_KEEP || sound == VERDICT_SEAL);
     if (!batch_is_possible(arena, slot_index, word)) {
         return VERDICT_QUARANTINE;
     }
@@ -133,6 +139,7 @@ static enum verdict batch_verdict(const struct arena *arena, uint32_t slot_index
 /* A piece stays with a head that stays, also with one that was quarantined just now: it belongs to the evidence. */
 static enum verdict piece_verdict(const struct arena *arena, uint64_t word)
 {
+    CHECK(slot_word_state(word) == SLOT_CONT);
     uint32_t head_index = slot_word_head_index(word);
     if (head_index >= arena->geometry.slot_count) {
         return VERDICT_FREE;
@@ -145,6 +152,7 @@ static enum verdict piece_verdict(const struct arena *arena, uint64_t word)
 
 static enum verdict free_verdict(const struct arena *arena, uint32_t slot_index, uint64_t word)
 {
+    CHECK(slot_word_state(word) == SLOT_FREE);
     bool is_linked = arena->slots[slot_index].chain_next != 0;
     bool is_empty = (word & LOW_BITS(SLOT_COUNT_BITS + SLOT_SIZE_BITS)) == 0 && !is_linked;
     return is_empty ? VERDICT_KEEP_FREE : VERDICT_FREE;
@@ -174,6 +182,7 @@ static enum verdict slot_verdict(const struct arena *arena, uint32_t slot_index,
 static void report_count_cut(const struct arena *arena, struct recovery_report *report, uint32_t slot_index,
                              uint64_t word)
 {
+    CHECK(slot_index < arena->geometry.slot_count);
     struct sync_record forced;
     if (sync_record_find(arena, slot_index, word, &forced)) {
         report->cut_count++;
@@ -184,6 +193,7 @@ static void report_count_cut(const struct arena *arena, struct recovery_report *
 
 static void report_count(struct recovery_report *report, enum verdict verdict, uint64_t word)
 {
+    CHECK(verdict <= VERDICT_KEEP_BAD);
     report->freed_count += verdict == VERDICT_FREE;
     report->sealed_count += verdict == VERDICT_SEAL;
     report->quarantined_count += verdict == VERDICT_QUARANTINE;
@@ -198,6 +208,7 @@ static void report_count(struct recovery_report *report, enum verdict verdict, u
 /* After a crash of the host written_end is no witness: its page and those of the data reached the disk apart. */
 static void slot_scrub(struct arena *arena, uint32_t slot_index, bool is_same_boot)
 {
+    CHECK(slot_index < arena->geometry.slot_count);
     struct slot_header *slot = &arena->slots[slot_index];
     uint32_t end = load_relaxed_u32(&slot->written_end);
     uint32_t stride = arena->geometry.slot_stride;
@@ -210,6 +221,7 @@ static void slot_scrub(struct arena *arena, uint32_t slot_index, bool is_same_bo
 /* The process that frees the batch scrubs up to written_end: it must not lie before the bytes there are. */
 static void slot_cover(struct arena *arena, uint32_t slot_index, bool is_same_boot)
 {
+    CHECK(slot_index < arena->geometry.slot_count);
     struct slot_header *slot = &arena->slots[slot_index];
     uint64_t word = load_relaxed_u64(&slot->word);
     uint32_t size = slot_word_state(word) == SLOT_CONT ? 0 : slot_word_size(word);
@@ -245,6 +257,7 @@ static void batch_cut(struct arena *arena, uint32_t slot_index, uint64_t word)
 
 static void slot_act(struct arena *arena, uint32_t slot_index, enum verdict verdict, bool is_same_boot)
 {
+    CHECK(verdict <= VERDICT_KEEP_BAD);
     atomic_u64 *cell = &arena->slots[slot_index].word;
     uint64_t word = load_relaxed_u64(cell);
     switch (verdict) {
@@ -280,6 +293,7 @@ static void slot_act(struct arena *arena, uint32_t slot_index, enum verdict verd
  * have been handed to a producer in a token. */
 static void next_seq_raise(struct arena *arena, uint32_t slot_index, uint64_t word)
 {
+    CHECK(slot_index < arena->geometry.slot_count);
     const struct slot_header *slot = &arena->slots[slot_index];
     enum slot_state state = slot_word_state(word);
     bool has_seq = state == SLOT_OPEN || state == SLOT_READY || state == SLOT_DONE || state == SLOT_BAD;
@@ -302,6 +316,7 @@ static bool batch_is_left(const struct arena *arena, uint32_t slot_index)
 /* Heads before pieces: a piece's verdict depends on what became of its head. */
 static void slots_recover(struct arena *arena, struct recovery_report *report)
 {
+    CHECK(!arena->is_sender);
     for (int is_piece = 0; is_piece <= 1; is_piece++) {
         for (uint32_t i = 0; i < arena->geometry.slot_count; i++) {
             uint64_t word = load_relaxed_u64(&arena->slots[i].word);
@@ -332,6 +347,7 @@ static void lock_clear(atomic_u64 *lock)
 
 static void holders_clear(struct arena *arena)
 {
+    CHECK(!arena->is_sender);
     lock_clear(&arena->globals->pool_lock);
     lock_clear(&arena->globals->registry_lock);
     store_relaxed_u32(&arena->globals->sender_owner, 0);
@@ -352,6 +368,7 @@ static void holders_clear(struct arena *arena)
 
 static void partitions_clear(struct arena *arena)
 {
+    CHECK(!arena->is_read_only);
     for (uint32_t i = 0; i < arena->geometry.partition_count; i++) {
         struct partition_entry *partition = &arena->partitions[i];
         const uint64_t last = load_relaxed_u64(&partition->lock.word);
@@ -364,6 +381,7 @@ static void partitions_clear(struct arena *arena)
 
 static void caches_rebuild(struct arena *arena)
 {
+    CHECK(!arena->is_read_only);
     uint32_t oversized = 0;
     for (uint32_t i = 0; i < arena->layout.bitmap_word_count; i++) {
         store_relaxed_u64(&arena->free_hints[i], 0);
@@ -391,19 +409,12 @@ static void caches_rebuild(struct arena *arena)
 
 /* ---- the public steps ---- */
 
-/* Counts that would let a reader run past a table. Their entries cannot be counted, so the arena is refused. */
+/* Entries of a table that claims too many cannot be counted, so recovery refuses such an arena. */
 static enum status tables_check(const struct arena *arena, struct error *error)
 {
-    const struct globals *globals = arena->globals;
-    const struct geometry *geometry = &arena->geometry;
-    if (load_relaxed_u32(&globals->topic_count) > geometry->topic_count ||
-        load_relaxed_u32(&globals->partition_count) > geometry->partition_count ||
-        load_relaxed_u32(&globals->name_heap_used) > geometry->name_heap_size ||
-        load_relaxed_u32(&globals->process_count_used) > geometry->process_count ||
-        load_relaxed_u32(&globals->waiter_count_used) > geometry->waiter_count) {
-        return error_set(error, STATUS_CORRUPT, "a table of the arena claims more entries than it has room for");
-    }
-    return STATUS_OK;
+    return arena_tables_fit(arena)
+               ? STATUS_OK
+               : error_set(error, STATUS_CORRUPT, "a table of the arena claims more entries than it has room for");
 }
 
 enum status recovery_plan(struct arena *arena, struct recovery_report *report, struct error *error)
@@ -423,6 +434,7 @@ enum status recovery_plan(struct arena *arena, struct recovery_report *report, s
 
 enum status recovery_run(struct arena *arena, struct recovery_report *report, struct error *error)
 {
+    CHECK(!arena->is_read_only);
     *report = (struct recovery_report){.is_same_boot = boot_is_same(arena)};
     RETURN_IF_FAILED(tables_check(arena, error));
     holders_clear(arena);

@@ -90,6 +90,8 @@ typedef uint32_t entry_hash(const struct arena *arena, uint32_t entry_index);
 
 static void table_put(struct table *table, uint32_t hash, uint32_t entry_index)
 {
+    CHECK(table->count < table->mask);
+    CHECK(table->cells != NULL);
     uint32_t cell = hash & table->mask;
     while (table->cells[cell] != 0) {
         cell = (cell + 1) & table->mask;
@@ -99,6 +101,7 @@ static void table_put(struct table *table, uint32_t hash, uint32_t entry_index)
 
 static enum status table_grow(const struct arena *arena, struct table *table, entry_hash *hash_of)
 {
+    CHECK(table->cells == NULL || (table->mask & (table->mask + 1)) == 0);
     uint32_t size = table->cells == NULL ? TABLE_SIZE_FIRST : (table->mask + 1) * 2;
     uint32_t *cells = calloc(size, sizeof *cells);
     if (cells == NULL) {
@@ -161,6 +164,7 @@ static bool topic_is(const struct arena *arena, uint32_t topic_index, const char
 
 static bool find_topic(const struct registry *registry, const char *name, uint32_t name_size, uint32_t *topic_index)
 {
+    CHECK(registry->topics.cells != NULL);
     const struct table *table = &registry->topics;
     for (uint32_t cell = hash_name(name, name_size) & table->mask; table->cells[cell] != 0;
          cell = (cell + 1) & table->mask) {
@@ -175,6 +179,7 @@ static bool find_topic(const struct registry *registry, const char *name, uint32
 static bool find_partition(const struct registry *registry, uint32_t topic_index, int32_t partition,
                            uint32_t *partition_index)
 {
+    CHECK(registry->partitions.cells != NULL);
     const struct table *table = &registry->partitions;
     for (uint32_t cell = hash_partition(topic_index, partition) & table->mask; table->cells[cell] != 0;
          cell = (cell + 1) & table->mask) {
@@ -219,6 +224,7 @@ static bool name_is_allowed(const char *name, uint32_t size)
 
 static enum status locked_create_topic(struct arena *arena, const char *name, uint32_t name_size)
 {
+    CHECK(name_size >= 1 && name_size <= TOPIC_NAME_SIZE_MAX);
     struct globals *globals = arena->globals;
     uint32_t index = registry_topic_count(arena);
     uint32_t start = count_within(&globals->name_heap_used, arena->geometry.name_heap_size);
@@ -239,6 +245,7 @@ static enum status locked_create_topic(struct arena *arena, const char *name, ui
 
 static enum status locked_create_partition(struct arena *arena, uint32_t topic_index, int32_t partition)
 {
+    CHECK(partition >= 0);
     uint32_t index = registry_partition_count(arena);
     if (index >= arena->geometry.partition_count) {
         return STATUS_NO_PARTITION;
@@ -252,6 +259,8 @@ static enum status locked_create_partition(struct arena *arena, uint32_t topic_i
 
 static uint64_t registry_lock(struct arena *arena)
 {
+    CHECK(arena->owner != 0);
+    CHECK(!arena->is_read_only);
     uint64_t held;
     (void)lock_acquire(arena, &arena->globals->registry_lock, &held); /* nothing to repair */
     return held;

@@ -41,6 +41,7 @@ uint32_t registry_partition_count(const struct arena *arena);
 /* How many partitions the topic has, as the sink reported through the sender; 0: not known yet. */
 static inline uint32_t topic_partition_count(const struct arena *arena, uint32_t topic_index)
 {
+    CHECK(topic_index < arena->geometry.topic_count);
     uint32_t count = load_acquire_u32(&arena->topics[topic_index].partition_count);
     return count <= INT32_MAX ? count : 0;
 }

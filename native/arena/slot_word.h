@@ -45,6 +45,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/check.h"
+
 enum slot_state {
     SLOT_FREE = 0,
     SLOT_GRANT = 1,
@@ -81,6 +83,8 @@ enum {
 
 static inline uint64_t slot_word(enum slot_state state, uint32_t generation, uint64_t payload)
 {
+    CHECK(state <= SLOT_BAD);
+    CHECK(payload <= LOW_BITS(43));
     return (uint64_t)state << 61 | (generation & LOW_BITS(SLOT_GENERATION_BITS)) << 43 | payload;
 }
 
@@ -106,12 +110,15 @@ static inline uint32_t slot_word_size(uint64_t word)
 
 static inline uint64_t slot_payload_filled(uint32_t count, uint32_t size)
 {
+    CHECK(count <= BATCH_RECORD_COUNT_MAX);
+    CHECK(size <= BATCH_SIZE_MAX);
     return (uint64_t)count << SLOT_SIZE_BITS | size;
 }
 
 /* The same word with another state, as a seal or a completion stores it. */
 static inline uint64_t slot_word_with_state(uint64_t word, enum slot_state state)
 {
+    CHECK(state <= SLOT_BAD);
     return (word & LOW_BITS(61)) | (uint64_t)state << 61;
 }
 
@@ -122,6 +129,7 @@ static inline uint64_t slot_word_freed(uint64_t word)
 
 static inline uint64_t slot_payload_owned(uint32_t owner, bool is_chain)
 {
+    CHECK(owner <= LOW_BITS(31));
     return (uint64_t)is_chain << 31 | owner;
 }
 
@@ -137,6 +145,7 @@ static inline bool slot_word_is_chain(uint64_t word)
 
 static inline uint64_t slot_payload_grant(uint32_t waiter_index, uint64_t ticket)
 {
+    CHECK(waiter_index < WAITER_COUNT_MAX);
     return (uint64_t)waiter_index << GRANT_TICKET_BITS | (ticket & LOW_BITS(GRANT_TICKET_BITS));
 }
 
@@ -147,6 +156,7 @@ static inline uint32_t slot_word_waiter(uint64_t word)
 
 static inline uint64_t slot_payload_cont(uint32_t head_index, uint32_t head_generation)
 {
+    CHECK(head_index <= LOW_BITS(SLOT_INDEX_BITS));
     return (uint64_t)head_index << SLOT_GENERATION_BITS | (head_generation & LOW_BITS(SLOT_GENERATION_BITS));
 }
 
@@ -164,6 +174,7 @@ static inline uint32_t slot_word_head_generation(uint64_t word)
 
 static inline uint32_t owner_of(uint32_t entry_index, uint32_t entry_generation)
 {
+    CHECK(entry_index < PROCESS_COUNT_MAX);
     return (uint32_t)((entry_generation & LOW_BITS(OWNER_GENERATION_BITS)) << OWNER_INDEX_BITS) | (entry_index + 1);
 }
 
@@ -184,6 +195,7 @@ static inline uint32_t owner_generation(uint32_t owner)
 
 static inline uint64_t lock_word(uint32_t acquisition, uint32_t owner)
 {
+    CHECK(owner <= LOW_BITS(31));
     return (uint64_t)acquisition << 32 | owner;
 }
 
@@ -203,6 +215,8 @@ enum waiter_state { WAITER_IDLE = 0, WAITER_WAIT = 1, WAITER_GOT = 2 };
 
 static inline uint64_t waiter_word(enum waiter_state state, uint32_t need, uint64_t ticket)
 {
+    CHECK(state <= WAITER_GOT);
+    CHECK(need <= LOW_BITS(WAITER_NEED_BITS));
     return (uint64_t)state << 62 | (uint64_t)need << WAITER_TICKET_BITS | (ticket & LOW_BITS(WAITER_TICKET_BITS));
 }
 
@@ -227,6 +241,7 @@ static inline uint64_t waiter_word_ticket(uint64_t word)
 
 static inline uint64_t open_word(uint32_t acquisition, uint32_t slot_index)
 {
+    CHECK(slot_index == NO_SLOT || slot_index <= SLOT_COUNT_MAX);
     return (uint64_t)acquisition << 32 | (uint32_t)(slot_index + 1);
 }
 
@@ -241,6 +256,7 @@ static inline uint32_t open_word_slot(uint64_t word)
 
 static inline uint64_t sticky_word(uint32_t move_count, uint32_t partition)
 {
+    CHECK(partition == NO_STICKY || partition <= INT32_MAX);
     return (uint64_t)move_count << 32 | (uint32_t)(partition + 1);
 }
 

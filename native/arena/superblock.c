@@ -18,6 +18,7 @@ static uint32_t superblock_crc(const struct superblock *superblock)
 
 static enum status uuid_make(uint8_t *uuid, size_t size, struct error *error)
 {
+    CHECK(size >= 1);
     ssize_t count = 0;
     while ((size_t)count != size) {
         count = getrandom(uuid, size, 0);
@@ -30,6 +31,8 @@ static enum status uuid_make(uint8_t *uuid, size_t size, struct error *error)
 
 enum status superblock_fill(struct arena *arena, const void *options, uint32_t options_size, struct error *error)
 {
+    CHECK(arena->base != NULL);
+    CHECK(options_size <= OPTIONS_SIZE_MAX);
     struct superblock *superblock = arena->superblock;
     RETURN_IF_FAILED(uuid_make(superblock->uuid, sizeof superblock->uuid, error));
     struct timespec now;
@@ -83,6 +86,7 @@ static enum status superblock_judge(const struct superblock *superblock, uint64_
 
 bool superblock_is_sound(const struct arena *arena)
 {
+    CHECK(arena->base != NULL);
     struct superblock copy; /* a size that changes while it is checked could lead anywhere */
     memcpy(&copy, arena->superblock, sizeof copy);
     return superblock_judge(&copy, arena->size, NULL) == STATUS_OK &&
@@ -93,6 +97,7 @@ bool superblock_is_sound(const struct arena *arena)
  * they were. */
 enum status superblock_read(struct arena *arena, off_t file_size, struct error *error)
 {
+    CHECK(arena->base == NULL);
     struct superblock superblock = {0};
     ssize_t size = pread(arena->map_descriptor, &superblock, sizeof superblock, 0);
     if (size < 0) {

@@ -28,6 +28,7 @@ struct inspection {
 __attribute__((format(printf, 3, 4))) static void finding_add(struct inspection *inspection, uint32_t slot_index,
                                                               const char *format, ...)
 {
+    CHECK(slot_index == NO_SLOT || slot_index < inspection->arena->geometry.slot_count);
     if (inspection->count < inspection->findings_max) {
         struct finding *finding = &inspection->findings[inspection->count];
         va_list arguments;
@@ -45,6 +46,8 @@ __attribute__((format(printf, 3, 4))) static void finding_add(struct inspection 
 static uint32_t batch_pieces(const struct inspection *inspection, uint32_t slot_index, uint32_t size,
                              struct piece *pieces)
 {
+    CHECK(slot_index < inspection->arena->geometry.slot_count);
+    CHECK(size > RECORDS_START);
     const struct arena *arena = inspection->arena;
     uint32_t needed = (uint32_t)divide_up(size, arena->geometry.batch_size);
     if (needed > arena->chain_slot_count_max ||
@@ -82,6 +85,8 @@ static const char *pieces_problem(const struct inspection *inspection, uint32_t 
 
 static const char *bytes_problem(const struct inspection *inspection, uint32_t slot_index, uint64_t word)
 {
+    CHECK(inspection->chain != NULL);
+    CHECK(inspection->options.depth >= VERIFY_DEEP);
     uint32_t count_max = inspection->arena->chain_slot_count_max;
     struct piece *pieces = calloc(count_max, sizeof *pieces);
     if (pieces == NULL) {
@@ -134,6 +139,7 @@ static const char *filled_problem(const struct inspection *inspection, uint32_t 
 
 static bool slot_is_zero(const struct arena *arena, uint32_t slot_index)
 {
+    CHECK(arena->geometry.slot_stride % 8 == 0);
     const uint8_t *bytes = arena_slot_data(arena, slot_index);
     for (uint32_t i = 0; i < arena->geometry.slot_stride; i += 8) {
         uint64_t chunk;
@@ -164,6 +170,7 @@ static const char *free_problem(const struct inspection *inspection, uint32_t sl
 
 static const char *grant_problem(const struct inspection *inspection, uint64_t word)
 {
+    CHECK(slot_word_state(word) == SLOT_GRANT);
     uint32_t waiter_index = slot_word_waiter(word);
     if (waiter_index >= inspection->arena->geometry.waiter_count) {
         return "it is granted to a waiter that does not exist";
@@ -176,6 +183,7 @@ static const char *grant_problem(const struct inspection *inspection, uint64_t w
 
 static const char *cont_problem(const struct inspection *inspection, uint64_t word)
 {
+    CHECK(slot_word_state(word) == SLOT_CONT);
     uint32_t head_index = slot_word_head_index(word);
     if (head_index >= inspection->arena->geometry.slot_count) {
         return "it continues a slot that does not exist";
@@ -213,6 +221,7 @@ static const char *slot_problem(const struct inspection *inspection, uint32_t sl
 /* A problem counts only if the word was the same before, between and after two looks at it. */
 static void slot_check(struct inspection *inspection, uint32_t slot_index)
 {
+    CHECK(slot_index < inspection->arena->geometry.slot_count);
     const atomic_u64 *cell = &inspection->arena->slots[slot_index].word;
     uint64_t word = load_acquire_u64(cell);
     if (slot_problem(inspection, slot_index, word) == NULL || load_acquire_u64(cell) != word) {
@@ -228,6 +237,7 @@ static void slot_check(struct inspection *inspection, uint32_t slot_index)
 
 static void partition_check(struct inspection *inspection, uint32_t partition_index)
 {
+    CHECK(partition_index < inspection->arena->geometry.partition_count);
     const struct arena *arena = inspection->arena;
     const struct partition_entry *partition = &arena->partitions[partition_index];
     uint32_t slot_index = open_word_slot(load_acquire_u64(&partition->open));
@@ -287,6 +297,7 @@ static bool slot_counts_as_oversized(const struct arena *arena, uint32_t slot_in
 /* On an idle arena the caches of the pool agree with the words. */
 static void pool_check(struct inspection *inspection)
 {
+    CHECK(inspection->options.is_idle);
     const struct arena *arena = inspection->arena;
     struct pool_count count = {0};
     for (uint32_t i = 0; i < arena->geometry.waiter_count; i++) {
@@ -309,7 +320,6 @@ static void globals_check(struct inspection *inspection)
 {
     const struct arena *arena = inspection->arena;
     const struct globals *globals = arena->globals;
-    const struct geometry *geometry = &arena->geometry;
     if (!superblock_is_sound(arena)) {
         finding_add(inspection, NO_SLOT, "the superblock was overwritten");
     }
@@ -320,11 +330,7 @@ static void globals_check(struct inspection *inspection)
     if (load_relaxed_u32(&globals->closing) > CLOSING_DONE) {
         finding_add(inspection, NO_SLOT, "the word that says whether the arena closes was overwritten");
     }
-    if (load_relaxed_u32(&globals->topic_count) > geometry->topic_count ||
-        load_relaxed_u32(&globals->partition_count) > geometry->partition_count ||
-        load_relaxed_u32(&globals->name_heap_used) > geometry->name_heap_size ||
-        load_relaxed_u32(&globals->process_count_used) > geometry->process_count ||
-        load_relaxed_u32(&globals->waiter_count_used) > geometry->waiter_count) {
+    if (!arena_tables_fit(arena)) {
         finding_add(inspection, NO_SLOT, "a table claims more entries than it has room for");
     }
     uint64_t last_word = load_relaxed_u64(&globals->sink_name[SINK_NAME_SIZE / 8 - 1]);
@@ -337,6 +343,7 @@ static void globals_check(struct inspection *inspection)
 
 static void everything_check(struct inspection *inspection)
 {
+    CHECK(inspection->chain != NULL);
     topics_check(inspection);
     processes_check(inspection);
     for (uint32_t i = 0; i < inspection->arena->geometry.partition_count; i++) {

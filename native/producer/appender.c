@@ -39,6 +39,7 @@ enum status appender_open(struct arena *arena, struct appender **result, struct 
 
 void appender_close(struct appender *appender)
 {
+    CHECK(appender->touched != NULL);
     free(appender->touched);
     free(appender);
 }
@@ -46,6 +47,7 @@ void appender_close(struct appender *appender)
 /* The child of a fork has appended nothing. */
 static COLD void appender_forget(struct appender *appender)
 {
+    CHECK(appender->owner != appender->arena->owner);
     memset(appender->touched, 0, appender->arena->geometry.slot_count * sizeof *appender->touched);
     appender->owner = appender->arena->owner;
 }
@@ -88,12 +90,14 @@ enum status appender_measure(const struct appender *appender, const struct recor
 /* A slot for a new batch that no append has used yet; NO_SLOT: none. */
 static enum status spare_get(struct arena *arena, uint32_t *spare)
 {
+    CHECK(*spare == NO_SLOT || *spare < arena->geometry.slot_count);
     return *spare != NO_SLOT ? STATUS_OK : buffer_pool_try_allocate(arena, spare);
 }
 
 static COLD enum status locked_open_batch(struct arena *arena, struct partition_hold *hold, int64_t base_timestamp_ms,
                                           uint64_t linger, uint32_t *spare)
 {
+    CHECK(lock_word_owner(hold->lock) == arena->owner);
     RETURN_IF_FAILED(spare_get(arena, spare));
     hold->linger = linger;
     bool is_kept = false;
@@ -117,6 +121,7 @@ struct append_call {
 
 static COLD bool locked_may_open(struct arena *arena, const struct partition_hold *hold, struct append_call *call)
 {
+    CHECK(hold->partition_index == call->order->partition_index);
     const struct sticky *sticky = call->order->sticky;
     call->has_moved_on = sticky != NULL && !sticky_stays(arena, sticky, hold->has_sealed_full);
     return !call->has_moved_on;
@@ -125,6 +130,8 @@ static COLD bool locked_may_open(struct arena *arena, const struct partition_hol
 static inline enum status locked_append(struct arena *arena, struct partition_hold *hold, struct append_call *call,
                                         struct append_result *result)
 {
+    CHECK(call->count >= 1);
+    CHECK(call->count <= call->order->count);
     const struct append_order *order = call->order;
     for (;;) {
         enum status status =
@@ -155,6 +162,7 @@ static uint32_t reservation_take_one(struct reservation *reservation)
  * one. */
 static COLD void reservation_keep(struct append_call *call)
 {
+    CHECK(!call->is_reserved || call->order->reservation != NULL);
     struct reservation *reservation = call->order->reservation;
     if (call->has_moved_on && call->is_reserved && call->spare != NO_SLOT) {
         reservation->count++;
@@ -166,6 +174,7 @@ static COLD void reservation_keep(struct append_call *call)
 /* True when the work of this call is due before the sender comes back by itself. */
 static COLD bool sender_is_wanted(const struct arena *arena, const struct append_call *call)
 {
+    CHECK(arena->owner != 0);
     uint32_t sleep = load_acquire_u32(&arena->globals->sender_sleep);
     if (sleep == SENDER_ASLEEP || process_sender_is_silent(arena)) {
         return true;
@@ -202,6 +211,8 @@ static COLD void append_finish(struct appender *appender, struct append_call *ca
 /* Kafka's own measure of a record (record-size): the most bytes that it takes, whatever its neighbours. */
 static inline uint64_t appended_size(const struct append_order *order, uint32_t appended)
 {
+    CHECK(appended >= 1);
+    CHECK(appended <= order->count);
     uint64_t size = 0;
     for (uint32_t i = 0; i < appended; i++) {
         size += record_size_upper_bound(&order->records[i].size);
@@ -213,6 +224,7 @@ static inline uint64_t appended_size(const struct append_order *order, uint32_t 
 static inline void count_appended(struct appender *appender, const struct append_order *order,
                                   const struct append_result *result)
 {
+    CHECK(result->first.slot_index < appender->arena->geometry.slot_count);
     struct process_entry *me = appender->arena->me;
     const uint64_t size = appended_size(order, result->appended);
     store_relaxed_u64(&me->record_count, load_relaxed_u64(&me->record_count) + result->appended);
@@ -227,6 +239,7 @@ static inline void count_appended(struct appender *appender, const struct append
 static enum status chain_fill(struct arena *arena, uint32_t partition_index, const uint32_t *slots, uint32_t count,
                               const struct measured_record *record)
 {
+    CHECK(count > 1);
     bool is_long = (uint64_t)count * arena->geometry.batch_size >= LONG_COPY_SIZE && arena->blocking.begin != NULL;
     void *state = is_long ? arena->blocking.begin() : NULL;
     enum status status = producer_batch_fill_chain(arena, partition_index, slots, count, record);
@@ -238,6 +251,8 @@ static enum status chain_fill(struct arena *arena, uint32_t partition_index, con
 
 static enum status chain_commit(struct arena *arena, const struct append_order *order, struct append_result *result)
 {
+    CHECK(order->count >= 1);
+    CHECK(order->reservation->count > 1);
     enum status status;
     do {
         struct partition_hold hold;
@@ -251,6 +266,7 @@ static enum status chain_commit(struct arena *arena, const struct append_order *
 static enum status append_oversized(struct appender *appender, const struct append_order *order, uint32_t need,
                                     struct append_result *result)
 {
+    CHECK(need > 1);
     struct arena *arena = appender->arena;
     struct reservation *reservation = order->reservation;
     result->need = need; /* of whoever has no slots yet, or comes while the arena closes: the queue says so */
@@ -319,6 +335,7 @@ enum status appender_append(struct appender *appender, const struct append_order
 
 static bool batch_is_incomplete(const struct arena *arena, uint32_t slot_index, uint32_t generation, uint64_t *word)
 {
+    CHECK(slot_index < arena->geometry.slot_count);
     *word = load_acquire_u64(&arena->slots[slot_index].word);
     enum slot_state state = slot_word_state(*word);
     return slot_word_generation(*word) == generation && (state == SLOT_OPEN || state == SLOT_READY);
@@ -327,6 +344,7 @@ static bool batch_is_incomplete(const struct arena *arena, uint32_t slot_index, 
 /* Sealing needs no lock and no hazard: the wrong batch sealed early would only be a shorter batch. */
 static bool batch_seal_for_flush(struct arena *arena, uint32_t slot_index, uint32_t generation)
 {
+    CHECK(slot_index < arena->geometry.slot_count);
     uint64_t word;
     while (batch_is_incomplete(arena, slot_index, generation, &word)) {
         if (slot_word_state(word) == SLOT_READY) {
@@ -367,6 +385,7 @@ enum status appender_flush_begin(struct appender *appender, struct flush_ticket 
 
 uint32_t appender_flush_remaining(struct appender *appender, struct flush_ticket *ticket)
 {
+    CHECK(ticket->count <= appender->arena->geometry.slot_count);
     uint32_t kept = 0;
     for (uint32_t i = 0; i < ticket->count; i++) {
         uint64_t word;
@@ -380,6 +399,7 @@ uint32_t appender_flush_remaining(struct appender *appender, struct flush_ticket
 
 uint64_t appender_flush_record_count(const struct appender *appender, const struct flush_ticket *ticket)
 {
+    CHECK(ticket->count <= appender->arena->geometry.slot_count);
     uint64_t count = 0;
     for (uint32_t i = 0; i < ticket->count; i++) {
         uint64_t word;

@@ -17,6 +17,7 @@ struct group_table {
 
 static uint32_t group_find(struct group_table *table, uint32_t partition_index, struct grouping *grouping)
 {
+    CHECK(grouping->group_count < CHUNK_COUNT_MAX);
     uint32_t cell = partition_index * UINT32_C(0x9e3779b1) >> (32 - CELL_BITS);
     while (table->cells[cell] != 0) {
         uint32_t group = table->cells[cell] - 1u;
@@ -32,6 +33,7 @@ static uint32_t group_find(struct group_table *table, uint32_t partition_index, 
 
 static bool are_equal(const uint32_t *partition_indices, uint32_t count)
 {
+    CHECK(count >= 1);
     uint32_t difference = 0;
     for (uint32_t i = 1; i < count; i++) {
         difference |= partition_indices[i] ^ partition_indices[0];
@@ -41,6 +43,7 @@ static bool are_equal(const uint32_t *partition_indices, uint32_t count)
 
 static void group_all(uint32_t partition_index, uint32_t count, struct grouping *grouping)
 {
+    CHECK(count <= CHUNK_COUNT_MAX);
     grouping->group_count = 1;
     grouping->groups[0] = (struct record_group){.partition_index = partition_index, .count = count};
     for (uint32_t i = 0; i < count; i++) {
@@ -50,6 +53,7 @@ static void group_all(uint32_t partition_index, uint32_t count, struct grouping 
 
 static void groups_place(struct grouping *grouping)
 {
+    CHECK(grouping->group_count >= 1 && grouping->group_count <= CHUNK_COUNT_MAX);
     for (uint32_t group = 1; group < grouping->group_count; group++) {
         grouping->groups[group].start = grouping->groups[group - 1].start + grouping->groups[group - 1].count;
     }

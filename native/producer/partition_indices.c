@@ -15,6 +15,8 @@ enum { COUNT_FIRST = 16, COUNT_MAX = 65536 };
 
 static enum status indices_grow(struct partition_indices *indices, uint32_t partition)
 {
+    CHECK(partition >= indices->count);
+    CHECK(partition < COUNT_MAX);
     uint32_t count = indices->count == 0 ? COUNT_FIRST : indices->count;
     while (count <= partition) {
         count *= 2;

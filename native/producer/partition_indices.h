@@ -27,6 +27,7 @@ static inline MUST_USE enum status partition_indices_find(struct partition_indic
                                                           uint32_t topic_index, uint32_t partition,
                                                           uint32_t *partition_index)
 {
+    CHECK(indices->count == 0 || indices->cells != NULL);
     if (LIKELY(partition < indices->count && indices->cells[partition] != 0)) {
         *partition_index = indices->cells[partition] - 1;
         return STATUS_OK;

@@ -13,6 +13,7 @@ static uint64_t random_next(struct partitioner *partitioner)
 /* The high half of a product: uniform to one part in 2^32. */
 uint32_t partitioner_random_below(struct partitioner *partitioner, uint32_t limit)
 {
+    CHECK(limit > 0);
     return (uint32_t)((random_next(partitioner) >> 32) * limit >> 32);
 }
 
@@ -21,6 +22,7 @@ uint32_t partitioner_random_below(struct partitioner *partitioner, uint32_t limi
 /* A partition that nobody has appended to yet has no entry and an empty queue. */
 static uint32_t queue_length(struct partitioner *partitioner, uint32_t topic_index, uint32_t partition)
 {
+    CHECK(partition <= INT32_MAX);
     uint32_t partition_index;
     if (!registry_find_partition(partitioner->registry, topic_index, (int32_t)partition, &partition_index)) {
         return 0;
@@ -32,6 +34,7 @@ static uint32_t queue_length(struct partitioner *partitioner, uint32_t topic_ind
 static COLD uint32_t next_available(struct partitioner *partitioner, uint32_t topic_index, uint32_t partition_count,
                                     uint32_t drawn)
 {
+    CHECK(drawn < partition_count);
     for (uint32_t i = 0; i < partition_count; i++) {
         uint32_t partition = (uint32_t)(((uint64_t)drawn + i) % partition_count);
         if (queue_length(partitioner, topic_index, partition) != PARTITION_UNAVAILABLE) {
@@ -45,6 +48,8 @@ enum { DRAW_COUNT_MAX = 64 };
 
 uint32_t partitioner_draw(struct partitioner *partitioner, uint32_t topic_index, uint32_t partition_count)
 {
+    CHECK(partition_count > 0);
+    CHECK(topic_index < partitioner->arena->geometry.topic_count);
     uint32_t longest = load_relaxed_u32(&partitioner->arena->topics[topic_index].queued_batch_count_max);
     uint32_t weight_max = partitioner->is_adaptive && longest < UINT32_MAX ? longest + 1 : 1;
     uint32_t partition = 0;
@@ -70,6 +75,7 @@ static uint64_t sticky_moved_on(uint64_t word)
 static bool sticky_is_over(const struct arena *arena, const struct sticky *sticky, uint64_t word,
                            uint32_t partition_count)
 {
+    CHECK(partition_count > 0);
     bool is_due = word == sticky->word && sticky->size >= 2 * (uint64_t)arena->geometry.batch_size;
     return is_due || sticky_word_partition(word) >= partition_count;
 }
@@ -77,6 +83,8 @@ static bool sticky_is_over(const struct arena *arena, const struct sticky *stick
 /* Each turn either ends or has seen the word change: somebody else made progress. */
 uint32_t partitioner_sticky_slow(struct partitioner *partitioner, struct sticky *sticky, uint32_t partition_count)
 {
+    CHECK(partition_count > 0);
+    CHECK(sticky->topic_index < partitioner->arena->geometry.topic_count);
     struct arena *arena = partitioner->arena;
     atomic_u64 *cell = &arena->topics[sticky->topic_index].sticky;
     uint64_t word = load_relaxed_u64(cell);
@@ -97,6 +105,7 @@ uint32_t partitioner_sticky_slow(struct partitioner *partitioner, struct sticky 
 
 bool sticky_stays(struct arena *arena, const struct sticky *sticky, bool is_full)
 {
+    CHECK(sticky->topic_index < arena->geometry.topic_count);
     atomic_u64 *cell = &arena->topics[sticky->topic_index].sticky;
     uint64_t word = load_relaxed_u64(cell);
     if (word != sticky->word) {

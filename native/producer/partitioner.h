@@ -36,6 +36,7 @@
 /* Requires partition_count > 0. */
 static inline uint32_t partition_of_key(const void *key, uint32_t size, uint32_t partition_count)
 {
+    CHECK(partition_count > 0);
     return (uint32_t)to_positive(murmur2(key, size)) % partition_count;
 }
 
@@ -66,6 +67,7 @@ uint32_t partitioner_sticky_slow(struct partitioner *partitioner, struct sticky 
 static inline uint32_t partitioner_sticky(struct partitioner *partitioner, struct sticky *sticky,
                                           uint32_t partition_count)
 {
+    CHECK(sticky->topic_index < partitioner->arena->geometry.topic_count);
     const struct arena *arena = partitioner->arena;
     uint64_t word = load_relaxed_u64(&arena->topics[sticky->topic_index].sticky);
     uint32_t partition = sticky_word_partition(word);

@@ -31,6 +31,8 @@ enum { PATIENCE_NS = 20000, PATIENCE_BYTES_PER_NS = 2, PATIENCE_DOUBLINGS_MAX = 
 /* The lock was taken at once: its CAS stands between the store of the hazard and every load that follows. */
 static bool partition_try_lock(struct arena *arena, struct partition_hold *hold)
 {
+    CHECK(arena->owner != 0);
+    CHECK(arena->me != NULL);
     uint32_t hint = open_word_slot(load_relaxed_u64(&hold->partition->open)) + 1;
     store_relaxed_u32(&arena->me->writing, hint);
     if (!producer_lock_try_acquire(&hold->partition->lock, arena->owner, &hold->lock)) {
@@ -45,6 +47,7 @@ static bool partition_try_lock(struct arena *arena, struct partition_hold *hold)
  * Doubled each time we were passed ourselves. */
 static uint64_t patience_ns(const struct arena *arena)
 {
+    CHECK(arena->geometry.batch_size > RECORDS_START);
     uint64_t whole_batch_ns = arena->geometry.batch_size / PATIENCE_BYTES_PER_NS;
     uint32_t doublings = arena->passed_in_a_row < PATIENCE_DOUBLINGS_MAX ? arena->passed_in_a_row
                                                                          : PATIENCE_DOUBLINGS_MAX;
@@ -54,6 +57,7 @@ static uint64_t patience_ns(const struct arena *arena)
 /* Nothing is under a hazard while we wait: it would pin a slot for no reason. */
 static COLD void partition_lock_slow(struct arena *arena, struct partition_hold *hold)
 {
+    CHECK(hold->partition == &arena->partitions[hold->partition_index]);
     store_release_u32(&arena->me->writing, 0);
     hold->hazard = 0;
     if (producer_lock_acquire(arena, &hold->partition->lock, patience_ns(arena), &hold->lock) == LOCK_TAKEN_OVER) {
@@ -76,6 +80,8 @@ void partition_lock(struct arena *arena, uint32_t partition_index, struct partit
 
 void partition_unlock(struct arena *arena, struct partition_hold *hold)
 {
+    CHECK(arena->me != NULL);
+    CHECK(lock_word_owner(hold->lock) == arena->owner);
     store_release_u32(&arena->me->writing, 0);
     if (UNLIKELY(!producer_lock_release(&hold->partition->lock, hold->lock))) {
         add_u64(&arena->me->passed_count, 1);
@@ -87,6 +93,7 @@ void partition_unlock(struct arena *arena, struct partition_hold *hold)
 
 static inline void hazard_set(struct arena *arena, struct partition_hold *hold, uint32_t slot_index)
 {
+    CHECK(slot_index < arena->geometry.slot_count);
     if (UNLIKELY(hold->hazard != slot_index + 1)) {
         hold->hazard = slot_index + 1;
         store_relaxed_u32(&arena->me->writing, hold->hazard);
@@ -96,6 +103,7 @@ static inline void hazard_set(struct arena *arena, struct partition_hold *hold, 
 
 static inline bool slot_is_of(const struct slot_header *slot, uint32_t partition_index)
 {
+    CHECK(((uintptr_t)slot & (CACHE_LINE - 1)) == 0);
     return load_relaxed_u32(&slot->partition_index) == partition_index;
 }
 
@@ -103,6 +111,7 @@ static inline bool slot_is_of(const struct slot_header *slot, uint32_t partition
 
 void producer_batch_seal_own(struct arena *arena)
 {
+    CHECK(arena->owner != 0);
     for (uint32_t i = 0; i < arena->geometry.slot_count; i++) {
         uint64_t word = load_acquire_u64(&arena->slots[i].word);
         if (slot_word_state(word) == SLOT_OPEN && load_relaxed_u32(&arena->slots[i].opener) == arena->owner && /* P3 */
@@ -115,6 +124,7 @@ void producer_batch_seal_own(struct arena *arena)
 
 static void slot_seal_whatever(struct arena *arena, uint32_t slot_index, uint32_t partition_index)
 {
+    CHECK(slot_index < arena->geometry.slot_count);
     uint64_t word = load_acquire_u64(&arena->slots[slot_index].word);
     while (slot_word_state(word) == SLOT_OPEN && slot_is_of(&arena->slots[slot_index], partition_index)) {
         if (batch_seal(arena, slot_index, word)) {
@@ -130,6 +140,7 @@ static void slot_seal_whatever(struct arena *arena, uint32_t slot_index, uint32_
  * that passed us does the same. */
 void partition_repair(struct arena *arena, struct partition_hold *hold)
 {
+    CHECK(lock_word_owner(hold->lock) == arena->owner);
     uint64_t none = open_word(lock_word_acquisition(hold->lock), NO_SLOT);
     uint64_t open = load_acquire_u64(&hold->partition->open);
     do {
@@ -165,6 +176,7 @@ static inline struct claim claim_begin(const struct slot_header *slot, uint64_t 
 /* Asks for the lines that begin in [from, end). The bytes behind the batch belong to others and stay where they are. */
 static inline void prefetch_lines(struct arena *arena, uint32_t slot_index, uint32_t from, uint32_t end)
 {
+    CHECK(slot_index < arena->geometry.slot_count);
     uint8_t *bytes = arena_slot_data(arena, slot_index);
     end = end < arena->geometry.batch_size ? end : arena->geometry.batch_size;
     for (from = (uint32_t)round_up(from, CACHE_LINE); from < end; from += CACHE_LINE) {
@@ -176,6 +188,8 @@ static inline void prefetch_lines(struct arena *arena, uint32_t slot_index, uint
 static ALWAYS_INLINE bool claim_add(struct arena *arena, uint32_t slot_index, struct claim *claim,
                              const struct measured_record *measured)
 {
+    CHECK(claim->size >= RECORDS_START);
+    CHECK(claim->size <= arena->geometry.batch_size);
     struct slot_header *slot = &arena->slots[slot_index];
     int64_t timestamp_ms = measured->record.timestamp_ms;
     int64_t delta = timestamp_ms - slot->base_timestamp_ms;
@@ -201,6 +215,7 @@ static ALWAYS_INLINE bool claim_add(struct arena *arena, uint32_t slot_index, st
 static inline struct claim claim_run(struct arena *arena, uint32_t slot_index, const struct claim *begun,
                                      const struct measured_record *records, uint32_t count)
 {
+    CHECK(count > 1);
     struct claim claim = *begun;
     struct claim odd = *begun;
     for (uint32_t i = 0; i < count && claim_add(arena, slot_index, &claim, &records[i]); i++) {
@@ -211,6 +226,8 @@ static inline struct claim claim_run(struct arena *arena, uint32_t slot_index, c
 
 static inline bool claim_commit(struct slot_header *slot, uint64_t word, const struct claim *claim)
 {
+    CHECK(claim->count >= 1);
+    CHECK(slot_word_state(word) == SLOT_OPEN);
     slot->meta[claim->count & 1] =
         (struct batch_meta){.max_timestamp_ms = claim->max_timestamp_ms, .records_crc = claim->crc};
     POINT(record_claimed);
@@ -229,6 +246,8 @@ static inline enum status open_batch_append(struct arena *arena, uint32_t slot_i
                                             const struct measured_record *records, uint32_t count, uint32_t *appended,
                                             struct batch_place *first)
 {
+    CHECK(count >= 1);
+    CHECK(slot_word_state(word) == SLOT_OPEN);
     struct slot_header *slot = &arena->slots[slot_index];
     struct claim claim = claim_begin(slot, word);
     uint32_t count_before = claim.count;
@@ -289,6 +308,8 @@ enum status producer_batch_append(struct arena *arena, struct partition_hold *ho
 static void slot_prepare(struct arena *arena, uint32_t slot_index, uint32_t partition_index, int64_t base_timestamp_ms,
                          uint64_t linger)
 {
+    CHECK(arena->owner != 0);
+    CHECK(slot_index < arena->geometry.slot_count);
     struct slot_header *slot = &arena->slots[slot_index];
     store_relaxed_u32(&slot->partition_index, partition_index);
     slot->base_timestamp_ms = base_timestamp_ms;
@@ -310,6 +331,7 @@ static void slot_prepare(struct arena *arena, uint32_t slot_index, uint32_t part
  * were read while the lock was ours. */
 static bool seq_take(struct partition_hold *hold, struct slot_header *slot)
 {
+    CHECK(lock_word_owner(hold->lock) != 0);
     uint64_t seq = load_acquire_u64(&hold->partition->next_seq);
     if (!producer_lock_is_held(&hold->partition->lock, hold->lock)) {
         return false;
@@ -321,6 +343,7 @@ static bool seq_take(struct partition_hold *hold, struct slot_header *slot)
 enum status producer_batch_open(struct arena *arena, struct partition_hold *hold, uint32_t slot_index,
                                 int64_t base_timestamp_ms, bool *is_spare_kept)
 {
+    CHECK(slot_index < arena->geometry.slot_count);
     struct slot_header *slot = &arena->slots[slot_index];
     uint64_t open = load_acquire_u64(&hold->partition->open);
     *is_spare_kept = true;
@@ -361,6 +384,8 @@ uint32_t slots_needed(const struct arena *arena, uint64_t size)
 static void chain_pieces(struct arena *arena, const uint32_t *slots, uint32_t count, uint32_t size,
                          struct piece *pieces)
 {
+    CHECK(count > 1);
+    CHECK(size > arena->geometry.batch_size - RECORDS_START);
     uint32_t start = RECORDS_START;
     for (uint32_t i = 0; i < count; i++) {
         uint32_t room = arena->geometry.batch_size - start;
@@ -375,6 +400,7 @@ static void chain_pieces(struct arena *arena, const uint32_t *slots, uint32_t co
 static enum status chain_write(struct arena *arena, const uint32_t *slots, uint32_t count,
                                const struct measured_record *measured, uint32_t *crc)
 {
+    CHECK(count > 1);
     struct piece *pieces = malloc(count * sizeof *pieces);
     if (pieces == NULL) {
         return STATUS_OS;
@@ -390,6 +416,8 @@ static enum status chain_write(struct arena *arena, const uint32_t *slots, uint3
 /* A piece is linked to its head before it stops saying who owns it. */
 static void chain_link(struct arena *arena, const uint32_t *slots, uint32_t count)
 {
+    CHECK(count > 1);
+    CHECK(count <= arena->chain_slot_count_max);
     uint32_t head_generation = slot_word_generation(load_relaxed_u64(&arena->slots[slots[0]].word));
     for (uint32_t i = 0; i + 1 < count; i++) {
         arena->slots[slots[i]].chain_next = slots[i + 1] + 1;
@@ -418,6 +446,7 @@ enum status producer_batch_fill_chain(struct arena *arena, uint32_t partition_in
 /* Later records must not go into a batch that stands before the chain: an open one is sealed, also when it is empty. */
 static bool chain_seal_before(struct arena *arena, struct partition_hold *hold)
 {
+    CHECK(lock_word_owner(hold->lock) == arena->owner);
     uint64_t open = load_acquire_u64(&hold->partition->open);
     uint32_t slot_index = open_word_slot(open);
     uint64_t word = 0;
@@ -438,6 +467,7 @@ static bool chain_seal_before(struct arena *arena, struct partition_hold *hold)
 enum status producer_batch_commit_chain(struct arena *arena, struct partition_hold *hold, const uint32_t *slots,
                                         const struct measured_record *record, struct batch_place *place)
 {
+    CHECK(slots[0] < arena->geometry.slot_count);
     struct slot_header *head = &arena->slots[slots[0]];
     uint32_t size = RECORDS_START + record_encoded_size(&record->size, 0, 0);
     if (!arena_takes_records(arena)) {

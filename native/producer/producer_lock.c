@@ -16,6 +16,7 @@ static void producer_lock_back_off(void)
 
 static bool producer_lock_pass(struct producer_lock *lock, uint64_t word, uint32_t owner, uint64_t *held)
 {
+    CHECK(owner != 0);
     uint32_t next = lock_word_acquisition(word) + 1;
     if (producer_lock_is_free(lock, lock_word(next, owner))) {
         next++; /* N2 */
@@ -27,6 +28,7 @@ static bool producer_lock_pass(struct producer_lock *lock, uint64_t word, uint32
 enum lock_outcome producer_lock_acquire(struct arena *arena, struct producer_lock *lock, uint64_t patience_ns,
                                         uint64_t *held)
 {
+    CHECK(patience_ns > 0);
     CHECK(arena->owner != 0);
     struct lock_watch watch = {0};
     while (!producer_lock_try_acquire(lock, arena->owner, held)) {

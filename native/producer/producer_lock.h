@@ -49,6 +49,7 @@ static inline bool producer_lock_is_free(const struct producer_lock *lock, uint6
 /* `held` receives the word that now names us; release and is_held compare with it. */
 static inline bool producer_lock_try_acquire(struct producer_lock *lock, uint32_t owner, uint64_t *held)
 {
+    CHECK(owner != 0);
     const uint64_t last = load_relaxed_u64(&lock->word);
     uint64_t word = last;
     if (UNLIKELY(!producer_lock_is_free(lock, last))) {
@@ -71,6 +72,7 @@ static inline bool producer_lock_is_held(const struct producer_lock *lock, uint6
 /* False when we were passed meanwhile: then there was nothing left to release. */
 static inline bool producer_lock_release(struct producer_lock *lock, uint64_t held)
 {
+    CHECK(lock_word_owner(held) != 0);
     if (UNLIKELY(!producer_lock_is_held(lock, held))) {
         return false;
     }

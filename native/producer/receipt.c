@@ -8,6 +8,7 @@
 
 void receipt_close(struct receipt *receipt)
 {
+    CHECK(receipt->run_count <= receipt->run_capacity);
     free(receipt->runs);
     free(receipt->positions);
     free(receipt->timestamps_ms);
@@ -18,6 +19,7 @@ void receipt_close(struct receipt *receipt)
 
 static enum status runs_resize(struct receipt *receipt, uint32_t capacity)
 {
+    CHECK(capacity > receipt->run_capacity);
     struct receipt_run *runs = realloc(receipt->runs, capacity * sizeof *runs);
     receipt->runs = runs != NULL ? runs : receipt->runs;
     return runs != NULL ? STATUS_OK : STATUS_OS;
@@ -25,6 +27,7 @@ static enum status runs_resize(struct receipt *receipt, uint32_t capacity)
 
 static enum status positions_resize(struct receipt *receipt, uint32_t capacity)
 {
+    CHECK(capacity >= receipt->row_count);
     uint32_t *positions = realloc(receipt->positions, capacity * sizeof *positions);
     receipt->positions = positions != NULL ? positions : receipt->positions;
     return positions != NULL ? STATUS_OK : STATUS_OS;
@@ -32,6 +35,7 @@ static enum status positions_resize(struct receipt *receipt, uint32_t capacity)
 
 static enum status timestamps_resize(struct receipt *receipt, uint32_t capacity)
 {
+    CHECK(capacity >= receipt->row_count);
     int64_t *timestamps_ms = realloc(receipt->timestamps_ms, capacity * sizeof *timestamps_ms);
     receipt->timestamps_ms = timestamps_ms != NULL ? timestamps_ms : receipt->timestamps_ms;
     return timestamps_ms != NULL ? STATUS_OK : STATUS_OS;
@@ -39,12 +43,14 @@ static enum status timestamps_resize(struct receipt *receipt, uint32_t capacity)
 
 static uint32_t capacity_for(uint32_t capacity, uint32_t needed)
 {
+    CHECK(needed >= 1);
     uint32_t doubled = capacity > UINT32_MAX / 2 ? UINT32_MAX : capacity * 2;
     return doubled > needed ? doubled : needed;
 }
 
 static enum status runs_reserve(struct receipt *receipt, uint32_t more)
 {
+    CHECK(receipt->run_count <= receipt->run_capacity);
     if (receipt->run_capacity - receipt->run_count >= more) {
         return STATUS_OK;
     }
@@ -57,6 +63,8 @@ static enum status runs_reserve(struct receipt *receipt, uint32_t more)
 /* From here on rows have positions of their own; those so far have the ones they always had. */
 static enum status positions_begin(struct receipt *receipt)
 {
+    CHECK(receipt->positions == NULL);
+    CHECK(receipt->row_count <= receipt->row_capacity);
     RETURN_IF_FAILED(positions_resize(receipt, receipt->row_capacity));
     for (uint32_t row = 0; row < receipt->row_count; row++) {
         receipt->positions[row] = row;
@@ -66,6 +74,8 @@ static enum status positions_begin(struct receipt *receipt)
 
 static enum status timestamps_begin(struct receipt *receipt)
 {
+    CHECK(receipt->timestamps_ms == NULL);
+    CHECK(receipt->row_count <= receipt->row_capacity);
     RETURN_IF_FAILED(timestamps_resize(receipt, receipt->row_capacity));
     for (uint32_t row = 0; row < receipt->row_count; row++) {
         receipt->timestamps_ms[row] = receipt->timestamp_ms;
@@ -75,6 +85,7 @@ static enum status timestamps_begin(struct receipt *receipt)
 
 static enum status rows_grow(struct receipt *receipt, uint32_t count)
 {
+    CHECK(count >= 1);
     uint32_t capacity = capacity_for(receipt->row_capacity, receipt->row_count + count);
     if (receipt->positions != NULL) {
         RETURN_IF_FAILED(positions_resize(receipt, capacity));
@@ -104,6 +115,7 @@ static enum status rows_reserve(struct receipt *receipt, const struct receipt_ro
 
 enum status receipt_add_rows(struct receipt *receipt, const struct receipt_rows *rows)
 {
+    CHECK(rows->count <= CHUNK_COUNT_MAX);
     RETURN_IF_FAILED(rows_reserve(receipt, rows));
     RETURN_IF_FAILED(runs_reserve(receipt, rows->count));
     for (uint32_t i = 0; receipt->positions != NULL && i < rows->count; i++) {
@@ -153,6 +165,7 @@ bool receipt_find(const struct receipt *receipt, uint32_t row, uint32_t *positio
 
 uint32_t receipt_row_at(const struct receipt *receipt, uint32_t position)
 {
+    CHECK(position < receipt->row_count);
     uint32_t row = position;
     if (receipt->positions != NULL) {
         for (row = 0; row + 1 < receipt->row_count && receipt->positions[row] != position; row++) {
@@ -164,6 +177,7 @@ uint32_t receipt_row_at(const struct receipt *receipt, uint32_t position)
 /* The last run that begins at or before the position. */
 const struct receipt_run *receipt_run_at(const struct receipt *receipt, uint32_t position)
 {
+    CHECK(receipt->run_count >= 1);
     uint32_t low = 0;
     uint32_t high = receipt->run_count;
     while (high - low > 1) {
@@ -189,6 +203,7 @@ void receipt_token(const struct receipt *receipt, uint32_t position, struct reco
 
 int64_t receipt_timestamp(const struct receipt *receipt, uint32_t row)
 {
+    CHECK(row < receipt->row_count);
     return receipt->timestamps_ms == NULL ? receipt->timestamp_ms : receipt->timestamps_ms[row];
 }
 
@@ -197,6 +212,8 @@ int64_t receipt_timestamp(const struct receipt *receipt, uint32_t row)
 /* The first `count` records of the run stay, the others become the next run. */
 static enum status run_divide(struct receipt *receipt, uint32_t index, uint32_t count)
 {
+    CHECK(index < receipt->run_count);
+    CHECK(count >= 1 && count < receipt->runs[index].count);
     RETURN_IF_FAILED(runs_reserve(receipt, 1));
     struct receipt_run *run = &receipt->runs[index];
     memmove(run + 1, run, (receipt->run_count - index) * sizeof *run);
@@ -210,6 +227,7 @@ static enum status run_divide(struct receipt *receipt, uint32_t index, uint32_t 
 
 static enum status run_settle(struct receipt *receipt, uint32_t index, const struct completion *completion)
 {
+    CHECK(index < receipt->run_count);
     struct receipt_run *run = &receipt->runs[index];
     uint32_t before = run->record_index - completion->first_record;
     uint32_t covered = completion->record_count - before;
@@ -230,6 +248,8 @@ static const struct completion overwritten = {
 
 static enum status run_resolve(struct receipt *receipt, const struct arena *arena, uint32_t index)
 {
+    CHECK(index < receipt->run_count);
+    CHECK(!receipt->runs[index].is_resolved);
     const struct receipt_run *run = &receipt->runs[index];
     const struct record_token token = {.seq = run->seq,
                                        .partition_index = run->partition_index,
@@ -307,6 +327,8 @@ static struct receipt_total total_of(const struct receipt_run *run)
 
 static void total_join(struct receipt_total *total, const struct receipt_total *other)
 {
+    CHECK(total->partition_index == other->partition_index);
+    CHECK(total->is_resolved == other->is_resolved);
     bool is_first = other->first_offset >= 0 &&
                     (total->first_offset < 0 || other->first_offset < total->first_offset);
     total->first_offset = is_first ? other->first_offset : total->first_offset;

@@ -33,6 +33,7 @@ enum { ERROR_CODE_SHIFT = 16 };
 
 static void decision_store(struct slot_header *slot, const struct batch_outcome *outcome)
 {
+    CHECK(outcome->result > RESULT_NONE && outcome->result < RESULT_COUNT);
     uint32_t code = (uint16_t)outcome->error_code;
     store_release_u32(&slot->result, (uint32_t)outcome->result | code << ERROR_CODE_SHIFT);
 }
@@ -53,6 +54,8 @@ struct batch_outcome decision_of(const struct slot_header *slot)
 
 static void result_count(struct arena *arena, enum batch_result result, uint32_t record_count)
 {
+    CHECK(result > RESULT_NONE && result < RESULT_COUNT);
+    CHECK(arena->is_sender);
     counter_add(arena, COUNTER_BATCHES_COMPLETED, 1);
     counter_add(arena, COUNTER_RECORDS_COMPLETED, record_count);
     if (result == RESULT_EXPIRED) {
@@ -66,6 +69,7 @@ static void result_count(struct arena *arena, enum batch_result result, uint32_t
 static void result_record(struct sender_half *half, uint32_t slot_index, uint32_t first_record, uint32_t record_count,
                           const struct batch_outcome *outcome)
 {
+    CHECK(half->notes[slot_index].partition_index < half->arena->geometry.partition_count);
     const struct slot_note *note = &half->notes[slot_index];
     completion_record(half->arena, &(struct completion){.seq = note->seq,
                                                                .slot_index = slot_index,
@@ -81,6 +85,8 @@ static void result_record(struct sender_half *half, uint32_t slot_index, uint32_
 /* For every record that has none yet; the batch is counted. */
 static void result_record_rest(struct sender_half *half, uint32_t slot_index, const struct batch_outcome *outcome)
 {
+    CHECK(!half->notes[slot_index].is_ended);
+    CHECK(!half->notes[slot_index].is_dead);
     const struct slot_header *slot = &half->arena->slots[slot_index];
     uint32_t count = slot_word_count(load_acquire_u64(&slot->word));
     uint32_t acked = load_relaxed_u32(&slot->acked_record_count);
@@ -97,17 +103,22 @@ static void result_record_rest(struct sender_half *half, uint32_t slot_index, co
 
 static bool dead_letter_is_wanted(const struct sender_half *half, enum batch_result result)
 {
+    CHECK(result < RESULT_COUNT);
     return half->wants_dead_letters && (result == RESULT_EXPIRED || result == RESULT_FAILED);
 }
 
 static void dead_letter_put_back(struct sender_half *half, uint32_t slot_index)
 {
+    CHECK(half->dead.count < half->arena->geometry.slot_count);
+    CHECK(half->notes[slot_index].is_dead);
     struct slot_list *dead = &half->dead;
     dead->slots[dead->count++] = slot_index;
 }
 
 static void dead_letter_keep(struct sender_half *half, uint32_t slot_index)
 {
+    CHECK(half->wants_dead_letters);
+    CHECK(half->notes[slot_index].is_queued);
     struct slot_note *note = &half->notes[slot_index];
     const struct slot_note letter = {
         .seq = note->seq, .partition_index = note->partition_index, .is_dead = true, .is_watched = note->is_watched};
@@ -118,6 +129,7 @@ static void dead_letter_keep(struct sender_half *half, uint32_t slot_index)
 
 bool dead_letter_inherit(struct sender_half *half, uint32_t slot_index, const struct batch_outcome *outcome)
 {
+    CHECK(half->notes[slot_index].is_queued);
     if (!dead_letter_is_wanted(half, outcome->result)) {
         return false;
     }
@@ -130,6 +142,7 @@ bool dead_letter_inherit(struct sender_half *half, uint32_t slot_index, const st
 
 static void batch_become_done(struct sender_half *half, uint32_t slot_index, struct wake_set *wakes)
 {
+    CHECK(half->notes[slot_index].is_queued || half->notes[slot_index].is_dead);
     atomic_u64 *cell = &half->arena->slots[slot_index].word;
     store_seq_cst_u64(cell, slot_word_with_state(load_relaxed_u64(cell), SLOT_DONE)); /* C5, H2 */
     POINT(batch_done);
@@ -140,6 +153,7 @@ static void batch_become_done(struct sender_half *half, uint32_t slot_index, str
 /* It has its result: its memory is free, or holds a dead letter. */
 static void batch_give_back(struct sender_half *half, uint32_t slot_index, struct wake_set *wakes)
 {
+    CHECK(half->notes[slot_index].is_queued);
     if (dead_letter_is_wanted(half, decision_of(&half->arena->slots[slot_index]).result)) {
         dead_letter_keep(half, slot_index);
     } else {
@@ -150,6 +164,7 @@ static void batch_give_back(struct sender_half *half, uint32_t slot_index, struc
 static enum status batch_complete(struct sender_half *half, uint32_t slot_index, uint64_t seq,
                                   const struct batch_outcome *outcome, struct wake_set *wakes)
 {
+    CHECK(half->arena->is_sender);
     if (sender_has_dead(half, slot_index, seq)) {
         batch_become_done(half, slot_index, wakes);
         return STATUS_OK;
@@ -169,6 +184,7 @@ static enum status batch_complete(struct sender_half *half, uint32_t slot_index,
 enum status sender_complete(struct sender_half *half, uint32_t slot_index, uint64_t seq,
                             const struct batch_outcome *outcome, struct wake_set *wakes)
 {
+    CHECK(outcome->result < RESULT_COUNT);
     enum status status = batch_complete(half, slot_index, seq, outcome, wakes);
     completion_wake(half->arena);
     return status;
@@ -258,6 +274,7 @@ enum status sender_decide(struct sender_half *half, uint32_t slot_index, uint64_
 
 static void batch_seal_at_end(struct sender_half *half, uint32_t slot_index)
 {
+    CHECK(slot_index < half->arena->geometry.slot_count);
     atomic_u64 *cell = &half->arena->slots[slot_index].word;
     uint64_t word = load_acquire_u64(cell);
     while (slot_word_state(word) == SLOT_OPEN) {
@@ -270,6 +287,8 @@ static void batch_seal_at_end(struct sender_half *half, uint32_t slot_index)
  * decision stays. */
 static void batch_end_in_flight(struct sender_half *half, uint32_t slot_index, const struct batch_outcome *outcome)
 {
+    CHECK(half->notes[slot_index].is_in_flight);
+    CHECK(!half->notes[slot_index].is_ended);
     struct batch_outcome decided = decision_of(&half->arena->slots[slot_index]);
     if (decided.result == RESULT_NONE) {
         decision_store(&half->arena->slots[slot_index], outcome);
@@ -284,6 +303,8 @@ static void batch_end_in_flight(struct sender_half *half, uint32_t slot_index, c
 static bool batch_end_in_queue(struct sender_half *half, uint32_t slot_index, const struct batch_outcome *outcome,
                                struct wake_set *wakes)
 {
+    CHECK(half->notes[slot_index].is_queued);
+    CHECK(!half->notes[slot_index].is_in_flight);
     batch_seal_at_end(half, slot_index);
     uint64_t word = load_acquire_u64(&half->arena->slots[slot_index].word);
     if (slot_word_state(word) != SLOT_READY || !sender_note_is_true(half, slot_index)) {
@@ -301,6 +322,7 @@ static bool batch_end_in_queue(struct sender_half *half, uint32_t slot_index, co
 static bool batch_end(struct sender_half *half, uint32_t slot_index, const struct batch_outcome *outcome,
                       struct wake_set *wakes)
 {
+    CHECK(half->notes[slot_index].is_queued);
     const struct slot_note *note = &half->notes[slot_index];
     if (note->is_ended) {
         return false;
@@ -328,6 +350,7 @@ static uint64_t smaller_of(uint64_t a, uint64_t b)
 static uint32_t queue_expire(struct sender_half *half, uint32_t partition_index, uint64_t now_ns, uint64_t timeout_ns,
                              uint64_t *next_expiry_ns, struct wake_set *wakes)
 {
+    CHECK(partition_index < half->arena->geometry.partition_count);
     const struct batch_outcome outcome = {.result = RESULT_EXPIRED, .base_offset = -1, .log_append_time_ms = -1};
     uint32_t expired = 0;
     uint32_t next = half->queues[partition_index].first;
@@ -349,6 +372,7 @@ static uint32_t queue_expire(struct sender_half *half, uint32_t partition_index,
 uint32_t sender_expire(struct sender_half *half, uint64_t now_ns, uint64_t delivery_timeout_ns,
                        uint64_t *next_expiry_ns, struct wake_set *wakes)
 {
+    CHECK(half->active_count <= half->arena->geometry.partition_count);
     uint32_t expired = 0;
     *next_expiry_ns = UINT64_MAX;
     sender_collect_news(half);
@@ -368,12 +392,14 @@ void sender_tell_delivery_timeout(struct sender_half *half, uint64_t delivery_ti
 
 void sender_run_delivery_clock(struct sender_half *half, uint64_t run_ns)
 {
+    CHECK(half->arena->is_sender);
     half->delivery_clock_ns += run_ns;
     store_relaxed_u64(&half->arena->globals->delivery_clock_ns, half->delivery_clock_ns);
 }
 
 uint64_t sender_take_expired(struct sender_half *half, uint32_t partition_index)
 {
+    CHECK(partition_index < half->arena->geometry.partition_count);
     struct partition_queue *queue = &half->queues[partition_index];
     uint64_t count = queue->expired_record_count;
     queue->expired_record_count = 0;
@@ -403,6 +429,7 @@ uint32_t sender_abort(struct sender_half *half, bool is_in_flight_included, stru
 
 static void batch_become_bad(struct sender_half *half, uint32_t slot_index)
 {
+    CHECK(half->notes[slot_index].is_queued || half->notes[slot_index].is_dead);
     atomic_u64 *cell = &half->arena->slots[slot_index].word;
     store_seq_cst_u64(cell, slot_word_with_state(load_relaxed_u64(cell), SLOT_BAD));
     sender_forget(half, slot_index);
@@ -412,6 +439,7 @@ static void batch_become_bad(struct sender_half *half, uint32_t slot_index)
 
 void batch_quarantine(struct sender_half *half, uint32_t slot_index)
 {
+    CHECK(half->notes[slot_index].is_queued || half->notes[slot_index].is_dead);
     const struct batch_outcome outcome = {.result = RESULT_CORRUPT, .base_offset = -1, .log_append_time_ms = -1};
     const struct slot_note *note = &half->notes[slot_index];
     bool has_result = note->is_dead || note->is_ended;
@@ -436,6 +464,7 @@ enum status sender_quarantine(struct sender_half *half, uint32_t slot_index, uin
 uint32_t sender_dead_letters(struct sender_half *half, struct drained_batch *batches, struct batch_outcome *outcomes,
                              uint32_t batches_max)
 {
+    CHECK(half->dead.count <= half->arena->geometry.slot_count);
     uint32_t count = 0;
     uint32_t taken = half->dead.count < batches_max ? half->dead.count : batches_max;
     for (uint32_t i = 0; i < taken; i++) {

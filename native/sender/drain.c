@@ -32,6 +32,7 @@ static uint64_t ns_between(uint64_t a_ns, uint64_t b_ns)
  * read before we looked; a time far ahead was never true. */
 static bool batch_awaits_first_record(const struct sender_half *half, uint32_t slot_index, uint64_t now_ns)
 {
+    CHECK(half->notes[slot_index].is_queued);
     const struct arena *arena = half->arena;
     uint64_t word = load_acquire_u64(&arena->slots[slot_index].word); /* P2 */
     return slot_word_state(word) == SLOT_OPEN && slot_word_count(word) == 0 &&
@@ -42,6 +43,7 @@ static bool batch_awaits_first_record(const struct sender_half *half, uint32_t s
 /* Whether it lingers or not. */
 static bool batch_is_held_back(const struct sender_half *half, uint32_t slot_index, uint64_t now_ns)
 {
+    CHECK(half->notes[slot_index].is_queued);
     return sender_is_fresh(half, slot_index) ||
            half->notes[slot_index].retry_at_ns > now_ns ||
            batch_awaits_first_record(half, slot_index, now_ns);
@@ -54,6 +56,7 @@ enum { NEXT_PASS_NS = 1 };
 /* The time for which a batch waits for more records in all; below, the rest of it. */
 static uint64_t batch_linger_ns(const struct arena *arena, const struct ready_options *options, uint32_t slot_index)
 {
+    CHECK(slot_index < arena->geometry.slot_count);
     uint64_t linger = load_relaxed_u64(&arena->slots[slot_index].linger);
     return linger == 0 ? options->linger_ns : linger - 1;
 }
@@ -74,6 +77,7 @@ static uint64_t batch_linger_left_ns(const struct sender_half *half, const struc
 /* How long until this batch may be drained; 0: now. */
 static uint64_t batch_wait_ns(const struct sender_half *half, const struct ready_options *options, uint32_t slot_index)
 {
+    CHECK(half->notes[slot_index].is_queued && !half->notes[slot_index].is_in_flight);
     uint64_t retry_at_ns = half->notes[slot_index].retry_at_ns;
     if (sender_is_fresh(half, slot_index)) {
         return NEXT_PASS_NS;
@@ -98,6 +102,7 @@ static bool batch_goes_along(const struct sender_half *half, const struct ready_
 /* Those at the end of the array come behind the `count` at its front, or are forgotten when there is nothing there. */
 static uint32_t take_along(uint32_t *partitions, uint32_t partitions_max, uint32_t count, uint32_t along_count)
 {
+    CHECK(count + along_count <= partitions_max);
     if (count == 0) {
         return 0;
     }
@@ -108,6 +113,7 @@ static uint32_t take_along(uint32_t *partitions, uint32_t partitions_max, uint32
 /* The batch that is next in its partition, if nothing but time keeps it; NO_SLOT otherwise. */
 static uint32_t ready_candidate(struct sender_half *half, const struct ready_options *options, uint32_t partition_index)
 {
+    CHECK(partition_index < half->arena->geometry.partition_count);
     const struct partition_queue *queue = &half->queues[partition_index];
     uint32_t slot_index = sender_candidate(half, partition_index);
     bool is_limited = options->in_flight_max != 0 && queue->in_flight_count >= options->in_flight_max;
@@ -145,6 +151,8 @@ uint32_t sender_ready(struct sender_half *half, const struct ready_options *opti
 
 static void header_describe(const struct slot_header *slot, uint64_t word, struct record_batch_header *header)
 {
+    CHECK(slot_word_count(word) >= 1);
+    CHECK(slot_word_size(word) > RECORDS_START);
     const struct batch_meta *meta = &slot->meta[slot_word_count(word) & 1];
     uint32_t epoch = load_relaxed_u32(&slot->producer_epoch);
     *header = (struct record_batch_header){
@@ -208,6 +216,8 @@ bool drained_batch_is_possible(const struct sender_half *half, uint32_t slot_ind
  * then the next look puts it where it belongs. */
 static bool batch_seal_for_drain(struct sender_half *half, uint32_t slot_index, uint64_t *word)
 {
+    CHECK(half->notes[slot_index].is_queued);
+    CHECK(!half->notes[slot_index].is_in_flight);
     struct arena *arena = half->arena;
     *word = load_acquire_u64(&arena->slots[slot_index].word); /* P2 */
     while (slot_word_state(*word) == SLOT_OPEN) {
@@ -221,6 +231,8 @@ static bool batch_seal_for_drain(struct sender_half *half, uint32_t slot_index, 
 
 static void batch_finish(struct sender_half *half, uint32_t slot_index, uint64_t word, struct drained_batch *batch)
 {
+    CHECK(half->notes[slot_index].is_in_flight);
+    CHECK(slot_word_state(word) == SLOT_READY);
     struct slot_header *slot = &half->arena->slots[slot_index];
     sequence_assign(half->arena, slot, half->notes[slot_index].partition_index,
                     slot_word_count(word));
@@ -234,6 +246,8 @@ enum pick { PICK_SKIP, PICK_STOP, PICK_TAKE };
  * short that are still filling is the business of ready. */
 static bool batch_has_its_turn(const struct sender_half *half, const struct partition_queue *queue, uint32_t slot_index)
 {
+    CHECK(half->notes[slot_index].is_queued);
+    CHECK(queue->drained_in <= half->drain_count);
     uint64_t word = load_acquire_u64(&half->arena->slots[slot_index].word);
     return queue->drained_in != half->drain_count || slot_word_state(word) != SLOT_OPEN ||
            half->notes[slot_index].next != 0;
@@ -249,6 +263,7 @@ static bool batch_may_be_taken(const struct sender_half *half, const struct part
 static enum pick batch_pick(struct sender_half *half, const struct drain_options *options, uint32_t partition_index,
                             uint64_t size_before, uint32_t *slot_index, uint64_t *word)
 {
+    CHECK(partition_index < half->arena->geometry.partition_count);
     const struct partition_queue *queue = &half->queues[partition_index];
     if (queue->is_muted || queue->in_flight_count >= options->in_flight_max) {
         return PICK_SKIP;

@@ -10,6 +10,7 @@
 /* The youngest batch of the queue that has a sequence and is not in flight, or NO_SLOT. */
 static uint32_t youngest_with_sequence(const struct sender_half *half, uint32_t partition_index)
 {
+    CHECK(partition_index < half->arena->geometry.partition_count);
     uint32_t youngest = NO_SLOT;
     for (uint32_t next = half->queues[partition_index].first; next != 0; next = half->notes[next - 1].next) {
         bool has_sequence = load_relaxed_u32(&half->arena->slots[next - 1].producer_epoch) != 0;

@@ -58,6 +58,8 @@ enum status sender_half_new(struct arena *arena, struct sender_half **result, st
 
 static void queue_activate(struct sender_half *half, uint32_t partition_index)
 {
+    CHECK(partition_index < half->arena->geometry.partition_count);
+    CHECK(half->queues[partition_index].active_position <= half->active_count);
     struct partition_queue *queue = &half->queues[partition_index];
     if (queue->active_position == 0) {
         half->active[half->active_count++] = partition_index;
@@ -67,6 +69,9 @@ static void queue_activate(struct sender_half *half, uint32_t partition_index)
 
 static void queue_deactivate(struct sender_half *half, struct partition_queue *queue)
 {
+    CHECK(half->active_count >= 1);
+    CHECK(queue->first == 0);
+    CHECK(queue->active_position >= 1 && queue->active_position <= half->active_count);
     uint32_t moved = half->active[--half->active_count];
     half->active[queue->active_position - 1] = moved;
     half->queues[moved].active_position = queue->active_position;
@@ -96,6 +101,8 @@ static bool batch_is_before(const struct sender_half *half, uint32_t slot_index,
 /* Nearly always at the end; a producer that was stopped while it opened a batch comes late with a lower seq. */
 static void queue_insert(struct sender_half *half, struct partition_queue *queue, uint32_t slot_index)
 {
+    CHECK(half->notes[slot_index].is_queued);
+    CHECK((queue->first == 0) == (queue->last == 0));
     struct slot_note *notes = half->notes;
     uint32_t *link = &queue->first;
     if (queue->last != 0 && batch_is_before(half, queue->last - 1, slot_index)) {
@@ -113,6 +120,8 @@ static void queue_insert(struct sender_half *half, struct partition_queue *queue
 
 static void sender_enqueue(struct sender_half *half, uint32_t slot_index)
 {
+    CHECK(!half->notes[slot_index].is_queued);
+    CHECK(!half->notes[slot_index].is_dead);
     const struct slot_header *slot = &half->arena->slots[slot_index];
     uint32_t partition_index = load_relaxed_u32(&slot->partition_index);
     if (partition_index >= half->arena->geometry.partition_count) {
@@ -156,6 +165,8 @@ bool sender_has_dead(const struct sender_half *half, uint32_t slot_index, uint64
 
 void sender_launch(struct sender_half *half, uint32_t slot_index)
 {
+    CHECK(half->notes[slot_index].is_queued);
+    CHECK(!half->notes[slot_index].is_in_flight);
     struct slot_note *note = &half->notes[slot_index];
     struct partition_queue *queue = &half->queues[note->partition_index];
     note->is_in_flight = true;
@@ -169,6 +180,9 @@ void sender_launch(struct sender_half *half, uint32_t slot_index)
 
 void sender_land(struct sender_half *half, uint32_t slot_index)
 {
+    CHECK(half->notes[slot_index].is_in_flight);
+    CHECK(half->in_flight_count >= 1);
+    CHECK(half->queues[half->notes[slot_index].partition_index].in_flight_count >= 1);
     struct slot_note *note = &half->notes[slot_index];
     struct partition_queue *queue = &half->queues[note->partition_index];
     if (note->is_retry) {
@@ -182,6 +196,7 @@ void sender_land(struct sender_half *half, uint32_t slot_index)
 
 bool sender_may_launch(const struct sender_half *half, uint32_t slot_index)
 {
+    CHECK(half->notes[slot_index].is_queued);
     const struct arena *arena = half->arena;
     const struct slot_header *slot = &arena->slots[slot_index];
     uint32_t partition_index = half->notes[slot_index].partition_index;
@@ -201,6 +216,8 @@ bool sender_may_launch(const struct sender_half *half, uint32_t slot_index)
 
 void sender_unlink(struct sender_half *half, uint32_t slot_index)
 {
+    CHECK(half->notes[slot_index].is_queued);
+    CHECK(half->queued_count >= 1);
     struct slot_note *note = &half->notes[slot_index];
     struct partition_queue *queue = &half->queues[note->partition_index];
     uint32_t *link = &queue->first;
@@ -226,6 +243,7 @@ void sender_unlink(struct sender_half *half, uint32_t slot_index)
 
 void sender_forget(struct sender_half *half, uint32_t slot_index)
 {
+    CHECK(half->notes[slot_index].is_queued || half->notes[slot_index].is_dead);
     if (half->notes[slot_index].is_dead) {
         half->notes[slot_index] = (struct slot_note){0};
     } else {
@@ -250,6 +268,7 @@ bool sender_note_is_true(const struct sender_half *half, uint32_t slot_index)
 
 void sender_note_slot(struct sender_half *half, uint32_t slot_index)
 {
+    CHECK(slot_index < half->arena->geometry.slot_count);
     struct slot_note *note = &half->notes[slot_index];
     if (note->is_dead) {
         return;
@@ -332,6 +351,7 @@ void sender_collect_news(struct sender_half *half)
 
 uint32_t sender_candidate(struct sender_half *half, uint32_t partition_index)
 {
+    CHECK(partition_index < half->arena->geometry.partition_count);
     uint32_t next = half->queues[partition_index].first;
     while (next != 0) {
         uint32_t slot_index = next - 1;
@@ -355,6 +375,8 @@ uint32_t sender_candidate(struct sender_half *half, uint32_t partition_index)
 
 void sender_free_slot(struct sender_half *half, uint32_t slot_index, struct wake_set *wakes)
 {
+    CHECK(slot_index < half->arena->geometry.slot_count);
+    CHECK(half->arena->is_sender);
     barrier_store_load(); /* H2: DONE was stored before, the hazards are read after */
     if (!process_anyone_writes(half->arena, slot_index)) {
         buffer_pool_free(half->arena, slot_index, wakes);
@@ -392,6 +414,7 @@ static atomic_u32 *longest_of_topic(struct arena *arena, uint32_t partition_inde
 
 static void length_store(struct sender_half *half, uint32_t partition_index, uint32_t length)
 {
+    CHECK(partition_index < half->arena->geometry.partition_count);
     bool is_available = !half->queues[partition_index].is_unavailable;
     store_relaxed_u32(&half->arena->partitions[partition_index].queued_batch_count,
                       is_available ? length : PARTITION_UNAVAILABLE);
@@ -427,6 +450,7 @@ static void lengths_take_back(struct sender_half *half)
 /* In flight is not queued any more, as in Kafka. */
 static uint32_t queue_length(const struct sender_half *half, uint32_t partition_index)
 {
+    CHECK(partition_index < half->arena->geometry.partition_count);
     uint32_t length = 0;
     for (uint32_t next = half->queues[partition_index].first; next != 0; next = half->notes[next - 1].next) {
         length += !half->notes[next - 1].is_in_flight;
@@ -436,6 +460,7 @@ static uint32_t queue_length(const struct sender_half *half, uint32_t partition_
 
 static void length_publish(struct sender_half *half, uint32_t partition_index)
 {
+    CHECK(half->published_count < half->arena->geometry.partition_count);
     uint32_t length = queue_length(half, partition_index);
     atomic_u32 *longest = longest_of_topic(half->arena, partition_index);
     if (longest != NULL && load_relaxed_u32(longest) < length) {

@@ -109,6 +109,7 @@ void sender_collect_news(struct sender_half *half);
 /* True while an earlier batch of its partition may be unknown. */
 static inline bool sender_is_fresh(const struct sender_half *half, uint32_t slot_index)
 {
+    CHECK(half->notes[slot_index].found_in_pass <= half->pass);
     return half->notes[slot_index].found_in_pass == half->pass;
 }
 

@@ -18,6 +18,7 @@
 /* Finishes the decisions of a dead sender: a batch that expired, was aborted or refused is not sent again. */
 static void result_repair(struct sender_half *half, uint32_t slot_index)
 {
+    CHECK(slot_index < half->arena->geometry.slot_count);
     const struct batch_outcome outcome = decision_of(&half->arena->slots[slot_index]);
     struct slot_note *note = &half->notes[slot_index];
     if (outcome.result != RESULT_NONE && note->is_queued) {
@@ -33,6 +34,8 @@ static void result_repair(struct sender_half *half, uint32_t slot_index)
 
 static void sender_look_at_everything(struct sender_half *half)
 {
+    CHECK(half->queued_count == 0);
+    CHECK(half->pass == 0);
     struct arena *arena = half->arena;
     for (uint32_t i = 0; i < arena->geometry.slot_count; i++) {
         uint64_t word = load_acquire_u64(&arena->slots[i].word);
@@ -75,6 +78,7 @@ enum status sender_role_take(struct arena *arena, const struct role_options *opt
 /* True when an entry's process died without leaving in order, and nobody has repaired after it yet. */
 static bool entry_needs_repair(struct sender_half *half, uint32_t entry_index)
 {
+    CHECK(entry_index < half->arena->geometry.process_count);
     struct arena *arena = half->arena;
     const struct process_entry *entry = &arena->processes[entry_index];
     uint32_t generation = load_acquire_u32(&entry->generation);
@@ -89,6 +93,7 @@ static bool entry_needs_repair(struct sender_half *half, uint32_t entry_index)
 
 void sender_show_life(struct sender_half *half)
 {
+    CHECK(half->arena->is_sender);
     store_relaxed_u64(&half->arena->globals->sender_heartbeat_ns, arena_now_ns(half->arena));
 }
 

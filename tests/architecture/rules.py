@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import PurePosixPath
 
 Rule = Callable[[PurePosixPath, str], Iterator[str]]
@@ -142,6 +142,27 @@ def long_c_function(_path: PurePosixPath, text: str) -> Iterator[str]:
             if number - start + 1 > FUNCTION_LINES_MAX:
                 yield f"the function at line {start} has {number - start + 1} lines"
             start = 0
+
+
+CHECKS_PER_FUNCTION_MIN = 0.5
+CHECKED_FOLDERS = ("arena", "producer", "sender")
+CHECK = re.compile(r"\bCHECK\((.*?)\);", re.DOTALL)
+ARENA_LOAD = re.compile(r"\bload_(?:relaxed|acquire)_u\d+\(")
+
+
+def checks_per_function(texts: Iterable[str]) -> float:
+    """How many CHECKs a C function of these files has on average."""
+    codes = [without_comments(text) for text in texts]
+    function_count = sum(line.rstrip() == "{" for code in codes for line in code.splitlines())
+    return sum(len(CHECK.findall(code)) for code in codes) / function_count
+
+
+def check_of_input(_path: PurePosixPath, text: str) -> Iterator[str]:
+    """No CHECK loads a word of the arena: what another process may have written is answered with a status."""
+    code = without_comments(text)
+    for match in CHECK.finditer(code):
+        if ARENA_LOAD.search(match.group(1)):
+            yield f"line {line_number(code, match.start())} checks a word of the arena"
 
 
 LABEL = re.compile(r"\b[A-Z]\d\b")

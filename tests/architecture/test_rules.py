@@ -57,6 +57,7 @@ VIOLATIONS = [
     (rules.bare_atomic, "native/arena/a.c", "__atomic_store_n(&x, 1, __ATOMIC_RELEASE);\n"),
     (rules.unlabelled_barrier, "native/arena/a.c", "    barrier_store_load();\n"),
     (rules.unlabelled_barrier, "native/arena/a.c", "    barrier_store_load(); /* before the word */\n"),
+    (rules.check_of_input, "native/arena/a.c", "    CHECK(load_relaxed_u32(&slot->count) <=\n          3);\n"),
     (rules.long_c_function, "native/base/a.c", c_function(61)),
     (rules.long_c_function, "native/base/a.c", c_function(3) + c_function(61)),
     (rules.long_python_function, "shmaccum/a.py", python_function(61)),
@@ -97,6 +98,7 @@ NEAR_MISSES = [
     (rules.bare_atomic, "native/arena/a.c", "/* not memory_order_relaxed: */ load_acquire_u64(&x);\n"),
     (rules.unlabelled_barrier, "native/arena/a.c", "    barrier_store_load(); /* W2: before the look */\n"),
     (rules.unlabelled_barrier, "native/base/atomic.h", "    barrier_store_load();\n"),
+    (rules.check_of_input, "native/arena/a.c", "    CHECK(i < slot_count);\n    x = load_relaxed_u32(&slot->count);\n"),
     (rules.long_c_function, "native/base/a.c", c_function(60) + c_function(60)),
     (rules.long_c_function, "native/base/a.c", "struct a {\n" + "    int b;\n" * 80 + "};\n"),
     (rules.long_c_function, "native/base/a.h", "/*\n{\n" + " * prose\n" * 80 + "}\n*/\n"),
@@ -178,3 +180,9 @@ def test_labels_are_counted_behind_code_only() -> None:
 def test_every_exported_symbol_is_read() -> None:
     output = "0000000000001300 T PyInit__native\n0000000000001400 T status_name\n                 w weak\n"
     assert rules.exported_symbols(output) == {"PyInit__native", "status_name", "weak"}
+
+
+def test_checks_are_counted_per_function() -> None:
+    function = "void f(int a)\n{\n    CHECK(a > 0);\n    STATIC_CHECK(A < B); /* CHECK(a > 1); */\n}\n"
+    assert rules.checks_per_function([function]) == 1
+    assert rules.checks_per_function([function, c_function(3)]) == 0.5

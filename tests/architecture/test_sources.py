@@ -57,6 +57,7 @@ RULES: list[tuple[Rule, list[PurePosixPath]]] = [
     (rules.python_header, C_FILES),
     (rules.bare_atomic, NATIVE),
     (rules.unlabelled_barrier, NATIVE),
+    (rules.check_of_input, NATIVE),
     (rules.long_c_function, C_FILES),
     (rules.long_python_function, PYTHON),
     (rules.pyspark_outside_spark, PACKAGE),
@@ -85,6 +86,12 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
 
 def test_every_c_file_is_compiled() -> None:
     assert rules.uncompiled({str(path) for path in files_under("native")}, set(native_sources())) == set()
+
+
+@pytest.mark.parametrize("folder", rules.CHECKED_FOLDERS)
+def test_the_core_says_what_must_hold(folder: str) -> None:
+    texts = [read(path) for path in NATIVE if path.parts[1] == folder]
+    assert rules.checks_per_function(texts) >= rules.CHECKS_PER_FUNCTION_MIN
 
 
 def test_every_header_is_included() -> None:
