@@ -85,8 +85,6 @@ static enum status arena_enter(struct arena *arena, struct error *error)
 /* On the list first: a fork between the two must not take the descriptor with the locks along. */
 static enum status arena_register(struct arena *arena, struct error *error)
 {
-    CHECK(arena->base != NULL);
-    CHECK(!arena->is_read_only);
     fork_list_add(arena);
     enum status status = arena_enter(arena, error);
     if (status != STATUS_OK) {
@@ -113,8 +111,6 @@ static enum status space_reserve(const struct arena *arena, uint64_t size, struc
 
 static void regions_fill(struct arena *arena)
 {
-    CHECK(arena->base != NULL);
-    CHECK(arena->owner == 0);
     store_relaxed_u64(&arena->globals->producer_id, UINT64_MAX);
     boot_id_read(arena->globals->boot_id);
     counters_init(arena);
@@ -217,8 +213,6 @@ static enum status attach_lock(struct arena *arena, bool *is_alone, struct error
 
 static enum status recover_alone(struct arena *arena, struct error *error)
 {
-    CHECK(arena->owner == 0);
-    CHECK(!arena->is_read_only);
     struct recovery_report report;
     RETURN_IF_FAILED(recovery_run(arena, &report, error));
     counter_add(arena, COUNTER_ARENA_RECOVERIES, 1);

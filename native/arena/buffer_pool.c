@@ -101,7 +101,6 @@ static void locked_repair(struct arena *arena);
 static uint64_t pool_lock(struct arena *arena)
 {
     CHECK(arena->owner != 0);
-    CHECK(!arena->is_read_only);
     uint64_t held;
     if (lock_acquire(arena, &arena->globals->pool_lock, &held) == LOCK_TAKEN_OVER) {
         locked_repair(arena);

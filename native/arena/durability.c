@@ -203,7 +203,6 @@ static enum status lead(struct arena *arena, uint64_t ticket)
 
 static void follow(struct arena *arena, uint64_t done)
 {
-    CHECK(arena->owner != 0);
     struct timespec slice = {.tv_nsec = SYNC_SLICE_NS};
     void *state = arena->blocking.begin != NULL ? arena->blocking.begin() : NULL;
     syscall(SYS_futex, done_futex(arena), FUTEX_WAIT, (uint32_t)done, &slice, NULL, 0);
@@ -265,7 +264,6 @@ static bool sync_record_is_of(const struct arena *arena, const struct sync_recor
 
 static bool sync_record_agrees(const struct arena *arena, const struct sync_record *record, uint32_t slot_index)
 {
-    CHECK(slot_index < arena->geometry.slot_count);
     const uint8_t *bytes = arena_slot_data(arena, slot_index);
     bool is_possible = record->count > 0 && record->count <= BATCH_RECORD_COUNT_MAX && record->size > RECORDS_START &&
                        record->size <= arena->geometry.batch_size;

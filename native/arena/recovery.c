@@ -113,7 +113,6 @@ static uint32_t batch_crc(const struct arena *arena, uint32_t slot_index, uint32
 /* The checksum does not cover the count, so the records are walked; a chain has one, which batch_is_possible knows. */
 static bool batch_is_intact(const struct arena *arena, uint32_t slot_index, uint64_t word)
 {
-    CHECK(slot_word_count(word) >= 1);
     const struct batch_meta *meta = &arena->slots[slot_index].meta[slot_word_count(word) & 1];
     uint32_t size = slot_word_size(word);
     const uint8_t *bytes = arena_slot_data(arena, slot_index);
@@ -182,7 +181,6 @@ static enum verdict slot_verdict(const struct arena *arena, uint32_t slot_index,
 static void report_count_cut(const struct arena *arena, struct recovery_report *report, uint32_t slot_index,
                              uint64_t word)
 {
-    CHECK(slot_index < arena->geometry.slot_count);
     struct sync_record forced;
     if (sync_record_find(arena, slot_index, word, &forced)) {
         report->cut_count++;
@@ -368,7 +366,6 @@ static void holders_clear(struct arena *arena)
 
 static void partitions_clear(struct arena *arena)
 {
-    CHECK(!arena->is_read_only);
     for (uint32_t i = 0; i < arena->geometry.partition_count; i++) {
         struct partition_entry *partition = &arena->partitions[i];
         const uint64_t last = load_relaxed_u64(&partition->lock.word);

@@ -91,7 +91,6 @@ typedef uint32_t entry_hash(const struct arena *arena, uint32_t entry_index);
 static void table_put(struct table *table, uint32_t hash, uint32_t entry_index)
 {
     CHECK(table->count < table->mask);
-    CHECK(table->cells != NULL);
     uint32_t cell = hash & table->mask;
     while (table->cells[cell] != 0) {
         cell = (cell + 1) & table->mask;

@@ -212,7 +212,6 @@ static COLD void append_finish(struct appender *appender, struct append_call *ca
 static inline uint64_t appended_size(const struct append_order *order, uint32_t appended)
 {
     CHECK(appended >= 1);
-    CHECK(appended <= order->count);
     uint64_t size = 0;
     for (uint32_t i = 0; i < appended; i++) {
         size += record_size_upper_bound(&order->records[i].size);

@@ -215,7 +215,6 @@ static ALWAYS_INLINE bool claim_add(struct arena *arena, uint32_t slot_index, st
 static inline struct claim claim_run(struct arena *arena, uint32_t slot_index, const struct claim *begun,
                                      const struct measured_record *records, uint32_t count)
 {
-    CHECK(count > 1);
     struct claim claim = *begun;
     struct claim odd = *begun;
     for (uint32_t i = 0; i < count && claim_add(arena, slot_index, &claim, &records[i]); i++) {

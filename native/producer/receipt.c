@@ -64,7 +64,6 @@ static enum status runs_reserve(struct receipt *receipt, uint32_t more)
 static enum status positions_begin(struct receipt *receipt)
 {
     CHECK(receipt->positions == NULL);
-    CHECK(receipt->row_count <= receipt->row_capacity);
     RETURN_IF_FAILED(positions_resize(receipt, receipt->row_capacity));
     for (uint32_t row = 0; row < receipt->row_count; row++) {
         receipt->positions[row] = row;
@@ -75,7 +74,6 @@ static enum status positions_begin(struct receipt *receipt)
 static enum status timestamps_begin(struct receipt *receipt)
 {
     CHECK(receipt->timestamps_ms == NULL);
-    CHECK(receipt->row_count <= receipt->row_capacity);
     RETURN_IF_FAILED(timestamps_resize(receipt, receipt->row_capacity));
     for (uint32_t row = 0; row < receipt->row_count; row++) {
         receipt->timestamps_ms[row] = receipt->timestamp_ms;

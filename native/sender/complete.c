@@ -129,7 +129,6 @@ static void dead_letter_keep(struct sender_half *half, uint32_t slot_index)
 
 bool dead_letter_inherit(struct sender_half *half, uint32_t slot_index, const struct batch_outcome *outcome)
 {
-    CHECK(half->notes[slot_index].is_queued);
     if (!dead_letter_is_wanted(half, outcome->result)) {
         return false;
     }
@@ -274,7 +273,6 @@ enum status sender_decide(struct sender_half *half, uint32_t slot_index, uint64_
 
 static void batch_seal_at_end(struct sender_half *half, uint32_t slot_index)
 {
-    CHECK(slot_index < half->arena->geometry.slot_count);
     atomic_u64 *cell = &half->arena->slots[slot_index].word;
     uint64_t word = load_acquire_u64(cell);
     while (slot_word_state(word) == SLOT_OPEN) {

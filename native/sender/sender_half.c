@@ -59,7 +59,6 @@ enum status sender_half_new(struct arena *arena, struct sender_half **result, st
 static void queue_activate(struct sender_half *half, uint32_t partition_index)
 {
     CHECK(partition_index < half->arena->geometry.partition_count);
-    CHECK(half->queues[partition_index].active_position <= half->active_count);
     struct partition_queue *queue = &half->queues[partition_index];
     if (queue->active_position == 0) {
         half->active[half->active_count++] = partition_index;
