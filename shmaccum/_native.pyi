@@ -71,7 +71,7 @@ class Token:
     def __hash__(self) -> int: ...
     def __eq__(self, other: object, /) -> bool: ...
 
-# The result of one record that was sent: a token with the tracker to ask (shmaccum/producer/delivery.py).
+# The result of one record that was sent: a token with the tracker to ask (shmaccum/producer/future.py).
 @final
 class DeliveryFuture(Token):
     def __new__(
@@ -117,7 +117,8 @@ class Producer:
         appender: Appender,
         tracker: DeliveryTracker,
         wait_for_partitions: Callable[[str, int, int], int],
-        pipeline: Callable[..., DeliveryFuture] | None = None,
+        prepare: Callable[..., tuple[Any, ...]] | None = None,
+        conclude: Callable[[DeliveryFuture | None, BaseException | None], None] | None = None,
         is_adaptive: bool = True,
         ignores_keys: bool = False,
     ) -> None: ...
@@ -145,15 +146,6 @@ class Producer:
         topic: str,
         value: Any = None,
         key: Any = None,
-        headers: _Headers | None = None,
-        partition: int | None = None,
-        timestamp_ms: int | None = None,
-    ) -> DeliveryFuture: ...
-    def send_serialized(
-        self,
-        topic: str,
-        value: Buffer | None = None,
-        key: Buffer | None = None,
         headers: _Headers | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,

@@ -290,6 +290,7 @@ static int module_exec(PyObject *module)
     X(producer_closed)        \
     X(sender_busy)            \
     X(unknown_partition)      \
+    X(future_functions)       \
     X(appender_type)          \
     X(arena_type)             \
     X(batch_type)             \

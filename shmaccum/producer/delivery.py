@@ -1,25 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Results of records: the future of a send, and the tracker that looks after futures.
+"""Results of records: the tracker that looks them up for futures, and tells of them.
 
-A future is a handful of numbers that name the record. Its result stands in the arena's completion ring, where every
-process can read it: a future can be asked in the process that sent, in a child it forked, or, pickled, anywhere on the
-host. Nothing runs for a future that nobody asked. Callbacks and ``await`` need somebody who waits meanwhile: that is
-one thread per `DeliveryTracker`, started by the first of them and ended when there is nothing to wait for. It walks the
-ring once, however many futures there are.
+A result stands in the arena's completion ring, where every process can read it. So a future can be asked in the process
+that sent, in a child that it forked, or, pickled, anywhere on the host. Nothing runs for a future that nobody asked.
+Callbacks and ``await`` need somebody who waits meanwhile: that is one thread per `DeliveryTracker`, started by the
+first of them and ended when there is nothing to wait for. It walks the ring once, however many futures there are.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import functools
 import logging
 import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Generator, Iterable
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, TypeAlias
 
 from shmaccum import _native
 from shmaccum._native import DeliveryFuture
@@ -40,7 +37,6 @@ from shmaccum.exceptions import (
     InvalidArgumentError,
     RecordCorruptError,
     ResultExpiredError,
-    ResultPendingError,
 )
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.units import parse_timeout_s
@@ -82,24 +78,6 @@ class RecordMetadata(NamedTuple):
     serialized_header_size: int
 
 
-def _ended(*, failed: bool) -> str:
-    return "failed" if failed else "delivered"
-
-
-def _call_if(call: Callable[[Any], object], result: object) -> None:
-    if result is not None:
-        call(result)
-
-
-def _wake_loop(loop: asyncio.AbstractEventLoop, waiter: asyncio.Future[None]) -> None:
-    def wake() -> None:
-        if not waiter.done():
-            waiter.set_result(None)
-
-    with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits any more
-        loop.call_soon_threadsafe(wake)
-
-
 class DeliveryTracker:
     """Looks up the results of futures, and waits for those that somebody wants to be told of.
 
@@ -132,122 +110,11 @@ class DeliveryTracker:
         self._tail = 0
         self._is_stopped = False
 
-    # --- a future's questions: DeliveryFuture hands itself to these
-
-    def future_done(self, future: DeliveryFuture) -> bool:
-        """True when the result is known."""
-        return future.completion is not None or self.look_up(future)
-
-    def future_succeeded(self, future: DeliveryFuture) -> bool:
-        """True when the record was delivered."""
-        return self.future_done(future) and self.exception_of(future) is None
-
-    def future_failed(self, future: DeliveryFuture) -> bool:
-        """True when it is known that the record was not delivered, or that its result is lost."""
-        return self.future_done(future) and self.exception_of(future) is not None
-
-    def future_exception(self, future: DeliveryFuture) -> DeliveryError | None:
-        """Why the record was not delivered; None when it was, or while the result is not known."""
-        return self.exception_of(future) if self.future_done(future) else None
-
-    def future_value(self, future: DeliveryFuture) -> RecordMetadata | None:
-        """Where the record went; None when it did not, or while the result is not known."""
-        return self.metadata_of(future) if self.future_succeeded(future) else None
-
-    def future_get(self, future: DeliveryFuture, timeout: float | None = None) -> RecordMetadata:
-        """Waits for the result.
-
-        A record that lingers is not hurried by asking for it: `Producer.flush` does that.
-
-        Args:
-            timeout: seconds; None waits as long as it takes.
-
-        Raises:
-            ResultPendingError: a TimeoutError; the result is not known yet, and may be asked for again.
-            DeliveryTimeoutError, DeliveryFailedError, DeliveryAbortedError, RecordCorruptError: it was not delivered.
-            ResultExpiredError: the result was overwritten before anybody asked.
-        """
-        try:
-            is_known = self.future_done(future) or self.wait_until(lambda: self.look_up(future), timeout)
-        except _AbandonedError:
-            future.completion = RESULT_ABANDONED
-        else:
-            if not is_known:
-                raise ResultPendingError(self._still_pending(future, timeout))
-        return self._outcome(future)
-
-    def _still_pending(self, future: DeliveryFuture, timeout: float | None) -> str:
-        left = record_left(self._native(), future.slot_index, future.seq)
-        why = f" ({left})" if left else ""
-        known = f"the result was not known within {timeout} s"
-        return f"{known}: the record is in the arena and will be sent; ask again{why}"
-
-    def _outcome(self, future: DeliveryFuture) -> RecordMetadata:
-        exception = self.exception_of(future)
-        if exception is not None:
-            raise exception
-        return self.metadata_of(future)
-
-    def future_add_callback(
-        self, future: DeliveryFuture, function: Callable[..., object], /, *args: Any, **kwargs: Any
-    ) -> DeliveryFuture:
-        """Calls ``function(*args, metadata, **kwargs)`` when the record was delivered; at once if it is already.
-
-        Callbacks run in this process, in the tracker's thread, those of a partition in the order of its records. An
-        exception of a callback is logged. Callbacks should be short.
-        """
-        call = functools.partial(function, *args, **kwargs)
-        self.observe(future, lambda done: _call_if(call, done.value))
-        return future
-
-    def future_add_errback(
-        self, future: DeliveryFuture, function: Callable[..., object], /, *args: Any, **kwargs: Any
-    ) -> DeliveryFuture:
-        """Calls ``function(*args, exception, **kwargs)`` when the record was not delivered."""
-        call = functools.partial(function, *args, **kwargs)
-        self.observe(future, lambda done: _call_if(call, done.exception))
-        return future
-
-    def future_add_both(
-        self, future: DeliveryFuture, function: Callable[..., object], /, *args: Any, **kwargs: Any
-    ) -> DeliveryFuture:
-        """Calls the function with the metadata or with the exception."""
-        return future.add_callback(function, *args, **kwargs).add_errback(function, *args, **kwargs)
-
-    def future_await(self, future: DeliveryFuture) -> Generator[Any, None, RecordMetadata]:
-        """``await future``: the metadata, or the exception, without a thread of the loop's executor."""
-        if not self.future_done(future):
-            loop = asyncio.get_running_loop()
-            waiter: asyncio.Future[None] = loop.create_future()
-            self.observe(future, lambda _: _wake_loop(loop, waiter))
-            self._hurry_sender()
-            yield from waiter
-        return self._outcome(future)
-
-    def future_reduce(self, future: DeliveryFuture) -> tuple[Any, ...]:
-        """The numbers that name the record, and where its arena is."""
-        numbers = (
-            future.partition_index,
-            future.slot_index,
-            future.seq,
-            future.record_index,
-            future.timestamp_ms,
-            future.key_size,
-            future.value_size,
-            future.headers_size,
-        )
-        return _future_from, (self.arena.name, self._mode, self._uuid, numbers, future.completion)
-
-    def future_repr(self, future: DeliveryFuture) -> str:
-        """The text for people."""
-        state = self._pending(future) if not self.future_done(future) else _ended(failed=self.future_failed(future))
-        return "<DeliveryFuture of {}-{}, {}>".format(*self.topic_partition(future.partition_index), state)
-
-    def _pending(self, future: DeliveryFuture) -> str:
-        left = record_left(self._native(), future.slot_index, future.seq)
-        return f"pending: {left}" if left else "pending"
-
     # --- look up
+
+    def is_known(self, future: DeliveryFuture) -> bool:
+        """True when the future has its result, or finds it now."""
+        return future.completion is not None or self.look_up(future)
 
     def look_up(self, future: DeliveryFuture) -> bool:
         """Notes the future's result if it is known; True when it is."""
@@ -259,6 +126,14 @@ class DeliveryTracker:
             future.completion = completion
         return completion is not None
 
+    def wait_for(self, future: DeliveryFuture, timeout: float | None) -> bool:
+        """Waits for the result of a future; False when the time, in seconds, is over."""
+        try:
+            return self.is_known(future) or self.wait_until(lambda: self.look_up(future), timeout)
+        except _AbandonedError:
+            future.completion = RESULT_ABANDONED
+            return True
+
     def wait_until(self, is_known: Callable[[], bool], timeout: float | None) -> bool:
         """Waits for results until what one waits for is known; False when the time, in seconds, is over."""
         native = self._native()
@@ -266,7 +141,7 @@ class DeliveryTracker:
         timeout_s = parse_timeout_s(timeout)
         deadline_s = time.monotonic() + timeout_s
         if timeout_s > 0:
-            self._hurry_sender()
+            self.hurry()
         while True:
             tail = native.completion_tail
             if is_known():
@@ -309,9 +184,19 @@ class DeliveryTracker:
             "its result cannot be known here any more. Ask futures before close()"
         )
 
-    def _hurry_sender(self) -> None:
+    def hurry(self) -> None:
+        """Wakes a napping sender, where records do not linger."""
         if self._hurry is not None:
             self._hurry()
+
+    @property
+    def address(self) -> tuple[str, int, bytes]:
+        """Where the arena is: its name, its mode, and its UUID."""
+        return self.arena.name, self._mode, self._uuid
+
+    def what_is_left(self, future: DeliveryFuture) -> str:
+        """How long the record may still be delivered, in words; empty when that is not known."""
+        return record_left(self._native(), future.slot_index, future.seq)
 
     def topic_partition(self, partition_index: int) -> TopicPartition:
         """The name of a row in the arena's table of partitions, which only grows.
@@ -388,7 +273,7 @@ class DeliveryTracker:
 
     def observe(self, future: DeliveryFuture, observer: Observer) -> None:
         """Calls the observer with the future when its result is known: from the tracker's thread, or at once."""
-        if future.is_done:
+        if self.is_known(future):
             _notify([(future, observer)])
             return
         key = future.partition_index, future.seq
@@ -548,7 +433,7 @@ def _after_fork_in_child() -> None:
 os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
-def _tracker_of(name: str, mode: int, uuid: bytes) -> DeliveryTracker:
+def tracker_of(name: str, mode: int, uuid: bytes) -> DeliveryTracker:
     """One of this process's trackers of an arena; attaches where there is none.
 
     Raises:
@@ -563,13 +448,3 @@ def _tracker_of(name: str, mode: int, uuid: bytes) -> DeliveryTracker:
             raise ArenaNotFoundError(f"the arena {name!r} of this future was removed; another one has its name now")
         tracker = _by_arena[uuid] = DeliveryTracker(arena)
     return tracker
-
-
-def _future_from(
-    name: str, mode: int, uuid: bytes, numbers: tuple[Any, ...], completion: tuple[int, ...] | None
-) -> DeliveryFuture:
-    """The future of a pickled one."""
-    future = DeliveryFuture(_tracker_of(name, mode, uuid), *numbers)
-    if completion is not None:
-        future.completion = completion
-    return future

@@ -3,7 +3,9 @@
 
 ::
 
-    on_send of each interceptor → key and value serialized → partition chosen → append → on_acknowledgement of each
+    prepare   on_send of each interceptor → key and value serialized → partition chosen
+    append    native
+    conclude  on_acknowledgement of each interceptor, when the result is known
 
 An interceptor is an object with any of ``on_send(record)``, which answers the record or another one,
 ``on_acknowledgement(metadata, exception)``, one of which is None, and ``close()`` (KIP-42). An exception of an
@@ -68,19 +70,8 @@ def _column(name: str, column: Iterable[Any] | None, count: int) -> list[Any]:
     return cells
 
 
-class Appender(Protocol):
-    """The producer behind a pipeline."""
-
-    def send_serialized(
-        self,
-        topic: str,
-        value: Any = None,
-        key: Any = None,
-        headers: Any = None,
-        partition: int | None = None,
-        timestamp_ms: int | None = None,
-    ) -> DeliveryFuture:
-        """Appends a record of bytes."""
+class Topics(Protocol):
+    """The producer, as a partitioner of the user's own asks it."""
 
     def partitions_to_choose_from(self, topic: str) -> tuple[Sequence[int], Sequence[int]]:
         """All partitions of a topic, and those that can be delivered to now."""
@@ -113,24 +104,42 @@ class Pipeline:
         parts = (pipeline._serialize_key, pipeline._serialize_value, pipeline._choose)
         return pipeline if pipeline._interceptors or any(part is not None for part in parts) else None
 
-    def send(self, appender: Appender, arguments: tuple[Any, ...]) -> DeliveryFuture:
-        """Sends the record with these arguments of `Producer.send`."""
-        record = self._intercepted(ProducerRecord(*arguments))
+    def prepare(
+        self,
+        topics: Topics,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        headers: serializers.Headers | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> tuple[Any, ...]:
+        """The record with these arguments of `Producer.send`, as it is appended."""
+        record = self._intercepted(ProducerRecord(topic, value, key, headers, partition, timestamp_ms))
         try:
-            future = appender.send_serialized(*self._serialized(appender, record))
+            return self._serialized(topics, record)
         except Exception as error:  # interceptors are told of every error
             self._acknowledge(None, error)
             raise
-        if self._on_acknowledgement:
+
+    def conclude(self, future: DeliveryFuture | None, error: BaseException | None) -> None:
+        """Has interceptors told of the result of an appended record, or of the error of its append."""
+        if future is not None and self.hears_of_results:
             self._observe(future)
-        return future
+        elif isinstance(error, Exception):
+            self._acknowledge(None, error)
+
+    @property
+    def hears_of_results(self) -> bool:
+        """True when an interceptor wants to be told of results."""
+        return bool(self._on_acknowledgement)
 
     @property
     def sees_records(self) -> bool:
         """True when somebody of the user's wants to see each record: an interceptor, a partitioner."""
         return bool(self._interceptors) or self._choose is not None
 
-    def prepare_many(self, appender: Appender, topic: str, columns: RecordColumns) -> RecordColumns:
+    def prepare_many(self, topics: Topics, topic: str, columns: RecordColumns) -> RecordColumns:
         """The records as they are appended, before any of them is.
 
         Raises:
@@ -138,15 +147,15 @@ class Pipeline:
             ValueError: a column is not as long as the values.
         """
         try:
-            return self._prepared(appender, topic, columns.records(topic))
+            return self._prepared(topics, topic, columns.records(topic))
         except Exception as error:  # interceptors are told of every error
             self._acknowledge(None, error)
             raise
 
-    def _prepared(self, appender: Appender, topic: str, records: Iterator[ProducerRecord]) -> RecordColumns:
-        prepared = [self._serialized(appender, self._intercepted(record)) for record in records]
-        topics, values, keys, headers, partitions, timestamps_ms = zip(*prepared, strict=True) if prepared else [()] * 6
-        if any(one != topic for one in topics):
+    def _prepared(self, topics: Topics, topic: str, records: Iterator[ProducerRecord]) -> RecordColumns:
+        prepared = [self._serialized(topics, self._intercepted(record)) for record in records]
+        names, values, keys, headers, partitions, timestamps_ms = zip(*prepared, strict=True) if prepared else [()] * 6
+        if any(name != topic for name in names):
             raise InvalidArgumentError(
                 f"an interceptor gave a record of {topic!r} another topic: only send() does that"
             )
@@ -156,7 +165,7 @@ class Pipeline:
         """Has interceptors told what becomes of records that were appended, and of the error that ended their call."""
         if error is not None:
             self._acknowledge(None, error)
-        for future in futures if self._on_acknowledgement else ():
+        for future in futures if self.hears_of_results else ():
             self._observe(future)
 
     def _observe(self, future: DeliveryFuture) -> None:
@@ -168,12 +177,12 @@ class Pipeline:
             record = _guarded("on_send; the record goes on as it was", on_send, record) or record
         return record
 
-    def _serialized(self, appender: Appender, record: ProducerRecord) -> tuple[Any, ...]:
+    def _serialized(self, topics: Topics, record: ProducerRecord) -> tuple[Any, ...]:
         topic, value, key, headers, partition, timestamp_ms = record
         key_bytes = key if self._serialize_key is None else self._serialize_key(topic, headers, key)
         value_bytes = value if self._serialize_value is None else self._serialize_value(topic, headers, value)
         if partition is None and self._choose is not None:
-            partitions, available = appender.partitions_to_choose_from(topic)
+            partitions, available = topics.partitions_to_choose_from(topic)
             choice = partitioners.Choice(topic, key, key_bytes, value, value_bytes, partitions, available)
             partition = partitioners.checked(self._choose(choice), choice)
         return topic, value_bytes, key_bytes, headers, partition, timestamp_ms

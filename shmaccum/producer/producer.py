@@ -2,14 +2,15 @@
 """The producer, with which users send records (org.apache.kafka.clients.producer.KafkaProducer, kafka-python's shapes).
 
 `send` itself is native (native/python/producer/producer_type.c) and runs once per record. This module runs once per
-producer or per batch. Serializers, interceptors and a partitioner of the user's own make a pipeline in front of it
-(`shmaccum.producer.pipeline`); a producer without them has none.
+producer or per batch. Serializers, interceptors and a partitioner of the user's own make a pipeline, which `send` calls
+before its append and behind it (`shmaccum.producer.pipeline`); a producer without them has none.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import logging
 import os
 import time
@@ -138,7 +139,8 @@ class Producer(_native.Producer):
             self._appender.native,
             self._tracker,
             self._wait_for_partitions,
-            None if self._pipeline is None and not self._is_synchronous else self._send_through,
+            None if self._pipeline is None else functools.partial(self._pipeline.prepare, self),
+            self._conclude if self._is_concluded else None,
             is_adaptive=self._options.partitioner_adaptive_partitioning_enable,
             ignores_keys=self._options.partitioner_ignore_keys,
         )
@@ -147,24 +149,17 @@ class Producer(_native.Producer):
 
     # --- send
 
-    def _send_through(
-        self,
-        topic: str,
-        value: Any = None,
-        key: Any = None,
-        headers: Any = None,
-        partition: int | None = None,
-        timestamp_ms: int | None = None,
-    ) -> DeliveryFuture:
-        """The `send` of a producer that has a pipeline, or that has to wait for the disk."""
-        if not self.is_open:
-            raise ProducerClosedError("the producer is closed: nothing was sent; make another one")
-        if self._pipeline is None:
-            future = self.send_serialized(topic, value, key, headers, partition, timestamp_ms)
-        else:
-            future = self._pipeline.send(self, (topic, value, key, headers, partition, timestamp_ms))
-        self._sync()
-        return future
+    @property
+    def _is_concluded(self) -> bool:
+        """True when a `send` has something left to do behind its append."""
+        return self._is_synchronous or (self._pipeline is not None and self._pipeline.hears_of_results)
+
+    def _conclude(self, future: DeliveryFuture | None, error: BaseException | None) -> None:
+        """What is left to do behind the append of a `send`, which answered a future or raised."""
+        if self._pipeline is not None:
+            self._pipeline.conclude(future, error)
+        if future is not None:
+            self._sync()
 
     def _sync(self) -> None:
         """With durability=sync nothing comes back that is not on disk, but within `synced_together`."""

@@ -17,7 +17,8 @@ from typing import Any
 
 import pytest
 
-from shmaccum import Producer
+from shmaccum import Producer, _native
+from shmaccum._native import DeliveryFuture
 from shmaccum.arena import Arena
 from shmaccum.arena.doorbell import DoorbellButton
 from shmaccum.exceptions import (
@@ -275,6 +276,58 @@ def test_interceptors_see_records_before_and_results_after(arena: Arena, topic: 
     assert future.headers_size == len(b"traced1")
     assert interceptor.acknowledged == [(metadata, None), (None, caught.value)]
     assert interceptor.is_closed
+
+
+def test_a_closed_producer_asks_no_interceptor(arena: Arena, topic: str) -> None:
+    interceptor = Interceptor()
+    producer = Producer(arena, interceptors=[interceptor])
+    producer.close()
+    with pytest.raises(ProducerClosedError):
+        producer.send(topic, b"v")
+    assert interceptor.acknowledged == []
+
+
+def test_a_serializer_may_close_the_producer(arena: Arena, topic: str) -> None:
+    producers: list[Producer] = []
+
+    def close(data: Any) -> Any:
+        producers[0].close()
+        return data
+
+    producers.append(Producer(arena, value_serializer=close))
+    with pytest.raises(ProducerClosedError, match="nothing was sent"):
+        producers[0].send(topic, b"v")
+    assert producers[0].record_count == 0
+
+
+def test_a_send_through_a_pipeline_names_a_wrong_argument(arena: Arena, topic: str) -> None:
+    with Producer(arena, value_serializer="str") as producer:
+        with pytest.raises(TypeError, match="valeu"):
+            producer.send(topic, valeu="v")  # type: ignore[call-arg]
+        with pytest.raises(TypeError, match="topic"):
+            producer.send(value="v")  # type: ignore[call-arg]
+
+
+def test_what_is_left_to_do_behind_an_append_may_raise(arena: Arena, topic: str) -> None:
+    def conclude(future: DeliveryFuture | None, error: BaseException | None) -> None:
+        told.append((future is None, error))
+        raise LookupError("planted")
+
+    told: list[Any] = []
+    producer = Producer(arena)
+    native = _native.Producer(
+        producer._appender.native, producer._tracker, lambda *_: 3, lambda *args: (*args, *[None] * 5), conclude
+    )
+    with pytest.raises(LookupError, match="planted"):
+        native.send(topic)
+    with pytest.raises(LookupError, match="planted"):
+        native.send("not a topic!")
+    assert [is_error for is_error, _ in told] == [False, True]
+    assert isinstance(told[1][1], InvalidArgumentError)
+    wrong: Any = lambda *_: None  # noqa: E731
+    with pytest.raises(TypeError, match="as a tuple"):
+        _native.Producer(producer._appender.native, producer._tracker, lambda *_: 3, wrong).send(topic)
+    producer.close(0)
 
 
 # --- flush and close

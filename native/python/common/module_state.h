@@ -44,6 +44,7 @@ struct module_state {
     PyObject *sender_busy;
     PyObject *unknown_partition;
     PyObject *send_names[SEND_ARGUMENT_COUNT]; /* interned: keywords are found by identity */
+    PyObject *future_functions; /* the module shmaccum.producer.future; NULL: no future was asked yet */
     PyTypeObject *appender_type;
     PyTypeObject *arena_type;
     PyTypeObject *batch_type;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * DeliveryFuture: the answer of send(), made once per record. Everything else about it (looking up the result, waiting,
- * callbacks) is rare, and Python's: each method hands the future to the method future_NAME of its tracker
- * (shmaccum/producer/delivery.py). It is no Python class derived from a native one, because every such class takes
- * part in garbage collection, and would cost as much as the append.
+ * callbacks) is rare, and Python's: a method here calls the function of its name in shmaccum/producer/future.py with the
+ * future as its first argument, and the functions there call one another. It is no Python class derived from a native
+ * one, because every such class takes part in garbage collection, and would cost as much as the append.
  */
 #include "python/producer/future_type.h"
 
@@ -98,11 +98,21 @@ static int future_set_completion(PyObject *object, PyObject *completion, void *u
     return 0;
 }
 
-/* ---- calls of the tracker ---- */
+/* ---- what Python does ---- */
+
+/* Imported by the first method that is called: the module knows the types of this one. NULL with an exception set. */
+static PyObject *functions_of(PyObject *self)
+{
+    struct module_state *state = PyType_GetModuleState(Py_TYPE(self));
+    if (state->future_functions == NULL) {
+        state->future_functions = PyImport_ImportModule("shmaccum.producer.future");
+    }
+    return state->future_functions;
+}
 
 enum { DELEGATE_ARGUMENT_COUNT_MAX = 16 };
 
-/* tracker.NAME(future, ...) with the arguments of a call. */
+/* NAME(future, ...) with the arguments of a call. */
 static PyObject *delegate(PyObject *self, const char *name, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
     Py_ssize_t total = count + (names == NULL ? 0 : PyTuple_GET_SIZE(names));
@@ -112,16 +122,17 @@ static PyObject *delegate(PyObject *self, const char *name, PyObject *const *arg
                             DELEGATE_ARGUMENT_COUNT_MAX);
     }
     memcpy(passed + 1, args, (size_t)total * sizeof *args);
-    PyObject *method = PyObject_GetAttrString(future_of(self)->tracker, name);
-    PyObject *answer = method == NULL ? NULL : PyObject_Vectorcall(method, passed, (size_t)count + 1, names);
-    Py_XDECREF(method);
+    PyObject *functions = functions_of(self);
+    PyObject *function = functions == NULL ? NULL : PyObject_GetAttrString(functions, name);
+    PyObject *answer = function == NULL ? NULL : PyObject_Vectorcall(function, passed, (size_t)count + 1, names);
+    Py_XDECREF(function);
     return answer;
 }
 
 #define DELEGATED(name)                                                                                          \
     static PyObject *future_##name(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names)     \
     {                                                                                                            \
-        return delegate(self, "future_" #name, args, count, names);                                              \
+        return delegate(self, #name, args, count, names);                                                        \
     }
 
 DELEGATED(add_both)
@@ -140,12 +151,12 @@ static PyObject *future_property(PyObject *self, void *name)
 
 static PyObject *future_repr(PyObject *self)
 {
-    return delegate(self, "future_repr", NULL, 0, NULL);
+    return delegate(self, "describe", NULL, 0, NULL);
 }
 
 static PyObject *future_await(PyObject *self)
 {
-    return delegate(self, "future_await", NULL, 0, NULL);
+    return delegate(self, "wait", NULL, 0, NULL);
 }
 
 /* ---- the type ---- */
@@ -190,9 +201,9 @@ static PyMemberDef future_members[] = {
 
 static PyGetSetDef future_properties[] = {
     {"completion", future_get_completion, future_set_completion, "The result once it was looked up, else None.", NULL},
-    {"exception", future_property, NULL, "Why the record was not delivered, else None.", "future_exception"},
-    {"is_done", future_property, NULL, "True when the result is known.", "future_done"},
-    {"value", future_property, NULL, "The RecordMetadata of a record that was delivered, else None.", "future_value"},
+    {"exception", future_property, NULL, "Why the record was not delivered, else None.", "exception"},
+    {"is_done", future_property, NULL, "True when the result is known.", "done"},
+    {"value", future_property, NULL, "The RecordMetadata of a record that was delivered, else None.", "value"},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

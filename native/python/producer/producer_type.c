@@ -8,8 +8,10 @@
  *   append     measure, lock, encode, commit (append.h, producer/appender.c)
  *   future     the only object that is made
  *
- * Rare work is Python's, given to __init__ as callables: waiting for a partition count, and the whole pipeline of
- * serializers, interceptors and a partitioner of the user's own. A producer without these never looks for them.
+ * Rare work is Python's, given to __init__ as callables: waiting for a partition count, the pipeline that prepares a
+ * record (interceptors, serializers, a partitioner of the user's own), and the work behind an append (interceptors again,
+ * waiting for the disk). Every record goes down here once: prepare → append → conclude. A producer without the callables
+ * appends at once.
  */
 #include <stdlib.h>
 #include <time.h>
@@ -54,7 +56,8 @@ struct producer_arguments {
     PyObject *appender;
     PyObject *tracker;
     PyObject *wait_for_partitions;
-    PyObject *pipeline;
+    PyObject *prepare;
+    PyObject *conclude;
     int is_adaptive;
     int ignores_keys;
 };
@@ -65,7 +68,8 @@ static int producer_open(struct producer_object *self, const struct producer_arg
     self->state = self->appender->state;
     self->tracker = Py_NewRef(given->tracker);
     self->wait_for_partitions = Py_NewRef(given->wait_for_partitions);
-    self->pipeline = given->pipeline == Py_None ? NULL : Py_NewRef(given->pipeline);
+    self->prepare = given->prepare == Py_None ? NULL : Py_NewRef(given->prepare);
+    self->conclude = given->conclude == Py_None ? NULL : Py_NewRef(given->conclude);
     self->ignores_keys = given->ignores_keys;
     self->partitioner = (struct partitioner){.arena = self->appender->arena->core,
                                              .registry = self->appender->arena->registry,
@@ -89,13 +93,13 @@ static struct module_state *state_of(PyObject *object)
 
 static int producer_init(PyObject *object, PyObject *args, PyObject *keywords)
 {
-    static char *names[] = {"appender", "tracker",         "wait_for_partitions", "pipeline",
-                            "is_adaptive", "ignores_keys", NULL};
+    static char *names[] = {"appender", "tracker",     "wait_for_partitions", "prepare",
+                            "conclude", "is_adaptive", "ignores_keys",        NULL};
     struct module_state *state = state_of(object);
-    struct producer_arguments given = {.pipeline = Py_None, .is_adaptive = 1};
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O!OO|Opp:Producer", names, state->appender_type,
-                                     &given.appender, &given.tracker, &given.wait_for_partitions, &given.pipeline,
-                                     &given.is_adaptive, &given.ignores_keys)) {
+    struct producer_arguments given = {.prepare = Py_None, .conclude = Py_None, .is_adaptive = 1};
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O!OO|OOpp:Producer", names, state->appender_type,
+                                     &given.appender, &given.tracker, &given.wait_for_partitions, &given.prepare,
+                                     &given.conclude, &given.is_adaptive, &given.ignores_keys)) {
         return -1;
     }
     if (producer_of(object)->appender != NULL) {
@@ -119,7 +123,8 @@ static int producer_traverse(PyObject *object, visitproc visit, void *arg)
     Py_VISIT((PyObject *)self->appender);
     Py_VISIT(self->tracker);
     Py_VISIT(self->wait_for_partitions);
-    Py_VISIT(self->pipeline);
+    Py_VISIT(self->prepare);
+    Py_VISIT(self->conclude);
     return 0;
 }
 
@@ -130,7 +135,8 @@ static int producer_clear(PyObject *object)
     self->is_open = false;
     Py_CLEAR(self->tracker);
     Py_CLEAR(self->wait_for_partitions);
-    Py_CLEAR(self->pipeline);
+    Py_CLEAR(self->prepare);
+    Py_CLEAR(self->conclude);
     return 0;
 }
 
@@ -157,15 +163,20 @@ static void producer_dealloc(PyObject *object)
     Py_DECREF(type);
 }
 
-/* Around every call that sends. False, with an exception set, when the producer is closed. */
-static inline bool producer_call_begin(struct producer_object *self)
+/* False with an exception set. */
+static inline bool producer_is_open(struct producer_object *self)
 {
     if (UNLIKELY(!self->is_open)) {
         PyErr_SetString(state_of((PyObject *)self)->producer_closed,
                         "the producer is closed: nothing was sent; make another one");
-        return false;
     }
-    return appender_call_begin(self->appender);
+    return self->is_open;
+}
+
+/* Around every call that sends. False, with an exception set, when the producer is closed. */
+static inline bool producer_call_begin(struct producer_object *self)
+{
+    return producer_is_open(self) && appender_call_begin(self->appender);
 }
 
 static inline void producer_call_end(struct producer_object *self)
@@ -417,9 +428,9 @@ static inline PyObject *send_bound(struct producer_object *self, PyObject **boun
     return future;
 }
 
-static PyObject *producer_send_serialized(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)
+static inline PyObject *send_given(struct producer_object *self, PyObject *const *args, Py_ssize_t count,
+                                   PyObject *names)
 {
-    struct producer_object *self = producer_of(object);
     PyObject *bound[ARGUMENT_COUNT_MAX];
     if (UNLIKELY(!producer_call_begin(self))) {
         return NULL;
@@ -429,13 +440,55 @@ static PyObject *producer_send_serialized(PyObject *object, PyObject *const *arg
     return future;
 }
 
+/* The pipeline is the user's code. It runs outside a counted call, so it may take long, and may close the producer. */
+static PyObject *send_prepared(struct producer_object *self, PyObject *const *args, Py_ssize_t count, PyObject *names)
+{
+    PyObject *record = PyObject_Vectorcall(self->prepare, args, (size_t)count, names);
+    if (record != NULL && !PyTuple_Check(record)) {
+        PyErr_SetString(PyExc_TypeError, "prepare answers the arguments of a send as a tuple");
+        Py_CLEAR(record);
+    }
+    if (record == NULL) {
+        return NULL;
+    }
+    PyObject *future = send_given(self, ((PyTupleObject *)record)->ob_item, PyTuple_GET_SIZE(record), NULL);
+    Py_DECREF(record);
+    return future;
+}
+
+/* Steals the future; NULL: the append has raised, and raises on. An exception of conclude itself goes first. */
+static PyObject *send_conclude(const struct producer_object *self, PyObject *future)
+{
+    PyObject *error = future == NULL ? exception_take() : NULL;
+    PyObject *answer = PyObject_CallFunctionObjArgs(self->conclude, future == NULL ? Py_None : future,
+                                                    error == NULL ? Py_None : error, NULL);
+    if (answer == NULL) {
+        Py_CLEAR(future);
+        Py_XDECREF(error);
+    } else if (error != NULL) {
+        exception_put(error);
+    }
+    Py_XDECREF(answer);
+    return future;
+}
+
+static COLD PyObject *send_piped(struct producer_object *self, PyObject *const *args, Py_ssize_t count, PyObject *names)
+{
+    if (!producer_is_open(self)) {
+        return NULL;
+    }
+    PyObject *future = self->prepare == NULL ? send_given(self, args, count, names)
+                                             : send_prepared(self, args, count, names);
+    return self->conclude == NULL ? future : send_conclude(self, future);
+}
+
 static PyObject *producer_send(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
-    const struct producer_object *self = producer_of(object);
-    if (UNLIKELY(self->pipeline != NULL)) {
-        return PyObject_Vectorcall(self->pipeline, args, (size_t)count, names);
+    struct producer_object *self = producer_of(object);
+    if (UNLIKELY(self->prepare != NULL || self->conclude != NULL)) {
+        return send_piped(self, args, count, names);
     }
-    return producer_send_serialized(object, args, count, names);
+    return send_given(self, args, count, names);
 }
 
 /* ---- the type ---- */
@@ -476,8 +529,6 @@ static PyMethodDef producer_methods[] = {
     {"refuse_sends", producer_refuse_sends, METH_NOARGS, "From now on send() raises ProducerClosedError."},
     {"send", FAST(producer_send), METH_FASTCALL | METH_KEYWORDS,
      send_text},
-    {"send_serialized", FAST(producer_send_serialized), METH_FASTCALL | METH_KEYWORDS,
-     "The same, for what the pipeline has made of the record."},
     {NULL, NULL, 0, NULL},
 };
 

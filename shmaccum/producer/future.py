@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The methods of a `DeliveryFuture`: the native type calls the function of that name, with the future first.
+
+A future is a handful of numbers that name the record, and the tracker to ask (`shmaccum.producer.delivery`). These
+functions ask it once and call one another, so no answer goes through the native type twice. The docstrings that users
+see are those of the native type.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+from collections.abc import Callable, Generator
+from typing import Any
+
+from shmaccum._native import DeliveryFuture
+from shmaccum.exceptions import DeliveryError, ResultPendingError
+from shmaccum.producer.delivery import RecordMetadata, tracker_of
+
+# --- is there a result
+
+
+def done(future: DeliveryFuture) -> bool:
+    """True when the result is known."""
+    return future.tracker.is_known(future)
+
+
+def succeeded(future: DeliveryFuture) -> bool:
+    """True when the record was delivered."""
+    return done(future) and future.tracker.exception_of(future) is None
+
+
+def failed(future: DeliveryFuture) -> bool:
+    """True when it is known that the record was not delivered, or that its result is lost."""
+    return exception(future) is not None
+
+
+def exception(future: DeliveryFuture) -> DeliveryError | None:
+    """Why the record was not delivered; None when it was, or while the result is not known."""
+    return future.tracker.exception_of(future) if done(future) else None
+
+
+def value(future: DeliveryFuture) -> RecordMetadata | None:
+    """Where the record went; None when it did not, or while the result is not known."""
+    return future.tracker.metadata_of(future) if succeeded(future) else None
+
+
+# --- wait for it
+
+
+def get(future: DeliveryFuture, timeout: float | None = None) -> RecordMetadata:
+    """Waits for the result; seconds, None as long as it takes."""
+    if not future.tracker.wait_for(future, timeout):
+        left = future.tracker.what_is_left(future)
+        why = f" ({left})" if left else ""
+        known = f"the result was not known within {timeout} s"
+        raise ResultPendingError(f"{known}: the record is in the arena and will be sent; ask again{why}")
+    return _outcome(future)
+
+
+def wait(future: DeliveryFuture) -> Generator[Any, None, RecordMetadata]:
+    """``await future``: the metadata, or the exception, without a thread of the loop's executor."""
+    if not done(future):
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[None] = loop.create_future()
+        future.tracker.observe(future, lambda _: _wake_loop(loop, waiter))
+        future.tracker.hurry()
+        yield from waiter
+    return _outcome(future)
+
+
+def _outcome(future: DeliveryFuture) -> RecordMetadata:
+    failure = future.tracker.exception_of(future)
+    if failure is not None:
+        raise failure
+    return future.tracker.metadata_of(future)
+
+
+def _wake_loop(loop: asyncio.AbstractEventLoop, waiter: asyncio.Future[None]) -> None:
+    def wake() -> None:
+        if not waiter.done():
+            waiter.set_result(None)
+
+    with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits any more
+        loop.call_soon_threadsafe(wake)
+
+
+# --- be told of it
+
+
+def add_callback(
+    future: DeliveryFuture, function: Callable[..., object], /, *args: Any, **kwargs: Any
+) -> DeliveryFuture:
+    """Calls ``function(*args, metadata, **kwargs)`` when the record was delivered; at once if it is already.
+
+    Callbacks run in this process, in the tracker's thread, those of a partition in the order of its records. An
+    exception of a callback is logged. Callbacks should be short.
+    """
+    call = functools.partial(function, *args, **kwargs)
+    future.tracker.observe(future, lambda ended: _call_if(call, value(ended)))
+    return future
+
+
+def add_errback(
+    future: DeliveryFuture, function: Callable[..., object], /, *args: Any, **kwargs: Any
+) -> DeliveryFuture:
+    """Calls ``function(*args, exception, **kwargs)`` when the record was not delivered."""
+    call = functools.partial(function, *args, **kwargs)
+    future.tracker.observe(future, lambda ended: _call_if(call, exception(ended)))
+    return future
+
+
+def add_both(future: DeliveryFuture, function: Callable[..., object], /, *args: Any, **kwargs: Any) -> DeliveryFuture:
+    """Calls the function with the metadata or with the exception."""
+    return add_errback(add_callback(future, function, *args, **kwargs), function, *args, **kwargs)
+
+
+def _call_if(call: Callable[[Any], object], result: object) -> None:
+    if result is not None:
+        call(result)
+
+
+# --- for people, and for pickle
+
+
+def describe(future: DeliveryFuture) -> str:
+    """The text for people."""
+    place = "{}-{}".format(*future.tracker.topic_partition(future.partition_index))
+    if done(future):
+        return f"<DeliveryFuture of {place}, {'failed' if failed(future) else 'delivered'}>"
+    left = future.tracker.what_is_left(future)
+    return f"<DeliveryFuture of {place}, pending{f': {left}' if left else ''}>"
+
+
+def reduce(future: DeliveryFuture) -> tuple[Any, ...]:
+    """The numbers that name the record, and where its arena is."""
+    numbers = (
+        future.partition_index,
+        future.slot_index,
+        future.seq,
+        future.record_index,
+        future.timestamp_ms,
+        future.key_size,
+        future.value_size,
+        future.headers_size,
+    )
+    return _future_from, (*future.tracker.address, numbers, future.completion)
+
+
+def _future_from(
+    name: str, mode: int, uuid: bytes, numbers: tuple[Any, ...], completion: tuple[int, ...] | None
+) -> DeliveryFuture:
+    """The future of a pickled one."""
+    future = DeliveryFuture(tracker_of(name, mode, uuid), *numbers)
+    if completion is not None:
+        future.completion = completion
+    return future
