@@ -158,7 +158,7 @@ def checks_per_function(texts: Iterable[str]) -> float:
 
 
 def check_of_input(_path: PurePosixPath, text: str) -> Iterator[str]:
-    """No CHECK loads a word of the arena: what another process may have written is answered with a status."""
+    """No CHECK loads a word of the arena. Such a word is input, and input is answered with a status."""
     code = without_comments(text)
     for match in CHECK.finditer(code):
         if ARENA_LOAD.search(match.group(1)):

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * DeliveryFuture: the answer of send(), made once per record. Everything else about it (looking up the result, waiting,
- * callbacks) is rare, and Python's: a method here calls the function of its name in shmaccum/producer/future.py with the
- * future as its first argument, and the functions there call one another. It is no Python class derived from a native
+ * callbacks) is rare, and Python's. A method here calls the function of its name in shmaccum/producer/future.py, with
+ * the future as its first argument. The functions there call one another. It is no Python class derived from a native
  * one, because every such class takes part in garbage collection, and would cost as much as the append.
  */
 #include "python/producer/future_type.h"

@@ -9,9 +9,9 @@
  *   future     the only object that is made
  *
  * Rare work is Python's, given to __init__ as callables: waiting for a partition count, the pipeline that prepares a
- * record (interceptors, serializers, a partitioner of the user's own), and the work behind an append (interceptors again,
- * waiting for the disk). Every record goes down here once: prepare → append → conclude. A producer without the callables
- * appends at once.
+ * record (interceptors, serializers, a partitioner of the user's own), and the work behind an append (interceptors
+ * again, waiting for the disk). Every record goes down here once: prepare → append → conclude. A producer without the
+ * callables appends at once.
  */
 #include <stdlib.h>
 #include <time.h>

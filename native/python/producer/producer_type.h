@@ -31,7 +31,7 @@ struct producer_object {
     struct appender_object *appender; /* NULL before __init__ */
     PyObject *tracker;                      /* the object that its futures refer to */
     PyObject *wait_for_partitions; /* (topic, max_block_ms, deadline_ns) -> partition count, or raises */
-    PyObject *prepare; /* (arguments of send) -> all six of them, serialized; NULL: records are sent as they are given */
+    PyObject *prepare; /* (arguments of send) -> all six, serialized; NULL: records are sent as they are given */
     PyObject *conclude;  /* (future or None, exception or None) behind each append; NULL: nothing is left to do there */
     bool is_open;
     bool ignores_keys;
