@@ -14,6 +14,7 @@ import difflib
 import importlib
 import io
 import json
+import logging
 import os
 import sys
 import traceback
@@ -32,6 +33,8 @@ EXIT_IMPOSSIBLE = 2
 EXIT_INTERRUPTED = 130
 EXIT_READER_GONE = 141
 ANY_MODE = 0o777
+LOG_FORMAT = "%(asctime)s.%(msecs)03d %(levelname)-7s %(message)s"
+LOG_TIME_FORMAT = "%Y-%m-%d %H:%M:%S"
 
 COMMANDS: Mapping[str, str] = {
     "create": "Make an arena.",
@@ -224,6 +227,11 @@ def looking_at(arena_name: str) -> Iterator[Arena]:
     """The arena, opened read-only: live or damaged, whoever may write it; nothing of it can be changed."""
     with Arena.open_read_only(arena_name, mode=ANY_MODE) as arena:
         yield arena
+
+
+def start_logging(level: int) -> None:
+    """A command that stays in the foreground logs to standard error from this level on."""
+    logging.basicConfig(level=level, stream=sys.stderr, format=LOG_FORMAT, datefmt=LOG_TIME_FORMAT)
 
 
 def print_json(document: Any) -> None:

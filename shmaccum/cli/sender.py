@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 from typing import Any
 
 import click
@@ -17,6 +16,7 @@ from shmaccum.cli.group import (
     assignments,
     mode_option,
     sentence_of,
+    start_logging,
 )
 from shmaccum.config import SenderOptions, command_line_value, parse_together
 from shmaccum.exceptions import ArenaRemovedError, InvalidArgumentError
@@ -26,8 +26,6 @@ from shmaccum.sinks import sink_options_type, split_url
 
 logger = logging.getLogger(__name__)
 
-LOG_FORMAT = "%(asctime)s.%(msecs)03d %(levelname)-7s %(message)s"
-LOG_TIME_FORMAT = "%Y-%m-%d %H:%M:%S"
 SINKS = "Where to deliver: kafka:HOST:PORT[,HOST:PORT...], log:DIR; to try things out null: and memory:."
 
 
@@ -46,10 +44,6 @@ def split_options(given: dict[str, Any], url: str) -> tuple[dict[str, Any], dict
     else:
         parse_together(given, SenderOptions, of_sink_type)
     return of_sender, {name: value for name, value in given.items() if name not in of_sender}
-
-
-def _start_logging(level: int) -> None:
-    logging.basicConfig(level=level, stream=sys.stderr, format=LOG_FORMAT, datefmt=LOG_TIME_FORMAT)
 
 
 def _run(service: SenderService) -> None:
@@ -119,5 +113,5 @@ def command(
         _detach(arena_name, url, arena_mode, of_sink, of_sender)
         return
     name_process()
-    _start_logging(logging.DEBUG if verbose else logging.WARNING if quiet else logging.INFO)
+    start_logging(logging.DEBUG if verbose else logging.WARNING if quiet else logging.INFO)
     _run(SenderService(arena_name, url, sink_options=of_sink, standby=standby, mode=arena_mode, **of_sender))

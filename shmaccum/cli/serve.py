@@ -5,13 +5,11 @@ from __future__ import annotations
 
 import logging
 import signal
-import sys
 from types import FrameType
 
 import click
 
-from shmaccum.cli.group import Command, assignments
-from shmaccum.cli.sender import LOG_FORMAT, LOG_TIME_FORMAT
+from shmaccum.cli.group import Command, assignments, start_logging
 from shmaccum.serving import LogServer
 
 logger = logging.getLogger(__name__)
@@ -40,9 +38,7 @@ def command(directory: str, listen: str, writable: bool, insecure: bool, options
     Consumers of any language, their groups, and Kafka's own tools read what senders append. It is the log of one host:
     there is no replication.
     """
-    logging.basicConfig(
-        level=logging.WARNING if quiet else logging.INFO, stream=sys.stderr, format=LOG_FORMAT, datefmt=LOG_TIME_FORMAT
-    )
+    start_logging(logging.WARNING if quiet else logging.INFO)
     given = assignments(options) | ({"insecure": "true"} if insecure else {})
     with LogServer(directory, listen, is_writable=writable, **given) as server:
         _stop_on_signals(server)

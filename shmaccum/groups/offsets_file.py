@@ -6,7 +6,7 @@
     .groups/NAME.offsets   | frame | frame | frame | ... | frame being written |
     frame                  | size u32 | crc u32 of the body | body: msgpack |          big-endian
 
-    body   ["group", group id]                                                        the first frame, once
+    body   ["group", group id]                                                        the first frame
            ["commit", time ms, [[topic, partition, offset, leader epoch, metadata]...]]
            ["forget", [[topic, partition]...]]
            ["generation", number, protocol type, protocol]
@@ -20,8 +20,14 @@ the old one and renamed over it. A death in the middle of a write leaves a torn 
 it, readers stop in front of it. A death in the middle of a rewrite leaves the old file, and a ``.tmp`` that the next
 rewrite replaces.
 
+Damage: a frame that is not whole and has bytes behind its end is no interrupted write. A reader passes over the damage
+to the next whole frame, so the last offsets that can be read count. The next writer copies the damaged file to
+``NAME.offsets.damaged-TIME``, says so in its log, and writes the file anew from the whole frames. The copy stays until
+somebody removes it.
+
 Why it is safe: a frame counts only when its size and its CRC are right. The kernel makes a file longer only after the
-bytes are in it. A writer cuts only behind the last whole frame, so it never cuts a commit that was answered.
+bytes are in it. A writer cuts only behind the last whole frame, and cuts damage only when the copy is on disk, so it
+never loses a commit that was answered.
 
 Kafka keeps offsets in the topic ``__consumer_offsets``. Here only the writer of a log could append to a topic, and a
 server that only reads has to take commits, too.
@@ -32,11 +38,14 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import logging
 import os
+import re
 import struct
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, final
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import msgpack
 from crc32c import crc32c
@@ -46,7 +55,9 @@ from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.segment_log.file_names import GROUPS_FOLDER, TEMPORARY
 from shmaccum.segment_log.lock_file import FLOCK
 from shmaccum.segment_log.regular_files import open_regular
-from shmaccum.segment_log.small_files import sync_folder, write_all
+from shmaccum.segment_log.small_files import replace_file_synced, sync_folder, write_all
+
+logger = logging.getLogger(__name__)
 
 HEAD = struct.Struct(">II")
 FRAME_SIZE_MAX = 64 << 20
@@ -56,6 +67,9 @@ DEAD_SIZE_MIN = 256 << 10
 """Below this a rewrite is not worth it."""
 OFFSETS = ".offsets"
 LOCK = ".lock"
+DAMAGED = ".damaged-"
+BODY = re.compile(rb"\x92\xa5group|\x93\xa6commit|\x92\xa6forget|\x94\xaageneration")
+"""The first bytes of every body."""
 
 
 class Committed(NamedTuple):
@@ -97,9 +111,13 @@ def group_ids(directory: str) -> list[str]:
 
 
 def _group_id_in(path: str) -> str | None:
+    """The group id of the first frame; where that is damaged, the name of the file tells, unless it was cut."""
     with contextlib.suppress(OSError), open(path, "rb", opener=open_regular) as file:
-        for _, body in _frames(file.read(HEAD.size + 4 * FRAME_SIZE_MAX // 1024)):
-            return str(body[1]) if body[0] == "group" and len(body) == 2 else None
+        frame = _whole_frame(file.read(HEAD.size + 4 * FRAME_SIZE_MAX // 1024), 0)
+        if frame is not None:
+            return str(frame[1][1]) if frame[1][0] == "group" and len(frame[1]) == 2 else None
+        stem = os.path.basename(path).removesuffix(OFFSETS)
+        return unquote(stem) if len(stem) <= NAME_SIZE_MAX else None
     return None
 
 
@@ -108,23 +126,69 @@ def _frame(body: list[Any]) -> bytes:
     return HEAD.pack(len(packed), crc32c(packed)) + packed
 
 
-def _frames(content: bytes) -> Iterator[tuple[int, list[Any]]]:
-    """Each whole frame's end and body, up to the first that is not whole."""
-    position = 0
-    while position + HEAD.size <= len(content):
-        size, crc = HEAD.unpack_from(content, position)
-        end = position + HEAD.size + size
-        packed = content[position + HEAD.size : end]
-        if size > FRAME_SIZE_MAX or len(packed) < size or crc32c(packed) != crc:
-            return
-        try:
-            body = msgpack.unpackb(packed)
-        except ValueError:
-            return
-        if not isinstance(body, list) or not body:
-            return
-        yield end, body
-        position = end
+def _whole_frame(content: bytes, position: int) -> tuple[int, list[Any]] | None:
+    """End and body of the frame that begins here; None when there is no whole one."""
+    if position + HEAD.size > len(content):
+        return None
+    size, crc = HEAD.unpack_from(content, position)
+    end = position + HEAD.size + size
+    if size > FRAME_SIZE_MAX or end > len(content):
+        return None
+    packed = content[position + HEAD.size : end]
+    if crc32c(packed) != crc:
+        return None
+    try:
+        body = msgpack.unpackb(packed)
+    except ValueError:
+        return None
+    return (end, body) if isinstance(body, list) and body else None
+
+
+def _is_torn(content: bytes, position: int) -> bool:
+    """True when the bytes from here on are the beginning of a frame whose writer died."""
+    if position + HEAD.size > len(content):
+        return True
+    (size, _) = HEAD.unpack_from(content, position)
+    return HEAD.size < size <= FRAME_SIZE_MAX and position + HEAD.size + size > len(content)
+
+
+class Frames(NamedTuple):
+    """The frames of a file.
+
+    Attributes:
+        bodies: of the whole frames, in order, each with its position.
+        end: behind the last whole frame.
+        damages: positions of bytes that are no frame, each with the position behind them.
+    """
+
+    bodies: list[tuple[int, list[Any]]]
+    end: int
+    damages: list[tuple[int, int]]
+
+
+def _frames(content: bytes) -> Frames:
+    """All whole frames. Bytes behind the last one are damage, unless they are the beginning of a frame."""
+    found = Frames([], 0, [])
+    position, end = 0, 0
+    while position < len(content):
+        frame = _whole_frame(content, position)
+        if frame is None:
+            resume = _next_frame(content, position + 1)
+            if resume < len(content) or not _is_torn(content, position):
+                found.damages.append((position, resume))
+            position = resume
+        else:
+            found.bodies.append((position, frame[1]))
+            position = end = frame[0]
+    return found._replace(end=end)
+
+
+def _next_frame(content: bytes, position: int) -> int:
+    """The position of the next whole frame; the end of the content when there is none."""
+    for match in BODY.finditer(content, position + HEAD.size):
+        if _whole_frame(content, match.start() - HEAD.size) is not None:
+            return match.start() - HEAD.size
+    return len(content)
 
 
 @final
@@ -174,7 +238,7 @@ class OffsetsFile:
         Args:
             directory: the log directory.
             group_id: the group.
-            is_writer: the caller holds the group's lock; a torn frame is cut.
+            is_writer: the caller holds the group's lock; a torn frame is cut, a damaged file is kept aside.
             is_synced: a commit comes back when it is on disk.
 
         Raises:
@@ -190,24 +254,27 @@ class OffsetsFile:
         self._folder = os.path.join(directory, GROUPS_FOLDER)
         self._path = os.path.join(self._folder, file_stem(group_id) + OFFSETS)
         self._descriptor = -1
-        self._size = self._read()
+        self._size = 0
+        damages = self._read()
         if is_writer:
-            self._open()
+            self._open(damages)
 
     # --- reading
 
-    def _read(self) -> int:
-        """Replays the whole frames; answers where the last of them ends."""
+    def _read(self) -> list[tuple[int, int]]:
+        """Replays the whole frames; answers what is damaged."""
+        frames = _frames(self._content())
+        for position, body in frames.bodies:
+            self._replay(body, position)
+        self._size = frames.end
+        return frames.damages
+
+    def _content(self) -> bytes:
         try:
             with open(self._path, "rb", opener=open_regular) as file:
-                content = file.read()
+                return file.read()
         except FileNotFoundError:
-            return 0
-        size = 0
-        for end, body in _frames(content):
-            self._replay(body, size)
-            size = end
-        return size
+            return b""
 
     def _replay(self, body: list[Any], position: int) -> None:
         try:
@@ -235,12 +302,30 @@ class OffsetsFile:
 
     # --- writing
 
-    def _open(self) -> None:
+    def _open(self, damages: list[tuple[int, int]]) -> None:
         os.makedirs(self._folder, exist_ok=True)
+        if damages:
+            self._keep_aside(damages)
         self._descriptor = open_regular(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW)
         os.ftruncate(self._descriptor, self._size)
-        if not self._size:
+        if damages:
+            self._rewrite()
+        elif not self._size:
             self._append(["group", self.group_id])
+
+    def _keep_aside(self, damages: list[tuple[int, int]]) -> None:
+        """Copies the damaged file, and says so."""
+        copy = f"{self._path}{DAMAGED}{time.time_ns()}"
+        replace_file_synced(copy, self._content())
+        where = ", ".join(f"{begin} to {end}" for begin, end in damages[:3])
+        logger.error(
+            "the offsets of group %r were damaged: %s, bytes %s. The group goes on with the offsets that could be "
+            "read; the damaged file is kept as %s",
+            self.group_id,
+            self._path,
+            where,
+            copy,
+        )
 
     def commit(self, offsets: Mapping[TopicPartition, Committed]) -> None:
         """Writes offsets down, all of them or none.

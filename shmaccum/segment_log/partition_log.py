@@ -97,6 +97,7 @@ class PartitionLog:
         recovery_point: int = 0,
         is_same_boot: bool = False,
         clock: Callable[[], float] = time.time,
+        on_append: Callable[[], object] = lambda: None,
     ) -> None:
         """Recovers the folder and opens its active segment.
 
@@ -107,6 +108,7 @@ class PartitionLog:
         self.folder = folder
         self._options = options
         self._clock = clock
+        self._on_append = on_append
         os.makedirs(folder, exist_ok=True)
         make_partition_files(folder, topic_id)
         recovered = Recovery(folder, options.index_interval_bytes, recovery_point, is_same_boot=is_same_boot).run()
@@ -198,6 +200,7 @@ class PartitionLog:
         self._find(self._active.note(written), "no index entries were written, look-ups will take longer")
         if written:
             self.log_end_offset = written[-1].last_offset + 1
+            self._on_append()
         if error is not None:
             return self._take_back(run, error)
         self.producers.settle()

@@ -21,7 +21,7 @@ from typing import NamedTuple, final
 
 from shmaccum.segment_log.broker_error import BrokerError
 from shmaccum.serving.log_heads import FileRange, LogHead
-from shmaccum.serving.messages import BadFrameError, Request, read_varint, varint
+from shmaccum.serving.messages import BadFrameError, Request, read_varint, skip_tags, varint
 
 FLEXIBLE_VERSION = 12
 TOPIC_ID_VERSION = 13
@@ -126,17 +126,8 @@ class _Reader:
 
     def tags(self) -> None:
         """Skips what is tagged: nothing of it concerns a log on one host."""
-        if not self._is_flexible:
-            return
-        count, self._position = read_varint(self._body, self._position)
-        if count > len(self._body):
-            raise BadFrameError("more tags than bytes")
-        for _ in range(count):
-            _, self._position = read_varint(self._body, self._position)
-            size, self._position = read_varint(self._body, self._position)
-            self._position += size
-        if self._position > len(self._body):
-            raise BadFrameError("tags that go beyond their fetch")
+        if self._is_flexible:
+            self._position = skip_tags(self._body, self._position)
 
     def end(self) -> None:
         if self._position != len(self._body):

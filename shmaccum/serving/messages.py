@@ -78,17 +78,24 @@ def read_head(frame: memoryview) -> Request:
         raise BadFrameError(f"a client id of {client_id_size} bytes")
     client_id = bytes(frame[HEAD.size : end]).decode(errors="replace")
     if api_key in _REQUESTS and is_flexible(api_key, version):
-        end = _skip_tags(frame, end)
+        end = skip_tags(frame, end)
     return Request(api_key, version, correlation_id, client_id, frame[end:])
 
 
-def _skip_tags(frame: memoryview, position: int) -> int:
-    count, position = read_varint(frame, position)
+def skip_tags(source: memoryview, position: int) -> int:
+    """The position behind tagged fields (KIP-482), of which this server reads none.
+
+    Raises:
+        BadFrameError: the tags are longer than their frame.
+    """
+    count, position = read_varint(source, position)
+    if count > len(source):
+        raise BadFrameError(f"{count} tags in a frame of {len(source)} bytes")
     for _ in range(count):
-        _, position = read_varint(frame, position)
-        size, position = read_varint(frame, position)
+        _, position = read_varint(source, position)
+        size, position = read_varint(source, position)
         position += size
-    if position > len(frame):
+    if position > len(source):
         raise BadFrameError("tags that are longer than their frame")
     return position
 

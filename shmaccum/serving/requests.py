@@ -18,7 +18,7 @@ from shmaccum.serving.cluster import Cluster
 from shmaccum.serving.coordinator import Coordinator
 from shmaccum.serving.login import MECHANISMS, LoginError
 from shmaccum.serving.topics import NO_TOPIC_ID, Topics
-from shmaccum.serving.writing import Writing
+from shmaccum.serving.writing import Writing, topics_to_delete
 
 PRODUCE, FETCH, API_VERSIONS, INIT_PRODUCER_ID = 0, 1, 18, 22
 PRODUCE_VERSION_MIN = 3
@@ -193,9 +193,7 @@ def _refuse_create(call: Call) -> None:
 
 
 def _refuse_delete(call: Call) -> None:
-    message = call.message
-    asked = [(topic.name, topic.topic_id) for topic in message.topics] if call.version >= 6 else []
-    asked = asked or [(name, NO_TOPIC_ID) for name in message.topic_names or ()]
+    asked = topics_to_delete(call)
     call.answer({"responses": [{**_refusal(name), "topic_id": topic_id} for name, topic_id in asked]})
 
 

@@ -5,8 +5,8 @@
 
     epoll ──┬── listener      a client comes
             ├── connections   frame ──> route ──> answer, at once or later (a parked fetch, join or sync)
-            ├── log watch     a partition grew ──> the fetches that are parked there are asked again
-            └── bell          `stop`
+            ├── log watch     another process appended ──> the fetches that are parked there are asked again
+            └── bell          a writer of this process appended, or `stop`
 
 Rules: nothing here waits for a client, a disk or another thread. A connection has one request under way. A mistake of
 a client costs its own connection. The log is read as it lies in its files, verified batch by batch (`log_heads`),
@@ -31,31 +31,18 @@ from typing import final
 
 from shmaccum.config import ServerOptions
 from shmaccum.exceptions import InvalidArgumentError
-from shmaccum.format.topic_partition import TopicPartition
-from shmaccum.segment_log.broker_error import BrokerError
 from shmaccum.segment_log.directory import LogDirectory
 from shmaccum.segment_log.file_names import META_FILE
 from shmaccum.segment_log.reader import LogReader
 from shmaccum.segment_log.small_files import parse_uuid, read_properties
-from shmaccum.serving.access import TOPIC_REFUSED, readable
 from shmaccum.serving.call import Call, Values
 from shmaccum.serving.cluster import Address, Cluster
 from shmaccum.serving.connection import Connection, FrameLimits
 from shmaccum.serving.coordinator import Coordinator
-from shmaccum.serving.fetching import (
-    NO_SESSION,
-    FetchRequest,
-    Piece,
-    Wanted,
-    find,
-    is_enough,
-    read_request,
-    write_answer,
-)
+from shmaccum.serving.fetching import Piece
 from shmaccum.serving.group import Limits
-from shmaccum.serving.log_heads import LogHead
-from shmaccum.serving.log_watch import LogWatch
 from shmaccum.serving.login import Login
+from shmaccum.serving.long_poll import LongPoll
 from shmaccum.serving.messages import BadFrameError, Request, decode, encode_unsupported, read_head
 from shmaccum.serving.requests import (
     API_VERSIONS,
@@ -69,7 +56,6 @@ from shmaccum.serving.requests import (
     login_routes,
     routes,
 )
-from shmaccum.serving.sessions import Session, Sessions
 from shmaccum.serving.topics import Topics
 from shmaccum.serving.transport import PlainTransport, TlsFiles, TlsTransport
 from shmaccum.serving.users import ANYBODY, NOBODY, User, UsersFile
@@ -78,24 +64,9 @@ from shmaccum.serving.writing import Writing
 logger = logging.getLogger(__name__)
 
 BACKLOG = 512
-WAIT_MAX_MS = 3_600_000
 MAINTAIN_INTERVAL_S = 1.0
 FAILED_LOGIN_DELAY_S = 1.0
-UNWATCHED_LOOK_S = 0.002
-"""How often a partition is looked at that the kernel does not tell about."""
 META_UUID_KEY = "directory.id"
-
-
-@final
-class _ParkedFetch:
-    """A fetch that waits for more."""
-
-    def __init__(self, call: Call, request: FetchRequest, session: Session | None, wanted: Sequence[Wanted]) -> None:
-        self.call = call
-        self.request = request
-        self.session = session
-        self.wanted = wanted
-        self.deadline_s = time.monotonic() + min(max(request.max_wait_ms, 0), WAIT_MAX_MS) / 1000
 
 
 @final
@@ -130,7 +101,9 @@ class LogServer:
         self._log = LogDirectory(directory, self.options) if is_writable else None
         self.directory = LogReader(directory, verify_crc=False).path
         self._topics = Topics(self.directory)
-        self._watch = LogWatch()
+        self._bell, self._rope = socket.socketpair()
+        self._rope.setblocking(False)
+        self._polls = LongPoll(self._topics, self._ring, is_told=is_writable)
         self._writing = None if self._log is None else self._new_writing(self._log)
         self._coordinator = Coordinator(
             self.directory, self._topics, _group_limits(self.options), is_synced=self.options.sync == "batch"
@@ -143,8 +116,6 @@ class LogServer:
         self._cluster = Cluster(self._topics, self._writing, cluster_id, self.address)
         self._routes = self._new_routes()
         self._limits = FrameLimits(self.options.request_size_max, self._produce_size_max())
-        self._sessions = Sessions()
-        self._parked: dict[str, dict[Call, _ParkedFetch]] = {}
         self._waiting: dict[Connection, Call] = {}
         self._connections: set[Connection] = set()
         self._runnable: list[Connection] = []
@@ -152,21 +123,20 @@ class LogServer:
         self._refused: deque[tuple[float, Call, Values]] = deque()
         self._is_stopped = False
         self._is_accepting = True
-        self._bell, self._rope = socket.socketpair()
-        self._rope.setblocking(False)
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
         self._selector.register(self._bell, selectors.EVENT_READ, self._answer_bell)
-        if self._watch.descriptor >= 0:
-            self._selector.register(self._watch.descriptor, selectors.EVENT_READ, self._note_growth)
+        if self._polls.descriptor >= 0:
+            self._selector.register(self._polls.descriptor, selectors.EVENT_READ, self._polls.note_growth)
 
     def _new_routes(self) -> dict[int, Route]:
         more = {} if self._users is None else login_routes(self._refuse_login)
-        table = routes(self._cluster, self._coordinator, self._writing, self._fetch, more)
+        table = routes(self._cluster, self._coordinator, self._writing, self._polls.fetch, more)
         return guarded_routes(table, self._topics)
 
     def _new_writing(self, log: LogDirectory) -> Writing:
-        return Writing(log, self._topics, self._grew, self.options.max_message_bytes)
+        log.on_append = self._polls.tell
+        return Writing(log, self._topics, self.options.max_message_bytes)
 
     def _produce_size_max(self) -> int:
         return self.options.request_size_max if self._log is None else self.options.produce_size_max
@@ -188,7 +158,8 @@ class LogServer:
         runnable, self._runnable = self._runnable, []
         for connection in runnable:
             self._take_frame(connection)
-        self._end_waits()
+        self._polls.take_told()
+        self._polls.end_waits()
         self._answer_refused()
         self._coordinator.tick()
         self._maintain()
@@ -196,17 +167,17 @@ class LogServer:
     def _rest_s(self) -> float:
         if self._runnable:
             return 0.0
-        now_s = time.monotonic()
-        ends = [parked.deadline_s for parked in self._all_parked()]
-        if self._has_unwatched:
-            ends.append(now_s + UNWATCHED_LOOK_S)
+        ends = [self._polls.deadline_s, self._coordinator.deadline_ms / 1000, self._maintain_at_s]
         ends += [each[0] for each in list(self._refused)[:1]]
-        ends += [self._coordinator.deadline_ms / 1000, self._maintain_at_s]
-        return max(min(ends) - now_s, 0.0)
+        return max(min(ends) - time.monotonic(), 0.0)
 
     def stop(self) -> None:
         """Ends `run`; from any thread, and from a signal handler."""
         self._is_stopped = True
+        self._ring()
+
+    def _ring(self) -> None:
+        """Wakes the loop; a full pipe wakes it as well."""
         with contextlib.suppress(OSError):
             self._rope.send(b"\0")
 
@@ -335,7 +306,7 @@ class LogServer:
             return
         call = self._waiting.pop(connection, None)
         if call is not None:
-            self._unpark(call)
+            self._polls.drop(call)
             self._coordinator.drop(call)
         self._selector.unregister(connection.transport.socket)
         self._connections.discard(connection)
@@ -394,90 +365,6 @@ class LogServer:
             connection.flush()
         self._await(connection)
 
-    # --- fetch
-
-    def _fetch(self, call: Call) -> None:
-        fetch = read_request(call.request)
-        session = self._sessions.of(fetch)
-        if isinstance(session, BrokerError):
-            call.answer_with(write_answer(call.request, [], error=session))
-            return
-        wanted = fetch.wanted if session is None else list(session.wanted.values())
-        parked = _ParkedFetch(call, fetch, session, wanted)
-        if not self._try_answer(parked):
-            self._park(parked)
-
-    def _try_answer(self, parked: _ParkedFetch, *, is_last: bool = False) -> bool:
-        """Answers a fetch when there is enough, or when its time is over."""
-        found = find(parked.request, parked.wanted, lambda wanted: self._fetched_head(parked.call.user, wanted))
-        is_over = is_last or parked.deadline_s <= time.monotonic()
-        if not is_over and not is_enough(parked.request, found):
-            return False
-        session = parked.session
-        told = found if session is None else session.news(found)
-        session_id = NO_SESSION if session is None else session.session_id
-        parked.call.answer_with(write_answer(parked.call.request, told, session_id=session_id))
-        return True
-
-    def _fetched_head(self, user: User, wanted: Wanted) -> LogHead | BrokerError | None:
-        return self._head_of(wanted) if readable(user, wanted.topic, self._topics) else TOPIC_REFUSED
-
-    def _head_of(self, wanted: Wanted) -> LogHead | None:
-        head = self._topics.head(wanted.topic, wanted.partition)
-        if head is not None and wanted.offset >= head.end_offset:
-            head.refresh()
-        return head
-
-    def _park(self, parked: _ParkedFetch) -> None:
-        for one in parked.wanted:
-            head = self._topics.head(one.topic, one.partition)
-            if head is not None:
-                self._watch.add(head.folder)
-                self._parked.setdefault(head.folder, {})[parked.call] = parked
-        if self._grew_meanwhile(parked) and self._try_answer(parked):
-            self._unpark(parked.call)
-
-    def _grew_meanwhile(self, parked: _ParkedFetch) -> bool:
-        """True when something was appended between the first look and the watch, of which the kernel tells nothing."""
-        heads = [self._topics.head(one.topic, one.partition) for one in parked.wanted]
-        return sum(head.refresh() for head in heads if head is not None) > 0
-
-    def _unpark(self, call: Call) -> None:
-        for folder in [folder for folder, calls in self._parked.items() if call in calls]:
-            del self._parked[folder][call]
-            if not self._parked[folder]:
-                del self._parked[folder]
-                self._watch.remove(folder)
-
-    def _all_parked(self) -> list[_ParkedFetch]:
-        return list({call: parked for calls in self._parked.values() for call, parked in calls.items()}.values())
-
-    @property
-    def _has_unwatched(self) -> bool:
-        return any(not self._watch.watches(folder) for folder in self._parked)
-
-    def _note_growth(self) -> None:
-        for folder in self._watch.changed():
-            self._ask_again(folder)
-
-    def _grew(self, place: TopicPartition) -> None:
-        """This server appended itself."""
-        self._ask_again(os.path.join(self.directory, str(place)))
-
-    def _ask_again(self, folder: str) -> None:
-        """The fetches that are parked at a partition, once each."""
-        for parked in list(self._parked.get(folder, {}).values()):
-            if self._try_answer(parked):
-                self._unpark(parked.call)
-
-    def _end_waits(self) -> None:
-        """Answers what has waited for long enough; looks at what the kernel does not tell about."""
-        now_s = time.monotonic()
-        has_unwatched = self._has_unwatched
-        for parked in self._all_parked():
-            if (has_unwatched or parked.deadline_s <= now_s) and self._try_answer(parked):
-                self._unpark(parked.call)
-
     # --- end
 
     def close(self) -> None:
@@ -486,7 +373,7 @@ class LogServer:
             self._close(connection)
         self._coordinator.close()
         self._selector.close()
-        self._watch.close()
+        self._polls.close()
         for one in (self._listener, self._bell, self._rope):
             one.close()
         if self._log is not None:

@@ -7,7 +7,6 @@ A batch is appended as it came, under the sequences of its producer: the log tak
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
 from typing import Any, final
 
 from shmaccum.exceptions import InvalidArgumentError, LogError, LogPartitionNotFoundError
@@ -32,7 +31,6 @@ class Writing:
     Args:
         directory: open for writing.
         topics: the topics that the server serves.
-        on_append: told which partition has grown.
         message_size_max: bytes of the largest batch that is taken (max.message.bytes).
     """
 
@@ -40,12 +38,10 @@ class Writing:
         self,
         directory: LogDirectory,
         topics: Topics,
-        on_append: Callable[[TopicPartition], None],
         message_size_max: int,
     ) -> None:
         self._directory = directory
         self._topics = topics
-        self._on_append = on_append
         self._message_size_max = message_size_max
 
     def topic_settings(self) -> dict[str, str]:
@@ -107,7 +103,6 @@ class Writing:
             return BrokerError.UNKNOWN_TOPIC_OR_PARTITION, str(error), -1
         except OSError as error:
             return BrokerError.KAFKA_STORAGE_ERROR, str(error), -1
-        self._on_append(place)
         for outcome in outcomes:
             if isinstance(outcome, Refusal):
                 return int(outcome.error_code), outcome.message, -1
@@ -195,10 +190,7 @@ class Writing:
 
     def delete_topics(self, call: Call) -> None:
         """DeleteTopics, by name or (from version 6 on) by id."""
-        message = call.message
-        asked = [(topic.name, topic.topic_id) for topic in message.topics] if call.version >= 6 else []
-        asked = asked or [(name, NO_TOPIC_ID) for name in message.topic_names or ()]
-        call.answer({"responses": [self._deleted(name, topic_id) for name, topic_id in asked]})
+        call.answer({"responses": [self._deleted(name, topic_id) for name, topic_id in topics_to_delete(call)]})
 
     def _deleted(self, name: str | None, topic_id: uuid.UUID) -> Values:
         name = name or self._topics.name_of(topic_id)
@@ -212,6 +204,13 @@ class Writing:
             self._topics.forget(name)
             self._directory.delete_topic(name)
         return {"name": name, "topic_id": topic_id, "error_code": error, "error_message": sentence}
+
+
+def topics_to_delete(call: Call) -> list[tuple[str | None, uuid.UUID]]:
+    """Name and id of each topic that a DeleteTopics names; the name is None where the id alone was given."""
+    if call.version >= 6:
+        return [(topic.name, topic.topic_id) for topic in call.message.topics]
+    return [(name, NO_TOPIC_ID) for name in call.message.topic_names]
 
 
 def _wanted_count(topic: Any) -> int | None:

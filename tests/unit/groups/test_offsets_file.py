@@ -65,16 +65,63 @@ def test_a_commit_torn_at_any_byte_is_the_former_one_or_the_new_one(tmp_path: Pa
         assert read(tmp_path).offsets[PLACES[0]] == committed(3)
 
 
-def test_any_flipped_bit_ends_the_file_in_front_of_its_frame(tmp_path: Path) -> None:
+def test_any_flipped_bit_costs_its_own_frame_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     file = written(tmp_path)
-    file.commit({PLACES[0]: committed(1)})
-    file.commit({PLACES[0]: committed(2)})
+    ends = [path_of(tmp_path).stat().st_size]
+    for offset in (1, 2, 3):
+        file.commit({PLACES[0]: committed(offset), PLACES[offset - 1]: committed(offset)})
+        ends.append(path_of(tmp_path).stat().st_size)
     file.close()
     path = path_of(tmp_path)
     whole = path.read_bytes()
     for position in range(len(whole)):
-        path.write_bytes(whole[:position] + bytes([whole[position] ^ 1]) + whole[position + 1 :])
-        assert read(tmp_path).offsets.get(PLACES[0], committed(0)).offset in {0, 1}
+        caplog.clear()
+        damaged = whole[:position] + bytes([whole[position] ^ 1]) + whole[position + 1 :]
+        path.write_bytes(damaged)
+        assert read(tmp_path).offsets.get(PLACES[0], committed(0)).offset == (2 if position >= ends[2] else 3)
+        assert group_ids(os.fspath(tmp_path)) == ["g"]
+        written(tmp_path).close()
+        kept = [each for each in path.parent.iterdir() if offsets_file.DAMAGED in each.name]
+        is_size_of_last = ends[2] <= position < ends[2] + 4
+        assert [each.read_bytes() for each in kept] == ([damaged] if kept or not is_size_of_last else [])
+        assert [record.levelname for record in caplog.records] == ["ERROR"] * len(kept)
+        for each in kept:
+            each.unlink()
+
+
+def test_the_offsets_behind_a_damaged_frame_count_and_the_file_is_whole_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = written(tmp_path)
+    file.note_generation(4, "consumer", "range")
+    begin = path_of(tmp_path).stat().st_size
+    for offset in range(1, 100):
+        file.commit({PLACES[offset % 3]: committed(offset)})
+    file.close()
+    damaged = bytearray(path_of(tmp_path).read_bytes())
+    damaged[begin + 12 : begin + 2000] = os.urandom(1988)
+    path_of(tmp_path).write_bytes(damaged)
+    expected = {PLACES[0]: committed(99), PLACES[1]: committed(97), PLACES[2]: committed(98)}
+    assert read(tmp_path).offsets == expected
+    successor = written(tmp_path)
+    assert "could be read" in caplog.text
+    successor.commit({PLACES[0]: committed(100)})
+    successor.close()
+    caplog.clear()
+    found = written(tmp_path)
+    found.close()
+    assert found.offsets == {**expected, PLACES[0]: committed(100)}
+    assert (found.generation, caplog.text) == (4, "")
+
+
+def test_a_torn_commit_is_cut_without_a_word(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file = written(tmp_path)
+    file.commit({PLACES[0]: committed(1)})
+    file.close()
+    path_of(tmp_path).write_bytes(path_of(tmp_path).read_bytes()[:-1])
+    written(tmp_path).close()
+    assert caplog.text == ""
+    assert [each.suffix for each in path_of(tmp_path).parent.iterdir()] == [".offsets"]
 
 
 def test_a_file_that_is_mostly_dead_is_written_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fetches of all clients: answered at once, or parked until a partition grows or their time is over.
+
+::
+
+    fetch ──> enough? ──> answer
+                └──> parked, by partition ── partition grew ──> asked again ──> answer
+                            └─────────────── deadline ───────────────────────> answer
+
+Rules: a parked fetch is asked again when one of its partitions grew, and at its deadline. Each deadline lies once in a
+heap, so a round costs nothing for the fetches that wait. An entry of the heap whose fetch was answered is dropped when
+it comes to the top, or when most entries are such.
+
+How growth is heard: the writer in this process tells of each append (`tell`), from any thread. A writer in another
+process is heard by inotify (`log_watch`); where the kernel gives no watch, the server looks every `UNWATCHED_LOOK_S`.
+
+Why no growth is missed: a fetch is parked first and looks at its partitions once more after that. A writer appends
+first and looks for parked fetches after that. One of both sees the other.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import final
+
+from shmaccum.format.topic_partition import TopicPartition
+from shmaccum.segment_log.broker_error import BrokerError
+from shmaccum.serving.access import TOPIC_REFUSED, readable
+from shmaccum.serving.call import Call
+from shmaccum.serving.fetching import NO_SESSION, FetchRequest, Wanted, find, is_enough, read_request, write_answer
+from shmaccum.serving.log_heads import LogHead
+from shmaccum.serving.log_watch import LogWatch
+from shmaccum.serving.sessions import Session, Sessions
+from shmaccum.serving.topics import Topics
+from shmaccum.serving.users import User
+
+WAIT_MAX_MS = 3_600_000
+UNWATCHED_LOOK_S = 0.002
+"""How often a partition is looked at that the kernel does not tell about."""
+STALE_MAX = 64
+"""Entries of the heap, beside those of parked fetches, that cost less than a new heap."""
+
+
+@final
+class _Parked:
+    """A fetch that waits for more."""
+
+    def __init__(self, call: Call, request: FetchRequest, session: Session | None, wanted: Sequence[Wanted]) -> None:
+        self.call = call
+        self.request = request
+        self.session = session
+        self.wanted = wanted
+        self.folders: list[str] = []
+        self.deadline_s = time.monotonic() + min(max(request.max_wait_ms, 0), WAIT_MAX_MS) / 1000
+
+
+@final
+class LongPoll:
+    """All fetches of a server.
+
+    Args:
+        topics: the topics that the server serves.
+        ring: wakes the server's loop, from any thread.
+        is_told: every append is told by `tell`, so the kernel need not be asked.
+    """
+
+    def __init__(self, topics: Topics, ring: Callable[[], None], *, is_told: bool) -> None:
+        self._topics = topics
+        self._ring = ring
+        self._watch = None if is_told else LogWatch()
+        self._sessions = Sessions()
+        self._parked: dict[Call, _Parked] = {}
+        self._by_folder: dict[str, dict[Call, _Parked]] = {}
+        self._deadlines: list[tuple[float, int, Call]] = []
+        self._numbers = itertools.count()
+        self._told: deque[str] = deque()
+
+    # --- requests
+
+    def fetch(self, call: Call) -> None:
+        """Fetch: answers now, or parks it."""
+        request = read_request(call.request)
+        session = self._sessions.of(request)
+        if isinstance(session, BrokerError):
+            call.answer_with(write_answer(call.request, [], error=session))
+            return
+        wanted = request.wanted if session is None else list(session.wanted.values())
+        parked = _Parked(call, request, session, wanted)
+        if not self._try_answer(parked):
+            self._park(parked)
+
+    def _try_answer(self, parked: _Parked) -> bool:
+        """Answers a fetch when there is enough, or when its time is over."""
+        found = find(parked.request, parked.wanted, lambda wanted: self._readable_head(parked.call.user, wanted))
+        if parked.deadline_s > time.monotonic() and not is_enough(parked.request, found):
+            return False
+        session = parked.session
+        told = found if session is None else session.news(found)
+        session_id = NO_SESSION if session is None else session.session_id
+        parked.call.answer_with(write_answer(parked.call.request, told, session_id=session_id))
+        return True
+
+    def _readable_head(self, user: User, wanted: Wanted) -> LogHead | BrokerError | None:
+        return self._head_of(wanted) if readable(user, wanted.topic, self._topics) else TOPIC_REFUSED
+
+    def _head_of(self, wanted: Wanted) -> LogHead | None:
+        head = self._topics.head(wanted.topic, wanted.partition)
+        if head is not None and wanted.offset >= head.end_offset:
+            head.refresh()
+        return head
+
+    # --- parking
+
+    def _park(self, parked: _Parked) -> None:
+        heads = [head for one in parked.wanted if (head := self._topics.head(one.topic, one.partition)) is not None]
+        parked.folders = [head.folder for head in heads]
+        for folder in parked.folders:
+            if self._watch is not None:
+                self._watch.add(folder)
+            self._by_folder.setdefault(folder, {})[parked.call] = parked
+        self._parked[parked.call] = parked
+        self._note_deadline(parked)
+        if sum(head.refresh() for head in heads):  # it grew between the first look and the watch
+            self._ask_again(parked)
+
+    def _note_deadline(self, parked: _Parked) -> None:
+        heapq.heappush(self._deadlines, (parked.deadline_s, next(self._numbers), parked.call))
+        if len(self._deadlines) > 2 * len(self._parked) + STALE_MAX:
+            self._deadlines = [entry for entry in self._deadlines if entry[2] in self._parked]
+            heapq.heapify(self._deadlines)
+
+    def _ask_again(self, parked: _Parked) -> None:
+        if self._try_answer(parked):
+            self.drop(parked.call)
+
+    def drop(self, call: Call) -> None:
+        """Forgets a parked fetch: it is answered, or its client is gone."""
+        parked = self._parked.pop(call, None)
+        for folder in [] if parked is None else parked.folders:
+            calls = self._by_folder.get(folder, {})
+            calls.pop(call, None)
+            if not calls and self._by_folder.pop(folder, None) is not None and self._watch is not None:
+                self._watch.remove(folder)
+
+    # --- waking
+
+    @property
+    def descriptor(self) -> int:
+        """Readable when another process appended; -1: the kernel tells nothing."""
+        return -1 if self._watch is None else self._watch.descriptor
+
+    @property
+    def deadline_s(self) -> float:
+        """When `end_waits` has something to do at the latest, on the clock of time.monotonic()."""
+        while self._deadlines and self._deadlines[0][2] not in self._parked:
+            heapq.heappop(self._deadlines)
+        first_s = self._deadlines[0][0] if self._deadlines else math.inf
+        return min(first_s, time.monotonic() + UNWATCHED_LOOK_S) if self._has_unwatched else first_s
+
+    @property
+    def _has_unwatched(self) -> bool:
+        watch = self._watch
+        return watch is not None and any(not watch.watches(folder) for folder in self._by_folder)
+
+    def tell(self, place: TopicPartition) -> None:
+        """A writer of this process appended to a partition; from any thread, after the append."""
+        folder = os.path.join(self._topics.directory, str(place))
+        if folder in self._by_folder:
+            self._told.append(folder)
+            if len(self._told) == 1:
+                self._ring()
+
+    def take_told(self) -> None:
+        """Asks the fetches again whose partitions a writer of this process told about."""
+        folders = set()
+        while self._told:
+            folders.add(self._told.popleft())
+        self._ask_again_at(folders)
+
+    def note_growth(self) -> None:
+        """Asks the fetches again whose partitions the kernel told about."""
+        if self._watch is not None:
+            self._ask_again_at(self._watch.changed())
+
+    def _ask_again_at(self, folders: set[str]) -> None:
+        calls = dict.fromkeys(call for folder in folders for call in self._by_folder.get(folder, ()))
+        for call in calls:
+            if (parked := self._parked.get(call)) is not None:
+                self._ask_again(parked)
+
+    def end_waits(self) -> None:
+        """Answers the fetches that have waited for long enough; looks where the kernel tells nothing."""
+        now_s = time.monotonic()
+        if self._has_unwatched:
+            for parked in list(self._parked.values()):
+                self._ask_again(parked)
+        while self._deadlines and self._deadlines[0][0] <= now_s:
+            parked = self._parked.get(heapq.heappop(self._deadlines)[2])
+            if parked is not None:
+                self._ask_again(parked)
+
+    def close(self) -> None:
+        """Lets go of the watches."""
+        if self._watch is not None:
+            self._watch.close()
