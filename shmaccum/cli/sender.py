@@ -79,6 +79,7 @@ def _detach(arena_name: str, url: str, mode: int, sink_options: dict[str, str], 
 )
 @click.option("--idle-exit", metavar="DURATION", help="Leave after so long without work and without anybody attached.")
 @click.option("--detach", is_flag=True, help="Start it in the background unless there is one; come back when it works.")
+@click.option("--listen", metavar="HOST:PORT", help="Serve the log to Kafka clients, with --sink log:DIR.")
 @click.option("--metrics", metavar="HOST:PORT", help="Serve Prometheus at http://HOST:PORT/metrics.")
 @click.option("-X", "options", multiple=True, metavar="OPTION=VALUE", help="An option of the sender or of its sink.")
 @click.option("-v", "--verbose", is_flag=True, help="Log details, too.")
@@ -91,6 +92,7 @@ def command(
     replace_stalled: str | None,
     idle_exit: str | None,
     detach: bool,
+    listen: str | None,
     metrics: str | None,
     options: tuple[str, ...],
     verbose: bool,
@@ -106,7 +108,12 @@ def command(
             "--replace-stalled has no effect without --standby: start a second sender with --standby beside the first, "
             "or let producers keep it (Producer(..., sink=..., replace_stalled_ms=...))"
         )
-    flags = {"idle_exit_ms": idle_exit, "metrics_listen": metrics, "replace_stalled_ms": replace_stalled}
+    flags = {
+        "idle_exit_ms": idle_exit,
+        "listen": listen,
+        "metrics_listen": metrics,
+        "replace_stalled_ms": replace_stalled,
+    }
     given = assignments(options) | {name: value for name, value in flags.items() if value}
     of_sender, of_sink = split_options(given, url)
     if detach:

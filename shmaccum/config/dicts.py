@@ -111,6 +111,8 @@ class SenderOptionsDict(TypedDict, total=False):
     take less."""
     metrics_listen: str | None
     """HOST:PORT at which the sender serves metrics of arena and sender to Prometheus, at /metrics."""
+    listen: str | None
+    """HOST:PORT at which the sender serves its log to Kafka clients. Only with a sink log:DIR."""
     dead_letter: str | None
     """log:DIR: the sender writes batches that expire or are refused to this log before it frees their memory.
     Headers of each record tell the reason."""
@@ -220,7 +222,7 @@ class PlacelessSinkOptionsDict(TypedDict, total=False):
 
 
 class ServerOptionsDict(TypedDict, total=False):
-    """Options of the server of a log, as `shmaccum.ServerOptions` reads them."""
+    """Options of the served log, as `shmaccum.ServerOptions` reads them."""
 
     partitions: int
     """Partitions of a topic that the log does not have yet."""
@@ -343,7 +345,7 @@ class SparkSourceOptionsDict(TypedDict, total=False):
 class KeptProducerOptionsDict(
     ProducerOptionsDict,
     SenderOptionsDict,
-    LogSinkOptionsDict,
+    ServerOptionsDict,
     KafkaSinkOptionsDict,
     PlacelessSinkOptionsDict,
     total=False,

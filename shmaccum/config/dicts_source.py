@@ -37,7 +37,7 @@ TAIL = '''
 class KeptProducerOptionsDict(
     ProducerOptionsDict,
     SenderOptionsDict,
-    LogSinkOptionsDict,
+    ServerOptionsDict,
     KafkaSinkOptionsDict,
     PlacelessSinkOptionsDict,
     total=False,

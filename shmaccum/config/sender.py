@@ -66,6 +66,11 @@ class SenderOptions(Options):
     metrics_listen: str | None = text(
         None, "HOST:PORT at which the sender serves metrics of arena and sender to Prometheus, at /metrics."
     )
+    listen: str | None = text(
+        None,
+        "HOST:PORT at which the sender serves its log to Kafka clients. Only with a sink log:DIR.",
+        kafka="listeners",
+    )
     dead_letter: str | None = text(
         None,
         "log:DIR: the sender writes batches that expire or are refused to this log before it frees their "

@@ -15,7 +15,7 @@ from shmaccum.config.sinks import LogSinkOptions
 class ServerOptions(LogSinkOptions):
     """Options of ``shmaccum serve``. The options of the log itself count for a writable server."""
 
-    scope = "server of a log"
+    scope = "served log"
     place = "shmaccum.serving.LogServer or ``shmaccum serve -X``"
 
     advertised_host: str | None = text(

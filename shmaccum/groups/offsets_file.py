@@ -148,7 +148,7 @@ def _is_torn(content: bytes, position: int) -> bool:
     """True when the bytes from here on are the beginning of a frame whose writer died."""
     if position + HEAD.size > len(content):
         return True
-    (size, _) = HEAD.unpack_from(content, position)
+    size = int.from_bytes(content[position : position + 4], "big")
     return HEAD.size < size <= FRAME_SIZE_MAX and position + HEAD.size + size > len(content)
 
 

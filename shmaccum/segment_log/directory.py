@@ -75,7 +75,7 @@ class LogDirectory:
         uuid: 16 random bytes of its creation.
         options: how it is written.
         findings: a sentence for each problem and its repair; the caller that reports them clears the list.
-        on_append: called with the place after each append to a partition.
+        on_append: called with the place after each append to a partition; None: nothing is.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class LogDirectory:
         self.path = os.path.abspath(path)
         self.options = options or LogSinkOptions()
         self.findings: list[str] = []
-        self.on_append: Callable[[TopicPartition], object] = lambda _place: None
+        self.on_append: Callable[[TopicPartition], object] | None = None
         self._clock = clock
         self._show_life = show_life
         self._partitions: dict[TopicPartition, PartitionLog] = {}
@@ -237,7 +237,7 @@ class LogDirectory:
                 recovery_point=self._recovery_points.get(place, 0),
                 is_same_boot=self._is_same_boot,
                 clock=self._clock,
-                on_append=lambda: self.on_append(place),
+                on_append=lambda: None if self.on_append is None else self.on_append(place),
             )
         self.findings += log.findings
         log.findings = self.findings

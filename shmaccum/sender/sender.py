@@ -139,6 +139,8 @@ class Sender:
             self._outwait_former_sender(host, lambda: self.sink.open(host))
             self._rounds = Rounds(self._half, self.sink, self._doorbell, host, self.options, self._letters)
             self._serve_metrics()
+            if self.options.listen is not None:
+                self.sink.serve(self.options.listen)
         except BaseException:
             self._close(is_in_order=False)
             raise

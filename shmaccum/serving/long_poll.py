@@ -201,9 +201,9 @@ class LongPoll:
             for parked in list(self._parked.values()):
                 self._ask_again(parked)
         while self._deadlines and self._deadlines[0][0] <= now_s:
-            parked = self._parked.get(heapq.heappop(self._deadlines)[2])
-            if parked is not None:
-                self._ask_again(parked)
+            call = heapq.heappop(self._deadlines)[2]
+            if call in self._parked:
+                self._ask_again(self._parked[call])
 
     def close(self) -> None:
         """Lets go of the watches."""

@@ -82,6 +82,7 @@ class LogServer:
         directory: of the log; a writable server makes it when it is missing.
         listen: HOST:PORT; port 0 takes any that is free.
         is_writable: takes the right to write the log; then clients may produce, and make and delete topics.
+        writer: the log as another thread of this process has it open; it tells the server of each append.
         options: those of `ServerOptions`.
 
     Raises:
@@ -92,18 +93,32 @@ class LogServer:
     """
 
     def __init__(
-        self, directory: str | os.PathLike[str], listen: str, *, is_writable: bool = False, **options: object
+        self,
+        directory: str | os.PathLike[str],
+        listen: str,
+        *,
+        is_writable: bool = False,
+        writer: LogDirectory | None = None,
+        **options: object,
     ) -> None:
         self.options = ServerOptions.parse(options)
         address = parse_listen(listen, self.options)
         self._tls = TlsFiles(self.options) if self.options.ssl_certfile is not None else None
         self._users = UsersFile(self.options.users_file) if self.options.users_file is not None else None
-        self._log = LogDirectory(directory, self.options) if is_writable else None
+        self._listener = _listen(address)
+        try:
+            self._log = LogDirectory(directory, self.options) if is_writable else None
+        except BaseException:
+            self._listener.close()
+            raise
         self.directory = LogReader(directory, verify_crc=False).path
         self._topics = Topics(self.directory)
         self._bell, self._rope = socket.socketpair()
         self._rope.setblocking(False)
-        self._polls = LongPoll(self._topics, self._ring, is_told=is_writable)
+        teller = writer or self._log
+        self._polls = LongPoll(self._topics, self._ring, is_told=teller is not None)
+        if teller is not None:
+            teller.on_append = self._polls.tell
         self._writing = None if self._log is None else self._new_writing(self._log)
         self._coordinator = Coordinator(
             self.directory, self._topics, _group_limits(self.options), is_synced=self.options.sync == "batch"
@@ -111,7 +126,6 @@ class LogServer:
         cluster_id = uuid.UUID(
             bytes=parse_uuid(read_properties(os.path.join(self.directory, META_FILE))[META_UUID_KEY])
         )
-        self._listener = _listen(address)
         self.address = Address(self.options.advertised_host or address.host, self._listener.getsockname()[1])
         self._cluster = Cluster(self._topics, self._writing, cluster_id, self.address)
         self._routes = self._new_routes()
@@ -135,7 +149,6 @@ class LogServer:
         return guarded_routes(table, self._topics)
 
     def _new_writing(self, log: LogDirectory) -> Writing:
-        log.on_append = self._polls.tell
         return Writing(log, self._topics, self.options.max_message_bytes)
 
     def _produce_size_max(self) -> int:

@@ -8,7 +8,7 @@ import importlib
 from collections.abc import Mapping
 from typing import Any
 
-from shmaccum.config import KafkaSinkOptions, LogSinkOptions, Options, PlacelessSinkOptions
+from shmaccum.config import KafkaSinkOptions, Options, PlacelessSinkOptions, ServerOptions
 from shmaccum.exceptions import InvalidArgumentError
 from shmaccum.sinks.names import one_spelling, split_url
 from shmaccum.sinks.sink import Ack, Sink, SinkHost, SynchronousSink, Verdict, WireBatch
@@ -40,7 +40,7 @@ _sinks: dict[str, type[Sink] | str] = {
 _options: Mapping[str, type[Options]] = {
     "kafka": KafkaSinkOptions,
     "memory": PlacelessSinkOptions,
-    "log": LogSinkOptions,
+    "log": ServerOptions,
     "null": PlacelessSinkOptions,
 }
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from shmaccum.config import LogSinkOptions
+from shmaccum.config import ServerOptions
 from shmaccum.exceptions import InvalidArgumentError, LogPartitionNotFoundError, UnknownTopicError
 from shmaccum.segment_log.broker_error import BrokerError
 from shmaccum.segment_log.directory import LogDirectory
@@ -20,6 +20,9 @@ from shmaccum.segment_log.partition_log import Outcome, PartitionLog
 from shmaccum.segment_log.producer_state import KEPT_COUNT, Refusal
 from shmaccum.sinks.names import one_spelling
 from shmaccum.sinks.sink import Ack, SinkHost, SynchronousSink, Verdict, WireBatch
+
+if TYPE_CHECKING:
+    from shmaccum.serving.server_thread import ServerThread
 
 REQUEST_SIZE_MAX = 16 << 20
 MEDIUM_ERRORS = frozenset(
@@ -52,10 +55,10 @@ class LogSink(SynchronousSink):
 
     Args:
         place: the directory; made when it is missing.
-        options: those of `LogSinkOptions`.
+        options: those of `ServerOptions`; the options of the server count when the sender listens.
     """
 
-    options_type = LogSinkOptions
+    options_type = ServerOptions
     is_idempotent = True
     in_flight_max = KEPT_COUNT
     request_size_max = REQUEST_SIZE_MAX
@@ -66,10 +69,11 @@ class LogSink(SynchronousSink):
             raise InvalidArgumentError("log: needs a directory: write it behind the colon, as in log:/var/lib/events")
         self._place = place
         self.name = one_spelling(f"log:{place}")
-        self._options = LogSinkOptions.parse(options)
+        self._options = ServerOptions.parse(options)
         self._directory: LogDirectory | None = None
         self._host: SinkHost | None = None
         self._outage: str | None = None
+        self._server: ServerThread | None = None
 
     @property
     def outage(self) -> str | None:
@@ -91,6 +95,16 @@ class LogSink(SynchronousSink):
         self._host = host
         self._directory = LogDirectory(self._place, self._options, show_life=host.show_life, arena_name=host.arena_name)
         self._report()
+
+    def serve(self, listen: str) -> None:
+        from shmaccum.serving.server_thread import ServerThread  # with kafka-python, which a mere sender does without
+
+        self._server = ServerThread(self.directory, listen, self._options)
+
+    @property
+    def server_port(self) -> int | None:
+        """The port at which the log is served; None while it is not."""
+        return None if self._server is None else self._server.port
 
     def new_producer_id(self) -> tuple[int, int]:
         return self.directory.new_producer_id(), 0
@@ -160,6 +174,9 @@ class LogSink(SynchronousSink):
             self.directory.findings.clear()
 
     def close(self, timeout_s: float) -> None:  # noqa: ARG002 - nothing is under way
+        server, self._server = self._server, None
+        if server is not None:
+            server.close()
         if self._directory is not None:
             self._directory.close()
 

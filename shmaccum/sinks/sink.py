@@ -71,6 +71,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 from shmaccum._native import Batch
 from shmaccum.arena.doorbell import wait_readable
 from shmaccum.config import Options, SenderOptions
+from shmaccum.exceptions import InvalidArgumentError
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -341,6 +342,20 @@ class Sink(abc.ABC):
         Time between two answers counts when the second one has come. Without a peer `outage` is proof enough.
         """
         return None
+
+    def serve(self, listen: str) -> None:
+        """Serves what it keeps to Kafka clients until it is closed; called once, when it is open.
+
+        Args:
+            listen: HOST:PORT.
+
+        Raises:
+            InvalidArgumentError: it keeps nothing that can be served, or the address is none or is taken.
+        """
+        raise InvalidArgumentError(
+            f"listen={listen} serves a log, and the sink {self.name or type(self).__name__} is none: leave listen out, "
+            "or deliver to log:DIR"
+        )
 
     def metrics(self) -> Mapping[str, float]:
         """Numbers of its own, by Kafka's names where there are such; they take the place of the sender's of that name.

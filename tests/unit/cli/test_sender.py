@@ -191,7 +191,7 @@ def test_a_sender_is_started_behind_once(senders: Senders, shell: Shell) -> None
         (["--sink", "log"], "write the kind and a colon first, as in log:log"),
         (["--sink", "log:"], "log: needs a directory"),
         (["--sink", "null:", "-X", "acks=1"], "enable_idempotence needs acks=all"),
-        (["--sink", "log:x", "-X", "linger.mss=1"], "linger.mss is no option of the sender or the log sink: did you"),
+        (["--sink", "log:x", "-X", "linger.mss=1"], "linger.mss is no option of the sender or the served log: did you"),
         (
             ["--sink", "null:", "-X", "linger.mss=1"],
             "no option of the sender or the memory and null sinks",
