@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 import signal
 from types import FrameType
+from typing import Any
 
 import click
 
@@ -39,7 +40,7 @@ def command(directory: str, listen: str, writable: bool, insecure: bool, options
     there is no replication.
     """
     start_logging(logging.WARNING if quiet else logging.INFO)
-    given = assignments(options) | ({"insecure": "true"} if insecure else {})
+    given: dict[str, Any] = assignments(options) | ({"insecure": "true"} if insecure else {})
     with LogServer(directory, listen, is_writable=writable, **given) as server:
         _stop_on_signals(server)
         host, port = server.address
