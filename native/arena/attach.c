@@ -10,6 +10,7 @@
 
 #include "arena/buffer_pool.h"
 #include "arena/byte_lock.h"
+#include "arena/closing.h"
 #include "arena/counters.h"
 #include "arena/process.h"
 #include "arena/process_share.h"
@@ -255,6 +256,26 @@ enum status arena_open_read_only(int map_descriptor, int lock_descriptor, struct
     return arena_finish(arena, status, result);
 }
 
+/* The parent may be dead, and so may be the process that recovered the arena last: a child that is alone recovers it. A
+ * later build may have moved the arena meanwhile: the superblock says so. */
+static enum status arena_join_again(struct arena *arena, struct error *error)
+{
+    bool is_alone;
+    RETURN_IF_FAILED(attach_lock(arena, &is_alone, error));
+    if (!superblock_is_sound(arena)) {
+        return error_set(error, STATUS_OTHER_LAYOUT,
+                         "the arena's superblock has changed since this process was forked: a later build has upgraded "
+                         "the arena, or the superblock is damaged. Attach to the arena again");
+    }
+    if (is_alone) {
+        RETURN_IF_FAILED(recover_alone(arena, error));
+    }
+    store_release_u32(&arena->globals->is_clean, 0);
+    RETURN_IF_FAILED(arena_enter(arena, error));
+    closing_look_now(arena);
+    return STATUS_OK;
+}
+
 enum status arena_ensure_attached(struct arena *arena, struct error *error)
 {
     if (arena->owner != 0) {
@@ -271,8 +292,12 @@ enum status arena_ensure_attached(struct arena *arena, struct error *error)
             return error_set_os(error, "cannot open the arena again after fork (is /proc mounted?)");
         }
     }
-    RETURN_IF_FAILED(byte_lock_wait(arena->lock_descriptor, ATTACH_LOCK_BYTE, BYTE_SHARED, error));
-    return arena_enter(arena, error);
+    enum status status = arena_join_again(arena, error);
+    if (status != STATUS_OK) {
+        close(arena->lock_descriptor); /* with the lock on byte 0, which other processes wait for */
+        arena->lock_descriptor = -1;
+    }
+    return status;
 }
 
 /* ---- detach ---- */

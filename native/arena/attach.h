@@ -7,7 +7,8 @@
  *   attach   check owner, mode and size → byte lock 0: exclusive if nobody else is there (then cold recovery), else
  *            shared, if some process has an entry → superblock by pread → map → register
  *   detach   give back what is ours → mark the entry clean → close the lock descriptor (this frees the byte locks)
- *   fork     the child handler closes the lock descriptor and forgets the entry; the first use registers anew
+ *   fork     the child handler closes the lock descriptor and forgets the entry; the first use attaches anew, on the
+ *            mapping that the child has: the same locks, and cold recovery if nobody else is there
  *
  * DEATHS. A creator that dies before the magic leaves a file that says UNFINISHED. An attacher at any place leaves at
  * most an entry whose byte the kernel frees. Nothing here waits for a time-out to decide that somebody is dead.

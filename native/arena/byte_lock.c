@@ -41,16 +41,6 @@ void byte_lock_rest(void)
     nanosleep(&(struct timespec){.tv_nsec = BYTE_LOCK_SLICE_NS}, NULL);
 }
 
-enum status byte_lock_wait(int descriptor, int64_t byte, enum byte_lock mode, struct error *error)
-{
-    enum status status = byte_lock_try(descriptor, byte, mode, error);
-    for (int i = 0; i < BYTE_LOCK_SLICE_COUNT && status == STATUS_BUSY; i++) {
-        byte_lock_rest();
-        status = byte_lock_try(descriptor, byte, mode, error);
-    }
-    return status;
-}
-
 bool byte_is_locked(int descriptor, int64_t byte)
 {
     return bytes_are_locked(descriptor, byte, 1);

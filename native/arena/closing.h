@@ -5,7 +5,7 @@
  *
  *   globals.closing   NOT ── closing_begin, by anyone ──> BEGUN ── closing_end, by the sender ──> DONE
  *                      ^                                                                           │
- *                      └── cold recovery: a process attached alone, so the file has a name again ──┘
+ *                      └── cold recovery of a file that has a name (again) ────────────────────────┘
  *
  * RULES
  *   closing   anyone, by cas from the value read, and only upwards; cold recovery alone stores NOT
@@ -56,8 +56,10 @@ void closing_end(struct arena *arena);
  * (a memfd) cannot lose it. */
 bool arena_lost_its_name(const struct arena *arena);
 
-/* Begins to close an arena that lost its name. It asks the kernel at most once a second, so that a process may call
- * this for each batch it opens and each slice it waits. Requires that no lock of the arena is held. */
+/* Begins to close an arena that lost its name. Requires that no lock of the arena is held. */
+void closing_look_now(struct arena *arena);
+
+/* The same, and it asks the kernel at most once a second, so that a process may call this for each batch it opens. */
 void closing_look(struct arena *arena);
 
 #endif

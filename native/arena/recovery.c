@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "arena/buffer_pool.h"
+#include "arena/closing.h"
 #include "arena/completion.h"
 #include "arena/counters.h"
 #include "arena/delivery_clock.h"
@@ -444,7 +445,9 @@ enum status recovery_run(struct arena *arena, struct recovery_report *report, st
         durability_recover(arena);
     }
     POINT(recovery_rebuilt);
-    store_relaxed_u32(&arena->globals->closing, CLOSING_NOT); /* it was found, so it has a name */
+    if (!arena_lost_its_name(arena)) {
+        store_relaxed_u32(&arena->globals->closing, CLOSING_NOT);
+    }
     add_u64(&arena->globals->arena_epoch, 1);
     boot_id_read(arena->globals->boot_id);
     return STATUS_OK;

@@ -7,6 +7,7 @@
 #include "arena/attach.h"
 #include "arena/durability.h"
 #include "base/bytes.h"
+#include "format/crc32c.h"
 #include "format/murmur2.h"
 #include "python/arena/arena_methods.h"
 #include "python/common/arguments.h"
@@ -219,6 +220,31 @@ static PyObject *module_murmur2(PyObject *module, PyObject *key)
     return PyLong_FromUnsignedLong(hash);
 }
 
+enum { CRC_ALONE_SIZE = 32768 }; /* bytes that take longer than letting other threads run costs */
+
+static PyObject *module_crc32c(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names)
+{
+    static const struct signature signature = {
+        .function = "crc32c", .names = {"data", "crc"}, .required_count = 1, .count = 2};
+    static const struct integer_range range = {"crc", 0, UINT32_MAX};
+    struct module_state *state = PyModule_GetState(module);
+    PyObject *bound[ARGUMENT_COUNT_MAX];
+    Py_buffer bytes;
+    int64_t crc = 0;
+    if (!arguments_bind(&signature, args, count, names, bound) ||
+        (bound[1] != NULL && !integer_parse(state, bound[1], &range, &crc)) ||
+        PyObject_GetBuffer(bound[0], &bytes, PyBUF_SIMPLE) < 0) {
+        return NULL;
+    }
+    PyThreadState *thread = bytes.len >= CRC_ALONE_SIZE ? PyEval_SaveThread() : NULL;
+    uint32_t extended = crc32c_extend((uint32_t)crc, bytes.buf, (size_t)bytes.len);
+    if (thread != NULL) {
+        PyEval_RestoreThread(thread);
+    }
+    PyBuffer_Release(&bytes);
+    return PyLong_FromUnsignedLong(extended);
+}
+
 /* ---- the module ---- */
 
 static bool type_add(PyObject *module, PyType_Spec *spec, bool is_public, PyTypeObject **target)
@@ -356,6 +382,8 @@ static PyMethodDef module_methods[] = {
      "List of record_type(offset, timestamp_ms, key, value, headers) from the records of a batch of a log."},
     {"decode_columns", FAST(log_columns), METH_FASTCALL | METH_KEYWORDS,
      "The buffers of Arrow columns from the records of many batches of a log; segment_log/columns.py names them."},
+    {"crc32c", FAST(module_crc32c), METH_FASTCALL | METH_KEYWORDS,
+     "The CRC-32C of bytes, unsigned 32 bits; goes on from the checksum of what stands before them."},
     {"murmur2", module_murmur2, METH_O, "Kafka's hash of a key, unsigned 32 bits."},
     {NULL, NULL, 0, NULL},
 };

@@ -29,9 +29,10 @@ from shmaccum.exceptions import (
     InvalidArgumentError,
     LayoutMismatchError,
     NotAnArenaError,
+    ShmaccumError,
     SyncTimeoutError,
 )
-from shmaccum.units import format_size
+from shmaccum.units import format_count, format_size
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -343,8 +344,8 @@ class Arena:
     def remove(cls, name: Name, *, missing_ok: bool = False) -> None:
         """Takes the arena's name, its waiters' semaphores and its doorbell away.
 
-        Processes that are attached are told within a second or so: the arena takes no more records, and its sender
-        leaves when it has delivered those that it holds.
+        The arena takes no more records when this comes back. Its sender leaves when it has delivered those that the
+        arena holds.
 
         A damaged or unfinished arena is removed, too. A file that never was an arena is left alone.
 
@@ -355,7 +356,8 @@ class Arena:
         file = ArenaFile.parse(name)
         try:
             semaphores, doorbell = cls._companions(file)
-            file.unlink()
+            with cls._closed_at_the_end(file):
+                file.unlink()
         except ArenaNotFoundError:
             if not missing_ok:
                 raise
@@ -366,6 +368,28 @@ class Arena:
         if doorbell is not None:
             with contextlib.suppress(FileNotFoundError, PermissionError):
                 os.unlink(doorbell)
+
+    @classmethod
+    @contextlib.contextmanager
+    def _closed_at_the_end(cls, file: ArenaFile) -> Iterator[None]:
+        """The arena takes no more records behind the block, so that no process appends to a file without a name.
+
+        An arena without attached processes needs no closing. Processes of an arena that cannot be attached to look at
+        its name themselves, once a second (native/arena/closing.h).
+        """
+        with contextlib.ExitStack() as stack:
+            arena: Arena | None = None
+            with contextlib.suppress(ShmaccumError, OSError):
+                if cls._is_in_use(file):
+                    arena = stack.enter_context(cls.attach(file.text, mode=0o777))
+            yield
+            if arena is not None:
+                arena.native.begin_closing()
+
+    @classmethod
+    def _is_in_use(cls, file: ArenaFile) -> bool:
+        with cls.open_read_only(file.text, mode=0o777) as arena:
+            return any(process["alive"] for process in arena.native.processes())
 
     @classmethod
     def _companions(cls, file: ArenaFile) -> tuple[list[str], str | None]:
@@ -409,14 +433,14 @@ class Arena:
         count, room = operator.index(partitions), self.geometry["partition_count"]
         if not 1 <= count <= room:
             raise InvalidArgumentError(
-                f"topic {name!r} cannot have {count} partitions: give it 1 to {room}, which is what the arena has room "
-                "for (partition_count)"
+                f"topic {name!r} cannot have {format_count(count, 'partition')}: give it 1 to {room}, which is what "
+                "the arena has room for (partition_count)"
             )
         known = self.native.topic_partition_count(name)
         if known not in (0, count):
             raise InvalidArgumentError(
-                f"topic {name!r} has {known} partitions in {self.name} already, not {count}: declare it with {known}, "
-                "or change the topic where the sink has it"
+                f"topic {name!r} has {format_count(known, 'partition')} in {self.name} already, not {count}: declare "
+                f"it with {known}, or change the topic where the sink has it"
             )
         if not known:
             self.native.set_topic_partition_count(name, count)
@@ -475,7 +499,8 @@ class Arena:
         geometry = self.geometry
         kind = "read-only" if self.native.is_read_only else f"entry {self.native.entry_index}"
         return (
-            f"<Arena {self.name!r} {format_size(geometry['buffer_memory'])} in {geometry['slot_count']} buffers of "
+            f"<Arena {self.name!r} {format_size(geometry['buffer_memory'])} in "
+            f"{format_count(geometry['slot_count'], 'buffer')} of "
             f"{format_size(geometry['batch_size'])}, {kind}>"
         )
 

@@ -63,13 +63,20 @@ def tell_removal(arena: Arena) -> ArenaRemovedError:
 
 
 def check_takes_records(arena: Arena) -> None:
-    """Looks at the arena's name, at most once a second.
+    """Looks at the arena's name.
 
     Raises:
         ArenaRemovedError: the arena was removed.
     """
     if arena.native.look_at_name() != "not":
         raise tell_removal(arena)
+
+
+def is_abandoned(arena: Arena) -> bool:
+    """True when the arena was removed and has no sender now. A standby takes the role within milliseconds."""
+    native = arena.native
+    closing = native.closing if native.is_read_only else native.look_at_name()
+    return closing != "not" and not native.sender_is_alive
 
 
 class RemovalWatch:
@@ -92,9 +99,7 @@ class RemovalWatch:
         if now_s < self._look_at_s:
             return False
         self._look_at_s = now_s + LOOK_S
-        native = self.arena.native
-        closing = native.closing if native.is_read_only else native.look_at_name()
-        is_left = closing != "not" and not native.sender_is_alive
-        is_abandoned = is_left and (self._was_left or closing == "done")
+        is_left = is_abandoned(self.arena)
+        is_for_good = is_left and (self._was_left or self.arena.native.closing == "done")
         self._was_left = is_left
-        return is_abandoned
+        return is_for_good

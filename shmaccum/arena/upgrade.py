@@ -332,8 +332,8 @@ def _check(copy: ArenaFile, former: FormerArena) -> None:
         arena.close()
     if found != expected:
         raise CorruptArenaError(
-            f"{expected} batches wait in the arena and its copy has {found}: it was left as it was. Copy the records "
-            "out with shmaccum recover --export"
+            f"{format_count(expected, 'batch', 'batches')} should be in the arena's copy, which has {found}: the arena "
+            "was left as it was. Copy the records out with shmaccum recover --export"
         )
 
 

@@ -125,6 +125,7 @@ def command(arena_name: str, topics: tuple[str, ...], exist_ok: bool, is_json: b
         print_json(facts)
         return
     click.echo(
-        f"created {facts['name']}: {format_size(facts['buffer_memory'])} in {facts['slot_count']:,} buffers of "
+        f"created {facts['name']}: {format_size(facts['buffer_memory'])} in "
+        f"{format_count(facts['slot_count'], 'buffer')} of "
         f"{format_size(facts['batch_size'])}, {format_size(facts['size'])} in all"
     )

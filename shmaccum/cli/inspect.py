@@ -19,11 +19,13 @@ from shmaccum.cli.live import make_console, show
 from shmaccum.exceptions import CorruptArenaError
 from shmaccum.observe.inspection import FILLED_STATES, CompletionFacts, Inspector, SlotFacts
 from shmaccum.observe.observation import Observer
-from shmaccum.units import format_duration_ns, format_size
+from shmaccum.units import format_count, format_duration_ns, format_size
 
 HEX_WIDTH = 16
 HEX_SIZE_MAX = 512
 BYTES_SHOWN = 40
+ROW_COUNT_MAX = 100
+"""Rows of one table of the overview: a damaged count may claim thousands that say nothing."""
 QUANTITY = re.compile(r"-|[\d,.]+( [a-zA-Zµ]+)?")
 """Cells that stand on the right of their column: numbers, with or without a unit, and the mark of a missing one."""
 
@@ -58,29 +60,44 @@ def hex_lines(data: bytes, size_max: int = HEX_SIZE_MAX) -> Iterator[str]:
         yield f"… {len(data) - size_max:,} bytes more (--hex all)"
 
 
-def _titled(title: str, table: Table) -> RenderableType:
-    """A title of its own line: that of a table is broken to the table's width."""
-    return Group(Text(title, style="bold"), table) if title else table
+def _titled(title: str, table: Table, left_count: int) -> RenderableType:
+    """A title in a line of its own, because a table's own title is broken to the table's width.
+
+    Args:
+        left_count: rows that the table leaves out.
+    """
+    shown = [Text(title, style="bold"), table] if title else [table]
+    left = [Text(f"… and {format_count(left_count, 'row')} more (--json has all)")] if left_count > 0 else []
+    return Group(*shown, *left)
 
 
 def _pairs(title: str, pairs: Iterable[tuple[str, Any]]) -> RenderableType:
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(style="bright_black", no_wrap=True)
     table.add_column(overflow="fold")
-    for name, value in pairs:
+    known = list(pairs)
+    for name, value in known[:ROW_COUNT_MAX]:
         table.add_row(name, str(value))
-    return _titled(title, table)
+    return _titled(title, table, len(known) - ROW_COUNT_MAX)
 
 
-def _rows(title: str, names: Sequence[str], rows: Iterable[Sequence[Any]]) -> RenderableType:
+def _rows(
+    title: str, names: Sequence[str], rows: Iterable[Sequence[Any]], row_count_max: int | None = ROW_COUNT_MAX
+) -> RenderableType:
+    """A table with a header.
+
+    Args:
+        row_count_max: rows that are shown; None: all of them.
+    """
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    texts = [["-" if cell is None else str(cell) for cell in row] for row in rows]
+    known = list(rows)
+    texts = [["-" if cell is None else str(cell) for cell in row] for row in known[:row_count_max]]
     for index, name in enumerate(names):
         is_numeric = all(QUANTITY.fullmatch(row[index]) for row in texts)
         table.add_column(name, header_style="bright_black", no_wrap=True, justify="right" if is_numeric else "left")
     for row in texts:
         table.add_row(*row)
-    return _titled(title, table)
+    return _titled(title, table, len(known) - len(texts))
 
 
 # --- facts
@@ -183,7 +200,8 @@ def _overview_tables(facts: dict[str, Any]) -> Iterator[RenderableType]:
     )
     if facts["errors"]:
         yield _pairs(
-            "errors", ((f"{error['count']:,} times", error["text"] or error["status"]) for error in facts["errors"])
+            "errors",
+            ((format_count(error["count"], "time"), error["text"] or error["status"]) for error in facts["errors"]),
         )
 
 
@@ -269,7 +287,7 @@ def _show_slot(inspector: Inspector, slot_index: int, hex_size: int) -> None:
             (index, when(time_ms), shown(key), shown(value), len(headers))
             for index, time_ms, key, value, headers in records
         )
-        show(console, Group("", _rows("records", ("record", "timestamp", "key", "value", "headers"), rows)))
+        show(console, Group("", _rows("records", ("record", "timestamp", "key", "value", "headers"), rows, None)))
     click.echo()
     for line in hex_lines(facts.data, hex_size):
         click.echo(line)
@@ -351,14 +369,14 @@ def _show_slots(slots: Iterable[SlotFacts], *, is_json: bool) -> None:
     if is_json:
         print_json([slot.as_json() for slot in slots])
     else:
-        show(make_console(), _rows("", SLOT_COLUMNS, (_slot_row(slot) for slot in slots)))
+        show(make_console(), _rows("", SLOT_COLUMNS, (_slot_row(slot) for slot in slots), None))
 
 
 def _show_completions(results: Iterable[CompletionFacts], *, is_json: bool) -> None:
     if is_json:
         print_json([result.as_json() for result in results])
     else:
-        show(make_console(), _rows("", COMPLETION_COLUMNS, (_completion_row(result) for result in results)))
+        show(make_console(), _rows("", COMPLETION_COLUMNS, (_completion_row(result) for result in results), None))
 
 
 def _show_overview(facts: dict[str, Any], *, is_json: bool) -> None:

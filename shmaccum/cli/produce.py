@@ -39,7 +39,7 @@ from shmaccum.config import ProducerOptions
 from shmaccum.exceptions import ArenaRemovedError, FlushTimeoutError, InvalidArgumentError, ShmaccumError
 from shmaccum.producer import Producer
 from shmaccum.producer.deliveries import Deliveries
-from shmaccum.units import format_size, parse_duration_ms
+from shmaccum.units import format_count, format_size, parse_duration_ms
 
 PROGRESS_EVERY_S = 0.1
 Header = tuple[str, bytes | None]
@@ -93,7 +93,10 @@ class Tally:
         return self.delivered == self.sent
 
     def __str__(self) -> str:
-        parts = [f"{self.sent:,} records sent ({format_size(self.size)})", f"{self.delivered:,} delivered"]
+        parts = [
+            f"{format_count(self.sent, 'record')} sent ({format_size(self.size)})",
+            f"{self.delivered:,} delivered",
+        ]
         for count, what in (
             (self.failed, "failed"),
             (self.unknown, "with a result that was overwritten before it was read"),
@@ -220,12 +223,17 @@ def _wait(job: Job, timeout_s: float) -> None:
     """For the results, in slices, so that the progress goes on."""
     deadline = time.monotonic() + timeout_s
     while (left_s := deadline - time.monotonic()) > 0:
-        with contextlib.suppress(FlushTimeoutError, ArenaRemovedError):
-            job.producer.flush(min(left_s, PROGRESS_EVERY_S))
+        with contextlib.suppress(FlushTimeoutError):
+            _flush(job.producer, min(left_s, PROGRESS_EVERY_S))
             break
         job.idle()
     job.tally.settle()
     job.tally.whereabouts = whereabouts(job.producer.arena)
+
+
+def _flush(producer: Producer, timeout_s: float) -> None:
+    with contextlib.suppress(ArenaRemovedError):  # there is nobody left to wait for
+        producer.flush(timeout_s)
 
 
 def whereabouts(arena: Arena) -> str:
@@ -343,5 +351,6 @@ def command(
         try:
             code = _run(job, files, arena.geometry["record_size_max"], timeout_s)
         finally:
-            producer.close(0)
+            with contextlib.suppress(ArenaRemovedError):  # which was logged
+                producer.close(0)
     ctx.exit(code)

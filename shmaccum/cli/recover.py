@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -43,14 +44,24 @@ def _sentences(plan: dict[str, Any]) -> list[str]:
 
 
 def _plan(arena_name: str) -> dict[str, Any]:
-    """The work of a recovery now, and the processes that are in its way."""
-    with looking_at(arena_name) as arena:
+    """The work of a recovery now, and the processes that are in its way.
+
+    An arena of the former layout is copied where its upgrade would copy it, and the copy has no name.
+    """
+    with _readable(arena_name, os.path.dirname(ArenaFile.parse(arena_name).path)) as (arena, is_former):
         plan: dict[str, Any] = arena.native.recovery_plan()
         attached = [process["pid"] for process in arena.native.processes() if process["alive"]]
-    return plan | {"name": arena_name, "is_same_boot": bool(plan["is_same_boot"]), "attached_pids": attached}
+    return plan | {
+        "name": arena_name,
+        "is_same_boot": bool(plan["is_same_boot"]),
+        "attached_pids": attached,
+        "is_upgraded_first": is_former,
+    }
 
 
 def _show(plan: dict[str, Any]) -> None:
+    if plan["is_upgraded_first"]:
+        click.echo("it has the layout of the former build: recovery upgrades it first, with all of its records")
     click.echo("\n".join(_sentences(plan)))
     if plan["attached_pids"]:
         pids = ", ".join(map(str, plan["attached_pids"]))
@@ -58,20 +69,24 @@ def _show(plan: dict[str, Any]) -> None:
 
 
 @contextlib.contextmanager
-def _readable(arena_name: str, folder: Path) -> Iterator[Arena]:
-    """The arena, opened read-only; of one with the former layout a copy, which lies beside the folder meanwhile."""
+def _readable(arena_name: str, place: str | os.PathLike[str]) -> Iterator[tuple[Arena, bool]]:
+    """The arena, opened read-only. Of one with the former layout a copy, and True.
+
+    Args:
+        place: the folder that the copy takes room in meanwhile.
+    """
     file = ArenaFile.parse(arena_name)
-    place = next(parent for parent in folder.absolute().parents if parent.is_dir())
     with copy_to_look_at(file, place) as native:
         if native is not None:
-            yield Arena(file, native, ANY_MODE)
+            yield Arena(file, native, ANY_MODE), True
             return
     with looking_at(arena_name) as arena:
-        yield arena
+        yield arena, False
 
 
 def _export(arena_name: str, folder: Path, *, is_json: bool) -> int:
-    with _readable(arena_name, folder) as arena:
+    place = next(parent for parent in folder.absolute().parents if parent.is_dir())
+    with _readable(arena_name, place) as (arena, _):
         try:
             batches = export(arena, folder)
         except FileExistsError:

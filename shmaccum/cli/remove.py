@@ -15,6 +15,7 @@ from shmaccum.exceptions import (
     ShmaccumError,
 )
 from shmaccum.observe.observation import Observer
+from shmaccum.units import format_count
 
 
 def reasons_against(arena_name: str) -> list[str]:
@@ -28,13 +29,14 @@ def reasons_against(arena_name: str) -> list[str]:
         return [f"it cannot be read ({error})"]
     reasons = []
     if alive := sum(process.is_alive for process in seen.processes):
-        reasons.append(f"{alive} process{'es are' if alive > 1 else ' is'} attached")
+        reasons.append(format_count(alive, "process is attached", "processes are attached"))
     if seen.queued_record_count:
-        reasons.append(
-            f"{seen.queued_record_count:,} record{'s' * (seen.queued_record_count > 1)} wait to be delivered"
-        )
+        waits = "record waits to be delivered", "records wait to be delivered"
+        reasons.append(format_count(seen.queued_record_count, *waits))
     if bad := seen.slots["BAD"]:
-        reasons.append(f"{bad} damaged batch{'es' * (bad > 1)} can still be exported")
+        reasons.append(
+            format_count(bad, "damaged batch can still be exported", "damaged batches can still be exported")
+        )
     return reasons
 
 
@@ -72,8 +74,8 @@ def _is_removed(arena_name: str, *, is_forced: bool, missing_ok: bool) -> bool:
 def command(ctx: click.Context, arena_names: tuple[str, ...], is_forced: bool, missing_ok: bool) -> None:
     """Take arenas away.
 
-    Refused while processes are attached or records wait in it. With --force, those processes are told within a second
-    or so: the arena takes no more records, and its sender leaves when it has delivered those that are in it.
+    Refused while processes are attached or records wait in it. With --force the arena takes no more records, and its
+    sender leaves when it has delivered those that are in it.
     """
     removed = [_is_removed(name, is_forced=is_forced, missing_ok=missing_ok) for name in arena_names]
     ctx.exit(0 if all(removed) else EXIT_IMPOSSIBLE)

@@ -112,10 +112,8 @@ def _columns(title: str, *names: str, left: int = 1) -> Table:
 def _head(seen: Observation) -> Text:
     text = Text(no_wrap=True, overflow="ellipsis")
     text.append(seen.name, style="bold")
-    text.append(
-        f"  {format_size(seen.buffer_memory)} in {seen.slot_count:,} buffers of {format_size(seen.batch_size)}",
-        style=QUIET,
-    )
+    buffers = format_count(seen.slot_count, "buffer")
+    text.append(f"  {format_size(seen.buffer_memory)} in {buffers} of {format_size(seen.batch_size)}", style=QUIET)
     if seen.is_removed:
         text.append("  REMOVED: it takes no more records", style=PROBLEM)
     if seen.poisoned:
@@ -254,7 +252,7 @@ def _stopped(seen: Observation) -> Iterator[tuple[str, RenderableType]]:
 def _what_it_keeps(process: ProcessFacts) -> Iterator[str]:
     """The buffers and locks that a stopped process keeps."""
     if process.held_slot_count:
-        yield f"holds {process.held_slot_count:,} buffers"
+        yield f"holds {format_count(process.held_slot_count, 'buffer')}"
     if process.is_waiting:
         yield "waits for a buffer"
     if process.is_forcing:

@@ -10,7 +10,7 @@ import mmap
 import struct
 from typing import NamedTuple
 
-from crc32c import crc32c
+from shmaccum._native import crc32c
 
 Source = bytes | bytearray | memoryview | mmap.mmap
 

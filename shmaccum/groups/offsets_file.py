@@ -48,8 +48,8 @@ from typing import Any, NamedTuple, final
 from urllib.parse import quote, unquote
 
 import msgpack
-from crc32c import crc32c
 
+from shmaccum._native import crc32c
 from shmaccum.exceptions import CorruptLogError, InvalidArgumentError, LogBusyError
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.segment_log.file_names import GROUPS_FOLDER, TEMPORARY

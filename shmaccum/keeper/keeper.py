@@ -203,9 +203,11 @@ class SenderKeeper:
     # --- there is none
 
     def _miss(self, arena: Arena) -> None:
+        native = arena.native
         if has_lost_its_name(arena):
+            native.begin_closing()
             raise tell_removal(arena)  # a sender that is started by that name would serve another arena
-        died = arena.native.sender_died
+        died = native.sender_died
         if not self._is_absent:
             self._note_absence(arena, died)
         if not died or arena.has_external_sender:

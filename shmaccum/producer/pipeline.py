@@ -25,6 +25,7 @@ from shmaccum.config import ProducerOptions
 from shmaccum.exceptions import InvalidArgumentError
 from shmaccum.producer import partitioners, serializers
 from shmaccum.producer.delivery import RecordMetadata
+from shmaccum.units import format_count
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +67,7 @@ class RecordColumns(NamedTuple):
 def _column(name: str, column: Iterable[Any] | None, count: int) -> list[Any]:
     cells = [None] * count if column is None else list(column)
     if len(cells) != count:
-        raise ValueError(f"{name} has {len(cells)} items for {count} values")
+        raise ValueError(f"{name} has {format_count(len(cells), 'item')} for {format_count(count, 'value')}")
     return cells
 
 

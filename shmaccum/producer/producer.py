@@ -24,7 +24,7 @@ from shmaccum import _native
 from shmaccum._native import DeliveryFuture, Receipt
 from shmaccum.arena import DEFAULT_MODE, Arena
 from shmaccum.arena.doorbell import DoorbellButton
-from shmaccum.arena.removal import check_takes_records, removed_error
+from shmaccum.arena.removal import check_takes_records, is_abandoned, removed_error
 from shmaccum.arena.sender_state import sender_state
 from shmaccum.config import ProducerOptions
 from shmaccum.exceptions import (
@@ -345,7 +345,7 @@ class Producer(_native.Producer):
 
         Raises:
             FlushTimeoutError: time was over. The other records stay in the arena and will be sent.
-            ArenaRemovedError: the arena was removed, and no sender is left that could deliver the rest.
+            ArenaRemovedError: the arena was removed, and no sender is left. The message says how many records are lost.
             ProducerClosedError: after `close`, which has flushed.
         """
         if self._appender.closed:
@@ -359,11 +359,19 @@ class Producer(_native.Producer):
             raise FlushTimeoutError(f"after {timeout} s {self._left_over(left)}")
 
     def _flush(self, timeout: float | None) -> int:
-        """Answers how many records may be left, at most."""
+        """Answers how many records may be left, at most.
+
+        Raises:
+            ArenaRemovedError: none of them will be delivered.
+        """
         self._notice.look()
-        if self._appender.flush(timeout):
-            return 0
-        return self._appender.flush_begin().record_count()
+        with contextlib.suppress(ArenaRemovedError):  # which does not know the count
+            if self._appender.flush(timeout):
+                return 0
+        left = self._appender.flush_begin().record_count()
+        if left and is_abandoned(self.arena):
+            raise ArenaRemovedError(self._left_over(left))
+        return left
 
     def _left_over(self, record_count: int) -> str:
         if self.arena.native.closing != "not":
@@ -391,6 +399,10 @@ class Producer(_native.Producer):
 
         Args:
             timeout: seconds, two minutes by default; None waits as long as it takes.
+
+        Raises:
+            ArenaRemovedError: the arena was removed, and no sender is left. The producer is closed, and the message
+                says how many of its records are lost.
         """
         if not self.is_open:
             return
@@ -398,20 +410,24 @@ class Producer(_native.Producer):
         self.refuse_sends()
         self._appender.buffer_pool.refuse()
         _producers.discard(self)
-        left = 0
+        warning = ""
         try:
             left = self._flush(timeout)
-        except ArenaRemovedError:  # it was logged; nobody is left to wait for
-            left = self._appender.flush_begin().record_count()
+            warning = self._left_over(left) if left else ""
+        except ArenaRemovedError as error:
+            logger.error("%s: %s", self.client_id, error)  # the end of a process calls close, and raises nothing
+            raise
         finally:
-            self._end(left)
+            self._end(warning)
 
-    def _end(self, left: int) -> None:
+    def _end(self, warning: str) -> None:
         untold = self._tracker.stop()
-        if left:
-            logger.warning("%s: %s", self.client_id, self._left_over(left))
+        if warning:
+            logger.warning("%s: %s", self.client_id, warning)
         if untold:
-            logger.warning("%s: %d callbacks will not be called in this process", self.client_id, untold)
+            logger.warning(
+                "%s: %s will not be called in this process", self.client_id, format_count(untold, "callback")
+            )
         if self._pipeline is not None:
             self._pipeline.close()
         self._doorbell.close()

@@ -42,6 +42,7 @@ from shmaccum.segment_log.transaction_files import (
     Winner,
     age_s,
 )
+from shmaccum.units import format_count
 
 RUN_SIZE_MAX = 8 << 20
 RUN_COUNT_MAX = 256
@@ -133,7 +134,8 @@ class Staged:
             counts = _counts(path, winner, is_read=is_read)
             if counts.total() != winner.record_count:
                 raise StagingLostError(
-                    f"attempt {winner.attempt} staged {winner.record_count} records, {path} has {counts.total()}"
+                    f"attempt {winner.attempt} staged {format_count(winner.record_count, 'record')}, and {path} has "
+                    f"{counts.total():,}"
                 )
             totals += counts
         for place, total in totals.items():

@@ -54,6 +54,7 @@ from shmaccum.segment_log.small_files import (
     uuid_text,
 )
 from shmaccum.segment_log.transaction_files import TransactionFiles
+from shmaccum.units import format_count
 
 META_VERSION = "1"
 META_UUID_KEY = "directory.id"
@@ -387,7 +388,8 @@ class LogDirectory:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<LogDirectory {self.path!r}, {len(self._counts)} topics{', closed' if self.closed else ''}>"
+        topics = format_count(len(self._counts), "topic")
+        return f"<LogDirectory {self.path!r}, {topics}{', closed' if self.closed else ''}>"
 
 
 @contextlib.contextmanager

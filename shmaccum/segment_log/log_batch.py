@@ -16,6 +16,7 @@ from shmaccum.format.batch_header import (
     crc_problem,
 )
 from shmaccum.segment_log.codecs import decompress
+from shmaccum.units import format_count
 
 
 class LogRecord(NamedTuple):
@@ -145,4 +146,5 @@ class LogBatch:
         return CorruptLogError(self.segment, self.position, self.position + self.size, str(error))
 
     def __repr__(self) -> str:
-        return f"<LogBatch of {self.record_count} records from offset {self.base_offset}, {self.size} bytes>"
+        records = format_count(self.record_count, "record")
+        return f"<LogBatch of {records} from offset {self.base_offset}, {self.size} bytes>"

@@ -26,8 +26,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple, Protocol
 
-from crc32c import crc32c
-
+from shmaccum._native import crc32c
 from shmaccum.segment_log.broker_error import BrokerError
 
 KEPT_COUNT = 32

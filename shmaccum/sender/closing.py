@@ -6,18 +6,27 @@
     the name is gone    told at ERROR; the arena is closed: it takes no more records (native/arena/closing.h)
     rounds go on        until nothing is in it and no producer is about to append, or the time for that is over
     the sink is closed  then the arena says that its sender has left
-    what is left        is exported to a folder, as ``shmaccum recover --export`` does, and its records are aborted
+    what is left        is exported to a folder, as ``shmaccum recover --export`` does; the folder gets its name when
+                        it is whole
+    then                the records in it are aborted, so that their futures have a result
     the sender raises   ArenaRemovedError, and its process ends with an exit code of its own
 
-A sender that dies anywhere here leaves the arena closed. Its standby goes on where it was, and may export a batch
-again. Without a standby no process can open the arena any more, and producers that wait for results are told so.
+DEATHS. A sender that dies anywhere here leaves the arena closed. A standby that takes the role looks for the folder
+first. If it is there, the dead sender exported everything, so the standby aborts the records and delivers none of them.
+Otherwise the standby delivers, and exports the rest; half a folder of the dead sender is deleted.
+So each record is delivered or exported, and none is both. Without a standby no process can open the arena any more, and
+producers that wait for results are told so.
+
+The name of the folder has the arena's uuid and epoch: an arena whose file is found again under a name is recovered, and
+has another epoch then. A folder of another user counts for nothing.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import tempfile
+import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 from shmaccum._native import SenderHalf
@@ -36,7 +45,7 @@ LEFT_STATES = ("OPEN", "READY", "BAD")
 
 
 class Closing:
-    """Looks at the name of a sender's arena once a second, and closes the arena when the name is lost.
+    """Looks whether a sender's arena closes, and at its name once a second; closes the arena when the name is lost.
 
     Attributes:
         has_begun: the arena was removed, and takes no more records.
@@ -53,22 +62,29 @@ class Closing:
     def look(self) -> None:
         """Notices that the arena was removed. While it closes, each tick seals what was left open."""
         now_ns = self._native.now_ns()
-        if now_ns < self._look_at_ns:
+        is_closing = self._native.closing != "not"
+        if now_ns < self._look_at_ns and is_closing == self.has_begun:
             return
-        self.has_begun = self.has_begun or self._native.closing != "not" or has_lost_its_name(self._arena)
+        self.has_begun = is_closing or has_lost_its_name(self._arena)
         self._look_at_ns = now_ns + (CLOSING_LOOK_NS if self.has_begun else LOOK_NS)
         if self.has_begun:
             self._native.begin_closing()
             self.error = self.error or tell_removal(self._arena)
 
-    def check_something_is_left(self) -> None:
+    def check_something_is_left(self, half: SenderHalf) -> None:
         """For a sender that has just taken the role, before it opens its sink.
 
         Raises:
             ArenaRemovedError: the arena was removed, and holds nothing to deliver.
         """
         self.look()
-        if self.error is not None and self.is_over():
+        if self.error is None:
+            return
+        folder = _found_export(self._arena)
+        if folder is not None:
+            self._native.end_closing()
+            self._abort(half, folder, f"its records were exported to {folder} by a sender that died then")
+        if folder is not None or self.is_over():
             raise self.error
 
     def is_over(self) -> bool:
@@ -101,22 +117,30 @@ class Closing:
         self.error = removed_error(self._arena)
         if self._count(LEFT_STATES):
             self._export(half)
+        for folder in _places(self._arena):
+            _delete(_unfinished(folder))
         return True
 
     def _export(self, half: SenderHalf) -> None:
         try:
             folder, record_count = export_left(self._arena)
         except OSError as error:
-            self._report(f"{self._arena.name} was removed, and its records could not be exported: {error}")
+            self._report(f"its records could not be exported: {error}")
             return
         records = format_count(record_count, "record")
-        self._report(f"{self._arena.name} was removed: {records} that could not be delivered were exported to {folder}")
+        self._abort(half, folder, f"{records} that could not be delivered were exported to {folder}")
+
+    def _abort(self, half: SenderHalf, folder: Path, sentence: str) -> None:
+        self._report(sentence)
         self._native.record_error(removal_text(str(folder)))
         half.abort(False)
 
     def _report(self, sentence: str) -> None:
-        logger.error("%s", sentence)
-        self.error = ArenaRemovedError(sentence)
+        self.error = ArenaRemovedError(f"{self._arena.name} was removed: {sentence}")
+        logger.error("%s", self.error)
+
+
+# --- the folder
 
 
 def export_left(arena: Arena) -> tuple[Path, int]:
@@ -125,19 +149,57 @@ def export_left(arena: Arena) -> tuple[Path, int]:
     Raises:
         OSError: no place takes it.
     """
+    first, second = _places(arena)
+    try:
+        return first, _export_to(first, arena)
+    except OSError:
+        _delete(_unfinished(first))
+    return second, _export_to(second, arena)
+
+
+def _export_to(folder: Path, arena: Arena) -> int:
+    """The folder has its name as soon as it is whole. Answers the number of sound records."""
     from shmaccum.observe.inspection import export  # brings numpy, which only a sender that leaves records needs
 
-    try:
-        folder = _folder_beside(arena)
-        batches = export(arena, folder)
-    except OSError:
-        folder = Path(tempfile.mkdtemp(prefix="shmaccum-left-")) / "records"
-        batches = export(arena, folder)
-    return folder, sum(batch.record_count for batch in batches if batch.base_offset >= 0)
+    unfinished = _unfinished(folder)
+    _delete(unfinished)
+    batches = export(arena, unfinished)
+    os.rename(unfinished, folder)
+    return sum(batch.record_count for batch in batches if batch.base_offset >= 0)
 
 
-def _folder_beside(arena: Arena) -> Path:
-    """Beside an arena's file. For shared memory, which outlives no boot either, among the temporary files."""
+def _places(arena: Arena) -> Iterator[Path]:
+    """Two folders: beside the arena's file, and among the temporary files.
+
+    An arena in shared memory lives no longer than the temporary files, so both of its folders are there.
+    """
+    from tempfile import gettempdir  # slow to import, and only a sender whose arena was removed needs it
+
     place, name = os.path.split(arena.path)
-    parent = tempfile.gettempdir() if arena.is_shared_memory else place
-    return Path(parent) / f"{name}-{arena.uuid.hex()[:12]}.left"
+    folder = f"{name}-{arena.uuid.hex()[:12]}-{arena.native.arena_epoch}.left"
+    yield Path(gettempdir() if arena.is_shared_memory else place) / folder
+    yield Path(gettempdir()) / f"shmaccum-{os.geteuid()}-{folder}"
+
+
+def _unfinished(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}.unfinished")
+
+
+def _delete(folder: Path) -> None:
+    if os.path.lexists(folder):
+        from shutil import rmtree  # slow to import, and hardly a sender needs it
+
+        rmtree(folder, ignore_errors=True)
+
+
+def _found_export(arena: Arena) -> Path | None:
+    """The folder to which a dead sender exported this arena."""
+    return next((folder for folder in _places(arena) if _is_own_folder(folder)), None)
+
+
+def _is_own_folder(path: Path) -> bool:
+    try:
+        found = os.stat(path, follow_symlinks=False)
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()

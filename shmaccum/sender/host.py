@@ -12,6 +12,7 @@ from shmaccum.arena.places import Places
 from shmaccum.arena.refusals import EXPIRED
 from shmaccum.config import SenderOptions
 from shmaccum.sender.supervisor import Supervisor
+from shmaccum.units import format_count
 
 logger = logging.getLogger("shmaccum.sender")
 
@@ -91,7 +92,7 @@ class Host:
         if (count := self._repeats.count_to_tell(sentence, now_ns)) == 1:
             logger.warning("%s", sentence)
         elif count:
-            logger.warning("%s (%d times more)", sentence, count)
+            logger.warning("%s (%s more)", sentence, format_count(count, "time"))
 
     def show_life(self) -> None:
         self._half.show_life()

@@ -10,10 +10,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator
 
-import crc32c
-
 from shmaccum import _native
-from shmaccum._native import Batch, SenderHalf
+from shmaccum._native import Batch, SenderHalf, crc32c
 from shmaccum.arena.places import Places
 from shmaccum.exceptions import BatchInUseError, CorruptArenaError
 from shmaccum.format.batch_header import CRC_START, read_header
@@ -25,9 +23,9 @@ logger = logging.getLogger("shmaccum.sender")
 
 def checksum_of(buffers: tuple[memoryview, ...]) -> int:
     """The checksum of a batch's bytes, which is `Batch.crc` when they are those that were appended."""
-    checksum: int = crc32c.crc32c(buffers[0][CRC_START:])
+    checksum = crc32c(buffers[0][CRC_START:])
     for buffer in buffers[1:]:
-        checksum = crc32c.crc32c(buffer, checksum)
+        checksum = crc32c(buffer, checksum)
     return checksum
 
 

@@ -130,7 +130,7 @@ class Sender:
         if not self._take_role():
             return False
         try:
-            self._closing.check_something_is_left()
+            self._closing.check_something_is_left(self._half)
             self._presence = Presence(self.arena)
             self._doorbell = Doorbell(self.arena)
             places = Places(self.arena.native)

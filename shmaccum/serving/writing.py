@@ -18,6 +18,7 @@ from shmaccum.segment_log.log_batch import LogBatch
 from shmaccum.segment_log.producer_state import Refusal
 from shmaccum.serving.call import Call, Values
 from shmaccum.serving.topics import NO_TOPIC_ID, Topics
+from shmaccum.units import format_count
 
 ACKS = (-1, 0, 1)
 BROKER_CHOOSES = -1
@@ -183,7 +184,10 @@ class Writing:
         if not known:
             error, sentence = BrokerError.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {topic.name}"
         elif topic.count <= known:
-            error, sentence = BrokerError.INVALID_PARTITIONS, f"the topic has {known} partitions already"
+            error, sentence = (
+                BrokerError.INVALID_PARTITIONS,
+                f"the topic has {format_count(known, 'partition')} already",
+            )
         elif not is_trial:
             error, sentence = self._try_create(topic.name, topic.count)
         return {"name": topic.name, "error_code": error, "error_message": sentence}

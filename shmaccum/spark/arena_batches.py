@@ -32,6 +32,7 @@ from shmaccum.segment_log.log_batch import Decodable
 from shmaccum.spark.columns import BATCH_COLUMNS, source_schema
 from shmaccum.spark.positions import partition_test
 from shmaccum.spark.record_batches import ColumnBuilder, runs
+from shmaccum.units import format_count
 
 logger = logging.getLogger(__name__)
 
@@ -222,7 +223,7 @@ class ArenaBatch:
         facts = self.facts
         return (
             f"the batch in slot {facts.slot_index} of {self.segment} ({facts.topic}-{facts.partition}, "
-            f"seq {facts.seq}, {self.record_count} records) is damaged: {self.problem}"
+            f"seq {facts.seq}, {format_count(self.record_count, 'record')}) is damaged: {self.problem}"
         )
 
     def cells(self, *, is_readable: bool) -> dict[str, Any]:

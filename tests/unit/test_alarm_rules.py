@@ -51,7 +51,15 @@ def test_the_alarms_fire_in_their_scenarios(tmp_path: Path) -> None:
     assert result.returncode == 0, result.stdout + result.stderr
 
 
-@pytest.mark.parametrize("expr", ['up{job="shmaccum"} == 0', "absent(shmaccum_sender_alive)", "shmaccum_removed == 1"])
+@pytest.mark.parametrize(
+    "expr",
+    [
+        'up{job="shmaccum"} == 0',
+        "absent(shmaccum_sender_alive)",
+        "shmaccum_removed == 1",
+        "shmaccum_outage_seconds > 60",
+    ],
+)
 def test_the_scenarios_notice_an_alarm_that_cannot_fire(tmp_path: Path, expr: str) -> None:
     text = RULES.read_text(encoding="utf-8")
     assert text.count(f"expr: {expr}\n") == 1

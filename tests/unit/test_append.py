@@ -388,7 +388,9 @@ def test_close_inside_a_call_is_refused(arena: Arena) -> None:
     accumulator.become_sender()
     arena.native.set_sender_asleep(True)
     accumulator.append("t", 0, 1, None, b"v")
-    assert refused == ["the producer cannot be closed yet: 1 calls are running; join the threads that use it first"]
+    assert refused == [
+        "the producer cannot be closed yet, because calls are running (1): join the threads that use it first"
+    ]
     accumulator.abort()
     accumulator.close()
 
@@ -433,7 +435,7 @@ def test_other_threads_run_while_a_large_record_is_copied(arena_name: str, unint
             assert deliver_all(accumulator) == [bytes(value)]
             tries += 1
         assert not accumulator.closed
-        assert "1 calls are running" in str(refused[0])
+        assert "calls are running (1)" in str(refused[0])
         thread.join()
 
 

@@ -214,7 +214,10 @@ def test_seconds(sender: Accumulator, producer: Producer) -> None:
         ({"value": [b"v"], "headers": [{"h": b"x"}]}, "column 'headers' has the Arrow type struct"),
         ({"value": [b"v"], "partition": [-1]}, "column 'partition' is -1 in row 0: it must lie between 0 and"),
         ({"value": [b"v"], "partition": [2**31]}, "column 'partition' is 2147483648 in row 0"),
-        ({"value": [b"v"], "partition": [7]}, "topic 'flights' has 7 partitions, numbered from 0: there is no 7"),
+        (
+            {"value": [b"v"], "partition": [7]},
+            "topic 'flights' has no partition 7: its partition count is 7, from 0 on",
+        ),
         ({"value": [b"v"], "timestamp": [-1]}, "column 'timestamp' is -1 in row 0"),
         ({"value": [b"v"], "timestamp": [2**62]}, "column 'timestamp' is 4611686018427387904 in row 0"),
         (
@@ -313,7 +316,7 @@ def test_a_record_too_large_in_the_middle(sender: Accumulator, producer: Produce
 
 BAD_ROWS: list[tuple[dict[str, Any], str]] = [
     ({"partition": -5}, "column 'partition' is -5 in row 400"),
-    ({"partition": 7}, "topic 'flights' has 7 partitions, numbered from 0: there is no 7"),
+    ({"partition": 7}, "topic 'flights' has no partition 7: its partition count is 7, from 0 on"),
     ({"timestamp": -1}, "column 'timestamp' is -1 in row 400"),
     ({"topic": None}, "row 400 has no topic"),
     ({"topic": "a b"}, "'a b' is not a topic name"),

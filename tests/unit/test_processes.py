@@ -9,15 +9,28 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from shmaccum.arena import Arena
 from shmaccum.arena.results import BatchResult
-from shmaccum.exceptions import BatchCompletedError, NotSenderError
+from shmaccum.exceptions import ArenaRemovedError, BatchCompletedError, LayoutMismatchError, NotSenderError
 from tests.accumulator import Accumulator
-from tests.support import WATCHDOG_S, Child, check_idle, deliver_all, drain, run_in_child, run_in_process, wait_until
+from tests.support import (
+    SHARED_MEMORY,
+    WATCHDOG_S,
+    Child,
+    check_idle,
+    deliver_all,
+    drain,
+    run_in_child,
+    run_in_process,
+    wait_until,
+)
+
+LAYOUT_VERSION_AT = 8
 
 
 def append_by_name(name: str, value: bytes) -> int:
@@ -150,6 +163,78 @@ def test_a_childs_life_does_not_keep_its_dead_parents_entry(arena: Arena) -> Non
     os.write(go, b"x")
     for descriptor in (reader, writer, stop, go):
         os.close(descriptor)
+
+
+def first_use_behind_a_dead_parent(name: str, use: Callable[[Arena], object]) -> str:
+    """A process attaches, appends, forks and is killed; the report of its child, which then uses the arena."""
+    reader, writer = os.pipe()
+    middle = os.fork()
+    if middle == 0:
+        parent = Arena.attach(name)
+        Accumulator(parent).append("t", 0, 1, None, b"of the dead")
+        parent_pid = os.getpid()
+        if os.fork() == 0:
+            wait_until(lambda: os.getppid() != parent_pid, "the parent is gone, and its locks with it")
+            Child._run(use, (parent,), writer)
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(middle, 0)
+    os.close(writer)
+    with open(reader) as stream:
+        return stream.read()
+
+
+def test_a_child_that_is_alone_recovers_the_arena(arena_name: str) -> None:
+    """The process that recovers may die at it: a child that went on without would work on half a recovery."""
+
+    def use(arena: Arena) -> tuple[int, int]:
+        epoch = arena.native.arena_epoch
+        with Accumulator(arena) as accumulator:
+            accumulator.append("t", 0, 1, None, b"of the child")
+        return arena.native.arena_epoch - epoch, arena.native.state_counts()["READY"]
+
+    Arena.create(arena_name).close()
+    assert first_use_behind_a_dead_parent(arena_name, use) == repr((1, 1))
+    with Arena.attach(arena_name) as arena, Accumulator(arena) as sender:
+        sender.become_sender()
+        assert deliver_all(sender) == [b"of the dead", b"of the child"]
+        check_idle(arena)
+    Arena.remove(arena_name)
+
+
+def test_a_child_that_has_company_recovers_nothing(arena: Arena) -> None:
+    def use(found: Arena) -> int:
+        epoch = found.native.arena_epoch
+        found.native.attach()
+        return found.native.arena_epoch - epoch
+
+    assert first_use_behind_a_dead_parent(arena.name, use) == repr(0)
+
+
+def test_a_child_whose_arena_was_removed_appends_nothing(arena_name: str) -> None:
+    def use(arena: Arena) -> str:
+        os.unlink(SHARED_MEMORY / arena_name)
+        with pytest.raises(ArenaRemovedError), Accumulator(arena) as accumulator:
+            accumulator.append("t", 0, 1, None, b"of the child")
+        return arena.native.closing
+
+    Arena.create(arena_name).close()
+    assert first_use_behind_a_dead_parent(arena_name, use) == repr("begun")
+
+
+def test_a_child_refuses_an_arena_that_a_later_build_has_moved(arena: Arena) -> None:
+    """Its mapping is of the file that has no name any more, and the version in it says so."""
+
+    def use(found: Arena) -> str:
+        with open(SHARED_MEMORY / arena.name, "r+b") as stream:
+            version = os.pread(stream.fileno(), 4, LAYOUT_VERSION_AT)
+            os.pwrite(stream.fileno(), b"\xff\xff\xff\x7f", LAYOUT_VERSION_AT)
+            with pytest.raises(LayoutMismatchError, match="a later build has upgraded the arena"):
+                found.native.attach()
+            os.pwrite(stream.fileno(), version, LAYOUT_VERSION_AT)
+        found.native.attach()
+        return "attached"
+
+    assert run_in_child(use, arena) == repr("attached")
 
 
 def test_hundreds_of_forks_each_append(arena_name: str) -> None:

@@ -8,6 +8,7 @@ import contextlib
 import gc
 import logging
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -35,10 +36,11 @@ from shmaccum.keeper import ensure_sender
 from shmaccum.producer import Producer
 from shmaccum.segment_log import LogReader
 from shmaccum.segment_log.directory import LogDirectory
-from shmaccum.sender import Sender
+from shmaccum.sender import Sender, closing
 from shmaccum.sender.closing import Closing
 from shmaccum.sinks.memory import MemorySink
 from shmaccum.sinks.sink import Sink
+from tests.dying import dies_at_system_call
 from tests.sending import ScriptedSink
 from tests.support import Child, end_senders, wait_until
 
@@ -64,7 +66,8 @@ def arena(path: Path) -> Iterator[Arena]:
 def producer(arena: Arena) -> Iterator[Producer]:
     producer = Producer(arena, linger_ms=1, max_block_ms=30_000)
     yield producer
-    producer.close(0)
+    with contextlib.suppress(ArenaRemovedError):
+        producer.close(0)
 
 
 class Running:
@@ -106,6 +109,11 @@ def run_sender(arena: Arena) -> Iterator[Callable[..., Running]]:
         running.thread.join()
 
 
+def lose_name(arena: Arena) -> None:
+    """Takes the name away behind the back of all, as ``rm`` does."""
+    os.unlink(arena.name)
+
+
 def send_until_refused(producer: Producer) -> list[DeliveryFuture]:
     """Futures of the records that were accepted before the arena was closed."""
     accepted: list[DeliveryFuture] = []
@@ -131,6 +139,52 @@ def test_a_producer_of_a_removed_arena_is_told_once(
     with pytest.raises(ArenaRemovedError, match=r"events\.arena was removed .* It has no sender, so the records"):
         producer.send(TOPIC, b"one more")
     assert len(told(caplog, "was removed while this process was attached")) == 1
+
+
+def test_remove_comes_back_when_the_arena_takes_no_more_records(arena: Arena, producer: Producer) -> None:
+    producer.send(TOPIC, b"into an open batch")
+    Arena.remove(arena.name)
+    assert arena.native.closing == "begun"
+    with pytest.raises(ArenaRemovedError):
+        producer.send(TOPIC, b"one more")
+    assert arena.verify() == []
+
+
+def test_an_arena_that_has_no_entry_left_is_removed_all_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "full.arena"
+    with Arena.create(path, **{**SMALL, "process_count": 1}) as arena:
+        Arena.remove(path)
+        assert not path.exists()
+        assert arena.native.look_at_name() == "begun"
+
+
+@pytest.mark.parametrize(
+    "end", [lambda producer: producer.flush(30), Producer.close, lambda producer: producer.close(0)]
+)
+def test_flush_and_close_say_how_many_records_are_lost(
+    arena: Arena, end: Callable[[Producer], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    producer = Producer(arena)
+    for _ in range(3):
+        producer.send(TOPIC, b"v")
+    lose_name(arena)
+    producer.send(TOPIC, b"accepted, because nobody has looked")
+    with pytest.raises(ArenaRemovedError, match=r"not delivered: at most 4 records\. .*It has no sender"):
+        end(producer)
+    with contextlib.suppress(ArenaRemovedError):
+        producer.close()
+    assert producer.closed
+    assert len(told(caplog, "at most 4 records")) == 1
+
+
+def test_a_with_statement_tells_it_too(arena: Arena) -> None:
+    def send() -> None:
+        with Producer(arena) as producer:
+            producer.send(TOPIC, b"v")
+            lose_name(arena)
+
+    with pytest.raises(ArenaRemovedError, match="at most 1 record"):
+        send()
 
 
 def test_oversized_records_and_many_at_once_are_refused_too(arena: Arena, producer: Producer) -> None:
@@ -182,7 +236,6 @@ def test_waiting_for_results_ends_when_no_sender_is_left(arena: Arena, producer:
     assert str(seen[0]) == str(caught.value)
     with pytest.raises(ArenaRemovedError):
         producer.flush(timeout=30)
-    producer.close()
 
 
 def test_a_coroutine_that_waits_is_told(arena: Arena, producer: Producer) -> None:
@@ -227,7 +280,7 @@ def test_the_sender_delivers_what_is_there_and_leaves(
 ) -> None:
     sink = MemorySink()
     running = run_sender(sink)
-    Arena.remove(arena.name)
+    lose_name(arena)
     accepted = send_until_refused(producer)
     assert isinstance(running.join(), ArenaRemovedError)
     assert [future.get(timeout=10).offset for future in accepted] == list(range(len(accepted)))
@@ -266,12 +319,12 @@ def test_what_cannot_be_delivered_is_exported_and_aborted(
     sink = ScriptedSink(partitions=1)
     sink.plan_filter = lambda _: False
     running = run_sender(sink)
-    Arena.remove(arena.name)
+    lose_name(arena)
     accepted = send_until_refused(producer)
     running.sender.stop(0.3)
     error = running.join()
     assert isinstance(error, ArenaRemovedError)
-    folder = path.with_name(f"events.arena-{arena.uuid.hex()[:12]}.left")
+    folder = path.with_name(f"events.arena-{arena.uuid.hex()[:12]}-{arena.native.arena_epoch}.left")
     assert str(folder) in str(error)
     assert len(told(caplog, str(folder))) == 1
     assert folder.stat().st_mode & 0o077 == 0
@@ -336,13 +389,85 @@ def test_a_sender_that_is_killed_in_a_step_is_replaced_by_its_standby(
     first = Child(lambda: _send_and_die(arena.name, str(log), step, is_before=is_before))
     wait_until(lambda: arena.native.sender_is_alive, "the sender has its role")
     standby = Running(arena, f"log:{log}", standby=True, linger_ms=1)
-    Arena.remove(arena.name)
+    lose_name(arena)
     accepted = send_until_refused(producer)
     wait_until(first.has_ended, "the sender was killed")
     first.kill()
     assert isinstance(standby.join(), ArenaRemovedError)
     assert [future.get(timeout=10).offset for future in accepted] == list(range(len(accepted)))
     assert len(list(LogReader(log).partition(TOPIC, 0).records())) == len(accepted)
+
+
+def exported_values(folder: Path) -> list[bytes | None]:
+    """The values in the folders that a sender exported to; half a folder counts for nothing."""
+    assert list(folder.glob("*.unfinished")) == []
+    return [
+        record.value for found in folder.glob("*.left") for record in LogReader(found).partition(TOPIC, 0).records()
+    ]
+
+
+ONE_IN_SEVEN = 7
+EVERY_ONE = pytest.param(1, marks=pytest.mark.exhaustive)
+
+
+@pytest.mark.parametrize("stride", [ONE_IN_SEVEN, EVERY_ONE])
+def test_a_sender_that_is_killed_while_it_exports_loses_and_doubles_nothing(
+    tmp_path: Path, seeded: Callable[[], random.Random], stride: int
+) -> None:
+    """At one in so many system calls, from a random one on. The successor delivers or finds the export, never both."""
+    number = 1 + seeded().randrange(stride)
+    ways: set[tuple[bool, bool]] = set()
+    is_cut_off = True
+    while is_cut_off:
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        is_cut_off, was_exported, was_delivered = export_and_die(folder, number)
+        ways.add((was_exported, was_delivered))
+        number += stride
+    assert ways == {(True, False), (False, True)}
+    assert number > 30
+
+
+def export_and_die(folder: Path, number: int) -> tuple[bool, bool, bool]:
+    """A sender exports and is killed at a system call, and another one follows.
+
+    Answers whether the first one was killed, whether the records are exported at the end, and whether they are
+    delivered.
+    """
+    values: list[bytes | None] = [b"%d" % value for value in range(20)]
+    with Arena.create(folder / "x.arena", **SMALL) as arena:
+        arena.native.set_topic_partition_count(TOPIC, 1)
+        with contextlib.suppress(ArenaRemovedError), Producer(arena) as producer:
+            for value in values:
+                producer.send(TOPIC, value)
+            is_cut_off = dies_at_system_call(lambda: _about_to_export(arena.name), number)
+            with pytest.raises(ArenaRemovedError):
+                Sender(arena, f"log:{folder / 'log'}", linger_ms=0).run()
+        is_delivered = (folder / "log").exists()
+        delivered = list(LogReader(folder / "log").partition(TOPIC, 0).records()) if is_delivered else []
+        exported = exported_values(folder)
+        assert exported + [record.value for record in delivered] == values, f"killed at system call {number}"
+        assert arena.verify() == []
+    return is_cut_off, bool(exported), bool(delivered)
+
+
+def _about_to_export(name: str) -> Callable[[], None]:
+    """A sender whose sink takes nothing, and whose arena is removed; what is left is for it to export."""
+    sink = ScriptedSink(partitions=1)
+    sink.plan_filter = lambda _: False
+    sender = Sender(name, sink)
+    sender.open()
+    os.unlink(name)
+    sender.stop(0)
+    return sender.close
+
+
+def test_an_export_of_another_user_counts_for_nothing(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, _ = closing._places(arena)
+    folder.mkdir()
+    assert closing._found_export(arena) == folder
+    monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    assert closing._found_export(arena) is None
 
 
 # --- the arena that has the name now

@@ -322,12 +322,12 @@ def test_a_wrong_record_is_named(
         (
             {"values": [b"v"], "partition": 7},
             UnknownPartitionError,
-            "topic 'flights' has 7 partitions, numbered from 0: there is no 7",
+            "topic 'flights' has no partition 7: its partition count is 7, from 0 on",
         ),
         (
             {"values": [b"v"], "partition": [7]},
             UnknownPartitionError,
-            "topic 'flights' has 7 partitions, numbered from 0: there is no 7",
+            "topic 'flights' has no partition 7: its partition count is 7, from 0 on",
         ),
         ({"values": 5}, TypeError, "not iterable"),
         ({"values": [b"v"], "topic": "a b"}, InvalidArgumentError, "'a b' is not a topic name"),

@@ -37,7 +37,7 @@ PyObject *arena_look_at_name(PyObject *object, PyObject *unused)
     if (!arena_object_attach(arena_of(object))) {
         return NULL;
     }
-    closing_look(arena_of(object)->core);
+    closing_look_now(arena_of(object)->core);
     return arena_get_closing(object, NULL);
 }
 

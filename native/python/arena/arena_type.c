@@ -552,7 +552,7 @@ static PyMethodDef arena_methods[] = {
     {"begin_closing", arena_begin_closing, METH_NOARGS, "The arena takes no more records; open batches are sealed."},
     {"end_closing", arena_end_closing, METH_NOARGS, "The sender has delivered what it could, and leaves."},
     {"look_at_name", arena_look_at_name, METH_NOARGS,
-     "Begins to close an arena that lost its name, which it looks for at most once a second; answers `closing`."},
+     "Begins to close an arena that lost its name; answers `closing`."},
     {"close", arena_close, METH_NOARGS, "Leaves the arena; raises ArenaInUseError while something of it is in use."},
     {"attach", arena_attach_again, METH_NOARGS, "Attaches anew in the child of a fork; else does nothing."},
     {"count_wait", FAST(arena_count_wait), METH_FASTCALL | METH_KEYWORDS, "Counts one wait for buffers."},

@@ -273,8 +273,8 @@ static struct batch_object *batch_parse(struct sender_half_object *self, PyObjec
         return NULL;
     }
     if (batch->export_count > 0) {
-        PyErr_Format(self->state->batch_in_use, "%u buffers of the batch are still in use: release its memoryviews "
-                     "before it is completed or requeued", batch->export_count);
+        PyErr_Format(self->state->batch_in_use, "buffers of the batch are still in use, %u of them: release its "
+                     "memoryviews before it is completed or requeued", batch->export_count);
         return NULL;
     }
     return batch;

@@ -140,8 +140,8 @@ static bool role_may_be_left(const struct sender_half_object *self)
         return true;
     }
     if (self->export_count > 0) {
-        PyErr_Format(self->state->batch_in_use, "%u buffers of drained batches are still in use: release them before "
-                     "the sender role is left", self->export_count);
+        PyErr_Format(self->state->batch_in_use, "buffers of drained batches are still in use, %u of them: release "
+                     "them before the sender role is left", self->export_count);
         return false;
     }
     if (self->is_in_call) {

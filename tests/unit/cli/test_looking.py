@@ -17,7 +17,7 @@ import pytest
 from shmaccum import _native
 from shmaccum.arena import Arena
 from shmaccum.cli.group import EXIT_READER_GONE
-from shmaccum.cli.inspect import hex_lines, shown
+from shmaccum.cli.inspect import ROW_COUNT_MAX, hex_lines, shown
 from shmaccum.observe.inspection import Inspector
 from tests.accumulator import Accumulator
 from tests.support import deliver_all, drain
@@ -161,6 +161,18 @@ def test_top_names_this_process(shell: Shell, filled: str) -> None:
 
 
 # --- inspect
+
+
+def test_counts_that_claim_thousands_of_rows_fill_no_screen(make_file: Callable[[], Path], shell: Shell) -> None:
+    path = make_file()
+    with Arena.open_read_only(path) as arena:
+        globals_ref, row_count = arena.native.layout["globals"], arena.geometry["partition_count"]
+    with open(path, "r+b") as stream:
+        os.pwrite(stream.fileno(), b"\xff" * 600, globals_ref)
+    output = shell("inspect", str(path)).stdout
+    assert len(output.splitlines()) < 100 + 3 * ROW_COUNT_MAX
+    assert f"… and {row_count - ROW_COUNT_MAX:,} rows more (--json has all)" in output
+    assert len(shell.json("inspect", str(path))["partitions"]) == row_count
 
 
 def test_a_slot_is_shown_with_its_records_and_bytes(shell: Shell, filled: str) -> None:

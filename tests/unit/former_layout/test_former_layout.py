@@ -7,14 +7,12 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import fcntl
 import json
 import os
 import random
 import shutil
-import signal
 import stat
 import tarfile
 from collections.abc import Callable, Iterator
@@ -32,6 +30,7 @@ from shmaccum.observe.inspection import Inspector
 from shmaccum.segment_log.reader import LogReader
 from shmaccum.sender import Sender
 from tests.accumulator import Accumulator
+from tests.dying import dies_at_system_call
 from tests.support import SHARED_MEMORY, Child, check_idle, deliver_all, wait_until
 from tests.unit.cli.conftest import Shell
 
@@ -190,7 +189,7 @@ def test_an_export_copies_what_waits_and_changes_nothing(
     assert before != left.path.read_bytes()
 
 
-@pytest.mark.parametrize("command", [("stat",), ("inspect",), ("check",), ("recover", "--dry-run"), ("top",)])
+@pytest.mark.parametrize("command", [("stat",), ("inspect",), ("check",), ("top",)])
 def test_commands_that_look_say_what_it_is_and_what_to_do(
     command: tuple[str, ...], leave: Callable[[str], Left], shell: Shell
 ) -> None:
@@ -211,6 +210,34 @@ def test_a_unit_that_creates_the_arena_where_it_is_missing_starts_with_a_former_
     assert "exists already and is left as it is" in said
     assert "it has the layout of the former build, and 10 batches with 25 records" in said
     assert left.path.read_bytes() == before
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_dry_run_shows_the_plan_that_recover_carries_out(
+    case: str, leave: Callable[[str], Left], shell: Shell
+) -> None:
+    left = leave(case)
+    before, names = left.path.read_bytes(), os.listdir(left.path.parent)
+    code = int(bool(left.values("bad")))
+    said = shell("recover", str(left.path), "--dry-run", code=code).stdout
+    assert said.startswith("it has the layout of the former build: recovery upgrades it first")
+    plan = shell.json("recover", str(left.path), "--dry-run", code=code)
+    assert (plan["is_upgraded_first"], plan["attached_pids"]) == (True, [])
+    assert left.path.read_bytes() == before
+    assert os.listdir(left.path.parent) == names
+    shell("recover", str(left.path), code=None)
+    with Arena.attach(left.path) as arena:
+        counts = arena.native.state_counts()
+    assert (counts["READY"], counts["BAD"]) == (plan["ready_count"], len(left.values("bad")))
+    assert shell.json("recover", str(left.path), "--dry-run")["is_upgraded_first"] is False
+
+
+def test_a_dry_run_names_the_processes_that_are_in_the_way(
+    leave: Callable[[str], Left], shell: Shell, attach_as_former: Callable[[Path], int]
+) -> None:
+    left = leave("killed")
+    attach_as_former(left.path)
+    assert "processes of that build are attached" in shell("recover", str(left.path), "--dry-run", code=2).stderr
 
 
 def test_recover_upgrades_it(leave: Callable[[str], Left], shell: Shell) -> None:
@@ -384,41 +411,6 @@ def test_without_room_for_the_copy_nothing_changes(leave: Callable[[str], Left],
 # --- dying
 
 
-PTRACE_TRACEME, PTRACE_SYSCALL, PTRACE_SETOPTIONS = 0, 24, 0x4200
-PTRACE_O_TRACESYSGOOD, PTRACE_O_EXITKILL = 1, 1 << 20
-SYSCALL_STOP = signal.SIGTRAP | 0x80
-_libc = ctypes.CDLL(None, use_errno=True)
-_libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
-_libc.ptrace.restype = ctypes.c_long
-
-
-def dies_at_system_call(function: Callable[[], object], number: int) -> bool:
-    """Runs a function in a child that is killed before its system call of that number. False: it made fewer."""
-    pid = os.fork()
-    if pid == 0:
-        if _libc.ptrace(PTRACE_TRACEME, 0, None, None) < 0:
-            os._exit(77)
-        os.kill(os.getpid(), signal.SIGSTOP)
-        try:
-            function()
-        finally:
-            os._exit(0)
-    _, status = os.waitpid(pid, 0)
-    if not os.WIFSTOPPED(status):
-        pytest.skip("this machine does not let a process trace its child")
-    _libc.ptrace(PTRACE_SETOPTIONS, pid, None, PTRACE_O_TRACESYSGOOD | PTRACE_O_EXITKILL)
-    stops = 0
-    while stops < 2 * number - 1:  # one before and one behind each call
-        _libc.ptrace(PTRACE_SYSCALL, pid, None, None)
-        _, status = os.waitpid(pid, 0)
-        if not os.WIFSTOPPED(status):
-            return False
-        stops += os.WSTOPSIG(status) == SYSCALL_STOP
-    os.kill(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
-    return True
-
-
 @pytest.mark.parametrize(
     ("case", "step"),
     [
@@ -439,11 +431,15 @@ def test_a_death_at_any_system_call_of_an_upgrade_loses_and_doubles_nothing(
     former = left.path.read_bytes()
     number = -seeded().randrange(step)
     path = left.path
+
+    def upgrade_it() -> None:
+        upgrade.upgrade_if_former(ArenaFile.parse(path), 0o600)
+
     is_cut_off = True
     while is_cut_off:
         number += step
         path.write_bytes(former)
-        is_cut_off = dies_at_system_call(lambda: upgrade.upgrade_if_former(ArenaFile.parse(path), 0o600), number)
+        is_cut_off = dies_at_system_call(lambda: upgrade_it, number)
         with Arena.attach(path) as arena:
             assert values_in(arena) == expected, f"killed at system call {number}"
             counts = arena.native.state_counts()

@@ -19,7 +19,9 @@ import pytest
 
 from shmaccum import Producer, Sender
 from shmaccum.arena import Arena
+from shmaccum.arena.file import ArenaFile
 from shmaccum.exceptions import (
+    ArenaRemovedError,
     BufferExhaustedError,
     InvalidArgumentError,
     OtherSinkError,
@@ -29,7 +31,7 @@ from shmaccum.keeper import Recipe, SenderKeeper, ensure_sender, keeper
 from shmaccum.keeper.keeper import PAUSE_MAX_S, Restarts
 from shmaccum.keeper.start import elected_at_once
 from shmaccum.segment_log import LogReader
-from tests.support import WATCHDOG_S, Child, end_senders, sender_pid, wait_until
+from tests.support import SHARED_MEMORY, WATCHDOG_S, Child, end_senders, sender_pid, wait_until
 
 TOPIC = "flights"
 KILLS = 3
@@ -246,6 +248,16 @@ def test_for_an_arena_that_was_removed_none_is_started(
             assert f"the arena {arena.name} was removed" in caplog.text
             assert other.native.sender()["epoch"] == 0
         producer.close(0)
+
+
+def test_a_keeper_that_misses_the_name_closes_the_arena(arena_name: str) -> None:
+    with Arena.create(arena_name) as arena, contextlib.suppress(ArenaRemovedError), Producer(arena, sink="null:"):
+        pid = pid_of(arena)
+        os.kill(pid, signal.SIGSTOP)  # which has to notice nothing
+        os.unlink(SHARED_MEMORY / arena_name)
+        os.unlink(ArenaFile.parse(arena_name).doorbell(arena.uuid))
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: arena.native.closing == "begun", "the arena takes no more records")
 
 
 # --- failures
