@@ -16,8 +16,8 @@ enum byte_lock { BYTE_UNLOCKED, BYTE_SHARED, BYTE_EXCLUSIVE };
 /* STATUS_BUSY when somebody else's lock is in the way, STATUS_OS when the file system has no OFD locks. */
 enum status byte_lock_try(int descriptor, int64_t byte, enum byte_lock mode, struct error *error) MUST_USE;
 
-/* A slice of a wait, of which BYTE_LOCK_SLICE_COUNT make a second. The kernel frees what the dead held, so a holder that
- * is in the way for longer is alive, and probably stopped. */
+/* A slice of a wait, of which BYTE_LOCK_SLICE_COUNT make a second. The kernel frees what the dead held, so a holder
+ * that is in the way for longer is alive, and probably stopped. */
 enum { BYTE_LOCK_SLICE_COUNT = 500 };
 void byte_lock_rest(void);
 

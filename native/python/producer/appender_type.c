@@ -111,8 +111,8 @@ static bool appender_is_unused(const struct appender_object *self)
 {
     bool is_forked = self->call_owner != self->arena->core->owner;
     if (self->call_count > 0 && !is_forked) {
-        PyErr_Format(self->state->arena_in_use, "the producer cannot be closed yet, because calls are running (%u): join "
-                     "the threads that use it first", self->call_count);
+        PyErr_Format(self->state->arena_in_use, "the producer cannot be closed yet, because calls are running (%u): "
+                     "join the threads that use it first", self->call_count);
         return false;
     }
     return true;
