@@ -60,7 +60,8 @@ static COLD void raise_unknown_partition(const struct producer_object *self, uin
     PyObject *topic = PyUnicode_FromStringAndSize(name, status == STATUS_OK ? (Py_ssize_t)name_size : 0);
     if (topic != NULL) {
         PyErr_Format(self->state->unknown_partition,
-                     "topic %R has no partition %u: its partition count is %u, from 0 on", topic, partition, partition_count);
+                     "topic %R has no partition %u: its partition count is %u, from 0 on",
+                     topic, partition, partition_count);
         Py_DECREF(topic);
     }
 }

@@ -295,7 +295,8 @@ static COLD bool partition_explicit(struct send_target *target, PyObject *topic,
     }
     if ((uint32_t)number >= target->partition_count) {
         PyErr_Format(self->state->unknown_partition,
-                     "topic %R has no partition %d: its partition count is %u, from 0 on", topic, number, target->partition_count);
+                     "topic %R has no partition %d: its partition count is %u, from 0 on",
+                     topic, number, target->partition_count);
         return false;
     }
     return partition_find(self->appender, topic, number, &target->append.partition_index);
