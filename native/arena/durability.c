@@ -152,8 +152,8 @@ static enum status poison_for_disk(struct arena *arena)
 {
     CHECK(arena->is_leading);
     struct error error;
-    error_set_os(&error, "forcing the arena to disk failed; what is not acknowledged by now may be lost in a crash of "
-                         "the host");
+    error_set_os(&error, "forcing the arena to disk failed; a crash of the host may lose records that are not "
+                         "acknowledged by now");
     arena_poison(arena, STATUS_SYNC_FAILED, error.message);
     return STATUS_POISONED;
 }

@@ -2,7 +2,7 @@
 """The rule of plain words: a sentence has a noun for its subject, and says it before its verb.
 
 `hard_sentences` finds the sentences of a file that a reader has to take twice. It looks into reStructuredText, into
-docstrings, comments and messages of Python, and into comments of C. It is a net with wide meshes: a sentence that it
+docstrings, comments and messages of Python, and into those of C. It is a net with wide meshes: a sentence that it
 lets pass can still be hard, and a few that it catches are fine, which is why a folder may have some in a thousand.
 """
 
@@ -40,6 +40,10 @@ PYTHON_TEXT = re.compile(
     re.DOTALL,
 )
 C_COMMENT = re.compile(r"/\*(.*?)\*/", re.DOTALL)
+C_STRING = re.compile(r'"((?:\\.|[^"\\\n])*)"')
+C_STRINGS = re.compile(rf"{C_STRING.pattern}(?:\s*{C_STRING.pattern})*")
+# The signature that CPython takes from the head of a docstring.
+C_SIGNATURE = re.compile(r"^\w+\(.*?\)\n--\n\n")
 C_MARGIN = re.compile(r"\n[ \t]*\* ?")
 CODE_BLOCK = re.compile(
     r"^(?P<indent> *)(?:\.\. code-block::.*|(?!\.\. ).*::)\n(?:\n|(?P=indent) +.*\n)+", re.MULTILINE
@@ -85,10 +89,24 @@ def passages(path: PurePosixPath, text: str) -> Iterator[Passage]:
     if path.suffix in {".py", ".pyi"}:
         yield from _python_passages(text)
     elif path.suffix in {".c", ".h"}:
-        for match in C_COMMENT.finditer(text):
-            yield Passage(text.count("\n", 0, match.start()) + 1, C_MARGIN.sub("\n", match[1]))
+        yield from _c_passages(text)
     elif path.suffix == ".rst":
         yield from _paragraphs(text)
+
+
+def _c_passages(text: str) -> Iterator[Passage]:
+    """The comments, and the strings of several words: messages, and docstrings of the extension."""
+    for match in C_COMMENT.finditer(text):
+        yield Passage(_line_of(text, match), C_MARGIN.sub("\n", match[1]))
+    code = C_COMMENT.sub(lambda match: "\n" * match[0].count("\n"), text)
+    for match in C_STRINGS.finditer(code):
+        words = "".join(C_STRING.findall(match[0])).replace("\\n", "\n")
+        if len(words.split()) >= MESSAGE_WORDS_MIN:
+            yield Passage(_line_of(code, match), C_SIGNATURE.sub("", words))
+
+
+def _line_of(text: str, match: re.Match[str]) -> int:
+    return text.count("\n", 0, match.start()) + 1
 
 
 def _paragraphs(text: str) -> Iterator[Passage]:

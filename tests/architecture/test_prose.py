@@ -104,8 +104,10 @@ def f():
 '''
 C = """int who;
 /* Who waits
- * rings. A process sleeps. */
-char *a = "Who waits rings.";
+ * rings. A process "sleeps". */
+char *a = "who waits";
+char *b = "f(self)\\n--\\n\\nWhat a process gets. It "
+          "is a lock; who waits rings.";
 """
 PAGE = """Title
 =====
@@ -129,9 +131,9 @@ def test_python_is_read_in_docstrings_comments_and_messages() -> None:
     assert found_in("a.py", PYTHON) == [(1, "headless"), (7, "fragment"), (8, "headless"), (10, "headless")]
 
 
-def test_c_is_read_in_its_comments() -> None:
-    assert found_in("a.c", C) == [(2, "headless")]
-    assert sentence_count(PurePosixPath("a.c"), C) == 2
+def test_c_is_read_in_its_comments_docstrings_and_messages() -> None:
+    assert found_in("a.c", C) == [(2, "headless"), (5, "headless"), (5, "headless")]
+    assert sentence_count(PurePosixPath("a.c"), C) == 4
 
 
 def test_a_page_is_read_without_its_code() -> None:

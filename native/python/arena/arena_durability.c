@@ -34,8 +34,8 @@ static bool is_durable(const struct arena_object *self)
         return true;
     }
     raise_format(self->state, STATUS_INVALID,
-                 "the arena has durability=process: what shall survive the host needs an arena created with interval "
-                 "or sync");
+                 "the arena has durability=process and cannot be synced: create an arena with durability=interval or "
+                 "sync, whose records survive the host");
     return false;
 }
 

@@ -47,8 +47,8 @@ static PyObject *token_repr(PyObject *object)
 
 static PyMemberDef token_members[] = {
     {"partition_index", T_UINT, offsetof(struct token_object, partition_index), READONLY,
-     "Which topic-partition: an index into the arena's table of partitions."},
-    {"slot_index", T_UINT, offsetof(struct token_object, slot_index), READONLY, "Which slot held the batch."},
+     "The topic-partition: an index into the arena's table of partitions."},
+    {"slot_index", T_UINT, offsetof(struct token_object, slot_index), READONLY, "The slot that held the batch."},
     {"seq", T_ULONGLONG, offsetof(struct token_object, seq), READONLY,
      "Number of the batch in its partition, never used twice."},
     {"record_index", T_UINT, offsetof(struct token_object, record_index), READONLY, "Place in the batch, from 0."},
@@ -58,7 +58,7 @@ static PyMemberDef token_members[] = {
 };
 
 static PyType_Slot token_slots[] = {
-    {Py_tp_doc, "Names one appended record for ever; Arena.find() tells what became of it."},
+    {Py_tp_doc, "Names one appended record for ever; Arena.find() has its result."},
     {Py_tp_dealloc, token_dealloc},
     {Py_tp_richcompare, token_compare},
     {Py_tp_hash, token_hash},

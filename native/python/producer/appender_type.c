@@ -194,8 +194,9 @@ bool appender_call_begin_slow(struct appender_object *self)
 /* ---- the type ---- */
 
 static PyMethodDef appender_methods[] = {
-    {"close", appender_close_call, METH_NOARGS, "No more appends."},
-    {"flush_begin", flush_ticket_begin, METH_NOARGS, "Seals what this process appended to: a FlushTicket."},
+    {"close", appender_close_call, METH_NOARGS, "Ends appending."},
+    {"flush_begin", flush_ticket_begin, METH_NOARGS,
+     "Seals the batches that this process appended to; returns a FlushTicket."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -211,7 +212,7 @@ static PyGetSetDef appender_properties[] = {
 };
 
 static PyType_Slot appender_slots[] = {
-    {Py_tp_doc, "What the producers of a process append with."},
+    {Py_tp_doc, "The object by which the producers of a process append."},
     {Py_tp_new, appender_new},
     {Py_tp_dealloc, appender_dealloc},
     {Py_tp_traverse, appender_traverse},

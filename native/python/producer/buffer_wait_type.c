@@ -226,7 +226,7 @@ static PyMemberDef wait_members[] = {
     {"waiter_index", T_UINT, offsetof(struct buffer_wait_object, wait) + offsetof(struct buffer_wait, waiter_index),
      READONLY, "The waiter entry, and the number of the semaphore to sleep on."},
     {"need", T_UINT, offsetof(struct buffer_wait_object, wait) + offsetof(struct buffer_wait, need), READONLY,
-     "How many slots are waited for."},
+     "The number of slots that the wait is for."},
     {"ticket", T_ULONGLONG, offsetof(struct buffer_wait_object, wait) + offsetof(struct buffer_wait, ticket), READONLY,
      "The place in the queue: lower tickets come first."},
     {NULL, 0, 0, 0, NULL},

@@ -81,13 +81,13 @@ static void ticket_dealloc(PyObject *object)
 }
 
 static PyMethodDef ticket_methods[] = {
-    {"record_count", ticket_record_count, METH_NOARGS, "How many records they hold, of all processes."},
-    {"remaining", ticket_remaining, METH_NOARGS, "How many of the batches are not complete yet."},
+    {"record_count", ticket_record_count, METH_NOARGS, "The number of records in the batches, of all processes."},
+    {"remaining", ticket_remaining, METH_NOARGS, "The number of batches that are not complete yet."},
     {NULL, NULL, 0, NULL},
 };
 
 static PyType_Slot ticket_slots[] = {
-    {Py_tp_doc, "What a flush waits for."},
+    {Py_tp_doc, "The batches that a flush waits for."},
     {Py_tp_dealloc, ticket_dealloc},
     {Py_tp_traverse, ticket_traverse},
     {Py_tp_methods, ticket_methods},

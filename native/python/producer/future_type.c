@@ -165,14 +165,14 @@ static PyObject *future_await(PyObject *self)
 
 static PyMethodDef future_methods[] = {
     {"add_both", FAST(future_add_both), METH_FASTCALL | METH_KEYWORDS,
-     "add_both($self, function, *args, **kwargs)\n--\n\nadd_callback and add_errback."},
+     "add_both($self, function, *args, **kwargs)\n--\n\nCalls add_callback and add_errback."},
     {"add_callback", FAST(future_add_callback), METH_FASTCALL | METH_KEYWORDS,
      "add_callback($self, function, *args, **kwargs)\n--\n\n"
      "Calls ``function(*args, metadata, **kwargs)`` once the record is delivered, at once if it is.\n\n"
-     "In this process, in a thread of its own, in the order of a partition's records. What it raises is logged."},
+     "A thread of this process calls it, in the order of a partition's records. Its exceptions are logged."},
     {"add_errback", FAST(future_add_errback), METH_FASTCALL | METH_KEYWORDS,
      "add_errback($self, function, *args, **kwargs)\n--\n\n"
-     "Calls ``function(*args, exception, **kwargs)`` if it was not delivered."},
+     "Calls ``function(*args, exception, **kwargs)`` if the record was not delivered."},
     {"done", FAST(future_done), METH_FASTCALL | METH_KEYWORDS, "done($self)\n--\n\nTrue when the result is known."},
     {"failed", FAST(future_failed), METH_FASTCALL | METH_KEYWORDS,
      "failed($self)\n--\n\nTrue when it is known that the record was not delivered, or that its result is lost."},
@@ -186,12 +186,13 @@ static PyMethodDef future_methods[] = {
      "    ResultExpiredError: the result was overwritten before anybody asked."},
     {"succeeded", FAST(future_succeeded), METH_FASTCALL | METH_KEYWORDS,
      "succeeded($self)\n--\n\nTrue when the record was delivered."},
-    {"__reduce__", FAST(future_reduce), METH_FASTCALL | METH_KEYWORDS, "For pickle: any process of the host."},
+    {"__reduce__", FAST(future_reduce), METH_FASTCALL | METH_KEYWORDS,
+     "Pickles the future for any process of the host."},
     {NULL, NULL, 0, NULL},
 };
 
 static PyMemberDef future_members[] = {
-    {"tracker", T_OBJECT_EX, offsetof(struct future_object, tracker), READONLY, "Who looks up its result."},
+    {"tracker", T_OBJECT_EX, offsetof(struct future_object, tracker), READONLY, "The object that looks up its result."},
     {"key_size", T_INT, offsetof(struct future_object, key_size), READONLY, "Bytes of the key; -1: null."},
     {"value_size", T_INT, offsetof(struct future_object, value_size), READONLY, "Bytes of the value; -1: null."},
     {"headers_size", T_INT, offsetof(struct future_object, headers_size), READONLY,
@@ -201,15 +202,15 @@ static PyMemberDef future_members[] = {
 
 static PyGetSetDef future_properties[] = {
     {"completion", future_get_completion, future_set_completion, "The result once it was looked up, else None.", NULL},
-    {"exception", future_property, NULL, "Why the record was not delivered, else None.", "exception"},
+    {"exception", future_property, NULL, "The error of a record that was not delivered; else None.", "exception"},
     {"is_done", future_property, NULL, "True when the result is known.", "done"},
     {"value", future_property, NULL, "The RecordMetadata of a record that was delivered, else None.", "value"},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
 static PyType_Slot future_slots[] = {
-    {Py_tp_doc, "What became of one record that was sent. It can be awaited, compared, hashed, pickled, and used in "
-                "the child of a fork; it holds its arena open in this process. The shape is kafka-python's."},
+    {Py_tp_doc, "The result of one record that was sent. A future can be awaited, compared, hashed, pickled, and used "
+                "in the child of a fork; it holds its arena open in this process. The shape is kafka-python's."},
     {Py_tp_new, future_new},
     {Py_tp_dealloc, future_dealloc},
     {Py_tp_repr, future_repr},

@@ -523,11 +523,11 @@ static const char send_text[] =
 static PyMethodDef producer_methods[] = {
     {"append_columns", FAST(producer_append_columns), METH_FASTCALL | METH_KEYWORDS,
      "append_columns($self, topic, values, keys=None, headers=None, timestamps_ms=None, partition=None)\n--\n\n"
-     "Appends records given as sequences of their parts, answers a Receipt; `send_many` is made of it."},
+     "Appends records given as sequences of their parts; returns a Receipt. `send_many` is made of it."},
     {"append_rows", FAST(producer_append_rows), METH_FASTCALL | METH_KEYWORDS,
      "append_rows($self, batch, topic=None)\n--\n\n"
-     "Appends the rows of an Arrow batch, table or stream, answers a Receipt; `append_arrow` is made of it."},
-    {"refuse_sends", producer_refuse_sends, METH_NOARGS, "From now on send() raises ProducerClosedError."},
+     "Appends the rows of an Arrow batch, table or stream; returns a Receipt. `append_arrow` is made of it."},
+    {"refuse_sends", producer_refuse_sends, METH_NOARGS, "Makes every later send() raise ProducerClosedError."},
     {"send", FAST(producer_send), METH_FASTCALL | METH_KEYWORDS,
      send_text},
     {NULL, NULL, 0, NULL},
@@ -560,9 +560,10 @@ static PyObject *producer_get_tracker(PyObject *object, void *unused)
 
 static PyGetSetDef producer_properties[] = {
     {"is_open", producer_get_is_open, NULL, "False after refuse_sends().", NULL},
-    {"record_count", producer_get_record_count, NULL, "Records sent through it.", NULL},
-    {"tracker", producer_get_tracker, NULL, "Who looks up the results of its futures.", NULL},
-    {"record_bytes", producer_get_record_bytes, NULL, "Their bytes in a batch, by the upper bound of each.", NULL},
+    {"record_count", producer_get_record_count, NULL, "The number of records sent through it.", NULL},
+    {"tracker", producer_get_tracker, NULL, "The object that looks up the results of its futures.", NULL},
+    {"record_bytes", producer_get_record_bytes, NULL,
+     "The bytes of the sent records in batches, by the upper bound of each.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

@@ -230,12 +230,12 @@ static PyMethodDef receipt_methods[] = {
 };
 
 static PyGetSetDef receipt_properties[] = {
-    {"row_count", receipt_get_row_count, NULL, "How many records were looked at, appended or not.", NULL},
+    {"row_count", receipt_get_row_count, NULL, "The number of records that were looked at, appended or not.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
 static PyType_Slot receipt_slots[] = {
-    {Py_tp_doc, "Where the records of one call went: a sequence of DeliveryFutures, and what became of them."},
+    {Py_tp_doc, "The places of the records of one call: a sequence of DeliveryFutures, and their results."},
     {Py_tp_dealloc, receipt_dealloc},
     {Py_tp_methods, receipt_methods},
     {Py_tp_getset, receipt_properties},

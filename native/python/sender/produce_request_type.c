@@ -489,13 +489,13 @@ static PyObject *request_repr(PyObject *object)
 }
 
 static PyMethodDef request_methods[] = {
-    {"begin", request_begin, METH_O, "Gives it the correlation id it goes under."},
+    {"begin", request_begin, METH_O, "Gives the request its correlation id."},
     {"peek", request_peek, METH_NOARGS, "A copy of the next bytes, as many as a record of TLS holds."},
     {"read_answer", request_read_answer, METH_O,
      "(throttle_time_ms, base offsets, log append times) of an answer in which all is well; None of any other."},
     {"release", request_release, METH_NOARGS, "Lets go of its buffers; nothing is written any more."},
-    {"send", request_send, METH_O, "Writes to a socket what it takes at once; answers how many bytes."},
-    {"skip", request_skip, METH_O, "So many bytes are written."},
+    {"send", request_send, METH_O, "Writes to a socket the bytes that it takes at once; returns their number."},
+    {"skip", request_skip, METH_O, "Counts so many bytes as written."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -503,7 +503,7 @@ static PyGetSetDef request_properties[] = {
     {"is_touched", request_get_is_touched, NULL, "True when a byte of it was written, or given out by `peek`.", NULL},
     {"is_written", request_get_is_written, NULL, "True when nothing of it is left, or it was released.", NULL},
     {"size", request_get_size, NULL, "Bytes of all of it, the frame's size included.", NULL},
-    {"version", request_get_version, NULL, "Of the protocol.", NULL},
+    {"version", request_get_version, NULL, "The version of the protocol.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

@@ -257,7 +257,7 @@ static PyMethodDef half_methods[] = {
     {"dead_letters", half_dead_letters, METH_NOARGS,
      "Failed batches whose bytes are still to be written: list of (Batch, result, error code)."},
     {"decide", FAST(half_decide), METH_FASTCALL | METH_KEYWORDS,
-     "Notes how a batch will end: no sender sends it any more."},
+     "Notes the result of a batch before its end: no sender sends it any more."},
     {"drain", FAST(half_drain), METH_FASTCALL | METH_KEYWORDS,
      "A batch for each time a partition is given: (batches, how many partitions were looked at)."},
     {"end_backoff", half_end_backoff, METH_O, "Retried batches of a partition need not wait any longer."},
@@ -289,9 +289,9 @@ static PyMethodDef half_methods[] = {
     {"tell_delivery_timeout", FAST(half_tell_delivery_timeout), METH_FASTCALL | METH_KEYWORDS,
      "The delivery timeout of this sender, and whether it counts the time in which no sink worked."},
     {"take_expired", half_take_expired, METH_NOARGS,
-     "How many records expired since the last call: {partition index: count}."},
+     "The number of records that expired since the last call: {partition index: count}."},
     {"want_dead_letters", half_want_dead_letters, METH_O,
-     "Whether the bytes of failed batches are kept for dead_letters(); said before the role is taken."},
+     "Says whether the bytes of failed batches are kept for dead_letters(), before the role is taken."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -311,7 +311,7 @@ static PyGetSetDef half_properties[] = {
     {"closed", half_get_closed, NULL, "True after close().", NULL},
     {"is_sender", half_get_is_sender, NULL, "True while this object holds the sender role.", NULL},
     {"oldest_created_ns", half_get_oldest_created_ns, NULL,
-     "When the oldest batch without a result was opened, as the last expire() saw it; None: there is none.", NULL},
+     "The time at which the oldest batch without a result was opened, as of the last expire(); or None.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
