@@ -34,6 +34,8 @@ napoleon_numpy_docstring = False
 napoleon_use_ivar = True
 
 html_theme = "furo"
+html_static_path = ["static"]
+html_css_files = ["site.css"]
 html_title = f"shmaccum {release}"
 html_baseurl = _links["Documentation"]
 html_copy_source = False

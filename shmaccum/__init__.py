@@ -84,6 +84,7 @@ if TYPE_CHECKING:
     from shmaccum.format.topic_partition import TopicPartition
     from shmaccum.keeper import ensure_sender
     from shmaccum.kept_producer import Producer
+    from shmaccum.producer.deliveries import Deliveries, DeliveryCounts, OffsetRange
     from shmaccum.producer.delivery import RecordMetadata
     from shmaccum.sender import Sender
     from shmaccum.sinks import open_sink
@@ -112,7 +113,9 @@ __all__ = [
     "CodecMissingError",
     "CorruptArenaError",
     "CorruptLogError",
+    "Deliveries",
     "DeliveryAbortedError",
+    "DeliveryCounts",
     "DeliveryError",
     "DeliveryFailedError",
     "DeliveryFuture",
@@ -134,6 +137,7 @@ __all__ = [
     "NotAnArenaError",
     "NotSenderError",
     "OffsetOutOfRangeError",
+    "OffsetRange",
     "OtherSinkError",
     "PartitionCountUnknownError",
     "PlacelessSinkOptions",
@@ -186,6 +190,9 @@ _HOMES = {
     "SparkSourceOptions": "shmaccum.config",
     "ensure_sender": "shmaccum.keeper",
     "Producer": "shmaccum.kept_producer",
+    "Deliveries": "shmaccum.producer.deliveries",
+    "DeliveryCounts": "shmaccum.producer.deliveries",
+    "OffsetRange": "shmaccum.producer.deliveries",
     "RecordMetadata": "shmaccum.producer.delivery",
     "TopicPartition": "shmaccum.format.topic_partition",
     "Sender": "shmaccum.sender",

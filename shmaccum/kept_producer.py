@@ -30,7 +30,7 @@ class Producer(producer.Producer):
     ::
 
         with shmaccum.Producer("events", linger_ms=5) as producer:
-            future = producer.send("flights", key=b"AA11", value=b"...", headers=[("source", b"web")])
+            future = producer.send("flights", key=b"AA11", value=b"...")
             print(future.get(timeout=10).offset)
 
     `send` puts the record into the arena and comes back. From that moment on it outlives this process; a sender

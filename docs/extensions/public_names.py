@@ -18,10 +18,21 @@ from sphinx.util.nodes import nested_parse_with_titles
 import shmaccum
 
 # A reader of the reference looks for these first.
-FIRST = ("Producer", "Arena", "Sender", "DeliveryFuture", "RecordMetadata")
+FIRST = ("Producer", "DeliveryFuture", "RecordMetadata", "Deliveries", "Arena", "Sender")
 KINDS = ("objects", "functions", "options", "exceptions")
 # Classes whose members a reader does not look for; those of every other class that a public one derives from are shown.
 LEFT_OUT = "Options, tuple, IntEnum, ReprEnum, Enum, int, object"
+
+# Members that other modules of shmaccum use, and users do not.
+INNER = {
+    "Producer": (
+        "append_columns, append_rows, is_open, partitions_to_choose_from, record_bytes, record_count, refuse_sends, "
+        "send_serialized, tracker, will_be_delivered"
+    ),
+    "DeliveryFuture": (
+        "completion, headers_size, key_size, partition_index, record_index, seq, slot_index, tracker, value_size"
+    ),
+}
 
 
 def kind_of(name: str) -> str | None:
@@ -40,7 +51,9 @@ def _lines(name: str) -> list[str]:
         return [f".. autofunction:: shmaccum.{name}", ""]
     if kind_of(name) == "exceptions":
         return [f".. autoclass:: shmaccum.{name}", "   :members:", "   :show-inheritance:", ""]
-    return [f".. autoclass:: shmaccum.{name}", "   :members:", f"   :inherited-members: {LEFT_OUT}", ""]
+    inner = INNER.get(name, "contradictions, place, scope")
+    members = ["   :members:", f"   :inherited-members: {LEFT_OUT}", f"   :exclude-members: {inner}"]
+    return [f".. autoclass:: shmaccum.{name}", *members, ""]
 
 
 def _in_order() -> list[str]:

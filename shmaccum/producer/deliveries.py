@@ -33,7 +33,7 @@ class OffsetRange(NamedTuple):
 
 
 class DeliveryCounts(NamedTuple):
-    """How many records of the call are in which state. Together they are `len(deliveries)`."""
+    """The numbers of a call's records in each state. Together they are `len(deliveries)`."""
 
     pending: int
     succeeded: int

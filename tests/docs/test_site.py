@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The reference of the API is written from the docstrings, with all members that a user looks for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import shmaccum
+from setup import ROOT
+
+pytest.importorskip("sphinx", reason="make docs installs it")
+pytest.importorskip("sphinx_click")
+pytest.importorskip("furo")
+
+# Sphinx's own extensions use what a later Sphinx will not have.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::PendingDeprecationWarning"),
+]
+
+CONF = f"""
+import sys
+sys.path.insert(0, {str(ROOT / "docs" / "extensions")!r})
+extensions = ["sphinx.ext.autodoc", "sphinx.ext.napoleon", "public_names"]
+default_role = "code"
+"""
+KINDS = ("objects", "functions", "options", "exceptions")
+
+
+@pytest.fixture(scope="module")
+def described(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
+    """The names that a site of the API page alone describes."""
+    from sphinx.application import Sphinx
+
+    folder: Path = tmp_path_factory.mktemp("site")
+    (folder / "conf.py").write_text(CONF)
+    page = "\n\n".join(f".. public-names:: {kind}" for kind in KINDS)
+    (folder / "index.rst").write_text(f"API\n===\n\n{page}\n")
+    site = Sphinx(folder, folder, folder / "out", folder / "trees", "dummy", status=None, warning=None)
+    site.build()
+    return {name for name, *_ in site.env.get_domain("py").get_objects()}
+
+
+def test_every_public_name_is_described(described: set[str]) -> None:
+    missing = {f"shmaccum.{name}" for name in shmaccum.__all__ if name != "__version__"} - described
+    assert missing == set()
+
+
+def test_a_class_shows_the_methods_that_it_inherits(described: set[str]) -> None:
+    assert {"send", "send_many", "append_arrow", "flush", "close"} <= members(described, "Producer")
+    assert {"get", "add_callback", "timestamp_ms"} <= members(described, "DeliveryFuture")
+
+
+def test_a_class_hides_the_members_that_other_modules_use(described: set[str]) -> None:
+    assert not {"tracker", "send_serialized", "refuse_sends"} & members(described, "Producer")
+    assert not {"tracker", "slot_index"} & members(described, "DeliveryFuture")
+    assert "count" not in members(described, "RecordMetadata")
+
+
+def members(described: set[str], name: str) -> set[str]:
+    prefix = f"shmaccum.{name}."
+    return {each.removeprefix(prefix) for each in described if each.startswith(prefix)}
