@@ -193,7 +193,7 @@ static void columns_check(const struct log_records *records, const struct log_ra
     struct record_columns columns = columns_new(&room, has_headers);
     if (record_columns_append(records, range, &columns) != STATUS_OK || columns.row_count != room.row_count ||
         columns.value.used.data_size != room.value.data_size || columns.key.used.cell_count != room.row_count) {
-        fuzz_fail("what was measured is not what was appended");
+        fuzz_fail("the measured size is not the appended size");
     }
     columns_free(&columns);
     columns = columns_new(&room, has_headers);
