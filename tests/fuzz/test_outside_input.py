@@ -42,7 +42,7 @@ QUANTITY = st.text(alphabet="0123456789.kKmMiBst %-", max_size=8) | st.text(max_
 OTHERS = st.none() | st.booleans() | st.floats() | st.text(max_size=5) | st.binary(max_size=5)
 ANYTHING = OTHERS | st.integers()
 PACKABLE = OTHERS | st.integers(-(2**63), 2**64 - 1)
-"""The integers that msgpack has a form for."""
+"""The values that msgpack has a form for."""
 
 
 # --- numbers with units
