@@ -27,7 +27,7 @@ LEFT_OUT = "Options, tuple, IntEnum, ReprEnum, Enum, int, object"
 INNER = {
     "Producer": (
         "append_columns, append_rows, is_open, partitions_to_choose_from, record_bytes, record_count, refuse_sends, "
-        "send_serialized, tracker, will_be_delivered"
+        "tracker, will_be_delivered"
     ),
     "DeliveryFuture": (
         "completion, headers_size, key_size, partition_index, record_index, seq, slot_index, tracker, value_size"

@@ -155,7 +155,7 @@ class Producer(_native.Producer):
         return self._is_synchronous or (self._pipeline is not None and self._pipeline.hears_of_results)
 
     def _conclude(self, future: DeliveryFuture | None, error: BaseException | None) -> None:
-        """What is left to do behind the append of a `send`, which answered a future or raised."""
+        """Ends a `send` behind its append, which answered a future or raised: tells the pipeline, and syncs."""
         if self._pipeline is not None:
             self._pipeline.conclude(future, error)
         if future is not None:

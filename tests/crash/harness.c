@@ -420,7 +420,7 @@ static void survivor_leave_queue(struct world *world)
     TIMED(world, "help", buffer_pool_help(world->arena, NULL));
     enum status status = buffer_pool_poll(world->arena, &world->wait);
     WORLD_EXPECT(world, status == STATUS_OK || world_count_slots(world, SLOT_GRANT) < world->wait.need,
-                 "what the survivor waits for was granted, and it is not told: %s", status_name(status));
+                 "the survivor was granted its slots, and its poll answers: %s", status_name(status));
     status = world_wait_in_queue(world, slots);
     WORLD_EXPECT(world, status == STATUS_OK, "the survivor waited, helped, and got %s", status_name(status));
     if (status == STATUS_OK) {

@@ -404,7 +404,7 @@ static void operation_go_on(struct world *world, const struct scenario *scenario
     bool is_well = operation->status == STATUS_OK ||
                    (operation->status == STATUS_EXHAUSTED && scenario->may_be_exhausted) ||
                    !arena_takes_records(world->arena);
-    WORLD_EXPECT(world, operation->is_over && is_well, "who was stopped went on and answered %s",
+    WORLD_EXPECT(world, operation->is_over && is_well, "the stopped process went on and answered %s",
                  status_name(operation->status));
 }
 

@@ -98,7 +98,7 @@ static int future_set_completion(PyObject *object, PyObject *completion, void *u
     return 0;
 }
 
-/* ---- what Python does ---- */
+/* ---- methods in Python ---- */
 
 /* Imported by the first method that is called: the module knows the types of this one. NULL with an exception set. */
 static PyObject *functions_of(PyObject *self)
