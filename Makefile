@@ -33,6 +33,8 @@ ARGS ?=
 VENV := .venv
 INSTALLED := $(VENV)/installed
 SPARK_INSTALLED := $(VENV)/installed-spark
+INSTALL = $(VENV)/bin/python -m pip install --quiet
+EDITABLE = $(INSTALL) --no-build-isolation --editable
 INSTALLED_DOCS := $(VENV)/installed-docs
 SPARK_EXTRAS := ("spark", "pipelines", "plot")
 SPARK_TESTS := tests/spark tests/unit/spark tests/integration/test_spark_example.py
@@ -163,10 +165,11 @@ clean:
 	find shmaccum -name '*.so' -delete
 	find shmaccum tests -name __pycache__ -prune -exec rm -rf {} +
 
-# The last word of a build: everything installed, the extension in place beside its Python modules.
+# The last word of a build: everything installed, the extension in place beside its Python modules. Packages are looked
+# for when pyproject.toml changed alone.
 $(INSTALLED): $(VENV)/bin/python $(SOURCES) $(SWITCHES)
-	$(VENV)/bin/python -m pip install --quiet 'setuptools>=77'
-	$(VENV)/bin/python -m pip install --quiet --no-build-isolation --editable '.[test,dev]'
+	@if [ ! -e $@ ] || [ pyproject.toml -nt $@ ]; then $(INSTALL) 'setuptools>=77' && $(EDITABLE) '.[test,dev]'; \
+	    else $(EDITABLE) . --no-deps; fi
 	@touch $@
 
 # What shmaccum is measured beside; what cannot be had is named, here and in the tables.
