@@ -13,6 +13,9 @@ at the limit              SIGALRM raises `Overrun` in the test; stacks of all th
                           (`tests.running.workers`).
 ========================  =============================================================================================
 
+The limit is for a machine that has a core for each process that wants one. Where more of them want to run, as the load
+average of the last minute tells at the limit, the limit is so many times longer, and all that follows is later.
+
 Under pytest-xdist each worker keeps a `Note` for the controller, and the stacks of a worker that ended stand in the
 report of the test that it ran. Without pytest-xdist the watchdog writes to stderr and ends the run.
 """
@@ -26,7 +29,7 @@ import os
 import signal
 import tempfile
 import time
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -41,6 +44,8 @@ GRACE_S = 20.0
 GRACES_TO_WATCHDOG = 3
 GRACES_TO_KILL = 4
 SOON_S = 0.05
+STRETCH_INI = "overrun_stretch_max"
+STRETCH_MAX = 8.0
 EXIT_LIMIT_S = 60.0
 """Time that a process has to end after its last test: threads that nobody joins cannot hold up the run."""
 
@@ -84,6 +89,12 @@ def grace_s(config: pytest.Config) -> float:
     return float(config.getini(GRACE_INI))
 
 
+def stretch(config: pytest.Config) -> float:
+    """How many times longer than on a quiet machine a test takes now: 1 or more."""
+    wanting, cores = os.getloadavg()[0], len(os.sched_getaffinity(0))
+    return max(1.0, min(wanting / cores, float(config.getini(STRETCH_INI))))
+
+
 def note_path(folder: str | Path, worker_id: str) -> Path:
     return Path(folder, f"{worker_id}.note")
 
@@ -119,21 +130,35 @@ class Timers:
 
     Attributes:
         item: the test.
-        limit: seconds that it has.
+        limit: seconds that it has; on a busy machine, these are more than were asked for.
     """
 
-    def __init__(self, item: pytest.Item, limit: float, output: TextIO) -> None:
+    def __init__(self, item: pytest.Item, limit: float, output: TextIO, tell: Callable[[str, float], None]) -> None:
         self.item = item
         self.limit = limit
+        self._asked_limit = limit
         self._output = output
+        self._tell = tell
         self._grace = grace_s(item.config)
         self._began = time.monotonic()
         self._phase = ""
+        self._has_rung = False
         self._alarm_at = self._began + limit
 
     @property
     def kill_at(self) -> float:
         return self._began + self.limit + GRACES_TO_KILL * self._grace
+
+    def begin(self) -> None:
+        """Arms the timers, and tells the controller when the worker may be killed."""
+        self._tell(self.item.nodeid, self.kill_at)
+        self.arm()
+
+    def _is_given_more(self) -> bool:
+        """True where the machine is busy and the test has a longer limit from now on."""
+        self.limit = max(self.limit, self._asked_limit * stretch(self.item.config))
+        self._alarm_at = self._began + self.limit
+        return self._alarm_at > time.monotonic() + SOON_S
 
     def arm(self) -> None:
         """Sets both; again after plugins of pytest took them away, which they do whenever a test fails."""
@@ -161,6 +186,10 @@ class Timers:
         if not self._phase:  # pytest itself is at work, for a moment
             signal.setitimer(signal.ITIMER_REAL, SOON_S, self._grace)
             return
+        if not self._has_rung and self._is_given_more():
+            self.begin()
+            return
+        self._has_rung = True
         self._alarm_at = time.monotonic() + self._grace
         self.item.add_report_section(self._phase, "stacks of all threads", stacks_of_all_threads())
         if processes := started_processes():
@@ -198,10 +227,9 @@ class Watch:
         """Replaces pytest-timeout's own timer, except for those who debug by hand."""
         if item.config.getoption("usepdb"):
             return None
-        timers = Timers(item, settings.timeout, self._output)
+        timers = Timers(item, settings.timeout, self._output, self._tell)
         item.stash[TIMERS] = timers
-        self._tell(item.nodeid, timers.kill_at)
-        timers.arm()
+        timers.begin()
         return True
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -251,6 +279,7 @@ def phase(item: pytest.Item, name: str) -> contextlib.AbstractContextManager[Non
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addini(GRACE_INI, "seconds between two lines of defence against a test that overruns", default=str(GRACE_S))
+    parser.addini(STRETCH_INI, "how many times longer a limit is at most on a busy machine", default=str(STRETCH_MAX))
 
 
 @pytest.hookimpl(trylast=True)

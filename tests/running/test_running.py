@@ -154,6 +154,17 @@ MORTAL = {
     "test_z_good": GOOD,
 }
 """Six tests die, seven pass."""
+IS_BUSY = """
+import os
+
+os.getloadavg = lambda: (2.0 * len(os.sched_getaffinity(0)), 0.0, 0.0)
+"""
+SLEEPS = """
+import time
+
+def test_sleeps():
+    time.sleep({seconds})
+"""
 TOGETHER = """
 import os
 import pytest
@@ -208,9 +219,11 @@ def masked(output: str) -> str:
     return re.sub(r"\b[A-Z]{4,}\b", lambda word: word[0].lower(), re.sub("^", "planted: ", output, flags=re.MULTILINE))
 
 
-def run_planted(folder: Path, files: Mapping[str, str], *, workers: int, idle_s: int = IDLE_S) -> Run:
+def run_planted(
+    folder: Path, files: Mapping[str, str], *, workers: int, idle_s: int = IDLE_S, stretch_max: int = 1
+) -> Run:
     """Runs pytest on the files, whose names are given without ``.py``."""
-    (folder / "pytest.ini").write_text(f"{INI}idle_limit = {idle_s}\n")
+    (folder / "pytest.ini").write_text(f"{INI}idle_limit = {idle_s}\noverrun_stretch_max = {stretch_max}\n")
     for name, text in files.items():
         (folder / f"{name}.py").write_text(text)
     done = subprocess.run(
@@ -317,6 +330,14 @@ def test_without_workers_a_hang_with_the_gil_ends_the_run(tmp_path: Path) -> Non
     run = run_planted(tmp_path, {"test_gil": HOLDS_THE_GIL}, workers=0)
     assert run.status == 1
     assert run.shows(r'File ".*test_gil.py", line 8 in test_holds_the_gil')
+
+
+def test_a_limit_is_longer_on_a_busy_machine(tmp_path: Path) -> None:
+    longer, too_long = (SLEEPS.format(seconds=seconds) for seconds in (1.5 * LIMIT_S, 1000))
+    files = {"conftest": IS_BUSY, "test_longer": longer, "test_too_long": too_long}
+    run = run_planted(tmp_path, files, workers=2, stretch_max=4)
+    assert run.counts() == {"passed": 1, "failed": 1}
+    assert run.shows(f"test_too_long.py::test_sleeps - .*a limit of {2 * LIMIT_S} s and was in its call")
 
 
 def test_a_run_that_stands_still_is_ended(tmp_path: Path) -> None:
