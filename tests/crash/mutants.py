@@ -81,6 +81,7 @@ MUTANTS = (
         "    } while (!cas_u64(&hold->partition->open, &open, none) && hold == NULL);\n",
         (("test", "producer/producer_batch_test"),),
         is_quick=True,
+        is_slow=True,
     ),
     Mutant(
         "holder-never-passed",
@@ -372,6 +373,7 @@ MUTANTS = (
         "    enum slot_state sealed = SLOT_READY;\n",
         (("copy", "append-first"),),
         is_quick=True,
+        is_slow=True,
     ),
     Mutant(
         "acquisition-not-raised",
@@ -782,6 +784,7 @@ MUTANTS = (
         "        sync_record_store(arena, i, wanted, done);\n    }\n",
         (("test", "arena/durability_test"),),
         is_quick=True,
+        is_slow=True,
     ),
     Mutant(
         "sync-acknowledges-who-came-late",
@@ -798,6 +801,7 @@ MUTANTS = (
         "    return pair[0].number < pair[1].number ? &pair[1] : &pair[0];\n",
         (("test", "arena/durability_test"),),
         is_quick=True,
+        is_slow=True,
     ),
     Mutant(
         "sync-replaces-what-was-forced",
@@ -806,6 +810,7 @@ MUTANTS = (
         "        if (done != UINT64_MAX && !sync_record_is_whole(&pair[i])) {\n",
         (("test", "arena/durability_test"),),
         is_quick=True,
+        is_slow=True,
     ),
     Mutant(
         "sync-record-of-two-moments",
@@ -814,6 +819,7 @@ MUTANTS = (
         "        return true;\n",
         (("test", "arena/durability_test"),),
         is_quick=True,
+        is_slow=True,
     ),
     Mutant(
         "sync-record-of-a-batch-that-grew",
@@ -823,6 +829,7 @@ MUTANTS = (
         "           record->count <= state->count;\n",
         (("test", "arena/durability_test"),),
         is_quick=True,
+        is_slow=True,
     ),
     Mutant(
         "sync-record-believed-unseen",
@@ -832,6 +839,7 @@ MUTANTS = (
         "    return is_possible &&\n",
         (("test", "arena/durability_test"),),
         is_quick=True,
+        is_slow=True,
     ),
     Mutant(
         "sync-numbers-begin-anew",
@@ -840,6 +848,7 @@ MUTANTS = (
         "",
         (("test", "arena/durability_test"),),
         is_quick=True,
+        is_slow=True,
     ),
     Mutant(
         "sync-failed-and-acknowledged",
@@ -856,6 +865,7 @@ MUTANTS = (
         "    if (ticket != 0) {\n",
         (("test", "arena/durability_test"),),
         is_quick=True,
+        is_slow=True,
     ),
     Mutant(
         "wait-on-a-word-read-late",

@@ -114,7 +114,7 @@ def outlast(one: Journey, between: Proxy, seconds: float, *, is_silent: bool) ->
     between.cut()
 
 
-@pytest.mark.parametrize("is_silent", [False, True], ids=["away", "silent"])
+@pytest.mark.parametrize("is_silent", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["away", "silent"])
 def test_a_broker_that_is_gone_for_longer_than_the_timeout_costs_nothing(
     is_silent: bool, topics: list[str], arena_name: str, tmp_path: Path
 ) -> None:
