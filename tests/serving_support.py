@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import contextlib
+import socket
+import struct
 import threading
 import time
 from collections.abc import Iterator
@@ -21,16 +23,53 @@ PARTITION_COUNT = 3
 
 
 @contextlib.contextmanager
-def served(path: Path, *, is_writable: bool = True, **options: Any) -> Iterator[str]:
-    """A server in a thread; its address."""
+def running(path: Path, *, is_writable: bool = True, **options: Any) -> Iterator[LogServer]:
+    """A server in a thread."""
     with LogServer(path, "127.0.0.1:0", is_writable=is_writable, partitions=PARTITION_COUNT, **options) as server:
         thread = threading.Thread(target=server.run)
         thread.start()
         try:
-            yield f"127.0.0.1:{server.address.port}"
+            yield server
         finally:
             server.stop()
             thread.join()
+
+
+@contextlib.contextmanager
+def served(path: Path, *, is_writable: bool = True, **options: Any) -> Iterator[str]:
+    """The address of a server in a thread."""
+    with running(path, is_writable=is_writable, **options) as server:
+        yield address_of(server)
+
+
+def address_of(server: LogServer) -> str:
+    return f"127.0.0.1:{server.address.port}"
+
+
+@contextlib.contextmanager
+def stranger(address: str) -> Iterator[socket.socket]:
+    """A client that says what it likes."""
+    host, _, port = address.rpartition(":")
+    with socket.create_connection((host, int(port)), DEADLINE_S) as connection:
+        yield connection
+
+
+def api(key: int, version: int, body: bytes = b"", number: int = 7) -> bytes:
+    """A request with a header of version 1, without a client id."""
+    return struct.pack(">ihhih", 10 + len(body), key, version, number, -1) + body
+
+
+def answer_of(connection: socket.socket) -> bytes:
+    """The next answer without its size, or nothing at the end."""
+    size = _exactly(connection, 4)
+    return _exactly(connection, struct.unpack(">i", size)[0]) if len(size) == 4 else b""
+
+
+def _exactly(connection: socket.socket, size: int) -> bytes:
+    content = b""
+    while len(content) < size and (more := connection.recv(size - len(content))):
+        content += more
+    return content
 
 
 def produce(address: str, values: range, topic: str = TOPIC, **options: Any) -> None:

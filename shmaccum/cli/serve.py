@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+import resource
 import signal
 from types import FrameType
 from typing import Any
@@ -14,6 +15,8 @@ from shmaccum.cli.group import Command, assignments, start_logging
 from shmaccum.serving import LogServer
 
 logger = logging.getLogger(__name__)
+
+OPEN_FILES = 65_536
 
 
 @click.command(
@@ -40,6 +43,7 @@ def command(directory: str, listen: str, writable: bool, insecure: bool, options
     there is no replication.
     """
     start_logging(logging.WARNING if quiet else logging.INFO)
+    _allow_open_files()
     given: dict[str, Any] = assignments(options) | ({"insecure": "true"} if insecure else {})
     with LogServer(directory, listen, is_writable=writable, **given) as server:
         _stop_on_signals(server)
@@ -49,6 +53,14 @@ def command(directory: str, listen: str, writable: bool, insecure: bool, options
         )
         server.run()
     logger.info("ended in order")
+
+
+def _allow_open_files() -> None:
+    """Lets the process have as many open files as the host allows: each client is one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _stop_on_signals(server: LogServer) -> None:

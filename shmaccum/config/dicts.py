@@ -265,6 +265,10 @@ class ServerOptionsDict(TypedDict, total=False):
     """A connection without a whole request and without a byte of an answer for this time is closed."""
     connection_count_max: int
     """The most clients that may be connected at once."""
+    connection_count_per_address_max: int
+    """The most clients of one address that may be connected at once."""
+    request_memory_max: int | str
+    """Bytes of requests above 256KiB that arrive at once, of all clients together. Further ones wait unread."""
     request_size_max: int | str
     """Bytes of a request that is no Produce."""
     produce_size_max: int | str

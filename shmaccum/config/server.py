@@ -44,6 +44,15 @@ class ServerOptions(LogSinkOptions):
         "10min", "A connection without a whole request and without a byte of an answer for this time is closed."
     )
     connection_count_max: int = count(2000, "The most clients that may be connected at once.", kafka="max.connections")
+    connection_count_per_address_max: int = count(
+        1000, "The most clients of one address that may be connected at once.", kafka="max.connections.per.ip"
+    )
+    request_memory_max: int = size(
+        "256MiB",
+        "Bytes of requests above 256KiB that arrive at once, of all clients together. Further ones wait unread.",
+        kafka="queued.max.request.bytes",
+        minimum=1024,
+    )
     request_size_max: int = size("1MiB", "Bytes of a request that is no Produce.", minimum=1024, maximum=INT_MAX)
     produce_size_max: int = size(
         "100MiB", "Bytes of a Produce request.", kafka="socket.request.max.bytes", minimum=1024, maximum=INT_MAX

@@ -110,6 +110,11 @@ def group_ids(directory: str) -> list[str]:
     return sorted(group_id for group_id in found if group_id is not None)
 
 
+def has_group(directory: str, group_id: str) -> bool:
+    """True when the group has a file."""
+    return bool(group_id) and os.path.exists(os.path.join(directory, GROUPS_FOLDER, file_stem(group_id) + OFFSETS))
+
+
 def _group_id_in(path: str) -> str | None:
     """The group id of the first frame; where that is damaged, the name of the file tells, unless it was cut."""
     with contextlib.suppress(OSError), open(path, "rb", opener=open_regular) as file:

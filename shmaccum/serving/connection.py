@@ -29,20 +29,34 @@ STRANGER_SIZE_MAX = 64 << 10
 PRODUCE = 0
 
 
+@final
 class FrameLimits:
-    """How large a request may be.
+    """How large a request may be, and all requests that arrive at once together.
 
-    Attributes:
+    Args:
         size_max: bytes of a frame of any API but Produce.
         produce_size_max: bytes of a Produce.
+        memory_max: bytes of all frames above `READ_SIZE` that are on their way.
     """
 
-    def __init__(self, size_max: int, produce_size_max: int) -> None:
+    def __init__(self, size_max: int, produce_size_max: int, memory_max: int) -> None:
         self.size_max = size_max
         self.produce_size_max = produce_size_max
+        self._memory_max = memory_max
+        self._memory = 0
 
     def of(self, api_key: int) -> int:
         return self.produce_size_max if api_key == PRODUCE else self.size_max
+
+    def take(self, size: int) -> bool:
+        """Grants the memory of a large frame, unless others have it; a frame that comes alone always gets it."""
+        is_granted = not self._memory or self._memory + size <= self._memory_max
+        self._memory += size * is_granted
+        return is_granted
+
+    def give_back(self, size: int) -> None:
+        """Takes back the memory of a frame that is read, or that will never be."""
+        self._memory -= size
 
 
 @final
@@ -68,6 +82,7 @@ class Connection:
         self.is_gone = False
         self._limits = limits
         self._received = bytearray()
+        self._granted = 0
         self._to_send: deque[Piece] = deque()
         self._is_answered = False
 
@@ -100,8 +115,17 @@ class Connection:
 
     @property
     def wants_to_read(self) -> bool:
-        """False while it has more than a client sends that waits for an answer."""
-        return not self.is_busy or len(self._received) < READ_SIZE
+        """False while it has more than a client sends that waits for an answer, or memory for a large frame lacks."""
+        return len(self._received) < READ_SIZE or (not self.is_busy and self.has_memory())
+
+    def has_memory(self) -> bool:
+        """Asks for the memory of a large frame; True when the frame has it, or is not large."""
+        if len(self._received) < READ_SIZE or self._granted:
+            return True
+        (size,) = SIZE.unpack_from(self._received)
+        if self._limits.take(size):
+            self._granted = size
+        return bool(self._granted)
 
     def next_frame(self) -> memoryview | None:
         """A whole frame without its size, None while there is none; the request is under way then.
@@ -114,9 +138,14 @@ class Connection:
             return None
         frame = memoryview(bytes(memoryview(self._received)[SIZE.size : end]))
         del self._received[:end]
+        self._give_back()
         self.is_busy, self._is_answered = True, False
         self.active_s = time.monotonic()
         return frame
+
+    def _give_back(self) -> None:
+        self._limits.give_back(self._granted)
+        self._granted = 0
 
     def _frame_end(self) -> int | None:
         """Where the next frame ends; None while it is not there whole.
@@ -190,4 +219,5 @@ class Connection:
         """Ends it. Doing it twice does nothing."""
         self.is_gone = True
         self._to_send.clear()
+        self._give_back()
         self.transport.close()

@@ -15,7 +15,7 @@ from typing import Any, final
 
 from shmaccum.exceptions import CorruptLogError, LogBusyError
 from shmaccum.format.topic_partition import TopicPartition
-from shmaccum.groups.offsets_file import Committed, GroupLock, OffsetsFile, group_ids
+from shmaccum.groups.offsets_file import Committed, GroupLock, OffsetsFile, group_ids, has_group
 from shmaccum.segment_log.broker_error import BrokerError
 from shmaccum.serving.call import Call, Values
 from shmaccum.serving.group import NO_GENERATION, Group, GroupState, Join, JoinAnswer, Limits, Protocol, SyncAnswer
@@ -23,6 +23,8 @@ from shmaccum.serving.topics import Topics
 
 METADATA_SIZE_MAX = 4096
 """Bytes of what a commit may say beside an offset (offset.metadata.max.bytes)."""
+LOADED_MAX = 1000
+"""Groups that are loaded at once: each has two open files."""
 GROUP_TYPE = "classic"
 CONSUMER = "consumer"
 
@@ -93,12 +95,28 @@ class Coordinator:
             return BrokerError.INVALID_GROUP_ID
         loaded = self._groups.get(group_id)
         if loaded is None:
+            if len(self._groups) >= LOADED_MAX and not self._unload_one():
+                return BrokerError.COORDINATOR_NOT_AVAILABLE
             try:
                 loaded = _Loaded(self._directory, group_id, self._limits, is_synced=self._is_synced)
             except (LogBusyError, CorruptLogError, OSError):
                 return BrokerError.COORDINATOR_NOT_AVAILABLE
             self._groups[group_id] = loaded
         return loaded
+
+    def _unload_one(self) -> bool:
+        """Lets go of a group without members; its offsets and its generation are in its file."""
+        idle = next((name for name, one in self._groups.items() if one.group.state is GroupState.EMPTY), None)
+        if idle is None:
+            return False
+        self._groups.pop(idle).close()
+        return True
+
+    def _load_known(self, group_id: str) -> _Loaded | BrokerError:
+        """As `_load`, for a request of a member: a group that is not there has none, and gets no files."""
+        if group_id and group_id not in self._groups and not has_group(self._directory, group_id):
+            return BrokerError.UNKNOWN_MEMBER_ID
+        return self._load(group_id)
 
     def _settle(self, loaded: _Loaded) -> None:
         """Writes a new generation down, and sends the answers that were decided."""
@@ -142,7 +160,7 @@ class Coordinator:
     def sync(self, call: Call) -> None:
         """SyncGroup."""
         message = call.message
-        loaded = self._load(message.group_id)
+        loaded = self._load_known(message.group_id)
         if isinstance(loaded, BrokerError):
             call.answer(_synced(SyncAnswer(loaded)))
             return
@@ -161,7 +179,7 @@ class Coordinator:
     def heartbeat(self, call: Call) -> None:
         """Heartbeat."""
         message = call.message
-        loaded = self._load(message.group_id)
+        loaded = self._load_known(message.group_id)
         if not isinstance(loaded, BrokerError):
             loaded_group = loaded.group
             error = loaded_group.heartbeat(
@@ -174,7 +192,7 @@ class Coordinator:
     def leave(self, call: Call) -> None:
         """LeaveGroup: one member, or from version 3 on several."""
         message = call.message
-        loaded = self._load(message.group_id)
+        loaded = self._load_known(message.group_id)
         if isinstance(loaded, BrokerError):
             call.answer({"error_code": loaded, "members": []})
             return

@@ -21,7 +21,7 @@ from typing import NamedTuple, final
 
 from shmaccum.segment_log.broker_error import BrokerError
 from shmaccum.serving.log_heads import FileRange, LogHead
-from shmaccum.serving.messages import BadFrameError, Request, read_varint, skip_tags, varint
+from shmaccum.serving.messages import ELEMENTS_MAX, BadFrameError, Request, read_varint, skip_tags, varint
 
 FLEXIBLE_VERSION = 12
 TOPIC_ID_VERSION = 13
@@ -87,6 +87,7 @@ class _Reader:
         self._body = body
         self._position = 0
         self._is_flexible = is_flexible
+        self._elements_left = ELEMENTS_MAX
 
     def take(self, layout: struct.Struct) -> tuple[int, ...]:
         end = self._position + layout.size
@@ -103,7 +104,8 @@ class _Reader:
             value -= 1
         else:
             (value,) = self.take(_I32)
-        if value > len(self._body) - self._position:
+        self._elements_left -= max(value, 0)
+        if value > len(self._body) - self._position or self._elements_left < 0:
             raise BadFrameError(f"an array of {value} elements in a fetch of {len(self._body)} bytes")
         return max(value, 0)
 

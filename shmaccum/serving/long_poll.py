@@ -43,6 +43,8 @@ from shmaccum.serving.users import User
 WAIT_MAX_MS = 3_600_000
 UNWATCHED_LOOK_S = 0.002
 """How often a partition is looked at that the kernel does not tell about."""
+PARKED_PARTITIONS_MAX = 500_000
+"""Partitions of all parked fetches; a fetch beyond them is answered at once with what there is."""
 STALE_MAX = 64
 """Entries of the heap, beside those of parked fetches, that cost less than a new heap."""
 
@@ -76,6 +78,7 @@ class LongPoll:
         self._watch = None if is_told else LogWatch()
         self._sessions = Sessions()
         self._parked: dict[Call, _Parked] = {}
+        self._size = 0
         self._by_folder: dict[str, dict[Call, _Parked]] = {}
         self._deadlines: list[tuple[float, int, Call]] = []
         self._numbers = itertools.count()
@@ -118,6 +121,11 @@ class LongPoll:
     # --- parking
 
     def _park(self, parked: _Parked) -> None:
+        if self._size + len(parked.wanted) > PARKED_PARTITIONS_MAX:
+            parked.deadline_s = -math.inf
+            self._try_answer(parked)
+            return
+        self._size += len(parked.wanted)
         heads = [head for one in parked.wanted if (head := self._topics.head(one.topic, one.partition)) is not None]
         parked.folders = [head.folder for head in heads]
         for folder in parked.folders:
@@ -142,6 +150,7 @@ class LongPoll:
     def drop(self, call: Call) -> None:
         """Forgets a parked fetch: it is answered, or its client is gone."""
         parked = self._parked.pop(call, None)
+        self._size -= 0 if parked is None else len(parked.wanted)
         for folder in [] if parked is None else parked.folders:
             calls = self._by_folder.get(folder, {})
             calls.pop(call, None)

@@ -7,10 +7,13 @@ a body leniently, so this module is strict for them: a frame has to be used up b
 
 from __future__ import annotations
 
+import functools
 import importlib
+import io
 import struct
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple, final
 
 from kafka.protocol.api_message import ApiMessage
 
@@ -27,6 +30,12 @@ SLACK = {3: 3}
 
 for _name in ("admin", "consumer", "metadata", "producer", "sasl"):
     importlib.import_module(f"kafka.protocol.{_name}")
+
+
+ELEMENTS_MAX = 50_000
+"""Elements of all arrays of one request: the library needs 2 µs for each, in which no other client is answered."""
+TAGS_MAX = 32
+"""Tagged fields in one place of a request, and places that have any: clients send none, and each costs a copy."""
 
 
 class BadFrameError(Exception):
@@ -86,11 +95,11 @@ def skip_tags(source: memoryview, position: int) -> int:
     """The position behind tagged fields (KIP-482), of which this server reads none.
 
     Raises:
-        BadFrameError: the tags are longer than their frame.
+        BadFrameError: the tags are longer than their frame, or too many.
     """
     count, position = read_varint(source, position)
-    if count > len(source):
-        raise BadFrameError(f"{count} tags in a frame of {len(source)} bytes")
+    if count > TAGS_MAX:
+        raise BadFrameError(f"{count} tags, of which at most {TAGS_MAX} may come")
     for _ in range(count):
         _, position = read_varint(source, position)
         size, position = read_varint(source, position)
@@ -128,17 +137,60 @@ def varint(value: int) -> bytes:
     return bytes(encoded)
 
 
+@final
+class _Budget(threading.local):
+    """The elements and tags that the rest of one request may have; each thread reads one request at a time."""
+
+    def __init__(self) -> None:
+        self._elements = self._tagged = 0
+
+    def begin(self) -> None:
+        """Starts anew, for the next request."""
+        self._elements, self._tagged = ELEMENTS_MAX, TAGS_MAX
+
+    def range(self, count: int) -> range:
+        """The indexes of an array."""
+        self._elements -= max(count, 0)
+        if self._elements < 0:
+            raise BadFrameError(f"it has more than {ELEMENTS_MAX} elements")
+        return range(count)
+
+    def tagged(self, content: bytes) -> io.BytesIO:
+        """A stream of the bytes that begin with tags."""
+        self._tagged -= 1
+        if self._tagged < 0 or read_varint(memoryview(content), 0)[0] > TAGS_MAX:
+            raise BadFrameError(f"it has more than {TAGS_MAX} tags")
+        return io.BytesIO(content)
+
+
+_budget = _Budget()
+
+
+@functools.cache
+def _reader(api_key: int, version: int) -> Callable[[memoryview, int], tuple[Any, int]]:
+    """The function that reads a body, made by kafka-python, with our bounds for its loops.
+
+    The function is code of its own, whose global names are private to it, so two of them can be bounded from here.
+    """
+    message_type = _REQUESTS[api_key]
+    is_compact = message_type.flexible_version_q(version)
+    read = message_type._struct.compiled_decode_from(  # noqa: SLF001 - `decode` does not tell how far it came
+        version, compact=is_compact, tagged=is_compact, data_class=message_type
+    )
+    read.__globals__["range"] = _budget.range
+    if "_BytesIO" in read.__globals__:
+        read.__globals__["_BytesIO"] = _budget.tagged
+    return read  # type: ignore[no-any-return]
+
+
 def decode(request: Request) -> Any:
     """The body as a message of kafka-python.
 
     Raises:
-        BadFrameError: it cannot be read, or something is left of it.
+        BadFrameError: it cannot be read, is too large to read, or something is left of it.
     """
-    message_type = _REQUESTS[request.api_key]
-    is_compact = message_type.flexible_version_q(request.version)
-    read = message_type._struct.compiled_decode_from(  # noqa: SLF001 - `decode` does not tell how far it came
-        request.version, compact=is_compact, tagged=is_compact, data_class=message_type
-    )
+    read = _reader(request.api_key, request.version)
+    _budget.begin()
     try:
         message, end = read(request.body, 0)
     except Exception as error:  # noqa: BLE001 - hostile bytes raise anything

@@ -24,7 +24,7 @@ import socket
 import ssl
 import time
 import uuid
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import final
@@ -129,7 +129,11 @@ class LogServer:
         self.address = Address(self.options.advertised_host or address.host, self._listener.getsockname()[1])
         self._cluster = Cluster(self._topics, self._writing, cluster_id, self.address)
         self._routes = self._new_routes()
-        self._limits = FrameLimits(self.options.request_size_max, self._produce_size_max())
+        self._limits = FrameLimits(
+            self.options.request_size_max, self._produce_size_max(), self.options.request_memory_max
+        )
+        self._hosts: Counter[str] = Counter()
+        self._starved: set[Connection] = set()
         self._waiting: dict[Connection, Call] = {}
         self._connections: set[Connection] = set()
         self._runnable: list[Connection] = []
@@ -171,6 +175,7 @@ class LogServer:
         runnable, self._runnable = self._runnable, []
         for connection in runnable:
             self._take_frame(connection)
+        self._feed_starved()
         self._polls.take_told()
         self._polls.end_waits()
         self._answer_refused()
@@ -245,12 +250,21 @@ class LogServer:
             logger.warning("a client could not be accepted: %s", error.strerror)
             self._pause_accepting()
             return
-        if len(self._connections) >= self.options.connection_count_max:
-            logger.warning("a client from %s is turned away: %d are connected", host, len(self._connections))
+        if not self._has_room_for(host):
             accepted.close()
             return
         with contextlib.suppress(OSError):  # the client is gone already
             self._welcome(accepted, host)
+
+    def _has_room_for(self, host: str) -> bool:
+        options = self.options
+        if len(self._connections) >= options.connection_count_max:
+            logger.warning("a client from %s is turned away: %d are connected", host, len(self._connections))
+        elif self._hosts[host] >= options.connection_count_per_address_max:
+            logger.warning("a client from %s is turned away: it has %d connections", host, self._hosts[host])
+        else:
+            return True
+        return False
 
     def _pause_accepting(self) -> None:
         """Leaves clients in the backlog until `_maintain`: without descriptors the loop would turn for nothing."""
@@ -264,10 +278,13 @@ class LogServer:
         login = None if self._users is None else Login(self._users)
         connection = Connection(transport, host, login, self._limits)
         self._connections.add(connection)
+        self._hosts[host] += 1
         self._selector.register(transport.socket, selectors.EVENT_READ, connection)
 
     def _serve(self, connection: Connection, events: int) -> None:
         with self._guarded(connection):
+            if not events:  # the kernel tells of a broken connection, even where nothing is wanted of it
+                raise ConnectionError("the client closed the connection")
             if events & selectors.EVENT_READ:
                 connection.receive()
             if events & selectors.EVENT_WRITE:
@@ -292,10 +309,19 @@ class LogServer:
             return
         if not connection.is_busy and connection.has_frame:
             self._runnable.append(connection)
-        events = selectors.EVENT_READ * connection.wants_to_read | selectors.EVENT_WRITE * connection.wants_to_write
+        wants_to_read = connection.wants_to_read
+        if not wants_to_read and not connection.is_busy:
+            self._starved.add(connection)
+        events = selectors.EVENT_READ * wants_to_read | selectors.EVENT_WRITE * connection.wants_to_write
         key = self._selector.get_key(connection.transport.socket)
         if key.events != events:
             self._selector.modify(connection.transport.socket, events, connection)
+
+    def _feed_starved(self) -> None:
+        """Lets connections read on whose large requests waited for memory, as far as there is some."""
+        for connection in [each for each in self._starved if each.has_memory()]:
+            self._starved.discard(connection)
+            self._await(connection)
 
     @contextlib.contextmanager
     def _guarded(self, connection: Connection) -> Iterator[None]:
@@ -323,6 +349,10 @@ class LogServer:
             self._coordinator.drop(call)
         self._selector.unregister(connection.transport.socket)
         self._connections.discard(connection)
+        self._starved.discard(connection)
+        self._hosts[connection.host] -= 1
+        if not self._hosts[connection.host]:
+            del self._hosts[connection.host]
         connection.close()
 
     # --- requests

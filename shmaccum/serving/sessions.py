@@ -22,6 +22,8 @@ from shmaccum.segment_log.broker_error import BrokerError
 from shmaccum.serving.fetching import FINAL_EPOCH, NO_SESSION, FetchRequest, Found, TopicKey, Wanted
 
 SESSIONS_MAX = 1000
+TOTAL_MAX = 500_000
+"""Partitions of all sessions together; the oldest sessions go first."""
 PARTITIONS_MAX = 100_000
 """Of one session; a client that asks for more gets none."""
 FIRST_EPOCH = 1
@@ -98,6 +100,8 @@ class Sessions:
             del self._sessions[session.session_id]
             return BrokerError.FETCH_SESSION_ID_NOT_FOUND
         self._sessions.move_to_end(session.session_id)
+        if request.wanted:
+            self._shed()
         return session
 
     def _begin(self, request: FetchRequest) -> Session | None:
@@ -105,9 +109,15 @@ class Sessions:
             return None
         session_id = next(number for number in map(_random_id, itertools.count()) if number not in self._sessions)
         session = self._sessions[session_id] = Session(session_id, request.wanted)
-        if len(self._sessions) > SESSIONS_MAX:
-            self._sessions.popitem(last=False)
+        self._shed()
         return session
+
+    def _shed(self) -> None:
+        """Ends the oldest sessions while there are too many of them, or they have too many partitions."""
+        total = sum(len(session.wanted) for session in self._sessions.values())
+        while len(self._sessions) > SESSIONS_MAX or (total > TOTAL_MAX and len(self._sessions) > 1):
+            _, oldest = self._sessions.popitem(last=False)
+            total -= len(oldest.wanted)
 
 
 def _random_id(_attempt: int) -> int:

@@ -8,6 +8,7 @@ somebody asks for all of them or for one that is not known, and else kept.
 from __future__ import annotations
 
 import os
+import time
 import uuid
 from collections.abc import Iterable
 from typing import final
@@ -19,6 +20,8 @@ from shmaccum.segment_log.small_files import parse_uuid
 from shmaccum.serving.log_heads import LogHead, OpenFiles
 
 NO_TOPIC_ID = uuid.UUID(int=0)
+CLOCK_TICK_NS = 50_000_000
+"""More than the time of a folder lags behind: the kernel writes it at the grain of its tick."""
 
 
 @final
@@ -37,10 +40,16 @@ class Topics:
         self._ids: dict[str, uuid.UUID] = {}
         self._names: dict[uuid.UUID, str] = {}
         self._heads: dict[TopicPartition, LogHead] = {}
+        self._changed_ns: int | None = None
         self.look()
 
     def look(self) -> None:
-        """Reads the directory again."""
+        """Reads the directory again, unless nothing was made or deleted in it since."""
+        changed_ns = os.stat(self.directory).st_mtime_ns
+        if changed_ns == self._changed_ns:
+            return
+        # A change within the same tick of the file system's clock shows no other time, so a young time is not kept.
+        self._changed_ns = changed_ns if time.time_ns() - changed_ns > CLOCK_TICK_NS else None
         counts: dict[str, int] = {}
         for place in partitions_of(self.directory):
             counts[place.topic] = max(counts.get(place.topic, 0), place.partition + 1)

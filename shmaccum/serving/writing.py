@@ -21,6 +21,8 @@ from shmaccum.serving.topics import NO_TOPIC_ID, Topics
 from shmaccum.units import format_count
 
 ACKS = (-1, 0, 1)
+PARTITION_COUNT_MAX = 10_000
+"""Partitions of one topic: each is a folder, and one request could ask for billions."""
 BROKER_CHOOSES = -1
 """A partition count, or a number of replicas, that is left to the server."""
 
@@ -160,8 +162,9 @@ class Writing:
             return BrokerError.TOPIC_ALREADY_EXISTS, f"the topic {topic.name} exists"
         if topic.replication_factor not in (1, BROKER_CHOOSES):
             return BrokerError.INVALID_REPLICATION_FACTOR, "a log on one host has one replica of each partition"
-        if topic.num_partitions != BROKER_CHOOSES and topic.num_partitions < 1 and not topic.assignments:
-            return BrokerError.INVALID_PARTITIONS, f"a topic has at least one partition, not {topic.num_partitions}"
+        count = _wanted_count(topic)
+        if count is not None and not 1 <= count <= PARTITION_COUNT_MAX:
+            return BrokerError.INVALID_PARTITIONS, f"a topic has 1 to {PARTITION_COUNT_MAX} partitions, not {count}"
         return BrokerError.NONE, None
 
     def _try_create(self, name: str, count: int | None) -> tuple[BrokerError, str | None]:
@@ -188,6 +191,8 @@ class Writing:
                 BrokerError.INVALID_PARTITIONS,
                 f"the topic has {format_count(known, 'partition')} already",
             )
+        elif topic.count > PARTITION_COUNT_MAX:
+            error, sentence = BrokerError.INVALID_PARTITIONS, f"a topic has at most {PARTITION_COUNT_MAX} partitions"
         elif not is_trial:
             error, sentence = self._try_create(topic.name, topic.count)
         return {"name": topic.name, "error_code": error, "error_message": sentence}

@@ -5,10 +5,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 import ssl
 import struct
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,11 +21,14 @@ from shmaccum.serving.users import User, Verifier, changed_users, parse_grant
 from tests.log_support import TOPIC
 from tests.serving_support import (
     DEADLINE_S,
+    answer_of,
+    api,
     confluent_consumer,
     consume_with_confluent,
     consume_with_kafka_python,
     produce,
     served,
+    stranger,
 )
 
 LOOPBACK = "127.0.0.1"
@@ -66,14 +67,6 @@ def of_kafka_python(pem: Pem, **more: Any) -> dict[str, Any]:
 
 def of_confluent(pem: Pem) -> dict[str, Any]:
     return {"security.protocol": "ssl", "ssl.ca.location": pem.authority}
-
-
-@contextlib.contextmanager
-def stranger(address: str) -> Iterator[socket.socket]:
-    """A client that says what it likes."""
-    host, _, port = address.rpartition(":")
-    with socket.create_connection((host, int(port)), DEADLINE_S) as connection:
-        yield connection
 
 
 def is_turned_away(address: str, context: ssl.SSLContext) -> bool:
@@ -266,18 +259,6 @@ def test_a_wrong_login_is_told_by_its_error(tmp_path: Path, mechanism: str, logi
             producer.poll(DEADLINE_S)
     assert errors[0].code() == confluent_kafka.KafkaError._AUTHENTICATION
     assert "wrong user name or password" in errors[0].str()
-
-
-def api(key: int, version: int, body: bytes) -> bytes:
-    """A request with a header of version 1, without a client id."""
-    return struct.pack(">ihhih", 10 + len(body), key, version, 7, -1) + body
-
-
-def answer_of(connection: socket.socket) -> bytes:
-    """The next answer without its size, or nothing at the end."""
-    with connection.makefile("rb") as stream:
-        size = stream.read(4)
-        return stream.read(struct.unpack(">i", size)[0]) if len(size) == 4 else b""
 
 
 HANDSHAKE = api(17, 1, b"\0\5PLAIN")

@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Limits of a server: hostile frames, slow and silent clients, and many of them, cost themselves alone."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+import pytest
+
+from shmaccum.serving import LogServer
+from shmaccum.serving.connection import READ_SIZE
+from tests.log_support import TOPIC, make_batch
+from tests.serving_support import (
+    DEADLINE_S,
+    address_of,
+    answer_of,
+    api,
+    consume_with_kafka_python,
+    produce,
+    running,
+    served,
+    stranger,
+)
+
+NAME = TOPIC.encode()
+
+
+def string(content: bytes) -> bytes:
+    return struct.pack(">h", len(content)) + content
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    end_s = time.monotonic() + DEADLINE_S
+    while not is_so():
+        assert time.monotonic() < end_s
+        time.sleep(0.01)
+
+
+def fetch(offset: int, *, max_wait_ms: int, min_bytes: int = 1, number: int = 7) -> bytes:
+    """A Fetch of version 4 of the first partition."""
+    head = struct.pack(">iiiib", -1, max_wait_ms, min_bytes, 1 << 30, 0)
+    return api(1, 4, head + struct.pack(">i", 1) + string(NAME) + struct.pack(">iiqi", 1, 0, offset, 1 << 30), number)
+
+
+def produce_request(records: bytes) -> bytes:
+    """A Produce of version 3 to the first partition."""
+    data = string(NAME) + struct.pack(">iii", 1, 0, len(records)) + records
+    return api(0, 3, struct.pack(">hhii", -1, -1, 1000, 1) + data)
+
+
+# --- hostile frames
+
+
+HOSTILE = {
+    "an array of a million names": api(3, 1, struct.pack(">i", 500_000) + bytes(1_000_000)),
+    "a compact array of a million": api(3, 12, b"\0\x80\x89\x7a" + bytes(1_000_000)),
+    "a fetch of a million topics": api(1, 12, bytes(25) + b"\x80\x89\x7a" + bytes(900_000)),
+    "a million tags in a header": api(18, 3, b"\x80\x89\x7a" + bytes(1_000_000)),
+    "a million tags in a body": api(18, 3, b"\0\1\1\x80\x89\x7a" + bytes(1_000_000)),
+    "tags without an end": api(18, 3, b"\0\1\1\xff\xff\xff\xff\x0f"),
+    "a name of 32 KiB in 10 bytes": api(3, 1, struct.pack(">ih", 1, 32_767) + bytes(10)),
+    "a name that is no text": api(3, 1, struct.pack(">i", 1) + string(b"\xff\xfe")),
+    "a number without an end": api(18, 3, b"\0" + b"\xff" * 20),
+    "a partition array of 2 GiB": api(2, 1, struct.pack(">ii", -1, 1) + string(NAME) + struct.pack(">i", 2**31 - 1)),
+    "a negative version": api(3, -1),
+    "no header": struct.pack(">ih", 2, 3),
+    "an empty frame": struct.pack(">i", 0) + bytes(10),
+    "records of 2 GiB": api(
+        0, 3, struct.pack(">hhii", -1, -1, 1, 1) + string(NAME) + struct.pack(">iii", 1, 0, 2**31 - 1)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_frame_ends_its_connection_at_once(tmp_path: Path, name: str) -> None:
+    with served(tmp_path / "log") as address, stranger(address) as good:
+        with stranger(address) as hostile, contextlib.suppress(ConnectionError):
+            hostile.sendall(HOSTILE[name])
+            assert hostile.recv(1) == b""
+        good.sendall(api(18, 0))
+        assert answer_of(good)
+
+
+@pytest.mark.parametrize("records", [b"", bytes(100), b"\xff" * 61, make_batch([b"x"]).wire[:-1]])
+def test_records_that_are_none_are_refused_and_the_connection_goes_on(tmp_path: Path, records: bytes) -> None:
+    with served(tmp_path / "log") as address, stranger(address) as client:
+        produce(address, range(3))
+        client.sendall(produce_request(records))
+        error = struct.unpack_from(">h", answer_of(client), 8 + 2 + len(NAME) + 8)[0]
+        assert error == confluent_kafka.KafkaError.INVALID_MSG
+        assert sorted(consume_with_kafka_python(address, 3)) == [0, 1, 2]
+
+
+def test_a_compressed_bomb_is_never_decompressed(tmp_path: Path) -> None:
+    with running(tmp_path / "log", max_message_bytes="1MiB") as server:
+        producer = confluent_kafka.Producer(
+            {"bootstrap.servers": address_of(server), "compression.type": "zstd", "message.max.bytes": 100_000_000}
+        )
+        producer.produce(TOPIC, bytes(90_000_000), partition=0)
+        assert producer.flush(DEADLINE_S) == 0
+        (size,) = (path.stat().st_size for path in (tmp_path / "log" / f"{TOPIC}-0").glob("*.log"))
+        assert size < 100_000
+
+
+def test_equal_correlation_ids_are_answered_each(tmp_path: Path) -> None:
+    with served(tmp_path / "log") as address, stranger(address) as client:
+        client.sendall(api(18, 0) * 3)
+        assert [answer_of(client)[:4] for _ in range(3)] == [struct.pack(">i", 7)] * 3
+
+
+def test_requests_behind_the_end_of_a_client_are_answered_and_harm_nobody(tmp_path: Path) -> None:
+    with running(tmp_path / "log") as server, stranger(address_of(server)) as client:
+        client.sendall(api(18, 0))
+        client.shutdown(socket.SHUT_WR)
+        wait_until(lambda: not server._connections)
+
+
+# --- slow clients
+
+
+def test_a_sender_of_single_bytes_delays_nobody(tmp_path: Path) -> None:
+    request = api(18, 0)
+    with served(tmp_path / "log") as address, stranger(address) as slow, stranger(address) as quick:
+        for position in range(len(request)):
+            slow.sendall(request[position : position + 1])
+            quick.sendall(request)
+            assert answer_of(quick)
+        assert answer_of(slow)
+
+
+def test_a_reader_that_never_reads_holds_no_records_in_memory(tmp_path: Path) -> None:
+    with running(tmp_path / "log") as server, stranger(address_of(server)) as lazy:
+        producer = confluent_kafka.Producer({"bootstrap.servers": address_of(server)})
+        for _ in range(40):
+            producer.produce(TOPIC, bytes(900_000), partition=0)
+        assert producer.flush(DEADLINE_S) == 0
+        lazy.sendall(b"".join(fetch(0, max_wait_ms=0, number=number) for number in range(1000)))
+        wait_until(lambda: any(each.wants_to_write for each in server._connections))
+        (connection,) = (each for each in server._connections if each.wants_to_write)
+        assert len(connection._received) < 2 * READ_SIZE
+        assert sum(len(piece) for piece in connection._to_send if isinstance(piece, bytes)) < 1000
+        assert answer_of(lazy)[:4] == struct.pack(">i", 0)
+
+
+def test_a_client_that_breaks_off_while_nothing_is_read_of_it_is_closed(tmp_path: Path) -> None:
+    with running(tmp_path / "log") as server:
+        produce(address_of(server), range(3))
+        wait_until(lambda: not server._connections)
+        with stranger(address_of(server)) as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            client.sendall(fetch(1000, max_wait_ms=0))
+            answer_of(client)
+            client.sendall(fetch(0, max_wait_ms=3_600_000, min_bytes=1 << 30) + api(18, 0) * (2 * READ_SIZE // 14))
+            wait_until(lambda: any(not each.wants_to_read for each in server._connections))
+        wait_until(lambda: not server._connections)
+
+
+def test_large_requests_share_their_memory(tmp_path: Path) -> None:
+    large = produce_request(bytes(3_000_000))
+    with running(tmp_path / "log", request_memory_max="4MiB") as server:
+        produce(address_of(server), range(3))
+        with stranger(address_of(server)) as first, stranger(address_of(server)) as second:
+            first.sendall(large[:1_000_000])
+            wait_until(lambda: server._limits._memory > 0)
+            writer = threading.Thread(target=second.sendall, args=(large,))
+            writer.start()
+            wait_until(lambda: len(server._starved) == 1)
+            assert sum(len(each._received) for each in server._connections) < 4_000_000
+            first.sendall(large[1_000_000:])
+            assert answer_of(first)
+            writer.join()
+            assert answer_of(second)
+        wait_until(lambda: not server._connections)
+        assert server._limits._memory == 0
+
+
+# --- many clients
+
+
+@contextlib.contextmanager
+def many(server: LogServer, count: int) -> Iterator[list[socket.socket]]:
+    with contextlib.ExitStack() as stack:
+        yield [stack.enter_context(stranger(address_of(server))) for _ in range(count)]
+
+
+@pytest.mark.parametrize("options", [{"connection_count_max": 3}, {"connection_count_per_address_max": 3}])
+def test_a_client_too_many_is_turned_away(tmp_path: Path, options: dict[str, Any]) -> None:
+    with running(tmp_path / "log", **options) as server, many(server, 3) as clients:
+        for client in clients:
+            client.sendall(api(18, 0))
+            assert answer_of(client)
+        with stranger(address_of(server)) as one_more:
+            assert one_more.recv(1) == b""
+        clients[0].close()
+        wait_until(lambda: len(server._connections) == 2)
+        with stranger(address_of(server)) as another:
+            another.sendall(api(18, 0))
+            assert answer_of(another)
+
+
+@pytest.mark.parametrize(
+    ("idle_count", "busy_count", "round_count"), [(100, 20, 5), pytest.param(1000, 100, 20, marks=pytest.mark.slow)]
+)
+def test_busy_clients_are_served_among_idle_ones(
+    tmp_path: Path, idle_count: int, busy_count: int, round_count: int
+) -> None:
+    with running(tmp_path / "log", connection_count_per_address_max=2000) as server:
+        produce(address_of(server), range(3))
+        with many(server, idle_count) as idle, many(server, busy_count) as busy:
+            for client in idle[::2]:
+                client.sendall(fetch(1000, max_wait_ms=3_600_000, min_bytes=1 << 30)[:-1])
+            for number in range(round_count):
+                for client in busy:
+                    client.sendall(fetch(0, max_wait_ms=0, number=number))
+                assert {answer_of(client)[:4] for client in busy} == {struct.pack(">i", number)}
+            assert len(server._connections) >= idle_count + busy_count
