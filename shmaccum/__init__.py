@@ -24,6 +24,9 @@ from shmaccum.exceptions import (
     BatchInUseError,
     BufferExhaustedError,
     CodecMissingError,
+    ConsumerClosedError,
+    ConsumerError,
+    ConsumerStateError,
     CorruptArenaError,
     CorruptLogError,
     DeliveryAbortedError,
@@ -37,6 +40,7 @@ from shmaccum.exceptions import (
     LogError,
     LogForbiddenError,
     LogPartitionNotFoundError,
+    NoOffsetForPartitionError,
     NoPartitionEntryError,
     NoProcessEntryError,
     NotALogError,
@@ -50,6 +54,7 @@ from shmaccum.exceptions import (
     ProcessShareUsedError,
     ProducerClosedError,
     RecordCorruptError,
+    RecordDeserializationError,
     RecordTooLargeError,
     ResultExpiredError,
     ResultPendingError,
@@ -72,6 +77,7 @@ if TYPE_CHECKING:
     from shmaccum.arena.results import BatchResult
     from shmaccum.config import (
         ArenaOptions,
+        ConsumerOptions,
         KafkaSinkOptions,
         LogSinkOptions,
         PlacelessSinkOptions,
@@ -81,6 +87,7 @@ if TYPE_CHECKING:
         SparkSinkOptions,
         SparkSourceOptions,
     )
+    from shmaccum.consumer import Consumer, ConsumerRecord
     from shmaccum.format.topic_partition import TopicPartition
     from shmaccum.keeper import ensure_sender
     from shmaccum.kept_producer import Producer
@@ -111,6 +118,12 @@ __all__ = [
     "BatchResult",
     "BufferExhaustedError",
     "CodecMissingError",
+    "Consumer",
+    "ConsumerClosedError",
+    "ConsumerError",
+    "ConsumerOptions",
+    "ConsumerRecord",
+    "ConsumerStateError",
     "CorruptArenaError",
     "CorruptLogError",
     "Deliveries",
@@ -129,6 +142,7 @@ __all__ = [
     "LogForbiddenError",
     "LogPartitionNotFoundError",
     "LogSinkOptions",
+    "NoOffsetForPartitionError",
     "NoPartitionEntryError",
     "NoProcessEntryError",
     "NoWaiterEntryError",
@@ -146,6 +160,7 @@ __all__ = [
     "ProducerClosedError",
     "ProducerOptions",
     "RecordCorruptError",
+    "RecordDeserializationError",
     "RecordMetadata",
     "RecordTooLargeError",
     "ResultExpiredError",
@@ -180,6 +195,7 @@ _HOMES = {
     "ArenaStatistics": "shmaccum.arena",
     "VerifyDepth": "shmaccum.arena",
     "ArenaOptions": "shmaccum.config",
+    "ConsumerOptions": "shmaccum.config",
     "KafkaSinkOptions": "shmaccum.config",
     "LogSinkOptions": "shmaccum.config",
     "PlacelessSinkOptions": "shmaccum.config",
@@ -188,6 +204,8 @@ _HOMES = {
     "ServerOptions": "shmaccum.config",
     "SparkSinkOptions": "shmaccum.config",
     "SparkSourceOptions": "shmaccum.config",
+    "Consumer": "shmaccum.consumer",
+    "ConsumerRecord": "shmaccum.consumer",
     "ensure_sender": "shmaccum.keeper",
     "Producer": "shmaccum.kept_producer",
     "Deliveries": "shmaccum.producer.deliveries",

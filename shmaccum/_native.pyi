@@ -47,6 +47,7 @@ def decode_records(
     base_timestamp_ms: int,
     record_count: int,
     log_append_time_ms: int | None = None,
+    place: tuple[Any, ...] | None = None,
 ) -> list[_Tuple]: ...
 def decode_columns(
     batches: Sequence[tuple[Buffer, int, int, int, int | None]],

@@ -48,6 +48,11 @@
     │   ├── TransactionOverError         attempts at it are not taken any more
     │   ├── StagingLostError             what an attempt staged is not there, or not whole
     │   └── CodecMissingError            no decompressor is installed for a batch
+    ├── ConsumerError
+    │   ├── ConsumerClosedError          closed before, or made by the process that forked this one
+    │   ├── ConsumerStateError           the call does not fit how the consumer was set up
+    │   ├── NoOffsetForPartitionError    nothing says where to begin, and auto_offset_reset is "none"
+    │   └── RecordDeserializationError (ValueError)
     └── DeliveryError                    what became of a record
         ├── DeliveryTimeoutError (TimeoutError)
         ├── DeliveryFailedError
@@ -306,6 +311,45 @@ class StagingLostError(LogError):
 
 class CodecMissingError(LogError):
     """A batch is compressed, and no package that can decompress it is installed."""
+
+
+class ConsumerError(ShmaccumError):
+    """A consumer could not do what it was asked for."""
+
+
+class ConsumerClosedError(ConsumerError):
+    """The consumer was closed, or belongs to the process that forked this one: make a new one here."""
+
+
+class ConsumerStateError(ConsumerError):
+    """The call does not fit the consumer's state: a partition is not assigned, or it has no group."""
+
+
+class NoOffsetForPartitionError(ConsumerError):
+    """Nothing says where to begin in a partition: seek there, or set ``auto_offset_reset``."""
+
+
+class RecordDeserializationError(ConsumerError, ValueError):
+    """A deserializer refused a record; the consumer stands at this record, and ``seek`` passes it.
+
+    Attributes:
+        topic: the record's topic.
+        partition: the record's partition.
+        offset: the record's offset.
+    """
+
+    def __init__(self, topic: str, partition: int, offset: int, problem: str) -> None:
+        super().__init__(topic, partition, offset, problem)
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return (
+            f"the record at offset {self.offset} of {self.topic}-{self.partition} cannot be deserialized: "
+            f"{self.problem}. Seek to offset {self.offset + 1} to go on behind it."
+        )
 
 
 class DeliveryError(ShmaccumError):

@@ -379,7 +379,7 @@ static PyMethodDef module_methods[] = {
     {"decode_batch", record_decode_buffer, METH_O,
      "List of (offset delta, timestamp_ms, key, value, headers) of an uncompressed record batch."},
     {"decode_records", FAST(log_decode), METH_FASTCALL | METH_KEYWORDS,
-     "List of record_type(offset, timestamp_ms, key, value, headers) from the records of a batch of a log."},
+     "List of record_type(offset, timestamp_ms, key, value, headers), or of a consumer's records, from a log's batch."},
     {"decode_columns", FAST(log_columns), METH_FASTCALL | METH_KEYWORDS,
      "The buffers of Arrow columns from the records of many batches of a log; segment_log/columns.py names them."},
     {"crc32c", FAST(module_crc32c), METH_FASTCALL | METH_KEYWORDS,

@@ -14,6 +14,7 @@ from shmaccum.cli.group import Command, json_option, print_json
 from shmaccum.cli.live import make_console, show
 from shmaccum.config import (
     ArenaOptions,
+    ConsumerOptions,
     KafkaSinkOptions,
     LogSinkOptions,
     Option,
@@ -30,6 +31,7 @@ from shmaccum.config.page import bounds, kafka_name, spell
 KINDS: Mapping[str, tuple[type[Options], ...]] = {
     "arena": (ArenaOptions,),
     "producer": (ProducerOptions,),
+    "consumer": (ConsumerOptions,),
     "sender": (SenderOptions,),
     "sink": (LogSinkOptions, KafkaSinkOptions, PlacelessSinkOptions),
     "server": (ServerOptions,),

@@ -5,13 +5,14 @@
 
     option      a row: kind, default, bounds, sentence
     table       the rows of one kind, and how the options that a user gave are read
-    arena, producer, sender, sinks, kafka, server, spark
+    arena, producer, consumer, sender, sinks, kafka, server, spark
                 the tables
     secret      passwords that do not show
     page        docs/reference/options.rst, written from the tables
 """
 
 from shmaccum.config.arena import ArenaOptions
+from shmaccum.config.consumer import ConsumerOptions
 from shmaccum.config.kafka import KafkaSinkOptions
 from shmaccum.config.option import INT_MAX, LONG_MAX, Option
 from shmaccum.config.producer import ProducerOptions
@@ -26,6 +27,7 @@ __all__ = [
     "INT_MAX",
     "LONG_MAX",
     "ArenaOptions",
+    "ConsumerOptions",
     "KafkaSinkOptions",
     "LogSinkOptions",
     "Option",
@@ -44,6 +46,7 @@ __all__ = [
 Options.tables = (
     ArenaOptions,
     ProducerOptions,
+    ConsumerOptions,
     SenderOptions,
     LogSinkOptions,
     KafkaSinkOptions,

@@ -76,6 +76,30 @@ class ProducerOptionsDict(TypedDict, total=False):
     """The name of this producer in metrics and messages. auto: producer- and the number of the process."""
 
 
+class ConsumerOptionsDict(TypedDict, total=False):
+    """Options of the consumer, as `shmaccum.ConsumerOptions` reads them."""
+
+    auto_offset_reset: Literal["earliest", "latest", "none"]
+    """Where a partition begins that has no position, or whose position is no longer in the log. none: an error."""
+    key_deserializer: Literal["bytes", "str", "json", "msgpack"] | Callable[..., Any] | object
+    """Converts the bytes of a key. Without a deserializer, keys are bytes."""
+    value_deserializer: Literal["bytes", "str", "json", "msgpack"] | Callable[..., Any] | object
+    """Converts the bytes of a value. Without a deserializer, values are bytes."""
+    max_poll_records: int
+    """The most records that one poll returns."""
+    isolation_level: Literal["read_uncommitted", "read_committed"]
+    """A log of shmaccum shows records of decided transactions only, so both levels are equal. read_committed is
+    refused for the log of a broker."""
+    check_crcs: bool
+    """Check the CRC of each batch before its records are handed out."""
+    consumer_timeout_ms: int | str
+    """The longest time that an iteration waits for a record before it ends. -1: for ever."""
+    client_id: str | None
+    """The name of this consumer in messages. auto: consumer- and the number of the process."""
+    interceptors: Iterable[Any]
+    """Objects whose on_consume sees, and may replace, the records of each poll."""
+
+
 class SenderOptionsDict(TypedDict, total=False):
     """Options of the sender, as `shmaccum.SenderOptions` reads them."""
 

@@ -15,7 +15,8 @@ The files: `file_names` (what lies where), `segment` and `index_file` (the bytes
 `partition_log` (append, roll, retain), `recovery` (after a death), `directory` (all partitions; the one writer).
 Records that are to be seen all or not at all: `transactions` (who decides), `staging` (an attempt), `applying` (the
 writer), `transaction_files` (the states).
-Reading: `segment_view` (a file that may still grow), `reader` (partitions, offsets, time), `log_batch`, `codecs`.
+Reading: `segment_view` (a file that may still grow), `reader` (partitions, offsets, time), `log_batch`, `codecs`,
+`log_watch` (hears of appends).
 """
 
 from shmaccum.format.topic_partition import TopicPartition

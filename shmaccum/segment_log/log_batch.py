@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, final
+from typing import Any, NamedTuple, TypeVar, final
 
 from shmaccum import _native
 from shmaccum.exceptions import CorruptArenaError, CorruptLogError
@@ -17,6 +17,8 @@ from shmaccum.format.batch_header import (
 )
 from shmaccum.segment_log.codecs import decompress
 from shmaccum.units import format_count
+
+Record = TypeVar("Record", bound=tuple[Any, ...])
 
 
 class LogRecord(NamedTuple):
@@ -120,9 +122,24 @@ class LogBatch:
             CodecMissingError: no package for the compression is installed.
             CorruptLogError: the CRC may be right, but the records cannot be read.
         """
+        return self._decode(LogRecord, None)
+
+    def placed_records(self, record_type: type[Record], topic: str, partition: int) -> list[Record]:
+        """The records with their place: topic, partition and leader epoch, and then all other fields of a consumer.
+
+        Args:
+            record_type: a tuple with the fields of `ConsumerRecord`.
+            topic, partition: where the batch was read.
+
+        Raises:
+            CodecMissingError, CorruptLogError: as `records`.
+        """
+        return self._decode(record_type, (topic, partition, self.header.leader_epoch))
+
+    def _decode(self, record_type: type[Record], place: tuple[str, int, int] | None) -> list[Record]:
         found = self.decodable()
         try:
-            return _native.decode_records(found.records, LogRecord, *found[1:])
+            return _native.decode_records(found.records, record_type, *found[1:], place)
         except (CorruptArenaError, ValueError) as error:
             raise self._corrupt(error) from None
 

@@ -31,11 +31,11 @@ from typing import final
 
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.segment_log.broker_error import BrokerError
+from shmaccum.segment_log.log_watch import LogWatch
 from shmaccum.serving.access import TOPIC_REFUSED, readable
 from shmaccum.serving.call import Call
 from shmaccum.serving.fetching import NO_SESSION, FetchRequest, Wanted, find, is_enough, read_request, write_answer
 from shmaccum.serving.log_heads import LogHead
-from shmaccum.serving.log_watch import LogWatch
 from shmaccum.serving.sessions import Session, Sessions
 from shmaccum.serving.topics import Topics
 from shmaccum.serving.users import User

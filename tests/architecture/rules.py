@@ -253,6 +253,8 @@ ROOMS_APART = {
     "producer": {"sender"},
     "sender": {"producer"},
     "keeper": {"producer", "sender"},
+    "groups": {"arena", "producer", "sender", "keeper", "sinks", "serving", "consumer", "observe", "cli", "spark"},
+    "consumer": {"arena", "producer", "sender", "keeper", "sinks", "serving", "observe", "cli", "spark", "example"},
 }
 
 

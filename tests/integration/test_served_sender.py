@@ -21,9 +21,9 @@ import pytest
 from shmaccum import Producer
 from shmaccum.arena import Arena
 from shmaccum.exceptions import InvalidArgumentError, SenderBusyError
+from shmaccum.segment_log.log_watch import LogWatch
 from shmaccum.segment_log.reader import LogReader
 from shmaccum.sender import Sender
-from shmaccum.serving.log_watch import LogWatch
 from shmaccum.serving.server import LogServer
 from shmaccum.sinks.log import LogSink
 from tests.support import WATCHDOG_S, end_senders, sender_pid, wait_until

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Records of a batch that was read from a log -> Python objects, for the reader of segment logs.
+ * Records of a batch that was read from a log -> Python objects, for the reader of segment logs and for the consumer.
  *
  * The differences from record_decode.c: the batch has its place, so offsets are absolute; a broker may have written it,
  * so offset deltas may have holes (compaction) and one time may hold for all (log append time); it may have been
@@ -15,15 +15,20 @@
 #include "python/log/log.h"
 
 enum {
-    FIELD_COUNT = 5,     /* offset, timestamp_ms, key, value, headers */
-    RECORD_SIZE_MIN = 7, /* of bytes: every part of an empty record takes one */
+    FIELD_COUNT = 5,          /* offset, timestamp_ms, key, value, headers */
+    CONSUMED_FIELD_COUNT = 13, /* those of kafka-python's ConsumerRecord */
+    PLACE_FIELD_COUNT = 3,    /* topic, partition, leader_epoch */
+    RECORD_SIZE_MIN = 7,      /* of bytes: every part of an empty record takes one */
 };
+
+enum timestamp_type { CREATE_TIME, LOG_APPEND_TIME };
 
 struct batch_facts {
     int64_t base_offset;
     int64_t base_timestamp_ms;
     int64_t record_count;
     int64_t log_append_time_ms; /* NO_TIMESTAMP: each record has its own */
+    PyObject *place;            /* a tuple that the caller holds; NULL: the records do not tell their partition */
 };
 
 static const struct integer_range offset_range = {"base_offset", 0, INT64_MAX};
@@ -60,25 +65,70 @@ static PyObject *headers_to_tuple(const struct record_view *view)
     return headers;
 }
 
-static bool fields_fill(PyObject *record, const struct record_view *view, const struct batch_facts *facts)
+static PyObject *timestamp_object(const struct record_view *view, const struct batch_facts *facts)
 {
     int64_t timestamp_ms = facts->log_append_time_ms;
     if (timestamp_ms == NO_TIMESTAMP &&
         __builtin_add_overflow(facts->base_timestamp_ms, view->timestamp_delta, &timestamp_ms)) {
         timestamp_ms = NO_TIMESTAMP;
     }
+    return PyLong_FromLongLong(timestamp_ms);
+}
+
+/* The fields of a LogRecord. */
+static void fields_fill(PyObject *record, const struct record_view *view, const struct batch_facts *facts)
+{
     PyTuple_SET_ITEM(record, 0, PyLong_FromLongLong(facts->base_offset + view->offset_delta));
-    PyTuple_SET_ITEM(record, 1, PyLong_FromLongLong(timestamp_ms));
+    PyTuple_SET_ITEM(record, 1, timestamp_object(view, facts));
     PyTuple_SET_ITEM(record, 2, bytes_or_none(view->key, view->key_size));
     PyTuple_SET_ITEM(record, 3, bytes_or_none(view->value, view->value_size));
     PyTuple_SET_ITEM(record, 4, headers_to_tuple(view));
-    return PyErr_Occurred() == NULL;
+}
+
+/* Bytes of all names and values of a record's headers; -1 when it has none. */
+static long long headers_size(const struct record_view *view)
+{
+    long long size = view->header_count == 0 ? -1 : 0;
+    const uint8_t *cursor = view->headers;
+    struct record_header_view header;
+    for (int32_t i = 0; i < view->header_count && record_header_read(&cursor, view->headers_end, &header) == STATUS_OK;
+         i++) {
+        size += header.key_size + (header.value_size > 0 ? header.value_size : 0);
+    }
+    return size;
+}
+
+/* The fields of a ConsumerRecord, in kafka-python's order. A record has no checksum since magic 2. */
+static void consumed_fields_fill(PyObject *record, const struct record_view *view, const struct batch_facts *facts)
+{
+    bool has_log_time = facts->log_append_time_ms != NO_TIMESTAMP;
+    for (Py_ssize_t i = 0; i < PLACE_FIELD_COUNT; i++) {
+        PyTuple_SET_ITEM(record, i, Py_NewRef(PyTuple_GET_ITEM(facts->place, i)));
+    }
+    PyTuple_SET_ITEM(record, 3, PyLong_FromLongLong(facts->base_offset + view->offset_delta));
+    PyTuple_SET_ITEM(record, 4, timestamp_object(view, facts));
+    PyTuple_SET_ITEM(record, 5, PyLong_FromLong(has_log_time ? LOG_APPEND_TIME : CREATE_TIME));
+    PyTuple_SET_ITEM(record, 6, bytes_or_none(view->key, view->key_size));
+    PyTuple_SET_ITEM(record, 7, bytes_or_none(view->value, view->value_size));
+    PyTuple_SET_ITEM(record, 8, headers_to_tuple(view));
+    PyTuple_SET_ITEM(record, 9, Py_NewRef(Py_None));
+    PyTuple_SET_ITEM(record, 10, PyLong_FromLong(view->key_size));
+    PyTuple_SET_ITEM(record, 11, PyLong_FromLong(view->value_size));
+    PyTuple_SET_ITEM(record, 12, PyLong_FromLongLong(headers_size(view)));
 }
 
 static PyObject *record_make(PyTypeObject *type, const struct record_view *view, const struct batch_facts *facts)
 {
-    PyObject *record = type->tp_alloc(type, FIELD_COUNT);
-    if (record != NULL && !fields_fill(record, view, facts)) {
+    PyObject *record = type->tp_alloc(type, facts->place == NULL ? FIELD_COUNT : CONSUMED_FIELD_COUNT);
+    if (record == NULL) {
+        return NULL;
+    }
+    if (facts->place == NULL) {
+        fields_fill(record, view, facts);
+    } else {
+        consumed_fields_fill(record, view, facts);
+    }
+    if (PyErr_Occurred() != NULL) {
         Py_CLEAR(record);
     }
     return record;
@@ -123,13 +173,25 @@ static PyObject *records_make(const struct module_state *state, PyTypeObject *ty
     return list;
 }
 
+/* NULL or None: no place. */
+static bool place_parse(PyObject *given, PyObject **place)
+{
+    *place = given == Py_None ? NULL : given;
+    if (*place != NULL && (!PyTuple_Check(given) || PyTuple_GET_SIZE(given) != PLACE_FIELD_COUNT)) {
+        PyErr_SetString(PyExc_TypeError, "place is a tuple of topic, partition and leader_epoch");
+        return false;
+    }
+    return true;
+}
+
 static bool facts_parse(const struct module_state *state, PyObject *const *bound, struct batch_facts *facts)
 {
     facts->log_append_time_ms = NO_TIMESTAMP;
     return integer_parse(state, bound[2], &offset_range, &facts->base_offset) &&
            integer_parse(state, bound[3], &timestamp_range, &facts->base_timestamp_ms) &&
            integer_parse(state, bound[4], &count_range, &facts->record_count) &&
-           integer_parse_optional(state, bound[5], &timestamp_range, &facts->log_append_time_ms);
+           integer_parse_optional(state, bound[5], &timestamp_range, &facts->log_append_time_ms) &&
+           place_parse(bound[6], &facts->place);
 }
 
 /* Fields are stored straight into the object, so it must be laid out as a tuple. */
@@ -143,9 +205,10 @@ PyObject *log_decode(PyObject *module, PyObject *const *args, Py_ssize_t count, 
 {
     static const struct signature signature = {
         "decode_records",
-        {"records", "record_type", "base_offset", "base_timestamp_ms", "record_count", "log_append_time_ms"},
+        {"records", "record_type", "base_offset", "base_timestamp_ms", "record_count", "log_append_time_ms",
+         "place"},
         5,
-        6};
+        7};
     const struct module_state *state = PyModule_GetState(module);
     PyObject *bound[ARGUMENT_COUNT_MAX];
     struct batch_facts facts;

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hears at once that somebody appends to a log: inotify, one instance for a whole server.
+"""Hears at once that a process appends to a log: inotify, one instance for a whole server or consumer.
 
 A watch lies on a partition's folder. The kernel tells of writes and of new files in it; equal events that nobody read
-yet are one. A wake-up is a hint: the server looks at the file itself, and looks now and then without any.
+yet are one. A wake-up is a hint: the reader looks at the file itself, and looks now and then without any.
 """
 
 from __future__ import annotations

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options of a consumer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shmaccum.config.option import boolean, choice, count, duration_ms, function, sequence, text
+from shmaccum.config.table import Options
+
+DESERIALIZERS = ("bytes", "str", "json", "msgpack")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConsumerOptions(Options):
+    """Options of `Consumer`."""
+
+    scope = "consumer"
+    place = "Consumer"
+
+    auto_offset_reset: str = choice(
+        "latest",
+        ("earliest", "latest", "none"),
+        "Where a partition begins that has no position, or whose position is no longer in the log. none: an error.",
+    )
+    key_deserializer: str | Callable[..., Any] | None = function(
+        None, DESERIALIZERS, "deserialize", "Converts the bytes of a key. Without a deserializer, keys are bytes."
+    )
+    value_deserializer: str | Callable[..., Any] | None = function(
+        None, DESERIALIZERS, "deserialize", "Converts the bytes of a value. Without a deserializer, values are bytes."
+    )
+    max_poll_records: int = count(500, "The most records that one poll returns.")
+    isolation_level: str = choice(
+        "read_uncommitted",
+        ("read_uncommitted", "read_committed"),
+        "A log of shmaccum shows records of decided transactions only, so both levels are equal. read_committed is "
+        "refused for the log of a broker.",
+    )
+    check_crcs: bool = boolean(True, "Check the CRC of each batch before its records are handed out.")
+    consumer_timeout_ms: int = duration_ms(
+        -1, "The longest time that an iteration waits for a record before it ends. -1: for ever.", minimum=-1
+    )
+    client_id: str | None = text(
+        None, "The name of this consumer in messages. auto: consumer- and the number of the process.", unset="auto"
+    )
+    interceptors: Sequence[Any] = sequence(
+        "Objects whose on_consume sees, and may replace, the records of each poll.",
+        kafka="interceptor.classes",
+    )

@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Consumers of a log on the same host: no server, no socket.
+
+::
+
+    with Consumer("log:/data/log", "flights", auto_offset_reset="earliest") as consumer:
+        for record in consumer:
+            print(record.topic, record.partition, record.offset, record.value)
+
+    consumer          the calls of users            ─ record, deserializers, arrow
+    partition_flow    one partition: its position, and records decoded ahead
+    news              waiting for appends
+"""
+
+from shmaccum.consumer.consumer import Consumer
+from shmaccum.consumer.record import ConsumerRecord
+
+__all__ = ["Consumer", "ConsumerRecord"]
