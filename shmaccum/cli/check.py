@@ -11,7 +11,7 @@ from shmaccum.cli.group import EXIT_BAD, Command, arena_argument, json_option, l
 DEPTHS = [depth.name.lower() for depth in VerifyDepth]
 
 
-@click.command("check", cls=Command, epilog="Exit codes: 0 sound, 1 something was found, 2 it could not be checked.")
+@click.command("check", cls=Command, epilog="Exit codes: 0 sound, 1 it has faults, 2 it could not be checked.")
 @arena_argument
 @click.option(
     "--depth",
@@ -21,11 +21,11 @@ DEPTHS = [depth.name.lower() for depth in VerifyDepth]
     help="quick: superblock and counts. normal: every word against its neighbours. deep: also every byte, so that it "
     "finds batches that a process scribbled on.",
 )
-@click.option("--idle", "is_idle", is_flag=True, help="Nobody uses it: caches must agree with the words, too.")
+@click.option("--idle", "is_idle", is_flag=True, help="Check the caches, too; only for an arena that nobody uses.")
 @json_option
 @click.pass_context
 def command(ctx: click.Context, arena_name: str, depth: str, is_idle: bool, is_json: bool) -> None:
-    """Check an arena's invariants, live or not; nothing of it is changed.
+    """Check an arena's invariants, in use or not, without changing it.
 
     On an arena in use a finding counts only if it is still there at a second look.
     """

@@ -95,16 +95,18 @@ def _facts(arena: Arena, topics: dict[str, int]) -> dict[str, Any]:
 @click.command(
     "create",
     cls=Command,
-    epilog="Sizes are written like 32MiB. A name without a slash is POSIX shared memory, a path is a file, which is "
-    "what survives a reboot. All of the space is reserved now.",
+    epilog="Sizes are written like 32MiB. A name without a slash is POSIX shared memory. A path is a file, which "
+    "survives a reboot. The command reserves all of the space.",
 )
 @arena_argument
-@click.option("--topic", "topics", metavar="NAME:PARTITIONS", multiple=True, help="A topic; may be repeated.")
-@click.option("--exist-ok", is_flag=True, help="Leave an arena of this name as it is, and tell where it differs.")
+@click.option(
+    "--topic", "topics", metavar="NAME:PARTITIONS", multiple=True, help="A topic and its partitions; repeatable."
+)
+@click.option("--exist-ok", is_flag=True, help="Accept an existing arena, and print where it differs.")
 @arena_options
 @json_option
 def command(arena_name: str, topics: tuple[str, ...], exist_ok: bool, is_json: bool, **given: str | None) -> None:
-    """Make an arena.
+    """Create an arena.
 
     A topic that is not named here gets its partitions from the sink at its first record.
     """

@@ -37,21 +37,21 @@ LOG_FORMAT = "%(asctime)s.%(msecs)03d %(levelname)-7s %(message)s"
 LOG_TIME_FORMAT = "%Y-%m-%d %H:%M:%S"
 
 COMMANDS: Mapping[str, str] = {
-    "create": "Make an arena.",
-    "remove": "Take an arena away.",
+    "create": "Create an arena.",
+    "remove": "Remove arenas.",
     "produce": "Send lines as records.",
-    "sender": "Deliver what all processes append.",
-    "stat": "Show what an arena does, live.",
+    "sender": "Deliver the records that all processes append.",
+    "stat": "Show the work of an arena, live.",
     "top": "Show the processes of an arena, live.",
-    "metrics": "Tell Prometheus what an arena does.",
-    "inspect": "Show what lies in an arena: tables, slots, records, results.",
+    "metrics": "Print or serve the facts of an arena for Prometheus.",
+    "inspect": "Show the content of an arena: tables, slots, records, results.",
     "check": "Check an arena's invariants.",
-    "recover": "Recover an arena after a crash, say what that would do, or copy out what it holds.",
+    "recover": "Recover an arena after a crash, show that first, or copy its records out.",
     "serve": "Serve a log directory to Kafka clients.",
     "users": "Change the users of a served log, and the rights of each user.",
     "log": "Read and check a log directory: cat, info, offsets, verify.",
     "options": "Show every option, one table per kind.",
-    "run": "The example pipeline of `make run`.",
+    "run": "Run the example pipeline of `make run`.",
 }
 """Every command in the order of an arena's life: the module of this package with its name has the rest."""
 
@@ -108,7 +108,7 @@ class Command(click.Command):
                 ["--debug"],
                 is_flag=True,
                 expose_value=False,
-                help="Show where an error came from.",
+                help="Show the traceback of an error.",
                 is_eager=True,
                 callback=_keep_debug,
             )
@@ -193,7 +193,7 @@ mode_option = click.option(
     default="0600",
     show_default=True,
     callback=lambda _ctx, _parameter, value: parse_mode(value),
-    help="The widest permissions of the arena to put up with, in octal.",
+    help="The widest permissions, in octal, with which the arena is accepted.",
 )
 
 

@@ -313,7 +313,7 @@ def _parse_hex(_ctx: click.Context, _parameter: click.Parameter, value: str) -> 
 
 @click.command("inspect", cls=Command)
 @arena_argument
-@click.option("--slot", "slot_index", type=int, metavar="N", help="One slot: its words, its records, its bytes.")
+@click.option("--slot", "slot_index", type=int, metavar="N", help="One slot: its words, records and bytes.")
 @click.option("--slots", "is_listing", is_flag=True, help="All slots that are not FREE, or those that --state names.")
 @click.option(
     "--state",
@@ -321,7 +321,7 @@ def _parse_hex(_ctx: click.Context, _parameter: click.Parameter, value: str) -> 
     multiple=True,
     metavar="STATE",
     callback=_parse_states,
-    help="Slots in this state; may be repeated.",
+    help="Slots in this state; repeatable.",
 )
 @click.option("--topic", metavar="NAME", help="Slots with a batch of this topic.")
 @click.option("--completions", type=int, metavar="N", help="The last N results.")
@@ -332,7 +332,7 @@ def _parse_hex(_ctx: click.Context, _parameter: click.Parameter, value: str) -> 
     metavar="BYTES|all",
     callback=_parse_hex,
     show_default=True,
-    help="How much of a slot's bytes to show.",
+    help="The number of a slot's bytes to show.",
 )
 @json_option
 def command(
@@ -345,9 +345,9 @@ def command(
     hex_size: int,
     is_json: bool,
 ) -> None:
-    """Show what lies in an arena, live or damaged: superblock, geometry, processes, partitions; slots; results.
+    """Show the content of an arena, in use or damaged: superblock, processes, partitions, slots and results.
 
-    Nothing of it is changed. With values in it: keys and values of records are shown.
+    Changes nothing. The output has keys and values of records.
     """
     with looking_at(arena_name) as arena:
         inspector = Inspector(arena)

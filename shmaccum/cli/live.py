@@ -67,15 +67,15 @@ def watch_options(function: Callable[..., Any]) -> Callable[..., Any]:
     command.__doc__ = function.__doc__
     for option in (
         click.option("--json", "is_json", is_flag=True, help="Print JSON with stable keys, a line for each look."),
-        click.option("--once", "is_once", is_flag=True, help="Show it once, also on a terminal."),
-        click.option("-c", "--count", type=click.IntRange(min=1), help="Leave after so many views."),
+        click.option("--once", "is_once", is_flag=True, help="Print one view, then leave, also on a terminal."),
+        click.option("-c", "--count", type=click.IntRange(min=1), help="The number of views, then leave."),
         click.option(
             "-n",
             "--interval",
             "interval_s",
             type=click.FloatRange(min=0.05),
             metavar="SECONDS",
-            help="The time between two views; 1 on a terminal.",
+            help="The time between two views. On a terminal 1, unless given.",
         ),
     ):
         command = option(command)

@@ -14,7 +14,7 @@ from shmaccum.cli.log_facts import info, offsets, verify
 def command() -> None:
     """Read and check a log directory that a sender writes (--sink log:DIR), or that of a Kafka broker.
 
-    Works while it is written; nothing of it is changed.
+    Changes nothing, and works while the log is written.
     """
 
 

@@ -187,15 +187,17 @@ def _warn_of_damage(chosen: Sequence[PartitionReader]) -> bool:
     default="beginning",
     show_default=True,
     metavar="OFFSET",
-    help=f"Where to begin: {OFFSET_FORMS}.",
+    help=f"The first record: {OFFSET_FORMS}.",
 )
-@click.option("-c", "--count", type=click.IntRange(min=1), metavar="N", help="Leave after so many records.")
-@click.option("-f", "--format", "format_text", metavar="FORMAT", help="How a record is written.")
+@click.option("-c", "--count", type=click.IntRange(min=1), metavar="N", help="The most records to write.")
+@click.option("-f", "--format", "format_text", metavar="FORMAT", help="The format of a record, see below.")
 @click.option("-J", "--json", "is_json", is_flag=True, help="A line of JSON for each record, with kcat's keys.")
-@click.option("-D", "--delimiter", default=r"\n", show_default=True, metavar="TEXT", help="What ends a record.")
-@click.option("-K", "--key-delimiter", metavar="TEXT", help="Write the key, and this behind it.")
-@click.option("-F", "--follow", "is_following", is_flag=True, help="Go on with what is appended, until Ctrl-C.")
-@click.option("--skip-corrupt", is_flag=True, help="Go on behind damage, and name it at the end.")
+@click.option(
+    "-D", "--delimiter", default=r"\n", show_default=True, metavar="TEXT", help="The text behind each record."
+)
+@click.option("-K", "--key-delimiter", metavar="TEXT", help="Write the key of each record, and this text behind it.")
+@click.option("-F", "--follow", "is_following", is_flag=True, help="Wait for further records, until Ctrl-C.")
+@click.option("--skip-corrupt", is_flag=True, help="Pass over damaged batches, and name them at the end.")
 @click.pass_context
 def cat(
     ctx: click.Context,

@@ -114,8 +114,8 @@ def _offset_at(partition: PartitionReader, moment: str) -> int:
 def offsets(directory: str, topic: str | None, partition: int | None, moment: str, is_json: bool) -> None:
     """Show an offset of each partition: TOPIC:PARTITION:OFFSET, as kafka-get-offsets does.
 
-    latest is the offset the next record gets. Of a timestamp it is that of the first record as late or later; -1 if
-    there is none.
+    latest is the offset of the next record. A timestamp gives the offset of the first record that is as late or later,
+    or -1 if there is none.
     """
     reader = LogReader(directory, on_corrupt="skip")
     found = [(*each.place, _offset_at(each, moment)) for each in partitions(reader, topic, partition)]
@@ -134,14 +134,14 @@ def _document(finding: LogFinding) -> dict[str, Any]:
     return {"topic": place.topic, "partition": place.partition, "path": path, "position": position, "text": text}
 
 
-@click.command("verify", cls=Command, epilog="Exit codes: 0 sound, 1 something was found, 2 it could not be read.")
+@click.command("verify", cls=Command, epilog="Exit codes: 0 the log is sound, 1 it has damage, 2 it could not be read.")
 @directory_argument
 @json_option
 @click.pass_context
 def verify(ctx: click.Context, directory: str, is_json: bool) -> None:
-    """Check every byte: batches, CRCs, offsets, indexes, snapshots. Damage is told with file and position.
+    """Check every byte: batches, CRCs, offsets, indexes, snapshots.
 
-    While a sender writes the log its ends may look torn.
+    Prints the file and position of each damage. The end of a log may look torn while a sender writes it.
     """
     reader = LogReader(directory)
     findings = check_log(reader.path)

@@ -19,9 +19,9 @@ from shmaccum.observe.prometheus import ArenaCollector, MetricsServer, expositio
     "both. Needs the package prometheus_client (pip install 'shmaccum[metrics]').",
 )
 @arena_argument
-@click.option("--listen", "address", metavar="HOST:PORT", help="Serve them at http://HOST:PORT/metrics until Ctrl-C.")
+@click.option("--listen", "address", metavar="HOST:PORT", help="Serve http://HOST:PORT/metrics until Ctrl-C.")
 def command(arena_name: str, address: str | None) -> None:
-    """Print what lies in an arena in Prometheus' text format, or serve it.
+    """Print the facts of an arena in Prometheus' text format, or serve them.
 
     Reads the arena only and asks no process. Ends with 3 when the arena is removed.
     """

@@ -290,19 +290,19 @@ def _producer_options(texts: tuple[str, ...]) -> dict[str, Any]:
 @click.argument("files", metavar="[FILE]...", nargs=-1, type=click.Path(path_type=Path))
 @click.option("-t", "--topic", required=True, metavar="NAME", help="The topic of all records.")
 @click.option("-p", "--partition", type=click.IntRange(min=0), metavar="N", help="The partition of all records.")
-@click.option("-D", "--delimiter", default=r"\n", show_default=True, metavar="TEXT", help="What ends a record.")
+@click.option(
+    "-D", "--delimiter", default=r"\n", show_default=True, metavar="TEXT", help="The text behind each record."
+)
 @click.option("-K", "--key-delimiter", metavar="TEXT", help="The text between key and value.")
-@click.option("-k", "--key", metavar="TEXT", help="The key of records that bring none.")
+@click.option("-k", "--key", metavar="TEXT", help="The key of records without one.")
 @click.option(
     "-H", "--header", "headers", multiple=True, metavar="NAME=VALUE", help="A header of all records; repeatable."
 )
-@click.option("-Z", "--null", "is_empty_null", is_flag=True, help="Empty keys and values are null.")
+@click.option("-Z", "--null", "is_empty_null", is_flag=True, help="Send empty keys and values as null.")
+@click.option("-c", "--count", "count_max", type=click.IntRange(min=1), metavar="N", help="The most records to send.")
+@click.option("-T", "--tee", "is_teeing", is_flag=True, help="Write the input to standard output, too.")
 @click.option(
-    "-c", "--count", "count_max", type=click.IntRange(min=1), metavar="N", help="Leave after so many records."
-)
-@click.option("-T", "--tee", "is_teeing", is_flag=True, help="Write what was sent to standard output, too.")
-@click.option(
-    "--timeout", default="60s", show_default=True, metavar="DURATION", help="How long to wait at the end for delivery."
+    "--timeout", default="60s", show_default=True, metavar="DURATION", help="The longest wait for delivery, at the end."
 )
 @click.option("-X", "options", multiple=True, metavar="OPTION=VALUE", help="An option of the producer.")
 @mode_option

@@ -130,16 +130,16 @@ def _recover(arena_name: str, mode: int, *, is_json: bool) -> int:
 
 
 @click.command(
-    "recover", cls=Command, epilog="Exit codes: 0 done, 1 done and something is damaged, 2 it could not be done."
+    "recover", cls=Command, epilog="Exit codes: 0 done, 1 done, with damaged batches, 2 it could not be done."
 )
 @arena_argument
-@click.option("--dry-run", is_flag=True, help="Only say what would be done; nothing is changed.")
+@click.option("--dry-run", is_flag=True, help="Print the work of a recovery, without changing the arena.")
 @click.option(
     "--export",
     "folder",
     metavar="DIR",
     type=click.Path(path_type=Path),
-    help="Only copy every batch that waits to a new folder, as segments that log readers and Kafka's tools read, with "
+    help="Copy every waiting batch to a new folder, as segments that log readers and Kafka's tools read, with "
     "index.msgpack; damaged ones as raw bytes. The arena is not changed.",
 )
 @mode_option

@@ -68,14 +68,14 @@ def _is_removed(arena_name: str, *, is_forced: bool, missing_ok: bool) -> bool:
 
 @click.command("remove", cls=Command)
 @click.argument("arena_names", metavar="ARENA...", nargs=-1, required=True)
-@click.option("-f", "--force", "is_forced", is_flag=True, help="Also when it is in use, or records would be lost.")
-@click.option("--missing-ok", is_flag=True, help="Say nothing when there is no such arena.")
+@click.option("-f", "--force", "is_forced", is_flag=True, help="Remove an arena in use, or with records, too.")
+@click.option("--missing-ok", is_flag=True, help="Ignore arenas that do not exist.")
 @click.pass_context
 def command(ctx: click.Context, arena_names: tuple[str, ...], is_forced: bool, missing_ok: bool) -> None:
-    """Take arenas away.
+    """Remove arenas.
 
-    Refused while processes are attached or records wait in it. With --force the arena takes no more records, and its
-    sender leaves when it has delivered those that are in it.
+    The command refuses an arena with attached processes or waiting records. With --force, the arena takes no more
+    records, and its sender leaves when it has delivered the waiting ones. Without a sender they are lost.
     """
     removed = [_is_removed(name, is_forced=is_forced, missing_ok=missing_ok) for name in arena_names]
     ctx.exit(0 if all(removed) else EXIT_IMPOSSIBLE)

@@ -16,21 +16,21 @@ DIRECTORY_OF_SPARK = Path("out/spark")
 
 
 @click.command("run", cls=Command)
-@click.option("--kill", "is_killing", is_flag=True, help="Kill a worker and the sender half-way, with SIGKILL.")
-@click.option("--peer/--no-peer", default=True, help="Do the same through a multiprocessing.Queue, too.")
+@click.option("--kill", "is_killing", is_flag=True, help="Kill a worker and the sender half-way, and replace them.")
+@click.option("--peer/--no-peer", default=True, help="Send them through a multiprocessing.Queue, too.")
 @click.option(
     "--spark",
     "has_spark",
     is_flag=True,
-    help="With Spark: flights, weather and aircraft are joined, written, streamed back and added up.",
+    help="Use Spark: join flights, weather and aircraft, write them, stream them back and add them up.",
 )
 @click.option(
-    "--cluster", "has_cluster", is_flag=True, help="With Spark, on a master and two workers that are started here."
+    "--cluster", "has_cluster", is_flag=True, help="With --spark: start a master and two workers, and run there."
 )
 @click.option(
     "--directory",
     type=click.Path(file_okay=False, path_type=Path),
-    help=f"Where the log is written; an older one there is replaced.  [default: {DIRECTORY}; with Spark "
+    help=f"The folder of the log; the log of an older run is replaced.  [default: {DIRECTORY}; with Spark "
     f"{DIRECTORY_OF_SPARK}]",
 )
 @click.option(
@@ -39,7 +39,7 @@ DIRECTORY_OF_SPARK = Path("out/spark")
     type=click.IntRange(1, FLIGHT_COUNT),
     default=FLIGHT_COUNT,
     show_default=True,
-    help="How many flights, from the first of the file on.",
+    help="The number of flights, from the first of the file on.",
 )
 @click.pass_context
 def command(
@@ -52,7 +52,10 @@ def command(
     directory: Path | None,
     flight_count: int,
 ) -> None:
-    """A year of flights through four workers, one arena and one sender, into a log that two readers verify."""
+    """Run the example: a year of flights through four workers, one arena and one sender, into a log.
+
+    Two readers verify the log at the end.
+    """
     if has_spark or has_cluster:
         if is_killing:
             raise click.UsageError("--kill is of the example without Spark: leave it out")

@@ -26,7 +26,7 @@ from shmaccum.sinks import sink_options_type, split_url
 
 logger = logging.getLogger(__name__)
 
-SINKS = "Where to deliver: kafka:HOST:PORT[,HOST:PORT...], log:DIR; to try things out null: and memory:."
+SINKS = "The place to deliver to: kafka:HOST:PORT[,HOST:PORT...], log:DIR; to try things out null: and memory:."
 
 
 def split_options(given: dict[str, Any], url: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -71,17 +71,25 @@ def _detach(arena_name: str, url: str, mode: int, sink_options: dict[str, str], 
 )
 @arena_argument
 @click.option("--sink", "url", required=True, metavar="KIND:PLACE", help=SINKS)
-@click.option("--standby", is_flag=True, help="Where the arena has a sender, wait and take over when it is gone.")
+@click.option("--standby", is_flag=True, help="Wait while the arena has a sender, and take over when it is gone.")
 @click.option(
     "--replace-stalled",
     metavar="DURATION",
-    help="With --standby: kill a sender that has shown no sign of life for so long, for example 30s.",
+    help="With --standby: kill a sender that has shown no sign of life for this time, for example 30s.",
 )
-@click.option("--idle-exit", metavar="DURATION", help="Leave after so long without work and without anybody attached.")
-@click.option("--detach", is_flag=True, help="Start it in the background unless there is one; come back when it works.")
+@click.option("--idle-exit", metavar="DURATION", help="Leave after this time without records and attached processes.")
+@click.option(
+    "--detach", is_flag=True, help="Start it in the background unless the arena has one; return when it works."
+)
 @click.option("--listen", metavar="HOST:PORT", help="Serve the log to Kafka clients, with --sink log:DIR.")
-@click.option("--metrics", metavar="HOST:PORT", help="Serve Prometheus at http://HOST:PORT/metrics.")
-@click.option("-X", "options", multiple=True, metavar="OPTION=VALUE", help="An option of the sender or of its sink.")
+@click.option("--metrics", metavar="HOST:PORT", help="Serve metrics for Prometheus at http://HOST:PORT/metrics.")
+@click.option(
+    "-X",
+    "options",
+    multiple=True,
+    metavar="OPTION=VALUE",
+    help="An option of the sender or its sink (see shmaccum options); repeatable.",
+)
 @click.option("-v", "--verbose", is_flag=True, help="Log details, too.")
 @click.option("-q", "--quiet", is_flag=True, help="Log warnings and errors only.")
 @mode_option
@@ -99,7 +107,7 @@ def command(
     quiet: bool,
     arena_mode: int,
 ) -> None:
-    """Deliver what all processes append to an arena.
+    """Deliver the records that all processes append to an arena.
 
     An arena has one sender. It logs to standard error.
     """

@@ -24,16 +24,20 @@ OPEN_FILES = 65_536
 )
 @click.argument("directory", type=click.Path(file_okay=False))
 @click.option(
-    "--listen", default="127.0.0.1:9092", show_default=True, metavar="HOST:PORT", help="Where clients connect."
+    "--listen",
+    default="127.0.0.1:9092",
+    show_default=True,
+    metavar="HOST:PORT",
+    help="The address at which the server listens.",
 )
 @click.option(
-    "--writable", is_flag=True, help="Let clients produce, and make and delete topics; needs a log without a sender."
+    "--writable",
+    is_flag=True,
+    help="Let clients produce, create topics and delete topics; the log must have no sender.",
 )
+@click.option("--insecure", is_flag=True, help="Listen for other hosts, too, though connections are not encrypted.")
 @click.option(
-    "--insecure", is_flag=True, help="Listen where other hosts can connect, though connections are not encrypted."
-)
-@click.option(
-    "-X", "options", multiple=True, metavar="OPTION=VALUE", help="Of the server or the log (docs/options.rst)."
+    "-X", "options", multiple=True, metavar="OPTION=VALUE", help="An option (see shmaccum options server); repeatable."
 )
 @click.option("-q", "--quiet", is_flag=True, help="Log warnings and errors only.")
 def command(directory: str, listen: str, writable: bool, insecure: bool, options: tuple[str, ...], quiet: bool) -> None:

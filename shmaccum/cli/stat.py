@@ -14,14 +14,14 @@ from shmaccum.cli.stat_view import stat_view
     "stat",
     cls=Command,
     epilog="in: records that processes append. out: records that the sender completes. oldest: the batch that waits "
-    "longest. A stopped process (SIGSTOP) is named: nothing is taken from it while it lives. holds: buffers "
-    "of a process, of those it may have (max_process_share).",
+    "longest. holds: buffers of a process, of those it may have (max_process_share). A stopped process (SIGSTOP) "
+    "is named, because it keeps its buffers while it lives.",
 )
 @arena_argument
 @watch_options
 def command(arena_name: str, watching: Watching) -> None:
-    """Show what an arena does, live: rates, fill, waiters, sender, processes.
+    """Show the work of an arena, live: rates, fill, waiters, sender, processes.
 
-    Reads the arena only and asks no process; on a terminal it is painted anew each second until Ctrl-C.
+    Only reads the arena, and asks no process. On a terminal it paints the view anew each second until Ctrl-C.
     """
     watch(arena_name, watching, stat_view)

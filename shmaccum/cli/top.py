@@ -16,7 +16,7 @@ from shmaccum.cli.stat_view import top_view
 def command(arena_name: str, watching: Watching) -> None:
     """Show the processes of an arena, live, the busiest first.
 
-    holds: buffers of its share (max_process_share). private: those of them that have no batch yet. passed: how often it
-    was passed at a lock because it did not go on.
+    holds: buffers of its share (max_process_share). private: those of them that have no batch yet. passed: the times
+    that others passed it at a lock because it did not go on.
     """
     watch(arena_name, watching, top_view)
