@@ -8,6 +8,9 @@ whole core.
 Objects are named by a hash of all that shapes them (source and its path, headers, flags, compiler), so that they are
 built once, are right for ever, and can be shared by parallel test workers; a lock file per output keeps two workers
 from building the same one.
+
+``python -m tests.native.c_build tests/native/FOLDER/NAME_test.c`` builds one program for a debugger and
+prints its path.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ import os
 import shlex
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -74,6 +78,8 @@ def _sanitized(name: str, sanitizers: str, check_level: int) -> Variant:
 
 
 PLAIN = Variant("plain", ("-O2",))
+DEBUG = Variant("debug", ("-O0", "-g", "-DCHECK_LEVEL=2"))
+"""The variant for a debugger or valgrind: with symbols, without optimization, and with every check."""
 ASAN = _sanitized("asan", "address,undefined", check_level=2)
 TSAN = _sanitized("tsan", "thread", check_level=1)
 
@@ -223,3 +229,20 @@ def runner(variant: Variant) -> list[str] | None:
     prefixes = [["setarch", "-R"], []] if shutil.which("setarch") else [[]]
     runs = (prefix for prefix in prefixes if subprocess.run([*prefix, probe], capture_output=True).returncode == 0)
     return next(runs, None)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Builds the test program of a file for a debugger, and prints its path. Returns the exit code."""
+    if len(arguments) != 1:
+        print("usage: python -m tests.native.c_build tests/native/FOLDER/NAME_test.c", file=sys.stderr)
+        return 2
+    try:
+        print(build_program(Path(arguments[0]).resolve(), DEBUG))
+    except (BuildError, OSError) as error:
+        print(f"{arguments[0]} cannot be built: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

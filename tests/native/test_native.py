@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from setup import ROOT
 from tests.native import c_build
 from tests.native.c_build import ASAN, PLAIN, RUN_SECONDS_MAX, TESTS, TSAN, BuildError, Variant
 
@@ -34,6 +36,23 @@ def run_program(program: Path, variant: Variant, *arguments: str) -> subprocess.
 def test_program(program: Path, variant: Variant) -> None:
     result = run_program(program, variant)
     assert result.returncode == 0, f"{result.stdout}{result.stderr}"
+
+
+def test_a_program_for_a_debugger_is_built_by_a_command_and_has_lines() -> None:
+    command = [sys.executable, "-m", "tests.native.c_build", str(TESTS / "base" / "status_test.c")]
+    built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=RUN_SECONDS_MAX)
+    assert built.returncode == 0, built.stderr
+    program = Path(built.stdout.strip())
+    assert b".debug_line" in program.read_bytes()
+    assert subprocess.run([program], capture_output=True, timeout=RUN_SECONDS_MAX).returncode == 0
+
+
+def test_a_file_that_is_no_test_is_refused_with_a_sentence(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.native.c_build", str(tmp_path / "absent_test.c")]
+    refused = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=RUN_SECONDS_MAX)
+    assert refused.returncode == 1
+    assert "cannot be built" in refused.stderr
+    assert "Traceback" not in refused.stderr
 
 
 def plant(name: str, text: str) -> Path:
