@@ -16,7 +16,7 @@ import os
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import final
 
@@ -36,6 +36,8 @@ from shmaccum.segment_log.file_names import (
     META_VERSION_KEY,
     PRODUCER_IDS_FILE,
     RECOVERY_POINTS_FILE,
+    START_OFFSETS_FILE,
+    TOPIC_SETTINGS_FILE,
     check_topic,
     partitions_of,
     strangers_in,
@@ -44,15 +46,18 @@ from shmaccum.segment_log.lock_file import LockFile
 from shmaccum.segment_log.partition_log import PartitionLog
 from shmaccum.segment_log.regular_files import open_regular
 from shmaccum.segment_log.small_files import (
+    make_partition_files,
     offsets_checkpoint,
     parse_uuid,
     properties,
     read_offsets_checkpoint,
     read_properties,
+    read_topic_id,
     replace_file_synced,
     sync_folder,
     uuid_text,
 )
+from shmaccum.segment_log.topic_settings import TopicSettings
 from shmaccum.segment_log.transaction_files import TransactionFiles
 from shmaccum.units import format_count
 
@@ -75,6 +80,7 @@ class LogDirectory:
         path: absolute.
         uuid: 16 random bytes of its creation.
         options: how it is written.
+        settings: those that single topics have of their own.
         findings: a sentence for each problem and its repair; the caller that reports them clears the list.
         on_append: called with the place after each append to a partition; None: nothing is.
     """
@@ -126,6 +132,9 @@ class LogDirectory:
 
     def _open(self) -> None:
         self.uuid = self._make_or_read_meta()
+        self.settings = TopicSettings(self._file(TOPIC_SETTINGS_FILE))
+        self._topic_ids: dict[str, bytes] = {}
+        self._start_offsets = read_offsets_checkpoint(self._file(START_OFFSETS_FILE))
         self._recovery_points = read_offsets_checkpoint(self._file(RECOVERY_POINTS_FILE))
         for place in partitions_of(self.path):
             self._counts[place.topic] = max(self._counts.get(place.topic, 0), place.partition + 1)
@@ -181,9 +190,56 @@ class LogDirectory:
             raise InvalidArgumentError(f"a topic needs at least one partition, not {count}")
         with refusals(self.path):
             for partition in reversed(range(known_count, count)):
-                os.makedirs(self._file(str(TopicPartition(topic, partition))), exist_ok=True)
+                folder = self._file(str(TopicPartition(topic, partition)))
+                os.makedirs(folder, exist_ok=True)
+                make_partition_files(folder, self._topic_id(topic, count))
         self._counts[topic] = count
         return count
+
+    def _topic_id(self, topic: str, partition_count: int) -> bytes:
+        """The id that one of its partitions has, so that existing ids stay; of a new topic a random one (KIP-516)."""
+        if topic not in self._topic_ids:
+            folders = (self._file(str(TopicPartition(topic, number))) for number in range(partition_count))
+            known = next((found for found in map(read_topic_id, folders) if found), None)
+            self._topic_ids[topic] = known or uuid.uuid4().bytes
+        return self._topic_ids[topic]
+
+    def options_of(self, topic: str) -> LogSinkOptions:
+        """How the partitions of a topic are written: the options, with the settings of the topic in their places."""
+        return self.settings.applied(topic, self.options)
+
+    def change_settings(self, topic: str, settings: Mapping[str, str]) -> None:
+        """Gives a topic these settings and no others, by Kafka's names; they hold from now on.
+
+        Raises:
+            InvalidArgumentError: a topic has no such setting, or its value is out of bounds.
+            OSError: the former settings still hold.
+        """
+        self.settings.replace(topic, settings)
+        for place, log in self._partitions.items():
+            if place.topic == topic:
+                log.use(self.options_of(topic))
+
+    def delete_records(self, topic: str, partition: int, offset: int) -> int:
+        """Deletes the records of a partition below an offset; answers where the log starts then.
+
+        The offset is written down first, so no death brings the records back.
+
+        Raises:
+            LogPartitionNotFoundError: there is no such partition.
+            InvalidArgumentError: the offset lies behind the end of the log.
+            OSError: the offset could not be written down, or a segment is still there.
+        """
+        log, place = self.partition(topic, partition), TopicPartition(topic, partition)
+        if not 0 <= offset <= log.log_end_offset:
+            raise InvalidArgumentError(
+                f"offset {offset} of {place} does not exist: the log ends at {log.log_end_offset}"
+            )
+        if offset > log.log_start_offset:
+            self._start_offsets[place] = offset
+            replace_file_synced(self._file(START_OFFSETS_FILE), offsets_checkpoint(self._start_offsets))
+            log.delete_before(offset)
+        return log.log_start_offset
 
     def delete_topic(self, topic: str) -> int:
         """Deletes a topic with all its records; answers how many partitions it had.
@@ -200,10 +256,18 @@ class LogDirectory:
             if place in self._partitions:
                 self._close_partition(place)
             self._recovery_points.pop(place, None)
+            self._forget_start(place)
             with contextlib.suppress(FileNotFoundError):
                 shutil.rmtree(self._file(str(place)))
         self._counts.pop(topic, None)
+        self._topic_ids.pop(topic, None)
+        self.settings.replace(topic, {})
         return count
+
+    def _forget_start(self, place: TopicPartition) -> None:
+        """Written down before the folder goes: a new topic of this name starts at 0."""
+        if self._start_offsets.pop(place, None) is not None:
+            replace_file_synced(self._file(START_OFFSETS_FILE), offsets_checkpoint(self._start_offsets))
 
     def partition(self, topic: str, partition: int) -> PartitionLog:
         """The writer of one partition; it is opened, and recovered, when it is used for the first time.
@@ -233,9 +297,10 @@ class LogDirectory:
             log = PartitionLog(
                 self._file(str(place)),
                 place,
-                self.options,
-                topic_id=uuid.uuid5(uuid.UUID(bytes=self.uuid), place.topic).bytes,
+                self.options_of(place.topic),
+                topic_id=self._topic_id(place.topic, self.partition_count(place.topic)),
                 recovery_point=self._recovery_points.get(place, 0),
+                start_offset=self._start_offsets.get(place, 0),
                 is_same_boot=self._is_same_boot,
                 clock=self._clock,
                 on_append=lambda: None if self.on_append is None else self.on_append(place),
@@ -323,10 +388,13 @@ class LogDirectory:
         """
         if self._transactions.has_begun_one():
             return 0
-        if self.options.retention_ms < 0 and self.options.retention_bytes < 0:
-            return 0
-        places = [TopicPartition(topic, number) for topic, count in self._counts.items() for number in range(count)]
+        topics = {topic: count for topic, count in self._counts.items() if self._has_retention(topic)}
+        places = [TopicPartition(topic, number) for topic, count in topics.items() for number in range(count)]
         return sum(self.partition(*place).retain() for place in places)
+
+    def _has_retention(self, topic: str) -> bool:
+        options = self.options_of(topic)
+        return options.retention_ms >= 0 or options.retention_bytes >= 0
 
     def checkpoint(self) -> None:
         """Writes down what was synced, so that it is trusted after a crash of the host.

@@ -8,6 +8,8 @@
       meta.properties                         uuid of the directory
       producer-ids                            the next producer id to give out
       recovery-point-offset-checkpoint        below these offsets everything was synced
+      log-start-offset-checkpoint             below these offsets somebody deleted the records
+      topic-settings.json                     settings of single topics (topic_settings)
       .staging/                               logs of attempts whose records are not to be seen yet (staging)
       .transactions/                          which of them are, and how far that has come (transactions)
       .groups/                                the offsets of consumer groups (shmaccum/groups)
@@ -19,8 +21,8 @@
         00000000000000004711.index
         00000000000000004711.timeindex
         00000000000000004711.snapshot         the producers' last sequences, below this offset
-        leader-epoch-checkpoint
-        partition.metadata
+        leader-epoch-checkpoint               which epoch began at which offset (leader_epochs)
+        partition.metadata                    the id of the topic
 """
 
 from __future__ import annotations
@@ -46,6 +48,8 @@ META_FILE = "meta.properties"
 META_VERSION_KEY = "shmaccum.version"
 PRODUCER_IDS_FILE = "producer-ids"
 RECOVERY_POINTS_FILE = "recovery-point-offset-checkpoint"
+START_OFFSETS_FILE = "log-start-offset-checkpoint"
+TOPIC_SETTINGS_FILE = "topic-settings.json"
 LEADER_EPOCHS_FILE = "leader-epoch-checkpoint"
 PARTITION_METADATA_FILE = "partition.metadata"
 STAGING_FOLDER = ".staging"

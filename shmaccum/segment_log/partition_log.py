@@ -34,7 +34,7 @@ from shmaccum.segment_log.producer_state import Appendable, Refusal
 from shmaccum.segment_log.recovery import Recovery
 from shmaccum.segment_log.regular_files import open_regular
 from shmaccum.segment_log.segment import IOV_MAX, Segment, Written
-from shmaccum.segment_log.small_files import LEADER_EPOCH, make_partition_files, replace_file, sync_folder
+from shmaccum.segment_log.small_files import make_partition_files, replace_file, sync_folder
 from shmaccum.segment_log.walk import RELATIVE_OFFSET_MAX
 
 Outcome = int | Refusal
@@ -83,6 +83,7 @@ class PartitionLog:
         folder: path of it.
         log_end_offset: the next offset to be given.
         segments: base offsets, the active segment's last.
+        epochs: the leader epochs; batches get the latest.
         findings: a sentence for each problem at opening, or with an index since.
         recovery_point: below this offset everything was synced.
     """
@@ -95,6 +96,7 @@ class PartitionLog:
         *,
         topic_id: bytes = bytes(16),
         recovery_point: int = 0,
+        start_offset: int = 0,
         is_same_boot: bool = False,
         clock: Callable[[], float] = time.time,
         on_append: Callable[[], object] = lambda: None,
@@ -115,9 +117,11 @@ class PartitionLog:
         self.segments = recovered.segments
         self.producers = recovered.producers
         self.log_end_offset = recovered.log_end_offset
+        self.epochs = recovered.epochs
         self.findings = recovered.findings
         self._active = recovered.active
         self.recovery_point = min(recovery_point, self.log_end_offset)
+        self._start_offset = min(start_offset, self.log_end_offset)
         self._snapshot_size = self._active.size
         self._unsnapshotted_count = 0
         self._is_sync_broken = False
@@ -159,7 +163,7 @@ class PartitionLog:
         """
         active = self._active
         position, offset = active.size, self.log_end_offset
-        run = Run(position)
+        run, epoch = Run(position), self.epochs.latest
         buffers, written, outcomes, admit = run.buffers, run.batches, run.outcomes, self.producers.admit
         size_max = 0 if active.is_index_full or self._is_rolling else self._options.segment_bytes
         offset_end = active.base_offset + RELATIVE_OFFSET_MAX + 1
@@ -175,7 +179,7 @@ class PartitionLog:
                 outcomes.append(known)
                 continue
             pieces = batch.buffers
-            buffers.append(_pack_prefix(offset, size - UNCOUNTED_SIZE, LEADER_EPOCH))
+            buffers.append(_pack_prefix(offset, size - UNCOUNTED_SIZE, epoch))
             buffers.append(pieces[0][PREFIX_SIZE:])
             if len(pieces) > 1:
                 buffers += pieces[1:]
@@ -338,6 +342,25 @@ class PartitionLog:
 
     # --- retain
 
+    def use(self, options: LogSinkOptions) -> None:
+        """Goes on with other options."""
+        self._options = options
+
+    def delete_before(self, offset: int) -> None:
+        """Deletes the records below an offset: the log starts there, and segments that lie below it whole are gone.
+
+        The caller wrote the offset down, so a death in between leaves segments that the next call deletes.
+
+        Raises:
+            OSError: a segment could not be deleted; its records are below the start all the same.
+        """
+        self._start_offset = max(self._start_offset, offset)
+        if offset >= self.log_end_offset:
+            self.roll()
+        while len(self.segments) > 1 and self.segments[1] <= self._start_offset:
+            self._delete_oldest()
+        self.producers.forget_before(self.segments[0])
+
     def retain(self) -> int:
         """Deletes what is older than retention_ms or beyond retention_bytes; answers how many segments that was.
 
@@ -392,8 +415,8 @@ class PartitionLog:
 
     @property
     def log_start_offset(self) -> int:
-        """The first offset that was not retained away."""
-        return self.segments[0]
+        """The first offset that was neither retained away nor deleted."""
+        return max(self.segments[0], self._start_offset)
 
     @property
     def size(self) -> int:

@@ -22,10 +22,19 @@ from shmaccum.exceptions import (
     OffsetOutOfRangeError,
 )
 from shmaccum.format.topic_partition import TopicPartition
-from shmaccum.segment_log.file_names import LOCK_FILE, LOG, is_ours, offsets_with, partitions_of, strangers_in
+from shmaccum.segment_log.file_names import (
+    LOCK_FILE,
+    LOG,
+    START_OFFSETS_FILE,
+    is_ours,
+    offsets_with,
+    partitions_of,
+    strangers_in,
+)
 from shmaccum.segment_log.lock_file import is_locked
 from shmaccum.segment_log.log_batch import LogBatch, LogRecord
 from shmaccum.segment_log.segment_view import Missing, SegmentView
+from shmaccum.segment_log.small_files import read_offsets_checkpoint
 from shmaccum.segment_log.walk import Damage, OffsetRange, at_least, exactly
 
 OnCorrupt = Literal["raise", "skip"]
@@ -138,8 +147,13 @@ class PartitionReader:
 
     @property
     def log_start_offset(self) -> int:
-        """The first offset that was not retained away."""
-        return min(self.segments(), default=0)
+        """The first offset that was neither retained away nor deleted."""
+        return max(min(self.segments(), default=0), self.deleted_before)
+
+    @property
+    def deleted_before(self) -> int:
+        """Below this offset somebody deleted the records; some of them may still be in the files."""
+        return read_offsets_checkpoint(os.path.join(self.reader.path, START_OFFSETS_FILE)).get(self.place, 0)
 
     @property
     def log_end_offset(self) -> int:
@@ -164,7 +178,7 @@ class PartitionReader:
             with closing(self.open_segment(base_offset, is_finished=base_offset != segments[-1])) as view:
                 start = None if view.is_older_than(timestamp_ms) else view.offset_older_than(timestamp_ms) + 1
             if start is not None:
-                return self._first_since(timestamp_ms, start)
+                return self._first_since(timestamp_ms, max(start, self.log_start_offset))
         return None
 
     def offset_of_max_timestamp(self) -> OffsetAndTimestamp | None:
@@ -183,7 +197,7 @@ class PartitionReader:
         for batch in self.batches(offset):
             if batch.max_timestamp_ms >= timestamp_ms:
                 for record in batch.records():
-                    if record.timestamp_ms >= timestamp_ms:
+                    if record.timestamp_ms >= timestamp_ms and record.offset >= offset:
                         return OffsetAndTimestamp(record.offset, record.timestamp_ms)
         return None
 
@@ -209,7 +223,8 @@ class PartitionReader:
             OffsetOutOfRangeError, CorruptLogError: as `batches`.
             CodecMissingError: a batch is compressed in a way nothing here can read.
         """
-        yield from self._records_of(self.batches(offset), offset or 0)
+        start = self.log_start_offset if offset is None else offset
+        yield from self._records_of(self.batches(start), start)
 
     def follow(
         self,
@@ -245,7 +260,8 @@ class PartitionReader:
 
     def follow_records(self, offset: int | None = None, **options: Any) -> Iterator[LogRecord]:
         """The records of `follow`, which has the options."""
-        yield from self._records_of(self.follow(offset, **options), offset or 0)
+        start = self.log_start_offset if offset is None else offset
+        yield from self._records_of(self.follow(start, **options), start)
 
     @staticmethod
     def _records_of(batches: Iterator[LogBatch], offset: int) -> Iterator[LogRecord]:
@@ -324,8 +340,8 @@ class Cursor:
         while segments := self._partition.segments():
             if self._is_from_end:
                 self.offset = segments[-1]
-            if self.offset < segments[0]:
-                raise self._retained(segments[0])
+            elif self.offset < (start := max(segments[0], self._partition.deleted_before)):
+                raise self._retained(start)
             base_offset = segments[bisect.bisect_right(segments, self.offset) - 1]
             if (view := self._enter(base_offset, is_finished=base_offset != segments[-1])) is not None:
                 self._position = view.position_before(OFFSET_MAX if self._is_from_end else self.offset)

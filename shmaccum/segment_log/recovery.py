@@ -11,7 +11,8 @@ an index or snapshot without its ``.log``  removed: its segment was being retain
 no ``.timeindex``, not the last entry     half-rolled: written anew
 an index that lags behind its ``.log``    completed from the batches behind its last entry
 a torn or wrong index                     written anew from the batches
-a torn tail of the last segment           cut to the last whole batch: it was never acknowledged
+a torn tail of the last segment           cut to the last whole batch: it was never acknowledged; a new leader epoch
+the log of a host that crashed            a new leader epoch, for offsets that were read may be given anew
 damage, with whole batches behind it      left where it is, reported; the log goes on in a new segment
 a snapshot of more than the log has       removed: an older one or the log itself tells the state
 ========================================  ==========================================================================
@@ -56,6 +57,7 @@ from shmaccum.segment_log.index_file import (
     last_timestamp,
     load_entries,
 )
+from shmaccum.segment_log.leader_epochs import LeaderEpochs
 from shmaccum.segment_log.producer_state import KnownBatch, ProducerState
 from shmaccum.segment_log.regular_files import open_regular
 from shmaccum.segment_log.segment import Indexer, Segment, Written
@@ -74,6 +76,7 @@ class Recovered:
     active: Segment
     producers: ProducerState
     log_end_offset: int
+    epochs: LeaderEpochs
     findings: list[str] = field(default_factory=list)
     """A sentence for each problem and its repair."""
 
@@ -107,6 +110,7 @@ class Recovery:
         self.is_same_boot = is_same_boot
         self.findings: list[str] = []
         self._remove_leftovers()
+        self.epochs = LeaderEpochs(folder)
         self.segments = offsets_with(folder, LOG)
         snapshots = offsets_with(folder, SNAPSHOT)
         self.trusted_offset = (snapshots[-1] if snapshots else 0) if is_same_boot else recovery_point
@@ -118,13 +122,15 @@ class Recovery:
         for base_offset in self.segments[:-1]:
             self._recover_finished(base_offset)
         active, end_offset = self._recover_active(self.segments[-1])
+        if not self.is_same_boot and end_offset:
+            self.epochs.raise_at(end_offset)
         try:
             producers = self._producers(end_offset)
         except BaseException:
             active.close()
             raise
         producers.forget_before(self.segments[0])
-        return Recovered(self.segments, active, producers, end_offset, self.findings)
+        return Recovered(self.segments, active, producers, end_offset, self.epochs, self.findings)
 
     def _path(self, offset: int, suffix: str) -> str:
         return offset_file(self.folder, offset, suffix)
@@ -155,7 +161,10 @@ class Recovery:
         scan = self._scan(view, base_offset)
         segment = Segment(self.folder, base_offset, self.index_interval)
         try:
+            if scan.batches:
+                self.epochs.learn(read_header(view, scan.batches[-1].position).leader_epoch, scan.next_offset - 1)
             if scan.torn is not None:
+                self.epochs.raise_at(scan.next_offset)
                 self._cut(segment, scan.torn, len(view))
             self._resume(segment, scan, view)
             if scan.damages:

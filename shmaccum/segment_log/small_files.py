@@ -20,8 +20,6 @@ from shmaccum.segment_log.regular_files import open_regular
 
 UUID_SIZE = 16
 CHECKPOINT_VERSION = "0"
-LEADER_EPOCH = 0
-"""Of every batch: nobody else leads a log on one host's disk."""
 
 
 def sync_folder(path: str) -> None:
@@ -129,9 +127,25 @@ def read_offsets_checkpoint(path: str) -> dict[TopicPartition, int]:
 
 
 def make_partition_files(folder: str, topic_id: bytes) -> None:
-    """The two small files Kafka keeps in each partition's folder, unless they are there; we never read them."""
+    """The two small files that Kafka keeps in each partition's folder, unless they are there."""
     epochs, metadata = os.path.join(folder, LEADER_EPOCHS_FILE), os.path.join(folder, PARTITION_METADATA_FILE)
     if not os.path.exists(epochs):
-        replace_file(epochs, f"{CHECKPOINT_VERSION}\n1\n{LEADER_EPOCH} 0\n".encode())
+        replace_file(epochs, f"{CHECKPOINT_VERSION}\n1\n0 0\n".encode())
     if not os.path.exists(metadata):
         replace_file(metadata, f"version: 0\ntopic_id: {uuid_text(topic_id)}\n".encode())
+
+
+def read_topic_id(folder: str) -> bytes | None:
+    """The id of its topic that a partition's folder has; None where it has none yet.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    try:
+        with open(
+            os.path.join(folder, PARTITION_METADATA_FILE), encoding="utf-8", errors="replace", opener=open_regular
+        ) as file:
+            pairs = [line.partition(":") for line in file]
+        return next((parse_uuid(value.strip()) for key, _, value in pairs if key.strip() == "topic_id"), None)
+    except (FileNotFoundError, NotALogError):
+        return None

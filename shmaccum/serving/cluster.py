@@ -4,26 +4,24 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
 from typing import Any, NamedTuple, final
 
 from shmaccum.exceptions import CorruptLogError, InvalidArgumentError, LogError
+from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.segment_log.broker_error import BrokerError
+from shmaccum.segment_log.leader_epochs import NO_EPOCH, NO_OFFSET
 from shmaccum.segment_log.reader import LogReader
 from shmaccum.serving.call import Call, Values
-from shmaccum.serving.fetching import LEADER_EPOCH
+from shmaccum.serving.fetching import epoch_problem
 from shmaccum.serving.log_heads import LogHead
+from shmaccum.serving.settings import NODE_ID
 from shmaccum.serving.topics import NO_TOPIC_ID, Topics
 from shmaccum.serving.users import Right
 from shmaccum.serving.writing import Writing
 
-NODE_ID = 1
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL = -1, -2, -3, -4
 NO_OPERATIONS = -(2**31)
 """Of authorized operations: nobody asked."""
-TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
-FIXED_SETTING = 5
-"""A setting's source: its default."""
 
 
 class Address(NamedTuple):
@@ -124,7 +122,7 @@ class Cluster:
             "name": name,
             "topic_id": self._topics.topic_id(name),
             "is_internal": False,
-            "partitions": [self._partition(number) for number in range(count)],
+            "partitions": [self._partition(name, number) for number in range(count)],
         }
 
     def _create(self, name: str) -> BrokerError:
@@ -137,13 +135,12 @@ class Cluster:
             return BrokerError.KAFKA_STORAGE_ERROR
         return BrokerError.NONE
 
-    @staticmethod
-    def _partition(number: int) -> Values:
+    def _partition(self, topic: str, number: int) -> Values:
         return {
             "error_code": BrokerError.NONE,
             "partition_index": number,
             "leader_id": NODE_ID,
-            "leader_epoch": LEADER_EPOCH,
+            "leader_epoch": self._topics.leader_epoch(TopicPartition(topic, number)),
             "replica_nodes": [NODE_ID],
             "isr_nodes": [NODE_ID],
             "offline_replicas": [],
@@ -163,7 +160,7 @@ class Cluster:
             "topic_id": self._topics.topic_id(name) if count else NO_TOPIC_ID,
             "is_internal": False,
             "topic_authorized_operations": NO_OPERATIONS,
-            "partitions": [{**self._partition(number), **more} for number in range(count)],
+            "partitions": [{**self._partition(name, number), **more} for number in range(count)],
         }
 
     # --- offsets
@@ -191,11 +188,15 @@ class Cluster:
         if head is None:
             return {**answer, "error_code": BrokerError.UNKNOWN_TOPIC_OR_PARTITION}
         head.refresh()
+        if (problem := epoch_problem(getattr(asked, "current_leader_epoch", NO_EPOCH), head)) is not None:
+            return {**answer, "error_code": problem}
         try:
             found = self._offset_at(head, asked.timestamp)
         except CorruptLogError:
             return {**answer, "error_code": BrokerError.CORRUPT_MESSAGE}
-        return answer if found is None else {**answer, "offset": found[0], "timestamp": found[1], "leader_epoch": 0}
+        if found is None:
+            return answer
+        return {**answer, "offset": found[0], "timestamp": found[1], "leader_epoch": head.epochs.at(found[0])}
 
     def _offset_at(self, head: LogHead, timestamp_ms: int) -> tuple[int, int] | None:
         if timestamp_ms == LATEST:
@@ -208,7 +209,7 @@ class Cluster:
         return partition.offset_for_timestamp(timestamp_ms) if timestamp_ms >= 0 else None
 
     def offset_for_leader_epoch(self, call: Call) -> None:
-        """OffsetForLeaderEpoch (KIP-320): one epoch, from the beginning to the end."""
+        """OffsetForLeaderEpoch (KIP-320): where an epoch ended, so that a consumer sees which offsets are gone."""
         call.answer(
             {
                 "topics": [
@@ -223,53 +224,11 @@ class Cluster:
 
     def _epoch_end(self, topic: str, asked: Any) -> Values:
         head = self._topics.head(topic, asked.partition)
-        if head is None:
-            error, epoch, end = BrokerError.UNKNOWN_TOPIC_OR_PARTITION, -1, -1
-        elif asked.leader_epoch != LEADER_EPOCH:
-            error, epoch, end = BrokerError.NONE, -1, -1
-        else:
-            error, epoch, end = BrokerError.NONE, LEADER_EPOCH, head.end_offset
+        error: BrokerError | None = BrokerError.UNKNOWN_TOPIC_OR_PARTITION
+        epoch, end = NO_EPOCH, NO_OFFSET
+        if head is not None:
+            head.refresh()
+            error = epoch_problem(asked.current_leader_epoch, head)
+            if error is None:
+                error, (epoch, end) = BrokerError.NONE, head.epochs.end_of(asked.leader_epoch, head.end_offset)
         return {"error_code": error, "partition": asked.partition, "leader_epoch": epoch, "end_offset": end}
-
-    # --- settings
-
-    def describe_configs(self, call: Call) -> None:
-        """DescribeConfigs: of topics and of the node."""
-        call.answer({"results": [self._configs(resource) for resource in call.message.resources]})
-
-    def _configs(self, resource: Any) -> Values:
-        answer = {"resource_type": resource.resource_type, "resource_name": resource.resource_name, "configs": []}
-        if resource.resource_type == TOPIC_RESOURCE:
-            if not self._topics.partition_count(resource.resource_name):
-                return {**answer, "error_code": BrokerError.UNKNOWN_TOPIC_OR_PARTITION, "error_message": None}
-            settings = topic_settings(self._writing)
-        elif resource.resource_type == BROKER_RESOURCE:
-            settings = {"broker.id": str(NODE_ID), "auto.create.topics.enable": str(self._writing is not None).lower()}
-        else:
-            return {
-                **answer,
-                "error_code": BrokerError.INVALID_REQUEST,
-                "error_message": "no such kind of resource here",
-            }
-        asked = resource.configuration_keys
-        configs = [_setting(name, value) for name, value in settings.items() if asked is None or name in asked]
-        return {**answer, "error_code": BrokerError.NONE, "error_message": None, "configs": configs}
-
-
-def topic_settings(writing: Writing | None) -> Mapping[str, str]:
-    """The settings of every topic, by Kafka's names; those of the files are known where they are written."""
-    known = {"cleanup.policy": "delete", "message.timestamp.type": "CreateTime", "min.insync.replicas": "1"}
-    return known if writing is None else {**known, **writing.topic_settings()}
-
-
-def _setting(name: str, value: str) -> Values:
-    return {
-        "name": name,
-        "value": value,
-        "read_only": True,
-        "config_source": FIXED_SETTING,
-        "is_sensitive": False,
-        "synonyms": [],
-        "config_type": 2,
-        "documentation": None,
-    }

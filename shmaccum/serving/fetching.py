@@ -25,7 +25,6 @@ from shmaccum.serving.messages import ELEMENTS_MAX, BadFrameError, Request, read
 
 FLEXIBLE_VERSION = 12
 TOPIC_ID_VERSION = 13
-LEADER_EPOCH = 0
 NO_EPOCH = -1
 NO_SESSION = 0
 FINAL_EPOCH = -1
@@ -227,10 +226,17 @@ def _find_one(wanted: Wanted, head: LogHead | BrokerError | None, left: int, *, 
     if head is None:
         is_by_id = isinstance(wanted.topic, uuid.UUID)
         return Found(wanted, BrokerError.UNKNOWN_TOPIC_ID if is_by_id else BrokerError.UNKNOWN_TOPIC_OR_PARTITION)
-    if wanted.leader_epoch not in (NO_EPOCH, LEADER_EPOCH):
-        is_old = wanted.leader_epoch < LEADER_EPOCH
-        return Found(wanted, BrokerError.FENCED_LEADER_EPOCH if is_old else BrokerError.UNKNOWN_LEADER_EPOCH)
+    if (problem := epoch_problem(wanted.leader_epoch, head)) is not None:
+        return Found(wanted, problem)
     return _find_records(wanted, head, max(min(wanted.size_max, left), 0), is_first=is_first)
+
+
+def epoch_problem(leader_epoch: int, head: LogHead) -> BrokerError | None:
+    """Why a client with this leader epoch has to ask for metadata again (KIP-320); None when all is well."""
+    latest = head.epochs.latest
+    if leader_epoch in (NO_EPOCH, latest):
+        return None
+    return BrokerError.FENCED_LEADER_EPOCH if leader_epoch < latest else BrokerError.UNKNOWN_LEADER_EPOCH
 
 
 def _find_records(wanted: Wanted, head: LogHead, size_max: int, *, is_first: bool) -> Found:

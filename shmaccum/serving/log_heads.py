@@ -26,6 +26,7 @@ from shmaccum.format.batch_header import HEADER_SIZE, BatchHeader, crc_problem, 
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.segment_log.file_names import LOG, OFFSET_INDEX, offset_file, offsets_with
 from shmaccum.segment_log.index_file import OFFSET_ENTRY, ascends, load_entries
+from shmaccum.segment_log.leader_epochs import LeaderEpochs
 from shmaccum.segment_log.regular_files import open_regular
 
 NOTE_INTERVAL = 16 << 10
@@ -140,6 +141,7 @@ class LogHead:
         place: topic and partition.
         folder: path of it.
         end_offset: behind the last whole batch that was verified.
+        epochs: the leader epochs, as they were when a batch with the latest one was verified.
     """
 
     def __init__(self, directory: str, place: TopicPartition, files: OpenFiles) -> None:
@@ -154,6 +156,8 @@ class LogHead:
         self._indexed: OrderedDict[int, _Positions] = OrderedDict()
         segments = offsets_with(self.folder, LOG)
         self._segments = segments or [0]
+        self._deleted_before = 0
+        self.epochs = LeaderEpochs(self.folder)
         self._enter(self._segments[-1])
         self.refresh()
 
@@ -179,8 +183,8 @@ class LogHead:
 
     @property
     def start_offset(self) -> int:
-        """The first offset that was not retained away."""
-        return self._segments[0]
+        """The first offset that was neither retained away nor deleted."""
+        return max(self._segments[0], min(self._deleted_before, self.end_offset))
 
     # --- the end
 
@@ -213,6 +217,8 @@ class LogHead:
             self._notes.note(header.base_offset, self._end + position)
             position += header.size
             self.end_offset = header.next_offset
+            if header.leader_epoch > self.epochs.latest:
+                self.epochs = LeaderEpochs(self.folder)
         if not position and len(block) == READ_SIZE:
             return self._verify_large(file, block, size)
         self._end += position
@@ -228,6 +234,7 @@ class LogHead:
             return False
         self._end += header.size
         self.end_offset = header.next_offset
+        self.epochs = LeaderEpochs(self.folder)
         return True
 
     def _whole_batch(self, block: memoryview, position: int) -> BatchHeader | None:
@@ -246,6 +253,11 @@ class LogHead:
             self._segments.append(self.end_offset)
             self._enter(self.end_offset)
         return True
+
+    def start_at(self, deleted_before: int) -> None:
+        """Takes over the offset below which somebody deleted the records; looks again which segments are there."""
+        self._deleted_before = deleted_before
+        self.retain()
 
     def retain(self) -> None:
         """Looks which segments are gone; call it now and then, and when a file is not there."""

@@ -17,6 +17,7 @@ from shmaccum.serving.call import Call, Handler, Values
 from shmaccum.serving.cluster import Cluster
 from shmaccum.serving.coordinator import Coordinator
 from shmaccum.serving.login import MECHANISMS, LoginError
+from shmaccum.serving.settings import Settings
 from shmaccum.serving.topics import NO_TOPIC_ID, Topics
 from shmaccum.serving.writing import Writing, topics_to_delete
 
@@ -41,6 +42,7 @@ class Route(NamedTuple):
 def routes(
     cluster: Cluster,
     coordinator: Coordinator,
+    settings: Settings,
     writing: Writing | None,
     fetch: Handler,
     more: Mapping[int, Route] = MappingProxyType({}),
@@ -60,25 +62,28 @@ def routes(
         15: Route(0, 6, coordinator.describe),
         16: Route(0, 5, coordinator.list),
         23: Route(2, 4, cluster.offset_for_leader_epoch),
-        32: Route(1, 4, cluster.describe_configs),
+        32: Route(1, 4, settings.describe),
         42: Route(0, 2, coordinator.delete),
         47: Route(0, 0, coordinator.delete_offsets),
         60: Route(0, 2, cluster.describe_cluster),
         75: Route(0, 0, cluster.describe_topic_partitions),
     }
-    table |= _refused() if writing is None else _written(writing)
+    table |= _refused() if writing is None else _written(writing, settings)
     table |= more
     table[API_VERSIONS] = Route(0, 4, lambda call: call.answer(api_versions(table)))
     return table
 
 
-def _written(writing: Writing) -> dict[int, Route]:
+def _written(writing: Writing, settings: Settings) -> dict[int, Route]:
     return {
         PRODUCE: Route(0, 13, writing.produce),
         INIT_PRODUCER_ID: Route(0, 5, writing.init_producer_id),
         19: Route(2, 7, writing.create_topics),
         20: Route(1, 6, writing.delete_topics),
+        21: Route(0, 2, writing.delete_records),
+        33: Route(0, 2, settings.alter),
         37: Route(0, 3, writing.create_partitions),
+        44: Route(0, 1, settings.alter_incrementally),
     }
 
 
@@ -88,7 +93,10 @@ def _refused() -> dict[int, Route]:
         INIT_PRODUCER_ID: Route(0, 5, _refuse_producer_id),
         19: Route(2, 7, _refuse_create),
         20: Route(1, 6, _refuse_delete),
+        21: Route(0, 2, _refuse_deletion),
+        33: Route(0, 2, _refuse_settings),
         37: Route(0, 3, _refuse_partitions),
+        44: Route(0, 1, _refuse_settings),
     }
 
 
@@ -195,6 +203,27 @@ def _refuse_create(call: Call) -> None:
 def _refuse_delete(call: Call) -> None:
     asked = topics_to_delete(call)
     call.answer({"responses": [{**_refusal(name), "topic_id": topic_id} for name, topic_id in asked]})
+
+
+def _refuse_deletion(call: Call) -> None:
+    refused = {"low_watermark": -1, "error_code": BrokerError.TOPIC_AUTHORIZATION_FAILED}
+    topics = [
+        {
+            "name": topic.name,
+            "partitions": [{"partition_index": one.partition_index, **refused} for one in topic.partitions],
+        }
+        for topic in call.message.topics
+    ]
+    call.answer({"topics": topics})
+
+
+def _refuse_settings(call: Call) -> None:
+    refused = {"error_code": BrokerError.CLUSTER_AUTHORIZATION_FAILED, "error_message": READ_ONLY}
+    answers = [
+        {"resource_type": one.resource_type, "resource_name": one.resource_name, **refused}
+        for one in call.message.resources
+    ]
+    call.answer({"responses": answers})
 
 
 def _refuse_partitions(call: Call) -> None:

@@ -56,6 +56,7 @@ from shmaccum.serving.requests import (
     login_routes,
     routes,
 )
+from shmaccum.serving.settings import Settings
 from shmaccum.serving.topics import Topics
 from shmaccum.serving.transport import PlainTransport, TlsFiles, TlsTransport
 from shmaccum.serving.users import ANYBODY, NOBODY, User, UsersFile
@@ -128,6 +129,7 @@ class LogServer:
         )
         self.address = Address(self.options.advertised_host or address.host, self._listener.getsockname()[1])
         self._cluster = Cluster(self._topics, self._writing, cluster_id, self.address)
+        self._settings = Settings(self._topics, teller, is_writable=is_writable)
         self._routes = self._new_routes()
         self._limits = FrameLimits(
             self.options.request_size_max, self._produce_size_max(), self.options.request_memory_max
@@ -149,11 +151,11 @@ class LogServer:
 
     def _new_routes(self) -> dict[int, Route]:
         more = {} if self._users is None else login_routes(self._refuse_login)
-        table = routes(self._cluster, self._coordinator, self._writing, self._polls.fetch, more)
+        table = routes(self._cluster, self._coordinator, self._settings, self._writing, self._polls.fetch, more)
         return guarded_routes(table, self._topics)
 
     def _new_writing(self, log: LogDirectory) -> Writing:
-        return Writing(log, self._topics, self.options.max_message_bytes)
+        return Writing(log, self._topics)
 
     def _produce_size_max(self) -> int:
         return self.options.request_size_max if self._log is None else self.options.produce_size_max
@@ -212,8 +214,7 @@ class LogServer:
             self._is_accepting = True
         if self._log is not None:
             self._log.maintain()
-        for head in self._topics.known_heads():
-            head.retain()
+        self._topics.retain()
         self._read_changed_files()
         self._close_overdue(now_s)
 

@@ -13,10 +13,10 @@ import uuid
 from collections.abc import Iterable
 from typing import final
 
-from shmaccum.exceptions import NotALogError
 from shmaccum.format.topic_partition import TopicPartition
-from shmaccum.segment_log.file_names import PARTITION_METADATA_FILE, partitions_of
-from shmaccum.segment_log.small_files import parse_uuid
+from shmaccum.segment_log.file_names import START_OFFSETS_FILE, partitions_of
+from shmaccum.segment_log.leader_epochs import LeaderEpochs
+from shmaccum.segment_log.small_files import read_offsets_checkpoint, read_topic_id
 from shmaccum.serving.log_heads import LogHead, OpenFiles
 
 NO_TOPIC_ID = uuid.UUID(int=0)
@@ -41,6 +41,9 @@ class Topics:
         self._names: dict[uuid.UUID, str] = {}
         self._heads: dict[TopicPartition, LogHead] = {}
         self._changed_ns: int | None = None
+        self._epochs: dict[TopicPartition, int] = {}
+        self._starts: dict[TopicPartition, int] = {}
+        self.retain()
         self.look()
 
     def look(self) -> None:
@@ -85,9 +88,11 @@ class Topics:
         """The id of a topic, which its first partition's folder tells; zero while it is not written yet."""
         found = self._ids.get(topic)
         if found is None:
-            found = _read_topic_id(os.path.join(self.directory, str(TopicPartition(topic, 0))))
-            if found != NO_TOPIC_ID:
-                self._ids[topic], self._names[found] = found, topic
+            written = read_topic_id(os.path.join(self.directory, str(TopicPartition(topic, 0))))
+            if written is None:
+                return NO_TOPIC_ID
+            found = uuid.UUID(bytes=written)
+            self._ids[topic], self._names[found] = found, topic
         return found
 
     def name_of(self, topic_id: uuid.UUID) -> str | None:
@@ -113,23 +118,26 @@ class Topics:
         head = self._heads.get(place)
         if head is None:
             try:
-                head = self._heads[place] = LogHead(self.directory, place, self.files)
+                head = LogHead(self.directory, place, self.files)
             except FileNotFoundError:  # a topic gets its last partition first
                 return None
+            head.start_at(self._starts.get(place, 0))
+            self._heads[place] = head
         return head
 
-    def known_heads(self) -> list[LogHead]:
-        """The partitions that somebody asked for."""
-        return list(self._heads.values())
+    def leader_epoch(self, place: TopicPartition) -> int:
+        """The latest leader epoch of a partition."""
+        head = self._heads.get(place)
+        if head is not None:
+            return head.epochs.latest
+        if place not in self._epochs:
+            self._epochs[place] = LeaderEpochs(os.path.join(self.directory, str(place))).latest
+        return self._epochs[place]
 
-
-def _read_topic_id(folder: str) -> uuid.UUID:
-    try:
-        with open(os.path.join(folder, PARTITION_METADATA_FILE), encoding="utf-8", errors="replace") as file:
-            for line in file:
-                key, _, value = line.partition(":")
-                if key.strip() == "topic_id":
-                    return uuid.UUID(bytes=parse_uuid(value.strip()))
-    except (FileNotFoundError, NotALogError):
-        pass
-    return NO_TOPIC_ID
+    def retain(self) -> None:
+        """Looks what was deleted, by retention or on demand; call it now and then."""
+        starts = read_offsets_checkpoint(os.path.join(self.directory, START_OFFSETS_FILE))
+        for place, head in self._heads.items():
+            head.start_at(starts.get(place, 0))
+        self._starts = starts
+        self._epochs.clear()

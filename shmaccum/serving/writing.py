@@ -7,8 +7,10 @@ A batch is appended as it came, under the sequences of its producer: the log tak
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 from typing import Any, final
 
+from shmaccum.config import ServerOptions
 from shmaccum.exceptions import InvalidArgumentError, LogError, LogPartitionNotFoundError
 from shmaccum.format.batch_header import CONTROL, HEADER_SIZE, TRANSACTIONAL, crc_problem, read_header
 from shmaccum.format.topic_partition import TopicPartition
@@ -17,6 +19,7 @@ from shmaccum.segment_log.directory import LogDirectory
 from shmaccum.segment_log.log_batch import LogBatch
 from shmaccum.segment_log.producer_state import Refusal
 from shmaccum.serving.call import Call, Values
+from shmaccum.serving.settings import changeable
 from shmaccum.serving.topics import NO_TOPIC_ID, Topics
 from shmaccum.units import format_count
 
@@ -25,6 +28,7 @@ PARTITION_COUNT_MAX = 10_000
 """Partitions of one topic: each is a folder, and one request could ask for billions."""
 BROKER_CHOOSES = -1
 """A partition count, or a number of replicas, that is left to the server."""
+ALL_RECORDS = -1
 
 
 @final
@@ -34,29 +38,15 @@ class Writing:
     Args:
         directory: open for writing.
         topics: the topics that the server serves.
-        message_size_max: bytes of the largest batch that is taken (max.message.bytes).
     """
 
     def __init__(
         self,
         directory: LogDirectory,
         topics: Topics,
-        message_size_max: int,
     ) -> None:
         self._directory = directory
         self._topics = topics
-        self._message_size_max = message_size_max
-
-    def topic_settings(self) -> dict[str, str]:
-        """The settings of every topic, by Kafka's names."""
-        options = self._directory.options
-        return {
-            "max.message.bytes": str(self._message_size_max),
-            "retention.bytes": str(options.retention_bytes),
-            "retention.ms": str(options.retention_ms),
-            "segment.bytes": str(options.segment_bytes),
-            "segment.ms": str(options.segment_ms),
-        }
 
     # --- produce
 
@@ -81,10 +71,13 @@ class Writing:
             "error_code": error,
             "base_offset": offset,
             "log_append_time_ms": -1,
-            "log_start_offset": 0,
+            "log_start_offset": -1 if topic is None or offset < 0 else self._start_offset(topic, data.index),
             "record_errors": [],
             "error_message": sentence,
         }
+
+    def _start_offset(self, topic: str, partition: int) -> int:
+        return self._directory.partition(topic, partition).log_start_offset
 
     def _append(self, topic: str | None, data: Any, message: Any, *, is_by_id: bool) -> tuple[int, str | None, int]:
         if message.acks not in ACKS:
@@ -94,10 +87,16 @@ class Writing:
         if topic is None or not 0 <= data.index < self._directory.partition_count(topic):
             error = BrokerError.UNKNOWN_TOPIC_ID if is_by_id else BrokerError.UNKNOWN_TOPIC_OR_PARTITION
             return error, None, -1
-        batches = split(memoryview(bytes(data.records or b"")), self._message_size_max)
+        batches = split(memoryview(bytes(data.records or b"")), self._message_size_max(topic))
         if isinstance(batches, Refusal):
             return int(batches.error_code), batches.message, -1
         return self._append_batches(TopicPartition(topic, data.index), batches)
+
+    def _message_size_max(self, topic: str) -> int:
+        """Bytes of the largest batch that a topic takes (max.message.bytes)."""
+        options = self._directory.options_of(topic)
+        assert isinstance(options, ServerOptions)
+        return options.max_message_bytes
 
     def _append_batches(self, place: TopicPartition, batches: list[LogBatch]) -> tuple[int, str | None, int]:
         try:
@@ -145,7 +144,7 @@ class Writing:
     def _created(self, topic: Any, *, is_trial: bool) -> Values:
         error, sentence = self._creation_problem(topic)
         if error is BrokerError.NONE and not is_trial:
-            error, sentence = self._try_create(topic.name, _wanted_count(topic))
+            error, sentence = self._try_create(topic.name, _wanted_count(topic), _wanted_settings(topic))
         count = self._topics.partition_count(topic.name) if error is BrokerError.NONE and not is_trial else -1
         return {
             "name": topic.name,
@@ -165,11 +164,19 @@ class Writing:
         count = _wanted_count(topic)
         if count is not None and not 1 <= count <= PARTITION_COUNT_MAX:
             return BrokerError.INVALID_PARTITIONS, f"a topic has 1 to {PARTITION_COUNT_MAX} partitions, not {count}"
+        try:
+            changeable(_wanted_settings(topic))
+        except InvalidArgumentError as error:
+            return BrokerError.INVALID_CONFIG, str(error)
         return BrokerError.NONE, None
 
-    def _try_create(self, name: str, count: int | None) -> tuple[BrokerError, str | None]:
+    def _try_create(
+        self, name: str, count: int | None, settings: Mapping[str, str] | None = None
+    ) -> tuple[BrokerError, str | None]:
         try:
             self.create_topic(name, count)
+            if settings:
+                self._directory.change_settings(name, changeable(settings))
         except InvalidArgumentError as error:
             return BrokerError.INVALID_TOPIC_EXCEPTION, str(error)
         except (LogError, OSError) as error:
@@ -197,6 +204,31 @@ class Writing:
             error, sentence = self._try_create(topic.name, topic.count)
         return {"name": topic.name, "error_code": error, "error_message": sentence}
 
+    def delete_records(self, call: Call) -> None:
+        """DeleteRecords: a partition starts at a later offset; -1 deletes all that there is."""
+        topics = [
+            {
+                "name": topic.name,
+                "partitions": [self._records_deleted(topic.name, asked) for asked in topic.partitions],
+            }
+            for topic in call.message.topics
+        ]
+        self._topics.retain()
+        call.answer({"topics": topics})
+
+    def _records_deleted(self, topic: str, asked: Any) -> Values:
+        number, error, start = asked.partition_index, BrokerError.NONE, -1
+        try:
+            end = self._directory.partition(topic, number).log_end_offset
+            start = self._directory.delete_records(topic, number, end if asked.offset == ALL_RECORDS else asked.offset)
+        except LogPartitionNotFoundError:
+            error = BrokerError.UNKNOWN_TOPIC_OR_PARTITION
+        except InvalidArgumentError:
+            error = BrokerError.OFFSET_OUT_OF_RANGE
+        except OSError:
+            error = BrokerError.KAFKA_STORAGE_ERROR
+        return {"partition_index": number, "low_watermark": start, "error_code": error}
+
     def delete_topics(self, call: Call) -> None:
         """DeleteTopics, by name or (from version 6 on) by id."""
         call.answer({"responses": [self._deleted(name, topic_id) for name, topic_id in topics_to_delete(call)]})
@@ -213,6 +245,10 @@ class Writing:
             self._topics.forget(name)
             self._directory.delete_topic(name)
         return {"name": name, "topic_id": topic_id, "error_code": error, "error_message": sentence}
+
+
+def _wanted_settings(topic: Any) -> dict[str, str]:
+    return {one.name: one.value or "" for one in topic.configs}
 
 
 def topics_to_delete(call: Call) -> list[tuple[str | None, uuid.UUID]]:

@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The settings that clients see and change: DescribeConfigs, AlterConfigs, IncrementalAlterConfigs.
+
+A topic has settings of its own (`topic_settings`), those of the log's writer where it has none, and a few that are the
+same for every log of this kind. The node has settings that nobody changes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, Final, final
+
+from shmaccum.exceptions import InvalidArgumentError, LogError
+from shmaccum.segment_log.broker_error import BrokerError
+from shmaccum.segment_log.directory import LogDirectory
+from shmaccum.segment_log.file_names import TOPIC_SETTINGS_FILE
+from shmaccum.segment_log.topic_settings import SETTINGS, TopicSettings, checked
+from shmaccum.serving.call import Call, Values
+from shmaccum.serving.topics import Topics
+
+NODE_ID = 1
+TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
+OF_THE_TOPIC, OF_THE_NODE, DEFAULT = 1, 4, 5
+"""Sources of a setting (KIP-226)."""
+STRING, INT, LONG, LIST, BOOLEAN = 2, 3, 5, 7, 1
+SET, DELETE = 0, 1
+"""Operations of an incremental change (KIP-339)."""
+FIXED: Final[Mapping[str, str]] = {
+    "cleanup.policy": "delete",
+    "compression.type": "producer",
+    "message.timestamp.type": "CreateTime",
+    "min.insync.replicas": "1",
+}
+"""Settings of every topic that are what they are."""
+TYPES: Final[Mapping[str, int]] = {
+    "max.message.bytes": INT,
+    "segment.bytes": INT,
+    "min.insync.replicas": INT,
+    "retention.bytes": LONG,
+    "retention.ms": LONG,
+    "segment.ms": LONG,
+    "cleanup.policy": LIST,
+    "auto.create.topics.enable": BOOLEAN,
+    "broker.id": INT,
+}
+
+
+@final
+class Settings:
+    """The settings of a served log.
+
+    Args:
+        topics: the topics that the server serves.
+        log: as the writer of this process has it open; None: another process writes.
+        is_writable: clients may change the settings of topics.
+    """
+
+    def __init__(self, topics: Topics, log: LogDirectory | None, *, is_writable: bool) -> None:
+        self._topics = topics
+        self._log = log
+        self._is_writable = is_writable
+
+    # --- describe
+
+    def describe(self, call: Call) -> None:
+        """DescribeConfigs: of topics and of the node."""
+        call.answer({"results": [self._described(resource) for resource in call.message.resources]})
+
+    def _described(self, resource: Any) -> Values:
+        error, sentence = self._problem(resource)
+        found: list[Values] = []
+        if error is BrokerError.NONE:
+            is_topic = resource.resource_type == TOPIC_RESOURCE
+            found = self._of_topic(resource.resource_name) if is_topic else self._of_node()
+        asked = resource.configuration_keys
+        return {
+            "resource_type": resource.resource_type,
+            "resource_name": resource.resource_name,
+            "error_code": error,
+            "error_message": sentence,
+            "configs": [setting for setting in found if asked is None or setting["name"] in asked],
+        }
+
+    def _problem(self, resource: Any) -> tuple[BrokerError, str | None]:
+        if resource.resource_type not in (TOPIC_RESOURCE, BROKER_RESOURCE):
+            return BrokerError.INVALID_REQUEST, "settings are those of topics and of the node"
+        if resource.resource_type == TOPIC_RESOURCE and not self._topics.partition_count(resource.resource_name):
+            return BrokerError.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {resource.resource_name}"
+        return BrokerError.NONE, None
+
+    def _of_node(self) -> list[Values]:
+        settings = {"broker.id": str(NODE_ID), "auto.create.topics.enable": str(self._is_writable).lower()}
+        return [_setting(name, value, OF_THE_NODE, is_fixed=True) for name, value in settings.items()]
+
+    def _of_topic(self, topic: str) -> list[Values]:
+        own, fixed = self._own(topic), not self._is_writable
+        of_node = {} if self._log is None else _values(self._log.options)
+        found = [_setting(name, value, DEFAULT, is_fixed=True) for name, value in FIXED.items()]
+        found += [
+            _setting(name, value, OF_THE_NODE, is_fixed=fixed) for name, value in of_node.items() if name not in own
+        ]
+        return found + [_setting(name, value, OF_THE_TOPIC, is_fixed=fixed) for name, value in own.items()]
+
+    def _own(self, topic: str) -> Mapping[str, str]:
+        if self._log is not None:
+            return self._log.settings.of(topic)
+        try:
+            return TopicSettings(os.path.join(self._topics.directory, TOPIC_SETTINGS_FILE)).of(topic)
+        except LogError:  # its writer says so
+            return {}
+
+    # --- change
+
+    def alter(self, call: Call) -> None:
+        """AlterConfigs: a topic gets the settings that are named, and no others."""
+
+        def wanted(resource: Any) -> dict[str, str]:
+            return {one.name: one.value or "" for one in resource.configs}
+
+        self._alter(call, wanted)
+
+    def alter_incrementally(self, call: Call) -> None:
+        """IncrementalAlterConfigs (KIP-339): the settings that are named are set, or deleted."""
+
+        def wanted(resource: Any) -> dict[str, str]:
+            settings = dict(self._own(resource.resource_name))
+            for one in resource.configs:
+                if one.config_operation not in (SET, DELETE):
+                    raise InvalidArgumentError(f"{one.name} is no list: it can be set or deleted")
+                settings.pop(one.name, None)
+                if one.config_operation == SET:
+                    settings[one.name] = one.value or ""
+            return settings
+
+        self._alter(call, wanted)
+
+    def _alter(self, call: Call, wanted: Callable[[Any], dict[str, str]]) -> None:
+        is_trial = bool(call.message.validate_only)
+        answers = [self._altered(resource, wanted, is_trial=is_trial) for resource in call.message.resources]
+        call.answer({"responses": answers})
+
+    def _altered(self, resource: Any, wanted: Callable[[Any], dict[str, str]], *, is_trial: bool) -> Values:
+        error, sentence = self._problem(resource)
+        if error is BrokerError.NONE and resource.resource_type == BROKER_RESOURCE:
+            error, sentence = (
+                BrokerError.INVALID_REQUEST,
+                "settings of the node are options of its command: start it anew",
+            )
+        if error is BrokerError.NONE:
+            error, sentence = self._try_alter(resource, wanted, is_trial=is_trial)
+        return {
+            "resource_type": resource.resource_type,
+            "resource_name": resource.resource_name,
+            "error_code": error,
+            "error_message": sentence,
+        }
+
+    def _try_alter(
+        self, resource: Any, wanted: Callable[[Any], dict[str, str]], *, is_trial: bool
+    ) -> tuple[BrokerError, str | None]:
+        assert self._log is not None  # only a writable server has these requests
+        try:
+            settings = changeable(wanted(resource))
+            if not is_trial:
+                self._log.change_settings(resource.resource_name, settings)
+        except InvalidArgumentError as error:
+            return BrokerError.INVALID_CONFIG, str(error)
+        except OSError as error:
+            return BrokerError.KAFKA_STORAGE_ERROR, str(error)
+        return BrokerError.NONE, None
+
+
+def changeable(settings: Mapping[str, str]) -> dict[str, str]:
+    """The settings without those that say what holds for every topic here.
+
+    Raises:
+        InvalidArgumentError: one of them cannot be had here.
+    """
+    for name, value in settings.items():
+        if name in FIXED and value != FIXED[name]:
+            raise InvalidArgumentError(f"{name} is {FIXED[name]} for every topic here, and not {value}")
+    return checked({name: value for name, value in settings.items() if name not in FIXED})
+
+
+def _values(options: object) -> dict[str, str]:
+    """The options of a writer as settings of topics; max.message.bytes is there where clients write."""
+    known = {name: getattr(options, field) for name, field in SETTINGS.items() if hasattr(options, field)}
+    return {name: str(value) for name, value in known.items()}
+
+
+def _setting(name: str, value: str, source: int, *, is_fixed: bool) -> Values:
+    return {
+        "name": name,
+        "value": value,
+        "read_only": is_fixed,
+        "config_source": source,
+        "is_sensitive": False,
+        "synonyms": [{"name": name, "value": value, "source": source}],
+        "config_type": TYPES.get(name, STRING),
+        "documentation": None,
+    }

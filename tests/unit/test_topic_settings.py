@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Settings of single topics are durable and hold at once; deleted records stay deleted; a topic has one id."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from shmaccum.config import LogSinkOptions
+from shmaccum.exceptions import InvalidArgumentError, LogError, OffsetOutOfRangeError
+from shmaccum.segment_log.directory import LogDirectory
+from shmaccum.segment_log.reader import LogReader
+from shmaccum.segment_log.small_files import read_topic_id
+from tests.log_support import START_MS, TOPIC, Interruption, log_files, make_batches, open_log
+
+
+def test_a_setting_holds_at_once_and_after_a_new_open(tmp_path: Path) -> None:
+    with open_log(tmp_path) as directory:
+        directory.partition(TOPIC, 0)
+        directory.change_settings(TOPIC, {"segment.bytes": "1KiB"})
+        directory.partition(TOPIC, 0).append(make_batches(10))
+        assert len(log_files(tmp_path)) > 3
+    count = len(log_files(tmp_path))
+    with open_log(tmp_path) as directory:
+        assert directory.settings.of(TOPIC) == {"segment.bytes": "1024"}
+        directory.partition(TOPIC, 0).append(make_batches(10, first=10))
+        assert len(log_files(tmp_path)) > count + 3
+        directory.change_settings(TOPIC, {})
+        assert directory.options_of(TOPIC) == directory.options
+
+
+def test_retention_of_one_topic_deletes_nothing_of_another(tmp_path: Path) -> None:
+    with open_log(tmp_path, segment_bytes=1000) as directory:
+        directory.create_topic("kept")
+        for topic in (TOPIC, "kept"):
+            directory.partition(topic, 0).append(make_batches(10))
+        directory.change_settings(TOPIC, {"retention.bytes": "1000"})
+        assert directory.retain() > 0
+        assert directory.partition("kept", 0).log_start_offset == 0
+        assert directory.partition(TOPIC, 0).log_start_offset > 0
+
+
+@pytest.mark.parametrize(
+    "settings", [{"segment.bytes": "-7"}, {"retention.ms": "soon"}, {"flush.ms": "1"}, {"segment.bytes": ""}]
+)
+def test_a_wrong_setting_changes_nothing(tmp_path: Path, settings: dict[str, str]) -> None:
+    with open_log(tmp_path) as directory:
+        directory.change_settings(TOPIC, {"retention.ms": "7d"})
+        with pytest.raises(InvalidArgumentError):
+            directory.change_settings(TOPIC, {"retention.ms": "1", **settings})
+        assert directory.settings.of(TOPIC) == {"retention.ms": "604800000"}
+
+
+DAMAGED = ["{", "[]", '{"t": 5}', '{"t": {"retention.ms": "x"}}', '{"t": {"what": "1"}}', "\xff"]
+
+
+@pytest.mark.parametrize("content", DAMAGED)
+def test_damaged_settings_are_refused_with_advice(tmp_path: Path, content: str) -> None:
+    open_log(tmp_path).close()
+    (tmp_path / "topic-settings.json").write_text(content, encoding="latin-1")
+    with pytest.raises(LogError, match="mend the file"):
+        LogDirectory(tmp_path, LogSinkOptions())
+    (tmp_path / "topic-settings.json").unlink()
+    open_log(tmp_path).close()
+
+
+def test_deleted_records_are_gone_for_every_reader_and_after_a_new_open(tmp_path: Path) -> None:
+    with open_log(tmp_path, segment_bytes=1000) as directory:
+        directory.partition(TOPIC, 0).append(make_batches(20))
+        count = len(log_files(tmp_path))
+        assert directory.delete_records(TOPIC, 0, 31) == 31
+        assert len(log_files(tmp_path)) < count
+        assert directory.delete_records(TOPIC, 0, 7) == 31
+        with pytest.raises(InvalidArgumentError, match="ends at 60"):
+            directory.delete_records(TOPIC, 0, 61)
+    reader = LogReader(tmp_path).partition(TOPIC, 0)
+    assert (reader.log_start_offset, reader.log_end_offset) == (31, 60)
+    assert reader.offset_for_timestamp(0) == (31, START_MS + 10_001)
+    assert [record.offset for record in reader.records()] == list(range(31, 60))
+    with pytest.raises(OffsetOutOfRangeError, match="starts at 31"):
+        list(reader.records(30))
+    with open_log(tmp_path) as directory:
+        assert directory.partition(TOPIC, 0).log_start_offset == 31
+        assert directory.delete_records(TOPIC, 0, 60) == 60
+        assert sum(file.stat().st_size for file in log_files(tmp_path)) == 0
+        directory.partition(TOPIC, 0).append(make_batches(1, first=20))
+    assert [record.offset for record in LogReader(tmp_path).partition(TOPIC, 0).records()] == [60, 61, 62]
+
+
+def test_a_topic_that_is_made_again_has_no_start_no_settings_and_another_id(tmp_path: Path) -> None:
+    with open_log(tmp_path) as directory:
+        directory.partition(TOPIC, 0).append(make_batches(2))
+        directory.delete_records(TOPIC, 0, 4)
+        directory.change_settings(TOPIC, {"retention.ms": "1"})
+        former = read_topic_id(os.fspath(tmp_path / f"{TOPIC}-0"))
+        directory.delete_topic(TOPIC)
+        directory.create_topic(TOPIC)
+        directory.partition(TOPIC, 0).append(make_batches(1))
+        assert directory.partition(TOPIC, 0).log_start_offset == 0
+        assert directory.settings.of(TOPIC) == {}
+        assert read_topic_id(os.fspath(tmp_path / f"{TOPIC}-0")) not in {None, former}
+
+
+def test_an_error_at_any_system_call_brings_no_deleted_record_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> None:
+        raise OSError(5, "fails here")
+
+    for number in range(1, 200):
+        path = tmp_path / str(number)
+        with open_log(path, segment_bytes=1000) as directory:
+            directory.partition(TOPIC, 0).append(make_batches(12))
+            interruption = Interruption(number, fail)
+            with monkeypatch.context() as patched:
+                interruption.install(patched)
+                try:
+                    start = directory.delete_records(TOPIC, 0, 20)
+                except OSError:
+                    start = directory.partition(TOPIC, 0).log_start_offset
+            directory.abandon()
+        reader = LogReader(path).partition(TOPIC, 0)
+        assert [record.offset for record in reader.records()] == list(range(reader.log_start_offset, 36))
+        assert reader.log_start_offset in {start, 20}
+        if not interruption.has_acted:
+            return
+    raise AssertionError("there were more system calls than this test tries")
+
+
+def test_all_partitions_have_one_id_and_an_existing_id_stays(tmp_path: Path) -> None:
+    with open_log(tmp_path) as directory:
+        directory.create_topic("wide", 3)
+        ids = {read_topic_id(os.fspath(tmp_path / f"wide-{number}")) for number in range(3)}
+    with open_log(tmp_path) as directory:
+        directory.create_topic("wide", 5)
+        ids |= {read_topic_id(os.fspath(tmp_path / f"wide-{number}")) for number in range(5)}
+        assert ids == {read_topic_id(os.fspath(tmp_path / "wide-0"))}
+        assert read_topic_id(os.fspath(tmp_path / f"{TOPIC}-0")) not in ids
