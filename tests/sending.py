@@ -11,6 +11,7 @@ from typing import Any
 
 from shmaccum._native import Token
 from shmaccum.arena import Arena
+from shmaccum.arena.reports import read_reports
 from shmaccum.arena.results import BatchResult
 from shmaccum.sender import Sender
 from shmaccum.sender.delivery_clock import STEP_MAX_NS
@@ -183,7 +184,7 @@ class Sending:
         return [int(value or b"-1") for value in self.scripted.broker.values(TOPIC, partition)]
 
     def errors(self) -> list[str]:
-        return [error["text"] for error in self.arena.native.errors()]
+        return [report.sentence for report in read_reports(self.arena.native)]
 
     def partition_index(self, partition: int = 0) -> int:
         return self.producer.partition_index(TOPIC, partition)

@@ -23,10 +23,9 @@ void counters_init(struct arena *arena)
     }
 }
 
-static uint64_t error_key(enum status status, const char *text)
+static uint64_t error_key(uint32_t code, const char *text)
 {
-    CHECK(status < STATUS_COUNT);
-    uint64_t key = UINT64_C(0xcbf29ce484222325) ^ (uint64_t)status;
+    uint64_t key = UINT64_C(0xcbf29ce484222325) ^ code;
     for (uint32_t i = 0; i < ERROR_LOG_TEXT_SIZE - 1 && text[i] != 0; i++) {
         key = (key ^ (uint8_t)text[i]) * UINT64_C(0x100000001b3);
     }
@@ -34,24 +33,27 @@ static uint64_t error_key(enum status status, const char *text)
 }
 
 /* A cell whose claimant died before is_readable keeps its count and is shown without text. */
-static void error_entry_write_text(struct error_entry *entry, enum status status, const char *text, uint64_t now_ns)
+static void error_entry_write_text(struct error_entry *entry, uint32_t code, const char *text, uint64_t now_ns)
 {
-    entry->code = (uint32_t)status;
+    entry->code = code;
     strncpy(entry->text, text, ERROR_LOG_TEXT_SIZE - 1);
     store_relaxed_u64(&entry->first_ns, now_ns);
     store_release_u32(&entry->is_readable, 1); /* E1 */
 }
 
-void error_log_record(struct arena *arena, enum status status, const char *text)
+void error_log_note(struct arena *arena, enum status status, uint32_t note, const char *text)
 {
     CHECK(!arena->is_read_only);
-    uint64_t key = error_key(status, text);
+    CHECK(status < STATUS_COUNT);
+    CHECK(note <= ERROR_NOTE_MAX);
+    uint32_t code = (uint32_t)status | note << 8;
+    uint64_t key = error_key(code, text);
     uint64_t now_ns = arena_now_ns(arena);
     for (uint32_t i = 0; i < ERROR_LOG_COUNT; i++) {
         struct error_entry *entry = &arena->error_log[i];
         uint64_t found = 0;
         if (cas_u64(&entry->key, &found, key)) {
-            error_entry_write_text(entry, status, text, now_ns);
+            error_entry_write_text(entry, code, text, now_ns);
             found = key;
         }
         if (found == key) {
@@ -60,6 +62,11 @@ void error_log_record(struct arena *arena, enum status status, const char *text)
             return;
         }
     }
+}
+
+void error_log_record(struct arena *arena, enum status status, const char *text)
+{
+    error_log_note(arena, status, 0, text);
 }
 
 /* ---- poison ---- */

@@ -55,7 +55,25 @@ static inline void counter_add(struct arena *arena, enum counter counter, uint64
     add_u64(&arena->counters[counter].value, amount);
 }
 
-/* Adds one occurrence of (status, text) to the error log; a full log drops it. `text` is cut at ERROR_LOG_TEXT_SIZE. */
+/* The code of an entry of the error log: the status 8 bits | a note of the reporter 24 bits, 0 from the core itself
+ * (shmaccum/arena/reports.py has the notes of Python). */
+#define ERROR_NOTE_MAX ((uint32_t)LOW_BITS(24))
+
+static inline enum status error_code_status(uint32_t code)
+{
+    return (enum status)(code & LOW_BITS(8));
+}
+
+static inline uint32_t error_code_note(uint32_t code)
+{
+    return code >> 8;
+}
+
+/* Adds one occurrence of (status, note, text) to the error log; a full log drops it. `text` is cut at
+ * ERROR_LOG_TEXT_SIZE. */
+void error_log_note(struct arena *arena, enum status status, uint32_t note, const char *text);
+
+/* The same without a note. */
 void error_log_record(struct arena *arena, enum status status, const char *text);
 
 /* ---- poison ----

@@ -302,7 +302,7 @@ struct error_entry {
     atomic_u64 last_ns;
     atomic_u64 count;
     atomic_u32 is_readable; /* release, after text */
-    uint32_t code;          /* enum status */
+    uint32_t code;          /* enum status, and the note of the reporter (counters.h) */
     char text[ERROR_LOG_TEXT_SIZE];
 };
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 
 from shmaccum.arena.arena import Arena
 from shmaccum.arena.delivery_span import DeliveryClock
+from shmaccum.arena.reports import Kind, read_entries
 
-NOT_KEPT = "no sender is kept: "
-"""How a keeper begins what it reports to the arena's error log."""
 FRESH_NS = 60 * 10**9
 
 
@@ -24,9 +23,8 @@ def sender_state(arena: Arena) -> str:
 def _reported(arena: Arena) -> str:
     """The newest reason for which a keeper has no sender; empty when there is none, or it is old."""
     now_ns = arena.native.now_ns()
-    told = [error for error in arena.native.errors() if error["text"].startswith(NOT_KEPT)]
-    newest = max(told, key=lambda error: error["last_ns"], default=None)
-    if newest is None or now_ns - newest["last_ns"] > FRESH_NS:
+    told = [entry for entry in read_entries(arena.native) if entry.report.kind is Kind.NOT_KEPT]
+    newest = max(told, key=lambda entry: entry.last_ns, default=None)
+    if newest is None or now_ns - newest.last_ns > FRESH_NS:
         return ""
-    text: str = newest["text"]
-    return text.removeprefix(NOT_KEPT).rstrip(".")
+    return newest.report.detail.rstrip(".")

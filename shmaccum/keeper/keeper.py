@@ -33,7 +33,7 @@ from typing import final
 from shmaccum.arena import Arena
 from shmaccum.arena.presence import SenderWatch
 from shmaccum.arena.removal import has_lost_its_name, tell_removal
-from shmaccum.arena.sender_state import NOT_KEPT
+from shmaccum.arena.reports import Kind, Report
 from shmaccum.exceptions import ArenaRemovedError, OtherSinkError, SenderNotStartedError, ShmaccumError
 from shmaccum.keeper.stalled import StallWatch
 from shmaccum.keeper.start import START_TIMEOUT_S, Recipe, elected_at_once, ensure, start
@@ -280,7 +280,7 @@ class SenderKeeper:
         """Numbers go to the log alone: the arena counts equal sentences, and has room for few."""
         logger.error("no sender of %s: %s", arena.name, for_log)
         with contextlib.suppress(ShmaccumError):
-            arena.native.record_error(NOT_KEPT + for_arena)
+            Report(Kind.NOT_KEPT, for_arena).record(arena.native)
 
 
 # --- keepers of this process

@@ -22,6 +22,7 @@ import psutil
 from shmaccum.arena import WAITER_WAIT, Arena, tables
 from shmaccum.arena.delivery_span import DeliveryClock
 from shmaccum.arena.removal import has_lost_its_name
+from shmaccum.arena.reports import read_entries
 from shmaccum.sinks.names import readable_name
 
 STATE_OF = {name: index for index, name in enumerate(tables.SLOT_STATES)}
@@ -405,8 +406,8 @@ class Observer:
             partitions=tuple(_partitions(slots, queued, names, now_ns)),
             topics=self._topics(),
             errors=tuple(
-                ErrorFacts(error["status"], error["text"], error["count"], max(now_ns - error["last_ns"], 0))
-                for error in native.errors()
+                ErrorFacts(entry.status, entry.report.sentence, entry.report_count, max(now_ns - entry.last_ns, 0))
+                for entry in read_entries(native)
             ),
         )
 

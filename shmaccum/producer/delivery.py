@@ -23,8 +23,8 @@ from shmaccum._native import DeliveryFuture
 from shmaccum.arena import Arena
 from shmaccum.arena.delivery_span import record_left
 from shmaccum.arena.places import Places
-from shmaccum.arena.refusals import find_expiry, find_refusal, find_removal
 from shmaccum.arena.removal import RemovalWatch, removed_error
+from shmaccum.arena.reports import Report, read_reports, reason_of_abortion, reason_of_expiry, reason_of_refusal
 from shmaccum.exceptions import (
     ArenaError,
     ArenaNotFoundError,
@@ -236,12 +236,12 @@ class DeliveryTracker:
             return None
         where = "{}-{}".format(*self.topic_partition(future.partition_index))
         if result == _native.RESULT_EXPIRED:
-            return DeliveryTimeoutError(self._reason(future, lambda errors: _expiry(errors, where)))
+            return DeliveryTimeoutError(self._reason(future, lambda reports: _expiry(reports, where)))
         if result == _native.RESULT_FAILED:
-            sentence = self._reason(future, lambda errors: _failure(errors, where, error_code))
+            sentence = self._reason(future, lambda reports: _failure(reports, where, error_code))
             return DeliveryFailedError(sentence, error_code)
         if result == _native.RESULT_ABORTED:
-            return DeliveryAbortedError(self._reason(future, lambda errors: _abortion(errors, where)))
+            return DeliveryAbortedError(self._reason(future, lambda reports: _abortion(reports, where)))
         if future.completion == RESULT_ABANDONED:
             return DeliveryAbortedError(
                 f"the record for {where} is in an arena that was removed, and no sender is left that could deliver it"
@@ -253,7 +253,7 @@ class DeliveryTracker:
             "with a larger completion_count"
         )
 
-    def _reason(self, future: DeliveryFuture, find: Callable[[list[str]], str]) -> str:
+    def _reason(self, future: DeliveryFuture, find: Callable[[list[Report]], str]) -> str:
         """A sentence that rests on the arena's error log.
 
         The log changes. The sentence for a batch is kept, so that a callback and a later `get` say the same.
@@ -263,7 +263,7 @@ class DeliveryTracker:
         key = (future.partition_index, future.seq, result, error_code)
         sentence = self._reasons.get(key)
         if sentence is None:
-            sentence = find([error["text"] for error in self._native().errors()])
+            sentence = find(read_reports(self._native()))
             if len(self._reasons) >= REASONS_MAX:
                 del self._reasons[next(iter(self._reasons))]
             self._reasons[key] = sentence
@@ -387,21 +387,21 @@ def _wait_for_results(native: _native.Arena, tail: int, timeout_ns: int) -> int:
     return native.completion_tail
 
 
-def _expiry(errors: Iterable[str], where: str) -> str:
+def _expiry(reports: Iterable[Report], where: str) -> str:
     """The sentence of a record that expired, with the reason that the arena's error log still has."""
-    reason = find_expiry(errors, where)
+    reason = reason_of_expiry(reports, where)
     sentence = f"the record for {where} was not delivered within delivery_timeout_ms"
     return f"{sentence}: {reason}" if reason else sentence
 
 
-def _failure(errors: Iterable[str], where: str, error_code: int) -> str:
+def _failure(reports: Iterable[Report], where: str, error_code: int) -> str:
     """The sentence of a record that the sink refused, with the reason that the arena's error log still has."""
-    return f"the sink did not take the record: {find_refusal(errors, where, error_code)}"
+    return f"the sink did not take the record: {reason_of_refusal(reports, where, error_code)}"
 
 
-def _abortion(errors: Iterable[str], where: str) -> str:
+def _abortion(reports: Iterable[Report], where: str) -> str:
     """Why a sender gave a record up."""
-    reason = find_removal(errors)
+    reason = reason_of_abortion(reports)
     sentence = f"the sender gave the record for {where} up before it was sent"
     return f"{sentence}: {reason}" if reason else sentence
 

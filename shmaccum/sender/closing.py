@@ -31,8 +31,8 @@ from pathlib import Path
 
 from shmaccum._native import SenderHalf
 from shmaccum.arena import Arena
-from shmaccum.arena.refusals import removal_text
 from shmaccum.arena.removal import has_lost_its_name, removed_error, tell_removal
+from shmaccum.arena.reports import Kind, Report
 from shmaccum.exceptions import ArenaRemovedError
 from shmaccum.units import format_count
 
@@ -132,7 +132,7 @@ class Closing:
 
     def _abort(self, half: SenderHalf, folder: Path, sentence: str) -> None:
         self._report(sentence)
-        self._native.record_error(removal_text(str(folder)))
+        Report(Kind.EXPORTED, str(folder)).record(self._native)
         half.abort(False)
 
     def _report(self, sentence: str) -> None:

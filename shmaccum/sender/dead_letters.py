@@ -31,7 +31,7 @@ from typing import NamedTuple
 from shmaccum._native import Batch, SenderHalf
 from shmaccum.arena import Arena
 from shmaccum.arena.places import Places
-from shmaccum.arena.refusals import Reason
+from shmaccum.arena.reports import Reason
 from shmaccum.arena.results import BatchResult
 from shmaccum.config import LogSinkOptions
 from shmaccum.exceptions import CorruptArenaError, InvalidArgumentError, LogError

@@ -9,7 +9,7 @@ from shmaccum._native import SenderHalf
 from shmaccum.arena import Arena
 from shmaccum.arena.doorbell import Doorbell
 from shmaccum.arena.places import Places
-from shmaccum.arena.refusals import EXPIRED
+from shmaccum.arena.reports import Kind, Report
 from shmaccum.config import SenderOptions
 from shmaccum.sender.supervisor import Supervisor
 from shmaccum.units import format_count
@@ -84,11 +84,12 @@ class Host:
     def partition_count(self, topic: str) -> int:
         return self.arena.native.topic_partition_count(topic)
 
-    def report(self, sentence: str) -> None:
-        now_ns = self.arena.native.now_ns()
-        if not sentence.startswith(EXPIRED):  # which is no reason
+    def report(self, report: Report | str) -> None:
+        report = Report(Kind.SENTENCE, report) if isinstance(report, str) else report
+        sentence, now_ns = report.sentence, self.arena.native.now_ns()
+        if report.kind is not Kind.EXPIRED:  # which is no reason
             self.last_trouble = (sentence, now_ns)
-        self.arena.native.record_error(sentence)
+        report.record(self.arena.native)
         if (count := self._repeats.count_to_tell(sentence, now_ns)) == 1:
             logger.warning("%s", sentence)
         elif count:

@@ -38,7 +38,7 @@ from typing import TYPE_CHECKING, TypeVar
 from shmaccum._native import Batch, SenderHalf
 from shmaccum.arena.doorbell import Doorbell, wait_readable
 from shmaccum.arena.places import Places
-from shmaccum.arena.refusals import expiry_text
+from shmaccum.arena.reports import Kind, Report
 from shmaccum.config import SenderOptions
 from shmaccum.exceptions import CorruptArenaError
 from shmaccum.sender.backoff import NS_PER_MS, Backoff, Trouble
@@ -241,7 +241,7 @@ class Rounds:
     def _tell_expiry(self, now_ns: int) -> None:
         trouble, told_ns = self._host.last_trouble
         is_young = now_ns - told_ns < self._delivery_timeout_ms * NS_PER_MS
-        self._report(expiry_text(self._delivery_timeout_ms, trouble if is_young else ""))
+        self._report(Report(Kind.EXPIRED, trouble if is_young else "", f"{self._delivery_timeout_ms} ms"))
 
     def _why(self, partition_index: int) -> str:
         """For a dead letter of the partition."""

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from shmaccum._native import SenderHalf
-from shmaccum.arena.refusals import INNOCENT, Reason, refusal_text, retry_text
+from shmaccum.arena.reports import INNOCENT, Kind, Reason, Report
 from shmaccum.arena.results import BatchResult
 from shmaccum.exceptions import BatchInUseError, CorruptArenaError
 from shmaccum.sender.backoff import NS_PER_MS, Backoff
@@ -68,7 +68,7 @@ class Settling:
         splitting: Splitting,
         identity: ProducerIdentity,
         metrics: SenderMetrics,
-        report: Callable[[str], None],
+        report: Callable[[Report | str], None],
         *,
         retries: int,
         backoff: Backoff,
@@ -164,7 +164,7 @@ class Settling:
             return
         if ack.message:
             self._last_failures[ack.wire.partition_index] = ack.message
-            self._report(retry_text(self._name(ack), ack.message))
+            self._report(Report(Kind.RETRIED, ack.message, self._name(ack)))
         self._send_again(ack, now_ns + self._pause_ns(ack), now_ns)
 
     def _refuse(self, ack: Ack, now_ns: int) -> None:
@@ -239,7 +239,8 @@ class Settling:
         wire = ack.wire
         if self._letters is not None and not self._bury(ack, sentence, now_ns):
             return
-        self._report(refusal_text(self._name(ack), ack.error_code, sentence))  # first, for futures look for it
+        # Before the result, for futures look for the reason.
+        self._report(Report(Kind.REFUSED, sentence, self._name(ack), ack.error_code))
         self._complete_failed(ack)
         self._metrics.failed(wire.topic, wire.record_count, now_ns)
         if is_part(wire):

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from shmaccum.arena import Arena
-from shmaccum.arena.refusals import INNOCENT
+from shmaccum.arena.reports import INNOCENT
 from shmaccum.arena.results import BatchResult
 from shmaccum.sender.settling import MESSAGE_TOO_LARGE
 from shmaccum.sinks.sink import Ack, Verdict, WireBatch

@@ -17,7 +17,7 @@ import pytest
 from shmaccum import DeliveryFuture, Producer
 from shmaccum.arena import Arena
 from shmaccum.arena.doorbell import Doorbell
-from shmaccum.arena.refusals import expiry_text, refusal_text, retry_text
+from shmaccum.arena.reports import Kind, Report
 from shmaccum.arena.results import BatchResult
 from shmaccum.exceptions import (
     ArenaNotFoundError,
@@ -116,7 +116,7 @@ def test_what_the_sink_said_of_a_refusal_is_found_again(producer: Producer, send
         (f"{TOPIC}-0", 8, "something else"),
         (f"{TOPIC}-1", 87, "of another partition"),
     ]:
-        producer.arena.native.record_error(refusal_text(place, error_code, sentence))
+        Report(Kind.REFUSED, sentence, place, error_code).record(producer.arena.native)
     future = producer.send(TOPIC, b"v", partition=0)
     complete_all(sender, BatchResult.FAILED, error_code=87)
     with pytest.raises(DeliveryFailedError, match="flights-0 failed with error 87: the record has no key"):
@@ -124,18 +124,20 @@ def test_what_the_sink_said_of_a_refusal_is_found_again(producer: Producer, send
 
 
 @pytest.mark.parametrize(
-    ("texts", "reason"),
+    ("reports", "reason"),
     [
         ([], ""),
-        ([retry_text(f"{TOPIC}-1", "of another partition")], ""),
-        ([expiry_text(30, "no broker")], ": no broker"),
-        ([expiry_text(30, "")], ""),
-        ([retry_text(f"{TOPIC}-0", "too slow"), expiry_text(30, "no broker")], ": too slow"),
+        ([Report(Kind.RETRIED, "of another partition", f"{TOPIC}-1")], ""),
+        ([Report(Kind.EXPIRED, "no broker", "30 ms")], ": no broker"),
+        ([Report(Kind.EXPIRED, "", "30 ms")], ""),
+        ([Report(Kind.RETRIED, "too slow", f"{TOPIC}-0"), Report(Kind.EXPIRED, "no broker", "30 ms")], ": too slow"),
     ],
 )
-def test_what_expired_says_what_kept_it(producer: Producer, sender: Accumulator, texts: list[str], reason: str) -> None:
-    for text in texts:
-        producer.arena.native.record_error(text)
+def test_what_expired_says_what_kept_it(
+    producer: Producer, sender: Accumulator, reports: list[Report], reason: str
+) -> None:
+    for report in reports:
+        report.record(producer.arena.native)
     future = producer.send(TOPIC, b"v", partition=0)
     complete_all(sender, BatchResult.EXPIRED)
     with pytest.raises(DeliveryTimeoutError, match=f"within delivery_timeout_ms{reason}$"):

@@ -13,7 +13,7 @@ import pytest
 
 from shmaccum._native import SenderHalf
 from shmaccum.arena import Arena
-from shmaccum.arena.refusals import EXPIRED
+from shmaccum.arena.reports import Kind, Report, read_reports
 from shmaccum.arena.results import BatchResult
 from shmaccum.exceptions import (
     ArenaClosedError,
@@ -147,13 +147,13 @@ def test_a_future_of_an_arena_that_is_gone_says_so(arena_name: str) -> None:
 @pytest.mark.parametrize("result", [BatchResult.FAILED, BatchResult.EXPIRED])
 def test_an_errback_and_get_say_the_same_though_the_error_log_goes_on(ready: Arena, result: BatchResult) -> None:
     seen: list[BaseException] = []
-    ready.native.record_error("flights-0 is tried again: the broker is away")
+    Report(Kind.RETRIED, "the broker is away", "flights-0").record(ready.native)
     with Drainer(ready, result=result, error_code=3), Producer(ready) as producer:
         future = producer.send(TOPIC, b"v").add_errback(seen.append)
         producer.flush()
         wait_until(lambda: bool(seen), "the errback was called")
-        ready.native.record_error("flights-0 is tried again: something else happened later")
-        ready.native.record_error("flights-0 failed with error 3: later, too")
+        Report(Kind.RETRIED, "something else happened later", "flights-0").record(ready.native)
+        Report(Kind.REFUSED, "later, too", "flights-0", 3).record(ready.native)
         with pytest.raises((DeliveryFailedError, DeliveryTimeoutError)) as caught:
             future.get(timeout=10)
     assert (type(caught.value), str(caught.value)) == (type(seen[0]), str(seen[0]))
@@ -178,7 +178,7 @@ def test_the_reason_of_an_expiry_is_there_before_its_result(arena: Arena, monkey
     known: list[bool] = []
 
     def watched(timeout_ns: int, now_ns: int | None = None) -> tuple[int, int | None]:
-        said = any(error["text"].startswith(EXPIRED) for error in arena.native.errors())
+        said = any(report.kind is Kind.EXPIRED for report in read_reports(arena.native))
         answer = half.expire(timeout_ns, now_ns)
         known.extend([said] * answer[0])
         return answer

@@ -176,8 +176,9 @@ static PyObject *error_to_dict(const struct error_entry *entry)
 {
     bool is_readable = load_acquire_u32(&entry->is_readable) != 0; /* E1 */
     PyObject *text = is_readable ? text_of(entry->text, ERROR_LOG_TEXT_SIZE) : PyUnicode_FromString("");
-    return Py_BuildValue("{s:s,s:N,s:K,s:K,s:K}", "status",
-                         is_readable ? status_name((enum status)entry->code) : "UNKNOWN", "text", text, "count",
+    const char *status = is_readable ? status_name(error_code_status(entry->code)) : "UNKNOWN";
+    unsigned int note = is_readable ? error_code_note(entry->code) : 0;
+    return Py_BuildValue("{s:s,s:I,s:N,s:K,s:K,s:K}", "status", status, "note", note, "text", text, "count",
                          (unsigned long long)load_relaxed_u64(&entry->count), "first_ns",
                          (unsigned long long)load_relaxed_u64(&entry->first_ns), "last_ns",
                          (unsigned long long)load_relaxed_u64(&entry->last_ns));

@@ -383,14 +383,15 @@ static PyObject *arena_count_wait(PyObject *object, PyObject *const *args, Py_ss
     Py_RETURN_NONE;
 }
 
-static PyObject *arena_record_error(PyObject *object, PyObject *text)
+static PyObject *arena_record_error(PyObject *object, PyObject *args)
 {
     struct arena_object *self = arena_of(object);
-    const char *utf8 = PyUnicode_AsUTF8(text);
-    if (utf8 == NULL || !arena_object_attach(self)) {
+    const char *text;
+    unsigned int note = 0;
+    if (!PyArg_ParseTuple(args, "s|I:record_error", &text, &note) || !arena_object_attach(self)) {
         return NULL;
     }
-    error_log_record(self->core, STATUS_OS, utf8);
+    error_log_note(self->core, STATUS_OS, note & ERROR_NOTE_MAX, text);
     Py_RETURN_NONE;
 }
 
@@ -565,7 +566,8 @@ static PyMethodDef arena_methods[] = {
     {"now_ns", arena_now, METH_NOARGS, "The arena's clock."},
     {"partitions", arena_report_partitions, METH_NOARGS, "(topic, partition) of each partition index."},
     {"processes", arena_report_processes, METH_NOARGS, "The process entries ever used."},
-    {"record_error", arena_record_error, METH_O, "Adds a sentence to the arena's error log."},
+    {"record_error", arena_record_error, METH_VARARGS,
+     "Adds a text to the arena's error log, with a note of 24 bits that says what it is; 0: a sentence."},
     {"recovery_plan", arena_report_recovery_plan, METH_NOARGS,
      "The report that a cold recovery would give now; changes nothing."},
     {"region", arena_region, METH_O, "A read-only memoryview of a region of the arena."},

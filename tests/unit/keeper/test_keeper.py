@@ -20,6 +20,7 @@ import pytest
 from shmaccum import Producer, Sender
 from shmaccum.arena import Arena
 from shmaccum.arena.file import ArenaFile
+from shmaccum.arena.reports import Kind, read_reports
 from shmaccum.exceptions import (
     ArenaRemovedError,
     BufferExhaustedError,
@@ -278,8 +279,8 @@ def test_senders_that_fail_again_and_again_are_told_and_started_more_and_more_ra
         log.write_text("no directory")
         kill_sender(kept)
         wait_until(lambda: "in a row failed or died early; the next start is in 0.2 s" in caplog.text, "it waits")
-        errors = [row["text"] for row in kept.native.errors()]
-        assert any(text.startswith("no sender is kept: ") and "could not begin" in text for text in errors)
+        reports = [report for report in read_reports(kept.native) if report.kind is Kind.NOT_KEPT]
+        assert any("could not begin" in report.detail for report in reports)
         with pytest.raises(BufferExhaustedError, match=r"No sender runs: .* Its keeper reports: "):
             fill(producer)
         log.unlink()

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reports: what processes note in the arena's error log, for people and for the futures of other processes.
+
+::
+
+    entry of the log    note: kind 8 bits | Kafka's number of the error 16 bits      text: name, newline, detail
+
+A result in the completion ring has room for Kafka's number of an error, not for the reason. The error log has, but it
+keeps a limited number of reports and cuts the detail of a long one, so a report that is not found is no error. What
+crosses is a kind, a name, a number and a detail; `Report.sentence` makes the words where somebody reads them. A text
+without a kind is a sentence as it stands. The log is input: a kind that nobody knows is shown as its text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import IntEnum
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from shmaccum import _native
+    from shmaccum.arena.results import BatchResult
+
+INNOCENT = -2
+"""Error code of a record that was refused because others of its batch were to blame; Kafka has no number for it."""
+
+KIND_MASK = 0xFF
+NUMBER_MASK = 0xFFFF
+NUMBER_SHIFT = 8
+
+
+class Reason(NamedTuple):
+    """Why a batch failed."""
+
+    result: BatchResult
+    error_code: int
+    message: str
+
+
+class Kind(IntEnum):
+    """What a report says; the comment tells its name and its detail."""
+
+    SENTENCE = 0  # no name; the whole sentence
+    RETRIED = 1  # the topic-partition of a batch that is delivered again; why
+    REFUSED = 2  # the topic-partition of a batch that failed, with Kafka's number; the sink's sentence
+    EXPIRED = 3  # the timeout of the batches that expired; the last trouble, or nothing
+    EXPORTED = 4  # no name; the folder with the records that were left in a removed arena
+    NOT_KEPT = 5  # no name; why a keeper has no sender
+
+
+class Report(NamedTuple):
+    """One report.
+
+    Attributes:
+        name: the thing that it is about, as `Kind` has it.
+        error_code: Kafka's number (org.apache.kafka.common.protocol.Errors), of REFUSED alone.
+    """
+
+    kind: Kind
+    detail: str
+    name: str = ""
+    error_code: int = 0
+
+    @property
+    def sentence(self) -> str:
+        """The report in words."""
+        if self.kind is Kind.RETRIED:
+            return f"{self.name} is tried again: {self.detail}"
+        if self.kind is Kind.REFUSED:
+            return f"{self.name} failed with error {self.error_code}: {self.detail}"
+        if self.kind is Kind.EXPIRED:
+            lately = f" (lately: {self.detail})" if self.detail else ""
+            return f"batches expired: they could not be delivered within {self.name}{lately}"
+        if self.kind is Kind.EXPORTED:
+            return f"the arena was removed, and the records that were left in it were exported to {self.detail}"
+        if self.kind is Kind.NOT_KEPT:
+            return f"no sender is kept: {self.detail}"
+        return self.detail
+
+    def record(self, native: _native.Arena) -> None:
+        """Notes the report in the arena's error log."""
+        if self.kind is Kind.SENTENCE:
+            native.record_error(self.detail)
+        else:
+            number = (self.error_code & NUMBER_MASK) << NUMBER_SHIFT
+            native.record_error(f"{self.name}\n{self.detail}", self.kind | number)
+
+
+class Entry(NamedTuple):
+    """A report as it stands in the error log.
+
+    Attributes:
+        status: the core's name of the error; a report from Python has OS.
+        report_count: how often it was made.
+        last_ns: when it was made last, nanoseconds of the arena's clock.
+    """
+
+    report: Report
+    status: str
+    report_count: int
+    last_ns: int
+
+
+def read_entries(native: _native.Arena) -> list[Entry]:
+    """The arena's error log, in the order in which the reports came first."""
+    return [
+        Entry(_report(error["note"], error["text"]), error["status"], error["count"], error["last_ns"])
+        for error in native.errors()
+    ]
+
+
+def read_reports(native: _native.Arena) -> list[Report]:
+    """The reports of the arena's error log, in the order in which they came first."""
+    return [entry.report for entry in read_entries(native)]
+
+
+def _report(note: int, text: str) -> Report:
+    try:
+        kind = Kind(note & KIND_MASK)
+    except ValueError:
+        kind = Kind.SENTENCE
+    if kind is Kind.SENTENCE:
+        return Report(kind, text)
+    name, _, detail = text.partition("\n")
+    number = note >> NUMBER_SHIFT & NUMBER_MASK
+    return Report(kind, detail, name, number - (NUMBER_MASK + 1 if number > NUMBER_MASK // 2 else 0))
+
+
+# --- the reason of a result
+
+
+def reason_of_abortion(reports: Iterable[Report]) -> str:
+    """Where the records of a removed arena are; empty: no report tells."""
+    return next((report.sentence for report in reports if report.kind is Kind.EXPORTED), "")
+
+
+def reason_of_expiry(reports: Iterable[Report], place: str) -> str:
+    """The reason why a batch of that topic-partition was not delivered, as far as the reports tell.
+
+    It is the last retry of the place, or else the trouble when batches expired; empty: no report tells one.
+    """
+    known = list(reports)
+    retried = [report.detail for report in known if report.kind is Kind.RETRIED and report.name == place]
+    troubles = [report.detail for report in known if report.kind is Kind.EXPIRED and report.detail]
+    return (retried or troubles or [""])[-1]
+
+
+def reason_of_refusal(reports: Iterable[Report], place: str, error_code: int) -> str:
+    """The last report on that error in that topic-partition, in words; without one, the number alone."""
+    if error_code == INNOCENT:
+        return f"{place}: other records of its batch are to blame, send it again (KIP-467)"
+    wanted = (Kind.REFUSED, place, error_code)
+    found = [report for report in reports if (report.kind, report.name, report.error_code) == wanted]
+    return found[-1].sentence if found else f"{place} failed with error {error_code}"
