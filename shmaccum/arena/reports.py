@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reports: what processes note in the arena's error log, for people and for the futures of other processes.
+"""Reports that processes note in the arena's error log, for people and for the futures of other processes.
 
 ::
 
     entry of the log    note: kind 8 bits | Kafka's number of the error 16 bits      text: name, newline, detail
 
 A result in the completion ring has room for Kafka's number of an error, not for the reason. The error log has, but it
-keeps a limited number of reports and cuts the detail of a long one, so a report that is not found is no error. What
-crosses is a kind, a name, a number and a detail; `Report.sentence` makes the words where somebody reads them. A text
-without a kind is a sentence as it stands. The log is input: a kind that nobody knows is shown as its text.
+keeps a limited number of reports and cuts the detail of a long one, so a report that is not found is no error. A kind,
+a name, a number and a detail cross; `Report.sentence` makes the words where somebody reads them. A text without a kind
+is a sentence as it stands. The log is input: a kind that nobody knows is shown as its text.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Reason(NamedTuple):
 
 
 class Kind(IntEnum):
-    """What a report says; the comment tells its name and its detail."""
+    """The kind of a report; the comment tells its name and its detail."""
 
     SENTENCE = 0  # no name; the whole sentence
     RETRIED = 1  # the topic-partition of a batch that is delivered again; why
