@@ -288,7 +288,7 @@ def test_close_says_whom_it_does_not_tell_any_more(
     future.add_callback(told.append)
     with caplog.at_level(logging.WARNING):
         producer.close(0)
-    assert "1 callbacks will not be called" in caplog.text
+    assert "1 callback will not be called" in caplog.text
     assert deliver_all(sender) == [b"v"]
     assert future.succeeded()
     assert told == []
