@@ -34,6 +34,10 @@ FORGOTTEN_SOCKETS = ("ResourceWarning", "pytest.PytestUnraisableExceptionWarning
 """How it shows that pyspark 4.0 leaves sockets to the collector."""
 
 
+LATE_WORKER = "Python worker failed to connect back"
+"""How Spark says that a Python of a source took longer than 10 s to start, which no setting changes."""
+STARTS_MAX = 5
+
 FOLDER = Path(__file__).parent
 
 
@@ -59,6 +63,27 @@ def reason_to_skip() -> str | None:
     if shutil.which("java") is None:
         return "java is not installed: make spark as root, or apt-get install openjdk-17-jre-headless"
     return None
+
+
+def run_to_its_end(writer: Any) -> list[dict[str, Any]]:
+    """Runs a query until it has taken what is there; the progress of its micro-batches.
+
+    On a busy machine Spark may give up a Python that starts. The query then goes on from its checkpoint.
+    """
+    from pyspark.errors import StreamingQueryException
+
+    progress: list[dict[str, Any]] = []
+    for _ in range(STARTS_MAX):
+        query = writer.start()
+        try:
+            query.awaitTermination()
+        except StreamingQueryException as error:
+            if LATE_WORKER not in str(error):
+                raise
+        progress += query.recentProgress
+        if query.exception() is None:
+            return progress
+    raise AssertionError(f"{LATE_WORKER}, {STARTS_MAX} times in a row")
 
 
 @pytest.fixture(scope="session")

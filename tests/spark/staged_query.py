@@ -12,7 +12,7 @@ import sys
 
 from pyspark.sql import SparkSession
 
-from tests.spark.conftest import SETTINGS
+from tests.spark.conftest import SETTINGS, run_to_its_end
 from tests.spark.staged_wounds import WoundedStagingSource
 
 
@@ -28,14 +28,12 @@ def main(source: str, sink: str, checkpoint: str, death: str = "") -> None:
     java_pid = spark._jvm.java.lang.ProcessHandle.current().pid()
     stream = spark.readStream.format("wounded_staging").options(path=source, subscribe="flights")
     stream = stream.options(startingOffsets="earliest", maxOffsetsPerTrigger="500").load().select("value")
-    query = (
+    run_to_its_end(
         stream.writeStream.format("wounded_staging")
         .options(sink=f"log:{sink}", topic="flights", deliveryGuarantee="exactly_once", checkpointLocation=checkpoint)
         .options(death=f"{death}:{java_pid}" if death else "")
         .trigger(availableNow=True)
-        .start()
     )
-    query.awaitTermination()
     spark.stop()
 
 

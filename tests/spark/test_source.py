@@ -14,7 +14,7 @@ from shmaccum.config import LogSinkOptions
 from shmaccum.segment_log import LogDirectory
 from tests.accumulator import Accumulator
 from tests.log_support import START_MS, make_batch
-from tests.spark.conftest import needs_read_limits
+from tests.spark.conftest import needs_read_limits, run_to_its_end
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -67,19 +67,11 @@ def test_what_waits_in_an_arena(spark: Any, tmp_path: Path) -> None:
 
 def run_available(spark: Any, log: Path, folder: Path, **options: str) -> list[int]:
     """Runs a query until it has taken what is there; answers how many rows each of its micro-batches had."""
-    counts: list[int] = []
     stream = source(spark.readStream, log, startingOffsets="earliest", **options)
     stream = stream.selectExpr("string(value) value")
-    query = (
-        stream.writeStream.format("parquet")
-        .options(path=str(folder / "rows"), checkpointLocation=str(folder / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
-    assert query.exception() is None
-    counts += [progress["numInputRows"] for progress in query.recentProgress]
-    return counts
+    writer = stream.writeStream.format("parquet").trigger(availableNow=True)
+    writer = writer.options(path=str(folder / "rows"), checkpointLocation=str(folder / "checkpoint"))
+    return [progress["numInputRows"] for progress in run_to_its_end(writer)]
 
 
 @needs_read_limits
