@@ -41,6 +41,7 @@
     ├── LogError
     │   ├── NotALogError                 the directory is something else
     │   ├── LogBusyError                 another living process writes it
+    │   │   └── GroupModeError           a server coordinates the group, or local consumers share it
     │   ├── LogForbiddenError (PermissionError)
     │   ├── LogPartitionNotFoundError (LookupError)
     │   ├── OffsetOutOfRangeError (LookupError)
@@ -51,6 +52,8 @@
     ├── ConsumerError
     │   ├── ConsumerClosedError          closed before, or made by the process that forked this one
     │   ├── ConsumerStateError           the call does not fit how the consumer was set up
+    │   ├── CommitFailedError            the partition is another consumer's
+    │   ├── GroupBusyError (TimeoutError)  a member that writes is probably stopped
     │   ├── NoOffsetForPartitionError    nothing says where to begin, and auto_offset_reset is "none"
     │   └── RecordDeserializationError (ValueError)
     └── DeliveryError                    what became of a record
@@ -243,6 +246,10 @@ class LogBusyError(LogError):
         self.pid = pid
 
 
+class GroupModeError(LogBusyError):
+    """A group has one mode at a time: a server coordinates it, or consumers on the log's host share it."""
+
+
 class LogForbiddenError(LogError, PermissionError):
     """This user may not write, or not read, the log directory."""
 
@@ -323,6 +330,14 @@ class ConsumerClosedError(ConsumerError):
 
 class ConsumerStateError(ConsumerError):
     """The call does not fit the consumer's state: a partition is not assigned, or it has no group."""
+
+
+class CommitFailedError(ConsumerError):
+    """Offsets of a partition that is not this consumer's were not committed."""
+
+
+class GroupBusyError(ConsumerError, TimeoutError):
+    """Another member of the group has been writing its files for too long; the member is probably stopped."""
 
 
 class NoOffsetForPartitionError(ConsumerError):

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,10 +42,31 @@ class ConsumerOptions(Options):
     consumer_timeout_ms: int = duration_ms(
         -1, "The longest time that an iteration waits for a record before it ends. -1: for ever.", minimum=-1
     )
+    group_id: str | None = text(
+        None,
+        "The group whose members share the partitions of their topics, and whose offsets are committed.",
+        unset="none",
+    )
+    group_instance_id: str | None = text(
+        None, "The name of a static member: its partitions wait for its return.", unset="none"
+    )
+    session_timeout_ms: int = duration_ms(
+        "45s", "The longest time that the partitions of a static member wait for its return."
+    )
+    enable_auto_commit: bool = boolean(True, "Commit the positions of a group's consumer now and then.")
+    auto_commit_interval_ms: int = duration_ms("5s", "The time between two automatic commits.")
+    partition_assignment_strategy: Sequence[Any] = sequence(
+        "Assignors, the preferred one first: range, roundrobin, sticky, cooperative-sticky, or an object with name and "
+        "assign(subscriptions). default: range, and cooperative-sticky."
+    )
     client_id: str | None = text(
         None, "The name of this consumer in messages. auto: consumer- and the number of the process.", unset="auto"
     )
     interceptors: Sequence[Any] = sequence(
-        "Objects whose on_consume sees, and may replace, the records of each poll.",
+        "Objects whose on_consume sees, and may replace, the records of each poll, and whose on_commit sees offsets.",
         kafka="interceptor.classes",
     )
+
+    def contradictions(self) -> Iterator[str]:
+        if self.group_id is None and self.group_instance_id is not None:
+            yield "group_instance_id has no effect without group_id: name the group, too"

@@ -94,10 +94,23 @@ class ConsumerOptionsDict(TypedDict, total=False):
     """Check the CRC of each batch before its records are handed out."""
     consumer_timeout_ms: int | str
     """The longest time that an iteration waits for a record before it ends. -1: for ever."""
+    group_id: str | None
+    """The group whose members share the partitions of their topics, and whose offsets are committed."""
+    group_instance_id: str | None
+    """The name of a static member: its partitions wait for its return."""
+    session_timeout_ms: int | str
+    """The longest time that the partitions of a static member wait for its return."""
+    enable_auto_commit: bool
+    """Commit the positions of a group's consumer now and then."""
+    auto_commit_interval_ms: int | str
+    """The time between two automatic commits."""
+    partition_assignment_strategy: Iterable[Any]
+    """Assignors, the preferred one first: range, roundrobin, sticky, cooperative-sticky, or an object with name and
+    assign(subscriptions). default: range, and cooperative-sticky."""
     client_id: str | None
     """The name of this consumer in messages. auto: consumer- and the number of the process."""
     interceptors: Iterable[Any]
-    """Objects whose on_consume sees, and may replace, the records of each poll."""
+    """Objects whose on_consume sees, and may replace, the records of each poll, and whose on_commit sees offsets."""
 
 
 class SenderOptionsDict(TypedDict, total=False):

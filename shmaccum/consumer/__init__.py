@@ -8,11 +8,13 @@
             print(record.topic, record.partition, record.offset, record.value)
 
     consumer          the calls of users            ─ record, deserializers, arrow
+    group             when it looks at the plan of its group, and when it commits      ─ shmaccum/groups
     partition_flow    one partition: its position, and records decoded ahead
     news              waiting for appends
 """
 
 from shmaccum.consumer.consumer import Consumer
+from shmaccum.consumer.group import OffsetAndMetadata
 from shmaccum.consumer.record import ConsumerRecord
 
-__all__ = ["Consumer", "ConsumerRecord"]
+__all__ = ["Consumer", "ConsumerRecord", "OffsetAndMetadata"]

@@ -21,11 +21,13 @@ from typing import TYPE_CHECKING, Any
 from shmaccum.config.consumer import ConsumerOptions
 from shmaccum.consumer import arrow
 from shmaccum.consumer.deserializers import Deserializers
+from shmaccum.consumer.group import ConsumerGroup, OffsetAndMetadata
 from shmaccum.consumer.news import News
 from shmaccum.consumer.partition_flow import PartitionFlow
 from shmaccum.consumer.record import ConsumerRecord
 from shmaccum.exceptions import (
     ConsumerClosedError,
+    ConsumerError,
     ConsumerStateError,
     InvalidArgumentError,
     NoOffsetForPartitionError,
@@ -33,6 +35,7 @@ from shmaccum.exceptions import (
     RecordDeserializationError,
 )
 from shmaccum.format.topic_partition import TopicPartition
+from shmaccum.groups.membership import GroupMember
 from shmaccum.segment_log.log_batch import LogBatch
 from shmaccum.segment_log.reader import LogReader, OffsetAndTimestamp
 
@@ -84,10 +87,17 @@ class Consumer:
         self._iterated: PartitionFlow | None = None
         self._record_count = self._poll_count = self._byte_count = 0
         self._pid = os.getpid()
+        self._group: ConsumerGroup | None = None
+        if self.options.group_id is not None:
+            self._group = ConsumerGroup(self._reader.path, self.options, self.client_id, self._count_of)
         self._news: News | None = News()
         _open.add(self)
-        if topics:
-            self.subscribe(topics)
+        try:
+            if topics:
+                self.subscribe(topics)
+        except BaseException:
+            self._let_go()
+            raise
 
     @property
     def client_id(self) -> str:
@@ -121,15 +131,18 @@ class Consumer:
         return found or None
 
     def subscribe(self, topics: Iterable[str] = (), pattern: str | None = None, listener: Any = None) -> None:
-        """Consumes all partitions of these topics, also of those that come later.
+        """Consumes all partitions of these topics, also of those that come later; with a group_id, this member's share.
 
         Args:
             topics: their names. A topic that is missing is consumed from its first record on when it is created.
             pattern: instead of names, a regular expression that matches names from their start.
-            listener: an object whose ``on_partitions_assigned`` and ``on_partitions_revoked`` get lists of partitions.
+            listener: an object whose ``on_partitions_assigned``, ``on_partitions_revoked`` and ``on_partitions_lost``
+                get lists of the partitions that change. A lost partition is one whose topic was deleted; a listener
+                without ``on_partitions_lost`` is told that it was revoked.
 
         Raises:
-            ConsumerStateError: partitions were assigned by `assign`.
+            ConsumerStateError: partitions were assigned by `assign`; or the group has a living member with this
+                group_instance_id, or no common assignor.
             InvalidArgumentError: both or none of topics and pattern were given, or the pattern is none.
         """
         self._living()
@@ -152,6 +165,10 @@ class Consumer:
     def unsubscribe(self) -> None:
         """Consumes nothing any more, until the next `subscribe` or `assign`."""
         self._living()
+        if self._group is not None and self._group.membership.is_member:
+            self._give_up(self._group, self._group.membership.locks.owned.copy())
+            self._group.membership.leave()
+            self._group = ConsumerGroup(self._reader.path, self.options, self.client_id, self._count_of)
         self._topics, self._pattern, self._is_assigned_by_hand = (), None, False
         self._set_flows({})
 
@@ -181,12 +198,132 @@ class Consumer:
 
         A partition that comes after the first look is read from its first record on, so none of its records is missed.
         """
-        if self._topics or self._pattern is not None:
+        if self._group is not None:
+            self._share()
+        elif self._topics or self._pattern is not None:
             former = set(self._flows)
             wanted = [place for place in self._reader.topic_partitions() if self._wants(place.topic)]
             self._set_flows({place: self._flow(place, is_new=not is_first) for place in wanted})
             self._tell("on_partitions_revoked", former - set(wanted))
             self._tell("on_partitions_assigned", set(wanted) - former)
+
+    def _count_of(self, topic: str) -> int:
+        """One more than the highest partition of a topic."""
+        found = [place.partition for place in self._reader.topic_partitions() if place.topic == topic]
+        return max(found, default=-1) + 1
+
+    # --- the group
+
+    def _share(self) -> None:
+        """Tells the group which topics are wanted, if that is news, and takes part in what follows."""
+        assert self._group is not None
+        wanted = self.subscription()
+        if wanted is not None:
+            self._group.membership.subscribe(wanted)
+            self._group.next_look_s = 0.0
+            self._set_flows(self._flows)  # the lock file is watched from now on
+
+    def _rebalance(self, group: ConsumerGroup) -> None:
+        """Gives up the partitions that the plan has for others, and takes those that it has for this member."""
+        member = group.membership
+        member.look()
+        self._give_up(group, member.locks.owned - member.wanted)
+        member.take()
+        begun = {
+            place: PartitionFlow(self._reader.partition(*place), group.start_of(place))
+            for place in sorted(member.locks.owned - set(self._flows))
+        }
+        if begun:
+            self._set_flows(self._flows | begun)
+            self._tell("on_partitions_assigned", set(begun))
+
+    def _give_up(self, group: ConsumerGroup, places: set[TopicPartition]) -> None:
+        """Commits, tells the listener, and lets other members have these partitions."""
+        if not places:
+            return
+        lost = {place for place in places if not os.path.isdir(os.path.join(self._reader.path, str(place)))}
+        group.maybe_commit(self._positions(places - lost), is_due=True)
+        self._tell("on_partitions_revoked", places - lost)
+        has_lost = hasattr(self._listener, "on_partitions_lost")
+        self._tell("on_partitions_lost" if has_lost else "on_partitions_revoked", lost)
+        self._set_flows({place: flow for place, flow in self._flows.items() if place not in places})
+        group.membership.give_up(places)
+
+    def _positions(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The positions of these partitions, of those that have one."""
+        flows = [self._flows[place] for place in places if place in self._flows]
+        return {flow.place: flow.position for flow in flows if flow.position >= 0}
+
+    def _in_group(self) -> ConsumerGroup:
+        self._living()
+        if self._group is None:
+            raise ConsumerStateError("this consumer has no group: set group_id to commit offsets")
+        return self._group
+
+    def commit(self, offsets: Mapping[TopicPartition, Any] | None = None, timeout_ms: float = 60_000) -> None:
+        """Commits offsets of this member's partitions, all of them or none.
+
+        Args:
+            offsets: the next offset to consume, of each partition: a number, or an `OffsetAndMetadata`. default: the
+                positions behind the records that were returned.
+            timeout_ms: the longest time to wait for another member that writes.
+
+        Raises:
+            ConsumerStateError: the consumer has no group.
+            CommitFailedError: a partition is not assigned to this consumer.
+            GroupBusyError: another member has been writing all the time; it is probably stopped.
+            OSError: the file cannot be written.
+        """
+        group = self._in_group()
+        wanted = self._positions(self._flows) if offsets is None else {_place(key): offsets[key] for key in offsets}
+        group.commit(wanted, timeout_ms / 1000)
+
+    def commit_async(
+        self, offsets: Mapping[TopicPartition, Any] | None = None, callback: Callable[[Any, Any], None] | None = None
+    ) -> None:
+        """As `commit`, with the result by callback. A commit takes microseconds, so it is made at once.
+
+        Args:
+            offsets: as for `commit`.
+            callback: called with the offsets, and with None or the error.
+
+        Raises:
+            ConsumerStateError: the consumer has no group.
+        """
+        self._in_group()
+        failure: Exception | None = None
+        try:
+            self.commit(offsets)
+        except (ConsumerError, OSError) as error:
+            failure = error
+        if callback is not None:
+            callback(offsets, failure)
+        elif failure is not None:
+            logger.warning("a commit of the group %r failed: %s", self.options.group_id, failure)
+
+    def committed(self, partition: TopicPartition, metadata: bool = False) -> int | OffsetAndMetadata | None:
+        """The offset that the group has committed for a partition; None without one.
+
+        Args:
+            partition: any partition.
+            metadata: return an `OffsetAndMetadata`.
+
+        Raises:
+            ConsumerStateError: the consumer has no group.
+            CorruptLogError: the file of the offsets makes no sense.
+        """
+        found = self._in_group().committed(_place(partition))
+        return found if metadata or found is None else found.offset
+
+    def group_members(self) -> list[GroupMember]:
+        """Every member of the group, with its process and partitions, and whether it is stopped.
+
+        Raises:
+            ConsumerStateError: the consumer has no group.
+        """
+        member = self._in_group().membership
+        member.look()
+        return member.members()
 
     def _tell(self, event: str, places: set[TopicPartition]) -> None:
         """Calls the listener, if it has a method of this name and there are partitions to tell."""
@@ -206,7 +343,8 @@ class Consumer:
                 self._byte_count += flow.byte_count
                 flow.close()
         self._flows = flows
-        self._living().watch([self._reader.path, *(flow.partition.folder for flow in flows.values())])
+        shared = [self._group.membership.locks.path] if self._group is not None else []
+        self._living().watch([self._reader.path, *shared, *(flow.partition.folder for flow in flows.values())])
 
     def _assigned(self, partition: TopicPartition) -> PartitionFlow:
         self._living()
@@ -385,8 +523,12 @@ class Consumer:
         while True:
             self._hear(news)
             found = take()
-            if found or news.take_ring() or time.monotonic() >= deadline_s or news.wait(deadline_s):
+            if found or news.take_ring() or time.monotonic() >= deadline_s or news.wait(self._next_s(deadline_s)):
                 return found
+
+    def _next_s(self, deadline_s: float) -> float:
+        """The time until which the consumer may sleep."""
+        return deadline_s if self._group is None else min(deadline_s, self._group.next_look_s)
 
     def _hear(self, news: News) -> None:
         """Marks the partitions that may have more records than were read."""
@@ -395,6 +537,12 @@ class Consumer:
             flow.may_have_more = flow.may_have_more or flow.partition.folder in changed
         if self._reader.path in changed:
             self._look_for_partitions()
+        group = self._group
+        if group is not None:
+            group.maybe_commit(self._positions(self._flows))
+            is_rung = group.membership.locks.path in changed
+            if group.membership.is_member and group.is_look_due(is_rung=is_rung):
+                self._rebalance(group)
 
     def _ready(self) -> Iterator[PartitionFlow]:
         """The partitions that may have records, in turn."""
@@ -614,21 +762,42 @@ class Consumer:
                 "records-lag-max": max(lags, default=0),
             },
             "consumer-metrics": {"poll-total": self._poll_count},
-            "consumer-coordinator-metrics": {"assigned-partitions": len(self._flows)},
+            "consumer-coordinator-metrics": {
+                "assigned-partitions": len(self._flows),
+                "commit-total": self._group.commit_count if self._group is not None else 0,
+            },
         }
 
-    def close(self) -> None:
-        """Lets go of everything. Doing it twice does nothing."""
-        if self._news is not None:
+    def close(self, autocommit: bool = True) -> None:
+        """Lets go of everything. Doing it twice does nothing.
+
+        Args:
+            autocommit: with enable_auto_commit, commit the positions before.
+        """
+        if self._news is None:
+            return
+        try:
+            if self._group is not None:
+                self._group.maybe_commit(self._positions(self._flows) if autocommit else {}, is_due=True)
+                self._tell("on_partitions_revoked", set(self._group.membership.locks.owned))
+        finally:
             self._let_go()
 
     def _let_go(self) -> None:
         for flow in self._flows.values():
             flow.close()
         self._flows = {}
+        if self._group is not None:
+            self._group.membership.leave()
         if self._news is not None:
             self._news.close()
             self._news = None
+
+    def __del__(self) -> None:
+        """A consumer that nobody uses any more gives its partitions up."""
+        if getattr(self, "_news", None) is not None:
+            with contextlib.suppress(OSError):
+                self._let_go()
 
     def __enter__(self) -> Self:
         return self

@@ -1,2 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files of consumer groups in a log directory: committed offsets, and the lock that allows to write them."""
+"""Consumer groups of a log: their offsets, and members on the log's host without a server.
+
+::
+
+    offsets_file    committed offsets, of every group
+    member_locks    who lives, and who owns which partition: locks that the kernel frees
+    plan            the published assignment            ─ assignors   how it is computed
+    membership      one member: it plans, takes, gives up, commits
+    file_systems    where locks prove nothing
+"""

@@ -50,7 +50,7 @@ from urllib.parse import quote, unquote
 import msgpack
 
 from shmaccum._native import crc32c
-from shmaccum.exceptions import CorruptLogError, InvalidArgumentError, LogBusyError
+from shmaccum.exceptions import CorruptLogError, GroupModeError, InvalidArgumentError, LogBusyError
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.segment_log.file_names import GROUPS_FOLDER, TEMPORARY
 from shmaccum.segment_log.lock_file import FLOCK
@@ -196,6 +196,22 @@ def _next_frame(content: bytes, position: int) -> int:
     return len(content)
 
 
+class _Seen(NamedTuple):
+    """The file as it was when it was read or written last."""
+
+    inode: int = 0
+    size: int = 0
+
+    @classmethod
+    def of(cls, path: str) -> _Seen:
+        """The file as it is now; a missing one has inode 0."""
+        try:
+            status = os.stat(path)
+        except FileNotFoundError:
+            return cls()
+        return cls(status.st_ino, status.st_size)
+
+
 @final
 class GroupLock:
     """The right to write a group's files, as long as this object is open."""
@@ -204,6 +220,7 @@ class GroupLock:
         """Takes the lock.
 
         Raises:
+            GroupModeError: consumers on this host share the group without a server (`member_locks`).
             LogBusyError: another process has it.
             OSError: the folder cannot be written.
         """
@@ -214,11 +231,23 @@ class GroupLock:
         try:
             fcntl.fcntl(self._descriptor, fcntl.F_OFD_SETLK, FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
         except (BlockingIOError, PermissionError):
+            is_local = self._is_local()
             self.release()
+            if is_local:
+                raise GroupModeError(
+                    f"the group {group_id!r} of {directory} is shared by consumers on its host, without a server: "
+                    "consume there, stop them, or name another group"
+                ) from None
             raise LogBusyError(
                 f"the group {group_id!r} of {directory} is coordinated by another process: consume through that one, "
                 "or stop it"
             ) from None
+
+    def _is_local(self) -> bool:
+        """True when the first byte has the read lock that every local member holds."""
+        asked = FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
+        found: int = FLOCK.unpack(fcntl.fcntl(self._descriptor, fcntl.F_OFD_GETLK, asked))[0]
+        return found == fcntl.F_RDLCK
 
     def release(self) -> None:
         """Gives the right back. Doing it twice does nothing."""
@@ -260,19 +289,40 @@ class OffsetsFile:
         self._path = os.path.join(self._folder, file_stem(group_id) + OFFSETS)
         self._descriptor = -1
         self._size = 0
-        damages = self._read()
+        self._seen = _Seen()
+        damages = self.catch_up()
         if is_writer:
             self._open(damages)
 
     # --- reading
 
+    def catch_up(self) -> list[tuple[int, int]]:
+        """Reads the frames that other processes wrote since the last call.
+
+        Returns:
+            Damage that was found in the file: positions of bytes that are no frame, and those behind them.
+
+        Raises:
+            OSError: the file cannot be read.
+            CorruptLogError: a frame makes no sense.
+        """
+        seen = _Seen.of(self._path)
+        if seen == self._seen:
+            return []
+        if seen.inode != self._seen.inode or seen.size < self._size:
+            self.offsets.clear()
+            self._size = 0
+        self._seen = seen
+        return self._read()
+
     def _read(self) -> list[tuple[int, int]]:
-        """Replays the whole frames; answers what is damaged."""
-        frames = _frames(self._content())
+        """Replays the whole frames behind those that were read; answers what is damaged."""
+        start = self._size
+        frames = _frames(self._content()[start:])
         for position, body in frames.bodies:
-            self._replay(body, position)
-        self._size = frames.end
-        return frames.damages
+            self._replay(body, start + position)
+        self._size = start + frames.end
+        return [(start + begin, start + end) for begin, end in frames.damages]
 
     def _content(self) -> bytes:
         try:
@@ -307,6 +357,23 @@ class OffsetsFile:
 
     # --- writing
 
+    def prepare(self) -> None:
+        """Makes this process the writer, after others were; the caller holds the right to write.
+
+        Raises:
+            OSError: the file cannot be read or written.
+            CorruptLogError: as `catch_up`.
+        """
+        if self._descriptor < 0:
+            self._seen = _Seen(-1)  # a new writer reads all of it, and keeps damage aside
+        damages = self.catch_up()
+        if damages or self._descriptor < 0 or self._seen != _Seen(self._opened_inode(), self._size):
+            self.close()
+            self._open(damages)
+
+    def _opened_inode(self) -> int:
+        return os.fstat(self._descriptor).st_ino
+
     def _open(self, damages: list[tuple[int, int]]) -> None:
         os.makedirs(self._folder, exist_ok=True)
         if damages:
@@ -317,6 +384,7 @@ class OffsetsFile:
             self._rewrite()
         elif not self._size:
             self._append(["group", self.group_id])
+        self._seen = _Seen(self._opened_inode(), self._size)
 
     def _keep_aside(self, damages: list[tuple[int, int]]) -> None:
         """Copies the damaged file, and says so."""
@@ -380,6 +448,7 @@ class OffsetsFile:
             os.ftruncate(self._descriptor, self._size)
             raise
         self._size += len(content)
+        self._seen = self._seen._replace(size=self._size)
 
     def _maybe_rewrite(self) -> None:
         """Writes the file anew when most of it is dead; an error leaves the old file, which is as good."""
@@ -402,6 +471,7 @@ class OffsetsFile:
             raise
         os.close(self._descriptor)
         self._descriptor, self._size = descriptor, len(content)
+        self._seen = _Seen(self._opened_inode(), self._size)
         if self._is_synced:
             sync_folder(self._folder)
 

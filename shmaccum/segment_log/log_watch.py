@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hears at once that a process appends to a log: inotify, one instance for a whole server or consumer.
 
-A watch lies on a partition's folder. The kernel tells of writes and of new files in it; equal events that nobody read
-yet are one. A wake-up is a hint: the reader looks at the file itself, and looks now and then without any.
+A watch lies on a partition's folder. The kernel tells of writes, of new files, and of files that a writer closed, also
+by its death. Equal events that nobody read yet are one. A wake-up is a hint: the reader looks at the file itself, and
+looks now and then without any.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import struct
 from typing import final
 
 IN_MODIFY = 0x002
+IN_CLOSE_WRITE = 0x008
 IN_CREATE = 0x100
 IN_MOVED_TO = 0x080
 IN_IGNORED = 0x8000
@@ -37,10 +39,10 @@ class LogWatch:
         self._watches: dict[str, int] = {}
 
     def add(self, folder: str) -> bool:
-        """Watches a folder; False when the kernel gives no more watches, or the folder is gone."""
+        """Watches a folder or a file; False when the kernel gives no more watches, or the path is gone."""
         if folder in self._watches:
             return True
-        mask = IN_MODIFY | IN_CREATE | IN_MOVED_TO
+        mask = IN_MODIFY | IN_CLOSE_WRITE | IN_CREATE | IN_MOVED_TO
         watch = _libc.inotify_add_watch(self.descriptor, os.fsencode(folder), ctypes.c_uint32(mask))
         if watch < 0:
             return False

@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, final
 
-from shmaccum.exceptions import CorruptLogError, LogBusyError
+from shmaccum.exceptions import CorruptLogError, GroupModeError, LogBusyError
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.groups.offsets_file import Committed, GroupLock, OffsetsFile, group_ids, has_group
 from shmaccum.segment_log.broker_error import BrokerError
@@ -99,6 +99,8 @@ class Coordinator:
                 return BrokerError.COORDINATOR_NOT_AVAILABLE
             try:
                 loaded = _Loaded(self._directory, group_id, self._limits, is_synced=self._is_synced)
+            except GroupModeError:
+                return BrokerError.INCONSISTENT_GROUP_PROTOCOL
             except (LogBusyError, CorruptLogError, OSError):
                 return BrokerError.COORDINATOR_NOT_AVAILABLE
             self._groups[group_id] = loaded

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The group of a consumer: when it looks at the plan, and when it commits by itself."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from shmaccum.config.consumer import ConsumerOptions
+from shmaccum.exceptions import ConsumerError, InvalidArgumentError
+from shmaccum.format.topic_partition import TopicPartition
+from shmaccum.groups.membership import Assignors, Membership
+from shmaccum.groups.offsets_file import Committed
+
+logger = logging.getLogger(__name__)
+
+ASSIGNORS = ("range", "cooperative-sticky")
+"""Kafka's default."""
+LOOK_INTERVAL_S_MIN = 0.001
+LOOK_INTERVAL_S_MAX = 1.0
+METADATA_SIZE_MAX = 4096
+"""Bytes of the metadata of a commit, as for clients of a server."""
+
+
+class OffsetAndMetadata(NamedTuple):
+    """An offset to commit, or a committed one."""
+
+    offset: int
+    """The next one to consume."""
+    metadata: str = ""
+    leader_epoch: int = -1
+
+
+class ConsumerGroup:
+    """The membership of one consumer, and its timers.
+
+    Attributes:
+        membership: the member.
+        next_look_s: when to look at the plan at the latest, by the monotonic clock.
+        commit_count: how many commits were made.
+
+    Args:
+        directory: the log directory.
+        options: with a group_id.
+        client_id: the beginning of the member's id.
+        count_of: the number of partitions of a topic, now.
+
+    Raises:
+        GroupModeError, InvalidArgumentError, ConsumerStateError, CorruptLogError, OSError: as `Membership`.
+    """
+
+    def __init__(
+        self, directory: str, options: ConsumerOptions, client_id: str, count_of: Callable[[str], int]
+    ) -> None:
+        assert options.group_id is not None
+        self._options = options
+        self._interval_s = LOOK_INTERVAL_S_MIN
+        self.next_look_s = 0.0
+        self.commit_count = 0
+        self._commit_s = time.monotonic() + options.auto_commit_interval_ms / 1000
+        self._committed: dict[TopicPartition, int] = {}
+        self.membership = Membership(
+            directory,
+            options.group_id,
+            count_of=count_of,
+            assignors=Assignors.of(options.partition_assignment_strategy or ASSIGNORS),
+            client_id=client_id,
+            instance_id=options.group_instance_id,
+            session_timeout_ms=options.session_timeout_ms,
+        )
+
+    def is_look_due(self, *, is_rung: bool) -> bool:
+        """True when the consumer should look at the plan.
+
+        The kernel tells of a death just before it frees the locks. So after each ring the consumer looks at once, after
+        a millisecond, after twice that, and so on up to a second.
+        """
+        now_s = time.monotonic()
+        if is_rung:
+            self._interval_s = LOOK_INTERVAL_S_MIN
+        elif now_s < self.next_look_s:
+            return False
+        self.next_look_s = now_s + self._interval_s
+        self._interval_s = min(2 * self._interval_s, LOOK_INTERVAL_S_MAX)
+        return True
+
+    # --- offsets
+
+    def commit(self, offsets: Mapping[TopicPartition, Any], timeout_s: float) -> None:
+        """Commits offsets; tells the interceptors.
+
+        Raises:
+            InvalidArgumentError: one of them is no offset, or its metadata are too long.
+            CommitFailedError, GroupBusyError, OSError: as `Membership.commit`.
+        """
+        wanted = {place: _offset_and_metadata(place, given) for place, given in offsets.items()}
+        time_ms = time.time_ns() // 1_000_000
+        rows = {place: Committed(one.offset, one.leader_epoch, one.metadata, time_ms) for place, one in wanted.items()}
+        self.membership.commit(rows, timeout_s)
+        self.commit_count += 1
+        self._committed.update({place: one.offset for place, one in wanted.items()})
+        for interceptor in self._options.interceptors:
+            _tell(interceptor, wanted)
+
+    def maybe_commit(self, positions: Mapping[TopicPartition, int], *, is_due: bool = False) -> None:
+        """Commits the positions that changed since the last commit, if the interval is over; errors are logged.
+
+        Args:
+            positions: of the records that were handed out.
+            is_due: do not wait for the interval.
+        """
+        if not self._options.enable_auto_commit or (not is_due and time.monotonic() < self._commit_s):
+            return
+        self._commit_s = time.monotonic() + self._options.auto_commit_interval_ms / 1000
+        changed = {place: offset for place, offset in positions.items() if self._committed.get(place) != offset}
+        if not changed:
+            return
+        try:
+            self.commit(changed, 0.0)
+        except (ConsumerError, OSError) as error:
+            logger.warning("an automatic commit of the group %r failed: %s", self._options.group_id, error)
+
+    def committed(self, place: TopicPartition) -> OffsetAndMetadata | None:
+        """The committed offset of a partition."""
+        found = self.membership.committed(place)
+        return None if found is None else OffsetAndMetadata(found.offset, found.metadata, found.leader_epoch)
+
+    def start_of(self, place: TopicPartition) -> int:
+        """Where a new owner begins: the committed offset, -1 without one."""
+        found = self.committed(place)
+        self._committed.pop(place, None)
+        return -1 if found is None else found.offset
+
+
+def _tell(interceptor: Any, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+    """Calls on_commit. As in Kafka, an interceptor that fails is passed over."""
+    told = getattr(interceptor, "on_commit", None)
+    if told is not None:
+        try:
+            told(offsets)
+        except Exception:
+            logger.exception("the interceptor %r failed in on_commit and was passed over", interceptor)
+
+
+def _offset_and_metadata(place: TopicPartition, given: Any) -> OffsetAndMetadata:
+    """A whole number, or an object such as kafka-python's OffsetAndMetadata."""
+    offset = getattr(given, "offset", given)
+    metadata = getattr(given, "metadata", "") or ""
+    if isinstance(offset, bool) or not isinstance(offset, int) or not 0 <= offset < 2**63:
+        raise InvalidArgumentError(f"the offset of {place} to commit must be 0 or more, got {given!r}")
+    if not isinstance(metadata, str) or len(metadata.encode()) > METADATA_SIZE_MAX:
+        raise InvalidArgumentError(f"the metadata of {place} must be a text of at most {METADATA_SIZE_MAX} bytes")
+    epoch = getattr(given, "leader_epoch", -1)
+    return OffsetAndMetadata(offset, metadata, epoch if isinstance(epoch, int) else -1)

@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The locks of a group whose members are processes of this host: no server, no heartbeat, no session time-out.
+
+::
+
+    .groups/NAME.lock
+      byte 0           the mode       read lock of every member; a server has a write lock on the whole file
+      byte 1           the pen        write lock of the member that writes the plan or the offsets file
+      byte 2^20 + i    member i       write lock while the member lives, 0 <= i < 4096
+      byte 2^32 + h    a partition    write lock of its owner; h is a digest of the partition's name, 61 bits
+      content          the bell       8 bytes; a write tells every member, by inotify, that something changed
+    .groups/NAME.plan                 the members and who consumes what (`plan`), replaced by rename
+    .groups/NAME.offsets              committed offsets (`offsets_file`)
+
+Rules: all locks are OFD locks of one descriptor for each member. The kernel frees them when the last copy of this
+descriptor is closed, so the death of a process in any way frees them at once. The descriptor is O_CLOEXEC, and a
+forked child closes its copy. A child never unlocks: an unlock would free the parent's lock. The pen is held for one
+write. A member writes no offset of a partition whose byte it does not hold.
+
+Procedure: a member takes the mode, the pen, and the first free member byte, then publishes a plan and lets the pen go.
+A member that sees another set of living members than the plan has takes the pen, looks again, and publishes a new plan
+if it still differs. After a plan each member gives up the partitions that it no longer has (commit, then unlock, then
+the bell), and takes the bytes of its new ones as soon as their former owners let go.
+
+Deaths: a member dies. The kernel closes its descriptor, and inotify tells the others (IN_CLOSE_WRITE) just before the
+locks are free, so they look again for a moment. It dies with the pen: the pen is free, and a torn frame or a ``.tmp``
+is left, which the next writer cuts or replaces. It dies between the rename of a plan and the bell: its own death is the
+bell. A member stops: it keeps its bytes, hence its partitions, until it goes on or is killed. A member that stops with
+the pen holds up the plans and commits of the others. A commit then fails after its time-out, and names stopped members.
+
+Why it is safe: at most one open descriptor has the byte of a partition, so at most one living member consumes it. The
+next owner locks the byte after the former one has committed and unlocked it, so it reads these offsets. No time-out
+decides that a member is dead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import time
+import weakref
+from collections.abc import Iterator
+from typing import final
+
+from shmaccum.exceptions import ConsumerStateError, GroupBusyError, GroupModeError
+from shmaccum.format.topic_partition import TopicPartition
+from shmaccum.groups.file_systems import check_locks_of
+from shmaccum.groups.offsets_file import LOCK, file_stem
+from shmaccum.segment_log.file_names import GROUPS_FOLDER
+from shmaccum.segment_log.lock_file import FLOCK
+from shmaccum.segment_log.regular_files import open_regular
+
+MODE_BYTE = 0
+PEN_BYTE = 1
+MEMBERS_BYTE = 1 << 20
+MEMBERS_MAX = 4096
+PARTITIONS_BYTE = 1 << 32
+DIGEST_BITS = 61
+BELL_SIZE = 8
+PEN_INTERVAL_S_MIN = 0.0001
+PEN_INTERVAL_S_MAX = 0.01
+
+_open: weakref.WeakSet[MemberLocks] = weakref.WeakSet()
+
+
+def partition_byte(place: TopicPartition) -> int:
+    """The byte of a partition. Two partitions of a log with one byte are less likely than a broken disk."""
+    digest = hashlib.blake2b(str(place).encode(), digest_size=8).digest()
+    return PARTITIONS_BYTE + (int.from_bytes(digest, "big") >> (64 - DIGEST_BITS))
+
+
+@final
+class MemberLocks:
+    """The locks of one member, as long as this object is open.
+
+    Attributes:
+        path: the lock file.
+        slot: the number of the member; -1 before `join`.
+        owned: the partitions whose bytes are held.
+
+    Args:
+        directory: the log directory.
+        group_id: the group.
+
+    Raises:
+        GroupModeError: a server coordinates the group.
+        InvalidArgumentError: the directory lies on a file system of another host.
+        OSError: the folder cannot be written.
+    """
+
+    def __init__(self, directory: str, group_id: str) -> None:
+        folder = os.path.join(directory, GROUPS_FOLDER)
+        check_locks_of(directory)
+        os.makedirs(folder, exist_ok=True)
+        self.path = os.path.join(folder, file_stem(group_id) + LOCK)
+        self.slot = -1
+        self.owned: set[TopicPartition] = set()
+        self._group_id = group_id
+        self._descriptor = open_regular(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
+        _open.add(self)
+        if not self._set(fcntl.F_RDLCK, MODE_BYTE):
+            self.close()
+            raise GroupModeError(
+                f"the group {group_id!r} of {directory} is coordinated by a server: consume through that server, stop "
+                "it, or name another group"
+            )
+
+    def _set(self, kind: int, byte: int) -> bool:
+        """Locks or unlocks one byte; False when another descriptor has it."""
+        try:
+            fcntl.fcntl(self._descriptor, fcntl.F_OFD_SETLK, FLOCK.pack(kind, os.SEEK_SET, byte, 1, 0))
+        except (BlockingIOError, PermissionError):
+            return False
+        return True
+
+    def _is_locked(self, byte: int) -> bool:
+        """True while another descriptor has the byte."""
+        asked = FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0)
+        found: int = FLOCK.unpack(fcntl.fcntl(self._descriptor, fcntl.F_OFD_GETLK, asked))[0]
+        return found != fcntl.F_UNLCK
+
+    @property
+    def is_open(self) -> bool:
+        """False after `close`, and in a forked child."""
+        return self._descriptor >= 0
+
+    # --- members
+
+    def join(self) -> None:
+        """Takes the first free member byte; the caller has the pen.
+
+        Raises:
+            ConsumerStateError: all are taken.
+        """
+        slot = next((slot for slot in range(MEMBERS_MAX) if self._set(fcntl.F_WRLCK, MEMBERS_BYTE + slot)), -1)
+        if slot < 0:
+            raise ConsumerStateError(
+                f"the group {self._group_id!r} has {MEMBERS_MAX} members: stop one, or use two groups"
+            )
+        self.slot = slot
+
+    def lives(self, slot: int) -> bool:
+        """True while a member has this number."""
+        return slot == self.slot or (0 <= slot < MEMBERS_MAX and self._is_locked(MEMBERS_BYTE + slot))
+
+    # --- partitions
+
+    def take(self, place: TopicPartition) -> bool:
+        """Becomes the owner of a partition; False while another member is."""
+        if place not in self.owned and self._set(fcntl.F_WRLCK, partition_byte(place)):
+            self.owned.add(place)
+        return place in self.owned
+
+    def give_up(self, place: TopicPartition) -> None:
+        """Is the owner no more; `ring` tells the others."""
+        if place in self.owned:
+            self.owned.remove(place)
+            self._set(fcntl.F_UNLCK, partition_byte(place))
+
+    # --- the pen and the bell
+
+    @contextlib.contextmanager
+    def pen(self, timeout_s: float, stopped: str = "") -> Iterator[None]:
+        """The right to write the plan and the offsets.
+
+        Args:
+            timeout_s: how long to wait for it.
+            stopped: members that are known to be stopped, for the message.
+
+        Raises:
+            GroupBusyError: another member had it all the time.
+        """
+        deadline_s, interval_s = time.monotonic() + timeout_s, PEN_INTERVAL_S_MIN
+        while not self._set(fcntl.F_WRLCK, PEN_BYTE):
+            if time.monotonic() >= deadline_s:
+                raise GroupBusyError(
+                    f"another member of the group {self._group_id!r} has been writing for {timeout_s:g} s, it is "
+                    f"probably stopped: continue it or kill it{stopped}"
+                )
+            time.sleep(interval_s)
+            interval_s = min(2 * interval_s, PEN_INTERVAL_S_MAX)
+        try:
+            yield
+        finally:
+            if self.is_open:
+                self._set(fcntl.F_UNLCK, PEN_BYTE)
+
+    def ring(self) -> None:
+        """Tells every member that something changed."""
+        os.pwrite(self._descriptor, time.monotonic_ns().to_bytes(BELL_SIZE, "big"), 0)
+
+    def close(self) -> None:
+        """Frees every lock. Doing it twice does nothing."""
+        if self.is_open:
+            os.close(self._descriptor)
+            self._descriptor = -1
+            self.owned.clear()
+
+
+def _let_go_in_child() -> None:
+    for locks in list(_open):
+        with contextlib.suppress(OSError):
+            locks.close()
+
+
+os.register_at_fork(after_in_child=_let_go_in_child)

@@ -1,0 +1,335 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One member of a local group: it publishes plans, takes and gives up partitions, and commits. See `member_locks`."""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple, final
+
+from shmaccum.exceptions import CommitFailedError, ConsumerStateError
+from shmaccum.format.topic_partition import TopicPartition
+from shmaccum.groups.assignors import BY_NAME, Subscriptions
+from shmaccum.groups.member_locks import MemberLocks
+from shmaccum.groups.offsets_file import Committed, OffsetsFile
+from shmaccum.groups.plan import MemberRow, Plan, plan_path, read_plan, write_plan
+
+PEN_TIMEOUT_S = 60.0
+STOPPED_STATES = {"T", "t"}
+
+
+def _boot_ms() -> int:
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
+
+
+def process_state(pid: int) -> str:
+    """The letter of a process in ``/proc/PID/stat``; empty when there is no such process."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b") ")[2][:1].decode()
+    except OSError:
+        return ""
+
+
+class GroupMember(NamedTuple):
+    """One member of a local group, for people who look."""
+
+    member_id: str
+    pid: int
+    lives: bool
+    is_stopped: bool
+    """A stopped member keeps its partitions until it goes on or is killed."""
+    partitions: list[TopicPartition]
+    """The partitions that the plan gives to it."""
+
+
+class Assignors(NamedTuple):
+    """The assignors that a member supports, the preferred one first."""
+
+    by_name: Mapping[str, Callable[[Subscriptions], Mapping[str, Iterable[TopicPartition]]]]
+
+    @classmethod
+    def of(cls, given: Sequence[Any]) -> Assignors:
+        """From names of ours, and objects with ``name`` and ``assign(subscriptions)``.
+
+        Raises:
+            ConsumerStateError: one of them is neither.
+        """
+        found: dict[str, Callable[[Subscriptions], Any]] = {}
+        for one in given:
+            if isinstance(one, str) and one in BY_NAME:
+                found[one] = BY_NAME[one]
+            elif callable(getattr(one, "assign", None)) and isinstance(getattr(one, "name", None), str):
+                found[one.name] = one.assign
+            else:
+                raise ConsumerStateError(
+                    f"{one!r} is no assignor: give {', '.join(BY_NAME)}, or an object with name and "
+                    "assign(subscriptions)"
+                )
+        return cls(found)
+
+
+@final
+class Membership:
+    """One member of a local group, from its construction to `leave`.
+
+    Attributes:
+        member_id: the id in the plan; that of a static member is its group_instance_id.
+        locks: the member's locks.
+        plan: the plan as it was read last.
+
+    Args:
+        directory: the log directory.
+        group_id: the group.
+        count_of: the number of partitions of a topic, now.
+        assignors: those that the member supports.
+        client_id: the beginning of its id.
+        instance_id: makes it a static member.
+        session_timeout_ms: how long the partitions of a static member wait for its return.
+
+    Raises:
+        GroupModeError, InvalidArgumentError, OSError: as `MemberLocks`.
+        CorruptLogError: another group's offsets lie under this name.
+    """
+
+    def __init__(
+        self,
+        directory: str,
+        group_id: str,
+        *,
+        count_of: Callable[[str], int],
+        assignors: Assignors,
+        client_id: str = "consumer",
+        instance_id: str | None = None,
+        session_timeout_ms: int = 0,
+    ) -> None:
+        self.member_id = instance_id or f"{client_id}-{uuid.uuid4()}"
+        self.plan = Plan()
+        self._group_id = group_id
+        self._count_of = count_of
+        self._assignors = assignors
+        self._is_static = instance_id is not None
+        self._session_timeout_ms = session_timeout_ms
+        self._topics: tuple[str, ...] = ()
+        self._path = plan_path(directory, group_id)
+        self.locks = MemberLocks(directory, group_id)
+        try:
+            self._offsets = OffsetsFile(directory, group_id, is_writer=False)
+        except BaseException:
+            self.locks.close()
+            raise
+
+    @property
+    def is_member(self) -> bool:
+        """True after `subscribe`."""
+        return self.locks.slot >= 0
+
+    # --- the plan
+
+    def subscribe(self, topics: Iterable[str]) -> None:
+        """Joins, if it is not a member yet, and publishes a plan in which it consumes these topics.
+
+        Raises:
+            ConsumerStateError: a living member has the same group_instance_id, or no common assignor.
+            GroupBusyError: another member has the pen, and is stopped.
+        """
+        self._topics = tuple(sorted(set(topics)))
+        with self._pen():
+            plan = read_plan(self._path)
+            self._check(plan)
+            if not self.is_member:
+                self.locks.join()
+            self._publish(plan)
+
+    def _pen(self, timeout_s: float = PEN_TIMEOUT_S) -> Any:
+        stopped = [f"{row.pid}" for row in self.plan.members.values() if process_state(row.pid) in STOPPED_STATES]
+        return self.locks.pen(timeout_s, f"; stopped processes of the group: {', '.join(stopped)}" if stopped else "")
+
+    def _check(self, plan: Plan) -> None:
+        for member_id, row in plan.members.items():
+            if row.slot == self.locks.slot or not self.locks.lives(row.slot):
+                continue
+            if member_id == self.member_id:
+                raise ConsumerStateError(
+                    f"process {row.pid} is the member {member_id!r} of the group {self._group_id!r}: stop it, or use "
+                    "another group_instance_id"
+                )
+            if not set(row.assignors) & set(self._assignors.by_name):
+                raise ConsumerStateError(
+                    f"the group {self._group_id!r} is assigned by {', '.join(row.assignors)}: set "
+                    "partition_assignment_strategy to one of them"
+                )
+
+    def look(self) -> None:
+        """Reads the plan, and publishes a new one if members or partitions are others by now.
+
+        Raises:
+            GroupBusyError: another member has the pen, and is stopped.
+        """
+        self.plan = read_plan(self._path)
+        if self._next(self.plan) is not self.plan:
+            with self._pen():
+                self._publish(read_plan(self._path))
+
+    def _publish(self, former: Plan) -> None:
+        self.plan = self._next(former)
+        if self.plan is not former:
+            write_plan(self._path, self.plan)
+            self.locks.ring()
+
+    def _next(self, former: Plan) -> Plan:
+        """The plan that should follow; `former` itself where nothing is to be changed."""
+        members = self._living(former)
+        counts = {topic: self._count_of(topic) for row in members.values() for topic in row.topics}
+        if members == former.members and counts == former.counts:
+            return former
+        is_same = _wishes(members) == _wishes(former.members) and counts == former.counts
+        assignment = former.assignment if is_same else self._assigned(members, counts, former)
+        return Plan(former.epoch + 1, counts, members, assignment)
+
+    def _living(self, former: Plan) -> dict[str, MemberRow]:
+        """The rows of members that live, of static ones that may return, and of this one."""
+        found: dict[str, MemberRow] = {}
+        for member_id, row in former.members.items():
+            if row.slot == self.locks.slot:
+                continue  # its former holder is dead: this member has the slot
+            if self.locks.lives(row.slot):
+                found[member_id] = replace(row, gone_ms=None)
+            elif row.is_static and (missed := _missed(row)) is not None:
+                found[member_id] = missed
+        if self.is_member:
+            found[self.member_id] = MemberRow(
+                self.locks.slot,
+                os.getpid(),
+                self._topics,
+                tuple(self._assignors.by_name),
+                self._is_static,
+                self._session_timeout_ms,
+            )
+        return found
+
+    def _assigned(
+        self, members: Mapping[str, MemberRow], counts: Mapping[str, int], former: Plan
+    ) -> dict[str, list[TopicPartition]]:
+        name = next(name for name in self._assignors.by_name if all(name in row.assignors for row in members.values()))
+        topics = {member_id: row.topics for member_id, row in members.items()}
+        group = Subscriptions(counts, topics, former.assignment)
+        return _checked(name, group, self._assignors.by_name[name](group))
+
+    # --- partitions
+
+    @property
+    def wanted(self) -> set[TopicPartition]:
+        """The partitions that the plan gives to this member."""
+        return self.plan.partitions_of(self.member_id) if self.is_member else set()
+
+    @property
+    def pending(self) -> set[TopicPartition]:
+        """Partitions of this member that another one has not given up yet."""
+        return self.wanted - self.locks.owned
+
+    def take(self) -> set[TopicPartition]:
+        """Takes the pending partitions that are free by now."""
+        return {place for place in self.pending if self.locks.take(place)}
+
+    def give_up(self, places: Iterable[TopicPartition]) -> None:
+        """Lets others have these partitions; their offsets were committed before."""
+        for place in places:
+            self.locks.give_up(place)
+        self.locks.ring()
+
+    def members(self) -> list[GroupMember]:
+        """Every member of the plan."""
+        rows = self.plan.members
+        return [_seen(self.plan, member_id, lives=self.locks.lives(rows[member_id].slot)) for member_id in rows]
+
+    # --- offsets
+
+    def commit(self, offsets: Mapping[TopicPartition, Committed], timeout_s: float) -> None:
+        """Writes offsets down, all of them or none.
+
+        Raises:
+            CommitFailedError: a partition is not this member's; or it is no member, and the group has members.
+            GroupBusyError: another member has the pen, and is stopped.
+            OSError: the file cannot be written.
+        """
+        if not offsets:
+            return
+        foreign = sorted(set(offsets) - self.locks.owned)
+        if self.is_member and foreign:
+            raise CommitFailedError(
+                f"{', '.join(map(str, foreign))} of the group {self._group_id!r} is not assigned to this consumer: "
+                "commit partitions of assignment() only"
+            )
+        with self._pen(timeout_s):
+            self._check_alone()
+            self._offsets.prepare()
+            self._offsets.commit(offsets)
+
+    def _check_alone(self) -> None:
+        """A consumer that is no member commits only while nobody is."""
+        if self.is_member:
+            return
+        living = [row for row in read_plan(self._path).members.values() if self.locks.lives(row.slot)]
+        if living:
+            raise CommitFailedError(
+                f"the group {self._group_id!r} has members, such as process {living[0].pid}, and this consumer is none "
+                "of them: subscribe, or use another group_id"
+            )
+
+    def committed(self, place: TopicPartition) -> Committed | None:
+        """The committed offset of a partition, whoever committed it.
+
+        Raises:
+            CorruptLogError, OSError: the file cannot be read.
+        """
+        self._offsets.catch_up()
+        return self._offsets.offsets.get(place)
+
+    # --- the end
+
+    def leave(self) -> None:
+        """Gives everything up. A static member stays in the plan until its session time-out."""
+        self._offsets.close()
+        self.locks.close()
+
+
+def _checked(
+    name: str, group: Subscriptions, found: Mapping[str, Iterable[TopicPartition]]
+) -> dict[str, list[TopicPartition]]:
+    """An assignment, which may be that of a user's assignor.
+
+    Raises:
+        ConsumerStateError: it has strange members or partitions, or one partition twice.
+    """
+    given = [(member_id, TopicPartition(*place)) for member_id, places in found.items() for place in places]
+    known = set(group.partitions())
+    strange = [
+        f"{place} to {member_id!r}" for member_id, place in given if member_id not in group.topics or place not in known
+    ]
+    if strange or len({place for _, place in given}) < len(given):
+        problem = f"it gives {strange[0]}" if strange else "it gives one partition to two members"
+        raise ConsumerStateError(f"the assignor {name!r} is wrong: {problem}; mend its assign()")
+    return {member_id: sorted(TopicPartition(*place) for place in places) for member_id, places in found.items()}
+
+
+def _missed(row: MemberRow) -> MemberRow | None:
+    """The row of a static member that is gone; None when its session is over."""
+    now_ms = _boot_ms()
+    gone_ms = now_ms if row.gone_ms is None else row.gone_ms
+    is_over = not 0 <= now_ms - gone_ms < row.session_timeout_ms
+    return None if is_over else replace(row, gone_ms=gone_ms)
+
+
+def _wishes(members: Mapping[str, MemberRow]) -> dict[str, tuple[tuple[str, ...], tuple[str, ...]]]:
+    """The parts of the rows that an assignment depends on."""
+    return {member_id: (row.topics, row.assignors) for member_id, row in members.items()}
+
+
+def _seen(plan: Plan, member_id: str, *, lives: bool) -> GroupMember:
+    row = plan.members[member_id]
+    is_stopped = lives and process_state(row.pid) in STOPPED_STATES
+    return GroupMember(member_id, row.pid, lives, is_stopped, sorted(plan.partitions_of(member_id)))

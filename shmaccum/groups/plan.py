@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The plan of a local group: its members, and which of them consumes which partition.
+
+::
+
+    .groups/NAME.plan   {"epoch": 7,
+                         "counts": {"flights": 3},                 partitions of each topic
+                         "members": {ID: {"slot": 0, "pid": 4711, "topics": [...], ...}},
+                         "assignment": {ID: [["flights", 0], ["flights", 1]]}}
+
+Rules: the file is JSON, written beside and renamed by the member that has the pen, so a reader sees one whole plan.
+Each change raises the epoch. A file that cannot be read counts as no plan: the next member that looks publishes one.
+The plan is no proof: the locks say who lives and who owns a partition (`member_locks`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from shmaccum.format.topic_partition import TopicPartition
+from shmaccum.groups.assignors import Assignment
+from shmaccum.groups.offsets_file import file_stem
+from shmaccum.segment_log.file_names import GROUPS_FOLDER, TEMPORARY
+from shmaccum.segment_log.regular_files import open_regular
+from shmaccum.segment_log.small_files import write_all
+
+PLAN = ".plan"
+
+
+@dataclass(frozen=True)
+class MemberRow:
+    """One member as the plan has it."""
+
+    slot: int
+    pid: int
+    topics: tuple[str, ...]
+    assignors: tuple[str, ...]
+    is_static: bool = False
+    """The member has a group_instance_id, which is its id here."""
+    session_timeout_ms: int = 0
+    """The time that the partitions of a static member wait for its return."""
+    gone_ms: int | None = None
+    """The time, on the boot clock, at which a static member was first missed."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The members of a group, and the partitions of each."""
+
+    epoch: int = 0
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """The number of partitions of each topic that a member subscribes to."""
+    members: Mapping[str, MemberRow] = field(default_factory=dict)
+    assignment: Mapping[str, list[TopicPartition]] = field(default_factory=dict)
+
+    def partitions_of(self, member_id: str) -> set[TopicPartition]:
+        """The partitions that a member is to consume."""
+        return set(self.assignment.get(member_id, ()))
+
+
+def plan_path(directory: str, group_id: str) -> str:
+    """The file of a group's plan."""
+    return os.path.join(directory, GROUPS_FOLDER, file_stem(group_id) + PLAN)
+
+
+def read_plan(path: str) -> Plan:
+    """The plan; an empty one where there is none, or none that can be read."""
+    try:
+        with open(path, "rb", opener=open_regular) as file:
+            return _parsed(json.load(file))
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return Plan()
+
+
+def _parsed(document: Any) -> Plan:
+    members = {str(name): _row(row) for name, row in document["members"].items()}
+    assignment: Assignment = {
+        str(name): [TopicPartition(str(topic), int(number)) for topic, number in places]
+        for name, places in document["assignment"].items()
+    }
+    counts = {str(topic): int(count) for topic, count in document["counts"].items()}
+    return Plan(int(document["epoch"]), counts, members, assignment)
+
+
+def _row(row: Any) -> MemberRow:
+    gone_ms = row["gone_ms"]
+    return MemberRow(
+        slot=int(row["slot"]),
+        pid=int(row["pid"]),
+        topics=tuple(map(str, row["topics"])),
+        assignors=tuple(map(str, row["assignors"])),
+        is_static=bool(row["is_static"]),
+        session_timeout_ms=int(row["session_timeout_ms"]),
+        gone_ms=None if gone_ms is None else int(gone_ms),
+    )
+
+
+def write_plan(path: str, plan: Plan) -> None:
+    """Publishes a plan; the caller has the pen.
+
+    Raises:
+        OSError: the former plan is still there.
+    """
+    content = json.dumps(asdict(plan), ensure_ascii=False).encode("utf-8", "surrogatepass")
+    descriptor = open_regular(path + TEMPORARY, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW)
+    try:
+        write_all(descriptor, content)
+    finally:
+        os.close(descriptor)
+    os.replace(path + TEMPORARY, path)

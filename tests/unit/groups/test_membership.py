@@ -1,0 +1,271 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Members of local groups: plans, locks, commits, and both modes. Several members of one process stand for several."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shmaccum.exceptions import (
+    CommitFailedError,
+    ConsumerStateError,
+    GroupBusyError,
+    GroupModeError,
+    InvalidArgumentError,
+)
+from shmaccum.format.topic_partition import TopicPartition
+from shmaccum.groups import file_systems
+from shmaccum.groups.member_locks import MemberLocks
+from shmaccum.groups.membership import Assignors, Membership
+from shmaccum.groups.offsets_file import Committed, GroupLock, OffsetsFile
+from shmaccum.groups.plan import Plan, plan_path, read_plan
+
+PLACES = [TopicPartition("a", number) for number in range(3)]
+Join = Callable[..., Membership]
+
+
+@pytest.fixture
+def join(tmp_path: Path) -> Iterator[Join]:
+    """Makes members of the group "g" that consume topic a, which has three partitions."""
+    made: list[Membership] = []
+
+    def make(*assignors: Any, **options: Any) -> Membership:
+        chosen = Assignors.of(assignors or ("cooperative-sticky",))
+        member = Membership(os.fspath(tmp_path), "g", count_of=lambda _topic: 3, assignors=chosen, **options)
+        made.append(member)
+        member.subscribe(["a"])
+        return member
+
+    yield make
+    for member in made:
+        member.leave()
+
+
+def settle(*members: Membership) -> list[int]:
+    """Lets each member act until nothing changes; answers how many partitions each owns."""
+    for _ in range(3):
+        for member in members:
+            member.look()
+            member.give_up(member.locks.owned - member.wanted)
+            member.take()
+    return [len(member.locks.owned) for member in members]
+
+
+def offset(number: int) -> Committed:
+    return Committed(number, -1, "", 1)
+
+
+@pytest.mark.parametrize(("count", "sizes"), [(1, [3]), (2, [1, 2]), (3, [1, 1, 1]), (4, [0, 1, 1, 1])])
+def test_members_share_the_partitions(join: Join, count: int, sizes: list[int]) -> None:
+    members = [join() for _ in range(count)]
+    assert sorted(settle(*members)) == sizes
+    assert set().union(*(member.locks.owned for member in members)) == set(PLACES)
+
+
+def test_a_partition_is_taken_only_when_its_owner_let_go(join: Join) -> None:
+    first = join()
+    settle(first)
+    second = join()
+    second.look()
+    assert (second.take(), len(second.pending)) == (set(), 1)
+    first.look()
+    first.give_up(first.locks.owned - first.wanted)
+    assert second.take() == second.wanted
+
+
+def test_a_member_that_leaves_is_replaced_at_the_next_look(join: Join) -> None:
+    first, second = join(), join()
+    settle(first, second)
+    second.leave()
+    assert settle(first) == [3]
+    assert [member.pid for member in first.members()] == [os.getpid()]
+
+
+def test_a_slot_that_is_used_again_keeps_no_dead_member(join: Join) -> None:
+    first = join()
+    settle(first)
+    first.leave()
+    second = join()
+    assert settle(second) == [3]
+    assert list(second.plan.members) == [second.member_id]
+
+
+def test_nothing_is_published_while_nothing_changes(join: Join) -> None:
+    first, second = join(), join()
+    settle(first, second)
+    epoch = first.plan.epoch
+    settle(first, second)
+    assert first.plan.epoch == epoch
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{}", b"[", b'{"epoch": "x"}', b"\xff", b"[" * 100_000, b'{"members": {"m": {"slot": -9}}}']
+)
+def test_a_damaged_plan_is_written_anew(join: Join, tmp_path: Path, content: bytes) -> None:
+    first = join()
+    Path(plan_path(os.fspath(tmp_path), "g")).write_bytes(content)
+    assert read_plan(plan_path(os.fspath(tmp_path), "g")) == Plan()
+    assert settle(first) == [3]
+
+
+# --- static members
+
+
+def test_partitions_of_a_static_member_wait_for_its_return(join: Join) -> None:
+    first, static = join(), join(instance_id="s", session_timeout_ms=60_000)
+    settle(first, static)
+    owned, epoch = set(static.locks.owned), first.plan.epoch
+    static.leave()
+    settle(first)
+    assert not owned & first.locks.owned
+    again = join(instance_id="s", session_timeout_ms=60_000)
+    settle(first, again)
+    assert again.locks.owned == owned
+    assert first.plan.epoch > epoch
+
+
+def test_partitions_of_a_static_member_move_after_its_session(join: Join) -> None:
+    first, static = join(), join(instance_id="s", session_timeout_ms=0)
+    settle(first, static)
+    static.leave()
+    assert settle(first) == [3]
+
+
+def test_a_second_living_member_of_one_instance_is_refused(join: Join) -> None:
+    join(instance_id="s")
+    with pytest.raises(ConsumerStateError, match=f"process {os.getpid()} is the member 's'"):
+        join(instance_id="s")
+
+
+# --- assignors
+
+
+class Greedy:
+    name = "greedy"
+
+    def assign(self, group: Any) -> Any:
+        return {min(group.topics): group.partitions()}
+
+
+def test_an_assignor_of_ones_own_decides(join: Join) -> None:
+    members = [join(Greedy()), join(Greedy())]
+    assert sorted(settle(*members)) == [0, 3]
+
+
+def test_an_assignor_that_is_wrong_is_refused(join: Join) -> None:
+    class Twice(Greedy):
+        def assign(self, group: Any) -> Any:
+            return dict.fromkeys(["nobody"], PLACES)
+
+    with pytest.raises(ConsumerStateError, match="the assignor 'greedy' is wrong: it gives a-0 to 'nobody'"):
+        join(Twice())
+    with pytest.raises(ConsumerStateError, match="is no assignor"):
+        join("best")
+
+
+def test_members_without_a_common_assignor_are_refused(join: Join) -> None:
+    join("range")
+    with pytest.raises(ConsumerStateError, match="is assigned by range"):
+        join("sticky")
+
+
+# --- commits
+
+
+def test_commits_of_several_members_are_in_one_file(join: Join, tmp_path: Path) -> None:
+    members = [join(), join()]
+    settle(*members)
+    for number in range(200):
+        for member in members:
+            member.commit({place: offset(number) for place in member.locks.owned}, 0)
+    assert {place: members[0].committed(place) for place in PLACES} == dict.fromkeys(PLACES, offset(199))
+    assert OffsetsFile(os.fspath(tmp_path), "g", is_writer=False).offsets == dict.fromkeys(PLACES, offset(199))
+
+
+def test_commits_go_on_when_another_member_wrote_the_file_anew(
+    join: Join, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shmaccum.groups.offsets_file.DEAD_SIZE_MIN", 512)
+    members = [join(), join()]
+    settle(*members)
+    for number in range(100):
+        for member in members:
+            member.commit({place: offset(number) for place in member.locks.owned}, 0)
+        assert {place: members[1].committed(place) for place in PLACES} == dict.fromkeys(PLACES, offset(number))
+    assert sum(file.stat().st_size for file in (tmp_path / ".groups").glob("*.offsets")) < 4096
+
+
+def test_a_torn_commit_is_cut_by_the_next(join: Join, tmp_path: Path) -> None:
+    first = join()
+    settle(first)
+    first.commit({PLACES[0]: offset(1)}, 0)
+    (file,) = (tmp_path / ".groups").glob("*.offsets")
+    whole = file.read_bytes()
+    for size in range(1, 30):
+        file.write_bytes(whole + whole[-40:][:size])
+        first.commit({PLACES[0]: offset(size)}, 0)
+        found = OffsetsFile(os.fspath(tmp_path), "g", is_writer=False)
+        assert found.offsets == {PLACES[0]: offset(size)}
+        whole = file.read_bytes()
+
+
+def test_a_partition_of_another_member_is_not_committed(join: Join) -> None:
+    first, second = join(), join()
+    settle(first, second)
+    (foreign,) = list(second.locks.owned)[:1]
+    with pytest.raises(CommitFailedError, match=f"{foreign} of the group 'g' is not assigned"):
+        first.commit({foreign: offset(1)}, 0)
+
+
+def test_a_pen_that_is_held_is_told(join: Join, tmp_path: Path) -> None:
+    first = join()
+    settle(first)
+    other = MemberLocks(os.fspath(tmp_path), "g")
+    with other.pen(0), pytest.raises(GroupBusyError, match="has been writing for 0 s"):
+        first.commit({PLACES[0]: offset(1)}, 0)
+    other.close()
+    first.commit({PLACES[0]: offset(1)}, 0)
+
+
+# --- modes, file systems, forks
+
+
+def test_a_group_has_one_mode_at_a_time(join: Join, tmp_path: Path) -> None:
+    server = GroupLock(os.fspath(tmp_path), "g")
+    with pytest.raises(GroupModeError, match="is coordinated by a server"):
+        join()
+    server.release()
+    member = join()
+    with pytest.raises(GroupModeError, match="shared by consumers on its host"):
+        GroupLock(os.fspath(tmp_path), "g")
+    member.leave()
+    GroupLock(os.fspath(tmp_path), "g").release()
+
+
+@pytest.mark.parametrize("magic", file_systems.FAR)
+def test_a_file_system_of_another_host_is_refused(join: Join, monkeypatch: pytest.MonkeyPatch, magic: int) -> None:
+    monkeypatch.setattr(file_systems, "kind_of", lambda _path: magic)
+    with pytest.raises(InvalidArgumentError, match="whose locks do not tell at once"):
+        join()
+
+
+def test_a_forked_child_holds_no_lock(join: Join) -> None:
+    first, second = join(), join()
+    settle(first, second)
+    begin, end = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(end)
+        os.read(begin, 1)
+        os._exit(0)
+    os.close(begin)
+    try:
+        second.leave()  # the child lives, and has no copy of the descriptor
+        assert settle(first) == [3]
+    finally:
+        os.close(end)
+        os.waitpid(child, 0)
