@@ -372,7 +372,18 @@ class DeliveryError(ShmaccumError):
 
 
 class DeliveryTimeoutError(DeliveryError, TimeoutError):
-    """The record was not delivered within ``delivery_timeout_ms`` (KIP-91)."""
+    """The record was not delivered within ``delivery_timeout_ms`` (KIP-91).
+
+    Attributes:
+        timeout_ms: the sender's ``delivery_timeout_ms``; None where no sender has told it.
+        counts_always: True: all time since the record was sent counted. False: only time in which a sender ran and its
+            sink worked.
+    """
+
+    def __init__(self, sentence: str, timeout_ms: int | None = None, counts_always: bool = False) -> None:
+        super().__init__(sentence)
+        self.timeout_ms = timeout_ms
+        self.counts_always = counts_always
 
 
 class DeliveryFailedError(DeliveryError):

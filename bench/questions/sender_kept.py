@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long after a lone sender was killed has the one that a producer starts in its place delivered a record?"""
+"""How long after a lone sender was killed has the one that a producer starts in its place delivered a record?
+
+The log has records already, so the successor recovers a partition. The broker of ``kafka:`` runs on this machine, takes
+what it is sent and keeps nothing.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +11,21 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Callable
 
 from bench.arenas import temporary_arena
+from bench.draining_broker import TOPIC, draining_broker
 from bench.harness.question import Contender, Figure, Goal, Measurement, Question
 from bench.stopwatch import Stopwatch
 from shmaccum import Producer
 from shmaccum.arena import Arena
 
-OURS, PEER = "a sender that a producer keeps", "Python starts and imports the sender"
-TOPIC = "flights"
+NULL, LOG, KAFKA = (f"a sender that a producer keeps, {kind}" for kind in ("null:", "log:", "kafka:"))
+PEER = "Python starts and imports the sender"
 SETTLING_S = 0.2
+EARLIER_COUNT = 1000
 
 
 def _pid(arena: Arena) -> int:
@@ -25,11 +33,12 @@ def _pid(arena: Arena) -> int:
     return next(int(row["pid"]) for row in arena.native.processes() if row["entry"] == entry)
 
 
-def _kept() -> Measurement:
+def _kept(sink: str) -> Measurement:
     with temporary_arena() as arena:
         arena.native.set_topic_partition_count(TOPIC, 1)
-        with Producer(arena, sink="null:", linger_ms=0) as producer:
-            producer.send(TOPIC, b"before").get(30)
+        with Producer(arena, sink=sink, linger_ms=0) as producer:
+            producer.send_many(TOPIC, [bytes(100)] * EARLIER_COUNT)
+            producer.flush(30)
             time.sleep(SETTLING_S)  # the keeper is asleep on the presence socket
             victim = _pid(arena)
             stopwatch = Stopwatch()
@@ -42,6 +51,16 @@ def _kept() -> Measurement:
     return {"seconds": elapsed.wall_s}
 
 
+def _kept_by_a_log() -> Measurement:
+    with tempfile.TemporaryDirectory() as folder:
+        return _kept(f"log:{folder}")
+
+
+def _kept_by_a_broker() -> Measurement:
+    with draining_broker(1) as (port, _):
+        return _kept(f"kafka:127.0.0.1:{port}")
+
+
 def _imported() -> Measurement:
     stopwatch = Stopwatch()
     subprocess.run([sys.executable, "-c", "import shmaccum.sender.__main__"], check=True)
@@ -50,7 +69,13 @@ def _imported() -> Measurement:
 
 def contenders() -> list[Contender]:
     """The restart, and the part of it that only Python and the modules take."""
-    return [Contender(OURS, _kept), Contender(PEER, _imported)]
+    ways: dict[str, Callable[[], Measurement]] = {
+        NULL: lambda: _kept("null:"),
+        LOG: _kept_by_a_log,
+        KAFKA: _kept_by_a_broker,
+        PEER: _imported,
+    }
+    return [Contender(name, way) for name, way in ways.items()]
 
 
 QUESTION = Question(
@@ -59,5 +84,10 @@ QUESTION = Question(
     contenders=contenders,
     peer=PEER,
     repetitions=9,
-    goals=(Goal("from kill -9 of a lone sender to its successor's first delivery", OURS, "seconds", 300),),
+    goals=tuple(
+        Goal(
+            f"from kill -9 of a lone sender to its successor's first delivery, {name.split()[-1]}", name, "seconds", 300
+        )
+        for name in (NULL, LOG, KAFKA)
+    ),
 )

@@ -16,12 +16,12 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from shmaccum import _native
 from shmaccum._native import DeliveryFuture
 from shmaccum.arena import Arena
-from shmaccum.arena.delivery_span import record_left
+from shmaccum.arena.delivery_span import NS_PER_MS, DeliveryClock, record_left
 from shmaccum.arena.places import Places
 from shmaccum.arena.removal import RemovalWatch, removed_error
 from shmaccum.arena.reports import Report, read_reports, reason_of_abortion, reason_of_expiry, reason_of_refusal
@@ -39,7 +39,7 @@ from shmaccum.exceptions import (
     ResultExpiredError,
 )
 from shmaccum.format.topic_partition import TopicPartition
-from shmaccum.units import parse_timeout_s
+from shmaccum.units import format_duration_ns, parse_timeout_s
 
 logger = logging.getLogger(__name__)
 
@@ -96,7 +96,7 @@ class DeliveryTracker:
         self._is_let_go = False
         self._hurry = hurry
         self._places = Places(arena.native)
-        self._reasons: dict[tuple[int, int, int, int], str] = {}
+        self._explained: dict[tuple[int, int, int, int], tuple[Any, ...]] = {}
         self.start_anew()
         _trackers.add(self)
         _by_arena.setdefault(arena.uuid, self)
@@ -236,12 +236,12 @@ class DeliveryTracker:
             return None
         where = "{}-{}".format(*self.topic_partition(future.partition_index))
         if result == _native.RESULT_EXPIRED:
-            return DeliveryTimeoutError(self._reason(future, lambda reports: _expiry(reports, where)))
+            native = self._native()
+            return DeliveryTimeoutError(*self._explain(future, lambda reports: _expiry(reports, where, native)))
         if result == _native.RESULT_FAILED:
-            sentence = self._reason(future, lambda reports: _failure(reports, where, error_code))
-            return DeliveryFailedError(sentence, error_code)
+            return DeliveryFailedError(*self._explain(future, lambda reports: _failure(reports, where, error_code)))
         if result == _native.RESULT_ABORTED:
-            return DeliveryAbortedError(self._reason(future, lambda reports: _abortion(reports, where)))
+            return DeliveryAbortedError(*self._explain(future, lambda reports: _abortion(reports, where)))
         if future.completion == RESULT_ABANDONED:
             return DeliveryAbortedError(
                 f"the record for {where} is in an arena that was removed, and no sender is left that could deliver it"
@@ -253,21 +253,21 @@ class DeliveryTracker:
             "with a larger completion_count"
         )
 
-    def _reason(self, future: DeliveryFuture, find: Callable[[list[Report]], str]) -> str:
-        """A sentence that rests on the arena's error log.
+    def _explain(self, future: DeliveryFuture, find: Callable[[list[Report]], tuple[Any, ...]]) -> tuple[Any, ...]:
+        """The arguments of an exception that rests on the arena's error log.
 
-        The log changes. The sentence for a batch is kept, so that a callback and a later `get` say the same.
+        The log changes. The arguments for a batch are kept, so that a callback and a later `get` say the same.
         """
         assert future.completion is not None
         result, error_code = future.completion[:2]
         key = (future.partition_index, future.seq, result, error_code)
-        sentence = self._reasons.get(key)
-        if sentence is None:
-            sentence = find(read_reports(self._native()))
-            if len(self._reasons) >= REASONS_MAX:
-                del self._reasons[next(iter(self._reasons))]
-            self._reasons[key] = sentence
-        return sentence
+        arguments = self._explained.get(key)
+        if arguments is None:
+            arguments = find(read_reports(self._native()))
+            if len(self._explained) >= REASONS_MAX:
+                del self._explained[next(iter(self._explained))]
+            self._explained[key] = arguments
+        return arguments
 
     # --- tell
 
@@ -387,23 +387,29 @@ def _wait_for_results(native: _native.Arena, tail: int, timeout_ns: int) -> int:
     return native.completion_tail
 
 
-def _expiry(reports: Iterable[Report], where: str) -> str:
-    """The sentence of a record that expired, with the reason that the arena's error log still has."""
+def _expiry(reports: Iterable[Report], where: str, native: _native.Arena) -> tuple[str, int | None, bool]:
+    """Sentence, timeout and rule of a record that expired, with the reason that the arena's error log still has."""
     reason = reason_of_expiry(reports, where)
-    sentence = f"the record for {where} was not delivered within delivery_timeout_ms"
-    return f"{sentence}: {reason}" if reason else sentence
+    clock = DeliveryClock.of(native)
+    span = ""
+    if clock.timeout_ns is not None:
+        rule = "of all time" if clock.counts_always else "of time in which somebody could deliver"
+        span = f" ({format_duration_ns(clock.timeout_ns)} {rule})"
+    sentence = f"the record for {where} was not delivered within delivery_timeout_ms{span}"
+    timeout_ms = None if clock.timeout_ns is None else clock.timeout_ns // NS_PER_MS
+    return f"{sentence}: {reason}" if reason else sentence, timeout_ms, clock.counts_always
 
 
-def _failure(reports: Iterable[Report], where: str, error_code: int) -> str:
-    """The sentence of a record that the sink refused, with the reason that the arena's error log still has."""
-    return f"the sink did not take the record: {reason_of_refusal(reports, where, error_code)}"
+def _failure(reports: Iterable[Report], where: str, error_code: int) -> tuple[str, int]:
+    """Sentence and code of a record that the sink refused, with the reason that the arena's error log still has."""
+    return f"the sink did not take the record: {reason_of_refusal(reports, where, error_code)}", error_code
 
 
-def _abortion(reports: Iterable[Report], where: str) -> str:
-    """Why a sender gave a record up."""
+def _abortion(reports: Iterable[Report], where: str) -> tuple[str]:
+    """The sentence of a record that a sender gave up."""
     reason = reason_of_abortion(reports)
     sentence = f"the sender gave the record for {where} up before it was sent"
-    return f"{sentence}: {reason}" if reason else sentence
+    return (f"{sentence}: {reason}" if reason else sentence,)
 
 
 def _notify(ended: Iterable[tuple[DeliveryFuture, Observer]]) -> None:

@@ -3,7 +3,8 @@
 
 A broker that leaves in order is missed at once: the leader refuses what comes (NOT_ENOUGH_REPLICAS). One that is killed
 is missed when its session is over. Until then the leader appends, and waits for it in vain: a batch sent again then is
-in the log already, and must not be there twice. (NOT_ENOUGH_REPLICAS_AFTER_APPEND is tested with the fake broker: since
+in the log already, and must not be there twice. A partition whose only replica is gone has no leader while the cluster
+lives: its records expire as in Kafka. (NOT_ENOUGH_REPLICAS_AFTER_APPEND is tested with the fake broker: since
 KIP-966 a leader says so only when a replica goes in the moment between two looks of its own.)
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -19,6 +21,7 @@ import pytest
 
 from shmaccum._native import DeliveryFuture
 from shmaccum.arena import Arena
+from shmaccum.arena.delivery_span import DeliveryClock
 from shmaccum.exceptions import DeliveryTimeoutError
 from shmaccum.producer import Producer
 from shmaccum.sender import Sender
@@ -29,6 +32,8 @@ from tests.support import WATCHDOG_S, wait_until
 
 REPLICA_COUNT = 3
 REQUEST_TIMEOUT_MS = 1_000
+LEADERLESS_TIMEOUT_MS = 10_000
+"""Longer than a broker's session, so that the cluster knows of the death when the record expires."""
 BEFORE, BETWEEN, AFTER = range(50), range(50, 150), range(150, 200)
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
@@ -120,3 +125,30 @@ def test_records_that_may_not_wait_so_long_are_told_what_the_broker_said(
         (future,) = send(producer, topic, range(1, 2))
         assert future.get(timeout=WATCHDOG_S).offset == 0
     assert consume(cluster.bootstrap, topic, 1, 1) == {0: [value_of(1)]}
+
+
+def leader(cluster: Cluster, topic: str) -> Broker:
+    """The broker that leads the topic's only partition."""
+    node_id = cluster.admin().list_topics(topic).topics[topic].partitions[0].leader
+    return next(broker for broker in cluster.brokers if broker.node_id == node_id)
+
+
+def test_records_of_a_partition_without_a_leader_expire_while_the_cluster_lives(cluster: Cluster, arena: Arena) -> None:
+    lonely, healthy = f"lonely-{uuid.uuid4().hex[:8]}", f"healthy-{uuid.uuid4().hex[:8]}"
+    cluster.create_topic(lonely, 1, 1)
+    cluster.create_topic(healthy, 1, REPLICA_COUNT)
+    options = {"delivery_timeout_ms": LEADERLESS_TIMEOUT_MS, "request_timeout_ms": REQUEST_TIMEOUT_MS}
+    with running_sender(arena, cluster.bootstrap, **options), Producer(arena) as producer:
+        assert send(producer, lonely, range(1))[0].get(timeout=WATCHDOG_S).offset == 0
+        leader(cluster, lonely).kill()
+        began_s = time.monotonic()
+        (future,) = send(producer, lonely, range(1, 2))
+        with pytest.raises(DeliveryTimeoutError) as caught:
+            future.get(timeout=WATCHDOG_S)
+        assert time.monotonic() - began_s >= LEADERLESS_TIMEOUT_MS / 1000
+        assert (caught.value.timeout_ms, caught.value.counts_always) == (LEADERLESS_TIMEOUT_MS, False)
+        assert DeliveryClock.of(arena.native).outage is None
+        assert send(producer, healthy, range(1))[0].get(timeout=WATCHDOG_S).offset == 0
+        cluster.start()
+        assert send(producer, lonely, range(2, 3))[0].get(timeout=WATCHDOG_S).offset == 1
+    assert consume(cluster.bootstrap, lonely, 1, 2) == {0: [value_of(0), value_of(2)]}

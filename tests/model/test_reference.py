@@ -3,6 +3,9 @@
 
 The reference knows the records appended to each partition, in order. A drained batch must have its next records; a
 batch that ends must have the result that it was given; and at the end nothing is left.
+
+It knows the rule of the delivery clock, too: a batch expires when somebody could have delivered it for the timeout, and
+not before. The boot clock goes on in each turn; the delivery clock goes on in some of them, for at most as long.
 """
 
 from __future__ import annotations
@@ -26,20 +29,52 @@ BUFFER_COUNT = 12
 OPERATION_COUNT = 3000
 MS = 1_000_000
 LINGER_NS = 10 * MS
+TIMEOUT_MS = 60
+
+
+BatchName = tuple[int, int]
+"""Partition and seq."""
 
 
 @dataclass
 class Reference:
-    """The records that should be there, and their results."""
+    """The records that should be there, their results, and how long somebody could have delivered each batch."""
 
     queued: dict[int, list[bytes]] = field(default_factory=lambda: {p: [] for p in range(PARTITION_COUNT)})
     expected: dict[Token, tuple[BatchResult, int] | None] = field(default_factory=dict)
     token_of: dict[bytes, Token] = field(default_factory=dict)
+    batch_of: dict[bytes, BatchName] = field(default_factory=dict)
+    age_ms: dict[BatchName, int] = field(default_factory=dict)
+    """Of batches without a result."""
+    expired_count: int = 0
 
     def appended(self, partition: int, value: bytes, token: Token) -> None:
-        self.queued[partition].append(value)
+        self.grouped(partition, value, token)
         self.expected[token] = None
         self.token_of[value] = token
+
+    def grouped(self, partition: int, value: bytes, token: Token) -> None:
+        """A record whose own result nobody asks for; any token of its batch."""
+        self.queued[partition].append(value)
+        self.batch_of[value] = partition, token.seq
+        self.age_ms.setdefault(self.batch_of[value], 0)
+
+    def run_clock(self, milliseconds: int) -> None:
+        for batch in self.age_ms:
+            self.age_ms[batch] += milliseconds
+
+    def expire(self) -> set[BatchName]:
+        """Ends the batches that are old enough; answers them."""
+        due = {batch for batch, age_ms in self.age_ms.items() if age_ms >= TIMEOUT_MS}
+        for value, batch in self.batch_of.items():
+            if batch in due and value in self.token_of:
+                self.expected[self.token_of[value]] = (BatchResult.EXPIRED, -1)
+        for partition, values in self.queued.items():
+            self.queued[partition] = [value for value in values if self.batch_of[value] not in due]
+        for batch in due:
+            del self.age_ms[batch]
+        self.expired_count += len(due)
+        return due
 
 
 class Player:
@@ -50,6 +85,7 @@ class Player:
         self.chance = chance
         self.accumulator = Accumulator(arena)
         self.accumulator.become_sender()
+        self.accumulator.tell_delivery_timeout(TIMEOUT_MS * MS)
         self.reference = Reference()
         self.in_flight: dict[int, list[tuple[Batch, list[bytes]]]] = {p: [] for p in range(PARTITION_COUNT)}
         self.now_ms = 1
@@ -76,12 +112,25 @@ class Player:
             return
         runs = self.accumulator.append_many(TOPIC, partition, values)
         assert sum(count for _, count in runs) == len(values)
-        for value in values:
-            self.reference.queued[partition].append(value)
+        tokens = [token for token, count in runs for _ in range(count)]
+        for value, token in zip(values, tokens, strict=True):
+            self.reference.grouped(partition, value, token)
 
     def turn_the_clock(self) -> None:
-        self.now_ms += self.chance.randrange(20)
+        """Somebody could deliver in a part of the time, in none of it, or in all of it."""
+        step_ms = self.chance.randrange(20)
+        run_ms = self.chance.choice([0, step_ms // 2, step_ms])
+        self.now_ms += step_ms
         self.arena.native.set_manual_clock(self.now_ms * MS)
+        self.accumulator.run_delivery_clock(run_ms * MS)
+        self.reference.run_clock(run_ms)
+
+    def expire(self) -> None:
+        due = self.reference.expire()
+        count, next_ns = self.accumulator.expire(TIMEOUT_MS * MS)
+        assert count == len(due)
+        oldest_ms = max(self.reference.age_ms.values(), default=None)
+        assert next_ns == (None if oldest_ms is None else (TIMEOUT_MS - oldest_ms) * MS)
 
     def flush(self) -> None:
         self.accumulator.flush_begin()
@@ -105,6 +154,7 @@ class Player:
         return partition, batch, values
 
     def _end(self, values: list[bytes], result: BatchResult, base_offset: int) -> None:
+        self.reference.age_ms.pop(self.reference.batch_of[values[0]], None)
         for place, value in enumerate(values):
             token = self.reference.token_of.get(value)
             if token is not None and self.reference.expected[token] is None:
@@ -129,7 +179,8 @@ class Player:
             partition = self.chance.choice(partitions)
             batch, values = self.in_flight[partition].pop()
             self.accumulator.requeue(batch, (self.now_ms + self.chance.randrange(5)) * MS)
-            self.reference.queued[partition][:0] = values
+            if self.reference.batch_of[values[0]] in self.reference.age_ms:  # one that has expired is gone
+                self.reference.queued[partition][:0] = values
 
     def look(self) -> None:
         for token in self.chance.sample(list(self.reference.expected), min(5, len(self.reference.expected))):
@@ -165,8 +216,9 @@ def player(arena_name: str, seeded: Callable[[], random.Random]) -> Iterator[Pla
 
 def test_random_operations(player: Player) -> None:
     operations = [player.append] * 6 + [player.append_many, player.turn_the_clock, player.flush, player.requeue]
-    operations += [player.drain, player.complete, player.look] * 2
+    operations += [player.drain, player.complete, player.look] * 2 + [player.expire]
     for _ in range(OPERATION_COUNT):
         player.chance.choice(operations)()
     player.finish()
     assert player.arena.native.state_counts()["FREE"] == BUFFER_COUNT
+    assert player.reference.expired_count > 0

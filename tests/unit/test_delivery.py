@@ -144,6 +144,27 @@ def test_what_expired_says_what_kept_it(
         future.get(60)
 
 
+@pytest.mark.parametrize(
+    ("counts_always", "rule"), [(False, "of time in which somebody could deliver"), (True, "of all time")]
+)
+def test_the_errback_of_an_expired_record_has_the_span_and_its_rule(
+    producer: Producer, sender: Accumulator, rule: str, *, counts_always: bool
+) -> None:
+    seen: list[DeliveryTimeoutError] = []
+    sender.tell_delivery_timeout(90 * 10**9, counts_always)
+    Report(Kind.RETRIED, "no leader", f"{TOPIC}-0").record(producer.arena.native)
+    future = producer.send(TOPIC, b"v", partition=0).add_errback(seen.append)
+    complete_all(sender, BatchResult.EXPIRED)
+    wait_until(lambda: bool(seen), "the errback was called")
+    sender.tell_delivery_timeout(5 * 10**9, not counts_always)  # the next sender's, which changes nothing that was told
+    with pytest.raises(DeliveryTimeoutError) as caught:
+        future.get(60)
+    copy = pickle.loads(pickle.dumps(seen[0]))
+    for error in (seen[0], caught.value, copy):
+        assert str(error).endswith(f"within delivery_timeout_ms (1.5 min {rule}): no leader")
+        assert (error.timeout_ms, error.counts_always) == (90_000, counts_always)
+
+
 def test_a_result_that_was_overwritten_is_not_guessed(arena_name: str) -> None:
     with (
         Arena.create(arena_name, buffer_memory="16KiB", batch_size="4KiB", completion_count=2) as arena,

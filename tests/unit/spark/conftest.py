@@ -43,8 +43,8 @@ def running() -> Running:
     """``with running(arena, sink):`` has a sender in a thread, which delivers all before it leaves."""
 
     @contextlib.contextmanager
-    def run(arena: Arena, sink: Sink | str) -> Iterator[Sender]:
-        sender = Sender(arena, sink, linger_ms=1)
+    def run(arena: Arena, sink: Sink | str, **options: Any) -> Iterator[Sender]:
+        sender = Sender(arena, sink, linger_ms=1, **options)
         thread = threading.Thread(target=sender.run)
         thread.start()
         try:

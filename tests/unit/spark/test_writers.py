@@ -24,6 +24,8 @@ from shmaccum.arena import Arena
 from shmaccum.exceptions import (
     BufferExhaustedError,
     DeliveryFailedError,
+    DeliveryTimeoutError,
+    FlushTimeoutError,
     InvalidArgumentError,
     OtherSinkError,
     SenderNotStartedError,
@@ -248,6 +250,47 @@ def attach_with_little_room(arena_name: str) -> str:
     with pytest.raises(MemoryError) as caught:
         node_producer(arena_name, {}, {"buffer_memory": "64MiB"})
     return str(caught.value)
+
+
+class BrokenSink(ScriptedSink):
+    """A sink that takes nothing, and may say why."""
+
+    reason: str | None = None
+
+    @property
+    def outage(self) -> str | None:
+        return self.reason
+
+
+SHORT: dict[str, Any] = {"delivery_timeout_ms": 300, "request_timeout_ms": 100}
+
+
+@pytest.mark.parametrize(
+    ("reason", "error", "sentence"),
+    [
+        (
+            "the disk is full",
+            FlushTimeoutError,
+            (
+                r"no record of this task was delivered for 0\.3 s \(the sink has not worked for .*: the disk is full; "
+                r"no record expires meanwhile\): 3 records stay in the arena '.*' and are delivered later"
+            ),
+        ),
+        (None, DeliveryTimeoutError, r"not delivered within delivery_timeout_ms \(300 ms of time in which"),
+    ],
+)
+def test_a_task_waits_for_a_finite_time(
+    arena: Arena, log: Path, running: Running, reason: str | None, error: type[Exception], sentence: str
+) -> None:
+    sink = BrokenSink(partitions=1)
+    sink.plan_filter = lambda _: False
+    sink.reason = reason
+    with running(arena, sink, **SHORT), pytest.raises(error, match=sentence):
+        BatchWriter(plan(arena.name)).write(batches(3))
+    if reason is not None:
+        with running(arena, f"log:{log}"):
+            wait_until(lambda: arena.native.state_counts()["READY"] == 0, "what was left is delivered")
+        assert numbers(log) == [0, 1, 2]
 
 
 def test_an_arena_that_does_not_fit_into_a_worker_says_what_to_raise(arena_name: str) -> None:
