@@ -19,60 +19,135 @@ in; here the file is always exactly its entries (docs/decisions/0016).
 Why it is safe: an index is a cache of its ``.log``. Its writer may die between the two, or in the middle of an entry;
 `recovery.py` cuts the torn entry, checks the others against the batches, and writes the index anew when one is wrong.
 A reader checks the header it is led to. So a bad index costs time, never a record.
+
+A column of a large index is an array of numpy over the bytes. A small one is a list: numpy takes longer to import than
+a small index to read, and the sender that follows a dead one begins with the indexes of its log.
 """
 
 from __future__ import annotations
 
+import mmap
+import operator
 import os
 import struct
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from itertools import islice
+from typing import NamedTuple, final
 
 from shmaccum.segment_log.regular_files import open_regular
 from shmaccum.segment_log.small_files import write_all
 
-Entries = npt.NDArray[Any]
 
-OFFSET_ENTRY = np.dtype([("relative_offset", ">i4"), ("position", ">i4")])
-TIME_ENTRY = np.dtype([("timestamp_ms", ">i8"), ("relative_offset", ">i4")])
-pack_offset_entry = struct.Struct(">ii").pack
-pack_time_entry = struct.Struct(">qi").pack
+class Entry(NamedTuple):
+    """The shape of an index's entries.
+
+    Attributes:
+        columns: name -> numpy's spelling of the type.
+    """
+
+    struct: struct.Struct
+    columns: dict[str, str]
+
+    @property
+    def size(self) -> int:
+        """Bytes of one entry."""
+        return self.struct.size
+
+
+OFFSET_ENTRY = Entry(struct.Struct(">ii"), {"relative_offset": ">i4", "position": ">i4"})
+TIME_ENTRY = Entry(struct.Struct(">qi"), {"timestamp_ms": ">i8", "relative_offset": ">i4"})
+pack_offset_entry = OFFSET_ENTRY.struct.pack
+pack_time_entry = TIME_ENTRY.struct.pack
 
 INDEX_SIZE_MAX = 10 << 20
 """Kafka's segment.index.bytes: a segment whose index would outgrow it is rolled."""
 NO_TIMESTAMP = -1
 
 
-def load_entries(path: str, entry: np.dtype[Any]) -> Entries:
-    """A copy of all whole entries of an index; none when the file is missing."""
+LARGE_COUNT = 8192
+"""Entries from which on numpy is worth its import."""
+
+
+@final
+class Entries:
+    """The whole entries of an index; an index is input, and promises nothing.
+
+    Args:
+        content: bytes, of which an entry that was torn at the end is left out.
+    """
+
+    def __init__(self, content: bytes | mmap.mmap, entry: Entry) -> None:
+        self._content = content
+        self._entry = entry
+        self._count = len(content) // entry.size
+        self._columns: dict[str, Sequence[int]] = {}
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def content(self) -> bytes:
+        """The bytes of all whole entries."""
+        return self._content[: self._count * self._entry.size]
+
+    def column(self, name: str) -> Sequence[int]:
+        """One number of each entry."""
+        if name not in self._columns:
+            self._columns[name] = self._array(name) if self._count >= LARGE_COUNT else self._list(name)
+        return self._columns[name]
+
+    def _list(self, name: str) -> list[int]:
+        place = list(self._entry.columns).index(name)
+        return [row[place] for row in self.rows()]
+
+    def _array(self, name: str) -> Sequence[int]:
+        import numpy as np  # slow to import: see the head of this file
+
+        dtype = np.dtype(list(self._entry.columns.items()))
+        found: Sequence[int] = np.frombuffer(self._content, dtype, self._count)[name]
+        return found
+
+    def rows(self, start: int = 0) -> list[tuple[int, int]]:
+        """The entries from one on."""
+        return list(self._entry.struct.iter_unpack(self.content[start * self._entry.size :]))
+
+    def head(self, count: int) -> Entries:
+        """The first entries."""
+        return Entries(self.content[: count * self._entry.size], self._entry)
+
+    def last(self, name: str) -> int:
+        """A number of the last entry, of which there has to be one."""
+        return int(self.column(name)[-1])
+
+
+def load_entries(path: str, entry: Entry) -> Entries:
+    """A copy of an index; without entries when the file is missing."""
     try:
         with open(path, "rb", buffering=0, opener=open_regular) as file:
-            content = np.fromfile(file, dtype=np.uint8)
+            return Entries(file.readall(), entry)
     except FileNotFoundError:
-        return np.empty(0, entry)
-    return content[: content.size - content.size % entry.itemsize].view(entry)
+        return Entries(b"", entry)
 
 
-def map_entries(path: str, entry: np.dtype[Any]) -> Entries:
-    """A read-only view of a finished segment's index, which is only ever replaced as a whole; none when it is empty."""
+def map_entries(path: str, entry: Entry) -> Entries:
+    """A read-only view of a finished segment's index, which is only ever replaced as a whole."""
     try:
         with open(path, "rb", opener=open_regular) as file:
-            count = os.fstat(file.fileno()).st_size // entry.itemsize
-            return np.memmap(file, dtype=entry, mode="r", shape=(count,)) if count else np.empty(0, entry)
+            is_empty = os.fstat(file.fileno()).st_size == 0
+            return Entries(b"" if is_empty else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), entry)
     except FileNotFoundError:
-        return np.empty(0, entry)
+        return Entries(b"", entry)
 
 
 def last_position(index: Entries) -> int:
     """Where the batch of the last entry begins; 0 without entries."""
-    return int(index["position"][-1]) if len(index) else 0
+    return index.last("position") if len(index) else 0
 
 
 def last_timestamp(index: Entries) -> int:
     """That of the last entry; NO_TIMESTAMP without entries."""
-    return int(index["timestamp_ms"][-1]) if len(index) else NO_TIMESTAMP
+    return index.last("timestamp_ms") if len(index) else NO_TIMESTAMP
 
 
 def last_position_for(entries: Entries, relative_offset: int) -> int:
@@ -80,19 +155,23 @@ def last_position_for(entries: Entries, relative_offset: int) -> int:
 
     An index is input: a position below 0 is as good as none.
     """
-    slot = int(np.searchsorted(entries["relative_offset"], relative_offset, side="right")) - 1
-    return max(int(entries["position"][slot]), 0) if slot >= 0 else 0
+    slot = bisect_right(entries.column("relative_offset"), relative_offset) - 1
+    return max(int(entries.column("position")[slot]), 0) if slot >= 0 else 0
 
 
 def last_offset_for(entries: Entries, timestamp_ms: int) -> int:
     """The last relative offset up to which everything is older than the timestamp, -1 when none is."""
-    slot = int(np.searchsorted(entries["timestamp_ms"], timestamp_ms, side="left")) - 1
-    return int(entries["relative_offset"][slot]) if slot >= 0 else -1
+    slot = bisect_left(entries.column("timestamp_ms"), timestamp_ms) - 1
+    return int(entries.column("relative_offset")[slot]) if slot >= 0 else -1
 
 
-def ascends(column: Entries) -> bool:
+def ascends(column: Sequence[int]) -> bool:
     """True when every number is larger than the one before it."""
-    return bool(np.all(column[1:] > column[:-1]))
+    if isinstance(column, list):
+        return all(map(operator.lt, column, islice(column, 1, None)))
+    import numpy as np  # which the column is made of
+
+    return bool(np.all(np.greater(column[1:], column[:-1])))
 
 
 class IndexFile:
@@ -103,9 +182,9 @@ class IndexFile:
         size: bytes of whole entries in it.
     """
 
-    def __init__(self, path: str, entry: np.dtype[Any]) -> None:
+    def __init__(self, path: str, entry: Entry) -> None:
         self.path = path
-        self.entry_size = entry.itemsize
+        self.entry_size = entry.size
         self._descriptor = open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW)
         try:
             self.size = os.fstat(self._descriptor).st_size

@@ -82,26 +82,26 @@ def _check_kinds(place: TopicPartition, folder: str) -> Iterator[LogFinding]:
 
 def _check_offset_index(place: TopicPartition, path: str, base_offset: int, scan: Scan) -> Iterator[LogFinding]:
     entries = load_entries(path, OFFSET_ENTRY)
-    yield from _check_size(place, path, entries.nbytes)
-    if not (ascends(entries["relative_offset"]) and ascends(entries["position"])):
+    yield from _check_size(place, path, len(entries.content))
+    if not (ascends(entries.column("relative_offset")) and ascends(entries.column("position"))):
         yield LogFinding(place, path, 0, "its entries do not ascend")
     known = {batch.position: batch.last_offset - base_offset for batch in scan.batches}
-    for index, (relative_offset, position) in enumerate(entries.tolist()):
+    for index, (relative_offset, position) in enumerate(entries.rows()):
         if known.get(position) != relative_offset:
             text = f"no batch that ends at offset {base_offset + relative_offset} begins at position {position}"
-            yield LogFinding(place, path, index * OFFSET_ENTRY.itemsize, text)
+            yield LogFinding(place, path, index * OFFSET_ENTRY.size, text)
 
 
 def _check_time_index(place: TopicPartition, path: str, base_offset: int, scan: Scan) -> Iterator[LogFinding]:
     entries = load_entries(path, TIME_ENTRY)
-    yield from _check_size(place, path, entries.nbytes)
-    if not ascends(entries["timestamp_ms"]):
+    yield from _check_size(place, path, len(entries.content))
+    if not ascends(entries.column("timestamp_ms")):
         yield LogFinding(place, path, 0, "its timestamps do not ascend")
     known = {batch.last_offset - base_offset: batch.max_timestamp_ms for batch in scan.batches}
-    for index, (timestamp_ms, relative_offset) in enumerate(entries.tolist()):
+    for index, (timestamp_ms, relative_offset) in enumerate(entries.rows()):
         if known.get(relative_offset) != timestamp_ms:
             text = f"no batch with timestamp {timestamp_ms} ends at offset {base_offset + relative_offset}"
-            yield LogFinding(place, path, index * TIME_ENTRY.itemsize, text)
+            yield LogFinding(place, path, index * TIME_ENTRY.size, text)
 
 
 def _check_size(place: TopicPartition, path: str, whole: int) -> Iterator[LogFinding]:

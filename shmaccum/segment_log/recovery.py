@@ -28,11 +28,9 @@ Why it may be interrupted: every step computes from the files what they should b
 from __future__ import annotations
 
 import os
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
-
-import numpy as np
 
 from shmaccum.format.batch_header import BatchHeader, read_header
 from shmaccum.segment_log.file_names import (
@@ -51,6 +49,7 @@ from shmaccum.segment_log.index_file import (
     OFFSET_ENTRY,
     TIME_ENTRY,
     Entries,
+    Entry,
     ascends,
     last_position,
     last_position_for,
@@ -195,8 +194,8 @@ class Recovery:
         time_entries = load_entries(self._path(base_offset, TIME_INDEX), TIME_ENTRY)
         indexer.entry_position = last_position(offset_entries)
         if len(time_entries):
-            indexer.max_timestamp_ms = indexer.indexed_timestamp_ms = int(time_entries["timestamp_ms"][-1])
-            indexer.max_timestamp_offset = base_offset + int(time_entries["relative_offset"][-1])
+            indexer.max_timestamp_ms = indexer.indexed_timestamp_ms = time_entries.last("timestamp_ms")
+            indexer.max_timestamp_offset = base_offset + time_entries.last("relative_offset")
         for batch in scan.batches:
             if batch.max_timestamp_ms > indexer.max_timestamp_ms:
                 indexer.max_timestamp_ms, indexer.max_timestamp_offset = batch.max_timestamp_ms, batch.last_offset
@@ -228,7 +227,7 @@ class Recovery:
                 if self._is_complete(scan, index):
                     return scan
                 if start:
-                    self._complete_indexes(base_offset, scan, index[index["position"] <= start])
+                    self._complete_indexes(base_offset, scan, index.head(bisect_right(index.column("position"), start)))
                     return scan
         whole = scan_from(view, 0, base_offset)
         self._write_indexes(base_offset, whole)
@@ -236,7 +235,7 @@ class Recovery:
 
     def _start(self, view: memoryview, base_offset: int, index: Entries) -> int | None:
         """Where to begin: at a batch below which all is trusted. None: the index cannot tell."""
-        if not (ascends(index["relative_offset"]) and ascends(index["position"])):
+        if not (ascends(index.column("relative_offset")) and ascends(index.column("position"))):
             return None
         position = last_position_for(index, max(self.trusted_offset - base_offset, 0))
         if position == 0:
@@ -261,7 +260,7 @@ class Recovery:
     def _has_whole_entries(self, base_offset: int) -> bool:
         for suffix, entry in INDEXES:
             path = self._path(base_offset, suffix)
-            if not os.path.exists(path) or os.path.getsize(path) % entry.itemsize:
+            if not os.path.exists(path) or os.path.getsize(path) % entry.size:
                 return False
         return True
 
@@ -269,15 +268,16 @@ class Recovery:
         if not scan.batches:
             return len(index) == 0
         known = {batch.position: batch.last_offset - base_offset for batch in scan.batches}
-        entries = index[index["position"] >= scan.batches[0].position].tolist()
+        entries = index.rows(bisect_left(index.column("position"), scan.batches[0].position))
         return all(known.get(position) == relative_offset for relative_offset, position in entries)
 
     def _are_time_entries_right(self, base_offset: int, scan: Scan, index: Entries) -> bool:
         entries = load_entries(self._path(base_offset, TIME_INDEX), TIME_ENTRY)
-        if not ascends(entries["timestamp_ms"]) or not ascends(entries["relative_offset"]):
+        offsets = entries.column("relative_offset")
+        if not (ascends(entries.column("timestamp_ms")) and ascends(offsets)):
             return False
         known = {batch.last_offset - base_offset: batch.max_timestamp_ms for batch in scan.batches}
-        scanned = entries[entries["relative_offset"] >= min(known, default=0)].tolist()
+        scanned = entries.rows(bisect_left(offsets, min(known, default=0)))
         is_each_right = all(known.get(relative_offset) == timestamp for timestamp, relative_offset in scanned)
         return is_each_right and self._expected_timestamp(base_offset, scan, index) <= last_timestamp(entries)
 
@@ -296,13 +296,15 @@ class Recovery:
         So that a death between a write and its index entries does not cost a walk through the whole segment.
         """
         time_entries = load_entries(self._path(base_offset, TIME_INDEX), TIME_ENTRY)
-        kept_time = time_entries[time_entries["relative_offset"] <= kept["relative_offset"][-1]]
+        kept_time = time_entries.head(
+            bisect_right(time_entries.column("relative_offset"), kept.last("relative_offset"))
+        )
         indexer = Indexer(base_offset, self.index_interval)
         indexer.entry_position = last_position(kept)
         if len(kept_time):
             indexer.max_timestamp_ms = indexer.indexed_timestamp_ms = last_timestamp(kept_time)
-            indexer.max_timestamp_offset = base_offset + int(kept_time["relative_offset"][-1])
-        self._write_entries(base_offset, indexer, scan.batches[1:], (kept.tobytes(), kept_time.tobytes()), "behind")
+            indexer.max_timestamp_offset = base_offset + kept_time.last("relative_offset")
+        self._write_entries(base_offset, indexer, scan.batches[1:], (kept.content, kept_time.content), "behind")
 
     def _write_indexes(self, base_offset: int, scan: Scan) -> None:
         indexer = Indexer(base_offset, self.index_interval)
@@ -317,10 +319,10 @@ class Recovery:
         for (suffix, entry), before, entries in zip(INDEXES, kept, (offset_entries, time_entries), strict=True):
             self._write_index(self._path(base_offset, suffix), entry, before + entries, flaw)
 
-    def _write_index(self, path: str, entry: np.dtype[Any], entries: bytes, flaw: str) -> None:
+    def _write_index(self, path: str, entry: Entry, entries: bytes, flaw: str) -> None:
         """Replaces the file, because readers may have the former one mapped."""
         was_there = os.path.exists(path)
-        if was_there and os.path.getsize(path) == len(entries) and load_entries(path, entry).tobytes() == entries:
+        if was_there and os.path.getsize(path) == len(entries) and load_entries(path, entry).content == entries:
             return
         replace_file(path, entries)
         if was_there or entries:

@@ -14,9 +14,7 @@ the writer died. A reader waits in both cases.
 from __future__ import annotations
 
 import os
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import NamedTuple
 
 from shmaccum.format.batch_header import HEADER_SIZE, crc_problem, read_header
 from shmaccum.segment_log.file_names import LOG, OFFSET_INDEX, TIME_INDEX, offset_file
@@ -24,6 +22,7 @@ from shmaccum.segment_log.index_file import (
     OFFSET_ENTRY,
     TIME_ENTRY,
     Entries,
+    Entry,
     ascends,
     last_offset_for,
     last_position_for,
@@ -150,7 +149,7 @@ class SegmentView:
     def position_before(self, offset: int) -> int:
         """Where to begin the walk to an offset: at the last indexed batch that does not end behind it."""
         index = self._entries(OFFSET_INDEX, OFFSET_ENTRY)
-        if not len(index) or offset <= self.base_offset or not ascends(index["relative_offset"]):
+        if not len(index) or offset <= self.base_offset or not ascends(index.column("relative_offset")):
             return 0
         position = last_position_for(index, min(offset - self.base_offset, 2**31 - 1))
         content = os.pread(self._descriptor, HEADER_SIZE, position)
@@ -160,13 +159,15 @@ class SegmentView:
     def offset_older_than(self, timestamp_ms: int) -> int:
         """The offset up to which no record has this timestamp or a larger one, as far as the index knows."""
         index = self._entries(TIME_INDEX, TIME_ENTRY)
-        return self.base_offset + (last_offset_for(index, timestamp_ms) if ascends(index["timestamp_ms"]) else -1)
+        return self.base_offset + (
+            last_offset_for(index, timestamp_ms) if ascends(index.column("timestamp_ms")) else -1
+        )
 
     def is_older_than(self, timestamp_ms: int) -> bool:
         """True when surely no record of a finished segment has this timestamp or a larger one."""
         index = self._entries(TIME_INDEX, TIME_ENTRY)
         return self.is_finished and len(index) > 0 and last_timestamp(index) < timestamp_ms
 
-    def _entries(self, suffix: str, entry: np.dtype[Any]) -> Entries:
+    def _entries(self, suffix: str, entry: Entry) -> Entries:
         path = offset_file(self.folder, self.base_offset, suffix)
         return map_entries(path, entry) if self.is_finished else load_entries(path, entry)

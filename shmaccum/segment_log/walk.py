@@ -13,8 +13,6 @@ import os
 from collections.abc import Iterator
 from typing import NamedTuple
 
-import numpy as np
-
 from shmaccum.format.batch_header import (
     HEADER_SIZE,
     MAGIC,
@@ -133,6 +131,8 @@ def find_batch(view: memoryview, position: int, expected: OffsetRange) -> int:
 
 def _candidates(view: memoryview, start: int, end: int) -> list[int]:
     """Positions in [start, end) with a 2 where a header has its magic."""
+    import numpy as np  # slow to import, and only a damaged log is searched
+
     magics = np.frombuffer(view[start + MAGIC_POSITION : end + MAGIC_POSITION], dtype=np.uint8)
     found: list[int] = (np.flatnonzero(magics == MAGIC) + start).tolist()
     return found

@@ -122,14 +122,10 @@ def _indexed_positions(folder: str, base_offset: int) -> _Positions:
     """
     entries = load_entries(offset_file(folder, base_offset, OFFSET_INDEX), OFFSET_ENTRY)
     found = _Positions(base_offset)
-    if (
-        len(entries)
-        and ascends(entries["relative_offset"])
-        and ascends(entries["position"])
-        and entries["position"][0] > 0
-    ):
-        found.offsets += (entries["relative_offset"].astype("i8") + base_offset).tolist()
-        found.positions += entries["position"].astype("i8").tolist()
+    offsets, positions = entries.column("relative_offset"), entries.column("position")
+    if len(entries) and ascends(offsets) and ascends(positions) and positions[0] > 0:
+        found.offsets += [base_offset + int(relative_offset) for relative_offset in offsets]
+        found.positions += map(int, positions)
     return found
 
 
