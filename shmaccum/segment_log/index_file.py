@@ -33,7 +33,7 @@ import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import islice
-from typing import NamedTuple, final
+from typing import NamedTuple, cast, final
 
 from shmaccum.segment_log.regular_files import open_regular
 from shmaccum.segment_log.small_files import write_all
@@ -105,8 +105,7 @@ class Entries:
         import numpy as np  # slow to import: see the head of this file
 
         dtype = np.dtype(list(self._entry.columns.items()))
-        found: Sequence[int] = np.frombuffer(self._content, dtype, self._count)[name]
-        return found
+        return cast("Sequence[int]", np.frombuffer(self._content, dtype, self._count)[name])
 
     def rows(self, start: int = 0) -> list[tuple[int, int]]:
         """The entries from one on."""
