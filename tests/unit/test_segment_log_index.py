@@ -63,13 +63,14 @@ def test_lists_and_arrays_answer_alike(
                 len(entries),
                 last_position(entries),
                 [last_position_for(entries, offset) for offset in asked],
-                entries.rows(count // 2),
+                entries.rows()[count // 2 :] == entries.rows(count // 2),
+                entries.rows(),
                 entries.head(count // 2).content,
             )
         )
     assert answers[0] == answers[1]
-    assert answers[0][0] == count
-    assert answers[0][3] == entries.rows()[count // 2 :]
+    assert answers[0][0] == len(answers[0][4]) == count
+    assert answers[0][3]
 
 
 @pytest.mark.parametrize("large_count", [0, 2**31])
