@@ -90,7 +90,7 @@ if TYPE_CHECKING:
         SparkSinkOptions,
         SparkSourceOptions,
     )
-    from shmaccum.consumer import Consumer, ConsumerRecord
+    from shmaccum.consumer import Consumer, ConsumerRecord, OffsetAndMetadata
     from shmaccum.format.topic_partition import TopicPartition
     from shmaccum.keeper import ensure_sender
     from shmaccum.kept_producer import Producer
@@ -156,6 +156,7 @@ __all__ = [
     "NotARegularFileError",
     "NotAnArenaError",
     "NotSenderError",
+    "OffsetAndMetadata",
     "OffsetOutOfRangeError",
     "OffsetRange",
     "OtherSinkError",
@@ -212,6 +213,7 @@ _HOMES = {
     "SparkSourceOptions": "shmaccum.config",
     "Consumer": "shmaccum.consumer",
     "ConsumerRecord": "shmaccum.consumer",
+    "OffsetAndMetadata": "shmaccum.consumer",
     "ensure_sender": "shmaccum.keeper",
     "Producer": "shmaccum.kept_producer",
     "Deliveries": "shmaccum.producer.deliveries",

@@ -48,6 +48,7 @@ COMMANDS: Mapping[str, str] = {
     "check": "Check an arena's invariants.",
     "recover": "Recover an arena after a crash, show that first, or copy its records out.",
     "serve": "Serve a log directory to Kafka clients.",
+    "consume": "Write records as they come, alone or as a member of a group.",
     "users": "Change the users of a served log, and the rights of each user.",
     "log": "Read and check a log directory: cat, info, offsets, verify.",
     "options": "Show every option, one table per kind.",

@@ -229,10 +229,7 @@ class Consumer:
         member.look()
         self._give_up(group, member.locks.owned - member.wanted)
         member.take()
-        begun = {
-            place: PartitionFlow(self._reader.partition(*place), group.start_of(place))
-            for place in sorted(member.locks.owned - set(self._flows))
-        }
+        begun = {place: self._flow(place) for place in sorted(member.locks.owned - set(self._flows))}
         if begun:
             self._set_flows(self._flows | begun)
             self._tell("on_partitions_assigned", set(begun))
@@ -335,6 +332,8 @@ class Consumer:
         if place in self._flows:
             return self._flows[place]
         partition = self._reader.partition(*place)
+        if self._group is not None:
+            return PartitionFlow(partition, self._group.start_of(place))
         return PartitionFlow(partition, partition.log_start_offset if is_new else -1)
 
     def _set_flows(self, flows: dict[TopicPartition, PartitionFlow]) -> None:
@@ -805,7 +804,8 @@ class Consumer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.close()
+        """Closes the consumer. After an error nothing is committed by itself, so its records are read again."""
+        self.close(autocommit=error is None)
 
     def __repr__(self) -> str:
         return f"<Consumer {self.client_id!r} of {self._reader.path!r}, {len(self._flows)} partitions>"

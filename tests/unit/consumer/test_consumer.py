@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import os
 import threading
 import time
@@ -15,6 +17,7 @@ from kafka.consumer.fetcher import ConsumerRecord as KafkaPythonRecord
 from kafka.structs import TopicPartition as KafkaPythonTopicPartition
 
 from shmaccum import (
+    CommitFailedError,
     Consumer,
     ConsumerClosedError,
     ConsumerRecord,
@@ -27,7 +30,7 @@ from shmaccum import (
     RecordDeserializationError,
     TopicPartition,
 )
-from shmaccum.consumer import news
+from shmaccum.consumer import OffsetAndMetadata, news
 from shmaccum.segment_log.directory import LogDirectory
 from shmaccum.segment_log.log_watch import LogWatch
 from tests.log_support import START_MS, TOPIC, log_files, make_batch, make_batches, open_log
@@ -378,3 +381,117 @@ def test_a_forked_child_is_told_to_make_its_own(log: LogDirectory) -> None:
             os._exit(2)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert values(consumer) == [b"1"]
+
+
+# --- a group of one
+
+
+def test_positions_are_committed_by_close_and_found_again(log: LogDirectory) -> None:
+    append(log, b"1", b"2", b"3")
+    with consumer_of(log, TOPIC, group_id="g") as consumer:
+        assert values(consumer, max_records=2) == [b"1", b"2"]
+        assert consumer.committed(PLACE) is None
+    with consumer_of(log, TOPIC, group_id="g") as consumer:
+        assert consumer.committed(PLACE, metadata=True) == OffsetAndMetadata(2, "", -1)
+        assert values(consumer) == [b"3"]
+
+
+def test_an_error_in_the_body_commits_nothing_by_itself(log: LogDirectory) -> None:
+    append(log, b"1")
+    with contextlib.suppress(RuntimeError), consumer_of(log, TOPIC, group_id="g") as consumer:
+        assert values(consumer) == [b"1"]
+        raise RuntimeError("the record was not processed")
+    with consumer_of(log, TOPIC, group_id="g") as consumer:
+        assert values(consumer) == [b"1"]
+
+
+def test_positions_are_committed_by_a_poll_after_the_interval(log: LogDirectory) -> None:
+    append(log, b"1")
+    with consumer_of(log, TOPIC, group_id="g", auto_commit_interval_ms=0) as consumer:
+        assert values(consumer) == [b"1"]
+        assert consumer.committed(PLACE) is None
+        consumer.poll()
+        assert consumer.committed(PLACE) == 1
+
+
+def test_commits_by_hand(log: LogDirectory) -> None:
+    told: list[Any] = []
+
+    class Interceptor:
+        def on_consume(self, records: Any) -> Any:
+            return records
+
+        def on_commit(self, offsets: Any) -> None:
+            told.append(offsets)
+
+    options = {"group_id": "g", "enable_auto_commit": False, "interceptors": [Interceptor()]}
+    with consumer_of(log, TOPIC, **options) as consumer:
+        consumer.poll()
+        consumer.commit({PLACE: OffsetAndMetadata(4, "note")})
+        assert consumer.committed(PLACE, metadata=True) == OffsetAndMetadata(4, "note")
+        answers: list[Any] = []
+        consumer.commit_async({PLACE: 5}, lambda offsets, error: answers.append((offsets, error)))
+        other = TopicPartition(TOPIC, 9)
+        consumer.commit_async({other: 5}, lambda _offsets, error: answers.append(type(error)))
+        assert answers == [({PLACE: 5}, None), CommitFailedError]
+        for wrong in (-1, True, "5", OffsetAndMetadata(1, "x" * 5000)):
+            with pytest.raises(InvalidArgumentError, match="flights-0"):
+                consumer.commit({PLACE: wrong})
+    assert told == [{PLACE: (4, "note", -1)}, {PLACE: (5, "", -1)}]
+
+
+def test_an_assigned_consumer_commits_while_the_group_has_no_member(log: LogDirectory) -> None:
+    with consumer_of(log, group_id="g") as alone:
+        alone.assign([PLACE])
+        alone.commit({PLACE: 1})
+        with consumer_of(log, TOPIC, group_id="g"), pytest.raises(CommitFailedError, match="has members"):
+            alone.commit({PLACE: 2})
+        assert alone.committed(PLACE) == 1
+    append(log, b"1", b"2")
+    with consumer_of(log, group_id="g") as alone:
+        alone.assign([PLACE])
+        assert values(alone) == [b"2"]
+
+
+def test_a_listener_is_told_of_every_change(log: LogDirectory) -> None:
+    told: list[tuple[str, int]] = []
+
+    class Listener:
+        def on_partitions_assigned(self, places: list[TopicPartition]) -> None:
+            told.append(("assigned", len(places)))
+
+        def on_partitions_revoked(self, places: list[TopicPartition]) -> None:
+            told.append(("revoked", len(places)))
+
+        def on_partitions_lost(self, places: list[TopicPartition]) -> None:
+            told.append(("lost", len(places)))
+
+    log.create_topic("gone")
+    log.partition("gone", 0)
+    with consumer_of(log, group_id="g") as consumer:
+        consumer.subscribe([TOPIC, "gone"], listener=Listener())
+        consumer.poll()
+        log.delete_topic("gone")
+        begin_s = time.monotonic()
+        while len(consumer.assignment()) > 1:
+            consumer.poll(timeout_ms=10)
+            assert time.monotonic() - begin_s < WATCHDOG_MS / 1000
+        consumer.unsubscribe()
+    assert told == [("assigned", 2), ("lost", 1), ("revoked", 1)]
+
+
+def test_a_consumer_without_a_group_cannot_commit(log: LogDirectory) -> None:
+    with consumer_of(log, TOPIC) as consumer:
+        for call in (consumer.commit, lambda: consumer.committed(PLACE), consumer.group_members, consumer.commit_async):
+            with pytest.raises(ConsumerStateError, match="set group_id"):
+                call()
+
+
+def test_a_consumer_that_nobody_uses_leaves_its_group(log: LogDirectory) -> None:
+    first = consumer_of(log, TOPIC, group_id="g")
+    first.poll()
+    del first
+    gc.collect()
+    with consumer_of(log, TOPIC, group_id="g") as second:
+        second.poll()
+        assert second.assignment() == {PLACE}
