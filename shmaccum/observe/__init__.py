@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Observing: facts of a live arena, a look into one that may be damaged, sensors of a process, and Prometheus."""
+"""Observing: facts of a live arena, a look into one that may be damaged, and Prometheus."""

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sinks: where the sender delivers batches. `sink` has the contract, `open_sink` makes one from a text."""
+"""Sinks: the places that the sender delivers to. `sink` has the contract, `open_sink` makes one from a text.
+
+`sensors` has the averages and rates that sinks and the sender count, as Kafka has them.
+"""
 
 from __future__ import annotations
 

@@ -307,6 +307,15 @@ def import_graph(files: dict[PurePosixPath, str]) -> dict[str, set[str]]:
     return graph
 
 
+def room_graph(graph: dict[str, set[str]]) -> dict[str, set[str]]:
+    """Each room of ours, a module that lies in none included, and the rooms that its modules import."""
+    rooms: dict[str, set[str]] = {}
+    for module, wanted in graph.items():
+        own = room(module) or ROOT
+        rooms.setdefault(own, set()).update({room(name) or ROOT for name in wanted} - {own})
+    return rooms
+
+
 def module_ancestors(module: str) -> list[str]:
     """The packages around a module, itself included: a.b.c lies in a, a.b and a.b.c."""
     parts = module.split(".")

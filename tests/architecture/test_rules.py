@@ -168,6 +168,17 @@ def test_a_circle_of_imports_is_found(planted: str) -> None:
     assert {"shmaccum.a.first", "shmaccum.a.second"} <= set(rules.import_circle(rules.import_graph(files)))
 
 
+def test_a_circle_of_rooms_is_found_where_no_modules_make_one() -> None:
+    graph = {
+        "shmaccum.a.first": {"shmaccum.b.first"},
+        "shmaccum.b.first": set[str](),
+        "shmaccum.b.second": {"shmaccum.a.second"},
+        "shmaccum.a.second": set[str](),
+    }
+    assert rules.import_circle(graph) == []
+    assert rules.import_circle(rules.room_graph(graph)) == ["a", "b"]
+
+
 def test_ends_of_edges_are_counted() -> None:
     page = "   * - P1\n     - a: x, then y\n     - P2\n     - b (Q3)\n     - all\n   * - H1 / H2\n     - a\n     - b\n"
     page += "   * - S1\n     - a\n     - S1\n     - b\n     - c\n"

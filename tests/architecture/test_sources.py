@@ -84,6 +84,12 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     assert rules.import_circle(rules.import_graph(files)) == []
 
 
+def test_no_rooms_import_each_other_in_a_circle() -> None:
+    files = {path: read(path) for path in PACKAGE if path.suffix == ".py"}
+    graph = rules.import_graph(files)
+    assert rules.import_circle(rules.room_graph({name: graph[name] for name in graph if name != "shmaccum"})) == []
+
+
 def test_every_c_file_is_compiled() -> None:
     assert rules.uncompiled({str(path) for path in files_under("native")}, set(native_sources())) == set()
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from shmaccum.observe.sensors import NS_PER_S, WINDOW_NS, Rates, Sensor, average_of, maximum_of
+from shmaccum.sinks.sensors import NS_PER_S, WINDOW_NS, Rates, Sensor, average_of, maximum_of
 
 START_NS = 5 * NS_PER_S
 

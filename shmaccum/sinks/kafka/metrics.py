@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from shmaccum.format.batch_header import HEADER_SIZE
-from shmaccum.observe.sensors import Sensor, average_of, maximum_of
+from shmaccum.sinks.sensors import Sensor, average_of, maximum_of
 from shmaccum.sinks.sink import WireBatch
 
 

@@ -2,7 +2,7 @@
 """Traffic of the connections, and waits of the loop: the numbers of Kafka's Selector (SelectorMetrics).
 
 Code that reads and writes only counts. Rates are computed from the counts when a window ends (see
-`shmaccum.observe.sensors`). The loop is the sender's own thread, as in Kafka: it waits in `select` for brokers, for
+`shmaccum.sinks.sensors`). The loop is the sender's own thread, as in Kafka: it waits in `select` for brokers, for
 timers, and for producers that wake it. Its time for I/O is the work with connections between two such waits, and the
 writing of a request when it is handed over.
 """
@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from shmaccum.observe.sensors import NS_PER_S, Rates, Sensor, average_of, maximum_of
+from shmaccum.sinks.sensors import NS_PER_S, Rates, Sensor, average_of, maximum_of
 
 
 def _new_sensor() -> Sensor:

@@ -15,7 +15,6 @@ from kafka.protocol.producer import InitProducerIdRequest
 from kafka.structs import TopicPartition
 
 from shmaccum._native import ProduceRequest
-from shmaccum.observe.sensors import NS_PER_S, WINDOW_NS
 from shmaccum.sinks.kafka.library.connections import Manager
 from shmaccum.sinks.kafka.library.failures import describe, error_code
 from shmaccum.sinks.kafka.library.frames import Outcome, Sent
@@ -23,6 +22,7 @@ from shmaccum.sinks.kafka.library.login import check_login, quiet_library, tls_c
 from shmaccum.sinks.kafka.library.loop import Selector
 from shmaccum.sinks.kafka.produce import PRODUCE_API_KEY, PartitionAnswer
 from shmaccum.sinks.kafka.traffic import Traffic
+from shmaccum.sinks.sensors import NS_PER_S, WINDOW_NS
 
 # The library's own limit pauses a connection for everything, metadata too: ours counts Produce requests only.
 LIBRARY_IN_FLIGHT_MAX = 1_000
