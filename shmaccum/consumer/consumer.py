@@ -539,8 +539,8 @@ class Consumer:
         group = self._group
         if group is not None:
             group.maybe_commit(self._positions(self._flows))
-            is_rung = group.membership.locks.path in changed
-            if group.membership.is_member and group.is_look_due(is_rung=is_rung):
+            is_rung = group.membership.locks.path in news.heard
+            if group.membership.is_member and group.is_look_due(is_rung=is_rung, has_watch=news.has_watch):
                 self._rebalance(group)
 
     def _ready(self) -> Iterator[PartitionFlow]:
@@ -580,7 +580,7 @@ class Consumer:
                 break
         return count
 
-    def _deserialized(self, records: Sequence[ConsumerRecord], *, is_first: bool) -> list[ConsumerRecord]:
+    def _deserialized(self, records: list[ConsumerRecord], *, is_first: bool) -> list[ConsumerRecord]:
         """The records up to one that is refused. Only a refused record that comes first raises."""
         try:
             return self._deserializers.apply(records)

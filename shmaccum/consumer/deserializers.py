@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 import msgpack
@@ -61,14 +61,14 @@ class Deserializers:
         self._key = resolve(key)
         self._value = resolve(value)
 
-    def apply(self, records: Sequence[ConsumerRecord]) -> list[ConsumerRecord]:
+    def apply(self, records: list[ConsumerRecord]) -> list[ConsumerRecord]:
         """The records with deserialized keys and values, up to the first record that is refused.
 
         Raises:
             RecordDeserializationError: the first record is refused.
         """
         if self._key is None and self._value is None:
-            return list(records)
+            return records
         done: list[ConsumerRecord] = []
         try:
             for record in records:

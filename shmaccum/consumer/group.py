@@ -19,7 +19,8 @@ logger = logging.getLogger(__name__)
 ASSIGNORS = ("range", "cooperative-sticky")
 """Kafka's default."""
 LOOK_INTERVAL_S_MIN = 0.001
-LOOK_INTERVAL_S_MAX = 1.0
+LOOK_INTERVAL_S_MAX = 5.0
+UNWATCHED_INTERVAL_S_MAX = 0.05
 METADATA_SIZE_MAX = 4096
 """Bytes of the metadata of a commit, as for clients of a server."""
 
@@ -71,11 +72,15 @@ class ConsumerGroup:
             session_timeout_ms=options.session_timeout_ms,
         )
 
-    def is_look_due(self, *, is_rung: bool) -> bool:
+    def is_look_due(self, *, is_rung: bool, has_watch: bool) -> bool:
         """True when the consumer should look at the plan.
 
         The kernel tells of a death just before it frees the locks. So after each ring the consumer looks at once, after
-        a millisecond, after twice that, and so on up to a second.
+        a millisecond, after twice that, and so on up to five seconds.
+
+        Args:
+            is_rung: the kernel told that something changed.
+            has_watch: the kernel tells; without it the consumer looks every 50 ms.
         """
         now_s = time.monotonic()
         if is_rung:
@@ -83,7 +88,8 @@ class ConsumerGroup:
         elif now_s < self.next_look_s:
             return False
         self.next_look_s = now_s + self._interval_s
-        self._interval_s = min(2 * self._interval_s, LOOK_INTERVAL_S_MAX)
+        longest_s = LOOK_INTERVAL_S_MAX if has_watch else UNWATCHED_INTERVAL_S_MAX
+        self._interval_s = min(2 * self._interval_s, longest_s)
         return True
 
     # --- offsets

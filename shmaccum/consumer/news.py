@@ -16,7 +16,7 @@ from collections.abc import Iterable
 
 from shmaccum.segment_log.log_watch import LogWatch
 
-LOOK_INTERVAL_S = 1.0
+LOOK_INTERVAL_S = 5.0
 """A consumer whose folders are all watched looks at its files by itself this often."""
 POLL_INTERVAL_S_MIN = 0.001
 POLL_INTERVAL_S_MAX = 0.1
@@ -27,11 +27,14 @@ class News:
 
     Attributes:
         has_watch: the kernel tells about every folder.
+        heard: the paths of which the kernel told at the last `take`.
     """
 
     def __init__(self) -> None:
         self.has_watch = True
+        self.heard: set[str] = set()
         self._interval_s = POLL_INTERVAL_S_MIN
+        self._look_s = time.monotonic() + LOOK_INTERVAL_S
         self._watched: set[str] = set()
         self._watch = LogWatch()
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -50,11 +53,15 @@ class News:
         self.has_watch = not unwatched
 
     def take(self) -> set[str]:
-        """The paths that may have changed since the last call; all of them where the kernel does not tell."""
-        changed = self._watch.changed() if self._watch.descriptor >= 0 else set()
-        if changed:
+        """The paths that may have changed since the last call; now and then, and without a watch, all of them."""
+        self.heard = self._watch.changed() if self._watch.descriptor >= 0 else set()
+        if self.heard:
             self._interval_s = POLL_INTERVAL_S_MIN
-        return changed if self.has_watch else set(self._watched)
+        now_s = time.monotonic()
+        if self.has_watch and now_s < self._look_s:
+            return self.heard
+        self._look_s = now_s + LOOK_INTERVAL_S
+        return set(self._watched)
 
     def wait(self, deadline_s: float) -> bool:
         """Sleeps until there may be news, or until the deadline; True when `ring` ended it.
@@ -62,8 +69,9 @@ class News:
         Args:
             deadline_s: a time of the monotonic clock.
         """
-        longest_s = LOOK_INTERVAL_S if self.has_watch else self._interval_s
-        timeout_s = min(deadline_s - time.monotonic(), longest_s)
+        now_s = time.monotonic()
+        longest_s = self._look_s - now_s if self.has_watch else self._interval_s
+        timeout_s = min(deadline_s - now_s, longest_s)
         ready = self._selector.select(max(timeout_s, 0))
         if not ready:
             self._interval_s = min(2 * self._interval_s, POLL_INTERVAL_S_MAX)

@@ -41,7 +41,7 @@ import hashlib
 import os
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import final
 
 from shmaccum.exceptions import ConsumerStateError, GroupBusyError, GroupModeError
@@ -162,12 +162,12 @@ class MemberLocks:
     # --- the pen and the bell
 
     @contextlib.contextmanager
-    def pen(self, timeout_s: float, stopped: str = "") -> Iterator[None]:
+    def pen(self, timeout_s: float, hint: Callable[[], str] = str) -> Iterator[None]:
         """The right to write the plan and the offsets.
 
         Args:
             timeout_s: how long to wait for it.
-            stopped: members that are known to be stopped, for the message.
+            hint: makes the end of the message, when it was in vain.
 
         Raises:
             GroupBusyError: another member had it all the time.
@@ -177,7 +177,7 @@ class MemberLocks:
             if time.monotonic() >= deadline_s:
                 raise GroupBusyError(
                     f"another member of the group {self._group_id!r} has been writing for {timeout_s:g} s, it is "
-                    f"probably stopped: continue it or kill it{stopped}"
+                    f"probably stopped: continue it or kill it{hint()}"
                 )
             time.sleep(interval_s)
             interval_s = min(2 * interval_s, PEN_INTERVAL_S_MAX)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 import uuid
@@ -144,9 +145,14 @@ class Membership:
                 self.locks.join()
             self._publish(plan)
 
-    def _pen(self, timeout_s: float = PEN_TIMEOUT_S) -> Any:
-        stopped = [f"{row.pid}" for row in self.plan.members.values() if process_state(row.pid) in STOPPED_STATES]
-        return self.locks.pen(timeout_s, f"; stopped processes of the group: {', '.join(stopped)}" if stopped else "")
+    def _pen(self, timeout_s: float = PEN_TIMEOUT_S) -> contextlib.AbstractContextManager[None]:
+        return self.locks.pen(timeout_s, self._stopped)
+
+    def _stopped(self) -> str:
+        """The processes of stopped members, as the end of a sentence."""
+        rows = read_plan(self._path).members.values()
+        stopped = [str(row.pid) for row in rows if process_state(row.pid) in STOPPED_STATES]
+        return f"; stopped processes of the group: {', '.join(stopped)}" if stopped else ""
 
     def _check(self, plan: Plan) -> None:
         for member_id, row in plan.members.items():

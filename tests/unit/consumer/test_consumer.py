@@ -269,6 +269,15 @@ def test_an_append_ends_a_wait(log: LogDirectory, monkeypatch: pytest.MonkeyPatc
         writer.join()
 
 
+def test_an_append_of_which_nobody_told_is_found(log: LogDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(news, "LOOK_INTERVAL_S", 0.01)
+    monkeypatch.setattr(LogWatch, "changed", lambda _self: set())
+    with consumer_of(log, TOPIC) as consumer:
+        assert consumer.poll() == {}
+        append(log, b"silent")
+        assert values(consumer, timeout_ms=WATCHDOG_MS) == [b"silent"]
+
+
 def test_wakeup_ends_a_wait(log: LogDirectory) -> None:
     with consumer_of(log, TOPIC) as consumer:
         consumer.wakeup()

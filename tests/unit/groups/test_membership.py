@@ -221,11 +221,14 @@ def test_a_partition_of_another_member_is_not_committed(join: Join) -> None:
         first.commit({foreign: offset(1)}, 0)
 
 
-def test_a_pen_that_is_held_is_told(join: Join, tmp_path: Path) -> None:
+def test_a_pen_that_is_held_is_told(join: Join, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = join()
     settle(first)
     other = MemberLocks(os.fspath(tmp_path), "g")
     with other.pen(0), pytest.raises(GroupBusyError, match="has been writing for 0 s"):
+        first.commit({PLACES[0]: offset(1)}, 0)
+    monkeypatch.setattr("shmaccum.groups.membership.process_state", lambda _pid: "T")
+    with other.pen(0), pytest.raises(GroupBusyError, match=f"stopped processes of the group: {os.getpid()}"):
         first.commit({PLACES[0]: offset(1)}, 0)
     other.close()
     first.commit({PLACES[0]: offset(1)}, 0)
