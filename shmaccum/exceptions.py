@@ -232,6 +232,14 @@ class NotALogError(LogError):
     """The directory holds something else than a segment log of ours: name a new or an empty one."""
 
 
+class GroupInUseError(LogError):
+    """A consumer group has living members, so nobody else changes its offsets: end them, and try again."""
+
+
+class ServerUnreachableError(LogError):
+    """The server that coordinates a group does not answer a command of this host."""
+
+
 class LogBusyError(LogError):
     """Another living process writes this log directory; there is one writer at a time.
 

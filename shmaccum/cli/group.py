@@ -50,6 +50,8 @@ COMMANDS: Mapping[str, str] = {
     "serve": "Serve a log directory to Kafka clients.",
     "consume": "Write records as they come, alone or as a member of a group.",
     "users": "Change the users of a served log, and the rights of each user.",
+    "topics": "Look at the topics of a log directory: list, describe, create, delete, partitions.",
+    "groups": "Look at the consumer groups of a log directory: list, describe, reset, delete, export.",
     "log": "Read and check a log directory: cat, info, offsets, verify.",
     "options": "Show every option, one table per kind.",
     "run": "Run the example pipeline of `make run`.",

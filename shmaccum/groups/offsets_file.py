@@ -53,7 +53,7 @@ from shmaccum._native import crc32c
 from shmaccum.exceptions import CorruptLogError, GroupModeError, InvalidArgumentError, LogBusyError
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.segment_log.file_names import GROUPS_FOLDER, TEMPORARY
-from shmaccum.segment_log.lock_file import FLOCK
+from shmaccum.segment_log.lock_file import FLOCK, is_locked
 from shmaccum.segment_log.regular_files import open_regular
 from shmaccum.segment_log.small_files import replace_file_synced, sync_folder, write_all
 
@@ -67,6 +67,7 @@ DEAD_SIZE_MIN = 256 << 10
 """Below this a rewrite is not worth it."""
 OFFSETS = ".offsets"
 LOCK = ".lock"
+ADDRESS_SIZE_MAX = 300
 DAMAGED = ".damaged-"
 BODY = re.compile(rb"\x92\xa5group|\x93\xa6commit|\x92\xa6forget|\x94\xaageneration")
 """The first bytes of every body."""
@@ -230,6 +231,7 @@ class GroupLock:
         self._descriptor = open_regular(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
         try:
             fcntl.fcntl(self._descriptor, fcntl.F_OFD_SETLK, FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+            os.ftruncate(self._descriptor, 0)  # the address of a former holder
         except (BlockingIOError, PermissionError):
             is_local = self._is_local()
             self.release()
@@ -243,6 +245,16 @@ class GroupLock:
                 "or stop it"
             ) from None
 
+    def sign(self, address: str) -> None:
+        """Tells where the holder takes requests: HOST:PORT.
+
+        Raises:
+            OSError: the file still tells nothing, or something else.
+        """
+        content = address.encode()
+        os.pwrite(self._descriptor, content, 0)
+        os.ftruncate(self._descriptor, len(content))
+
     def _is_local(self) -> bool:
         """True when the first byte has the read lock that every local member holds."""
         asked = FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
@@ -254,6 +266,15 @@ class GroupLock:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+
+
+def coordinator_address(directory: str, group_id: str) -> str | None:
+    """HOST:PORT of the server that has a group's lock; None: nobody has it, or its holder takes no requests."""
+    path = os.path.join(directory, GROUPS_FOLDER, file_stem(group_id) + LOCK)
+    if not is_locked(path):
+        return None
+    with open(path, encoding="utf-8", errors="replace", opener=open_regular) as file:
+        return file.read(ADDRESS_SIZE_MAX) or None
 
 
 @final

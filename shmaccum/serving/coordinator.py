@@ -7,6 +7,7 @@ file before they are answered; members are not, so after a restart they are told
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 import uuid
@@ -85,6 +86,8 @@ class Coordinator:
         self._limits = limits
         self._is_synced = is_synced
         self._clock_ms = clock_ms
+        self.address = ""
+        """HOST:PORT of the server, for commands of this host."""
         self._groups: dict[str, _Loaded] = {}
 
     # --- groups
@@ -104,6 +107,8 @@ class Coordinator:
             except (LogBusyError, CorruptLogError, OSError):
                 return BrokerError.COORDINATOR_NOT_AVAILABLE
             self._groups[group_id] = loaded
+            with contextlib.suppress(OSError):  # commands cannot find this server then
+                loaded.lock.sign(self.address)
         return loaded
 
     def _unload_one(self) -> bool:

@@ -23,6 +23,7 @@ HEAD = struct.Struct(">hhih")
 """Api key, version, correlation id, length of the client id."""
 CORRELATION = struct.Struct(">hhi")
 CLIENT_ID_SIZE_MAX = 255
+CLIENT_ID = "shmaccum"
 API_VERSIONS = 18
 THROTTLE_TIME = "throttle_time_ms"
 SLACK = {3: 3}
@@ -198,6 +199,26 @@ def decode(request: Request) -> Any:
     if not 0 <= len(request.body) - end <= SLACK.get(request.api_key, 0):
         raise BadFrameError(f"a request {request.api_key} of {len(request.body)} bytes, of which {end} are used")
     return message
+
+
+def encode_request(api_key: int, version: int, values: Mapping[str, Any]) -> bytes:
+    """The frame of a request of ours, of nested dicts by the names of the schema."""
+    message = _build(_REQUESTS[api_key], version, values)
+    message.API_VERSION = version
+    message.with_header(client_id=CLIENT_ID)
+    return bytes(message.encode(header=True, framed=True))
+
+
+def decode_answer(api_key: int, version: int, frame: bytes) -> Any:
+    """The answer to a request of ours.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    try:
+        return _RESPONSES[api_key].decode(frame, version=version, header=True)
+    except Exception as error:  # noqa: BLE001 - hostile bytes raise anything
+        raise OSError(f"an answer that cannot be read: {error}") from None
 
 
 def encode(request: Request, answer: Mapping[str, Any]) -> bytes:

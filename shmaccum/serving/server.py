@@ -128,6 +128,7 @@ class LogServer:
             bytes=parse_uuid(read_properties(os.path.join(self.directory, META_FILE))[META_UUID_KEY])
         )
         self.address = Address(self.options.advertised_host or address.host, self._listener.getsockname()[1])
+        self._coordinator.address = f"{address.host}:{self.address.port}"
         self._cluster = Cluster(self._topics, self._writing, cluster_id, self.address)
         self._settings = Settings(self._topics, teller, is_writable=is_writable)
         self._routes = self._new_routes()

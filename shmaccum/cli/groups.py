@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``shmaccum groups``: the consumer groups of a log directory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+from rich.table import Table
+
+from shmaccum.cli.group import Command, Group, json_option, print_json
+from shmaccum.cli.live import make_console, show
+from shmaccum.cli.log_place import Start, directory_argument, partitions, place_options
+from shmaccum.exceptions import InvalidArgumentError
+from shmaccum.format.topic_partition import TopicPartition
+from shmaccum.groups.export import export
+from shmaccum.groups.offsets_file import group_ids
+from shmaccum.segment_log import LogReader
+from shmaccum.serving.administration import GroupFacts, all_groups, delete, facts_of, move
+from shmaccum.units import format_count
+
+group_argument = click.argument("group_id", metavar="GROUP")
+KAFKA_WORDS = {"earliest": "beginning", "latest": "end"}
+
+
+@click.group("groups", cls=Group)
+def command() -> None:
+    """Look at the consumer groups of a log directory, and administer them.
+
+    A group that a server coordinates is changed through that server. A group with living members is never changed.
+    """
+
+
+def _facts(directory: str, group_id: str) -> GroupFacts:
+    reader = LogReader(directory, on_corrupt="skip")
+    known = group_ids(reader.path)
+    if group_id not in known:
+        raise InvalidArgumentError(f"{reader.path} has no group {group_id!r}: it has {', '.join(known) or 'none'}")
+    return facts_of(reader, group_id)
+
+
+def _lag(facts: GroupFacts) -> int:
+    return sum(position.lag or 0 for position in facts.positions)
+
+
+def _table(*columns: str, numbers: frozenset[str] = frozenset()) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for name in columns:
+        justify: Any = "right" if name in numbers else "left"
+        table.add_column(name, header_style="bright_black", no_wrap=True, justify=justify)
+    return table
+
+
+def _document(facts: GroupFacts) -> dict[str, Any]:
+    return {
+        "group": facts.group_id,
+        "state": facts.state,
+        "lag": _lag(facts),
+        "members": [member._asdict() for member in facts.members],
+        "partitions": [
+            {
+                "topic": one.place.topic,
+                "partition": one.place.partition,
+                "offset": one.offset,
+                "end_offset": one.end_offset,
+                "lag": one.lag,
+                "metadata": one.metadata,
+                "time_ms": one.time_ms,
+            }
+            for one in facts.positions
+        ],
+    }
+
+
+# --- list, describe
+
+
+@command.command("list", cls=Command)
+@directory_argument
+@json_option
+def list_groups(directory: str, is_json: bool) -> None:
+    """Show every group with its state, members and lag."""
+    found = list(all_groups(LogReader(directory, on_corrupt="skip")))
+    if is_json:
+        print_json([_document(facts) for facts in found])
+        return
+    table = _table(
+        "group", "state", "members", "partitions", "lag", numbers=frozenset({"members", "partitions", "lag"})
+    )
+    for facts in found:
+        table.add_row(
+            facts.group_id, facts.state, str(len(facts.members)), str(len(facts.positions)), f"{_lag(facts):,}"
+        )
+    show(make_console(), table)
+
+
+@command.command("describe", cls=Command)
+@directory_argument
+@group_argument
+@json_option
+def describe(directory: str, group_id: str, is_json: bool) -> None:
+    """Show the offset of a group in each partition, the end of the log there, and the lag."""
+    facts = _facts(directory, group_id)
+    if is_json:
+        print_json(_document(facts))
+        return
+    click.echo(f"{group_id}: {facts.state}, {format_count(len(facts.members), 'member')}, lag {_lag(facts):,}")
+    table = _table("partition", "offset", "end", "lag", "metadata", numbers=frozenset({"offset", "end", "lag"}))
+    for one in facts.positions:
+        end, lag = ("gone", "-") if one.end_offset is None else (f"{one.end_offset:,}", f"{one.lag:,}")
+        table.add_row(str(one.place), f"{one.offset:,}", end, lag, one.metadata)
+    show(make_console(), table)
+    for member in facts.members:
+        click.echo(f"member {member.member_id} of client {member.client_id} at {member.host}")
+
+
+# --- reset, delete, export
+
+
+def _target(text: str) -> Start:
+    return Start.parse(KAFKA_WORDS.get(text, text))
+
+
+@command.command("reset", cls=Command)
+@directory_argument
+@group_argument
+@click.option(
+    "--to",
+    "target",
+    required=True,
+    metavar="OFFSET",
+    help="The new place: earliest, latest, an offset, -N for the last N records, or s@MS for a timestamp.",
+)
+@place_options
+@click.option("--dry-run", is_flag=True, help="Show the new offsets and change nothing.")
+@json_option
+def reset(
+    directory: str, group_id: str, target: str, topic: str | None, partition: int | None, dry_run: bool, is_json: bool
+) -> None:
+    """Move the offsets of a group.
+
+    Without --topic, the offsets that the group has committed are moved. With --topic, the group gets an offset in every
+    partition of that topic. An offset outside the log becomes the nearest one in it.
+    """
+    start = _target(target)
+    reader = LogReader(directory, on_corrupt="skip")
+    former = {one.place: one.offset for one in facts_of(reader, group_id).positions if one.end_offset is not None}
+    found = [one for one in partitions(reader, topic, partition) if topic is not None or one.place in former]
+    if not found:
+        raise InvalidArgumentError(f"the group {group_id!r} has no offset there: name a topic by --topic")
+    moved = {one.place: min(max(start.of(one), one.log_start_offset), one.log_end_offset) for one in found}
+    if not dry_run:
+        move(reader.path, group_id, moved)
+    _tell_moved(former, moved, dry_run=dry_run, is_json=is_json)
+
+
+def _tell_moved(
+    former: dict[TopicPartition, int], moved: dict[TopicPartition, int], *, dry_run: bool, is_json: bool
+) -> None:
+    if is_json:
+        rows = [
+            {"topic": place.topic, "partition": place.partition, "from": former.get(place), "to": offset}
+            for place, offset in moved.items()
+        ]
+        print_json({"is_dry_run": dry_run, "partitions": rows})
+        return
+    table = _table("partition", "from", "to", numbers=frozenset({"from", "to"}))
+    for place, offset in moved.items():
+        table.add_row(str(place), f"{former[place]:,}" if place in former else "-", f"{offset:,}")
+    show(make_console(), table)
+    if dry_run:
+        click.echo("nothing was changed (--dry-run)")
+
+
+@command.command("delete", cls=Command)
+@directory_argument
+@group_argument
+def delete_group(directory: str, group_id: str) -> None:
+    """Delete a group with its offsets."""
+    facts = _facts(directory, group_id)
+    delete(LogReader(directory).path, group_id)
+    click.echo(f"{group_id} is deleted, with {format_count(len(facts.positions), 'offset')}")
+
+
+@command.command("export", cls=Command)
+@directory_argument
+@click.argument("target", metavar="OUT")
+def export_groups(directory: str, target: str) -> None:
+    """Write the offsets of all groups as records of __consumer_offsets.
+
+    OUT is a log directory, new or without that topic. Its topic __consumer_offsets has 50 partitions, the keys and the
+    values of Kafka's own (OffsetCommitKey version 1, OffsetCommitValue version 3).
+    """
+    group_count, offset_count = export(LogReader(directory).path, target.removeprefix("log:"))
+    groups, offsets = format_count(group_count, "group"), format_count(offset_count, "offset")
+    click.echo(f"{groups} with {offsets} are in {target}")

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``shmaccum topics``: the topics of a log directory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import click
+from rich.table import Table
+
+from shmaccum.cli.group import Command, Group, assignments, json_option, print_json
+from shmaccum.cli.live import make_console, show
+from shmaccum.cli.log_facts import partition_facts
+from shmaccum.cli.log_place import directory_argument
+from shmaccum.exceptions import InvalidArgumentError
+from shmaccum.segment_log import LogDirectory, LogReader
+from shmaccum.segment_log.file_names import TOPIC_SETTINGS_FILE
+from shmaccum.segment_log.leader_epochs import LeaderEpochs
+from shmaccum.segment_log.small_files import read_topic_id, uuid_text
+from shmaccum.segment_log.topic_settings import TopicSettings, checked
+from shmaccum.units import format_count, format_size
+
+topic_argument = click.argument("topic", metavar="TOPIC")
+count_option = click.option(
+    "-n", "--partitions", "count", type=click.IntRange(min=1), required=True, metavar="N", help="How many partitions."
+)
+
+
+@click.group("topics", cls=Group)
+def command() -> None:
+    """Look at the topics of a log directory, and administer them.
+
+    A topic is changed here while nobody writes the log. Beside a server with --writable use any Kafka client.
+    """
+
+
+def _facts(reader: LogReader, topic: str) -> dict[str, Any]:
+    parts = [partition_facts(reader.partition(topic, number)) for number in reader.partitions(topic)]
+    topic_id = read_topic_id(os.path.join(reader.path, f"{topic}-0"))
+    return {
+        "topic": topic,
+        "id": None if topic_id is None else uuid_text(topic_id),
+        "record_count": sum(part["record_count"] for part in parts),
+        "size": sum(part["size"] for part in parts),
+        "settings": dict(TopicSettings(os.path.join(reader.path, TOPIC_SETTINGS_FILE)).of(topic)),
+        "partitions": [
+            {**part, "leader_epoch": LeaderEpochs(os.path.join(reader.path, f"{topic}-{part['partition']}")).latest}
+            for part in parts
+        ],
+    }
+
+
+def _table(*columns: str) -> Table:
+    """The first column is a name, the others are numbers."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for index, name in enumerate(columns):
+        table.add_column(name, header_style="bright_black", no_wrap=True, justify="right" if index else "left")
+    return table
+
+
+# --- list, describe
+
+
+@command.command("list", cls=Command)
+@directory_argument
+@json_option
+def list_topics(directory: str, is_json: bool) -> None:
+    """Show every topic with its partitions, records and bytes."""
+    reader = LogReader(directory, on_corrupt="skip")
+    found = [_facts(reader, topic) for topic in reader.topics()]
+    if is_json:
+        print_json(found)
+        return
+    table = _table("topic", "partitions", "records", "bytes")
+    for facts in found:
+        count = str(len(facts["partitions"]))
+        table.add_row(facts["topic"], count, f"{facts['record_count']:,}", format_size(facts["size"]))
+    show(make_console(), table)
+
+
+@command.command("describe", cls=Command)
+@directory_argument
+@topic_argument
+@json_option
+def describe(directory: str, topic: str, is_json: bool) -> None:
+    """Show the partitions of a topic, its id and its settings."""
+    facts = _facts(LogReader(directory, on_corrupt="skip"), topic)
+    if is_json:
+        print_json(facts)
+        return
+    click.echo(f"{topic}: id {facts['id'] or 'none'}, {format_count(len(facts['partitions']), 'partition')}")
+    for name, value in facts["settings"].items():
+        click.echo(f"{name}={value}")
+    show(make_console(), _partitions_table(facts["partitions"]))
+
+
+def _partitions_table(parts: Sequence[dict[str, Any]]) -> Table:
+    table = _table("partition", "start", "end", "records", "bytes", "segments", "epoch")
+    for part in parts:
+        numbers = (f"{part[name]:,}" for name in ("log_start_offset", "log_end_offset", "record_count"))
+        rest = format_size(part["size"]), str(len(part["segments"])), str(part["leader_epoch"])
+        table.add_row(str(part["partition"]), *numbers, *rest)
+    return table
+
+
+# --- create, delete, partitions
+
+
+@command.command("create", cls=Command)
+@directory_argument
+@topic_argument
+@count_option
+@click.option("--set", "texts", multiple=True, metavar="NAME=VALUE", help="A setting, such as retention.ms=7d.")
+def create(directory: str, topic: str, count: int, texts: tuple[str, ...]) -> None:
+    """Make a topic. The directory becomes a log when it is new or empty."""
+    settings = checked(assignments(texts))
+    with LogDirectory(directory) as log:
+        if log.partition_count(topic):
+            raise InvalidArgumentError(f"{log.path} has the topic {topic}: shmaccum topics partitions gives it more")
+        log.create_topic(topic, count)
+        log.change_settings(topic, settings)
+    click.echo(f"{topic} has {format_count(count, 'partition')}")
+
+
+@command.command("delete", cls=Command)
+@directory_argument
+@topic_argument
+def delete(directory: str, topic: str) -> None:
+    """Delete a topic with all its records."""
+    LogReader(directory).partitions(topic)  # says which topics there are
+    with LogDirectory(directory) as log:
+        count = log.delete_topic(topic)
+    click.echo(f"{topic} is deleted, with {format_count(count, 'partition')}")
+
+
+@command.command("partitions", cls=Command)
+@directory_argument
+@topic_argument
+@count_option
+def grow(directory: str, topic: str, count: int) -> None:
+    """Give a topic more partitions."""
+    LogReader(directory).partitions(topic)
+    with LogDirectory(directory) as log:
+        known = log.partition_count(topic)
+        if count <= known:
+            raise InvalidArgumentError(f"{topic} has {format_count(known, 'partition')}: name a larger number")
+        log.create_topic(topic, count)
+    click.echo(f"{topic} has {format_count(count, 'partition')}")
