@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import resource
 import signal
@@ -36,11 +37,20 @@ OPEN_FILES = 65_536
     help="Let clients produce, create topics and delete topics; the log must have no sender.",
 )
 @click.option("--insecure", is_flag=True, help="Listen for other hosts, too, though connections are not encrypted.")
+@click.option("--metrics", metavar="HOST:PORT", help="Serve Prometheus at http://HOST:PORT/metrics.")
 @click.option(
     "-X", "options", multiple=True, metavar="OPTION=VALUE", help="An option (see shmaccum options server); repeatable."
 )
 @click.option("-q", "--quiet", is_flag=True, help="Log warnings and errors only.")
-def command(directory: str, listen: str, writable: bool, insecure: bool, options: tuple[str, ...], quiet: bool) -> None:
+def command(
+    directory: str,
+    listen: str,
+    writable: bool,
+    insecure: bool,
+    metrics: str | None,
+    options: tuple[str, ...],
+    quiet: bool,
+) -> None:
     """Serve a log directory to Kafka clients.
 
     Consumers of any language, their groups, and Kafka's own tools read what senders append. It is the log of one host:
@@ -55,8 +65,18 @@ def command(directory: str, listen: str, writable: bool, insecure: bool, options
         logger.info(
             "serving %s at %s:%d, %s", server.directory, host, port, "to read and write" if writable else "to read"
         )
-        server.run()
+        with _metrics_server(server, metrics):
+            server.run()
     logger.info("ended in order")
+
+
+def _metrics_server(server: LogServer, address: str | None) -> contextlib.AbstractContextManager[object]:
+    """Answers scrapes until it is closed, where an address is given."""
+    if address is None:
+        return contextlib.nullcontext()
+    from shmaccum.observe.prometheus import MetricsServer, ServerCollector  # an extra of the package
+
+    return contextlib.closing(MetricsServer(address, ServerCollector(server.families)))
 
 
 def _allow_open_files() -> None:

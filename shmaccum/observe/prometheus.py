@@ -11,7 +11,10 @@ Two families of names:
     ``kafka_producer_record_send_total``. Only the sender's own process knows them. Times are in milliseconds, where the
     name does not say nanoseconds. docs/reference/metrics.rst lists them.
 
-Every one has the label ``arena``.
+``kafka_server_*``, ``kafka_network_*``, ``kafka_coordinator_*`` and ``kafka_consumergroup_lag``
+    Kafka's broker metrics of a served log, named as Prometheus' JMX exporter names them.
+
+Those of an arena have the label ``arena``.
 """
 
 from __future__ import annotations
@@ -29,6 +32,9 @@ if TYPE_CHECKING:
     from shmaccum.observe.observation import Observation
 
 logger = logging.getLogger(__name__)
+
+ServerFamily = tuple[str, str, tuple[str, ...], Mapping[tuple[str, ...], float]]
+"""Name, sentence, names of the labels, and the values by those of the labels."""
 
 PREFIX = "shmaccum_"
 KAFKA_PREFIX = "kafka_producer_"
@@ -217,6 +223,35 @@ def _split_name(name: str) -> tuple[str, str, dict[str, str]]:
     return f"{KAFKA_PREFIX}{kind}_", metric, {TAGS[kind]: value}
 
 
+class ServerCollector:
+    """The metrics of Kafka's broker, of the server of a log in this process.
+
+    Args:
+        read: the families of the server. When it raises a `ShmaccumError`, this scrape has none of them.
+
+    Raises:
+        InvalidArgumentError: the package prometheus_client is not there.
+    """
+
+    def __init__(self, read: Callable[[], Iterable[ServerFamily]]) -> None:
+        self._core = _families()
+        self._read = read
+
+    def collect(self) -> Iterator[Metric]:
+        """The families of one scrape; none while the server does not answer."""
+        try:
+            found = list(self._read())
+        except ShmaccumError as error:
+            logger.debug("this scrape goes without the server's metrics: %s", error)
+            return
+        for name, sentence, labels, values in found:
+            family = _family_of(self._core, name, sentence, list(labels))
+            for label_values, value in values.items():
+                family.add_metric(list(label_values), float(value))
+            metric: Metric = family
+            yield metric
+
+
 # --- telling
 
 
@@ -229,7 +264,7 @@ def _registry(collectors: Iterable[Any]) -> Any:
     return registry
 
 
-def exposition(*collectors: ArenaCollector | SenderCollector) -> str:
+def exposition(*collectors: ArenaCollector | SenderCollector | ServerCollector) -> str:
     """One scrape as text, as a textfile collector takes it."""
     from prometheus_client import generate_latest
 
@@ -259,7 +294,7 @@ class MetricsServer:
         InvalidArgumentError: the address is none, or cannot be listened on.
     """
 
-    def __init__(self, address: str, *collectors: ArenaCollector | SenderCollector) -> None:
+    def __init__(self, address: str, *collectors: ArenaCollector | SenderCollector | ServerCollector) -> None:
         from prometheus_client import start_http_server
 
         host, port = split_address(address)

@@ -27,7 +27,7 @@ from shmaccum.arena.presence import Presence, SenderWatch
 from shmaccum.arena.semaphores import WaiterSemaphores
 from shmaccum.config import DEAD_LETTER_KIND, SenderOptions
 from shmaccum.exceptions import LogBusyError, NotSenderError, SenderBusyError
-from shmaccum.observe.prometheus import SENDER_ANSWER_S, ArenaCollector, MetricsServer, SenderCollector
+from shmaccum.observe.prometheus import SENDER_ANSWER_S, ArenaCollector, MetricsServer, SenderCollector, ServerCollector
 from shmaccum.sender.backoff import NS_PER_MS
 from shmaccum.sender.closing import Closing
 from shmaccum.sender.host import Host, logger
@@ -138,9 +138,9 @@ class Sender:
             self._outwait_former_sender(host, lambda: self._open_letters(places, host))
             self._outwait_former_sender(host, lambda: self.sink.open(host))
             self._rounds = Rounds(self._half, self.sink, self._doorbell, host, self.options, self._letters)
-            self._serve_metrics()
             if self.options.listen is not None:
                 self.sink.serve(self.options.listen)
+            self._serve_metrics()
         except BaseException:
             self._close(is_in_order=False)
             raise
@@ -180,8 +180,13 @@ class Sender:
     def _serve_metrics(self) -> None:
         address = self.options.metrics_listen
         if address is not None:
-            collectors = ArenaCollector(self.arena), SenderCollector(self.arena.name, self._ask_metrics)
-            self._metrics_server = MetricsServer(address, *collectors)
+            families = self.sink.server_families()
+            self._metrics_server = MetricsServer(
+                address,
+                ArenaCollector(self.arena),
+                SenderCollector(self.arena.name, self._ask_metrics),
+                *([] if families is None else [ServerCollector(families)]),
+            )
             logger.info("metrics on port %d", self._metrics_server.port)
 
     def _take_role(self) -> bool:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
 
@@ -20,6 +21,7 @@ class Call:
     """One request, to be answered once.
 
     Attributes:
+        began_s: when the request came, on the clock of time.monotonic().
         request: as it came.
         message: its body, decoded; None for those that are read by hand.
         host: the client's address, for people.
@@ -36,6 +38,7 @@ class Call:
         login: Login | None,
         send: Callable[[Sequence[Piece]], None],
     ) -> None:
+        self.began_s = time.monotonic()
         self.request = request
         self.message = message
         self.host = host

@@ -11,7 +11,7 @@ import contextlib
 import math
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, final
 
 from shmaccum.exceptions import CorruptLogError, GroupModeError, LogBusyError
@@ -20,6 +20,7 @@ from shmaccum.groups.offsets_file import Committed, GroupLock, OffsetsFile, grou
 from shmaccum.segment_log.broker_error import BrokerError
 from shmaccum.serving.call import Call, Values
 from shmaccum.serving.group import NO_GENERATION, Group, GroupState, Join, JoinAnswer, Limits, Protocol, SyncAnswer
+from shmaccum.serving.numbers import GroupLag
 from shmaccum.serving.topics import Topics
 
 METADATA_SIZE_MAX = 4096
@@ -368,6 +369,23 @@ class Coordinator:
         loaded.close()
         del self._groups[group_id]
         return BrokerError.NONE
+
+    def lags(self) -> Iterator[GroupLag]:
+        """Every group with its state, and the records that it has not consumed yet."""
+        for group_id in self._known_ids():
+            loaded = self._groups.get(group_id)
+            with contextlib.suppress(CorruptLogError, OSError):
+                offsets = self._offsets_of(group_id)
+                lags = {place: self._lag(place, one) for place, one in offsets.items()}
+                state = loaded.state_name if loaded else GroupState.EMPTY.value
+                yield GroupLag(group_id, state, lags)
+
+    def _lag(self, place: TopicPartition, committed: Committed) -> int:
+        head = self._topics.head(*place)
+        if head is None:
+            return 0
+        head.refresh()
+        return max(head.end_offset - committed.offset, 0)
 
     def close(self) -> None:
         """Lets go of every group."""

@@ -34,8 +34,18 @@ from shmaccum.segment_log.broker_error import BrokerError
 from shmaccum.segment_log.log_watch import LogWatch
 from shmaccum.serving.access import TOPIC_REFUSED, readable
 from shmaccum.serving.call import Call
-from shmaccum.serving.fetching import NO_SESSION, FetchRequest, Wanted, find, is_enough, read_request, write_answer
+from shmaccum.serving.fetching import (
+    NO_SESSION,
+    FetchRequest,
+    Found,
+    Wanted,
+    find,
+    is_enough,
+    read_request,
+    write_answer,
+)
 from shmaccum.serving.log_heads import LogHead
+from shmaccum.serving.numbers import ServerNumbers
 from shmaccum.serving.sessions import Session, Sessions
 from shmaccum.serving.topics import Topics
 from shmaccum.serving.users import User
@@ -69,11 +79,13 @@ class LongPoll:
     Args:
         topics: the topics that the server serves.
         ring: wakes the server's loop, from any thread.
+        numbers: where the bytes are counted that clients fetch.
         is_told: every append is told by `tell`, so the kernel need not be asked.
     """
 
-    def __init__(self, topics: Topics, ring: Callable[[], None], *, is_told: bool) -> None:
+    def __init__(self, topics: Topics, ring: Callable[[], None], numbers: ServerNumbers, *, is_told: bool) -> None:
         self._topics = topics
+        self._numbers = numbers
         self._ring = ring
         self._watch = None if is_told else LogWatch()
         self._sessions = Sessions()
@@ -81,7 +93,7 @@ class LongPoll:
         self._size = 0
         self._by_folder: dict[str, dict[Call, _Parked]] = {}
         self._deadlines: list[tuple[float, int, Call]] = []
-        self._numbers = itertools.count()
+        self._tickets = itertools.count()
         self._told: deque[str] = deque()
 
     # --- requests
@@ -106,8 +118,16 @@ class LongPoll:
         session = parked.session
         told = found if session is None else session.news(found)
         session_id = NO_SESSION if session is None else session.session_id
+        self._count(told)
         parked.call.answer_with(write_answer(parked.call.request, told, session_id=session_id))
         return True
+
+    def _count(self, told: Sequence[Found]) -> None:
+        for one in told:
+            if one.size:
+                topic = one.wanted.topic
+                name = topic if isinstance(topic, str) else self._topics.name_of(topic)
+                self._numbers.note_fetched(name or "", one.size)
 
     def _readable_head(self, user: User, wanted: Wanted) -> LogHead | BrokerError | None:
         return self._head_of(wanted) if readable(user, wanted.topic, self._topics) else TOPIC_REFUSED
@@ -138,7 +158,7 @@ class LongPoll:
             self._ask_again(parked)
 
     def _note_deadline(self, parked: _Parked) -> None:
-        heapq.heappush(self._deadlines, (parked.deadline_s, next(self._numbers), parked.call))
+        heapq.heappush(self._deadlines, (parked.deadline_s, next(self._tickets), parked.call))
         if len(self._deadlines) > 2 * len(self._parked) + STALE_MAX:
             self._deadlines = [entry for entry in self._deadlines if entry[2] in self._parked]
             heapq.heapify(self._deadlines)

@@ -69,6 +69,11 @@ _REQUESTS = _types_by_key("request")
 _RESPONSES = _types_by_key("response")
 
 
+def api_name(api_key: int) -> str:
+    """The name of an API as Kafka's metrics have it: Fetch, JoinGroup."""
+    return str(_REQUESTS[api_key].__name__).removesuffix("Request")
+
+
 def is_flexible(api_key: int, version: int) -> bool:
     """True when the version of the request has compact lengths and tags (KIP-482)."""
     return bool(_REQUESTS[api_key].flexible_version_q(version))

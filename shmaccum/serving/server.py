@@ -26,11 +26,13 @@ import time
 import uuid
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
+from concurrent import futures
+from queue import SimpleQueue
 from types import TracebackType
 from typing import final
 
 from shmaccum.config import ServerOptions
-from shmaccum.exceptions import InvalidArgumentError
+from shmaccum.exceptions import InvalidArgumentError, ServerUnreachableError
 from shmaccum.segment_log.directory import LogDirectory
 from shmaccum.segment_log.file_names import META_FILE
 from shmaccum.segment_log.reader import LogReader
@@ -43,7 +45,8 @@ from shmaccum.serving.fetching import Piece
 from shmaccum.serving.group import Limits
 from shmaccum.serving.login import Login
 from shmaccum.serving.long_poll import LongPoll
-from shmaccum.serving.messages import BadFrameError, Request, decode, encode_unsupported, read_head
+from shmaccum.serving.messages import BadFrameError, Request, api_name, decode, encode_unsupported, read_head
+from shmaccum.serving.numbers import Family, ServerNumbers
 from shmaccum.serving.requests import (
     API_VERSIONS,
     BEFORE_LOGIN,
@@ -66,6 +69,7 @@ logger = logging.getLogger(__name__)
 
 BACKLOG = 512
 MAINTAIN_INTERVAL_S = 1.0
+NUMBERS_TIMEOUT_S = 2.0
 FAILED_LOGIN_DELAY_S = 1.0
 META_UUID_KEY = "directory.id"
 
@@ -117,7 +121,9 @@ class LogServer:
         self._bell, self._rope = socket.socketpair()
         self._rope.setblocking(False)
         teller = writer or self._log
-        self._polls = LongPoll(self._topics, self._ring, is_told=teller is not None)
+        self._numbers = ServerNumbers()
+        self._questions: SimpleQueue[futures.Future[list[Family]]] = SimpleQueue()
+        self._polls = LongPoll(self._topics, self._ring, self._numbers, is_told=teller is not None)
         if teller is not None:
             teller.on_append = self._polls.tell
         self._writing = None if self._log is None else self._new_writing(self._log)
@@ -156,7 +162,7 @@ class LogServer:
         return guarded_routes(table, self._topics)
 
     def _new_writing(self, log: LogDirectory) -> Writing:
-        return Writing(log, self._topics)
+        return Writing(log, self._topics, self._numbers)
 
     def _produce_size_max(self) -> int:
         return self.options.request_size_max if self._log is None else self.options.produce_size_max
@@ -179,6 +185,7 @@ class LogServer:
         for connection in runnable:
             self._take_frame(connection)
         self._feed_starved()
+        self._answer_questions()
         self._polls.take_told()
         self._polls.end_waits()
         self._answer_refused()
@@ -402,13 +409,36 @@ class LogServer:
             call.answer(values)
 
     def _send(self, connection: Connection, pieces: Sequence[Piece]) -> None:
-        self._waiting.pop(connection, None)
+        call = self._waiting.pop(connection, None)
+        if call is not None:
+            self._numbers.note_answered(api_name(call.request.api_key), time.monotonic() - call.began_s)
         if connection.is_gone:
             return
         connection.answer(pieces)
         with self._guarded(connection):
             connection.flush()
         self._await(connection)
+
+    # --- numbers
+
+    def families(self) -> list[Family]:
+        """The server's numbers by the names of Kafka's broker, for the thread of a scrape: the loop answers.
+
+        Raises:
+            ServerUnreachableError: the server does not run.
+        """
+        question: futures.Future[list[Family]] = futures.Future()
+        self._questions.put(question)
+        self._ring()
+        try:
+            return question.result(NUMBERS_TIMEOUT_S)
+        except futures.TimeoutError:  # another one than Python's own before 3.11
+            raise ServerUnreachableError(f"the server of {self.directory} does not answer: it does not run") from None
+
+    def _answer_questions(self) -> None:
+        while not self._questions.empty():
+            groups = list(self._coordinator.lags())
+            self._questions.get().set_result(list(self._numbers.families(len(self._connections), groups)))
 
     # --- end
 

@@ -15,11 +15,13 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 from typing import final
 
 from shmaccum.config import ServerOptions
 from shmaccum.exceptions import InvalidArgumentError
 from shmaccum.segment_log.directory import LogDirectory
+from shmaccum.serving.numbers import Family
 from shmaccum.serving.server import LogServer
 
 logger = logging.getLogger(__name__)
@@ -69,6 +71,11 @@ class ServerThread:
         except Exception:  # the writer goes on, whatever happens here
             logger.exception("the server of %s has a problem and goes on in %g s", self._directory.path, PAUSE_S)
             self._is_closed.wait(PAUSE_S)
+
+    @property
+    def families(self) -> Callable[[], list[Family]]:
+        """As `LogServer.families`."""
+        return self._server.families
 
     def close(self) -> None:
         """Ends the thread and every connection. Doing it twice does nothing."""

@@ -19,6 +19,7 @@ from shmaccum.segment_log.directory import LogDirectory
 from shmaccum.segment_log.log_batch import LogBatch
 from shmaccum.segment_log.producer_state import Refusal
 from shmaccum.serving.call import Call, Values
+from shmaccum.serving.numbers import ServerNumbers
 from shmaccum.serving.settings import changeable
 from shmaccum.serving.topics import NO_TOPIC_ID, Topics
 from shmaccum.units import format_count
@@ -38,13 +39,16 @@ class Writing:
     Args:
         directory: open for writing.
         topics: the topics that the server serves.
+        numbers: where the batches are counted that clients produce.
     """
 
     def __init__(
         self,
         directory: LogDirectory,
         topics: Topics,
+        numbers: ServerNumbers,
     ) -> None:
+        self._numbers = numbers
         self._directory = directory
         self._topics = topics
 
@@ -105,6 +109,10 @@ class Writing:
             return BrokerError.UNKNOWN_TOPIC_OR_PARTITION, str(error), -1
         except OSError as error:
             return BrokerError.KAFKA_STORAGE_ERROR, str(error), -1
+        taken = [batch for batch, outcome in zip(batches, outcomes, strict=True) if isinstance(outcome, int)]
+        self._numbers.note_produced(
+            place.topic, sum(batch.size for batch in taken), sum(batch.record_count for batch in taken)
+        )
         for outcome in outcomes:
             if isinstance(outcome, Refusal):
                 return int(outcome.error_code), outcome.message, -1

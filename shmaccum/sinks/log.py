@@ -9,7 +9,7 @@ written twice.
 from __future__ import annotations
 
 import errno
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from shmaccum.config import ServerOptions
@@ -22,6 +22,7 @@ from shmaccum.sinks.names import one_spelling
 from shmaccum.sinks.sink import Ack, SinkHost, SynchronousSink, Verdict, WireBatch
 
 if TYPE_CHECKING:
+    from shmaccum.serving.numbers import Family
     from shmaccum.serving.server_thread import ServerThread
 
 REQUEST_SIZE_MAX = 16 << 20
@@ -105,6 +106,9 @@ class LogSink(SynchronousSink):
     def server_port(self) -> int | None:
         """The port at which the log is served; None while it is not."""
         return None if self._server is None else self._server.port
+
+    def server_families(self) -> Callable[[], list[Family]] | None:
+        return None if self._server is None else self._server.families
 
     def new_producer_id(self) -> tuple[int, int]:
         return self.directory.new_producer_id(), 0

@@ -64,9 +64,9 @@ from __future__ import annotations
 
 import abc
 import enum
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from shmaccum._native import Batch
 from shmaccum.arena.doorbell import wait_readable
@@ -356,6 +356,10 @@ class Sink(abc.ABC):
             f"listen={listen} serves a log, and the sink {self.name or type(self).__name__} is none: leave listen out, "
             "or deliver to log:DIR"
         )
+
+    def server_families(self) -> Callable[[], Iterable[tuple[str, str, tuple[str, ...], Mapping[Any, float]]]] | None:
+        """A function that any thread may call for the numbers of the sink's server; None: it serves nothing."""
+        return None
 
     def metrics(self) -> Mapping[str, float]:
         """Numbers of its own, by Kafka's names where there are such; they take the place of the sender's of that name.
