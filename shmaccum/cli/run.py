@@ -17,6 +17,7 @@ DIRECTORY_OF_SPARK = Path("out/spark")
 
 @click.command("run", cls=Command)
 @click.option("--kill", "is_killing", is_flag=True, help="Kill a worker and the sender half-way, and replace them.")
+@click.option("--serve", "is_serving", is_flag=True, help="Serve the log, and read it by a group of consumers, too.")
 @click.option("--peer/--no-peer", default=True, help="Send them through a multiprocessing.Queue, too.")
 @click.option(
     "--spark",
@@ -46,6 +47,7 @@ def command(
     ctx: click.Context,
     *,
     is_killing: bool,
+    is_serving: bool,
     peer: bool,
     has_spark: bool,
     has_cluster: bool,
@@ -57,13 +59,19 @@ def command(
     Two readers verify the log at the end.
     """
     if has_spark or has_cluster:
-        if is_killing:
-            raise click.UsageError("--kill is of the example without Spark: leave it out")
+        if is_killing or is_serving:
+            raise click.UsageError("--kill and --serve are of the example without Spark: leave them out")
         ctx.exit(_run_spark(directory or DIRECTORY_OF_SPARK, flight_count, has_cluster=has_cluster))
     from shmaccum.example import report  # slow to import, and its data are an extra of the package
 
     data_folder()  # said now, or each worker would
-    plan = report.Plan(directory or DIRECTORY, flight_count=flight_count, is_killing=is_killing, has_peer=peer)
+    plan = report.Plan(
+        directory or DIRECTORY,
+        flight_count=flight_count,
+        is_killing=is_killing,
+        is_serving=is_serving,
+        has_peer=peer,
+    )
     ctx.exit(report.run(make_console(has_markup=True), plan))
 
 

@@ -50,9 +50,9 @@ Watcher = Callable[[int, int, int], None]
 class Sender:
     """The sender process: the same command that anybody would type. Its messages go to a file beside the log."""
 
-    def __init__(self, arena_name: str, directory: Path) -> None:
+    def __init__(self, arena_name: str, directory: Path, listen: str | None) -> None:
         command = [sys.executable, "-m", "shmaccum", "sender", arena_name, "--sink", f"log:{directory}"]
-        command += ["-X", f"partitions={PARTITION_COUNT}"]
+        command += ["-X", f"partitions={PARTITION_COUNT}", *([] if listen is None else ["--listen", listen])]
         self._messages = directory.with_name("sender.log")
         with self._messages.open("ab") as messages:
             self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=messages)
@@ -152,13 +152,23 @@ class Pipeline:
         killed: the killed processes, in words.
     """
 
-    def __init__(self, arena: Arena, directory: Path, watcher: Watcher, *, flight_count: int, has_queue: bool) -> None:
+    def __init__(
+        self,
+        arena: Arena,
+        directory: Path,
+        watcher: Watcher,
+        *,
+        flight_count: int,
+        has_queue: bool,
+        listen: str | None,
+    ) -> None:
         self.arena = arena
         self.killed: list[str] = []
         self._directory = directory
         self._watcher = watcher
         self._began_ns = 0
-        self._sender = Sender(arena.name, directory)
+        self._listen = listen
+        self._sender = Sender(arena.name, directory, listen)
         self.crew = Crew(arena.name, flight_count, has_queue=has_queue)
 
     def _look_until(self, is_over: Callable[[], bool], every_s: float = LOOK_EVERY_S) -> None:
@@ -188,7 +198,7 @@ class Pipeline:
         self._look_until(lambda: self.crew.has_sent_half(VICTIM), STALK_EVERY_S)
         self.killed = [self.crew.kill(VICTIM), self._sender.kill()]
         moment_ns = self.arena.native.now_ns()
-        self._sender = Sender(self.arena.name, self._directory)
+        self._sender = Sender(self.arena.name, self._directory, self._listen)
         self._look_until(lambda: not self._is_pending_since(moment_ns))
         self.crew.replace(VICTIM, next_row_of(self._directory, _is_victims))
 
@@ -242,7 +252,12 @@ def _replace(directory: Path) -> None:
 
 @contextmanager
 def open_pipeline(
-    directory: Path, watcher: Watcher, *, flight_count: int = FLIGHT_COUNT, has_queue: bool = False
+    directory: Path,
+    watcher: Watcher,
+    *,
+    flight_count: int = FLIGHT_COUNT,
+    has_queue: bool = False,
+    listen: str | None = None,
 ) -> Iterator[Pipeline]:
     """The arena, the sender and the workers of one run; at the end none of them is left.
 
@@ -251,6 +266,7 @@ def open_pipeline(
         watcher: is told how far the run is.
         flight_count: the number of flights, from the first of the file on.
         has_queue: the workers will send everything once more, through `Crew.queue`.
+        listen: HOST:PORT at which the sender serves the log; None: it does not.
 
     Raises:
         NotALogError: `directory` is something else than the log of an older run.
@@ -261,7 +277,9 @@ def open_pipeline(
         try:
             for topic in topics():
                 arena.native.set_topic_partition_count(topic, PARTITION_COUNT)
-            pipeline = Pipeline(arena, directory, watcher, flight_count=flight_count, has_queue=has_queue)
+            pipeline = Pipeline(
+                arena, directory, watcher, flight_count=flight_count, has_queue=has_queue, listen=listen
+            )
             try:
                 yield pipeline
             finally:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from shmaccum.arena import Arena, ArenaStatistics, VerifyDepth
-from shmaccum.example import peer, pipeline, verification
+from shmaccum.example import group, peer, pipeline, verification
 from shmaccum.example.flights import FLIGHT_COUNT, topics
 from shmaccum.example.worker import WORKER_COUNT
 from shmaccum.units import format_size
@@ -30,6 +31,8 @@ class Plan:
     """The number of flights, from the first of the file on."""
     is_killing: bool = False
     """True to kill a worker and the sender in mid-flight."""
+    is_serving: bool = False
+    """True to have a group of consumers read the log from the sender's server."""
     has_peer: bool = True
     """True to send the same events through a multiprocessing.Queue, too; without effect when processes are killed."""
 
@@ -47,6 +50,8 @@ class Outcome:
     """The killed processes, in words."""
     peer_rate: float | None
     """Records a second through a multiprocessing.Queue, if that was measured."""
+    consumed: group.Consumed | None
+    """The records that a group of consumers read, if one did."""
 
 
 @contextmanager
@@ -69,9 +74,12 @@ def _soundness(arena: Arena) -> list[str]:
 
 def _run_pipeline(console: Console, plan: Plan) -> Outcome:
     has_queue = plan.has_peer and not plan.is_killing
+    listen = _free_address() if plan.is_serving else None
     with (
         _bars(console, plan.flight_count) as watch,
-        pipeline.open_pipeline(plan.directory, watch, flight_count=plan.flight_count, has_queue=has_queue) as run,
+        pipeline.open_pipeline(
+            plan.directory, watch, flight_count=plan.flight_count, has_queue=has_queue, listen=listen
+        ) as run,
     ):
         run.prepare()
         run.begin()
@@ -81,17 +89,27 @@ def _run_pipeline(console: Console, plan: Plan) -> Outcome:
         peer_rate = None
         if run.crew.queue is not None:
             peer_rate = peer.measure(run.crew.board, run.crew.queue, plan.directory.with_name(f"peer-{os.getpid()}"))
+        consumed = None if listen is None else group.consume(listen, plan.flight_count)
         run.leave()
-        return Outcome(seconds, run.arena.statistics(), _soundness(run.arena), run.killed, peer_rate)
+        return Outcome(seconds, run.arena.statistics(), _soundness(run.arena), run.killed, peer_rate, consumed)
 
 
-def _verify(console: Console, plan: Plan) -> tuple[verification.Ledger, list[str]]:
+def _free_address() -> str:
+    """An address of this host where nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        return f"127.0.0.1:{found.getsockname()[1]}"
+
+
+def _verify(console: Console, plan: Plan, consumed: group.Consumed | None) -> tuple[verification.Ledger, list[str]]:
     """Reads the log with every reader. Returns the ledger of ours, and all findings."""
     with console.status("working out what must be in the log"):
         expected = verification.expected_checksums(plan.flight_count)
     findings: list[str] = []
     ledgers: dict[str, verification.Ledger] = {}
-    for name, read in verification.readers().items():
+    readers = verification.readers()
+    if consumed is not None:
+        readers[f"a group of {group.GROUP_SIZE} kafka-python consumers"] = lambda _, ledger: consumed.enter(ledger)
+    for name, read in readers.items():
         ledgers[name] = verification.Ledger(expected)
         with console.status(f"reading the log back with {name}"):
             read(plan.directory, ledgers[name])
@@ -115,6 +133,8 @@ def _facts(flight_count: int, outcome: Outcome, ledger: verification.Ledger) -> 
     if outcome.peer_rate is not None:
         yield "through a multiprocessing.Queue", f"{outcome.peer_rate:,.0f}"
         yield "shmaccum is", f"{rate / outcome.peer_rate:.1f} times as fast"
+    if outcome.consumed is not None:
+        yield "consumed twice by the group", f"{outcome.consumed.repeated_count:,}"
     yield "batches", f"{ledger.batch_count:,}"
     yield "mean fill of a batch", f"{fill:.0%}, {flight_count / ledger.batch_count:.0f} records"
     yield "bytes in the log", format_size(ledger.byte_count)
@@ -146,7 +166,7 @@ def run(console: Console, plan: Plan) -> int:
     console.print(f"{plan.flight_count:,} flights, {WORKER_COUNT} worker processes, one arena of 32 MiB, one sender;")
     console.print(f"topics {', '.join(topics())}, {pipeline.PARTITION_COUNT} partitions each; {plan.directory}\n")
     outcome = _run_pipeline(console, plan)
-    ledger, findings = _verify(console, plan)
+    ledger, findings = _verify(console, plan, outcome.consumed)
     findings += outcome.findings
     console.print(_table(_facts(plan.flight_count, outcome, ledger)))
     for finding in findings:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an administrator does with the groups of a log: looks at their lag, moves their offsets, deletes them.
+"""The work of an administrator on the groups of a log: to look at their lag, move their offsets, delete them.
 
 A group that nobody coordinates is changed under its lock, in its file. A group that a server coordinates is changed by
 a request to that server, whose address the lock file tells. Either way a group with living members is refused.
@@ -32,7 +32,7 @@ class Member(NamedTuple):
 
 
 class Position(NamedTuple):
-    """The offset of a group in one partition, and what is left to consume.
+    """The offset of a group in one partition, and the records left to consume.
 
     Attributes:
         offset: the next one to consume.

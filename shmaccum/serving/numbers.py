@@ -23,7 +23,7 @@ class Family(NamedTuple):
 
     Attributes:
         name: a counter when it ends in ``_total``, else a gauge.
-        sentence: what it counts.
+        sentence: the meaning of the values.
         labels: their names.
         values: by the values of the labels.
     """
@@ -35,7 +35,7 @@ class Family(NamedTuple):
 
 
 class GroupLag(NamedTuple):
-    """A group, and what is left for it to consume.
+    """A group, and the records that are left for it to consume.
 
     Attributes:
         group_id: the group.

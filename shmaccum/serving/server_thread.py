@@ -74,7 +74,7 @@ class ServerThread:
 
     @property
     def families(self) -> Callable[[], list[Family]]:
-        """As `LogServer.families`."""
+        """The function that answers a scrape (`LogServer.families`)."""
         return self._server.families
 
     def close(self) -> None:

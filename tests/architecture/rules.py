@@ -229,12 +229,15 @@ def pyspark_outside_spark(path: PurePosixPath, text: str) -> Iterator[str]:
 # The wire to brokers, and the example's second reader, which is there because it is not ours.
 KAFKA_LIBRARY = PurePosixPath("shmaccum/sinks/kafka/library")
 KAFKA_MESSAGES = PurePosixPath("shmaccum/serving/messages.py")
-KAFKA_PYTHON_READER = PurePosixPath("shmaccum/example/verification.py")
+KAFKA_PYTHON_READERS = {
+    PurePosixPath("shmaccum/example/verification.py"),
+    PurePosixPath("shmaccum/example/group.py"),
+}
 
 
 def kafka_outside_library(path: PurePosixPath, text: str) -> Iterator[str]:
     """One folder wraps kafka-python, and nobody else knows it: a change of its internals ends there."""
-    if KAFKA_LIBRARY in path.parents or path in {KAFKA_MESSAGES, KAFKA_PYTHON_READER}:
+    if KAFKA_LIBRARY in path.parents or path in {KAFKA_MESSAGES, *KAFKA_PYTHON_READERS}:
         return
     for name in sorted(imported(path, text)):
         if name.split(".")[0] == "kafka":
