@@ -68,6 +68,7 @@ DEAD_SIZE_MIN = 256 << 10
 OFFSETS = ".offsets"
 LOCK = ".lock"
 ADDRESS_SIZE_MAX = 300
+ADDRESS = re.compile(r"[\w.:\[\]-]+:[0-9]+")
 DAMAGED = ".damaged-"
 BODY = re.compile(rb"\x92\xa5group|\x93\xa6commit|\x92\xa6forget|\x94\xaageneration")
 """The first bytes of every body."""
@@ -270,11 +271,17 @@ class GroupLock:
 
 def coordinator_address(directory: str, group_id: str) -> str | None:
     """HOST:PORT of the server that has a group's lock; None: nobody has it, or its holder takes no requests."""
-    path = os.path.join(directory, GROUPS_FOLDER, file_stem(group_id) + LOCK)
-    if not is_locked(path):
+    if not is_in_use(directory, group_id):
         return None
+    path = os.path.join(directory, GROUPS_FOLDER, file_stem(group_id) + LOCK)
     with open(path, encoding="utf-8", errors="replace", opener=open_regular) as file:
-        return file.read(ADDRESS_SIZE_MAX) or None
+        found = ADDRESS.fullmatch(file.read(ADDRESS_SIZE_MAX))
+    return found[0] if found else None
+
+
+def is_in_use(directory: str, group_id: str) -> bool:
+    """True while a server coordinates the group, or consumers on the log's host share it."""
+    return is_locked(os.path.join(directory, GROUPS_FOLDER, file_stem(group_id) + LOCK))
 
 
 @final

@@ -11,16 +11,17 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from shmaccum.exceptions import GroupInUseError, LogBusyError, LogPartitionNotFoundError
+from shmaccum.exceptions import GroupInUseError, GroupModeError, LogBusyError, LogPartitionNotFoundError
 from shmaccum.format.topic_partition import TopicPartition
-from shmaccum.groups.offsets_file import Committed, GroupLock, OffsetsFile, coordinator_address, group_ids
+from shmaccum.groups.offsets_file import Committed, GroupLock, OffsetsFile, coordinator_address, group_ids, is_in_use
 from shmaccum.segment_log.broker_error import BrokerError
 from shmaccum.segment_log.reader import LogReader
 from shmaccum.serving.asking import Asking
 
 OFFSET_COMMIT, DESCRIBE_GROUPS, DELETE_GROUPS = 8, 15, 42
 NO_GENERATION = -1
-UNUSED, EMPTY = "nobody coordinates it", "Empty"
+EMPTY, LOCAL = "Empty", "Local"
+"""States of a group that no server coordinates: nobody uses it, or consumers on the log's host share it."""
 
 
 class Member(NamedTuple):
@@ -74,8 +75,14 @@ def facts_of(reader: LogReader, group_id: str) -> GroupFacts:
     """State, members, offsets and lag of a group; without offsets where there is no such group."""
     offsets = OffsetsFile(reader.path, group_id, is_writer=False).offsets
     address = coordinator_address(reader.path, group_id)
-    state, members = (EMPTY, []) if address is None else _asked_facts(address, group_id)
+    state, members = (
+        _state_without_server(reader.path, group_id) if address is None else _asked_facts(address, group_id)
+    )
     return GroupFacts(group_id, state, members, [_position(reader, *each) for each in sorted(offsets.items())])
+
+
+def _state_without_server(directory: str, group_id: str) -> tuple[str, list[Member]]:
+    return (LOCAL if is_in_use(directory, group_id) else EMPTY), []
 
 
 def _position(reader: LogReader, place: TopicPartition, one: Committed) -> Position:
@@ -102,6 +109,8 @@ def move(directory: str, group_id: str, offsets: Mapping[TopicPartition, int]) -
     """
     try:
         lock = GroupLock(directory, group_id)
+    except GroupModeError:
+        raise
     except LogBusyError:
         _ask_to_move(_address(directory, group_id), group_id, offsets)
         return
@@ -136,6 +145,8 @@ def delete(directory: str, group_id: str) -> None:
     """
     try:
         lock = GroupLock(directory, group_id)
+    except GroupModeError:
+        raise
     except LogBusyError:
         with Asking(_address(directory, group_id)) as server:
             (result,) = server.ask(DELETE_GROUPS, 1, {"groups_names": [group_id]}).results

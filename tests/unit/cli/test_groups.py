@@ -13,6 +13,7 @@ import pytest
 from kafka import KafkaConsumer
 from kafka.structs import TopicPartition as KafkaTopicPartition
 
+from shmaccum import Consumer
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.groups.export import partition_of
 from shmaccum.groups.offsets_file import Committed, GroupLock, OffsetsFile
@@ -103,6 +104,16 @@ def test_a_group_whose_lock_somebody_holds_is_left_alone(shell: Shell, log: Path
     assert "did not answer" in shell("groups", "delete", str(log), GROUP, code=2).stderr
     lock.release()
     shell("groups", "delete", str(log), GROUP)
+
+
+def test_a_group_that_consumers_share_on_this_host_is_shown_and_left_alone(shell: Shell, log: Path) -> None:
+    with contextlib.closing(Consumer(f"log:{log}", group_id=GROUP)) as living:
+        living.subscribe([TOPIC])
+        living.poll(timeout_ms=100)
+        assert shell.json("groups", "describe", str(log), GROUP)["state"] == "Local"
+        for arguments in (["reset", str(log), GROUP, "--to", "0"], ["delete", str(log), GROUP]):
+            assert "without a server" in shell("groups", *arguments, code=2).stderr
+    assert shell.json("groups", "describe", str(log), GROUP)["state"] == "Empty"
 
 
 def consumer(address: str) -> KafkaConsumer:
