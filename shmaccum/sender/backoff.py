@@ -6,6 +6,7 @@ from __future__ import annotations
 import random
 
 NS_PER_MS = 1_000_000
+NEVER_NS = 2**63 - 1
 MULTIPLIER = 2
 JITTER = 0.2
 DOUBLINGS_MAX = 62

@@ -38,15 +38,15 @@ from typing import TYPE_CHECKING, TypeVar
 from shmaccum._native import Batch, SenderHalf
 from shmaccum.arena.doorbell import Doorbell, wait_readable
 from shmaccum.arena.places import Places
-from shmaccum.arena.reports import Kind, Report
 from shmaccum.config import SenderOptions
-from shmaccum.exceptions import CorruptArenaError
-from shmaccum.sender.backoff import NS_PER_MS, Backoff, Trouble
+from shmaccum.sender.backoff import NEVER_NS, NS_PER_MS, Backoff, Trouble
 from shmaccum.sender.delivery_clock import DeliveryClock
+from shmaccum.sender.expiry import Expiry
 from shmaccum.sender.host import Host
 from shmaccum.sender.identity import ProducerIdentity
 from shmaccum.sender.lending import Lending, give_back, let_go
 from shmaccum.sender.metrics import SenderMetrics
+from shmaccum.sender.naps import Naps
 from shmaccum.sender.settling import Settling
 from shmaccum.sender.splitting import Splitting
 from shmaccum.sender.topics import TopicPublisher
@@ -59,15 +59,7 @@ TICK_NS = 100 * NS_PER_MS
 IDLE_TICK_NS = 1000 * NS_PER_MS
 """Once a second has passed without anything."""
 IDLE_REST_NS = 1000 * NS_PER_MS
-NAP_NS = NS_PER_MS
-LONG_NAP_NS = 5 * NS_PER_MS
-"""The nap where batches linger. A batch that is due earlier ends it."""
-BUSY_NS = 10 * NS_PER_MS
-NEVER_NS = 2**63 - 1
-FAR_NS = 2**62
-"""A span in which nothing expires."""
 LETTERS_AT_END_NS = 5_000 * NS_PER_MS
-NS_PER_US = 1_000
 NS_PER_S = 1_000_000_000
 
 Answer = TypeVar("Answer")
@@ -104,15 +96,12 @@ class Rounds:
         now_ns = self._native.now_ns()
         self._metrics = SenderMetrics(now_ns)
         self.delivery_clock = DeliveryClock(half, self._native, sink, options, now_ns)
+        self._expiry = Expiry(half, host, self.delivery_clock, self._metrics, options.delivery_timeout_ms)
+        self._naps = Naps(self._native, self._linger_ns)
         self._lending = Lending(half, self._native, Places(self._native))
         self._splitting = Splitting(half, self._lending)
-        self._identity = ProducerIdentity(
-            half,
-            self._native,
-            sink,
-            self._lending,
-            enable_idempotence=options.enable_idempotence and sink.is_idempotent,
-        )
+        is_idempotent = options.enable_idempotence and sink.is_idempotent
+        self._identity = ProducerIdentity(half, self._native, sink, self._lending, enable_idempotence=is_idempotent)
         self._settling = Settling(
             half,
             self._lending,
@@ -130,16 +119,10 @@ class Rounds:
         """True when nothing lingered in the last round."""
         self._left_over: dict[int, int] = {}
         self._last_ready: list[int] = []
-        self._last_sent_ns = 0
-        self._nap_ns = NAP_NS
-        self._full_size = self._native.geometry["batch_size"] // 2
         self._has_slept_long = False
         self._is_dormant = False
         self._tick_at_ns = now_ns
         self._check_at_ns = now_ns
-        self._expiry_at_ns = NEVER_NS
-        self._stood_still = True
-        """The delivery clock stood still in the last round, or there was none: batches of any age may be there."""
 
     # --- facts for others
 
@@ -213,48 +196,16 @@ class Rounds:
 
     def _expire(self, now_ns: int) -> None:
         self.delivery_clock.look(now_ns)
-        timeout_ns = self._delivery_timeout_ms * NS_PER_MS
-        is_told = self._may_expire(now_ns) and self._oldest_age_ns(now_ns) >= timeout_ns
-        if is_told:  # before the results: a reader of one looks for its reason
-            self._tell_expiry(now_ns)
-        expired_count, next_expiry_ns = self._half.expire(timeout_ns, now_ns)
-        self._stood_still = self.delivery_clock.stands_still
-        is_never = next_expiry_ns is None or self._stood_still
-        self._expiry_at_ns = NEVER_NS if is_never else now_ns + (next_expiry_ns or 0)
-        if expired_count:
+        if self._expiry.expire(now_ns):
             self._ask(self._sink.leave_out_ended, None)
-            self._count_expired(now_ns)
-            if not is_told:
-                self._tell_expiry(now_ns)
+            self._expiry.count(now_ns)
             if self._letters is not None:
                 self._letters.expect()
-
-    def _may_expire(self, now_ns: int) -> bool:
-        """False while no batch can be old enough, as far as the last round knew."""
-        return self._stood_still or now_ns >= self._expiry_at_ns
-
-    def _oldest_age_ns(self, now_ns: int) -> int:
-        """The age that counts for expiry, of the oldest batch that has no result; 0 when there is none."""
-        _, left_ns = self._half.expire(FAR_NS, now_ns)
-        return 0 if left_ns is None else FAR_NS - left_ns
-
-    def _tell_expiry(self, now_ns: int) -> None:
-        trouble, told_ns = self._host.last_trouble
-        is_young = now_ns - told_ns < self._delivery_timeout_ms * NS_PER_MS
-        self._report(Report(Kind.EXPIRED, trouble if is_young else "", f"{self._delivery_timeout_ms} ms"))
 
     def _why(self, partition_index: int) -> str:
         """For a dead letter of the partition."""
         trouble = self._settling.last_failure(partition_index) or self._host.last_trouble[0]
         return trouble or f"not delivered within {self._delivery_timeout_ms} ms"
-
-    def _count_expired(self, now_ns: int) -> None:
-        for partition_index, record_count in self._half.take_expired().items():
-            try:
-                topic, _ = self._host.topic_partition(partition_index)
-            except CorruptArenaError:  # somebody scribbled on the batch, or on the table
-                topic = ""
-            self._metrics.failed(topic, record_count, now_ns)
 
     # --- send
 
@@ -321,9 +272,8 @@ class Rounds:
         return wires
 
     def _deliver(self, wires: list[WireBatch], now_ns: int) -> None:
-        self._last_sent_ns = now_ns
         self._has_slept_long = False
-        self._nap_ns = self._nap_after(wires)
+        self._naps.sent(wires, now_ns)
         self._lending.lend(wires, now_ns)
         self._metrics.sent(wires, now_ns)
         try:
@@ -334,18 +284,6 @@ class Rounds:
 
     # --- rest
 
-    def _nap_after(self, wires: Sequence[WireBatch]) -> int:
-        """The time for which no producer has to ring.
-
-        Where batches go because they have lingered, and are far from full, the next ones will linger, too, for the
-        shortest of these times; a producer with a batch due before that rings. A batch whose producer set no linger has
-        the sender's.
-        """
-        if max([wire.size for wire in wires]) > self._full_size:
-            return NAP_NS
-        said_ns = [wire.batch.linger_ns for wire in wires if wire.batch.linger_ns >= 0]
-        return max(NAP_NS, min([self._linger_ns, LONG_NAP_NS, *said_ns]))
-
     def _poll(self, rest_ns: int) -> Sequence[Ack | Acks]:
         return self._ask(lambda: self._sink.poll(rest_ns / NS_PER_S, self._doorbell.fileno()), ())
 
@@ -354,24 +292,22 @@ class Rounds:
         if self.is_closing and self.is_idle:
             return self._poll(0)
         now_ns = self._native.now_ns()
-        is_napping = now_ns - self._last_sent_ns < BUSY_NS
-        if is_napping:
-            wake_at_ns = now_ns + self._nap_ns
-            self._native.set_sender_napping(self._nap_ns // NS_PER_US if self._nap_ns > NAP_NS else 0)
-        else:
-            wake_at_ns = NEVER_NS
-            self._native.set_sender_asleep(True)
+        wake_at_ns = self._naps.begin(now_ns)
         try:
-            if self._last_ready != self._look(now_ns):  # D2: it came before anybody knew that we sleep
-                return self._poll(0)
-            due_ns = min(wake_at_ns, self._check_at_ns, self._expiry_at_ns, self._other_duties_at_ns)
-            if due_ns > self._tick_at_ns and self.is_idle and not is_napping:  # nobody rings a nap for all there is
-                return self._sleep()
-            return self._poll(max(min(due_ns, self._tick_at_ns) - now_ns, 0))
+            return self._rest_until(wake_at_ns, now_ns)
         finally:
-            self._native.set_sender_asleep(False)
+            self._naps.end()
             if not self._is_dormant:
                 self._doorbell.clear()
+
+    def _rest_until(self, wake_at_ns: int, now_ns: int) -> Sequence[Ack | Acks]:
+        if self._last_ready != self._look(now_ns):  # D2: it came before anybody knew that we rest
+            return self._poll(0)
+        due_ns = min(wake_at_ns, self._check_at_ns, self._expiry.at_ns, self._other_duties_at_ns)
+        is_asleep = wake_at_ns == NEVER_NS  # nobody rings a nap for all there is
+        if is_asleep and due_ns > self._tick_at_ns and self.is_idle:
+            return self._sleep()
+        return self._poll(max(min(due_ns, self._tick_at_ns) - now_ns, 0))
 
     @property
     def _other_duties_at_ns(self) -> int:

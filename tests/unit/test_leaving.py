@@ -183,7 +183,7 @@ def test_the_reason_of_an_expiry_is_there_before_its_result(arena: Arena, monkey
         known.extend([said] * answer[0])
         return answer
 
-    monkeypatch.setattr(sending.sender._rounds, "_half", Watched(half, watched))
+    monkeypatch.setattr(sending.sender._rounds._expiry, "_half", Watched(half, watched))
     sending.append(0)
     sending.run()
     sending.sleep(200_000)

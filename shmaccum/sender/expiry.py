@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Expiry: batches that are older than delivery_timeout_ms on the delivery clock get that result.
+
+The reason is told before the result, because a reader of the result looks for the reason in the error log. While no
+batch can be old enough, a round asks the arena for the next expiry alone.
+"""
+
+from __future__ import annotations
+
+from shmaccum._native import SenderHalf
+from shmaccum.arena.reports import Kind, Report
+from shmaccum.exceptions import CorruptArenaError
+from shmaccum.sender.backoff import NEVER_NS, NS_PER_MS
+from shmaccum.sender.delivery_clock import DeliveryClock
+from shmaccum.sender.host import Host
+from shmaccum.sender.metrics import SenderMetrics
+
+FAR_NS = 2**62
+"""A span in which nothing expires."""
+
+
+class Expiry:
+    """Ends what is too old.
+
+    Args:
+        half: holds the role.
+        clock: the delivery clock, which its owner has run in each round before `expire`.
+        timeout_ms: delivery_timeout_ms.
+    """
+
+    def __init__(
+        self, half: SenderHalf, host: Host, clock: DeliveryClock, metrics: SenderMetrics, timeout_ms: int
+    ) -> None:
+        self._half = half
+        self._host = host
+        self._clock = clock
+        self._metrics = metrics
+        self._timeout_ms = timeout_ms
+        self._is_told = False
+        self._stood_still = True
+        """The delivery clock stood still in the last round, or there was none: batches of any age may be there."""
+        self.at_ns = NEVER_NS
+        """When the next batch expires if the clock runs on."""
+
+    def expire(self, now_ns: int) -> int:
+        """Ends what is due. Answers how many batches expired; then `count` is to follow."""
+        timeout_ns = self._timeout_ms * NS_PER_MS
+        self._is_told = self._may_expire(now_ns) and self._oldest_age_ns(now_ns) >= timeout_ns
+        if self._is_told:
+            self._tell(now_ns)
+        expired_count, next_ns = self._half.expire(timeout_ns, now_ns)
+        self._stood_still = self._clock.stands_still
+        self.at_ns = NEVER_NS if next_ns is None or self._stood_still else now_ns + next_ns
+        return expired_count
+
+    def count(self, now_ns: int) -> None:
+        """Notes the records that expired in the metrics, and tells the reason if `expire` did not foresee it."""
+        for partition_index, record_count in self._half.take_expired().items():
+            try:
+                topic, _ = self._host.topic_partition(partition_index)
+            except CorruptArenaError:  # somebody scribbled on the batch, or on the table
+                topic = ""
+            self._metrics.failed(topic, record_count, now_ns)
+        if not self._is_told:
+            self._tell(now_ns)
+
+    def _may_expire(self, now_ns: int) -> bool:
+        """False while no batch can be old enough, as far as the last round knew."""
+        return self._stood_still or now_ns >= self.at_ns
+
+    def _oldest_age_ns(self, now_ns: int) -> int:
+        """The age that counts for expiry, of the oldest batch that has no result; 0 when there is none."""
+        _, left_ns = self._half.expire(FAR_NS, now_ns)
+        return 0 if left_ns is None else FAR_NS - left_ns
+
+    def _tell(self, now_ns: int) -> None:
+        trouble, told_ns = self._host.last_trouble
+        is_young = now_ns - told_ns < self._timeout_ms * NS_PER_MS
+        self._host.report(Report(Kind.EXPIRED, trouble if is_young else "", f"{self._timeout_ms} ms"))

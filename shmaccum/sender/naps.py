@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Naps: how deep a sender rests, and which processes ring it meanwhile (docs/decisions/0020, 0041).
+
+::
+
+    asleep      nothing was sent lately     every append rings
+    short nap   batches fill up             for a millisecond nobody rings but processes that wait for the sender
+    long nap    batches linger              the same until the next one may be due; a batch due before it rings
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from shmaccum import _native
+from shmaccum.sender.backoff import NEVER_NS, NS_PER_MS
+from shmaccum.sinks.sink import WireBatch
+
+NAP_NS = NS_PER_MS
+LONG_NAP_NS = 5 * NS_PER_MS
+"""The nap where batches linger. A batch that is due earlier ends it."""
+BUSY_NS = 10 * NS_PER_MS
+NS_PER_US = 1_000
+
+
+class Naps:
+    """The depth of the next rest, by what was sent last.
+
+    Args:
+        linger_ns: of batches whose producer set none.
+    """
+
+    def __init__(self, native: _native.Arena, linger_ns: int) -> None:
+        self._native = native
+        self._linger_ns = linger_ns
+        self._full_size = native.geometry["batch_size"] // 2
+        self._last_sent_ns = 0
+        self._nap_ns = NAP_NS
+
+    def sent(self, wires: Sequence[WireBatch], now_ns: int) -> None:
+        """These batches go now."""
+        self._last_sent_ns = now_ns
+        self._nap_ns = self._nap_after(wires)
+
+    def begin(self, now_ns: int) -> int:
+        """Tells producers how deep the sender rests. Answers when its nap ends; NEVER_NS: it is asleep."""
+        if now_ns - self._last_sent_ns >= BUSY_NS:
+            self._native.set_sender_asleep(True)
+            return NEVER_NS
+        self._native.set_sender_napping(self._nap_ns // NS_PER_US if self._nap_ns > NAP_NS else 0)
+        return now_ns + self._nap_ns
+
+    def end(self) -> None:
+        """The sender is awake: nobody rings."""
+        self._native.set_sender_asleep(False)
+
+    def _nap_after(self, wires: Sequence[WireBatch]) -> int:
+        """The time for which no producer has to ring.
+
+        Where batches go because they have lingered, and are far from full, the next ones will linger, too, for the
+        shortest of these times; a producer with a batch due before that rings. A batch whose producer set no linger has
+        the sender's.
+        """
+        if max([wire.size for wire in wires]) > self._full_size:
+            return NAP_NS
+        said_ns = [wire.batch.linger_ns for wire in wires if wire.batch.linger_ns >= 0]
+        return max(NAP_NS, min([self._linger_ns, LONG_NAP_NS, *said_ns]))
