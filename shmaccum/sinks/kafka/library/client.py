@@ -17,7 +17,7 @@ from kafka.structs import TopicPartition
 from shmaccum._native import ProduceRequest
 from shmaccum.sinks.kafka.library.connections import Manager
 from shmaccum.sinks.kafka.library.failures import describe, error_code
-from shmaccum.sinks.kafka.library.frames import Outcome, Sent
+from shmaccum.sinks.kafka.library.frames import OVER, Outcome, OverTimer, Sent
 from shmaccum.sinks.kafka.library.login import check_login, quiet_library, tls_context
 from shmaccum.sinks.kafka.library.loop import Selector
 from shmaccum.sinks.kafka.produce import PRODUCE_API_KEY, PartitionAnswer
@@ -322,9 +322,9 @@ class Client:
         return asked
 
 
-def _in_flight(sent: Sent) -> tuple[int, Sent, float, float, Sent]:
+def _in_flight(sent: Sent) -> tuple[int, Sent, float, float, OverTimer]:
     """As the library notes what is in flight: number, future, since when, until when, timer."""
-    return sent.correlation_id, sent, sent.begun_s, 0.0, sent
+    return sent.correlation_id, sent, sent.begun_s, 0.0, OVER
 
 
 def _take_producer_id(asked: ProducerIdRequest, response: Any) -> None:

@@ -69,44 +69,12 @@ class Frame:
         """Nothing of it will be written any more."""
 
 
-class Sent:
-    """A Produce request from its first byte to its answer: a frame, and an entry in the library's queues.
+class ProduceFrame:
+    """The bytes of a Produce request on their way out. They are the arena's, and are let go of when none is left."""
 
-    The header of a request (`api_key`, `correlation_id`, ...), the future of a response (`success`, `failure`), and a
-    timer that is over (`state`): there is one per connection (`Timer`).
-    """
+    __slots__ = ("_request", "correlation_id", "peek", "send", "skip")
 
-    __slots__ = (
-        "_outcomes",
-        "_request",
-        "_traffic",
-        "begun_s",
-        "correlation_id",
-        "is_answered",
-        "peek",
-        "send",
-        "skip",
-        "tag",
-    )
-    api_key = PRODUCE_API_KEY
-    state = TaskState.DONE
-    is_done = False
-
-    def __init__(
-        self,
-        outcomes: list[Outcome],
-        tag: Any,
-        request: ProduceRequest,
-        correlation_id: int,
-        traffic: NodeTraffic,
-        *,
-        is_answered: bool,
-    ) -> None:
-        self._outcomes = outcomes
-        self._traffic = traffic
-        self.is_answered = is_answered
-        self.tag = tag
-        self.begun_s = time.monotonic()
+    def __init__(self, request: ProduceRequest, correlation_id: int) -> None:
         self.correlation_id = correlation_id
         self._carry(request)
 
@@ -117,7 +85,15 @@ class Sent:
         self.peek = request.peek
         self.skip = request.skip
 
-    # --- while it waits
+    @property
+    def size(self) -> int:
+        """All its bytes."""
+        return self._request.size
+
+    @property
+    def is_written(self) -> bool:
+        """True when nothing is left."""
+        return self._request.is_written
 
     @property
     def is_touched(self) -> bool:
@@ -136,17 +112,34 @@ class Sent:
         """It is in no queue any more, and nobody is told how it ended. Only of an untouched one."""
         self._request.release()
 
-    # --- as a frame
 
-    @property
-    def size(self) -> int:
-        """All its bytes."""
-        return self._request.size
+class Sent(ProduceFrame):
+    """A Produce request in the library's queues, from its first byte to its answer.
 
-    @property
-    def is_written(self) -> bool:
-        """True when nothing is left."""
-        return self._request.is_written
+    The library finds in it the header of a request (`api_key`, `correlation_id`, ...) and the future of a response
+    (`success`, `failure`). One object for both, because the library looks for either in the entry that it keeps.
+    """
+
+    __slots__ = ("_outcomes", "_traffic", "begun_s", "is_answered", "tag")
+    api_key = PRODUCE_API_KEY
+    is_done = False
+
+    def __init__(
+        self,
+        outcomes: list[Outcome],
+        tag: Any,
+        request: ProduceRequest,
+        correlation_id: int,
+        traffic: NodeTraffic,
+        *,
+        is_answered: bool,
+    ) -> None:
+        super().__init__(request, correlation_id)
+        self._outcomes = outcomes
+        self._traffic = traffic
+        self.is_answered = is_answered
+        self.tag = tag
+        self.begun_s = time.monotonic()
 
     def end(self) -> None:
         """Nothing of it will be written any more; of one without an answer that is the end."""
@@ -201,6 +194,15 @@ class Sent:
 
     def __repr__(self) -> str:
         return repr(self._request)
+
+
+class OverTimer:
+    """The timer that the library keeps for each request, over from the beginning: a connection has one (`Timer`)."""
+
+    state = TaskState.DONE
+
+
+OVER = OverTimer()
 
 
 def _read_answer(response: Any) -> ProduceAnswer:

@@ -4,7 +4,7 @@
 Requests of every kind share a connection, and are answered in their order. So the library's two queues of what is in
 flight stay the only ones: in front stands who is answered next. When that is a `Sent`, and its answer is whole, it is
 taken out of both and read natively (the short way). Everything else goes to the library, which finds in a `Sent` what
-it looks for: the header of a request, the future of a response, and a timer that is over already (the long way).
+it looks for: the header of a request, and the future of a response (the long way).
 """
 
 from __future__ import annotations
