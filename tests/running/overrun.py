@@ -45,7 +45,7 @@ GRACES_TO_WATCHDOG = 3
 GRACES_TO_KILL = 4
 SOON_S = 0.05
 STRETCH_INI = "overrun_stretch_max"
-STRETCH_MAX = 8.0
+STRETCH_MAX = 6.0
 EXIT_LIMIT_S = 60.0
 """Time that a process has to end after its last test: threads that nobody joins cannot hold up the run."""
 
