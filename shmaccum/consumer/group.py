@@ -49,7 +49,8 @@ class ConsumerGroup:
         count_of: the number of partitions of a topic, now.
 
     Raises:
-        GroupModeError, InvalidArgumentError, ConsumerStateError, CorruptLogError, OSError: as `Membership`.
+        GroupModeError, LogForbiddenError, InvalidArgumentError, ConsumerStateError, CorruptLogError, OSError: as
+            `Membership`.
     """
 
     def __init__(

@@ -36,6 +36,7 @@ decides that a member is dead.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import os
@@ -44,7 +45,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import final
 
-from shmaccum.exceptions import ConsumerStateError, GroupBusyError, GroupModeError
+from shmaccum.exceptions import ConsumerStateError, GroupBusyError, GroupModeError, LogForbiddenError
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.groups.file_systems import check_locks_of
 from shmaccum.groups.offsets_file import LOCK, file_stem
@@ -71,6 +72,24 @@ def partition_byte(place: TopicPartition) -> int:
     return PARTITIONS_BYTE + (int.from_bytes(digest, "big") >> (64 - DIGEST_BITS))
 
 
+def _opened(path: str) -> int:
+    """A descriptor of the lock file, which is made if need be.
+
+    Raises:
+        LogForbiddenError: the user may not write there.
+    """
+    try:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        return open_regular(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
+    except OSError as error:
+        if error.errno not in {errno.EACCES, errno.EPERM, errno.EROFS}:
+            raise
+        raise LogForbiddenError(
+            f"user {os.geteuid()} may not write {path}, where the members of a group meet: consume without group_id, "
+            "or get the right to write the log directory"
+        ) from None
+
+
 @final
 class MemberLocks:
     """The locks of one member, as long as this object is open.
@@ -87,18 +106,17 @@ class MemberLocks:
     Raises:
         GroupModeError: a server coordinates the group.
         InvalidArgumentError: the directory lies on a file system of another host.
-        OSError: the folder cannot be written.
+        LogForbiddenError: the user may not write there.
+        OSError: the file cannot be opened.
     """
 
     def __init__(self, directory: str, group_id: str) -> None:
-        folder = os.path.join(directory, GROUPS_FOLDER)
         check_locks_of(directory)
-        os.makedirs(folder, exist_ok=True)
-        self.path = os.path.join(folder, file_stem(group_id) + LOCK)
+        self.path = os.path.join(directory, GROUPS_FOLDER, file_stem(group_id) + LOCK)
         self.slot = -1
         self.owned: set[TopicPartition] = set()
         self._group_id = group_id
-        self._descriptor = open_regular(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
+        self._descriptor = _opened(self.path)
         _open.add(self)
         if not self._set(fcntl.F_RDLCK, MODE_BYTE):
             self.close()

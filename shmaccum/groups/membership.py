@@ -92,7 +92,7 @@ class Membership:
         session_timeout_ms: how long the partitions of a static member wait for its return.
 
     Raises:
-        GroupModeError, InvalidArgumentError, OSError: as `MemberLocks`.
+        GroupModeError, InvalidArgumentError, LogForbiddenError, OSError: as `MemberLocks`.
         CorruptLogError: another group's offsets lie under this name.
     """
 

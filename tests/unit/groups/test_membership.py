@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from shmaccum.exceptions import (
     GroupBusyError,
     GroupModeError,
     InvalidArgumentError,
+    LogForbiddenError,
 )
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.groups import file_systems
@@ -253,6 +255,16 @@ def test_a_group_has_one_mode_at_a_time(join: Join, tmp_path: Path) -> None:
 def test_a_file_system_of_another_host_is_refused(join: Join, monkeypatch: pytest.MonkeyPatch, magic: int) -> None:
     monkeypatch.setattr(file_systems, "kind_of", lambda _path: magic)
     with pytest.raises(InvalidArgumentError, match="whose locks do not tell at once"):
+        join()
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS])
+def test_a_user_who_may_not_write_is_told(join: Join, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    def refuse(path: str, _flags: int) -> int:
+        raise OSError(number, os.strerror(number), path)
+
+    monkeypatch.setattr("shmaccum.groups.member_locks.open_regular", refuse)
+    with pytest.raises(LogForbiddenError, match=r"may not write .*g\.lock.* consume without group_id"):
         join()
 
 
