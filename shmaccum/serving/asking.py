@@ -51,7 +51,10 @@ class Asking:
             self._socket.sendall(encode_request(api_key, version, values))
             with self._socket.makefile("rb") as answers:
                 (size,) = SIZE.unpack(answers.read(SIZE.size))
-                return decode_answer(api_key, version, answers.read(size))
+                frame = answers.read(size)
+                if len(frame) < size:
+                    raise OSError(f"the connection ended after {len(frame)} of {size} bytes")
+                return decode_answer(api_key, version, frame)
         except (OSError, struct.error) as error:
             raise self._failure(str(error)) from None
 

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Single fetches, read byte by byte: at odd places, beside retention and recovery, and within every limit."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shmaccum.exceptions import ServerUnreachableError
+from shmaccum.format.batch_header import crc_problem, read_header
+from shmaccum.segment_log.broker_error import BrokerError
+from shmaccum.serving.asking import Asking
+from shmaccum.serving.log_heads import LogHead
+from shmaccum.serving.messages import decode_answer, encode_request
+from tests.log_support import TOPIC, log_files, make_batch, make_batches, open_log
+from tests.serving_support import DEADLINE_S, served
+
+FETCH, VERSION = 1, 11
+LARGE = 1 << 20
+NO_TOPIC = {"isolation_level": 0, "session_id": 0, "session_epoch": -1, "forgotten_topics_data": [], "rack_id": ""}
+
+
+def request(
+    offset: int, *, max_bytes: int = LARGE, partition_bytes: int = LARGE, min_bytes: int = 1, wait_ms: int = 0
+) -> dict[str, Any]:
+    partition = {
+        "partition": 0,
+        "current_leader_epoch": -1,
+        "fetch_offset": offset,
+        "log_start_offset": -1,
+        "partition_max_bytes": partition_bytes,
+    }
+    limits = {"replica_id": -1, "max_wait_ms": wait_ms, "min_bytes": min_bytes, "max_bytes": max_bytes}
+    return {**NO_TOPIC, **limits, "topics": [{"topic": TOPIC, "partitions": [partition]}]}
+
+
+def fetch(server: Asking, offset: int, **limits: int) -> Any:
+    """The answer for the one partition."""
+    (topic,) = server.ask(FETCH, VERSION, request(offset, **limits)).responses
+    (found,) = topic.partitions
+    return found
+
+
+def whole_offsets(records: bytes | None) -> list[int]:
+    """The base offsets of the whole batches; each has its CRC."""
+    content, found, position = memoryview(records or b""), [], 0
+    while position + 61 <= len(content):
+        header = read_header(content, position)
+        if position + header.size > len(content):
+            break
+        assert crc_problem(header, content[position : position + header.size]) is None
+        found.append(header.base_offset)
+        position += header.size
+    return found
+
+
+def test_a_fetch_begins_with_the_batch_that_has_its_offset_in_every_segment(tmp_path: Path) -> None:
+    with open_log(tmp_path, segment_bytes=2000) as directory:
+        directory.partition(TOPIC, 0).append(make_batches(20))
+        assert len(log_files(tmp_path)) > 3
+        with served(tmp_path, is_writable=False) as address, Asking(address) as server:
+            for offset in range(60):
+                found = fetch(server, offset)
+                assert whole_offsets(found.records)[0] == offset - offset % 3
+                assert (found.high_watermark, found.error_code) == (60, 0)
+            assert whole_offsets(fetch(server, 60).records) == []
+            assert fetch(server, 61).error_code == BrokerError.OFFSET_OUT_OF_RANGE
+
+
+def test_fetches_one_after_another_cross_every_roll(tmp_path: Path) -> None:
+    with open_log(tmp_path, segment_bytes=2000) as directory:
+        directory.partition(TOPIC, 0).append(make_batches(20))
+        with served(tmp_path, is_writable=False) as address, Asking(address) as server:
+            seen: list[int] = []
+            while len(seen) < 20:
+                seen += whole_offsets(fetch(server, 3 * len(seen)).records)
+    assert seen == [3 * number for number in range(20)]
+
+
+@pytest.mark.parametrize("limits", [{"max_bytes": 1}, {"partition_bytes": 1}, {"max_bytes": 0}, {"partition_bytes": 0}])
+def test_the_first_batch_goes_whole_whatever_the_limits_are(tmp_path: Path, limits: dict[str, int]) -> None:
+    with open_log(tmp_path) as directory:
+        directory.partition(TOPIC, 0).append([make_batch([bytes(300_000)]), make_batch([b"next"])])
+        with served(tmp_path, is_writable=False) as address, Asking(address) as server:
+            found = fetch(server, 0, **limits)
+            assert whole_offsets(found.records) == [0]
+            assert len(found.records) == read_header(found.records).size
+
+
+def test_a_segment_that_retention_deletes_ends_no_fetch_in_it(tmp_path: Path) -> None:
+    with open_log(tmp_path, segment_bytes=200_000) as directory:
+        log = directory.partition(TOPIC, 0)
+        log.append([make_batch([os.urandom(150_000)]) for _ in range(4)])
+        with served(tmp_path, is_writable=False) as address:
+            host, _, port = address.partition(":")
+            with socket.create_connection((host, int(port)), DEADLINE_S) as client, client.makefile("rb") as answers:
+                client.sendall(encode_request(FETCH, VERSION, request(0)))
+                size = answers.read(4)  # the answer is under way
+                directory.delete_records(TOPIC, 0, 3)
+                frame = answers.read(struct.unpack(">i", size)[0])
+                (topic,) = decode_answer(FETCH, VERSION, frame).responses
+                assert whole_offsets(topic.partitions[0].records) == [0]
+            with Asking(address) as server:
+                while (found := fetch(server, 0)).error_code == 0:
+                    assert whole_offsets(found.records) == [0]
+                assert found.error_code == BrokerError.OFFSET_OUT_OF_RANGE
+                assert whole_offsets(fetch(server, 3).records) == [3]
+
+
+def test_a_torn_tail_is_never_served_before_and_after_recovery_cuts_it(tmp_path: Path) -> None:
+    with open_log(tmp_path) as directory:
+        directory.partition(TOPIC, 0).append(make_batches(3))
+    size = log_files(tmp_path)[-1].stat().st_size
+    os.truncate(log_files(tmp_path)[-1], size - 7)
+    with served(tmp_path, is_writable=False) as address, Asking(address) as server:
+        assert whole_offsets(fetch(server, 0).records) == [0, 3]
+        with open_log(tmp_path) as directory:
+            directory.partition(TOPIC, 0)
+            assert whole_offsets(fetch(server, 0).records) == [0, 3]
+            directory.partition(TOPIC, 0).append(make_batches(1, first=2))
+            found = fetch(server, 6, wait_ms=int(DEADLINE_S * 1000))
+            assert (whole_offsets(found.records), read_header(found.records).leader_epoch) == ([6], 1)
+
+
+def test_a_file_that_is_cut_under_a_fetch_ends_its_connection_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_log(tmp_path) as directory:
+        directory.partition(TOPIC, 0).append([make_batch([os.urandom(100_000)])])
+        file_range = LogHead.file_range
+
+        def cut_behind(head: LogHead, offset: int, size_max: int) -> Any:
+            found = file_range(head, offset, size_max)
+            os.truncate(log_files(tmp_path)[-1], 50_000)
+            return found
+
+        with served(tmp_path, is_writable=False) as address:
+            with monkeypatch.context() as patched, Asking(address) as server:
+                patched.setattr(LogHead, "file_range", cut_behind)
+                with pytest.raises(ServerUnreachableError):
+                    fetch(server, 0)
+            with Asking(address) as server:
+                assert fetch(server, 7).error_code == BrokerError.OFFSET_OUT_OF_RANGE
+
+
+def test_pipelined_fetches_are_answered_in_order(tmp_path: Path) -> None:
+    with open_log(tmp_path) as directory:
+        directory.partition(TOPIC, 0).append(make_batches(40))
+        with served(tmp_path, is_writable=False) as address:
+            host, _, port = address.partition(":")
+            with socket.create_connection((host, int(port)), DEADLINE_S) as client, client.makefile("rb") as answers:
+                client.sendall(b"".join(encode_request(FETCH, VERSION, request(offset)) for offset in range(120)))
+                for offset in range(120):
+                    (size,) = struct.unpack(">i", answers.read(4))
+                    (topic,) = decode_answer(FETCH, VERSION, answers.read(size)).responses
+                    assert whole_offsets(topic.partitions[0].records)[0] == offset - offset % 3
