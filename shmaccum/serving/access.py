@@ -30,6 +30,9 @@ TOPIC_RESOURCE = 2
 GROUP_KEY = 0
 """Of FindCoordinator: the key is a group's."""
 
+SEVERAL_KEYS_VERSION = 4
+"""Of FindCoordinator: from this version on it asks for several groups."""
+
 Rule = Callable[[Call, Handler, Topics], None]
 Test = Callable[[User, str], bool]
 
@@ -182,6 +185,12 @@ def _refused_creation(topic: Any) -> Values:
     return {**_refused_topic(topic), "num_partitions": -1, "replication_factor": -1, "configs": []}
 
 
+def _refused_growth(topic: Any) -> Values:
+    refused = _refused_topic(topic)
+    del refused["topic_id"]
+    return refused
+
+
 def _delete_topics(call: Call, handler: Handler, topics: Topics) -> None:
     field = "topics" if call.version >= 6 else "topic_names"
     _each(field, "responses", _topic(may(Right.ADMIN, "topic")), _refused_topic)(call, handler, topics)
@@ -286,7 +295,7 @@ def _find_coordinator(call: Call, handler: Handler, _topics: Topics) -> None:
         return one if is_seen else {**one, "error_code": GROUP_REFUSED, "node_id": -1, "host": "", "port": -1}
 
     def amended(values: Values) -> Values:
-        if "coordinators" in values:
+        if call.version >= SEVERAL_KEYS_VERSION:
             return {**values, "coordinators": [seen(each, each["key"]) for each in values["coordinators"]]}
         return seen(values, call.message.key)
 
@@ -355,7 +364,7 @@ RULES: Mapping[int, Rule] = {
     32: _resources(sees("topic"), "results"),
     33: _resources(may(Right.ADMIN, "topic"), "responses"),
     36: _anybody,
-    37: _each("topics", "results", _ADMINISTERED, _refused_topic),
+    37: _each("topics", "results", _ADMINISTERED, _refused_growth),
     42: _each(
         "groups_names",
         "results",

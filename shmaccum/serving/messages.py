@@ -33,6 +33,8 @@ for _name in ("admin", "consumer", "metadata", "producer", "sasl"):
     importlib.import_module(f"kafka.protocol.{_name}")
 
 
+SIZED = {"string", "bytes", "records"}
+"""Types with a length, which tells null."""
 ELEMENTS_MAX = 50_000
 """Elements of all arrays of one request: the library needs 2 µs for each, in which no other client is answered."""
 TAGS_MAX = 32
@@ -203,7 +205,47 @@ def decode(request: Request) -> Any:
         raise BadFrameError(f"a request {request.api_key} that cannot be read: {error}") from None
     if not 0 <= len(request.body) - end <= SLACK.get(request.api_key, 0):
         raise BadFrameError(f"a request {request.api_key} of {len(request.body)} bytes, of which {end} are used")
+    _refuse_nulls(message, _nulls(request.api_key, request.version))
     return message
+
+
+class _Place(NamedTuple):
+    """A field that a null may stand in, by mistake or by right, or below which there are such fields."""
+
+    name: str
+    is_nullable: bool
+    inner: tuple[_Place, ...]
+
+
+@functools.cache
+def _nulls(api_key: int, version: int) -> tuple[_Place, ...]:
+    return _places(_REQUESTS[api_key].fields, version)
+
+
+def _places(fields: Mapping[str, Any], version: int) -> tuple[_Place, ...]:
+    found = []
+    for name, field in fields.items():
+        if field.for_version_q(version) and not field.tagged_field_q(version):
+            inner = _places(field.fields, version) if field.is_struct() or field.is_struct_array() else ()
+            can_be_null = field.is_array() or inner or field._type_str in SIZED  # noqa: SLF001 - the schema's own word
+            if can_be_null:
+                found.append(_Place(name, field.nullable_for_version_q(version), inner))
+    return tuple(place for place in found if place.inner or not place.is_nullable)
+
+
+def _refuse_nulls(message: Any, places: tuple[_Place, ...]) -> None:
+    """The library takes null for every text, array and structure; the schemas do not.
+
+    Raises:
+        BadFrameError: a field is null that may not be.
+    """
+    for name, is_nullable, inner in places:
+        value = getattr(message, name)
+        if value is None and not is_nullable:
+            raise BadFrameError(f"{name} is null")
+        if value and inner:
+            for each in value if isinstance(value, list) else (value,):
+                _refuse_nulls(each, inner)
 
 
 def encode_request(api_key: int, version: int, values: Mapping[str, Any]) -> bytes:

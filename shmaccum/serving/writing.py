@@ -25,8 +25,9 @@ from shmaccum.serving.topics import NO_TOPIC_ID, Topics
 from shmaccum.units import format_count
 
 ACKS = (-1, 0, 1)
-PARTITION_COUNT_MAX = 10_000
-"""Partitions of one topic: each is a folder, and one request could ask for billions."""
+PARTITION_COUNT_MAX = 1000
+"""Partitions of one topic: each is a folder, no other client is answered while they are made, and one request could
+ask for billions."""
 BROKER_CHOOSES = -1
 """A partition count, or a number of replicas, that is left to the server."""
 ALL_RECORDS = -1

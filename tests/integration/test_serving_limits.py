@@ -70,6 +70,11 @@ HOSTILE = {
     "a name that is no text": api(3, 1, struct.pack(">i", 1) + string(b"\xff\xfe")),
     "a number without an end": api(18, 3, b"\0" + b"\xff" * 20),
     "a partition array of 2 GiB": api(2, 1, struct.pack(">ii", -1, 1) + string(NAME) + struct.pack(">i", 2**31 - 1)),
+    "a null where none may be, in an array of arrays": bytes.fromhex(
+        "0000003c0009000600000009000466757a7a000104086d697373696e670100086d697373696e67"
+        "04fffffffe00000002fffffffe00086d697373000000000000"
+    ),
+    "a null of all topics to delete": bytes.fromhex("00000015001400040000001f000466757a7a0000000000000000"),
     "a negative version": api(3, -1),
     "no header": struct.pack(">ih", 2, 3),
     "an empty frame": struct.pack(">i", 0) + bytes(10),

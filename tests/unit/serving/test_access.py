@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each request of a principal who lacks its right gets Kafka's error for it, in every version, and changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shmaccum.segment_log.broker_error import BrokerError
+from shmaccum.serving import LogServer, messages
+from shmaccum.serving.access import RULES
+from shmaccum.serving.call import Call
+from shmaccum.serving.messages import Request
+from shmaccum.serving.requests import login_routes
+from shmaccum.serving.topics import NO_TOPIC_ID
+from shmaccum.serving.users import ANYBODY, User, parse_grant
+from shmaccum.serving.writing import PARTITION_COUNT_MAX
+
+PRODUCE, OFFSET_FETCH = 0, 9
+TOPIC, GROUP = "hidden", "secret"
+TOPIC_ERROR = BrokerError.TOPIC_AUTHORIZATION_FAILED
+GROUP_ERROR = BrokerError.GROUP_AUTHORIZATION_FAILED
+CLUSTER_ERROR = BrokerError.CLUSTER_AUTHORIZATION_FAILED
+PARTITION = {"partition_index": 0, "current_leader_epoch": -1, "timestamp": -1}
+RECORDS = {"partition_index": 0, "offset": 0}
+EPOCH = {"partition": 0, "current_leader_epoch": -1, "leader_epoch": 0}
+NEW_TOPIC = {"num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
+COMMITTED = {"partition_index": 0, "committed_offset": 1, "committed_leader_epoch": -1, "committed_metadata": ""}
+MEMBER = {"group_id": GROUP, "member_id": "m", "group_instance_id": None, "generation_id": 1}
+TOPIC_NAMED: dict[str, Any] = {"resource_type": 2, "resource_name": TOPIC}
+NODE_NAMED: dict[str, Any] = {"resource_type": 4, "resource_name": "1"}
+ASKED: dict[str, Any] = {"configuration_keys": None}
+CHANGED: dict[str, Any] = {"configs": []}
+PRODUCED = {"name": TOPIC, "partition_data": [{"index": 0, "records": b""}]}
+
+ADMIN = User("admin", grants=tuple(parse_grant("read", each) for each in ("topic:*", "group:*")))
+
+CASES: list[tuple[int, dict[str, Any], BrokerError]] = [
+    (0, {"acks": -1, "topic_data": [PRODUCED]}, TOPIC_ERROR),
+    (2, {"replica_id": -1, "topics": [{"name": TOPIC, "partitions": [PARTITION]}]}, TOPIC_ERROR),
+    (3, {"topics": [{"name": TOPIC, "topic_id": NO_TOPIC_ID}], "allow_auto_topic_creation": True}, TOPIC_ERROR),
+    (8, {**MEMBER, "topics": [{"name": TOPIC, "partitions": [COMMITTED]}]}, GROUP_ERROR),
+    (9, {"group_id": GROUP, "topics": [], "groups": [{"group_id": GROUP, "topics": []}]}, GROUP_ERROR),
+    (10, {"key": GROUP, "key_type": 0, "coordinator_keys": [GROUP]}, GROUP_ERROR),
+    (11, {**MEMBER, "protocol_type": "consumer", "protocols": []}, GROUP_ERROR),
+    (12, MEMBER, GROUP_ERROR),
+    (13, {**MEMBER, "members": []}, GROUP_ERROR),
+    (14, {**MEMBER, "assignments": []}, GROUP_ERROR),
+    (15, {"groups": [GROUP]}, GROUP_ERROR),
+    (
+        19,
+        {"topics": [{**NEW_TOPIC, "name": "new"}]},
+        TOPIC_ERROR,
+    ),
+    (20, {"topic_names": [TOPIC], "topics": [{"name": TOPIC, "topic_id": NO_TOPIC_ID}]}, TOPIC_ERROR),
+    (21, {"topics": [{"name": TOPIC, "partitions": [RECORDS]}]}, TOPIC_ERROR),
+    (22, {"transactional_id": None}, CLUSTER_ERROR),
+    (
+        23,
+        {"topics": [{"topic": TOPIC, "partitions": [EPOCH]}]},
+        TOPIC_ERROR,
+    ),
+    (32, {"resources": [{**TOPIC_NAMED, **ASKED}]}, TOPIC_ERROR),
+    (32, {"resources": [{**NODE_NAMED, **ASKED}]}, CLUSTER_ERROR),
+    (33, {"resources": [{**TOPIC_NAMED, **CHANGED}]}, TOPIC_ERROR),
+    (33, {"resources": [{**NODE_NAMED, **CHANGED}]}, CLUSTER_ERROR),
+    (37, {"topics": [{"name": TOPIC, "count": 5, "assignments": None}]}, TOPIC_ERROR),
+    (42, {"groups_names": [GROUP]}, GROUP_ERROR),
+    (44, {"resources": [{**TOPIC_NAMED, **CHANGED}]}, TOPIC_ERROR),
+    (44, {"resources": [{**NODE_NAMED, **CHANGED}]}, CLUSTER_ERROR),
+    (47, {"group_id": GROUP, "topics": []}, GROUP_ERROR),
+    (75, {"topics": [{"name": TOPIC}]}, TOPIC_ERROR),
+]
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[LogServer]:
+    """A writable server with a topic."""
+    with LogServer(tmp_path / "log", "127.0.0.1:0", is_writable=True) as server:
+        assert server._writing is not None
+        server._writing.create_topic(TOPIC, None)
+        server._writing.create_topic("open", None)
+        yield server
+
+
+def encoded(api_key: int, version: int, values: dict[str, Any]) -> memoryview:
+    kind = messages._REQUESTS[api_key]
+    known = {name: value for name, value in values.items() if name in kind.fields}
+    return memoryview(bytes(messages._build(kind, version, known).encode(version=version)))
+
+
+def answer(server: LogServer, user: User, api_key: int, version: int, values: dict[str, Any]) -> Any:
+    """The answer to a request, decoded."""
+    request = Request(api_key, version, 7, "client", encoded(api_key, version, values))
+    frames: list[bytes] = []
+    call = Call(request, messages.decode(request), "host", user, None, lambda pieces: frames.append(b"".join(pieces)))  # type: ignore[arg-type]
+    server._routes[api_key].answer(call)
+    (frame,) = frames
+    kind = messages._RESPONSES[api_key]
+    return kind.decode(frame[4:], version=version, header=True).to_dict()
+
+
+def errors(found: Any) -> set[int]:
+    """Every error code in an answer."""
+    if isinstance(found, dict):
+        own = {found["error_code"]} if "error_code" in found else set()
+        return own.union(*(errors(value) for value in found.values()))
+    return set().union(*(errors(each) for each in found)) if isinstance(found, list) else set()
+
+
+def versions(server: LogServer, api_key: int) -> range:
+    """Those that are served; OffsetFetch 1 has no place for a group's error, and Produce 13 names topics by id."""
+    route = server._routes[api_key]
+    lowest, highest = {PRODUCE: (3, 12), OFFSET_FETCH: (2, 99)}.get(api_key, (0, 99))
+    return range(max(route.version_min, lowest), min(route.version_max, highest) + 1)
+
+
+@pytest.mark.parametrize(("api_key", "values", "error"), CASES, ids=[f"{key}-{error.name}" for key, _, error in CASES])
+def test_a_principal_without_rights_gets_the_error_of_kafka(
+    server: LogServer, api_key: int, values: dict[str, Any], error: BrokerError
+) -> None:
+    if api_key not in server._routes:
+        pytest.skip(f"the server has no request {api_key}")
+    names = server._topics.names()
+    for version in versions(server, api_key):
+        assert errors(answer(server, User("stranger"), api_key, version, values)) - {0} == {error}, version
+    assert server._topics.names() == names
+    assert server._coordinator._groups == {}
+
+
+def test_every_request_has_a_rule(server: LogServer) -> None:
+    assert {*server._routes, *login_routes(lambda _call, _values: None)} - set(RULES) == set()
+
+
+def test_a_list_leaves_out_what_the_principal_may_not_see(server: LogServer) -> None:
+    user = User("user", grants=(parse_grant("read", "topic:op*"), parse_grant("read", "group:mine")))
+    everything = {"topics": None, "allow_auto_topic_creation": False}
+    assert [topic["name"] for topic in answer(server, user, 3, 9, everything)["topics"]] == ["open"]
+    assert [topic["name"] for topic in answer(server, user, 75, 0, {"topics": []})["topics"]] == ["open"]
+    for group in ("mine", GROUP):
+        committed = {**MEMBER, "group_id": group, "generation_id_or_member_epoch": -1, "member_id": ""}
+        answer(server, ADMIN, 8, 9, {**committed, "topics": [{"name": "open", "partitions": [COMMITTED]}]})
+    groups = answer(server, user, 16, 5, {"states_filter": [], "types_filter": []})["groups"]
+    assert [group["group_id"] for group in groups] == ["mine"]
+    (group,) = answer(server, user, 9, 9, {"groups": [{"group_id": "mine", "topics": None}]})["groups"]
+    assert [topic["name"] for topic in group["topics"]] == ["open"]
+
+
+def test_a_mixed_request_is_done_for_what_is_allowed(server: LogServer) -> None:
+    user = User("user", grants=(parse_grant("write", "topic:open"), parse_grant("admin", "topic:new-*")))
+    topics = [{"name": name, "partitions": [PARTITION]} for name in (TOPIC, "open")]
+    found = answer(server, user, 2, 7, {"replica_id": -1, "topics": topics})["topics"]
+    assert {topic["name"]: topic["partitions"][0]["error_code"] for topic in found} == {TOPIC: TOPIC_ERROR, "open": 0}
+    made = [
+        {"name": name, "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
+        for name in ("new-1", "old")
+    ]
+    created = answer(server, user, 19, 7, {"topics": made})["topics"]
+    assert {topic["name"]: topic["error_code"] for topic in created} == {"new-1": 0, "old": TOPIC_ERROR}
+    assert server._topics.names() == [TOPIC, "new-1", "open"]
+
+
+def test_an_id_tells_no_name_of_a_hidden_topic(server: LogServer) -> None:
+    asked = {"topics": [{"name": None, "topic_id": server._topics.topic_id(TOPIC)}], "allow_auto_topic_creation": False}
+    (topic,) = answer(server, User("stranger"), 3, 12, asked)["topics"]
+    assert (topic["error_code"], topic["name"], topic["partitions"]) == (BrokerError.UNKNOWN_TOPIC_ID, None, [])
+
+
+@pytest.mark.parametrize("count", [PARTITION_COUNT_MAX + 1, 2**31 - 1])
+def test_a_request_makes_no_thousands_of_folders(server: LogServer, count: int) -> None:
+    grown = {"topics": [{"name": TOPIC, "count": count, "assignments": None}], "timeout_ms": 0, "validate_only": False}
+    assert errors(answer(server, ANYBODY, 37, 1, grown)) == {BrokerError.INVALID_PARTITIONS}
+    made: dict[str, Any] = {
+        "topics": [{**NEW_TOPIC, "name": "new", "num_partitions": count}],
+        "timeout_ms": 0,
+        "validate_only": False,
+    }
+    assert errors(answer(server, ANYBODY, 19, 5, made)) == {BrokerError.INVALID_PARTITIONS}
+    assert server._topics.partition_count(TOPIC) == 1
