@@ -154,7 +154,7 @@ def test_a_mixed_request_is_done_for_what_is_allowed(server: LogServer) -> None:
     topics = [{"name": name, "partitions": [PARTITION]} for name in (TOPIC, "open")]
     found = answer(server, user, 2, 7, {"replica_id": -1, "topics": topics})["topics"]
     assert {topic["name"]: topic["partitions"][0]["error_code"] for topic in found} == {TOPIC: TOPIC_ERROR, "open": 0}
-    made = [
+    made: list[dict[str, Any]] = [
         {"name": name, "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
         for name in ("new-1", "old")
     ]
