@@ -60,12 +60,14 @@ from shmaccum.serving.requests import (
     routes,
 )
 from shmaccum.serving.settings import Settings
+from shmaccum.serving.throttle import Throttle
 from shmaccum.serving.topics import Topics
 from shmaccum.serving.transport import PlainTransport, TlsFiles, TlsTransport
 from shmaccum.serving.users import ANYBODY, NOBODY, User, UsersFile
 from shmaccum.serving.writing import Writing
 
 logger = logging.getLogger(__name__)
+logger.addFilter(Throttle())
 
 BACKLOG = 512
 MAINTAIN_INTERVAL_S = 1.0

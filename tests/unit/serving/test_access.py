@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +96,11 @@ def answer(server: LogServer, user: User, api_key: int, version: int, values: di
     """The answer to a request, decoded."""
     request = Request(api_key, version, 7, "client", encoded(api_key, version, values))
     frames: list[bytes] = []
-    call = Call(request, messages.decode(request), "host", user, None, lambda pieces: frames.append(b"".join(pieces)))  # type: ignore[arg-type]
+
+    def take(pieces: Sequence[Any]) -> None:
+        frames.append(b"".join(pieces))
+
+    call = Call(request, messages.decode(request), "host", user, None, take)
     server._routes[api_key].answer(call)
     (frame,) = frames
     kind = messages._RESPONSES[api_key]
