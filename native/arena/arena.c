@@ -11,8 +11,6 @@
 
 struct arena *arena_new(int map_descriptor, int lock_descriptor, struct error *error)
 {
-    CHECK(map_descriptor >= 0 && lock_descriptor >= 0);
-    CHECK(map_descriptor != lock_descriptor);
     struct arena *arena = calloc(1, sizeof *arena);
     if (arena == NULL) {
         error_set(error, STATUS_OS, "no memory for an arena handle");

@@ -26,7 +26,6 @@
 
 static enum status descriptors_check(struct arena *arena, struct stat *found, struct error *error)
 {
-    CHECK(arena->map_descriptor != arena->lock_descriptor);
     struct stat lock_file;
     if (fstat(arena->map_descriptor, found) < 0 || fstat(arena->lock_descriptor, &lock_file) < 0) {
         return error_set_os(error, "cannot examine the arena file");
