@@ -108,7 +108,7 @@ def _verify(console: Console, plan: Plan, consumed: group.Consumed | None) -> tu
     ledgers: dict[str, verification.Ledger] = {}
     readers = verification.readers()
     if consumed is not None:
-        readers[f"a group of {group.GROUP_SIZE} kafka-python consumers"] = lambda _, ledger: consumed.enter(ledger)
+        readers[f"a group of {group.GROUP_SIZE} consumers"] = lambda _, ledger: consumed.enter(ledger)
     for name, read in readers.items():
         ledgers[name] = verification.Ledger(expected)
         with console.status(f"reading the log back with {name}"):
