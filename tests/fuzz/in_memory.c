@@ -20,14 +20,19 @@
 #define ASAN_UNPOISON_MEMORY_REGION(place, size) ((void)(place), (void)(size))
 #endif
 
-enum { ARENA_DESCRIPTOR = 1000, BOOT_DESCRIPTOR = 1001, SLEEPS_MAX = 8 };
+enum { ARENA_DESCRIPTOR = 1000, BOOT_DESCRIPTOR = 1002, SLEEPS_MAX = 8 };
 
 struct memory_system memory_system;
 
 int memory_open(const char *path, int flags, ...)
 {
+    static int opened;
     (void)flags;
-    return strstr(path, "boot_id") != NULL ? BOOT_DESCRIPTOR : ARENA_DESCRIPTOR;
+    if (strstr(path, "boot_id") != NULL) {
+        return BOOT_DESCRIPTOR;
+    }
+    opened = !opened; /* an arena has one descriptor for its mapping and another one for its locks */
+    return ARENA_DESCRIPTOR + opened;
 }
 
 int memory_close(int descriptor)
