@@ -96,7 +96,7 @@ def test_whatever_is_bytes_like_can_be_sent(arena: Arena, topic: str, value: Any
         ({"headers": [(b"h", b"1")]}, TypeError, "header's key must be a str"),
         ({"partition": "1"}, TypeError, "partition must be an int"),
         ({"partition": -1}, InvalidArgumentError, "partition is -1"),
-        ({"partition": 3}, UnknownPartitionError, "has 3 partitions"),
+        ({"partition": 3}, UnknownPartitionError, "its partition count is 3"),
         ({"timestamp_ms": -5}, InvalidArgumentError, "timestamp_ms is -5"),
         ({"timestamp_ms": 1.5}, TypeError, "timestamp_ms must be an int"),
         ({"value": bytes(100_000)}, RecordTooLargeError, "does not fit"),

@@ -430,7 +430,7 @@ def test_a_serializer_that_fails_leaves_the_arena_alone(sender: Accumulator, mak
     producer = make(value_serializer="json")
     with pytest.raises(TypeError):
         send(producer, "flights", [1, object()])
-    with pytest.raises(ValueError, match="keys has 1 items for 2 values"):
+    with pytest.raises(ValueError, match="keys has 1 item for 2 values"):
         send(producer, "flights", [1, 2], [b"k"])
     assert len(send(producer, "flights", [])) == 0
     assert deliver(sender) == {}

@@ -227,6 +227,6 @@ def test_what_is_refused(path: Path, given: dict[str, str], sentence: str) -> No
 
 def test_a_stream_reads_logs(path: Path) -> None:
     source = ShmaccumDataSource({"arena": str(path)})
-    with pytest.raises(InvalidArgumentError, match=r"an arena is read by spark\.read"):
+    with pytest.raises(InvalidArgumentError, match=r"an arena cannot be streamed: read it once with spark\.read"):
         source.streamReader(source.schema())
     assert isinstance(source.reader(source.schema()), ArenaReader)
