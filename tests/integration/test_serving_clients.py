@@ -90,12 +90,16 @@ class Members:
     def add(self) -> None:
         self.consumers.append(
             KafkaConsumer(
-                TOPIC, bootstrap_servers=self._address, group_id="g", session_timeout_ms=1000, heartbeat_interval_ms=100
+                TOPIC,
+                bootstrap_servers=self._address,
+                group_id="g",
+                session_timeout_ms=10_000,
+                heartbeat_interval_ms=100,
             )
         )
 
-    def shares(self) -> list[int]:
-        """How many partitions each has, largest first, as soon as the group knows all members and no others."""
+    def settle(self, shares: list[int]) -> None:
+        """Waits until each has its share, largest first, and the group knows all members and no others."""
         end_s = time.monotonic() + DEADLINE_S
         with contextlib.closing(KafkaAdminClient(bootstrap_servers=self._address)) as admin:
             while time.monotonic() < end_s:
@@ -104,9 +108,10 @@ class Members:
                 group = admin.describe_groups(["g"])["g"]
                 owners = Counter(place for consumer in self.consumers for place in consumer.assignment())
                 is_known = group["group_state"] == "Stable" and len(group["members"]) == len(self.consumers)
-                if is_known and len(owners) == PARTITION_COUNT and set(owners.values()) == {1}:
-                    return sorted((len(consumer.assignment()) for consumer in self.consumers), reverse=True)
-        raise AssertionError("the group did not settle")
+                found = sorted((len(consumer.assignment()) for consumer in self.consumers), reverse=True)
+                if is_known and len(owners) == PARTITION_COUNT and set(owners.values()) == {1} and found == shares:
+                    return
+        raise AssertionError(f"the group did not settle at {shares}")
 
     def close(self) -> None:
         for consumer in self.consumers:
@@ -119,7 +124,7 @@ def test_three_partitions_are_shared_by_one_two_three_and_four_consumers(tmp_pat
         with contextlib.closing(Members(address)) as members:
             for shares in ([3], [2, 1], [1, 1, 1], [1, 1, 1, 0]):
                 members.add()
-                assert members.shares() == shares
+                members.settle(shares)
 
 
 def test_tools_see_topics_groups_and_lag(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@
 #include <pthread.h>
 #include <sched.h>
 
-enum { ROUND_COUNT = 60000, SPIN_COUNT_MAX = 200 };
+enum { ROUND_COUNT = 15000, SPIN_COUNT_MAX = 200 };
 
 /* Spins while the other side runs; where both share one core, spinning longer would cost a time slice a turn. */
 static void spin_or_yield(unsigned *spin_count)
