@@ -196,7 +196,7 @@ void drained_batch_describe(const struct sender_half *half, uint32_t slot_index,
         .crc = header.crc,
         .base_sequence = header.base_sequence,
         .attempt_count = load_relaxed_u32(&slot->attempt_count),
-        .linger_ns = (int64_t)load_relaxed_u64(&slot->linger) - 1,
+        .linger_ns = (int64_t)(load_relaxed_u64(&slot->linger) - 1),
         .producer_epoch = header.producer_epoch,
     };
 }
