@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ways in which a server gives partitions to the members of a consumer group (KIP-848: uniform and range).
+
+Both are functions without state: the same members, topics and former places give the same places. A place is a topic's
+id and a partition. Each place whose topic somebody subscribes to has one member. No member gets a place of a topic that
+it does not subscribe to.
+
+* ``uniform`` keeps a member's former places as far as the numbers of places can be even. It moves a place only to a
+  member that has at least two places fewer. So when all members subscribe to the same topics, their numbers differ by
+  one at most, and a newcomer takes places from the old members while these exchange none.
+* ``range`` cuts each topic into ranges in the order of the members. So members with the same topics get the same
+  partition numbers of each topic, as a join of topics needs.
+"""
+
+from __future__ import annotations
+
+import heapq
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from typing import final
+
+Place = tuple[uuid.UUID, int]
+Places = frozenset[Place]
+Subscriptions = Mapping[str, frozenset[uuid.UUID]]
+"""Member -> its topics, in the order of the members."""
+Counts = Mapping[uuid.UUID, int]
+"""Topic -> its number of partitions."""
+Assignor = Callable[[Subscriptions, Counts, Mapping[str, Places]], dict[str, Places]]
+
+
+def assign_ranges(members: Subscriptions, counts: Counts, _former: Mapping[str, Places]) -> dict[str, Places]:
+    """Cuts each topic into one range for each member; the first members get one partition more."""
+    places: dict[str, set[Place]] = {member: set() for member in members}
+    for topic, names in _subscribers(members, counts).items():
+        size, longer = divmod(counts[topic], len(names))
+        first = 0
+        for index, name in enumerate(names):
+            end = first + size + (index < longer)
+            places[name].update((topic, partition) for partition in range(first, end))
+            first = end
+    return {member: frozenset(found) for member, found in places.items()}
+
+
+def assign_uniformly(members: Subscriptions, counts: Counts, former: Mapping[str, Places]) -> dict[str, Places]:
+    """Gives members equal numbers of places, and moves as few as that needs."""
+    loads = _Loads(_subscribers(members, counts))
+    owners = _kept(members, counts, former)
+    for owner in owners.values():
+        loads.add(owner, 1)
+    for place in _all_places(loads.topics, counts):
+        if place not in owners:
+            owners[place] = loads.least(place[0])
+            loads.add(owners[place], 1)
+    while _even_out(owners, loads):
+        pass
+    places: dict[str, set[Place]] = {member: set() for member in members}
+    for place, owner in owners.items():
+        places[owner].add(place)
+    return {member: frozenset(found) for member, found in places.items()}
+
+
+ASSIGNORS: Mapping[str, Assignor] = {"uniform": assign_uniformly, "range": assign_ranges}
+"""By the names that a member may ask for; the first is taken where nobody asks."""
+DEFAULT_ASSIGNOR = "uniform"
+
+
+def _subscribers(members: Subscriptions, counts: Counts) -> dict[uuid.UUID, tuple[str, ...]]:
+    """Topic -> the members that subscribe to it, in their order."""
+    found: dict[uuid.UUID, list[str]] = {}
+    for member, topics in members.items():
+        for topic in topics & counts.keys():
+            found.setdefault(topic, []).append(member)
+    return {topic: tuple(found[topic]) for topic in sorted(found)}
+
+
+def _kept(members: Subscriptions, counts: Counts, former: Mapping[str, Places]) -> dict[Place, str]:
+    """Place -> the member that had it and may keep it."""
+    owners: dict[Place, str] = {}
+    for member, topics in members.items():
+        for place in former.get(member, ()):
+            if place[0] in topics and place[1] < counts.get(place[0], 0):
+                owners.setdefault(place, member)
+    return owners
+
+
+def _all_places(topics: Mapping[uuid.UUID, tuple[str, ...]], counts: Counts) -> Iterator[Place]:
+    for topic in topics:
+        for partition in range(counts[topic]):
+            yield topic, partition
+
+
+def _even_out(owners: dict[Place, str], loads: _Loads) -> bool:
+    """Moves places to members with two places fewer; False when no place is to be moved.
+
+    Each move makes the sum of the squares of all loads smaller, so the moves come to an end.
+    """
+    has_moved = False
+    for place in sorted(owners):
+        owner, least = owners[place], loads.least(place[0])
+        if loads.of(owner) - loads.of(least) > 1:
+            owners[place] = least
+            loads.add(owner, -1)
+            loads.add(least, 1)
+            has_moved = True
+    return has_moved
+
+
+@final
+class _Loads:
+    """How many places each member has, and the subscriber of each topic that has the fewest.
+
+    Topics with the same subscribers share one heap. An entry of a heap that tells a former load is dropped when it
+    comes to the top.
+
+    Attributes:
+        topics: topic -> its subscribers.
+    """
+
+    def __init__(self, topics: Mapping[uuid.UUID, tuple[str, ...]]) -> None:
+        self.topics = topics
+        self._loads = {name: 0 for names in topics.values() for name in names}
+        self._ranks = {name: rank for rank, name in enumerate(self._loads)}
+        self._heaps = {names: [(0, self._ranks[name], name) for name in names] for names in set(topics.values())}
+        self._heaps_of: dict[str, list[list[tuple[int, int, str]]]] = {name: [] for name in self._loads}
+        for names, heap in self._heaps.items():
+            heapq.heapify(heap)
+            for name in names:
+                self._heaps_of[name].append(heap)
+
+    def of(self, name: str) -> int:
+        return self._loads[name]
+
+    def add(self, name: str, count: int) -> None:
+        """Changes the load of a member."""
+        self._loads[name] += count
+        for heap in self._heaps_of[name]:
+            heapq.heappush(heap, (self._loads[name], self._ranks[name], name))
+
+    def least(self, topic: uuid.UUID) -> str:
+        """The subscriber of a topic with the fewest places; the first in order among equals."""
+        heap = self._heaps[self.topics[topic]]
+        while heap[0][0] != self._loads[heap[0][2]]:
+            heapq.heappop(heap)
+        return heap[0][2]
