@@ -320,6 +320,10 @@ class ServerOptionsDict(TypedDict, total=False):
     """Members of one group."""
     group_initial_rebalance_delay_ms: int | str
     """The first round of an empty group waits this time for more members."""
+    group_consumer_session_timeout_ms: int | str
+    """A member of a group with group.protocol=consumer that is silent for this time is dead."""
+    group_consumer_heartbeat_interval_ms: int | str
+    """Members of groups with group.protocol=consumer send heartbeats this far apart, and learn of changes by them."""
 
 
 class SparkSinkOptionsDict(TypedDict, total=False):

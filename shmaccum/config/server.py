@@ -66,9 +66,23 @@ class ServerOptions(LogSinkOptions):
     group_initial_rebalance_delay_ms: int = duration_ms(
         "200ms", "The first round of an empty group waits this time for more members.", minimum=0
     )
+    group_consumer_session_timeout_ms: int = duration_ms(
+        "45s",
+        "A member of a group with group.protocol=consumer that is silent for this time is dead.",
+        kafka="group.consumer.session.timeout.ms",
+        minimum=100,
+    )
+    group_consumer_heartbeat_interval_ms: int = duration_ms(
+        "1s",
+        "Members of groups with group.protocol=consumer send heartbeats this far apart, and learn of changes by them.",
+        kafka="group.consumer.heartbeat.interval.ms",
+        minimum=10,
+    )
 
     def contradictions(self) -> Iterator[str]:
         yield from super().contradictions()
+        if self.group_consumer_heartbeat_interval_ms >= self.group_consumer_session_timeout_ms:
+            yield "group_consumer_heartbeat_interval_ms has to be below group_consumer_session_timeout_ms"
         for name in ("ssl_keyfile", "ssl_password", "ssl_cafile"):
             if getattr(self, name) is not None and self.ssl_certfile is None:
                 yield f"{name} has no effect without ssl_certfile: name the server's certificate, too"

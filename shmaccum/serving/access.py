@@ -19,6 +19,7 @@ from typing import Any
 
 from shmaccum.segment_log.broker_error import BrokerError
 from shmaccum.serving.call import Call, Handler, Values
+from shmaccum.serving.consumer_requests import described_values, refusal_values
 from shmaccum.serving.messages import BadFrameError
 from shmaccum.serving.topics import NO_TOPIC_ID, Topics
 from shmaccum.serving.users import ANYBODY, Right, User
@@ -308,6 +309,21 @@ def _described_group(name: str) -> Values:
     return {**empty, "error_code": GROUP_REFUSED, "error_message": None, "group_id": name}
 
 
+def _described_consumer_group(name: str) -> Values:
+    return {**described_values(name, None, lambda _topic_id: None), "error_code": GROUP_REFUSED, "error_message": None}
+
+
+def _consumer_heartbeat(call: Call, handler: Handler, _topics: Topics) -> None:
+    """ConsumerGroupHeartbeat: the right to read the group, and to see each topic that the member subscribes to."""
+    names = call.message.subscribed_topic_names or ()
+    if not call.user.may(Right.READ, "group", call.message.group_id):
+        call.answer(refusal_values(GROUP_REFUSED, None))
+    elif not all(call.user.sees("topic", name) for name in names):
+        call.answer(refusal_values(TOPIC_REFUSED, None))
+    else:
+        handler(call)
+
+
 def _list_groups(call: Call, handler: Handler, _topics: Topics) -> None:
     call.amend(
         lambda values: {
@@ -374,6 +390,8 @@ RULES: Mapping[int, Rule] = {
     44: _resources(may(Right.ADMIN, "topic"), "responses"),
     47: _delete_offsets,
     60: _anybody,
+    68: _consumer_heartbeat,
+    69: _each("group_ids", "groups", _named(sees("group")), _described_consumer_group),
     75: _seen_topics,
 }
 """Api key -> its rule."""

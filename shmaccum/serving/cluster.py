@@ -22,6 +22,10 @@ from shmaccum.serving.writing import Writing
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL = -1, -2, -3, -4
 NO_OPERATIONS = -(2**31)
 """Of authorized operations: nobody asked."""
+GROUP_KEY, TRANSACTION_KEY = 0, 1
+"""The kinds of keys in FindCoordinator."""
+_REFUSED_KEYS = {TRANSACTION_KEY: BrokerError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED}
+"""A client asks again and again after COORDINATOR_NOT_AVAILABLE; this error ends its wait."""
 
 
 class Address(NamedTuple):
@@ -58,9 +62,9 @@ class Cluster:
     def find_coordinator(self, call: Call) -> None:
         """FindCoordinator: this node coordinates every group, and no transactions."""
         message = call.message
-        is_known = message.key_type == 0
-        error = BrokerError.NONE if is_known else BrokerError.COORDINATOR_NOT_AVAILABLE
-        sentence = None if is_known else "this log coordinates consumer groups and no transactions"
+        is_known = message.key_type == GROUP_KEY
+        error = BrokerError.NONE if is_known else _REFUSED_KEYS.get(message.key_type, BrokerError.INVALID_REQUEST)
+        sentence = None if is_known else "this log coordinates consumer groups, no transactions and no share groups"
         one = {**self._node, "error_code": error, "error_message": sentence}
         coordinators = [{**one, "key": key} for key in message.coordinator_keys] if call.version >= 4 else []
         call.answer({**one, "coordinators": coordinators} if call.version < 4 else {"coordinators": coordinators})

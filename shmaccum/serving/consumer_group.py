@@ -255,8 +255,6 @@ class ConsumerGroup:
             raise HeartbeatRefusedError(
                 BrokerError.INVALID_REQUEST, f"the member {request.member_id} has another instance id"
             )
-        if member.epoch != IS_AWAY:
-            self._release(member)
         member.epoch = member.former_epoch = JOINS
         return member
 

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The coordinator of consumer groups: requests in, one state machine and one offsets file per group, answers out.
 
+A group has one of two state machines: `Group` for members of the classic protocol, `ConsumerGroup` for those of
+KIP-848. Members of both kinds never share a group. A group without members becomes one of the other kind by a join.
+
 A group is loaded when somebody asks for it: its lock is taken, its file read. Offsets and the generation are in the
 file before they are answered; members are not, so after a restart they are told UNKNOWN_MEMBER_ID and join again.
 """
@@ -19,16 +22,30 @@ from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.groups.offsets_file import Committed, GroupLock, OffsetsFile, group_ids, has_group
 from shmaccum.segment_log.broker_error import BrokerError
 from shmaccum.serving.call import Call, Values
+from shmaccum.serving.consumer_group import (
+    JOINS,
+    ConsumerGroup,
+    ConsumerGroupState,
+    ConsumerLimits,
+    Heartbeat,
+    HeartbeatRefusedError,
+    TopicShape,
+)
+from shmaccum.serving.consumer_requests import assignment_values, described_values, heartbeat_of, refusal_values
 from shmaccum.serving.group import NO_GENERATION, Group, GroupState, Join, JoinAnswer, Limits, Protocol, SyncAnswer
 from shmaccum.serving.numbers import GroupLag
-from shmaccum.serving.topics import Topics
+from shmaccum.serving.topics import NO_TOPIC_ID, Topics
 
 METADATA_SIZE_MAX = 4096
 """Bytes of what a commit may say beside an offset (offset.metadata.max.bytes)."""
 LOADED_MAX = 1000
 """Groups that are loaded at once: each has two open files."""
-GROUP_TYPE = "classic"
+CLASSIC_TYPE, CONSUMER_TYPE = "classic", "consumer"
+"""The kinds of groups, as ListGroups tells them."""
 CONSUMER = "consumer"
+SHAPES_KEPT_MS = 1000
+"""How long the numbers of partitions are taken to be as they were."""
+SETTLED = {GroupState.STABLE, GroupState.EMPTY}
 
 
 def _new_member_id(client_id: str) -> str:
@@ -45,15 +62,51 @@ class _Loaded:
         except BaseException:
             self.lock.release()
             raise
-        self.group = Group(group_id, limits, _new_member_id, generation=self.file.generation)
+        self.group: Group | ConsumerGroup = Group(group_id, limits, _new_member_id, generation=self.file.generation)
         self.noted_generation = self.file.generation
+
+    def as_classic(self, limits: Limits) -> Group | None:
+        """The group for members of the classic protocol; None: it has members of the other one."""
+        if isinstance(self.group, ConsumerGroup) and not self.group.members:
+            self.group = Group(self.group.group_id, limits, _new_member_id, generation=self.group.generation)
+        return self.group if isinstance(self.group, Group) else None
+
+    def as_consumer(self, limits: ConsumerLimits) -> ConsumerGroup | None:
+        """The group for members of KIP-848; None: it has members of the classic protocol."""
+        if isinstance(self.group, Group) and self.group.state is GroupState.EMPTY:
+            self.group = ConsumerGroup(self.group.group_id, limits, generation=self.group.generation)
+        return self.group if isinstance(self.group, ConsumerGroup) else None
+
+    def note_generation(self) -> None:
+        """Writes a new generation down, or a new group epoch."""
+        group = self.group
+        if group.generation == self.noted_generation:
+            return
+        if isinstance(group, ConsumerGroup):
+            self.file.note_generation(group.generation, CONSUMER, group.assignor)
+        elif group.state in SETTLED:
+            self.file.note_generation(group.generation, group.protocol_type, group.protocol)
+        else:
+            return
+        self.noted_generation = group.generation
+
+    @property
+    def is_idle(self) -> bool:
+        """No member would notice that the group is unloaded."""
+        return self.group.state in {GroupState.EMPTY, ConsumerGroupState.EMPTY}
+
+    @property
+    def group_type(self) -> str:
+        return CONSUMER_TYPE if isinstance(self.group, ConsumerGroup) else CLASSIC_TYPE
 
     @property
     def state_name(self) -> str:
-        return self.group.state.value
+        return str(self.group.state.value)
 
     @property
     def protocol_type(self) -> str:
+        if isinstance(self.group, ConsumerGroup):
+            return CONSUMER
         return self.group.protocol_type or self.file.protocol_type or ""
 
     def close(self) -> None:
@@ -68,7 +121,8 @@ class Coordinator:
     Args:
         directory: of the log.
         topics: to know which partitions there are.
-        limits: the bounds for members.
+        limits: the bounds for members of the classic protocol.
+        consumer_limits: the bounds for members of KIP-848.
         is_synced: commits are on disk before they are answered.
         clock_ms: a clock that goes on evenly, in milliseconds.
     """
@@ -78,6 +132,7 @@ class Coordinator:
         directory: str,
         topics: Topics,
         limits: Limits,
+        consumer_limits: ConsumerLimits,
         *,
         is_synced: bool = False,
         clock_ms: Callable[[], float] = lambda: time.monotonic() * 1000,
@@ -85,11 +140,14 @@ class Coordinator:
         self._directory = directory
         self._topics = topics
         self._limits = limits
+        self._consumer_limits = consumer_limits
         self._is_synced = is_synced
         self._clock_ms = clock_ms
         self.address = ""
         """HOST:PORT of the server, for commands of this host."""
         self._groups: dict[str, _Loaded] = {}
+        self._shapes: dict[str, TopicShape] = {}
+        self._shapes_until_ms = -math.inf
 
     # --- groups
 
@@ -114,7 +172,7 @@ class Coordinator:
 
     def _unload_one(self) -> bool:
         """Lets go of a group without members; its offsets and its generation are in its file."""
-        idle = next((name for name, one in self._groups.items() if one.group.state is GroupState.EMPTY), None)
+        idle = next((name for name, one in self._groups.items() if one.is_idle), None)
         if idle is None:
             return False
         self._groups.pop(idle).close()
@@ -128,11 +186,10 @@ class Coordinator:
 
     def _settle(self, loaded: _Loaded) -> None:
         """Writes a new generation down, and sends the answers that were decided."""
-        group = loaded.group
-        if group.generation != loaded.noted_generation and group.state in {GroupState.STABLE, GroupState.EMPTY}:
-            loaded.file.note_generation(group.generation, group.protocol_type, group.protocol)
-            loaded.noted_generation = group.generation
-        for token, content in group.take_answers():
+        loaded.note_generation()
+        if isinstance(loaded.group, ConsumerGroup):
+            return
+        for token, content in loaded.group.take_answers():
             assert isinstance(token, Call)
             token.answer(_joined(content) if isinstance(content, JoinAnswer) else _synced(content))
 
@@ -162,15 +219,20 @@ class Coordinator:
         if isinstance(loaded, BrokerError):
             call.answer(_joined(JoinAnswer(loaded, call.message.member_id)))
             return
-        loaded.group.join(call, _join_of(call), self._clock_ms())
+        group = loaded.as_classic(self._limits)
+        if group is None:
+            call.answer(_joined(JoinAnswer(BrokerError.INCONSISTENT_GROUP_PROTOCOL, call.message.member_id)))
+            return
+        group.join(call, _join_of(call), self._clock_ms())
         self._settle(loaded)
 
     def sync(self, call: Call) -> None:
         """SyncGroup."""
         message = call.message
         loaded = self._load_known(message.group_id)
-        if isinstance(loaded, BrokerError):
-            call.answer(_synced(SyncAnswer(loaded)))
+        if isinstance(loaded, BrokerError) or not isinstance(loaded.group, Group):
+            error = loaded if isinstance(loaded, BrokerError) else BrokerError.UNKNOWN_MEMBER_ID
+            call.answer(_synced(SyncAnswer(error)))
             return
         loaded.group.sync(
             call,
@@ -188,13 +250,13 @@ class Coordinator:
         """Heartbeat."""
         message = call.message
         loaded = self._load_known(message.group_id)
-        if not isinstance(loaded, BrokerError):
-            loaded_group = loaded.group
-            error = loaded_group.heartbeat(
+        group = loaded if isinstance(loaded, BrokerError) else loaded.group
+        if isinstance(group, Group):
+            error = group.heartbeat(
                 message.member_id, message.group_instance_id, message.generation_id, self._clock_ms()
             )
         else:
-            error = loaded
+            error = group if isinstance(group, BrokerError) else BrokerError.UNKNOWN_MEMBER_ID
         call.answer({"error_code": error})
 
     def leave(self, call: Call) -> None:
@@ -222,6 +284,49 @@ class Coordinator:
             "group_instance_id": member.group_instance_id,
             "error_code": loaded.group.leave(member.member_id, member.group_instance_id, now_ms),
         }
+
+    def consumer_heartbeat(self, call: Call) -> None:
+        """ConsumerGroupHeartbeat."""
+        is_joining = call.message.member_epoch == JOINS
+        load = self._load if is_joining else self._load_known
+        loaded = load(call.message.group_id)
+        if isinstance(loaded, BrokerError):
+            call.answer(refusal_values(loaded, None))
+            return
+        try:
+            call.answer(self._beaten(loaded, heartbeat_of(call)))
+        except HeartbeatRefusedError as refusal:
+            call.answer(refusal_values(refusal.error, str(refusal)))
+
+    def _beaten(self, loaded: _Loaded, request: Heartbeat) -> Values:
+        group = loaded.as_consumer(self._consumer_limits)
+        if group is None:
+            raise HeartbeatRefusedError(
+                BrokerError.GROUP_ID_NOT_FOUND,
+                f"the group {loaded.group.group_id} has members that use the classic protocol",
+            )
+        answer = group.heartbeat(request, self._topic_shapes(), self._clock_ms())
+        self._settle(loaded)
+        return {
+            "error_code": BrokerError.NONE,
+            "error_message": None,
+            "member_id": answer.member_id,
+            "member_epoch": answer.member_epoch,
+            "heartbeat_interval_ms": self._consumer_limits.heartbeat_interval_ms,
+            "assignment": assignment_values(answer.assignment),
+        }
+
+    def _topic_shapes(self) -> Mapping[str, TopicShape]:
+        """Every topic that has an id, looked at anew from time to time: a sender beside the server makes more."""
+        now_ms = self._clock_ms()
+        if now_ms >= self._shapes_until_ms:
+            shapes = {
+                name: TopicShape(self._topics.topic_id(name), self._topics.partition_count(name))
+                for name in self._topics.names()
+            }
+            self._shapes = {name: shape for name, shape in shapes.items() if shape.topic_id != NO_TOPIC_ID}
+            self._shapes_until_ms = now_ms + SHAPES_KEPT_MS
+        return self._shapes
 
     # --- offsets
 
@@ -268,14 +373,24 @@ class Coordinator:
         """OffsetFetch: of one group, or from version 8 on of several."""
         message = call.message
         if call.version >= 8:
-            call.answer({"groups": [self._fetched_group(group) for group in message.groups]})
+            call.answer({"groups": [self._fetched_group(group, call.version) for group in message.groups]})
         else:
             error, topics = self._fetched(message.group_id, _asked_places(message.topics))
             call.answer({"error_code": error, "topics": topics})
 
-    def _fetched_group(self, group: Any) -> Values:
+    def _fetched_group(self, group: Any, version: int) -> Values:
+        problem = self._epoch_problem(group) if version >= 9 else BrokerError.NONE
+        if problem is not BrokerError.NONE:
+            return {"group_id": group.group_id, "topics": [], "error_code": problem}
         error, topics = self._fetched(group.group_id, _asked_places(group.topics))
         return {"group_id": group.group_id, "topics": topics, "error_code": error}
+
+    def _epoch_problem(self, asked: Any) -> BrokerError:
+        """Whether a member of KIP-848 that asks for offsets is at its own epoch; others are not judged."""
+        loaded = self._groups.get(asked.group_id)
+        if asked.member_epoch < 0 or loaded is None or not isinstance(loaded.group, ConsumerGroup):
+            return BrokerError.NONE
+        return loaded.group.epoch_problem(asked.member_id or "", asked.member_epoch)
 
     def _fetched(self, group_id: str, places: list[TopicPartition] | None) -> tuple[BrokerError, list[Values]]:
         try:
@@ -320,25 +435,40 @@ class Coordinator:
 
     def _described(self, group_id: str, version: int, is_known: bool) -> Values:
         loaded = self._groups.get(group_id)
+        group = loaded.group if loaded is not None else None
+        is_known = is_known and not isinstance(group, ConsumerGroup)
         is_missing = not is_known and version >= 6
         return {
             "error_code": BrokerError.GROUP_ID_NOT_FOUND if is_missing else BrokerError.NONE,
-            "error_message": f"there is no group {group_id}" if is_missing else None,
+            "error_message": f"there is no classic group {group_id}" if is_missing else None,
             "group_id": group_id,
             "group_state": (loaded.state_name if loaded else GroupState.EMPTY.value) if is_known else "Dead",
             "protocol_type": (loaded.protocol_type if loaded else CONSUMER) if is_known else "",
-            "protocol_data": (loaded.group.protocol if loaded else None) or "",
-            "members": _described_members(loaded.group) if loaded else [],
+            "protocol_data": (group.protocol if isinstance(group, Group) else None) or "",
+            "members": _described_members(group) if isinstance(group, Group) else [],
             "authorized_operations": set(),
         }
+
+    def describe_consumer_groups(self, call: Call) -> None:
+        """ConsumerGroupDescribe: the groups whose members use KIP-848; Kafka's tools ask DescribeGroups for others."""
+        call.answer({"groups": [self._described_consumer_group(name) for name in call.message.group_ids]})
+
+    def _described_consumer_group(self, group_id: str) -> Values:
+        loaded = self._groups.get(group_id)
+        group = loaded.group if loaded is not None and isinstance(loaded.group, ConsumerGroup) else None
+        return described_values(group_id, group, self._topics.name_of)
 
     def list(self, call: Call) -> None:
         """ListGroups."""
         message = call.message
         states = {state.lower() for state in message.states_filter or ()} if call.version >= 4 else set()
         types = {kind.lower() for kind in message.types_filter or ()} if call.version >= 5 else set()
-        groups = [self._listed(name) for name in self._known_ids()] if not types or GROUP_TYPE in types else []
-        kept = [group for group in groups if not states or group["group_state"].lower() in states]
+        groups = [self._listed(name) for name in self._known_ids()]
+        kept = [
+            group
+            for group in groups
+            if (not states or group["group_state"].lower() in states) and (not types or group["group_type"] in types)
+        ]
         call.answer({"error_code": BrokerError.NONE, "groups": kept})
 
     def _listed(self, group_id: str) -> Values:
@@ -347,7 +477,7 @@ class Coordinator:
             "group_id": group_id,
             "protocol_type": (loaded.protocol_type if loaded else "") or CONSUMER,
             "group_state": loaded.state_name if loaded else GroupState.EMPTY.value,
-            "group_type": GROUP_TYPE,
+            "group_type": loaded.group_type if loaded else CLASSIC_TYPE,
         }
 
     def delete(self, call: Call) -> None:

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, final
 from kafka.protocol.api_message import ApiMessage
 
 from shmaccum.segment_log.broker_error import BrokerError
+from shmaccum.serving import schemas
 
 HEAD = struct.Struct(">hhih")
 """Api key, version, correlation id, length of the client id."""
@@ -31,6 +32,12 @@ SLACK = {3: 3}
 
 for _name in ("admin", "consumer", "metadata", "producer", "sasl"):
     importlib.import_module(f"kafka.protocol.{_name}")
+_OWN = [
+    type(ApiMessage)(f"ConsumerGroup{name}{kind}", (ApiMessage,), {}, load_json=schemas)
+    for name in ("Heartbeat", "Describe")
+    for kind in ("Request", "Response")
+]
+"""The messages that kafka-python lacks, made of schemas as its own are."""
 
 
 SIZED = {"string", "bytes", "records"}

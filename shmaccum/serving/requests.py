@@ -66,6 +66,8 @@ def routes(
         42: Route(0, 2, coordinator.delete),
         47: Route(0, 0, coordinator.delete_offsets),
         60: Route(0, 2, cluster.describe_cluster),
+        68: Route(0, 1, coordinator.consumer_heartbeat),
+        69: Route(0, 1, coordinator.describe_consumer_groups),
         75: Route(0, 0, cluster.describe_topic_partitions),
     }
     table |= _refused() if writing is None else _written(writing, settings)

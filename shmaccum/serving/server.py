@@ -40,6 +40,7 @@ from shmaccum.segment_log.small_files import parse_uuid, read_properties
 from shmaccum.serving.call import Call, Values
 from shmaccum.serving.cluster import Address, Cluster
 from shmaccum.serving.connection import Connection, FrameLimits
+from shmaccum.serving.consumer_group import ConsumerLimits
 from shmaccum.serving.coordinator import Coordinator
 from shmaccum.serving.fetching import Piece
 from shmaccum.serving.group import Limits
@@ -130,7 +131,11 @@ class LogServer:
             teller.on_append = self._polls.tell
         self._writing = None if self._log is None else self._new_writing(self._log)
         self._coordinator = Coordinator(
-            self.directory, self._topics, _group_limits(self.options), is_synced=self.options.sync == "batch"
+            self.directory,
+            self._topics,
+            _group_limits(self.options),
+            _consumer_limits(self.options),
+            is_synced=self.options.sync == "batch",
         )
         cluster_id = uuid.UUID(
             bytes=parse_uuid(read_properties(os.path.join(self.directory, META_FILE))[META_UUID_KEY])
@@ -490,6 +495,14 @@ def _group_limits(options: ServerOptions) -> Limits:
         options.group_max_session_timeout_ms,
         options.group_max_size,
         options.group_initial_rebalance_delay_ms,
+    )
+
+
+def _consumer_limits(options: ServerOptions) -> ConsumerLimits:
+    return ConsumerLimits(
+        options.group_consumer_session_timeout_ms,
+        options.group_consumer_heartbeat_interval_ms,
+        options.group_max_size,
     )
 
 

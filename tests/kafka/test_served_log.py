@@ -31,8 +31,8 @@ SESSION_MS = 6000
 
 @pytest.fixture
 def address(tmp_path: Path) -> Iterator[str]:
-    """The address of a writable served log."""
-    with served(tmp_path / "log") as address:
+    """The address of a writable served log that forgets dead members soon."""
+    with served(tmp_path / "log", group_consumer_session_timeout_ms=SESSION_MS) as address:
         yield address
 
 
@@ -130,7 +130,7 @@ def is_shared(members: Sequence[JavaMember], shares: Sequence[int]) -> bool:
     return owned == list(range(PARTITION_COUNT)) and sorted(map(len, held), reverse=True) == list(shares)
 
 
-@pytest.mark.parametrize("protocol", ["classic"])
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_javas_consumers_share_three_partitions_and_inherit_those_of_a_killed_one(address: str, protocol: str) -> None:
     require()
     tool(address, f"{TOOLS}.TopicCommand", "--create", "--topic", TOPIC, "--partitions", "3")

@@ -45,6 +45,9 @@ class Simulation:
         self.group = ConsumerGroup("g", ConsumerLimits(SESSION_MS, 1000, member_count_max))
         self.topics = {TOPIC: TopicShape(IDS[TOPIC], 3), OTHER: TopicShape(IDS[OTHER], 2)}
 
+    def state(self) -> ConsumerGroupState:
+        return self.group.state
+
     def send(self, request: Heartbeat) -> HeartbeatAnswer:
         return self.group.heartbeat(request, self.topics, self.now_ms)
 
@@ -76,9 +79,9 @@ class Simulation:
 
 def test_the_first_member_has_all_places_with_its_first_answer() -> None:
     simulation = Simulation()
-    assert simulation.group.state is ConsumerGroupState.EMPTY
+    assert simulation.state() is ConsumerGroupState.EMPTY
     assert simulation.join("a") == HeartbeatAnswer("a", 1, places(0, 1, 2))
-    assert simulation.group.state is ConsumerGroupState.STABLE
+    assert simulation.state() is ConsumerGroupState.STABLE
     assert simulation.beat("a") == HeartbeatAnswer("a", 1)
 
 
@@ -86,7 +89,7 @@ def test_a_newcomer_gets_a_place_when_its_former_owner_has_given_it_up() -> None
     simulation = Simulation()
     simulation.join("a")
     assert simulation.join("b") == HeartbeatAnswer("b", 2, NO_PLACES)
-    assert simulation.group.state is ConsumerGroupState.RECONCILING
+    assert simulation.state() is ConsumerGroupState.RECONCILING
     told = simulation.beat("a")
     assert told.member_epoch == 1
     assert told.assignment is not None
@@ -95,7 +98,7 @@ def test_a_newcomer_gets_a_place_when_its_former_owner_has_given_it_up() -> None
     assert simulation.beat("a", owned=places(0, 1, 2)).member_epoch == 1
     assert simulation.beat("a", owned=told.assignment).member_epoch == 2
     assert simulation.beat("b").assignment == places(0, 1, 2) - told.assignment
-    assert simulation.group.state is ConsumerGroupState.STABLE
+    assert simulation.state() is ConsumerGroupState.STABLE
 
 
 def test_a_member_that_gives_nothing_up_is_removed_after_its_rebalance_time_out() -> None:
@@ -129,7 +132,7 @@ def test_a_member_that_leaves_frees_its_places_at_once() -> None:
     assert simulation.beat("b").assignment == places(0, 1, 2)
     assert simulation.group.leave("b", None, 0) is BrokerError.NONE
     assert simulation.group.leave("b", None, 0) is BrokerError.UNKNOWN_MEMBER_ID
-    assert simulation.group.state is ConsumerGroupState.EMPTY
+    assert simulation.state() is ConsumerGroupState.EMPTY
 
 
 def test_another_epoch_is_fenced_and_the_former_one_is_taken_for_a_lost_answer() -> None:
@@ -276,6 +279,12 @@ class Client:
 
 
 CLIENTS = st.integers(0, 5)
+REFUSALS = {
+    BrokerError.UNKNOWN_MEMBER_ID,
+    BrokerError.FENCED_MEMBER_EPOCH,
+    BrokerError.FENCED_INSTANCE_ID,
+    BrokerError.UNRELEASED_INSTANCE_ID,
+}
 
 
 class AnyOrder(RuleBasedStateMachine):
@@ -286,6 +295,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.simulation = Simulation()
         self.clients: dict[int, Client] = {}
         self.numbers = itertools.count()
+        self.refusals: set[BrokerError] = set()
 
     @property
     def group(self) -> ConsumerGroup:
@@ -307,12 +317,7 @@ class AnyOrder(RuleBasedStateMachine):
         try:
             answer = self.simulation.send(client.request())
         except HeartbeatRefusedError as refusal:
-            assert refusal.error in {
-                BrokerError.UNKNOWN_MEMBER_ID,
-                BrokerError.FENCED_MEMBER_EPOCH,
-                BrokerError.FENCED_INSTANCE_ID,
-                BrokerError.UNRELEASED_INSTANCE_ID,
-            }
+            self.refusals.add(refusal.error)
             client.begin_again()
             return
         if not is_lost:
@@ -335,7 +340,7 @@ class AnyOrder(RuleBasedStateMachine):
         try:
             self.simulation.send(Heartbeat(client.member_id, epoch, client.instance_id))
         except HeartbeatRefusedError as refusal:
-            assert refusal.error in {BrokerError.UNKNOWN_MEMBER_ID, BrokerError.FENCED_INSTANCE_ID}
+            self.refusals.add(refusal.error)
 
     @rule(ms=st.sampled_from([100, REBALANCE_MS, SESSION_MS]))
     def wait(self, ms: int) -> None:
@@ -361,6 +366,10 @@ class AnyOrder(RuleBasedStateMachine):
                 assert {self.group.owners.get(place) for place in client.owned} <= {client.member_id}
 
     @invariant()
+    def a_client_that_does_its_part_is_refused_for_no_other_reason(self) -> None:
+        assert self.refusals <= REFUSALS
+
+    @invariant()
     def deadlines_lie_ahead(self) -> None:
         assert self.group.deadline_ms >= self.simulation.now_ms
 
@@ -372,7 +381,7 @@ class AnyOrder(RuleBasedStateMachine):
                 self.beat(slot, is_lost=False)
             self.simulation.pass_time(SESSION_MS / 10)
         if self.group.members:
-            assert self.group.state is ConsumerGroupState.STABLE
+            assert self.simulation.state() is ConsumerGroupState.STABLE
             names = {name for client in self.clients.values() for name in client.topics}
             wanted = {
                 (IDS[name], number) for name in names for number in range(self.simulation.topics[name].partition_count)
