@@ -119,7 +119,7 @@ def test_a_member_of_the_other_protocol_is_refused_while_members_live(address: s
 @contextlib.contextmanager
 def served_at(path: Path, port: int) -> Iterator[int]:
     """A server in a thread at a port that is known, or at any; its port."""
-    options = {"partitions": PARTITION_COUNT, "group_consumer_heartbeat_interval_ms": HEARTBEAT_MS}
+    options: dict[str, Any] = {"partitions": PARTITION_COUNT, "group_consumer_heartbeat_interval_ms": HEARTBEAT_MS}
     with LogServer(path, f"127.0.0.1:{port}", is_writable=True, **options) as server:
         thread = threading.Thread(target=server.run)
         thread.start()
