@@ -236,7 +236,8 @@ def test_a_wrong_heartbeat_is_refused_and_changes_nothing(request_: Heartbeat, e
 def test_a_full_group_takes_nobody_else() -> None:
     simulation = Simulation(member_count_max=1)
     simulation.join("a")
-    assert simulation.refused(Heartbeat("b", 0, **JOINING)) is BrokerError.GROUP_MAX_SIZE_REACHED  # type: ignore[arg-type]
+    joining = Heartbeat("b", 0, **JOINING)  # type: ignore[arg-type]
+    assert simulation.refused(joining) is BrokerError.GROUP_MAX_SIZE_REACHED
 
 
 # --- any order of events
