@@ -23,6 +23,7 @@ from pathlib import Path
 from setup import ROOT
 from tests.judges.outcomes import differences, read_table
 from tests.judges.suites import SUITES, Suite
+from tests.support import wait_until
 
 PLACE = ROOT / "build" / "judges"
 SERVER_OPTIONS = ("--writable", "-Xpartitions=4", "-Xgroup_initial_rebalance_delay_ms=50")
@@ -30,18 +31,17 @@ STOP_S = 10
 
 
 @contextlib.contextmanager
-def server(log: Path) -> Iterator[str]:
-    """The address of a server in a process of its own, as a user starts it."""
-    command = [sys.executable, "-m", "shmaccum", "serve", str(log), "--listen=127.0.0.1:0", *SERVER_OPTIONS]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
-        told = process.stderr.readline()
+def server(folder: Path, told: Path) -> Iterator[str]:
+    """The address of a server in a process of its own, as a user starts it; the file gets all that the server says."""
+    command = [sys.executable, "-m", "shmaccum", "serve", str(folder), "--listen=127.0.0.1:0", *SERVER_OPTIONS]
+    with open(told, "w") as errors, subprocess.Popen(command, stderr=errors) as process:
         try:
-            yield told.split(" at ")[1].split(",")[0]
+            wait_until(lambda: "serving" in told.read_text(), "the server listens")
+            yield told.read_text().split(" at ")[1].split(",")[0]
         finally:
             process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.communicate(timeout=STOP_S)
+                process.wait(timeout=STOP_S)
             process.kill()
 
 
@@ -51,7 +51,8 @@ def judge(suite: Suite, sources: Path) -> bool:
     if not needed.exists():
         print(f"{suite.name}: there is no {needed}")
         return False
-    with tempfile.TemporaryDirectory() as folder, server(Path(folder) / "log") as address:
+    told = PLACE / f"{suite.name}-server.log"
+    with tempfile.TemporaryDirectory() as folder, server(Path(folder) / "log", told) as address:
         outcomes = suite.run(needed, address, PLACE)
     counts = Counter(outcome.value for outcome in outcomes.values())
     print(f"{suite.name}: " + ", ".join(f"{count} {word}" for word, count in sorted(counts.items())))

@@ -57,7 +57,8 @@ def test_the_output_of_a_go_test_is_read() -> None:
 def test_a_report_of_librdkafka_is_read() -> None:
     report = (
         '{"tests": {"<MAIN>": {"name": "<MAIN>", "state": "PASSED"}, '
-        '"0001": {"name": "0001_a", "state": "PASSED"}, "0002": {"name": "0002_b", "state": "FAILED"}}}'
+        '"0001": {"name": "0001_a", "state": "PASSED"}, "0002": {"name": "0002_b", "state": "FAILED"}, '
+        '"0003": {"name": "0003_c", "state": "SKIPPED"}}}'
     )
     assert of_librdkafka(report) == {"0001_a": Outcome.PASSED, "0002_b": Outcome.FAILED}
 
