@@ -130,13 +130,7 @@ class LogServer:
         if teller is not None:
             teller.on_append = self._polls.tell
         self._writing = None if self._log is None else self._new_writing(self._log)
-        self._coordinator = Coordinator(
-            self.directory,
-            self._topics,
-            _group_limits(self.options),
-            _consumer_limits(self.options),
-            is_synced=self.options.sync == "batch",
-        )
+        self._coordinator = _new_coordinator(self._topics, self.options)
         cluster_id = uuid.UUID(
             bytes=parse_uuid(read_properties(os.path.join(self.directory, META_FILE))[META_UUID_KEY])
         )
@@ -496,6 +490,11 @@ def _group_limits(options: ServerOptions) -> Limits:
         options.group_max_size,
         options.group_initial_rebalance_delay_ms,
     )
+
+
+def _new_coordinator(topics: Topics, options: ServerOptions) -> Coordinator:
+    limits = _group_limits(options), _consumer_limits(options)
+    return Coordinator(topics.directory, topics, *limits, is_synced=options.sync == "batch")
 
 
 def _consumer_limits(options: ServerOptions) -> ConsumerLimits:
