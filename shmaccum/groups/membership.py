@@ -300,7 +300,7 @@ class Membership:
     def leave(self) -> None:
         """Gives everything up. A static member stays in the plan until its session time-out."""
         self._offsets.close()
-        self.locks.close()
+        self.locks.leave()
 
 
 def _checked(
