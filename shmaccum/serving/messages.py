@@ -11,6 +11,7 @@ import functools
 import importlib
 import io
 import struct
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, final
@@ -154,10 +155,13 @@ def varint(value: int) -> bytes:
 
 @final
 class _Budget(threading.local):
-    """The elements and tags that the rest of one request may have; each thread reads one request at a time."""
+    """The elements and tags that the rest of one request may have; each thread reads one request at a time.
+
+    A thread that never began has no bounds: another user of kafka-python in this process reads with the same functions.
+    """
 
     def __init__(self) -> None:
-        self._elements = self._tagged = 0
+        self._elements = self._tagged = sys.maxsize
 
     def begin(self) -> None:
         """Starts anew, for the next request."""
