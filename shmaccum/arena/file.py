@@ -215,7 +215,7 @@ class ArenaFile:
         with _opening:
             map_descriptor = self._create_once(mode)
             try:
-                set_permissions(map_descriptor, self.text, mode, group)
+                self._set_permissions(map_descriptor, mode, group)
                 yield self._with_second_open(map_descriptor, read_only=False)
             except BaseException:
                 with contextlib.suppress(OSError, posix_ipc.Error):
@@ -241,6 +241,14 @@ class ArenaFile:
                 descriptors.close()
                 raise
             yield descriptors
+
+    def _set_permissions(self, map_descriptor: int, mode: int, group: int | None) -> None:
+        """Sets mode and group of the new file, or closes it."""
+        try:
+            set_permissions(map_descriptor, self.text, mode, group)
+        except BaseException:
+            os.close(map_descriptor)
+            raise
 
     def _with_second_open(self, map_descriptor: int, *, read_only: bool) -> Descriptors:
         try:

@@ -204,9 +204,9 @@ def test_no_record_is_skipped_while_consumers_are_killed(
     everyone = list(members)
     rounds = 12
     for number in range(rounds):
-        append(log, range(number * 30, number * 30 + 30))
         victim = chance.choice(members)
         read = len(victim.told("read"))
+        append(log, range(number * 30, number * 30 + 30))
         if chance.random() < 0.7:
             _wait_for_records(victim, read)
         victim.kill()

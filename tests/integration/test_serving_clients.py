@@ -118,6 +118,7 @@ class Members:
             consumer.close(autocommit=False)
 
 
+@pytest.mark.timeout(5 * DEADLINE_S)
 def test_three_partitions_are_shared_by_one_two_three_and_four_consumers(tmp_path: Path) -> None:
     with served(tmp_path / "log") as address:
         produce(address, range(3))

@@ -157,7 +157,12 @@ def test_every_command_has_a_help_text_with_its_options(shell: Shell) -> None:
     overview = shell("--help").stdout
     for name in COMMANDS:
         assert name in overview
-    groups = {"log": ("cat", "info", "offsets", "verify"), "users": ("add", "allow", "list", "remove", "revoke")}
+    groups = {
+        "groups": ("delete", "describe", "export", "list", "reset"),
+        "log": ("cat", "info", "offsets", "verify"),
+        "topics": ("create", "delete", "describe", "list", "partitions"),
+        "users": ("add", "allow", "list", "remove", "revoke"),
+    }
     names = [[name] for name in COMMANDS if name not in groups]
     for command in [*names, *([group, name] for group, subcommands in groups.items() for name in subcommands)]:
         text = shell(*command, "--help").stdout
