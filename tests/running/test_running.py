@@ -31,6 +31,7 @@ INI = f"""
 [pytest]
 timeout = {LIMIT_S}
 overrun_grace = {GRACE_S}
+filterwarnings = error
 addopts = -p xdist -p pytest_timeout -p tests.running.overrun -p tests.running.workers -p no:cacheprovider
     --max-worker-restart 20
 markers = xdist_group
@@ -175,6 +176,20 @@ def test_together(number):
     with open("{group}", "a") as file:
         file.write(os.environ["PYTEST_XDIST_WORKER"] + " ")
 """
+LEAVES_A_SOCKET = """
+import socket
+
+def test_fails():
+    left = [socket.socket()]
+    left.append(left)
+    assert False
+"""
+COLLECTS = """
+import gc
+
+def test_collects():
+    gc.collect()
+"""
 STANDS_STILL = """
 import pytest
 from xdist.scheduler import LoadGroupScheduling
@@ -237,6 +252,12 @@ def run_planted(
     )
     print(masked(done.stdout))
     return Run(done.returncode, done.stdout, folder)
+
+
+def test_a_failed_test_leaves_nothing_that_fails_another_one(tmp_path: Path) -> None:
+    plugin = "from tests.running.leftovers import *\n"
+    ended = run_planted(tmp_path, {"conftest": plugin, "test_a": LEAVES_A_SOCKET, "test_b": COLLECTS}, workers=1)
+    assert ended.counts() == {"failed": 1, "passed": 1}
 
 
 @pytest.fixture(scope="module")
