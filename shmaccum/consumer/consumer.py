@@ -30,6 +30,7 @@ from shmaccum.exceptions import (
     ConsumerError,
     ConsumerStateError,
     InvalidArgumentError,
+    LogPartitionNotFoundError,
     NoOffsetForPartitionError,
     OffsetOutOfRangeError,
     RecordDeserializationError,
@@ -595,6 +596,11 @@ class Consumer:
         except OffsetOutOfRangeError:
             flow.seek(self._start(flow, f"has no offset {flow.position} in the log"))
             return flow.peek(count)
+        except LogPartitionNotFoundError:
+            if self._is_assigned_by_hand:
+                raise
+            flow.may_have_more = False  # its topic is being deleted; the look at the topics lets go of the partition
+            return []
 
     def __iter__(self) -> Self:
         return self
