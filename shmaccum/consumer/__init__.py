@@ -7,7 +7,9 @@
         for record in consumer:
             print(record.topic, record.partition, record.offset, record.value)
 
-    consumer          the calls of users            ─ record, deserializers, arrow
+    consumer          records: poll, iterate, many at once        ─ record, deserializers, arrow
+    sharing           topics, and the part that a group gives to this consumer
+    positions         assigned partitions: positions, pauses
     group             when it looks at the plan of its group, and when it commits      ─ shmaccum/groups
     partition_flow    one partition: its position, and records decoded ahead
     news              waiting for appends

@@ -1,0 +1,317 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The partitions of a consumer, and its position in each.
+
+A `Consumer` has three layers: positions, `sharing` (topics and the group), and `consumer` (records).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from shmaccum.config.consumer import ConsumerOptions
+from shmaccum.consumer.group import ConsumerGroup
+from shmaccum.consumer.news import News
+from shmaccum.consumer.partition_flow import PartitionFlow
+from shmaccum.exceptions import (
+    ConsumerClosedError,
+    ConsumerStateError,
+    InvalidArgumentError,
+    NoOffsetForPartitionError,
+)
+from shmaccum.format.topic_partition import TopicPartition
+from shmaccum.segment_log.reader import LogReader, OffsetAndTimestamp
+
+LOG_PREFIX = "log:"
+
+_open: weakref.WeakSet[Positions] = weakref.WeakSet()
+
+
+class Positions:
+    """The partitions that a consumer reads, its positions and pauses, and its means to wait.
+
+    Args:
+        log: the directory, as ``log:DIR`` or as a path.
+        options: those of the consumer.
+
+    Attributes:
+        options: the options, with the defaults of those that were not given.
+
+    Raises:
+        NotALogError: the directory is missing or holds something else.
+        InvalidArgumentError: an option does not fit the log.
+    """
+
+    def __init__(self, log: str | os.PathLike[str], options: ConsumerOptions) -> None:
+        self.options = options
+        self._reader = LogReader(os.fspath(log).removeprefix(LOG_PREFIX), verify_crc=options.check_crcs)
+        if options.isolation_level == "read_committed" and not self._reader.is_gapless:
+            raise InvalidArgumentError(
+                f"isolation_level=read_committed is refused for {self._reader.path}, the log of a Kafka broker: its "
+                "aborted records would be read; consume it through the broker, or with read_uncommitted"
+            )
+        self._flows: dict[TopicPartition, PartitionFlow] = {}
+        self._byte_count = 0
+        self._pid = os.getpid()
+        self._group: ConsumerGroup | None = None
+        if options.group_id is not None:
+            self._group = self._new_group()
+        self._news: News | None = News()
+        _open.add(self)
+
+    def _new_group(self) -> ConsumerGroup:
+        return ConsumerGroup(self._reader.path, self.options, self.client_id, self._count_of)
+
+    @property
+    def client_id(self) -> str:
+        """The name of this consumer in messages."""
+        return self.options.client_id or f"consumer-{self._pid}"
+
+    def _living(self) -> News:
+        """The means to wait, of an open consumer of this process.
+
+        Raises:
+            ConsumerClosedError: the consumer was closed, or is the parent's.
+        """
+        if self._news is not None:
+            return self._news
+        if self._pid != os.getpid():
+            raise ConsumerClosedError(
+                f"this consumer of {self._reader.path} belongs to process {self._pid}, which forked this one: make a "
+                "consumer of its own in each process"
+            )
+        raise ConsumerClosedError(f"this consumer of {self._reader.path} was closed: make a new one")
+
+    # --- topics and partitions
+
+    def topics(self) -> set[str]:
+        """Every topic of the log."""
+        return set(self._reader.topics())
+
+    def partitions_for_topic(self, topic: str) -> set[int] | None:
+        """The partitions of a topic; None when there is no such topic."""
+        found = {place.partition for place in self._reader.topic_partitions() if place.topic == topic}
+        return found or None
+
+    def assignment(self) -> set[TopicPartition]:
+        """The partitions that are consumed now."""
+        return set(self._flows)
+
+    def _count_of(self, topic: str) -> int:
+        """One more than the highest partition of a topic."""
+        found = [place.partition for place in self._reader.topic_partitions() if place.topic == topic]
+        return max(found, default=-1) + 1
+
+    def _flow(self, place: TopicPartition, *, is_new: bool = False) -> PartitionFlow:
+        if place in self._flows:
+            return self._flows[place]
+        partition = self._reader.partition(*place)
+        if self._group is not None:
+            return PartitionFlow(partition, self._group.start_of(place))
+        return PartitionFlow(partition, partition.log_start_offset if is_new else -1)
+
+    def _set_flows(self, flows: dict[TopicPartition, PartitionFlow]) -> None:
+        for place, flow in self._flows.items():
+            if place not in flows:
+                self._byte_count += flow.byte_count
+                flow.close()
+        self._flows = flows
+        shared = [self._group.membership.locks.path] if self._group is not None else []
+        self._living().watch([self._reader.path, *shared, *(flow.partition.folder for flow in flows.values())])
+
+    def _assigned(self, partition: TopicPartition) -> PartitionFlow:
+        self._living()
+        place = place_of(partition)
+        if place not in self._flows:
+            raise ConsumerStateError(f"partition {place} is not assigned to this consumer: assign or subscribe first")
+        return self._flows[place]
+
+    def _chosen(self, partitions: Sequence[TopicPartition]) -> list[PartitionFlow]:
+        """These partitions, or all assigned ones."""
+        if not partitions and not self._flows:
+            raise ConsumerStateError("no partition is assigned to this consumer: assign or subscribe first")
+        return [self._assigned(place) for place in partitions or self._flows]
+
+    # --- positions
+
+    def position(self, partition: TopicPartition) -> int:
+        """The offset of the next record that a poll returns.
+
+        Raises:
+            ConsumerStateError: the partition is not assigned.
+            NoOffsetForPartitionError: nothing says where to begin.
+        """
+        return self._placed(self._assigned(partition)).position
+
+    def _positions(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The positions of these partitions, of those that have one."""
+        flows = [self._flows[place] for place in places if place in self._flows]
+        return {flow.place: flow.position for flow in flows if flow.position >= 0}
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Goes on at this offset.
+
+        Raises:
+            ConsumerStateError: the partition is not assigned.
+            InvalidArgumentError: the offset is no whole number of 0 or more.
+        """
+        self._assigned(partition).seek(_offset(offset))
+
+    def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+        """Goes to the first record that is still there.
+
+        Args:
+            partitions: default: all assigned ones.
+
+        Raises:
+            ConsumerStateError: one of them is not assigned, or none is.
+        """
+        for flow in self._chosen(partitions):
+            flow.seek(flow.partition.log_start_offset)
+
+    def seek_to_end(self, *partitions: TopicPartition) -> None:
+        """Goes behind the last record.
+
+        Args:
+            partitions: default: all assigned ones.
+
+        Raises:
+            ConsumerStateError: one of them is not assigned, or none is.
+        """
+        for flow in self._chosen(partitions):
+            flow.seek(flow.partition.log_end_offset)
+
+    def _placed(self, flow: PartitionFlow) -> PartitionFlow:
+        """The flow, with a position."""
+        if flow.position < 0:
+            flow.seek(self._start(flow, "has no position yet"))
+        return flow
+
+    def _start(self, flow: PartitionFlow, reason: str) -> int:
+        """Where auto_offset_reset says to begin."""
+        reset = self.options.auto_offset_reset
+        if reset == "none":
+            raise NoOffsetForPartitionError(
+                f"partition {flow.place} {reason}, and auto_offset_reset is none: seek, or set it to earliest or latest"
+            )
+        return flow.partition.log_start_offset if reset == "earliest" else flow.partition.log_end_offset
+
+    def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The first offset that is still there, of each partition.
+
+        Raises:
+            LogPartitionNotFoundError: the log has no such partition.
+        """
+        return {place: self._reader.partition(*place).log_start_offset for place in map(place_of, partitions)}
+
+    def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The offset behind the last record, of each partition.
+
+        Raises:
+            LogPartitionNotFoundError: the log has no such partition.
+        """
+        return {place: self._reader.partition(*place).log_end_offset for place in map(place_of, partitions)}
+
+    def offsets_for_times(
+        self, timestamps: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """The first record with this timestamp or a larger one, of each partition; None when there is none.
+
+        Args:
+            timestamps: milliseconds since 1970.
+
+        Raises:
+            LogPartitionNotFoundError: the log has no such partition.
+        """
+        return {
+            place_of(place): self._reader.partition(*place).offset_for_timestamp(timestamp_ms)
+            for place, timestamp_ms in timestamps.items()
+        }
+
+    def highwater(self, partition: TopicPartition) -> int:
+        """The offset behind the last record of an assigned partition.
+
+        Raises:
+            ConsumerStateError: the partition is not assigned.
+        """
+        return self._assigned(partition).partition.log_end_offset
+
+    # --- pauses
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        """Returns no records of these partitions until `resume`. Their positions stay.
+
+        Raises:
+            ConsumerStateError: one of them is not assigned; none is paused.
+        """
+        for flow in [self._assigned(partition) for partition in partitions]:
+            flow.is_paused = True
+
+    def paused(self) -> set[TopicPartition]:
+        """The partitions that are paused."""
+        return {place for place, flow in self._flows.items() if flow.is_paused}
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        """Returns records of these partitions again.
+
+        Raises:
+            ConsumerStateError: one of them is not assigned; none is resumed.
+        """
+        for flow in [self._assigned(partition) for partition in partitions]:
+            flow.is_paused = False
+
+    # --- the end
+
+    def wakeup(self) -> None:
+        """Ends a wait of `poll`, or of the next one, at once; from any thread.
+
+        Raises:
+            ConsumerClosedError: the consumer was closed, or belongs to the parent process.
+        """
+        self._living().ring()
+
+    def _let_go(self) -> None:
+        for flow in self._flows.values():
+            flow.close()
+        self._flows = {}
+        if self._group is not None:
+            self._group.membership.leave()
+        if self._news is not None:
+            self._news.close()
+            self._news = None
+
+    def __del__(self) -> None:
+        """A consumer that nobody uses any more gives its partitions up."""
+        if getattr(self, "_news", None) is not None:
+            with contextlib.suppress(OSError):
+                self._let_go()
+
+
+def place_of(partition: Any) -> TopicPartition:
+    """A partition as a user names it; kafka-python's TopicPartition is as good as ours."""
+    try:
+        topic, number = partition
+    except (TypeError, ValueError):
+        raise InvalidArgumentError(f"{partition!r} is no TopicPartition(topic, partition)") from None
+    if not isinstance(topic, str) or not isinstance(number, int):
+        raise InvalidArgumentError(f"{partition!r} is no TopicPartition(topic, partition)")
+    return TopicPartition(topic, number)
+
+
+def _offset(given: Any) -> int:
+    if isinstance(given, bool) or not isinstance(given, int) or given < 0:
+        raise InvalidArgumentError(f"an offset must be a whole number of 0 or more, got {given!r}")
+    return given
+
+
+def _let_go_in_child() -> None:
+    """A forked child lets go of its parent's consumers."""
+    for consumer in list(_open):
+        with contextlib.suppress(OSError):
+            consumer._let_go()  # noqa: SLF001
+
+
+os.register_at_fork(after_in_child=_let_go_in_child)
