@@ -225,6 +225,8 @@ class _Place(NamedTuple):
 
     name: str
     is_nullable: bool
+    has_texts: bool
+    """True for an array whose elements are texts: a schema never allows a null among them."""
     inner: tuple[_Place, ...]
 
 
@@ -238,22 +240,25 @@ def _places(fields: Mapping[str, Any], version: int) -> tuple[_Place, ...]:
     for name, field in fields.items():
         if field.for_version_q(version) and not field.tagged_field_q(version):
             inner = _places(field.fields, version) if field.is_struct() or field.is_struct_array() else ()
-            can_be_null = field.is_array() or inner or field._type_str in SIZED  # noqa: SLF001 - the schema's own word
-            if can_be_null:
-                found.append(_Place(name, field.nullable_for_version_q(version), inner))
-    return tuple(place for place in found if place.inner or not place.is_nullable)
+            kind = field._type_str  # noqa: SLF001 - the schema's own word
+            if field.is_array() or inner or kind in SIZED:
+                has_texts = kind.removeprefix("[]") in SIZED and field.is_array()
+                found.append(_Place(name, field.nullable_for_version_q(version), has_texts, inner))
+    return tuple(place for place in found if place.inner or place.has_texts or not place.is_nullable)
 
 
 def _refuse_nulls(message: Any, places: tuple[_Place, ...]) -> None:
     """The library takes null for every text, array and structure; the schemas do not.
 
     Raises:
-        BadFrameError: a field is null that may not be.
+        BadFrameError: a field, or an element of an array, is null that may not be.
     """
-    for name, is_nullable, inner in places:
+    for name, is_nullable, has_texts, inner in places:
         value = getattr(message, name)
         if value is None and not is_nullable:
             raise BadFrameError(f"{name} is null")
+        if has_texts and value and None in value:
+            raise BadFrameError(f"an element of {name} is null")
         if value and inner:
             for each in value if isinstance(value, list) else (value,):
                 _refuse_nulls(each, inner)

@@ -74,6 +74,10 @@ HOSTILE = {
         "0000003c0009000600000009000466757a7a000104086d697373696e670100086d697373696e67"
         "04fffffffe00000002fffffffe00086d697373000000000000"
     ),
+    "a null among the states of a list of groups": api(16, 4, b"\0\2\0\0"),
+    "a null among the types of a list of groups": api(16, 5, b"\0\1\2\0\0"),
+    "a null among the groups to describe": api(15, 0, struct.pack(">ih", 1, -1)),
+    "a null among the groups to delete": api(42, 2, b"\0\2\0\0"),
     "a null of all topics to delete": bytes.fromhex("00000015001400040000001f000466757a7a0000000000000000"),
     "a negative version": api(3, -1),
     "no header": struct.pack(">ih", 2, 3),
