@@ -389,8 +389,9 @@ def test_a_sender_that_is_killed_in_a_step_is_replaced_by_its_standby(
     first = Child(lambda: _send_and_die(arena.name, str(log), step, is_before=is_before))
     wait_until(lambda: arena.native.sender_is_alive, "the sender has its role")
     standby = Running(arena, f"log:{log}", standby=True, linger_ms=1)
+    accepted = [producer.send(TOPIC, b"before the name is lost")]
     lose_name(arena)
-    accepted = send_until_refused(producer)
+    accepted += send_until_refused(producer)
     wait_until(first.has_ended, "the sender was killed")
     first.kill()
     assert isinstance(standby.join(), ArenaRemovedError)
