@@ -71,9 +71,9 @@ class Accumulator:
         ring: Callable[[], object] | None = None,
     ) -> None:
         self.arena = arena
-        self._appender = Appender(arena, max_block_ms=max_block_ms, linger_ms=linger_ms)
-        self.buffer_pool = self._appender.buffer_pool
         self._doorbell = DoorbellButton(arena)
+        self._appender = Appender(arena, self._doorbell, max_block_ms=max_block_ms, linger_ms=linger_ms)
+        self.buffer_pool = self._appender.buffer_pool
         self._ring = ring or self._doorbell.ring
         self._max_block_ms = max_block_ms
         self._linger_ns = None if linger_ms is None else linger_ms * 10**6

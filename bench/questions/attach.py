@@ -18,6 +18,7 @@ from bench.harness.question import Contender, Figure, Measurement, Question
 from bench.sending import VALUE
 from bench.stopwatch import Stopwatch
 from shmaccum.arena import Arena
+from shmaccum.arena.doorbell import DoorbellButton
 from shmaccum.producer import Producer
 from shmaccum.producer.appender import Appender
 
@@ -36,7 +37,7 @@ def _timed(work: Callable[[], object]) -> Measurement:
 
 def _attach() -> Measurement:
     def attach(name: str) -> None:
-        with Arena.attach(name) as arena, contextlib.closing(Appender(arena)):
+        with Arena.attach(name) as arena, contextlib.closing(Appender(arena, DoorbellButton(arena))):
             pass
 
     with temporary_arena() as arena:

@@ -40,20 +40,21 @@ def flush_rest(elapsed: float, completed: int, left: int) -> float:
 
 @final
 class Appender:
-    """Holds the native appender of an arena, its waiting for buffers, and its doorbell.
+    """Holds the native appender of an arena, and its waiting for buffers.
 
     Args:
         arena: attached; stays open until the appender is closed.
+        doorbell: wakes the sender; stays the caller's to close.
         max_block_ms: how long an append waits for a buffer (Kafka's max.block.ms).
         linger_ms: how long the batches it opens wait for more records (Kafka's linger.ms); None: the sender's linger.
-        ring: called when there is something to send, and the sender sleeps or shows no life; by default it rings the
-            arena's doorbell.
+        ring: called when there is something to send, and the sender sleeps or shows no life; None: rings the doorbell.
         on_wait: called again and again while an append waits for a buffer.
     """
 
     def __init__(
         self,
         arena: Arena,
+        doorbell: DoorbellButton,
         *,
         max_block_ms: int = DEFAULT_MAX_BLOCK_MS,
         linger_ms: int | None = None,
@@ -63,13 +64,13 @@ class Appender:
         if not isinstance(arena, Arena):
             raise TypeError(f"arena must be an Arena, not {type(arena).__name__}: attach to it first")
         self.arena = arena
-        self._doorbell = DoorbellButton(arena)
-        self.buffer_pool = BufferPool(arena, self._doorbell, on_wait)
+        self._doorbell = doorbell
+        self.buffer_pool = BufferPool(arena, doorbell, on_wait)
         self.native = _native.Appender(
             arena.native,
             self.buffer_pool.wait,
             self.buffer_pool.wake,
-            ring or self._doorbell.ring,
+            ring or doorbell.ring,
             max_block_ms,
             None if linger_ms is None else linger_ms * 10**6,
         )
@@ -120,4 +121,3 @@ class Appender:
         if not self.closed:
             self.native.close()
             self.buffer_pool.close()
-            self._doorbell.close()

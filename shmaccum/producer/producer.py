@@ -126,6 +126,7 @@ class Producer(_native.Producer):
         self._tracker = DeliveryTracker(self.arena, self._doorbell.ring_if_asleep if is_impatient else None)
         self._appender = Appender(
             self.arena,
+            self._doorbell,
             max_block_ms=self._options.max_block_ms,
             linger_ms=self._options.linger_ms,
             ring=self._notice.ring,
@@ -430,8 +431,8 @@ class Producer(_native.Producer):
             )
         if self._pipeline is not None:
             self._pipeline.close()
-        self._doorbell.close()
         self._close_appender()
+        self._doorbell.close()
         self._let_go_of_sender()
         if self._owns_arena:
             self._leave_arena()

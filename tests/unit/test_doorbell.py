@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -15,7 +16,8 @@ import pytest
 from shmaccum.arena import Arena
 from shmaccum.arena.doorbell import CLEAR_SIZE, Doorbell, DoorbellButton
 from shmaccum.arena.results import BatchResult
-from shmaccum.exceptions import ArenaForbiddenError, BufferExhaustedError
+from shmaccum.exceptions import ArenaForbiddenError, BufferExhaustedError, FlushTimeoutError
+from shmaccum.producer import Producer
 from tests.accumulator import Accumulator
 from tests.support import deliver_all, drain, run_in_child
 
@@ -23,6 +25,15 @@ from tests.support import deliver_all, drain, run_in_child
 def has_rung(doorbell: Doorbell) -> bool:
     readable, _, _ = select.select([doorbell], [], [], 0)
     return bool(readable)
+
+
+def open_count(doorbell: Doorbell) -> int:
+    """How often this process has the doorbell open."""
+    found = 0
+    for number in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):  # the folder's own descriptor
+            found += os.readlink(f"/proc/self/fd/{number}") == doorbell.path
+    return found
 
 
 @pytest.fixture
@@ -83,6 +94,24 @@ def test_without_a_doorbell_nothing_happens(arena: Arena, accumulator: Accumulat
     assert arena.native.errors() == []
     accumulator.become_sender()
     deliver_all(accumulator)
+
+
+def test_a_producer_opens_the_doorbell_once_whatever_it_rings_for(
+    arena: Arena, doorbell: Doorbell, sender: Accumulator
+) -> None:
+    arena.native.set_topic_partition_count("topic", 1)
+    producer = Producer(arena)
+    own_count = open_count(doorbell)
+    for ring in (lambda: producer.send("topic", b"value"), lambda: producer.flush(0.001)):
+        arena.native.set_sender_asleep(True)
+        with contextlib.suppress(FlushTimeoutError):
+            ring()
+        assert has_rung(doorbell)
+        doorbell.clear()
+        assert open_count(doorbell) == own_count + 1
+    deliver_all(sender)
+    producer.close()
+    assert open_count(doorbell) == own_count
 
 
 def test_a_full_doorbell_is_a_rung_one(arena: Arena, doorbell: Doorbell) -> None:
