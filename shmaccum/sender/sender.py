@@ -117,7 +117,9 @@ class Sender:
     # --- begin
 
     def open(self) -> bool:
-        """Takes the role, waiting for it as a standby, and opens the sink. False when it was stopped while it waited.
+        """Takes the role, waiting for it as a standby, and opens the sink. False when a standby was stopped meanwhile.
+
+        A lone sender that was stopped before opens all the same: it has to deliver what is there before it leaves.
 
         Raises:
             SenderBusyError: another process is the sender, and this is no standby.
@@ -192,7 +194,7 @@ class Sender:
     def _take_role(self) -> bool:
         self._half.want_dead_letters(self.options.dead_letter is not None)
         self._half.set_sink_name(self._sink_name)
-        while self._stop_at_ns is None:
+        while not (self._is_standby and self._stop_at_ns is not None):
             try:
                 self._half.become_sender()
             except SenderBusyError:

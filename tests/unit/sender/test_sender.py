@@ -299,6 +299,16 @@ def test_a_standby_that_is_stopped_while_it_waits_leaves(arena: Arena) -> None:
         assert first.is_open
 
 
+def test_a_lone_sender_that_is_stopped_before_it_begins_delivers_what_is_there(arena: Arena) -> None:
+    with Accumulator(arena) as producer:
+        producer.append(TOPIC, 0, 1000, None, b"early")
+    sink = MemorySink()
+    with Sender(arena.name, sink) as sender:
+        sender.stop()
+        sender.run()
+    assert sink.values(TOPIC) == [b"early"]
+
+
 # --- published facts
 
 
