@@ -668,7 +668,7 @@ MUTANTS = (
         "one-pass-is-enough",
         "sender/sender_half.h",
         "    return half->notes[slot_index].found_in_pass == half->pass;\n",
-        "    return accumulator == NULL || slot_index == UINT32_MAX;\n",
+        "    return half == NULL || slot_index == UINT32_MAX;\n",
         (("test", "sender/drain_test"),),
     ),
     Mutant(
@@ -953,6 +953,18 @@ def plant(mutant: Mutant) -> Path:
     root = c_build.CACHE / "mutants" / f"{mutant.name}-{key}"
     c_build.write_whole(root / mutant.path, mutated)
     return root
+
+
+def check_compiles(mutant: Mutant) -> None:
+    """Holds a planted mutant against the compiler, without the code that a build would make.
+
+    Raises:
+        BuildError: it does not compile.
+    """
+    root = plant(mutant)
+    native = ROOT / "native"
+    # The mutated header is found before ours, as in `build`; a mutated file in C finds ours beside its origin.
+    c_build.check_syntax(root / mutant.path, (f"-iquote{root}", f"-iquote{(native / mutant.path).parent}"))
 
 
 def build(mutant: Mutant, mode: str, scenario: str) -> Path:

@@ -12,6 +12,7 @@ from tests.crash import mutants, single_step
 from tests.crash.mutants import MUTANTS, TEST_VARIANTS, Mutant
 from tests.crash.single_step import EVERY_POINT, EXIT_UNTRACEABLE
 from tests.native import c_build
+from tests.native.c_build import BuildError
 
 QUICK_POINTS = 40
 RUN_SECONDS_MAX = 600
@@ -72,6 +73,20 @@ def test_every_mutant_fits() -> None:
     """Also those that are killed by exhaustive runs alone."""
     for mutant in MUTANTS:
         mutants.plant(mutant)
+
+
+@pytest.mark.parametrize("mutant", [m for m in MUTANTS if not m.is_quick], ids=lambda mutant: mutant.name)
+def test_a_slow_mutant_compiles(mutant: Mutant) -> None:
+    """A mutant that no short run builds would be missed when a name of the core changes."""
+    mutants.check_compiles(mutant)
+
+
+def test_a_mutant_that_does_not_compile_is_an_error() -> None:
+    text = '#include "arena/lock.h"\n'
+    with pytest.raises(BuildError, match="no_such_name"):
+        mutants.check_compiles(
+            Mutant("nameless", "arena/lock.c", text, f"{text}int none(void) {{ return no_such_name; }}\n", ())
+        )
 
 
 def test_a_mutant_that_fits_nowhere_is_an_error() -> None:

@@ -134,6 +134,18 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
+def check_syntax(source: Path, flags: Iterable[str] = ()) -> None:
+    """Compiles a file in C, or a header, and keeps nothing.
+
+    Raises:
+        BuildError: the compiler refuses it.
+    """
+    command = [*compiler(), *COMMON_FLAGS, *flags, "-fsyntax-only", "-Wno-unused-function", "-x", "c", str(source)]
+    result = subprocess.run(command, capture_output=True, text=True)
+    if result.returncode != 0:
+        raise BuildError(f"{shlex.join(command)}\n{result.stderr}")
+
+
 def _make(target: Path, command: list[str], inputs: Iterable[Path]) -> Path:
     """Runs `command target inputs` if the target is not there yet; the target appears whole or not at all."""
     with _locked(target):
