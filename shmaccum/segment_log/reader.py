@@ -184,14 +184,21 @@ class PartitionReader:
     def offset_of_max_timestamp(self) -> OffsetAndTimestamp | None:
         """The first record of those with the largest timestamp (KIP-734); None in an empty partition.
 
+        Records below the log start offset count for nothing: somebody deleted them.
+
         Raises:
             CorruptLogError: damage on the way, unless it is to be skipped.
         """
-        youngest = max(self.batches(), key=lambda batch: batch.max_timestamp_ms, default=None)
-        if youngest is None:
-            return None
-        record = max(youngest.records(), key=lambda record: (record.timestamp_ms, -record.offset))
-        return OffsetAndTimestamp(record.offset, record.timestamp_ms)
+        start = self.log_start_offset
+        first, youngest = None, None
+        for batch in self.batches(start):
+            if batch.base_offset < start:
+                first = _youngest_record(batch, start)
+            elif youngest is None or batch.max_timestamp_ms > youngest.max_timestamp_ms:
+                youngest = batch
+        if youngest is None or (first is not None and first.timestamp_ms >= youngest.max_timestamp_ms):
+            return first
+        return _youngest_record(youngest, start)
 
     def _first_since(self, timestamp_ms: int, offset: int) -> OffsetAndTimestamp | None:
         for batch in self.batches(offset):
@@ -282,6 +289,13 @@ class PartitionReader:
             FileNotFoundError: it was retained away.
         """
         return SegmentView(self.folder, base_offset, is_finished=is_finished, is_crc_checked=self.reader.verify_crc)
+
+
+def _youngest_record(batch: LogBatch, start: int) -> OffsetAndTimestamp | None:
+    """The first record of those with the largest timestamp, from this offset on."""
+    records = (record for record in batch.records() if record.offset >= start)
+    youngest = max(records, key=lambda record: (record.timestamp_ms, -record.offset), default=None)
+    return None if youngest is None else OffsetAndTimestamp(youngest.offset, youngest.timestamp_ms)
 
 
 class Cursor:

@@ -7,13 +7,14 @@ import os
 from pathlib import Path
 
 import pytest
+from kafka.record.default_records import DefaultRecordBatchBuilder
 
 from shmaccum.config import LogSinkOptions
 from shmaccum.exceptions import InvalidArgumentError, LogError, OffsetOutOfRangeError
 from shmaccum.segment_log.directory import LogDirectory
 from shmaccum.segment_log.reader import LogReader
 from shmaccum.segment_log.small_files import read_topic_id
-from tests.log_support import START_MS, TOPIC, Interruption, log_files, make_batches, open_log
+from tests.log_support import START_MS, TOPIC, Interruption, MadeBatch, log_files, make_batches, open_log
 
 
 def test_a_setting_holds_at_once_and_after_a_new_open(tmp_path: Path) -> None:
@@ -87,6 +88,28 @@ def test_deleted_records_are_gone_for_every_reader_and_after_a_new_open(tmp_path
         assert sum(file.stat().st_size for file in log_files(tmp_path)) == 0
         directory.partition(TOPIC, 0).append(make_batches(1, first=20))
     assert [record.offset for record in LogReader(tmp_path).partition(TOPIC, 0).records()] == [60, 61, 62]
+
+
+def batch_at(*ages_ms: int) -> MadeBatch:
+    """A batch whose records have these timestamps, counted from `START_MS`."""
+    builder = DefaultRecordBatchBuilder(2, 0, False, -1, -1, -1, 1 << 20)
+    for number, age_ms in enumerate(ages_ms):
+        assert builder.append(number, START_MS + age_ms, None, b"value", []) is not None
+    return MadeBatch(bytes(builder.build()))
+
+
+@pytest.mark.parametrize(
+    ("start", "youngest"), [(0, (0, 9000)), (1, (2, 7000)), (3, (5, 4000)), (4, (5, 4000)), (6, (7, 3000)), (8, None)]
+)
+def test_the_largest_timestamp_is_that_of_a_record_that_is_still_there(
+    tmp_path: Path, start: int, youngest: tuple[int, int] | None
+) -> None:
+    with open_log(tmp_path) as directory:
+        log = directory.partition(TOPIC, 0)
+        log.append([batch_at(9000, 1, 7000, 2), batch_at(1, 4000), batch_at(2, 3000)])
+        directory.delete_records(TOPIC, 0, start)
+    expected = None if youngest is None else (youngest[0], START_MS + youngest[1])
+    assert LogReader(tmp_path).partition(TOPIC, 0).offset_of_max_timestamp() == expected
 
 
 def test_a_topic_that_is_made_again_has_no_start_no_settings_and_another_id(tmp_path: Path) -> None:
