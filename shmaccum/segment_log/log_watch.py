@@ -56,9 +56,10 @@ class LogWatch:
             del self._folders[watch]
             _libc.inotify_rm_watch(self.descriptor, watch)
 
-    def watches(self, folder: str) -> bool:
-        """True while the kernel tells about it."""
-        return folder in self._watches
+    @property
+    def folder_count(self) -> int:
+        """The number of folders that the kernel tells about."""
+        return len(self._watches)
 
     def changed(self) -> set[str]:
         """The folders in which something happened since the last call; all of them when the kernel lost count."""

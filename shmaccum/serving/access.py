@@ -13,7 +13,6 @@ are read by hand. An API without a rule is for administrators alone: a new one c
 from __future__ import annotations
 
 import functools
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -21,7 +20,7 @@ from shmaccum.segment_log.broker_error import BrokerError
 from shmaccum.serving.call import Call, Handler, Values
 from shmaccum.serving.consumer_requests import described_values, refusal_values
 from shmaccum.serving.messages import BadFrameError
-from shmaccum.serving.topics import NO_TOPIC_ID, Topics
+from shmaccum.serving.topics import NO_TOPIC_ID, TopicKey, Topics
 from shmaccum.serving.users import ANYBODY, Right, User
 
 TOPIC_REFUSED = BrokerError.TOPIC_AUTHORIZATION_FAILED
@@ -61,11 +60,11 @@ def guarded(api_key: int, handler: Handler, topics: Topics) -> Handler:
     return handle
 
 
-def readable(user: User, topic: str | uuid.UUID, topics: Topics) -> bool:
+def readable(user: User, topic: TopicKey, topics: Topics) -> bool:
     """True when the principal may fetch a topic. An id that is no topic's is left to the answer that it has."""
     if user is ANYBODY:
         return True
-    name = topics.name_of(topic) if isinstance(topic, uuid.UUID) else topic
+    name = topics.name_of_key(topic)
     return name is None or user.may(Right.READ, "topic", name)
 
 

@@ -29,6 +29,8 @@ class Call:
         login: of the connection; None: nobody has to log in.
     """
 
+    __slots__ = ("_amendments", "_send", "began_s", "host", "login", "message", "request", "user")
+
     def __init__(
         self,
         request: Request,
@@ -45,7 +47,7 @@ class Call:
         self.user = user
         self.login = login
         self._send = send
-        self._amendments: list[Callable[[Values], Values]] = []
+        self._amendments: tuple[Callable[[Values], Values], ...] = ()
 
     @property
     def version(self) -> int:
@@ -53,7 +55,7 @@ class Call:
 
     def amend(self, amendment: Callable[[Values], Values]) -> None:
         """Has a function change the answer before it goes."""
-        self._amendments.append(amendment)
+        self._amendments += (amendment,)
 
     def answer(self, values: Mapping[str, Any]) -> None:
         """Answers it."""

@@ -71,6 +71,7 @@ class Connection:
         active_s: the time at which a whole request or a byte of an answer moved last.
         is_busy: a request is under way, and its answer is not wholly sent.
         is_gone: the connection is closed, from either side.
+        events: those that the server's loop waits for at this socket.
     """
 
     def __init__(self, transport: Transport, host: str, login: Login | None, limits: FrameLimits) -> None:
@@ -80,6 +81,7 @@ class Connection:
         self.began_s = self.active_s = time.monotonic()
         self.is_busy = False
         self.is_gone = False
+        self.events = 0
         self._limits = limits
         self._received = bytearray()
         self._granted = 0
@@ -144,8 +146,9 @@ class Connection:
         return frame
 
     def _give_back(self) -> None:
-        self._limits.give_back(self._granted)
-        self._granted = 0
+        if self._granted:
+            self._limits.give_back(self._granted)
+            self._granted = 0
 
     def _frame_end(self) -> int | None:
         """Where the next frame ends; None while it is not there whole.
@@ -192,28 +195,26 @@ class Connection:
         try:
             self.transport.shake_hands()
             while self._to_send:
-                self._send_first()
+                self._send_first(self._to_send)
         except BlockingIOError:
             return
         if self._is_answered:
             self.is_busy = False
 
-    def _send_first(self) -> None:
+    def _send_first(self, to_send: deque[Piece]) -> None:
         """Sends a part of the first piece, or all."""
-        piece = self._to_send[0]
+        piece = to_send[0]
         if isinstance(piece, FileRange):
-            sent = self.transport.send_file(piece)
+            sent, size = self.transport.send_file(piece), piece.size
             if sent == 0:
                 raise ConnectionError("a file ended too early")
-            rest: Piece | None = piece.behind(sent)
         else:
-            sent = self.transport.send(piece, is_more=len(self._to_send) > 1)
-            rest = piece[sent:] or None
+            sent, size = self.transport.send(piece, is_more=len(to_send) > 1), len(piece)
         self.active_s = time.monotonic()
-        if rest is None:
-            self._to_send.popleft()
+        if sent == size:
+            to_send.popleft()
         else:
-            self._to_send[0] = rest
+            to_send[0] = piece.behind(sent) if isinstance(piece, FileRange) else piece[sent:]
 
     def close(self) -> None:
         """Ends it. Doing it twice does nothing."""

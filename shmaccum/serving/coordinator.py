@@ -146,6 +146,7 @@ class Coordinator:
         self.address = ""
         """HOST:PORT of the server, for commands of this host."""
         self._groups: dict[str, _Loaded] = {}
+        self._deadline_ms: float | None = None
         self._shapes: dict[str, TopicShape] = {}
         self._shapes_until_ms = -math.inf
 
@@ -155,6 +156,7 @@ class Coordinator:
         """The group, ready to be written; or why not."""
         if not group_id:
             return BrokerError.INVALID_GROUP_ID
+        self._deadline_ms = None  # the request may set an earlier one
         loaded = self._groups.get(group_id)
         if loaded is None:
             if len(self._groups) >= LOADED_MAX and not self._unload_one():
@@ -196,11 +198,17 @@ class Coordinator:
     @property
     def deadline_ms(self) -> float:
         """When `tick` has something to do at the latest."""
-        return min((loaded.group.deadline_ms for loaded in self._groups.values()), default=math.inf)
+        if self._deadline_ms is None:
+            deadlines_ms = (loaded.group.deadline_ms for loaded in self._groups.values())
+            self._deadline_ms = min(deadlines_ms, default=math.inf)
+        return self._deadline_ms
 
     def tick(self) -> None:
         """Ends sessions and rounds whose time is over."""
         now_ms = self._clock_ms()
+        if now_ms < self.deadline_ms:
+            return
+        self._deadline_ms = None
         for loaded in self._groups.values():
             if loaded.group.deadline_ms <= now_ms:
                 loaded.group.tick(now_ms)
@@ -208,6 +216,7 @@ class Coordinator:
 
     def drop(self, call: Call) -> None:
         """A client went away that waited for an answer."""
+        self._deadline_ms = None
         for loaded in self._groups.values():
             loaded.group.drop(call)
 

@@ -15,13 +15,13 @@ answers when its time is over. Its limits are Kafka's: the first batch always go
 from __future__ import annotations
 
 import struct
-import uuid
-from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, final
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, final
 
 from shmaccum.segment_log.broker_error import BrokerError
 from shmaccum.serving.log_heads import FileRange, LogHead
 from shmaccum.serving.messages import ELEMENTS_MAX, BadFrameError, Request, read_varint, skip_tags, varint
+from shmaccum.serving.topics import TopicKey
 
 FLEXIBLE_VERSION = 12
 TOPIC_ID_VERSION = 13
@@ -30,11 +30,12 @@ NO_SESSION = 0
 FINAL_EPOCH = -1
 """Of a session: none, or its last fetch (KIP-227)."""
 
-Piece = bytes | FileRange
-TopicKey = str | uuid.UUID
+Piece = bytes | bytearray | FileRange
 
+VERSIONS = range(4, 18)
+_I16 = struct.Struct(">h")
 _I32 = struct.Struct(">i")
-_PARTITION_HEAD = struct.Struct(">ihqq")
+_TOPIC_ID = struct.Struct("16s")
 
 
 class Wanted(NamedTuple):
@@ -88,42 +89,36 @@ class _Reader:
         self._is_flexible = is_flexible
         self._elements_left = ELEMENTS_MAX
 
-    def take(self, layout: struct.Struct) -> tuple[int, ...]:
-        end = self._position + layout.size
-        if end > len(self._body):
+    def take(self, layout: struct.Struct) -> tuple[Any, ...]:
+        position = self._position
+        self._position = position + layout.size
+        if self._position > len(self._body):
             raise BadFrameError("a fetch that ends too early")
-        values = layout.unpack_from(self._body, self._position)
-        self._position = end
-        return values
+        return layout.unpack_from(self._body, position)
+
+    def _size(self, layout: struct.Struct) -> int:
+        """The length of an array or of a text; -1: null."""
+        if not self._is_flexible:
+            size: int = self.take(layout)[0]
+            return size
+        value, self._position = read_varint(self._body, self._position)
+        return value - 1
 
     def count(self) -> int:
         """The length of an array; each element takes a byte at least."""
-        if self._is_flexible:
-            value, self._position = read_varint(self._body, self._position)
-            value -= 1
-        else:
-            (value,) = self.take(_I32)
+        value = self._size(_I32)
         self._elements_left -= max(value, 0)
         if value > len(self._body) - self._position or self._elements_left < 0:
             raise BadFrameError(f"an array of {value} elements in a fetch of {len(self._body)} bytes")
         return max(value, 0)
 
     def text(self) -> str:
-        if self._is_flexible:
-            size, self._position = read_varint(self._body, self._position)
-            size -= 1
-        else:
-            (size,) = self.take(_I16)
-        end = self._position + max(size, 0)
-        if size < 0 or end > len(self._body):
+        size = self._size(_I16)
+        start = self._position
+        self._position = start + size
+        if size < 0 or self._position > len(self._body):
             raise BadFrameError("a text that goes beyond its fetch")
-        value = bytes(self._body[self._position : end]).decode(errors="replace")
-        self._position = end
-        return value
-
-    def topic_id(self) -> uuid.UUID:
-        high, low = self.take(_U128)
-        return uuid.UUID(int=high << 64 | low)
+        return str(self._body[start : self._position], errors="replace")
 
     def tags(self) -> None:
         """Skips what is tagged: nothing of it concerns a log on one host."""
@@ -135,19 +130,19 @@ class _Reader:
             raise BadFrameError(f"a fetch of {len(self._body)} bytes, of which {self._position} are used")
 
 
-_I16 = struct.Struct(">h")
-_U128 = struct.Struct(">QQ")
-_LIMITS = struct.Struct(">iiib")
-_SESSION = struct.Struct(">ii")
+def _limits_layout(version: int) -> struct.Struct:
+    """(replica,) longest wait, fewest bytes, most bytes, isolation level, (session id and epoch)."""
+    return struct.Struct(f">{'i' * (version < 15)}iiib{'ii' * (version >= 7)}")
 
 
 def _partition_layout(version: int) -> struct.Struct:
-    """partition, (leader epoch,) offset, (last fetched epoch,) (log start offset,) size_max."""
+    """partition, (leader epoch,) offset, (last fetched epoch,) (log start offset,) most bytes."""
     epoch, last_epoch, start = "i" * (version >= 9), "i" * (version >= 12), "q" * (version >= 5)
     return struct.Struct(f">i{epoch}q{last_epoch}{start}i")
 
 
-_PARTITION_LAYOUTS = {version: _partition_layout(version) for version in range(4, 18)}
+_LIMITS = {version: _limits_layout(version) for version in VERSIONS}
+_PARTITIONS = {version: _partition_layout(version) for version in VERSIONS}
 
 
 def read_request(request: Request) -> FetchRequest:
@@ -158,43 +153,48 @@ def read_request(request: Request) -> FetchRequest:
     """
     version = request.version
     reader = _Reader(request.body, is_flexible=version >= FLEXIBLE_VERSION)
-    if version < 15:
-        reader.take(_I32)  # the replica that asks: clients are -1
-    max_wait_ms, min_bytes, max_bytes, isolation_level = reader.take(_LIMITS)
-    session_id, session_epoch = reader.take(_SESSION) if version >= 7 else (NO_SESSION, FINAL_EPOCH)
-    wanted = list(_read_topics(reader, version))
-    forgotten = list(_read_forgotten(reader, version)) if version >= 7 else []
+    limits = reader.take(_LIMITS[version])[version < 15 :]
+    session_id, session_epoch = limits[4:] or (NO_SESSION, FINAL_EPOCH)
+    wanted = _read_wanted(reader, version)
+    forgotten = _read_forgotten(reader, version) if version >= 7 else []
     if version >= 11:
         reader.text()  # the rack of the consumer
     reader.tags()
     reader.end()
+    max_wait_ms, min_bytes, max_bytes, isolation_level = limits[:4]
     return FetchRequest(
         max_wait_ms, min_bytes, max_bytes, isolation_level, session_id, session_epoch, wanted, forgotten
     )
 
 
 def _read_topic_key(reader: _Reader, version: int) -> TopicKey:
-    return reader.topic_id() if version >= TOPIC_ID_VERSION else reader.text()
+    if version < TOPIC_ID_VERSION:
+        return reader.text()
+    topic_id: bytes = reader.take(_TOPIC_ID)[0]
+    return topic_id
 
 
-def _read_topics(reader: _Reader, version: int) -> Iterator[Wanted]:
-    layout = _PARTITION_LAYOUTS[version]
+def _read_wanted(reader: _Reader, version: int) -> list[Wanted]:
+    layout = _PARTITIONS[version]
+    wanted = []
     for _ in range(reader.count()):
         topic = _read_topic_key(reader, version)
         for _ in range(reader.count()):
-            partition, *rest = reader.take(layout)
+            fields = reader.take(layout)
             reader.tags()
-            leader_epoch = rest.pop(0) if version >= 9 else NO_EPOCH
-            yield Wanted(topic, partition, rest[0], rest[-1], leader_epoch)
+            leader_epoch, offset = fields[1:3] if version >= 9 else (NO_EPOCH, fields[1])
+            wanted.append(Wanted(topic, fields[0], offset, fields[-1], leader_epoch))
         reader.tags()
+    return wanted
 
 
-def _read_forgotten(reader: _Reader, version: int) -> Iterator[tuple[TopicKey, int]]:
+def _read_forgotten(reader: _Reader, version: int) -> list[tuple[TopicKey, int]]:
+    forgotten: list[tuple[TopicKey, int]] = []
     for _ in range(reader.count()):
         topic = _read_topic_key(reader, version)
-        for _ in range(reader.count()):
-            yield topic, reader.take(_I32)[0]
+        forgotten += [(topic, reader.take(_I32)[0]) for _ in range(reader.count())]
         reader.tags()
+    return forgotten
 
 
 # --- records of the log
@@ -214,8 +214,9 @@ def find(
     left, is_first = request.max_bytes, True
     for each in wanted:
         one = _find_one(each, head_of(each), left, is_first=is_first)
-        is_first = is_first and one.records is None
-        left = max(left - one.size, 0)
+        if one.records is not None:
+            is_first = False
+            left = max(left - one.records.size, 0)
         found.append(one)
     return found
 
@@ -224,7 +225,7 @@ def _find_one(wanted: Wanted, head: LogHead | BrokerError | None, left: int, *, 
     if isinstance(head, BrokerError):
         return Found(wanted, head)
     if head is None:
-        is_by_id = isinstance(wanted.topic, uuid.UUID)
+        is_by_id = isinstance(wanted.topic, bytes)
         return Found(wanted, BrokerError.UNKNOWN_TOPIC_ID if is_by_id else BrokerError.UNKNOWN_TOPIC_OR_PARTITION)
     if (problem := epoch_problem(wanted.leader_epoch, head)) is not None:
         return Found(wanted, problem)
@@ -253,50 +254,31 @@ def _find_records(wanted: Wanted, head: LogHead, size_max: int, *, is_first: boo
 
 def is_enough(request: FetchRequest, found: Sequence[Found]) -> bool:
     """True when there is an answer without waiting: an error, enough bytes, or nothing to wait for."""
-    return (
-        not found
-        or sum(each.size for each in found) >= request.min_bytes
-        or any(each.error is not BrokerError.NONE for each in found)
-    )
+    size = 0
+    for each in found:
+        if each.error is not BrokerError.NONE:
+            return True
+        size += each.size
+    return not found or size >= request.min_bytes
 
 
 # --- answer
 
 
-@final
-class _Writer:
-    """Collects bytes, and file ranges between them."""
+def _answer_layout(version: int) -> struct.Struct:
+    """size of the frame, correlation id, (tags of the header,) throttle time, (error, session id)."""
+    return struct.Struct(f">ii{'x' * (version >= FLEXIBLE_VERSION)}i{'hi' * (version >= 7)}")
 
-    def __init__(self, *, is_flexible: bool) -> None:
-        self._is_flexible = is_flexible
-        self._pieces: list[Piece] = []
-        self._bytes = bytearray()
-        self.tag = b"\0" if is_flexible else b""
 
-    def put(self, content: bytes) -> None:
-        self._bytes += content
+def _found_layout(version: int) -> struct.Struct:
+    """partition, error, high watermark, last stable offset, (start,) count of aborted transactions, (near replica)."""
+    aborted = "B" if version >= FLEXIBLE_VERSION else "i"
+    return struct.Struct(f">ihqq{'q' * (version >= 5)}{aborted}{'i' * (version >= 11)}")
 
-    def count(self, value: int) -> None:
-        self._bytes += varint(value + 1) if self._is_flexible else _I32.pack(value)
 
-    def text(self, value: str) -> None:
-        encoded = value.encode()
-        self._bytes += varint(len(encoded) + 1) if self._is_flexible else _I16.pack(len(encoded))
-        self._bytes += encoded
-
-    def records(self, records: FileRange | None) -> None:
-        self.count(0 if records is None else records.size)
-        if records is not None:
-            self._pieces += [bytes(self._bytes), records]
-            self._bytes = bytearray()
-
-    def frame(self) -> list[Piece]:
-        """All of it, with its size in front."""
-        pieces = [*self._pieces, bytes(self._bytes)]
-        size = sum(piece.size if isinstance(piece, FileRange) else len(piece) for piece in pieces)
-        first = pieces[0]
-        assert isinstance(first, bytes)
-        return [_I32.pack(size) + first, *pieces[1:]]
+_ANSWERS = {version: _answer_layout(version) for version in VERSIONS}
+_FOUND = {version: _found_layout(version) for version in VERSIONS}
+_NO_NEARER_REPLICA = -1
 
 
 def write_answer(
@@ -304,39 +286,64 @@ def write_answer(
 ) -> list[Piece]:
     """The frame that answers a fetch, as pieces to send one after another."""
     version = request.version
-    writer = _Writer(is_flexible=version >= FLEXIBLE_VERSION)
-    writer.put(_I32.pack(request.correlation_id) + writer.tag + _I32.pack(0))
-    if version >= 7:
-        writer.put(struct.pack(">hi", error, session_id))
+    is_flexible = version >= FLEXIBLE_VERSION
+    tag = b"\0" * is_flexible
+    count = _compact_count if is_flexible else _I32.pack
+    session = (error, session_id) if version >= 7 else ()
+    pieces: list[Piece] = []
+    content = bytearray(_ANSWERS[version].pack(0, request.correlation_id, 0, *session))
     topics = _by_topic(found)
-    writer.count(len(topics))
-    for topic, partitions in topics:
-        if isinstance(topic, uuid.UUID):
-            writer.put(topic.bytes)
-        else:
-            writer.text(topic)
-        writer.count(len(partitions))
+    content += count(len(topics))
+    for topic, partitions in topics.items():
+        content += topic if isinstance(topic, bytes) else _named(topic, is_flexible=is_flexible)
+        content += count(len(partitions))
         for each in partitions:
-            _write_partition(writer, version, each)
-        writer.put(writer.tag)
-    writer.put(writer.tag)
-    return writer.frame()
+            content += _found_head(version, each)
+            content += count(each.size)
+            if each.records is not None:
+                pieces += [content, each.records]
+                content = bytearray()
+            content += tag
+        content += tag
+    content += tag
+    return _framed([*pieces, content] if content else pieces)
 
 
-def _write_partition(writer: _Writer, version: int, found: Found) -> None:
-    writer.put(_PARTITION_HEAD.pack(found.wanted.partition, found.error, found.end_offset, found.end_offset))
-    if version >= 5:
-        writer.put(struct.pack(">q", found.start_offset))
-    writer.count(0)  # aborted transactions
-    if version >= 11:
-        writer.put(_I32.pack(-1))  # no other replica is nearer
-    writer.records(found.records)
-    writer.put(writer.tag)
+def _compact_count(value: int) -> bytes:
+    """The length of an array, of a text or of records (KIP-482)."""
+    return varint(value + 1)
 
 
-def _by_topic(found: Sequence[Found]) -> list[tuple[TopicKey, list[Found]]]:
+def _named(topic: str, *, is_flexible: bool) -> bytes:
+    name = topic.encode()
+    return (_compact_count if is_flexible else _I16.pack)(len(name)) + name
+
+
+def _found_head(version: int, found: Found) -> bytes:
+    """A partition up to the size of its records: without aborted transactions, and no other replica is nearer."""
+    wanted, error, end_offset, start_offset, _ = found
+    fields = (wanted.partition, error, end_offset, end_offset, start_offset)
+    if version < 5:
+        return _FOUND[version].pack(*fields[:4], 0)
+    if version < 11:
+        return _FOUND[version].pack(*fields, 0)
+    return _FOUND[version].pack(*fields, version >= FLEXIBLE_VERSION, _NO_NEARER_REPLICA)
+
+
+def _by_topic(found: Sequence[Found]) -> dict[TopicKey, list[Found]]:
     """The partitions of each topic together, in the order in which they were asked for."""
     topics: dict[TopicKey, list[Found]] = {}
     for each in found:
         topics.setdefault(each.wanted.topic, []).append(each)
-    return list(topics.items())
+    return topics
+
+
+def _framed(pieces: list[Piece]) -> list[Piece]:
+    """The pieces, with the size of the frame in its place."""
+    size = -_I32.size
+    for piece in pieces:
+        size += piece.size if isinstance(piece, FileRange) else len(piece)
+    first = pieces[0]
+    assert isinstance(first, bytearray)
+    _I32.pack_into(first, 0, size)
+    return pieces

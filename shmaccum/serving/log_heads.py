@@ -31,6 +31,8 @@ from shmaccum.segment_log.regular_files import open_regular
 
 NOTE_INTERVAL = 16 << 10
 READ_SIZE = 1 << 20
+WALK_SIZE = 4 << 10
+"""Bytes that a walk from batch to batch reads at once: small batches have several headers in them."""
 OPEN_FILES_MAX = 512
 
 
@@ -65,9 +67,9 @@ class FileRange(NamedTuple):
     position: int
     size: int
 
-    def behind(self, sent: int) -> FileRange | None:
-        """The rest, after so many bytes were sent; None: nothing is left."""
-        return FileRange(self.file, self.position + sent, self.size - sent) if sent < self.size else None
+    def behind(self, sent: int) -> FileRange:
+        """The rest, after so many bytes were sent."""
+        return FileRange(self.file, self.position + sent, self.size - sent)
 
 
 @final
@@ -75,27 +77,28 @@ class OpenFiles:
     """The files of a server that were used last."""
 
     def __init__(self) -> None:
-        self._files: OrderedDict[str, LogFile] = OrderedDict()
+        self._files: OrderedDict[tuple[str, int], LogFile] = OrderedDict()
 
-    def open(self, path: str) -> LogFile:
-        """The open file of a path.
+    def open(self, folder: str, base_offset: int) -> LogFile:
+        """The open file of a segment.
 
         Raises:
             OSError: it is gone, or is no regular file.
         """
-        file = self._files.get(path)
+        segment = folder, base_offset
+        file = self._files.get(segment)
         if file is None:
-            file = self._files[path] = LogFile(path)
+            file = self._files[segment] = LogFile(offset_file(folder, base_offset, LOG))
             if len(self._files) > OPEN_FILES_MAX:
                 self._files.popitem(last=False)
         else:
-            self._files.move_to_end(path)
+            self._files.move_to_end(segment)
         return file
 
     def forget(self, folder: str) -> None:
         """Drops the open files of a folder."""
-        for path in [path for path in self._files if os.path.dirname(path) == folder]:
-            del self._files[path]
+        for segment in [segment for segment in self._files if segment[0] == folder]:
+            del self._files[segment]
 
 
 class _Positions:
@@ -173,7 +176,7 @@ class LogHead:
 
     def _open(self, base_offset: int) -> LogFile | None:
         try:
-            return self._files.open(offset_file(self.folder, base_offset, LOG))
+            return self._files.open(self.folder, base_offset)
         except FileNotFoundError:
             return None
 
@@ -308,11 +311,17 @@ def _header_at(file: LogFile, position: int) -> BatchHeader | None:
 
 def _walk(file: LogFile, position: int, end: int, offset: int) -> tuple[int, int] | None:
     """Position and size of the batch that has the offset; None when there is none below the end."""
+    block, start = b"", position
     while position + HEADER_SIZE <= end:
-        header = _header_at(file, position)
-        if header is None or header.problem is not None:
+        if position + HEADER_SIZE > start + len(block):
+            block, start = os.pread(file.descriptor, WALK_SIZE, position), position
+            if len(block) < HEADER_SIZE:
+                return None
+        header = read_header(block, position - start)
+        if header.problem is not None:
             return None
+        size = header.size
         if header.last_offset >= offset:
-            return position, header.size
-        position += header.size
+            return position, size
+        position += size
     return None

@@ -20,6 +20,7 @@ first and looks for parked fetches after that. One of both sees the other.
 
 from __future__ import annotations
 
+import functools
 import heapq
 import itertools
 import math
@@ -48,7 +49,7 @@ from shmaccum.serving.log_heads import LogHead
 from shmaccum.serving.numbers import ServerNumbers
 from shmaccum.serving.sessions import Session, Sessions
 from shmaccum.serving.topics import Topics
-from shmaccum.serving.users import User
+from shmaccum.serving.users import ANYBODY, User
 
 WAIT_MAX_MS = 3_600_000
 UNWATCHED_LOOK_S = 0.002
@@ -60,16 +61,18 @@ STALE_MAX = 64
 
 
 @final
-class _Parked:
-    """A fetch that waits for more."""
+class _Fetch:
+    """A fetch that is answered, or waits for more."""
 
-    def __init__(self, call: Call, request: FetchRequest, session: Session | None, wanted: Sequence[Wanted]) -> None:
+    __slots__ = ("call", "deadline_s", "folders", "request", "session", "wanted")
+
+    def __init__(self, call: Call, request: FetchRequest, session: Session | None) -> None:
         self.call = call
         self.request = request
         self.session = session
-        self.wanted = wanted
+        self.wanted = request.wanted if session is None else list(session.wanted.values())
         self.folders: list[str] = []
-        self.deadline_s = time.monotonic() + min(max(request.max_wait_ms, 0), WAIT_MAX_MS) / 1000
+        self.deadline_s = call.began_s + min(max(request.max_wait_ms, 0), WAIT_MAX_MS) / 1000
 
 
 @final
@@ -89,9 +92,9 @@ class LongPoll:
         self._ring = ring
         self._watch = None if is_told else LogWatch()
         self._sessions = Sessions()
-        self._parked: dict[Call, _Parked] = {}
+        self._parked: dict[Call, _Fetch] = {}
         self._size = 0
-        self._by_folder: dict[str, dict[Call, _Parked]] = {}
+        self._by_folder: dict[str, dict[Call, _Fetch]] = {}
         self._deadlines: list[tuple[float, int, Call]] = []
         self._tickets = itertools.count()
         self._told: deque[str] = deque()
@@ -105,34 +108,30 @@ class LongPoll:
         if isinstance(session, BrokerError):
             call.answer_with(write_answer(call.request, [], error=session))
             return
-        wanted = request.wanted if session is None else list(session.wanted.values())
-        parked = _Parked(call, request, session, wanted)
-        if not self._try_answer(parked):
-            self._park(parked)
+        fetch = _Fetch(call, request, session)
+        if not self._try_answer(fetch):
+            self._park(fetch)
 
-    def _try_answer(self, parked: _Parked) -> bool:
+    def _try_answer(self, fetch: _Fetch) -> bool:
         """Answers a fetch when there is enough, or when its time is over."""
-        found = find(parked.request, parked.wanted, lambda wanted: self._readable_head(parked.call.user, wanted))
-        if parked.deadline_s > time.monotonic() and not is_enough(parked.request, found):
+        call, request, session = fetch.call, fetch.request, fetch.session
+        found = find(request, fetch.wanted, functools.partial(self._readable_head, call.user))
+        if not is_enough(request, found) and fetch.deadline_s > time.monotonic():
             return False
-        session = parked.session
         told = found if session is None else session.news(found)
         session_id = NO_SESSION if session is None else session.session_id
         self._count(told)
-        parked.call.answer_with(write_answer(parked.call.request, told, session_id=session_id))
+        call.answer_with(write_answer(call.request, told, session_id=session_id))
         return True
 
     def _count(self, told: Sequence[Found]) -> None:
         for one in told:
-            if one.size:
-                topic = one.wanted.topic
-                name = topic if isinstance(topic, str) else self._topics.name_of(topic)
-                self._numbers.note_fetched(name or "", one.size)
+            if one.records is not None:
+                self._numbers.note_fetched(self._topics.name_of_key(one.wanted.topic) or "", one.records.size)
 
     def _readable_head(self, user: User, wanted: Wanted) -> LogHead | BrokerError | None:
-        return self._head_of(wanted) if readable(user, wanted.topic, self._topics) else TOPIC_REFUSED
-
-    def _head_of(self, wanted: Wanted) -> LogHead | None:
+        if user is not ANYBODY and not readable(user, wanted.topic, self._topics):
+            return TOPIC_REFUSED
         head = self._topics.head(wanted.topic, wanted.partition)
         if head is not None and wanted.offset >= head.end_offset:
             head.refresh()
@@ -140,7 +139,7 @@ class LongPoll:
 
     # --- parking
 
-    def _park(self, parked: _Parked) -> None:
+    def _park(self, parked: _Fetch) -> None:
         if self._size + len(parked.wanted) > PARKED_PARTITIONS_MAX:
             parked.deadline_s = -math.inf
             self._try_answer(parked)
@@ -157,13 +156,13 @@ class LongPoll:
         if sum(head.refresh() for head in heads):  # it grew between the first look and the watch
             self._ask_again(parked)
 
-    def _note_deadline(self, parked: _Parked) -> None:
+    def _note_deadline(self, parked: _Fetch) -> None:
         heapq.heappush(self._deadlines, (parked.deadline_s, next(self._tickets), parked.call))
         if len(self._deadlines) > 2 * len(self._parked) + STALE_MAX:
             self._deadlines = [entry for entry in self._deadlines if entry[2] in self._parked]
             heapq.heapify(self._deadlines)
 
-    def _ask_again(self, parked: _Parked) -> None:
+    def _ask_again(self, parked: _Fetch) -> None:
         if self._try_answer(parked):
             self.drop(parked.call)
 
@@ -194,8 +193,7 @@ class LongPoll:
 
     @property
     def _has_unwatched(self) -> bool:
-        watch = self._watch
-        return watch is not None and any(not watch.watches(folder) for folder in self._by_folder)
+        return self._watch is not None and self._watch.folder_count < len(self._by_folder)
 
     def tell(self, place: TopicPartition) -> None:
         """A writer of this process appended to a partition; from any thread, after the append."""
@@ -207,10 +205,8 @@ class LongPoll:
 
     def take_told(self) -> None:
         """Asks the fetches again whose partitions a writer of this process told about."""
-        folders = set()
         while self._told:
-            folders.add(self._told.popleft())
-        self._ask_again_at(folders)
+            self._ask_again_at({self._told.popleft()})
 
     def note_growth(self) -> None:
         """Asks the fetches again whose partitions the kernel told about."""

@@ -79,6 +79,7 @@ _REQUESTS = _types_by_key("request")
 _RESPONSES = _types_by_key("response")
 
 
+@functools.cache
 def api_name(api_key: int) -> str:
     """The name of an API as Kafka's metrics have it: Fetch, JoinGroup."""
     return str(_REQUESTS[api_key].__name__).removesuffix("Request")
@@ -131,6 +132,8 @@ def read_varint(source: memoryview, position: int) -> tuple[int, int]:
     Raises:
         BadFrameError: it does not end.
     """
+    if position < len(source) and (byte := source[position]) < 0x80:
+        return byte, position + 1
     value = 0
     for shift in range(0, 35, 7):
         if position >= len(source):

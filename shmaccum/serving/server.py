@@ -25,7 +25,7 @@ import ssl
 import time
 import uuid
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent import futures
 from queue import SimpleQueue
 from types import TracebackType
@@ -147,6 +147,7 @@ class LogServer:
         self._waiting: dict[Connection, Call] = {}
         self._connections: set[Connection] = set()
         self._runnable: list[Connection] = []
+        self._served: Connection | None = None
         self._maintain_at_s = 0.0
         self._refused: deque[tuple[float, Call, Values]] = deque()
         self._is_stopped = False
@@ -196,9 +197,10 @@ class LogServer:
     def _rest_s(self) -> float:
         if self._runnable:
             return 0.0
-        ends = [self._polls.deadline_s, self._coordinator.deadline_ms / 1000, self._maintain_at_s]
-        ends += [each[0] for each in list(self._refused)[:1]]
-        return max(min(ends) - time.monotonic(), 0.0)
+        end_s = min(self._polls.deadline_s, self._coordinator.deadline_ms / 1000, self._maintain_at_s)
+        if self._refused:
+            end_s = min(end_s, self._refused[0][0])
+        return max(end_s - time.monotonic(), 0.0)
 
     def stop(self) -> None:
         """Ends `run`; from any thread, and from a signal handler."""
@@ -289,26 +291,33 @@ class LogServer:
         connection = Connection(transport, host, login, self._limits)
         self._connections.add(connection)
         self._hosts[host] += 1
-        self._selector.register(transport.socket, selectors.EVENT_READ, connection)
+        connection.events = selectors.EVENT_READ
+        self._selector.register(transport.socket, connection.events, connection)
 
     def _serve(self, connection: Connection, events: int) -> None:
-        with self._guarded(connection):
+        try:
             if not events:  # the kernel tells of a broken connection, even where nothing is wanted of it
                 raise ConnectionError("the client closed the connection")
             if events & selectors.EVENT_READ:
                 connection.receive()
             if events & selectors.EVENT_WRITE:
                 connection.flush()
+        except Exception as error:  # noqa: BLE001 - see `_fail`
+            self._fail(connection, error)
         self._take_frame(connection)
 
     def _take_frame(self, connection: Connection) -> None:
         """Begins the next request of a connection that has none under way."""
         if connection.is_gone:
             return
-        with self._guarded(connection):
+        self._served = connection
+        try:
             frame = connection.next_frame()
             if frame is not None:
                 self._handle(connection, frame)
+        except Exception as error:  # noqa: BLE001 - see `_fail`
+            self._fail(connection, error)
+        self._served = None
         self._await(connection)
 
     def _await(self, connection: Connection) -> None:
@@ -323,8 +332,8 @@ class LogServer:
         if not wants_to_read and not connection.is_busy:
             self._starved.add(connection)
         events = selectors.EVENT_READ * wants_to_read | selectors.EVENT_WRITE * connection.wants_to_write
-        key = self._selector.get_key(connection.transport.socket)
-        if key.events != events:
+        if connection.events != events:
+            connection.events = events
             self._selector.modify(connection.transport.socket, events, connection)
 
     def _feed_starved(self) -> None:
@@ -333,22 +342,16 @@ class LogServer:
             self._starved.discard(connection)
             self._await(connection)
 
-    @contextlib.contextmanager
-    def _guarded(self, connection: Connection) -> Iterator[None]:
-        """Turns an error into the end of this connection alone."""
-        try:
-            yield
-        except BadFrameError as error:
-            logger.warning("the connection from %s is closed: %s", connection.host, error)
-            self._close(connection)
-        except ssl.SSLError as error:
-            logger.warning("the connection from %s is closed: TLS failed: %s", connection.host, error.reason or error)
-            self._close(connection)
-        except OSError:
-            self._close(connection)
-        except Exception:  # a mistake of ours in one answer ends no other client's connection
-            logger.exception("a request from %s could not be answered; its connection is closed", connection.host)
-            self._close(connection)
+    def _fail(self, connection: Connection, error: Exception) -> None:
+        """Turns an error into the end of this connection alone, also a mistake of ours in one answer."""
+        host = connection.host
+        if isinstance(error, BadFrameError):
+            logger.warning("the connection from %s is closed: %s", host, error)
+        elif isinstance(error, ssl.SSLError):
+            logger.warning("the connection from %s is closed: TLS failed: %s", host, error.reason or error)
+        elif not isinstance(error, OSError):
+            logger.error("a request from %s could not be answered; its connection is closed", host, exc_info=error)
+        self._close(connection)
 
     def _close(self, connection: Connection) -> None:
         if connection.is_gone:
@@ -416,9 +419,12 @@ class LogServer:
         if connection.is_gone:
             return
         connection.answer(pieces)
-        with self._guarded(connection):
+        try:
             connection.flush()
-        self._await(connection)
+        except Exception as error:  # noqa: BLE001 - see `_fail`
+            self._fail(connection, error)
+        if connection is not self._served:
+            self._await(connection)
 
     # --- numbers
 

@@ -19,7 +19,8 @@ from collections.abc import Sequence
 from typing import final
 
 from shmaccum.segment_log.broker_error import BrokerError
-from shmaccum.serving.fetching import FINAL_EPOCH, NO_SESSION, FetchRequest, Found, TopicKey, Wanted
+from shmaccum.serving.fetching import FINAL_EPOCH, NO_SESSION, FetchRequest, Found, Wanted
+from shmaccum.serving.topics import TopicKey
 
 SESSIONS_MAX = 1000
 TOTAL_MAX = 500_000

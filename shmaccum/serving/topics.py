@@ -20,6 +20,8 @@ from shmaccum.segment_log.small_files import read_offsets_checkpoint, read_topic
 from shmaccum.serving.log_heads import LogHead, OpenFiles
 
 NO_TOPIC_ID = uuid.UUID(int=0)
+TopicKey = str | bytes
+"""The name of a topic, or the 16 bytes of its id."""
 CLOCK_TICK_NS = 50_000_000
 """More than the time of a folder lags behind: the kernel writes it at the grain of its tick."""
 
@@ -38,8 +40,8 @@ class Topics:
         self.files = OpenFiles()
         self._counts: dict[str, int] = {}
         self._ids: dict[str, uuid.UUID] = {}
-        self._names: dict[uuid.UUID, str] = {}
-        self._heads: dict[TopicPartition, LogHead] = {}
+        self._names: dict[bytes, str] = {}
+        self._heads: dict[tuple[TopicKey, int], LogHead] = {}
         self._changed_ns: int | None = None
         self._epochs: dict[TopicPartition, int] = {}
         self._starts: dict[TopicPartition, int] = {}
@@ -64,9 +66,9 @@ class Topics:
         """A topic was deleted: one of the same name that comes later is another."""
         topic_id = self._ids.pop(topic, None)
         if topic_id is not None:
-            self._names.pop(topic_id, None)
-        for place in [place for place in self._heads if place.topic == topic]:
-            self.files.forget(self._heads.pop(place).folder)
+            self._names.pop(topic_id.bytes, None)
+        for key in [key for key, head in self._heads.items() if head.place.topic == topic]:
+            self.files.forget(self._heads.pop(key).folder)
 
     def forget(self, topic: str) -> None:
         """A topic was deleted here."""
@@ -92,26 +94,35 @@ class Topics:
             if written is None:
                 return NO_TOPIC_ID
             found = uuid.UUID(bytes=written)
-            self._ids[topic], self._names[found] = found, topic
+            self._ids[topic], self._names[written] = found, topic
         return found
 
     def name_of(self, topic_id: uuid.UUID) -> str | None:
         """The topic that has this id."""
-        if topic_id not in self._names:
+        return self.name_of_key(topic_id.bytes)
+
+    def name_of_key(self, topic: TopicKey) -> str | None:
+        """The topic that is meant; None: no topic has this id."""
+        if isinstance(topic, str):
+            return topic
+        if topic not in self._names:
             self._learn_ids(self.names())
-        return self._names.get(topic_id)
+        return self._names.get(topic)
 
     def _learn_ids(self, topics: Iterable[str]) -> None:
         for topic in topics:
             self.topic_id(topic)
 
-    def head(self, topic: str | uuid.UUID, partition: int) -> LogHead | None:
+    def head(self, topic: TopicKey, partition: int) -> LogHead | None:
         """One partition; None when there is none.
 
         Raises:
             OSError: it cannot be read.
         """
-        name = self.name_of(topic) if isinstance(topic, uuid.UUID) else topic
+        return self._heads.get((topic, partition)) or self._new_head(topic, partition)
+
+    def _new_head(self, topic: TopicKey, partition: int) -> LogHead | None:
+        name = self.name_of_key(topic)
         if name is None or not 0 <= partition < self.partition_count(name):
             return None
         place = TopicPartition(name, partition)
@@ -122,7 +133,7 @@ class Topics:
             except FileNotFoundError:  # a topic gets its last partition first
                 return None
             head.start_at(self._starts.get(place, 0))
-            self._heads[place] = head
+        self._heads[place] = self._heads[topic, partition] = head
         return head
 
     def leader_epoch(self, place: TopicPartition) -> int:
@@ -137,7 +148,7 @@ class Topics:
     def retain(self) -> None:
         """Looks what was deleted, by retention or on demand; call it now and then."""
         starts = read_offsets_checkpoint(os.path.join(self.directory, START_OFFSETS_FILE))
-        for place, head in self._heads.items():
-            head.start_at(starts.get(place, 0))
+        for head in set(self._heads.values()):
+            head.start_at(starts.get(head.place, 0))
         self._starts = starts
         self._epochs.clear()

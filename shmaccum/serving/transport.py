@@ -47,7 +47,7 @@ class Transport(Protocol):
     def receive(self, size_max: int) -> bytes:
         """The bytes that are there; none: the client closed the connection."""
 
-    def send(self, content: bytes, *, is_more: bool) -> int:
+    def send(self, content: bytes | bytearray, *, is_more: bool) -> int:
         """Sends bytes; answers how many the socket took."""
 
     def send_file(self, records: FileRange) -> int:
@@ -74,7 +74,7 @@ class PlainTransport:
         """See `Transport`."""
         return self.socket.recv(size_max)
 
-    def send(self, content: bytes, *, is_more: bool) -> int:
+    def send(self, content: bytes | bytearray, *, is_more: bool) -> int:
         """See `Transport`.
 
         MSG_MORE goes with bytes in front of records alone: behind the last ones it would hold them back for 200 ms.
@@ -135,8 +135,8 @@ class TlsTransport:
             received += content
         return bytes(received)
 
-    def send(self, content: bytes, *, is_more: bool) -> int:  # noqa: ARG002 - TLS makes records of what it gets
-        """See `Transport`."""
+    def send(self, content: bytes | bytearray, *, is_more: bool) -> int:  # noqa: ARG002 - see below
+        """See `Transport`; TLS makes records of its own, whatever comes behind."""
         with self._never_waiting():
             return self._secure.send(content)
 

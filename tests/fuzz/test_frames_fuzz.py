@@ -61,7 +61,7 @@ class MemoryTransport:
     def receive(self, size_max: int) -> bytes:
         raise AssertionError("the fuzzer brings the bytes itself")
 
-    def send(self, content: bytes, *, is_more: bool) -> int:
+    def send(self, content: bytes | bytearray, *, is_more: bool) -> int:
         return len(content)
 
     def send_file(self, records: FileRange) -> int:

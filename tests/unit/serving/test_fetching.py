@@ -13,19 +13,17 @@ from kafka.protocol.consumer.fetch import FetchRequest as KafkaFetchRequest
 from kafka.protocol.consumer.fetch import FetchResponse as KafkaFetchResponse
 
 from shmaccum.segment_log.broker_error import BrokerError
-from shmaccum.serving.fetching import Found, Wanted, read_request, write_answer
+from shmaccum.serving.fetching import VERSIONS, Found, Wanted, read_request, write_answer
 from shmaccum.serving.messages import BadFrameError, Request
 
-VERSIONS = range(4, 18)
-TOPIC_ID = uuid.UUID(int=0x1234)
 
-
-def topic_key(version: int, number: int) -> str | uuid.UUID:
-    return uuid.UUID(int=number + 1) if version >= 13 else f"topic-{number}"
+def topic_key(version: int, number: int) -> str | bytes:
+    return uuid.UUID(int=number + 1).bytes if version >= 13 else f"topic-{number}"
 
 
 def topic_field(version: int, number: int) -> dict[str, Any]:
-    return {"topic_id" if version >= 13 else "topic": topic_key(version, number)}
+    key = topic_key(version, number)
+    return {"topic_id": uuid.UUID(bytes=key)} if isinstance(key, bytes) else {"topic": key}
 
 
 def kafka_request(version: int) -> Any:
@@ -108,14 +106,14 @@ def test_an_answer_is_what_kafka_reads(version: int) -> None:
         for number, (one, error) in enumerate(zip(wanted, errors, strict=True))
     ]
     (frame,) = write_answer(as_request(version), found, session_id=99 if version >= 7 else 0)
-    assert isinstance(frame, bytes)
+    assert isinstance(frame, bytearray)
     assert int.from_bytes(frame[:4], "big") == len(frame) - 4
     response_type: Any = KafkaFetchResponse
-    answer = response_type.decode(frame[4:], version=version, header=True)
+    answer = response_type.decode(bytes(frame[4:]), version=version, header=True)
     assert answer.header.correlation_id == 77
     assert version < 7 or answer.session_id == 99
     partitions = [(topic, one) for topic in answer.responses for one in topic.partitions]
-    assert [topic.topic_id if version >= 13 else topic.topic for topic, _ in partitions] == [
+    assert [topic.topic_id.bytes if version >= 13 else topic.topic for topic, _ in partitions] == [
         one.topic for one in wanted
     ]
     assert [one.partition_index for _, one in partitions] == [0, 1, 0, 1]
