@@ -26,6 +26,8 @@ Rules:
   lost.
 * A member that is silent for the session time-out is removed. A static member keeps its places while it is away (-2),
   for as long. The member that comes back under its instance id takes the places over.
+* The member id names a member. A static member may leave its instance id out of every heartbeat but its first and -2,
+  and an administrator removes it (-1) by its member id alone.
 * Members live in memory. After a restart their heartbeats get UNKNOWN_MEMBER_ID, and they join again. The group epoch
   is in the offsets file, so that it never goes backward.
 """
@@ -251,7 +253,7 @@ class ConsumerGroup:
         member = self.members.get(request.member_id)
         if member is None:
             return self._new_member(request)
-        if member.instance_id != request.instance_id:
+        if request.instance_id not in (None, member.instance_id):
             raise HeartbeatRefusedError(
                 BrokerError.INVALID_REQUEST, f"the member {request.member_id} has another instance id"
             )
@@ -311,7 +313,7 @@ class ConsumerGroup:
                     BrokerError.FENCED_INSTANCE_ID, f"another member has the instance id {request.instance_id}"
                 )
         member = self.members.get(request.member_id)
-        if member is None or member.instance_id != request.instance_id:
+        if member is None or request.instance_id not in (None, member.instance_id):
             raise HeartbeatRefusedError(
                 BrokerError.UNKNOWN_MEMBER_ID, f"the group {self.group_id} has no member {request.member_id}"
             )

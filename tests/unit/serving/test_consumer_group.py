@@ -180,6 +180,18 @@ def test_a_static_member_that_is_away_keeps_its_places_for_its_successor() -> No
     assert simulation.group.generation == epoch, "nothing changed for the group"
 
 
+def test_a_static_member_is_known_by_its_member_id_alone() -> None:
+    simulation = Simulation()
+    simulation.join("a", instance_id="i")
+    assert simulation.send(Heartbeat("a", 1)) == HeartbeatAnswer("a", 1)
+    assert simulation.join("a") == HeartbeatAnswer("a", 1, places(0, 1, 2)), "its first answer was lost"
+    assert simulation.refused(Heartbeat("a", 1, "other")) is BrokerError.UNKNOWN_MEMBER_ID
+    assert simulation.group.members["a"].instance_id == "i"
+    assert simulation.send(Heartbeat("a", LEAVES)) == HeartbeatAnswer("a", LEAVES)
+    assert simulation.group.members == {}
+    assert simulation.join("b", instance_id="i").assignment == places(0, 1, 2)
+
+
 def test_a_static_member_that_stays_away_is_removed_after_its_session() -> None:
     simulation = Simulation()
     simulation.join("a", instance_id="i")
