@@ -32,6 +32,11 @@ OPEN_FILES = 65_536
     help="The address at which the server listens.",
 )
 @click.option(
+    "--advertised-listener",
+    metavar="HOST:PORT",
+    help="The address at which clients find the server, where that is another one than --listen.",
+)
+@click.option(
     "--writable",
     is_flag=True,
     help="Let clients produce, create topics and delete topics; the log must have no sender.",
@@ -45,6 +50,7 @@ OPEN_FILES = 65_536
 def command(
     directory: str,
     listen: str,
+    advertised_listener: str | None,
     writable: bool,
     insecure: bool,
     metrics: str | None,
@@ -59,6 +65,8 @@ def command(
     start_logging(logging.WARNING if quiet else logging.INFO)
     _allow_open_files()
     given: dict[str, Any] = assignments(options) | ({"insecure": "true"} if insecure else {})
+    if advertised_listener is not None:
+        given["advertised_listener"] = advertised_listener
     with LogServer(directory, listen, is_writable=writable, **given) as server:
         _stop_on_signals(server)
         host, port = server.address

@@ -282,8 +282,9 @@ class ServerOptionsDict(TypedDict, total=False):
     cut; interval: every sync_interval_ms; batch: before each acknowledgement."""
     sync_interval_ms: int | str | None
     """With sync=interval: a power cut may cost the records of this time."""
-    advertised_host: str | None
-    """The host name that the server tells clients. default: the host that it listens on."""
+    advertised_listener: str | None
+    """The HOST:PORT at which clients find the server. HOST alone goes with the port that it listens on. default: the
+    address that it listens on."""
     insecure: bool
     """Listen where other hosts can connect, without TLS."""
     ssl_certfile: str | None

@@ -18,9 +18,10 @@ class ServerOptions(LogSinkOptions):
     scope = "served log"
     place = "shmaccum.serving.LogServer or ``shmaccum serve -X``"
 
-    advertised_host: str | None = text(
+    advertised_listener: str | None = text(
         None,
-        "The host name that the server tells clients. default: the host that it listens on.",
+        "The HOST:PORT at which clients find the server. HOST alone goes with the port that it listens on. "
+        "default: the address that it listens on.",
         kafka="advertised.listeners",
     )
     insecure: bool = boolean(False, "Listen where other hosts can connect, without TLS.")

@@ -94,6 +94,11 @@ def _whole(is_allowed: Callable[[Call], bool], answer: Callable[[Call], Values])
     return rule
 
 
+def _administrator(values: Values) -> Rule:
+    """A rule that lets administrators pass; the values are those of an answer that fails."""
+    return _whole(lambda call: call.user.is_administrator, lambda _call: {**values, "error_code": CLUSTER_REFUSED})
+
+
 def _each(
     field: str, answered: str, is_allowed: Callable[[Call, Any, Topics], bool], refused: Callable[[Any], Any]
 ) -> Rule:
@@ -189,6 +194,19 @@ def _refused_growth(topic: Any) -> Values:
     refused = _refused_topic(topic)
     del refused["topic_id"]
     return refused
+
+
+def _refused_moves(call: Call) -> Values:
+    """AlterReplicaLogDirs, which has no error for all partitions together."""
+    results = [
+        {
+            "topic_name": topic.name,
+            "partitions": [{"partition_index": one, "error_code": CLUSTER_REFUSED} for one in topic.partitions],
+        }
+        for each in call.message.dirs
+        for topic in each.topics
+    ]
+    return {"results": results}
 
 
 def _delete_topics(call: Call, handler: Handler, topics: Topics) -> None:
@@ -350,6 +368,8 @@ _JOINED: Values = {
     "member_id": "",
     "members": [],
 }
+_REFUSED_DIRECTORY: Values = {"error_code": CLUSTER_REFUSED, "log_dir": "", "topics": []}
+"""Of DescribeLogDirs, which has an error for the whole request from version 3 on."""
 _ADMINISTERED = _topic(may(Right.ADMIN, "topic"))
 
 RULES: Mapping[int, Rule] = {
@@ -378,6 +398,8 @@ RULES: Mapping[int, Rule] = {
     23: _each("topics", "topics", lambda call, one, _topics: call.user.sees("topic", one.topic), _refused_epochs),
     32: _resources(sees("topic"), "results"),
     33: _resources(may(Right.ADMIN, "topic"), "responses"),
+    34: _whole(lambda call: call.user.is_administrator, _refused_moves),
+    35: _administrator({"results": [_REFUSED_DIRECTORY]}),
     36: _anybody,
     37: _each("topics", "results", _ADMINISTERED, _refused_growth),
     42: _each(
@@ -386,11 +408,15 @@ RULES: Mapping[int, Rule] = {
         _named(may(Right.ADMIN, "group")),
         lambda name: {"group_id": name, "error_code": GROUP_REFUSED},
     ),
+    43: _administrator({"replica_election_results": []}),
     44: _resources(may(Right.ADMIN, "topic"), "responses"),
+    45: _administrator({"error_message": None, "responses": []}),
+    46: _administrator({"error_message": None, "topics": []}),
     47: _delete_offsets,
     60: _anybody,
     68: _consumer_heartbeat,
     69: _each("group_ids", "groups", _named(sees("group")), _described_consumer_group),
+    74: _administrator({"config_resources": []}),
     75: _seen_topics,
 }
 """Api key -> its rule."""

@@ -17,6 +17,7 @@ from shmaccum.serving.call import Call, Handler, Values
 from shmaccum.serving.cluster import Cluster
 from shmaccum.serving.coordinator import Coordinator
 from shmaccum.serving.login import MECHANISMS, LoginError
+from shmaccum.serving.placement import Placement
 from shmaccum.serving.settings import Settings
 from shmaccum.serving.topics import NO_TOPIC_ID, Topics
 from shmaccum.serving.writing import Writing, topics_to_delete
@@ -42,6 +43,7 @@ class Route(NamedTuple):
 def routes(
     cluster: Cluster,
     coordinator: Coordinator,
+    placement: Placement,
     settings: Settings,
     writing: Writing | None,
     fetch: Handler,
@@ -63,11 +65,17 @@ def routes(
         16: Route(0, 5, coordinator.list),
         23: Route(2, 4, cluster.offset_for_leader_epoch),
         32: Route(1, 4, settings.describe),
+        34: Route(1, 2, placement.alter_log_dirs),
+        35: Route(1, 4, placement.describe_log_dirs),
         42: Route(0, 2, coordinator.delete),
+        43: Route(1, 2, placement.elect_leaders),
+        45: Route(0, 1, placement.alter_reassignments),
+        46: Route(0, 0, placement.list_reassignments),
         47: Route(0, 0, coordinator.delete_offsets),
         60: Route(0, 2, cluster.describe_cluster),
         68: Route(0, 1, coordinator.consumer_heartbeat),
         69: Route(0, 1, coordinator.describe_consumer_groups),
+        74: Route(0, 1, settings.list_resources),
         75: Route(0, 0, cluster.describe_topic_partitions),
     }
     table |= _refused() if writing is None else _written(writing, settings)

@@ -48,6 +48,7 @@ from shmaccum.serving.login import Login
 from shmaccum.serving.long_poll import LongPoll
 from shmaccum.serving.messages import BadFrameError, Request, api_name, decode, encode_unsupported, read_head
 from shmaccum.serving.numbers import Family, ServerNumbers
+from shmaccum.serving.placement import Placement
 from shmaccum.serving.requests import (
     API_VERSIONS,
     BEFORE_LOGIN,
@@ -111,6 +112,7 @@ class LogServer:
     ) -> None:
         self.options = ServerOptions.parse(options)
         address = parse_listen(listen, self.options)
+        advertised = parse_advertised(self.options.advertised_listener, address.host)
         self._tls = TlsFiles(self.options) if self.options.ssl_certfile is not None else None
         self._users = UsersFile(self.options.users_file) if self.options.users_file is not None else None
         self._listener = _listen(address)
@@ -134,10 +136,13 @@ class LogServer:
         cluster_id = uuid.UUID(
             bytes=parse_uuid(read_properties(os.path.join(self.directory, META_FILE))[META_UUID_KEY])
         )
-        self.address = Address(self.options.advertised_host or address.host, self._listener.getsockname()[1])
+        self.address = Address(address.host, self._listener.getsockname()[1])
         self._coordinator.address = f"{address.host}:{self.address.port}"
-        self._cluster = Cluster(self._topics, self._writing, cluster_id, self.address)
-        self._settings = Settings(self._topics, teller, is_writable=is_writable)
+        advertised = advertised._replace(port=advertised.port or self.address.port)
+        self._cluster = Cluster(self._topics, self._writing, cluster_id, advertised)
+        self._settings = Settings(
+            self._topics, teller, advertised=listener_name(self.options, advertised), is_writable=is_writable
+        )
         self._routes = self._new_routes()
         self._limits = FrameLimits(
             self.options.request_size_max, self._produce_size_max(), self.options.request_memory_max
@@ -160,7 +165,10 @@ class LogServer:
 
     def _new_routes(self) -> dict[int, Route]:
         more = {} if self._users is None else login_routes(self._refuse_login)
-        table = routes(self._cluster, self._coordinator, self._settings, self._writing, self._polls.fetch, more)
+        placement = Placement(self._topics)
+        table = routes(
+            self._cluster, self._coordinator, placement, self._settings, self._writing, self._polls.fetch, more
+        )
         return guarded_routes(table, self._topics)
 
     def _new_writing(self, log: LogDirectory) -> Writing:
@@ -487,6 +495,36 @@ def parse_listen(text: str, options: ServerOptions) -> Address:
             "network itself keeps strangers out"
         )
     return Address(host, int(port))
+
+
+def parse_advertised(text: str | None, listening_host: str) -> Address:
+    """The address that clients are told. Its port is 0 where the text has none: the one that the server listens on.
+
+    Args:
+        text: HOST:PORT or HOST; None: the address that the server listens on.
+        listening_host: the host of that address.
+
+    Raises:
+        InvalidArgumentError: the text is no address.
+    """
+    if text is None:
+        return Address(listening_host, 0)
+    host, _, port = text.rpartition(":") if ":" in text else (text, ":", "0")
+    if not host or not port.isdecimal() or (":" in text and not 0 < int(port) <= 65_535):
+        raise InvalidArgumentError(
+            f"advertised_listener: {text!r} is no address at which clients find the server: write HOST:PORT, as in "
+            "logs.example.com:9092"
+        )
+    return Address(host.strip("[]"), int(port))
+
+
+def listener_name(options: ServerOptions, address: Address) -> str:
+    """An address as Kafka's setting advertised.listeners has it, with its protocol."""
+    protocol = "PLAINTEXT" if options.ssl_certfile is None else "SSL"
+    if options.users_file is not None:
+        protocol = f"SASL_{protocol}"
+    host = f"[{address.host}]" if ":" in address.host else address.host
+    return f"{protocol}://{host}:{address.port}"
 
 
 def _group_limits(options: ServerOptions) -> Limits:

@@ -3,6 +3,9 @@
 
 A topic has settings of its own (`topic_settings`), those of the log's writer where it has none, and a few that are the
 same for every log of this kind. The node has settings that nobody changes.
+
+Each setting names its source (KIP-226): the topic, an option of the node, or the default where the option has its
+default value. The synonyms of a setting, of which each has one, come when a client asks for them.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any, Final, final
 
+from shmaccum.config import ServerOptions
 from shmaccum.exceptions import InvalidArgumentError, LogError
 from shmaccum.segment_log.broker_error import BrokerError
 from shmaccum.segment_log.directory import LogDirectory
@@ -43,6 +47,7 @@ TYPES: Final[Mapping[str, int]] = {
     "cleanup.policy": LIST,
     "auto.create.topics.enable": BOOLEAN,
     "broker.id": INT,
+    "advertised.listeners": LIST,
 }
 
 
@@ -53,26 +58,32 @@ class Settings:
     Args:
         topics: the topics that the server serves.
         log: as the writer of this process has it open; None: another process writes.
+        advertised: the listener that clients are told, as in ``PLAINTEXT://127.0.0.1:9092``.
         is_writable: clients may change the settings of topics.
     """
 
-    def __init__(self, topics: Topics, log: LogDirectory | None, *, is_writable: bool) -> None:
+    def __init__(self, topics: Topics, log: LogDirectory | None, *, advertised: str, is_writable: bool) -> None:
         self._topics = topics
         self._log = log
+        self._advertised = advertised
         self._is_writable = is_writable
 
     # --- describe
 
     def describe(self, call: Call) -> None:
         """DescribeConfigs: of topics and of the node."""
-        call.answer({"results": [self._described(resource) for resource in call.message.resources]})
+        has_synonyms = bool(call.message.include_synonyms)
+        resources = call.message.resources
+        call.answer({"results": [self._described(resource, has_synonyms=has_synonyms) for resource in resources]})
 
-    def _described(self, resource: Any) -> Values:
+    def _described(self, resource: Any, *, has_synonyms: bool) -> Values:
         error, sentence = self._problem(resource)
         found: list[Values] = []
         if error is BrokerError.NONE:
             is_topic = resource.resource_type == TOPIC_RESOURCE
             found = self._of_topic(resource.resource_name) if is_topic else self._of_node()
+        if not has_synonyms:
+            found = [{**setting, "synonyms": []} for setting in found]
         asked = resource.configuration_keys
         return {
             "resource_type": resource.resource_type,
@@ -82,6 +93,15 @@ class Settings:
             "configs": [setting for setting in found if asked is None or setting["name"] in asked],
         }
 
+    def list_resources(self, call: Call) -> None:
+        """ListConfigResources (KIP-1142). Version 0 asks for resources of client metrics, of which there are none."""
+        kinds = set(call.message.resource_types or (TOPIC_RESOURCE, BROKER_RESOURCE)) if call.version >= 1 else set()
+        found = [(BROKER_RESOURCE, str(NODE_ID))] if BROKER_RESOURCE in kinds else []
+        if TOPIC_RESOURCE in kinds:
+            found += [(TOPIC_RESOURCE, topic) for topic in self._topics.names()]
+        resources = [{"resource_name": name, "resource_type": kind} for kind, name in found]
+        call.answer({"error_code": BrokerError.NONE, "config_resources": resources})
+
     def _problem(self, resource: Any) -> tuple[BrokerError, str | None]:
         if resource.resource_type not in (TOPIC_RESOURCE, BROKER_RESOURCE):
             return BrokerError.INVALID_REQUEST, "settings are those of topics and of the node"
@@ -90,7 +110,11 @@ class Settings:
         return BrokerError.NONE, None
 
     def _of_node(self) -> list[Values]:
-        settings = {"broker.id": str(NODE_ID), "auto.create.topics.enable": str(self._is_writable).lower()}
+        settings = {
+            "broker.id": str(NODE_ID),
+            "advertised.listeners": self._advertised,
+            "auto.create.topics.enable": str(self._is_writable).lower(),
+        }
         return [_setting(name, value, OF_THE_NODE, is_fixed=True) for name, value in settings.items()]
 
     def _of_topic(self, topic: str) -> list[Values]:
@@ -98,7 +122,9 @@ class Settings:
         of_node = {} if self._log is None else _values(self._log.options)
         found = [_setting(name, value, DEFAULT, is_fixed=True) for name, value in FIXED.items()]
         found += [
-            _setting(name, value, OF_THE_NODE, is_fixed=fixed) for name, value in of_node.items() if name not in own
+            _setting(name, value, DEFAULT if value == DEFAULTS[name] else OF_THE_NODE, is_fixed=fixed)
+            for name, value in of_node.items()
+            if name not in own
         ]
         return found + [_setting(name, value, OF_THE_TOPIC, is_fixed=fixed) for name, value in own.items()]
 
@@ -187,6 +213,10 @@ def _values(options: object) -> dict[str, str]:
     """The options of a writer as settings of topics; max.message.bytes is there where clients write."""
     known = {name: getattr(options, field) for name, field in SETTINGS.items() if hasattr(options, field)}
     return {name: str(value) for name, value in known.items()}
+
+
+DEFAULTS: Final[Mapping[str, str]] = _values(ServerOptions())
+"""The value of each setting of a topic where nobody chose one."""
 
 
 def _setting(name: str, value: str, source: int, *, is_fixed: bool) -> Values:

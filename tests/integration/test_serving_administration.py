@@ -58,7 +58,7 @@ def test_settings_of_a_topic_are_set_deleted_and_outlive_the_server(tmp_path: Pa
         change(client, set_to("retention.ms", "7000"), set_to("segment.bytes", "2000"))
         change(client, set_to("segment.bytes", None))
         assert settings(client)["retention.ms"] == ("7000", 1)
-        assert settings(client)["segment.bytes"][1] == 4
+        assert settings(client)["segment.bytes"] == ("1073741824", 5)
     with served(tmp_path / "log") as address:
         client = admin(address)
         assert settings(client)["retention.ms"] == ("7000", 1)
@@ -66,7 +66,7 @@ def test_settings_of_a_topic_are_set_deleted_and_outlive_the_server(tmp_path: Pa
         with pytest.warns(DeprecationWarning, match="alter_configs"):  # the only client here that sends AlterConfigs
             results(client.alter_configs([whole]))
         assert settings(client)["segment.ms"] == ("9000", 1)
-        assert settings(client)["retention.ms"] == ("-1", 4)
+        assert settings(client)["retention.ms"] == ("-1", 5)
 
 
 @pytest.mark.parametrize(

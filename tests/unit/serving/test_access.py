@@ -67,11 +67,17 @@ CASES: list[tuple[int, dict[str, Any], BrokerError]] = [
     (32, {"resources": [{**NODE_NAMED, **ASKED}]}, CLUSTER_ERROR),
     (33, {"resources": [{**TOPIC_NAMED, **CHANGED}]}, TOPIC_ERROR),
     (33, {"resources": [{**NODE_NAMED, **CHANGED}]}, CLUSTER_ERROR),
+    (34, {"dirs": [{"path": "/", "topics": [{"name": TOPIC, "partitions": [0]}]}]}, CLUSTER_ERROR),
+    (35, {"topics": None}, CLUSTER_ERROR),
     (37, {"topics": [{"name": TOPIC, "count": 5, "assignments": None}]}, TOPIC_ERROR),
     (42, {"groups_names": [GROUP]}, GROUP_ERROR),
+    (43, {"topic_partitions": [{"topic": TOPIC, "partitions": [0]}], "election_type": 0}, CLUSTER_ERROR),
     (44, {"resources": [{**TOPIC_NAMED, **CHANGED}]}, TOPIC_ERROR),
     (44, {"resources": [{**NODE_NAMED, **CHANGED}]}, CLUSTER_ERROR),
+    (45, {"topics": []}, CLUSTER_ERROR),
+    (46, {"topics": None}, CLUSTER_ERROR),
     (47, {"group_id": GROUP, "topics": []}, GROUP_ERROR),
+    (74, {"resource_types": []}, CLUSTER_ERROR),
     (75, {"topics": [{"name": TOPIC}]}, TOPIC_ERROR),
 ]
 

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The answers about the places of partitions: log directories, leaders and reassignments.
+
+A log on one host has one directory and one replica of each partition. So every election is needless, no reassignment
+is under way, and a move to the place where a partition is already succeeds at once, as it does in Kafka.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from typing import Any, final
+
+from shmaccum.format.topic_partition import TopicPartition
+from shmaccum.segment_log.broker_error import BrokerError
+from shmaccum.segment_log.file_names import LOG
+from shmaccum.serving.call import Call, Values
+from shmaccum.serving.settings import NODE_ID
+from shmaccum.serving.topics import Topics
+
+ONE_REPLICA = f"the log is on one host: the only replica of a partition is on node {NODE_ID}"
+NO_MOVE = "no reassignment is under way: the log is on one host"
+
+
+@final
+class Placement:
+    """The places of all partitions, which are one directory of one node.
+
+    Args:
+        topics: the topics that the server serves.
+    """
+
+    def __init__(self, topics: Topics) -> None:
+        self._topics = topics
+
+    def _has(self, topic: str, partition: int) -> bool:
+        return 0 <= partition < self._topics.partition_count(topic)
+
+    # --- log directories
+
+    def describe_log_dirs(self, call: Call) -> None:
+        """DescribeLogDirs (KIP-113, 827): the directory, its volume, and the bytes of each partition."""
+        directory = self._topics.directory
+        volume = os.statvfs(directory)
+        asked = self._asked(call.message.topics)
+        topics = [
+            {"name": topic, "partitions": [self._sized(topic, one) for one in sorted(partitions)]}
+            for topic, partitions in asked.items()
+        ]
+        result = {
+            "error_code": BrokerError.NONE,
+            "log_dir": directory,
+            "topics": topics,
+            "total_bytes": volume.f_blocks * volume.f_frsize,
+            "usable_bytes": volume.f_bavail * volume.f_frsize,
+            "is_cordoned": False,
+        }
+        call.answer({"error_code": BrokerError.NONE, "results": [result]})
+
+    def _asked(self, topics: Iterable[Any] | None) -> dict[str, set[int]]:
+        """The partitions that are asked for and exist; None asks for all."""
+        if topics is None:
+            return {name: set(range(self._topics.partition_count(name))) for name in self._topics.names()}
+        asked: dict[str, set[int]] = {}
+        for each in topics:
+            known = {one for one in each.partitions if self._has(each.topic, one)}
+            if known:
+                asked.setdefault(each.topic, set()).update(known)
+        return asked
+
+    def _sized(self, topic: str, partition: int) -> Values:
+        size = segments_size(os.path.join(self._topics.directory, str(TopicPartition(topic, partition))))
+        return {"partition_index": partition, "partition_size": size, "offset_lag": 0, "is_future_key": False}
+
+    def alter_log_dirs(self, call: Call) -> None:
+        """AlterReplicaLogDirs (KIP-113): the only directory is the place of every partition already."""
+
+        def error_of(path: str) -> Callable[[str, int], BrokerError]:
+            is_own = os.path.realpath(path) == os.path.realpath(self._topics.directory)
+            moved = BrokerError.NONE if is_own else BrokerError.LOG_DIR_NOT_FOUND
+            return lambda topic, one: moved if self._has(topic, one) else BrokerError.UNKNOWN_TOPIC_OR_PARTITION
+
+        results = [
+            {
+                "topic_name": topic.name,
+                "partitions": [
+                    {"partition_index": one, "error_code": error_of(each.path)(topic.name, one)}
+                    for one in topic.partitions
+                ],
+            }
+            for each in call.message.dirs
+            for topic in each.topics
+        ]
+        call.answer({"results": results})
+
+    # --- leaders and replicas
+
+    def elect_leaders(self, call: Call) -> None:
+        """ElectLeaders (KIP-183, 460): the node leads every partition. Without names nobody has to be elected."""
+        results = [
+            {"topic": each.topic, "partition_result": [self._elected(each.topic, one) for one in each.partitions]}
+            for each in call.message.topic_partitions or ()
+        ]
+        call.answer({"error_code": BrokerError.NONE, "replica_election_results": results})
+
+    def _elected(self, topic: str, partition: int) -> Values:
+        error = BrokerError.UNKNOWN_TOPIC_OR_PARTITION
+        sentence = f"there is no partition {partition} of {topic}"
+        if self._has(topic, partition):
+            error, sentence = BrokerError.ELECTION_NOT_NEEDED, f"node {NODE_ID} leads every partition"
+        return {"partition_id": partition, "error_code": error, "error_message": sentence}
+
+    def alter_reassignments(self, call: Call) -> None:
+        """AlterPartitionReassignments (KIP-455): the only replica is on this node already."""
+        responses = [
+            {"name": topic.name, "partitions": [self._reassigned(topic.name, one) for one in topic.partitions]}
+            for topic in call.message.topics
+        ]
+        call.answer({"error_code": BrokerError.NONE, "error_message": None, "responses": responses})
+
+    def _reassigned(self, topic: str, wanted: Any) -> Values:
+        error, sentence = BrokerError.INVALID_REPLICA_ASSIGNMENT, ONE_REPLICA
+        if not self._has(topic, wanted.partition_index):
+            error, sentence = BrokerError.UNKNOWN_TOPIC_OR_PARTITION, f"{topic} has no such partition"
+        elif wanted.replicas is None:
+            error, sentence = BrokerError.NO_REASSIGNMENT_IN_PROGRESS, NO_MOVE
+        elif wanted.replicas == [NODE_ID]:
+            error, sentence = BrokerError.NONE, None
+        return {"partition_index": wanted.partition_index, "error_code": error, "error_message": sentence}
+
+    @staticmethod
+    def list_reassignments(call: Call) -> None:
+        """ListPartitionReassignments (KIP-455): none is ever under way."""
+        call.answer({"error_code": BrokerError.NONE, "error_message": None, "topics": []})
+
+
+def segments_size(folder: str) -> int:
+    """Bytes of the segments of one partition; a segment that is deleted meanwhile counts nothing."""
+    size = 0
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.name.endswith(LOG):
+                    size += entry.stat().st_size
+    except FileNotFoundError:  # retention, or the end of the topic
+        pass
+    return size
