@@ -119,14 +119,17 @@ class Placement:
         call.answer({"error_code": BrokerError.NONE, "error_message": None, "responses": responses})
 
     def _reassigned(self, topic: str, wanted: Any) -> Values:
-        error, sentence = BrokerError.INVALID_REPLICA_ASSIGNMENT, ONE_REPLICA
-        if not self._has(topic, wanted.partition_index):
-            error, sentence = BrokerError.UNKNOWN_TOPIC_OR_PARTITION, f"{topic} has no such partition"
-        elif wanted.replicas is None:
-            error, sentence = BrokerError.NO_REASSIGNMENT_IN_PROGRESS, NO_MOVE
-        elif wanted.replicas == [NODE_ID]:
-            error, sentence = BrokerError.NONE, None
+        error, sentence = self._reassignment_problem(topic, wanted)
         return {"partition_index": wanted.partition_index, "error_code": error, "error_message": sentence}
+
+    def _reassignment_problem(self, topic: str, wanted: Any) -> tuple[BrokerError, str | None]:
+        if not self._has(topic, wanted.partition_index):
+            return BrokerError.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {wanted.partition_index} of {topic}"
+        if wanted.replicas is None:
+            return BrokerError.NO_REASSIGNMENT_IN_PROGRESS, NO_MOVE
+        if wanted.replicas != [NODE_ID]:
+            return BrokerError.INVALID_REPLICA_ASSIGNMENT, ONE_REPLICA
+        return BrokerError.NONE, None
 
     @staticmethod
     def list_reassignments(call: Call) -> None:

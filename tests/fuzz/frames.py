@@ -2,15 +2,17 @@
 """Frames of Kafka's requests for a fuzzer: whole ones by Kafka's schemas, and ones with a fault in them.
 
 A whole frame has the structure of its request. Its fields have values of their kinds: a few names that the server
-knows, and edges. A fault changes some bytes, a number or a length, or moves a piece, and leaves the rest as it is.
+knows, the members and the epochs of its groups, and edges. A fault changes some bytes, a number or a length, or moves a
+piece, and leaves the rest as it is.
 """
 
 from __future__ import annotations
 
+import functools
 import random
 import struct
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, final
 
 from shmaccum.serving import messages
@@ -18,7 +20,12 @@ from tests.log_support import make_batch
 
 TOPICS = ("fuzz-0", "fuzz-1", "hidden", "missing", "")
 GROUPS = ("group-0", "group-1", "secret", "")
-MEMBERS = ("", "member-1")
+MEMBERS = ("", "member-1", "member-2")
+INSTANCES = ("instance-1", "instance-2", "")
+ASSIGNORS = ("range", "uniform", "missing")
+PATTERNS = ("", "", "fuzz-.*")
+EPOCHS = (0, 0, 0, 0, 1, -1, -2, -3, 2**31 - 1)
+"""Of members and generations, beside those that groups have: 0 joins, -1 leaves, -2 leaves for a while (KIP-848)."""
 WORDS = ("range", "consumer", "PLAIN", "retention.ms", "1000", "x" * 300, "\u2603")
 NUMBERS = {
     "bool": ("?", (False, True)),
@@ -31,13 +38,14 @@ NUMBERS = {
 }
 EDGES = (0, 1, 2, 0x7F, 0x80, 0xFF, 0x7FFF, 0xFFFF, 2**31 - 1, 2**31, 2**32 - 1, 2**63 - 1, 2**64 - 1)
 ELEMENTS_MAX = 3
-NULL_SHARE = 0.1
+NULL_SHARE = 0.3
 SIZE = struct.Struct(">i")
 
 Schema = Mapping[str, Any]
 Fault = Callable[[random.Random, bytearray], None]
 
 
+@functools.cache
 def _holds(versions: str | None, version: int) -> bool:
     """True when a version is in a range as the schemas write it: "1", "1-3", "2+" or "none"."""
     if not versions or versions == "none":
@@ -53,11 +61,17 @@ class Frames:
     Args:
         chance: everything that is drawn.
         topic_ids: ids of topics that the server has.
+
+    Attributes:
+        members: the ids of members that groups of the server have.
+        epochs: generations of groups and epochs of members that the server has.
     """
 
     def __init__(self, chance: random.Random, topic_ids: Sequence[uuid.UUID]) -> None:
         self._chance = chance
         self._topic_ids = (*topic_ids, uuid.UUID(int=0), uuid.UUID(int=1 << 100))
+        self.members: Sequence[str] = ()
+        self.epochs: Sequence[int] = ()
         self._records = [make_batch([b"value"] * count).wire for count in (1, 2, 3)]
 
     def whole(self, api_key: int, version: int) -> bytes:
@@ -93,6 +107,8 @@ class Frames:
         """A field that is no structure."""
         if kind in NUMBERS:
             layout, values = NUMBERS[kind]
+            if kind == "int32" and ("generation" in name or name.endswith("memberepoch")):
+                values = (*EPOCHS, *self.epochs)
             return struct.pack(layout, self._chance.choice(values))
         if kind == "uuid":
             return self._chance.choice(self._topic_ids).bytes
@@ -109,11 +125,17 @@ class Frames:
         return struct.pack(">h" if kind == "string" else ">i", size)
 
     def _text(self, name: str) -> str:
-        if "topic" in name or name in {"name", "resourcename"}:
+        if name in {"name", "resourcename"}:
             return self._chance.choice(TOPICS)
-        if "group" in name or "key" in name:
-            return self._chance.choice(GROUPS)
-        return self._chance.choice(MEMBERS if "member" in name else WORDS)
+        return self._chance.choice(next((values for part, values in self._known() if part in name), WORDS))
+
+    def _known(self) -> Iterator[tuple[str, Sequence[str]]]:
+        """A part of a field's name, and the texts that such a field may have."""
+        yield "regex", PATTERNS
+        yield "instance", INSTANCES
+        yield "member", (*MEMBERS, *self.members)
+        yield "assignor", ASSIGNORS
+        yield from (("topic", TOPICS), ("group", GROUPS), ("key", GROUPS))
 
 
 # --- faults

@@ -35,8 +35,9 @@ FRAME_CPU_S = 3.0
 GROWTH_MAX = 64 << 20
 WHOLE_COUNT = 4
 """Whole frames of each version of each request, from which faulty ones are made."""
-ROUND_COUNT = 2000
+ROUND_COUNT = 5000
 """Frames between two rounds of the server's loop, and between two batches of new whole frames."""
+MEMBERS_MAX = 20
 WAITING_MAX = 30
 PASSWORD = "password"
 RIGHTS = (
@@ -90,14 +91,20 @@ class Clients:
         self._pairs = list(self._stand_ins)
         self._waiting: deque[tuple[Connection, tuple[socket.socket, socket.socket]]] = deque()
         self._now: Connection | None = None
+        self._round_cpu_s = time.process_time()
+
+    def begin_round(self) -> None:
+        """Notes the CPU time, which is asked for seldom: a call may cost as much as ten frames."""
+        self._round_cpu_s = time.process_time()
 
     def take(self, frame: bytes) -> None:
         """Brings a frame to the server and lets it answer."""
         connection = self._free()
         connection._received += frame
-        begun_s = time.process_time()
+        begun_s = time.monotonic()
         self._server._take_frame(connection)
-        assert time.process_time() - begun_s < FRAME_CPU_S, "a frame held the server up"
+        is_long = time.monotonic() - begun_s > FRAME_CPU_S
+        assert not (is_long and time.process_time() - self._round_cpu_s > FRAME_CPU_S), "a frame held the server up"
 
     def _free(self) -> Connection:
         """A connection that can take a frame: the one of before, unless it is gone, waits or got half a frame."""
@@ -175,6 +182,14 @@ def whole_frames(frames: Frames, server: LogServer) -> list[bytes]:
     ]
 
 
+def note_groups(frames: Frames, server: LogServer) -> None:
+    """Lets frames name members that groups have, at their generations and epochs."""
+    groups = [loaded.group for loaded in server._coordinator._groups.values()]
+    members = [member for group in groups for member in group.members.values()][-MEMBERS_MAX:]
+    frames.members = [member.member_id for member in members]
+    frames.epochs = [group.generation for group in groups] + [getattr(member, "epoch", 0) for member in members]
+
+
 def fuzz(target: tuple[LogServer, Login | None], seconds: float, seed: int) -> int:
     """How many frames were tried."""
     server, login = target
@@ -189,7 +204,9 @@ def fuzz(target: tuple[LogServer, Login | None], seconds: float, seed: int) -> i
     frame = b""
     try:
         while time.monotonic() < end_s:
+            note_groups(frames, server)
             known = whole_frames(frames, server)
+            clients.begin_round()
             for _ in range(ROUND_COUNT):
                 frame = chance.choice(known)
                 frame = frame if chance.random() < 0.2 else faulty(chance, frame)
