@@ -8,7 +8,7 @@ is under way, and a move to the place where a partition is already succeeds at o
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, final
 
 from shmaccum.format.topic_partition import TopicPartition
@@ -32,6 +32,7 @@ class Placement:
 
     def __init__(self, topics: Topics) -> None:
         self._topics = topics
+        self._directory = os.path.abspath(topics.directory)
 
     def _has(self, topic: str, partition: int) -> bool:
         return 0 <= partition < self._topics.partition_count(topic)
@@ -40,8 +41,7 @@ class Placement:
 
     def describe_log_dirs(self, call: Call) -> None:
         """DescribeLogDirs (KIP-113, 827): the directory, its volume, and the bytes of each partition."""
-        directory = self._topics.directory
-        volume = os.statvfs(directory)
+        volume = os.statvfs(self._directory)
         asked = self._asked(call.message.topics)
         topics = [
             {"name": topic, "partitions": [self._sized(topic, one) for one in sorted(partitions)]}
@@ -49,7 +49,7 @@ class Placement:
         ]
         result = {
             "error_code": BrokerError.NONE,
-            "log_dir": directory,
+            "log_dir": self._directory,
             "topics": topics,
             "total_bytes": volume.f_blocks * volume.f_frsize,
             "usable_bytes": volume.f_bavail * volume.f_frsize,
@@ -69,22 +69,17 @@ class Placement:
         return asked
 
     def _sized(self, topic: str, partition: int) -> Values:
-        size = segments_size(os.path.join(self._topics.directory, str(TopicPartition(topic, partition))))
+        size = segments_size(os.path.join(self._directory, str(TopicPartition(topic, partition))))
         return {"partition_index": partition, "partition_size": size, "offset_lag": 0, "is_future_key": False}
 
     def alter_log_dirs(self, call: Call) -> None:
         """AlterReplicaLogDirs (KIP-113): the only directory is the place of every partition already."""
 
-        def error_of(path: str) -> Callable[[str, int], BrokerError]:
-            is_own = os.path.realpath(path) == os.path.realpath(self._topics.directory)
-            moved = BrokerError.NONE if is_own else BrokerError.LOG_DIR_NOT_FOUND
-            return lambda topic, one: moved if self._has(topic, one) else BrokerError.UNKNOWN_TOPIC_OR_PARTITION
-
         results = [
             {
                 "topic_name": topic.name,
                 "partitions": [
-                    {"partition_index": one, "error_code": error_of(each.path)(topic.name, one)}
+                    {"partition_index": one, "error_code": self._move_problem(each.path, topic.name, one)}
                     for one in topic.partitions
                 ],
             }
@@ -92,6 +87,11 @@ class Placement:
             for topic in each.topics
         ]
         call.answer({"results": results})
+
+    def _move_problem(self, path: str, topic: str, partition: int) -> BrokerError:
+        if not self._has(topic, partition):
+            return BrokerError.UNKNOWN_TOPIC_OR_PARTITION
+        return BrokerError.NONE if path.rstrip("/") == self._directory else BrokerError.LOG_DIR_NOT_FOUND
 
     # --- leaders and replicas
 

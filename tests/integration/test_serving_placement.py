@@ -56,8 +56,8 @@ def test_a_move_to_the_place_where_a_partition_is_succeeds_and_any_other_is_refu
             here, gone = TopicPartitionReplica(TOPIC, 0, NODE), TopicPartitionReplica(TOPIC, 9, NODE)
             moved = client.alter_replica_log_dirs({here: str(tmp_path / "log"), gone: str(tmp_path / "log")})
             assert (moved[here].errno, moved[gone].errno) == (0, NO_PARTITION)
-            (elsewhere,) = client.alter_replica_log_dirs({here: "/elsewhere"}).values()
-            assert elsewhere.errno == NO_DIRECTORY
+            for path in ("/elsewhere", "", "a\0b"):
+                assert client.alter_replica_log_dirs({here: path})[here].errno == NO_DIRECTORY
             place = TopicPartition(TOPIC, 0)
             assert client.alter_partition_reassignments({place: [NODE]}) == {place: None}
             errors = {tuple(wanted or ()): error_of(client, place, wanted) for wanted in ([NODE, 2], [2], None)}
