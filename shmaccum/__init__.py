@@ -98,6 +98,7 @@ if TYPE_CHECKING:
     from shmaccum.kept_producer import Producer
     from shmaccum.producer.deliveries import Deliveries, DeliveryCounts, OffsetRange
     from shmaccum.producer.delivery import RecordMetadata
+    from shmaccum.relay import Relay
     from shmaccum.sender import Sender
     from shmaccum.sinks import open_sink
 
@@ -173,6 +174,7 @@ __all__ = [
     "RecordDeserializationError",
     "RecordMetadata",
     "RecordTooLargeError",
+    "Relay",
     "ResultExpiredError",
     "ResultPendingError",
     "Sender",
@@ -225,6 +227,7 @@ _HOMES = {
     "OffsetRange": "shmaccum.producer.deliveries",
     "RecordMetadata": "shmaccum.producer.delivery",
     "TopicPartition": "shmaccum.format.topic_partition",
+    "Relay": "shmaccum.relay",
     "Sender": "shmaccum.sender",
     "open_sink": "shmaccum.sinks",
 }

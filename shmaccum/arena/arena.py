@@ -600,6 +600,18 @@ class Arena:
             poisoned=self.native.poisoned,
         )
 
+    def holds_from_before(self, moment_ns: int) -> bool:
+        """True while a batch that was opened until then has no result.
+
+        Args:
+            moment_ns: a time of CLOCK_BOOTTIME.
+        """
+        from shmaccum.arena.tables import PENDING_STATES, slot_state
+
+        slots = self.slot_table()
+        is_pending = sum(slot_state(slots["word"]) == state for state in PENDING_STATES).astype(bool)
+        return bool((is_pending & (slots["created_ns"] <= moment_ns)).any())
+
     def verify(self, depth: VerifyDepth = VerifyDepth.NORMAL, *, is_idle: bool = False) -> list[Finding]:
         """Checks the arena's invariants and changes nothing. An empty list is a sound arena.
 

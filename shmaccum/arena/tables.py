@@ -114,6 +114,8 @@ DTYPES = {
 }
 
 SLOT_STATES = ("FREE", "GRANT", "OWNED", "OPEN", "READY", "DONE", "CONT", "BAD")
+PENDING_STATES = (SLOT_STATES.index("OPEN"), SLOT_STATES.index("READY"))
+"""The states of a batch that has records and no result."""
 
 
 def _bits(words: Words, lowest: int, count: int) -> Words:

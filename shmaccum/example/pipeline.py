@@ -27,10 +27,7 @@ from multiprocessing.context import SpawnProcess
 from multiprocessing.queues import Queue
 from pathlib import Path
 
-import numpy as np
-
 from shmaccum.arena import Arena
-from shmaccum.arena.tables import SLOT_STATES, slot_state
 from shmaccum.example.flights import FLIGHT_COUNT, topics, worker_of
 from shmaccum.example.verification import next_row_of
 from shmaccum.example.worker import WORKER_COUNT, Board, Item, go_on, work
@@ -199,15 +196,8 @@ class Pipeline:
         self.killed = [self.crew.kill(VICTIM), self._sender.kill()]
         moment_ns = self.arena.native.now_ns()
         self._sender = Sender(self.arena.name, self._directory, self._listen)
-        self._look_until(lambda: not self._is_pending_since(moment_ns))
+        self._look_until(lambda: not self.arena.holds_from_before(moment_ns))
         self.crew.replace(VICTIM, next_row_of(self._directory, _is_victims))
-
-    def _is_pending_since(self, moment_ns: int) -> bool:
-        """True while a batch that was opened before that moment is not delivered."""
-        slots = self.arena.slot_table()
-        states = slot_state(slots["word"])
-        is_pending = (states == SLOT_STATES.index("OPEN")) | (states == SLOT_STATES.index("READY"))
-        return bool(np.any(is_pending & (slots["created_ns"] <= moment_ns)))
 
     def finish(self) -> float:
         """Waits until every worker has seen its events delivered. Returns the seconds since `begin`."""
