@@ -133,16 +133,12 @@ class LogServer:
             teller.on_append = self._polls.tell
         self._writing = None if self._log is None else self._new_writing(self._log)
         self._coordinator = _new_coordinator(self._topics, self.options)
-        cluster_id = uuid.UUID(
-            bytes=parse_uuid(read_properties(os.path.join(self.directory, META_FILE))[META_UUID_KEY])
-        )
         self.address = Address(address.host, self._listener.getsockname()[1])
         self._coordinator.address = f"{address.host}:{self.address.port}"
         advertised = advertised._replace(port=advertised.port or self.address.port)
-        self._cluster = Cluster(self._topics, self._writing, cluster_id, advertised)
-        self._settings = Settings(
-            self._topics, teller, advertised=listener_name(self.options, advertised), is_writable=is_writable
-        )
+        self._cluster = Cluster(self._topics, self._writing, _cluster_id(self.directory), advertised)
+        listener = listener_name(self.options, advertised)
+        self._settings = Settings(self._topics, teller, advertised=listener, is_writable=is_writable)
         self._routes = self._new_routes()
         self._limits = FrameLimits(
             self.options.request_size_max, self._produce_size_max(), self.options.request_memory_max
@@ -547,6 +543,11 @@ def _consumer_limits(options: ServerOptions) -> ConsumerLimits:
         options.group_consumer_heartbeat_interval_ms,
         options.group_max_size,
     )
+
+
+def _cluster_id(directory: str) -> uuid.UUID:
+    properties = read_properties(os.path.join(directory, META_FILE))
+    return uuid.UUID(bytes=parse_uuid(properties[META_UUID_KEY]))
 
 
 def _is_loopback(host: str) -> bool:
