@@ -24,7 +24,6 @@ from shmaccum.serving import schemas
 HEAD = struct.Struct(">hhih")
 """Api key, version, correlation id, length of the client id."""
 CORRELATION = struct.Struct(">hhi")
-CLIENT_ID_SIZE_MAX = 255
 CLIENT_ID = "shmaccum"
 API_VERSIONS = 18
 THROTTLE_TIME = "throttle_time_ms"
@@ -100,7 +99,7 @@ def read_head(frame: memoryview) -> Request:
         raise BadFrameError(f"a frame of {len(frame)} bytes is shorter than a header")
     api_key, version, correlation_id, client_id_size = HEAD.unpack_from(frame)
     end = HEAD.size + max(client_id_size, 0)
-    if client_id_size > CLIENT_ID_SIZE_MAX or end > len(frame):
+    if end > len(frame):
         raise BadFrameError(f"a client id of {client_id_size} bytes")
     client_id = bytes(frame[HEAD.size : end]).decode(errors="replace")
     if api_key in _REQUESTS and is_flexible(api_key, version):

@@ -97,9 +97,9 @@ class Topics:
             self._ids[topic], self._names[written] = found, topic
         return found
 
-    def name_of(self, topic_id: uuid.UUID) -> str | None:
-        """The topic that has this id."""
-        return self.name_of_key(topic_id.bytes)
+    def name_of(self, topic_id: uuid.UUID | None) -> str | None:
+        """The topic that has this id; None stands for the id of zeros in a decoded request."""
+        return None if topic_id is None else self.name_of_key(topic_id.bytes)
 
     def name_of_key(self, topic: TopicKey) -> str | None:
         """The topic that is meant; None: no topic has this id."""

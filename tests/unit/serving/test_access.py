@@ -179,6 +179,28 @@ def test_an_id_tells_no_name_of_a_hidden_topic(server: LogServer) -> None:
     assert (topic["error_code"], topic["name"], topic["partitions"]) == (BrokerError.UNKNOWN_TOPIC_ID, None, [])
 
 
+@pytest.mark.parametrize(
+    ("api_key", "version", "values"),
+    [
+        (0, 13, {"acks": -1, "topic_data": [{**PRODUCED, "topic_id": NO_TOPIC_ID}]}),
+        (3, 12, {"topics": [{"name": None, "topic_id": NO_TOPIC_ID}], "allow_auto_topic_creation": True}),
+        (20, 6, {"topics": [{"name": None, "topic_id": NO_TOPIC_ID}]}),
+    ],
+)
+def test_an_id_of_zeros_is_no_topics(server: LogServer, api_key: int, version: int, values: dict[str, Any]) -> None:
+    assert errors(answer(server, ANYBODY, api_key, version, values)) == {BrokerError.UNKNOWN_TOPIC_ID}
+    assert server._topics.names() == [TOPIC, "open"]
+
+
+@pytest.mark.parametrize("size", [0, 270, 32_767])
+def test_a_client_id_is_of_any_length(size: int) -> None:
+    frame = messages.HEAD.pack(3, 0, 7, size) + b"c" * size
+    assert messages.read_head(memoryview(frame)).client_id == "c" * size
+    if size:
+        with pytest.raises(messages.BadFrameError, match="a client id"):
+            messages.read_head(memoryview(frame)[:-1])
+
+
 @pytest.mark.parametrize("count", [PARTITION_COUNT_MAX + 1, 2**31 - 1])
 def test_a_request_makes_no_thousands_of_folders(server: LogServer, count: int) -> None:
     grown = {"topics": [{"name": TOPIC, "count": count, "assignments": None}], "timeout_ms": 0, "validate_only": False}
