@@ -65,6 +65,38 @@ def test_a_commit_torn_at_any_byte_is_the_former_one_or_the_new_one(tmp_path: Pa
         assert read(tmp_path).offsets[PLACES[0]] == committed(3)
 
 
+def tear_at_each_byte(directory: Path, commit_count: int) -> None:
+    """Makes so many commits, and tears the last frame of the file at each of its bytes."""
+    file = written(directory)
+    for number in range(commit_count - 1):
+        file.commit({PLACES[number % 3]: committed(number)})
+    former, before = dict(file.offsets), path_of(directory).stat().st_size
+    last = commit_count - 1
+    file.commit({PLACES[last % 3]: committed(last), PLACES[commit_count % 3]: committed(last)})
+    expected = dict(file.offsets)
+    file.close()
+    whole = path_of(directory).read_bytes()
+    assert before < len(whole) < offsets_file.DEAD_SIZE_MIN + 1000 * len(PLACES)  # it was written anew meanwhile
+    for end in range(before, len(whole)):
+        path_of(directory).write_bytes(whole[:end])
+        assert read(directory).offsets == former
+    torn = written(directory)
+    torn.commit({place: expected[place] for place in expected})
+    torn.close()
+    assert read(directory).offsets == expected
+
+
+def test_the_last_of_many_commits_torn_at_any_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offsets_file, "DEAD_SIZE_MIN", 4 << 10)
+    tear_at_each_byte(tmp_path, 3_000)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_last_of_a_million_commits_torn_at_any_byte(tmp_path: Path) -> None:
+    tear_at_each_byte(tmp_path, 1_000_000)
+
+
 def test_any_flipped_bit_costs_its_own_frame_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     file = written(tmp_path)
     ends = [path_of(tmp_path).stat().st_size]
