@@ -59,6 +59,18 @@ def api(key: int, version: int, body: bytes = b"", number: int = 7) -> bytes:
     return struct.pack(">ihhih", 10 + len(body), key, version, number, -1) + body
 
 
+def string(content: bytes) -> bytes:
+    return struct.pack(">h", len(content)) + content
+
+
+def fetch(offset: int, *, max_wait_ms: int, min_bytes: int = 1, number: int = 7) -> bytes:
+    """A Fetch of version 4 of the first partition."""
+    head = struct.pack(">iiiib", -1, max_wait_ms, min_bytes, 1 << 30, 0)
+    return api(
+        1, 4, head + struct.pack(">i", 1) + string(TOPIC.encode()) + struct.pack(">iiqi", 1, 0, offset, 1 << 30), number
+    )
+
+
 def answer_of(connection: socket.socket) -> bytes:
     """The next answer without its size, or nothing at the end."""
     size = _exactly(connection, 4)

@@ -319,6 +319,9 @@ class ServerOptionsDict(TypedDict, total=False):
     """The longest session time-out of a group's member."""
     group_max_size: int
     """Members of one group."""
+    group_memory_max: int | str
+    """Bytes that the members of all groups say about themselves, and bytes of their assignments. One group has at
+    most a quarter of them. A member beyond them gets GROUP_MAX_SIZE_REACHED."""
     group_initial_rebalance_delay_ms: int | str
     """The first round of an empty group waits this time for more members."""
     group_consumer_session_timeout_ms: int | str

@@ -64,6 +64,12 @@ class ServerOptions(LogSinkOptions):
     group_min_session_timeout_ms: int = duration_ms("500ms", "The shortest session time-out of a group's member.")
     group_max_session_timeout_ms: int = duration_ms("30min", "The longest session time-out of a group's member.")
     group_max_size: int = count(10_000, "Members of one group.")
+    group_memory_max: int = size(
+        "64MiB",
+        "Bytes that the members of all groups say about themselves, and bytes of their assignments. One group has at "
+        "most a quarter of them. A member beyond them gets GROUP_MAX_SIZE_REACHED.",
+        minimum=1024,
+    )
     group_initial_rebalance_delay_ms: int = duration_ms(
         "200ms", "The first round of an empty group waits this time for more members.", minimum=0
     )

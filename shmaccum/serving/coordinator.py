@@ -38,6 +38,8 @@ from shmaccum.serving.topics import NO_TOPIC_ID, Topics
 
 METADATA_SIZE_MAX = 4096
 """Bytes of what a commit may say beside an offset (offset.metadata.max.bytes)."""
+GROUP_SHARE_MAX = 0.25
+"""Of the memory of all groups, the share that one group may have."""
 LOADED_MAX = 1000
 """Groups that are loaded at once: each has two open files."""
 CLASSIC_TYPE, CONSUMER_TYPE = "classic", "consumer"
@@ -123,6 +125,7 @@ class Coordinator:
         topics: to know which partitions there are.
         limits: the bounds for members of the classic protocol.
         consumer_limits: the bounds for members of KIP-848.
+        memory_max: bytes that the members of all groups say about themselves, and of their assignments.
         is_synced: commits are on disk before they are answered.
         clock_ms: a clock that goes on evenly, in milliseconds.
     """
@@ -134,6 +137,7 @@ class Coordinator:
         limits: Limits,
         consumer_limits: ConsumerLimits,
         *,
+        memory_max: float = math.inf,
         is_synced: bool = False,
         clock_ms: Callable[[], float] = lambda: time.monotonic() * 1000,
     ) -> None:
@@ -141,6 +145,7 @@ class Coordinator:
         self._topics = topics
         self._limits = limits
         self._consumer_limits = consumer_limits
+        self._memory_max = memory_max
         self._is_synced = is_synced
         self._clock_ms = clock_ms
         self.address = ""
@@ -232,8 +237,15 @@ class Coordinator:
         if group is None:
             call.answer(_joined(JoinAnswer(BrokerError.INCONSISTENT_GROUP_PROTOCOL, call.message.member_id)))
             return
+        group.size_max = self._size_max(group)
         group.join(call, _join_of(call), self._clock_ms())
         self._settle(loaded)
+
+    def _size_max(self, group: Group) -> float:
+        """Bytes that a group may have now: a share of the memory of all groups, as far as the others leave it."""
+        groups = (one.group for one in self._groups.values() if isinstance(one.group, Group))
+        others = sum(one.size for one in groups) - group.size
+        return min(self._memory_max * GROUP_SHARE_MAX, self._memory_max - others)
 
     def sync(self, call: Call) -> None:
         """SyncGroup."""
@@ -243,6 +255,7 @@ class Coordinator:
             error = loaded if isinstance(loaded, BrokerError) else BrokerError.UNKNOWN_MEMBER_ID
             call.answer(_synced(SyncAnswer(error)))
             return
+        loaded.group.size_max = self._size_max(loaded.group)
         loaded.group.sync(
             call,
             message.member_id,

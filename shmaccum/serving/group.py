@@ -79,6 +79,11 @@ class Join(NamedTuple):
     can_skip_assignment: bool = True
     """The request's version knows skip_assignment (9 and later)."""
 
+    @property
+    def size(self) -> int:
+        """Bytes that the member says about itself."""
+        return sum(len(protocol.name) + len(protocol.metadata) for protocol in self.protocols)
+
 
 class JoinedMember(NamedTuple):
     """A member, as the leader is told about it."""
@@ -174,6 +179,8 @@ class Group:
         new_member_id: makes an id of a client's name; nobody else has it.
         state, generation, protocol_type, protocol, leader: as DescribeGroups shows them.
         members: member id -> member, in the order in which they came.
+        size: bytes that the members say about themselves, and of their assignments.
+        size_max: a join or a sync that would bring more bytes is refused.
         answers: the answers that were decided and that nobody took yet.
     """
 
@@ -186,6 +193,8 @@ class Group:
     protocol: str | None = None
     leader: str | None = None
     members: dict[str, Member] = field(default_factory=dict)
+    size: int = 0
+    size_max: float = math.inf
     answers: list[Answer] = field(default_factory=list)
     _promised: dict[str, float] = field(default_factory=dict)
     """Member ids that were given out and not yet used -> until when."""
@@ -216,7 +225,11 @@ class Group:
             return BrokerError.INVALID_SESSION_TIMEOUT
         if not request.protocols or not request.protocol_type:
             return BrokerError.INCONSISTENT_GROUP_PROTOCOL
-        return None if self._is_consistent(request) else BrokerError.INCONSISTENT_GROUP_PROTOCOL
+        if not self._is_consistent(request):
+            return BrokerError.INCONSISTENT_GROUP_PROTOCOL
+        former = self.members.get(request.member_id)
+        growth = request.size - (0 if former is None else former.join.size)
+        return BrokerError.GROUP_MAX_SIZE_REACHED if self.size + growth > self.size_max else None
 
     def _is_consistent(self, request: Join) -> bool:
         """The group and the newcomer have a protocol in common."""
@@ -253,6 +266,7 @@ class Group:
 
     def _add(self, token: Hashable, member_id: str, request: Join, now_ms: float) -> None:
         member = self.members[member_id] = Member(member_id, request)
+        self.size += request.size
         if request.instance_id is not None:
             self._static[request.instance_id] = member_id
         if self.leader is None:
@@ -268,7 +282,8 @@ class Group:
         self._fence(member)
         is_unchanged = _same_protocols(member.join, request)
         leader = self.leader
-        member.member_id, member.join = member_id, request
+        member.member_id = member_id
+        self._note(member, request)
         self.members[member_id] = member
         self._static[str(request.instance_id)] = member_id
         if leader == former_id:
@@ -298,7 +313,7 @@ class Group:
             self._answer_join(token, JoinAnswer(BrokerError.FENCED_INSTANCE_ID, request.member_id))
             return
         is_unchanged = _same_protocols(member.join, request)
-        member.join = request
+        self._note(member, request)
         is_leader = self.leader == member.member_id
         is_known = self.state is GroupState.COMPLETING or (self.state is GroupState.STABLE and not is_leader)
         if is_known and is_unchanged:  # its answer was lost
@@ -306,6 +321,11 @@ class Group:
             self._answer_join(token, self._joined(member))
         else:
             self._park_join(token, member, now_ms)
+
+    def _note(self, member: Member, request: Join) -> None:
+        """Takes over what a member says about itself now."""
+        self.size += request.size - member.join.size
+        member.join = request
 
     def _park_join(self, token: Hashable, member: Member, now_ms: float) -> None:
         """A second join of a member takes the place of the first, of which the client knows nothing any more."""
@@ -344,7 +364,7 @@ class Group:
         """Begins a round: everybody has to join."""
         was_empty = self.state is GroupState.EMPTY
         for member in self.members.values():
-            member.assignment = b""
+            self._give(member, b"")
             self._refuse_sync(member, BrokerError.REBALANCE_IN_PROGRESS)
         self.state = GroupState.PREPARING
         if was_empty and self.limits.initial_delay_ms:
@@ -423,6 +443,8 @@ class Group:
             error = BrokerError.INCONSISTENT_GROUP_PROTOCOL
         if error is None and self.state is GroupState.PREPARING:
             error = BrokerError.REBALANCE_IN_PROGRESS
+        if error is None and self._outgrows(assignments):
+            error = BrokerError.GROUP_MAX_SIZE_REACHED
         if error is not None:
             self.answers.append(Answer(token, SyncAnswer(error)))
             return
@@ -441,15 +463,24 @@ class Group:
         is_other_type = protocol_type is not None and protocol_type != self.protocol_type
         return is_other_type or (protocol is not None and protocol != self.protocol)
 
+    def _outgrows(self, assignments: Sequence[tuple[str, bytes]]) -> bool:
+        """True when these assignments, instead of those of now, make the group too large."""
+        former = sum(len(member.assignment) for member in self.members.values()) if assignments else 0
+        return self.size - former + sum(len(assignment) for _, assignment in assignments) > self.size_max
+
     def _assign(self, assignments: dict[str, bytes], now_ms: float) -> None:
         self.state = GroupState.STABLE
         for member in self.members.values():
-            member.assignment = assignments.get(member.member_id, b"")
+            self._give(member, assignments.get(member.member_id, b""))
         for member in self.members.values():
             token, member.syncing = member.syncing, None
             if token is not None:
                 self._touch(member, now_ms)
                 self.answers.append(Answer(token, self._synced(member)))
+
+    def _give(self, member: Member, assignment: bytes) -> None:
+        self.size += len(assignment) - len(member.assignment)
+        member.assignment = assignment
 
     def _synced(self, member: Member) -> SyncAnswer:
         return SyncAnswer(BrokerError.NONE, self.protocol_type, self.protocol, member.assignment)
@@ -530,6 +561,7 @@ class Group:
             self._answer_join(member.joining, JoinAnswer(BrokerError.UNKNOWN_MEMBER_ID, member.member_id))
         self._refuse_sync(member, BrokerError.UNKNOWN_MEMBER_ID)
         del self.members[member.member_id]
+        self.size -= member.join.size + len(member.assignment)
         if member.instance_id is not None:
             del self._static[member.instance_id]
         if self.leader == member.member_id:

@@ -11,24 +11,29 @@
     SaslAuthenticate c=biws,r=CS,p=... ──>  the proof fits the verifier?
                                        <──  v=...                        or SASL_AUTHENTICATION_FAILED, and the end
 
-PLAIN has one step: name and password. A failed login is answered late, and its connection ends, so that nobody tries
-many passwords. A name that is no user's fails at the same step, after the same work, as a wrong password.
+PLAIN has one step: name and password. The server hashes the password for it, in a thread of its own (`hashing`). A
+failed login is answered late, and its connection ends, so that nobody tries many passwords. A name that is no user's
+fails at the same step, after the same work, as a wrong password.
 """
 
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 import hmac
 import secrets
-from typing import Protocol, final
+from typing import Protocol, TypeVar, final
 
 from shmaccum.segment_log.broker_error import BrokerError
+from shmaccum.serving.hashing import Proof
 from shmaccum.serving.users import HASHES, User, UsersFile
 
 PLAIN = "PLAIN"
 MECHANISMS = (PLAIN, *HASHES)
 NONCE_SIZE = 24
+
+Answer = TypeVar("Answer", bound="bytes | Proof")
 
 
 class LoginError(Exception):
@@ -45,8 +50,8 @@ class Exchange(Protocol):
     """The user's; known when the exchange is over."""
     is_over: bool
 
-    def step(self, token: bytes) -> bytes:
-        """The answer to a token.
+    def step(self, token: bytes) -> bytes | Proof:
+        """The answer to a token, or a proof on which the answer depends.
 
         Raises:
             LoginError: the login failed.
@@ -59,19 +64,28 @@ class PlainExchange:
 
     def __init__(self, users: UsersFile) -> None:
         self._users = users
+        self._authority = ""
         self.name = ""
         self.is_over = False
 
-    def step(self, token: bytes) -> bytes:
+    def step(self, token: bytes) -> Proof:
         """See `Exchange`."""
         try:
-            authority, name, password = token.decode().split("\0")
+            self._authority, self.name, password = token.decode().split("\0")
         except ValueError:
             raise LoginError("a token of PLAIN has a user name and a password") from None
-        is_right = self._users.verifier(name, "SCRAM-SHA-256").matches(password, "SCRAM-SHA-256")
-        if not is_right or authority not in {"", name}:
+        verifier = self._users.verifier(self.name, "SCRAM-SHA-256")
+        return functools.partial(verifier.matches, password, "SCRAM-SHA-256")
+
+    def conclude(self, is_right: bool) -> bytes:
+        """The answer to the token whose proof has this result.
+
+        Raises:
+            LoginError: name or password is wrong.
+        """
+        if not is_right or self._authority not in {"", self.name}:
             raise LoginError(WRONG)
-        self.name, self.is_over = name, True
+        self.is_over = True
         return b""
 
 
@@ -154,6 +168,8 @@ class Login:
         if not self.is_over or self._as_it_logged_in is None or self._exchange is None:
             return None
         user = self._users.get(self._exchange.name)
+        if user is self._as_it_logged_in:
+            return user
         return user if user is not None and user.has_login_of(self._as_it_logged_in) else None
 
     @property
@@ -170,8 +186,8 @@ class Login:
         self._exchange = PlainExchange(self._users) if mechanism == PLAIN else ScramExchange(self._users, mechanism)
         return BrokerError.NONE
 
-    def step(self, token: bytes) -> bytes:
-        """The answer to a token.
+    def step(self, token: bytes) -> bytes | Proof:
+        """The answer to a token, or a proof whose result `conclude` takes.
 
         Raises:
             LoginError: the login failed.
@@ -179,6 +195,18 @@ class Login:
         exchange = self._exchange
         if exchange is None or exchange.is_over:
             raise LoginError("SaslAuthenticate comes after SaslHandshake, and once")
-        answer = exchange.step(token)
-        self._as_it_logged_in = self._users.get(exchange.name) if self.is_over else None
+        return self._noted(exchange, exchange.step(token))
+
+    def conclude(self, is_right: bool) -> bytes:
+        """The answer to the token whose proof has this result.
+
+        Raises:
+            LoginError: the login failed.
+        """
+        assert isinstance(self._exchange, PlainExchange)
+        return self._noted(self._exchange, self._exchange.conclude(is_right))
+
+    def _noted(self, exchange: Exchange, answer: Answer) -> Answer:
+        """The answer itself; a login that it ends is noted with the user as it is now."""
+        self._as_it_logged_in = self._users.get(exchange.name) if exchange.is_over else None
         return answer

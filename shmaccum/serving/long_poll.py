@@ -219,12 +219,16 @@ class LongPoll:
             if (parked := self._parked.get(call)) is not None:
                 self._ask_again(parked)
 
+    def ask_all_again(self) -> None:
+        """Answers each parked fetch that has an answer by now."""
+        for parked in list(self._parked.values()):
+            self._ask_again(parked)
+
     def end_waits(self) -> None:
         """Answers the fetches that have waited for long enough; looks where the kernel tells nothing."""
         now_s = time.monotonic()
         if self._has_unwatched:
-            for parked in list(self._parked.values()):
-                self._ask_again(parked)
+            self.ask_all_again()
         while self._deadlines and self._deadlines[0][0] <= now_s:
             call = heapq.heappop(self._deadlines)[2]
             if call in self._parked:

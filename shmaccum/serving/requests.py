@@ -16,6 +16,7 @@ from shmaccum.serving.access import guarded
 from shmaccum.serving.call import Call, Handler, Values
 from shmaccum.serving.cluster import Cluster
 from shmaccum.serving.coordinator import Coordinator
+from shmaccum.serving.hashing import Hashing, Proof
 from shmaccum.serving.login import MECHANISMS, LoginError
 from shmaccum.serving.placement import Placement
 from shmaccum.serving.settings import Settings
@@ -118,15 +119,16 @@ def guarded_routes(table: Mapping[int, Route], topics: Topics) -> dict[int, Rout
 # --- login
 
 
-def login_routes(refuse: Callable[[Call, Values], None]) -> dict[int, Route]:
+def login_routes(hashing: Hashing, refuse: Callable[[Call, Values], None]) -> dict[int, Route]:
     """The requests by which a client logs in.
 
     Args:
+        hashing: computes the hashes of passwords.
         refuse: answers a failed login, late.
     """
     return {
         SASL_HANDSHAKE: Route(0, 1, _answer_handshake),
-        SASL_AUTHENTICATE: Route(0, 2, lambda call: _answer_token(call, refuse)),
+        SASL_AUTHENTICATE: Route(0, 2, lambda call: _take_token(call, hashing, refuse)),
     }
 
 
@@ -141,19 +143,29 @@ def _answer_handshake(call: Call) -> None:
     call.answer({"error_code": error, "mechanisms": list(MECHANISMS)})
 
 
-def _answer_token(call: Call, refuse: Callable[[Call, Values], None]) -> None:
-    """SaslAuthenticate: one step."""
+def _take_token(call: Call, hashing: Hashing, refuse: Callable[[Call, Values], None]) -> None:
+    """SaslAuthenticate: one step, which is answered when its hash is computed where it needs one."""
     login = call.login
     assert login is not None
-    try:
-        content = login.step(bytes(call.message.auth_bytes or b""))
-    except LoginError as error:
-        login.has_failed = True
-        sentence = f"the login failed: {error}"
-        failed = {"error_code": BrokerError.SASL_AUTHENTICATION_FAILED, "error_message": sentence, "auth_bytes": b""}
-        refuse(call, failed)
-        return
-    call.answer({"error_code": BrokerError.NONE, "error_message": None, "auth_bytes": content})
+
+    def answer(step: Callable[[], bytes | Proof]) -> None:
+        try:
+            content = step()
+        except LoginError as error:
+            login.has_failed = True
+            refuse(call, _failed_login(error))
+            return
+        if isinstance(content, bytes):
+            call.answer({"error_code": BrokerError.NONE, "error_message": None, "auth_bytes": content})
+        else:
+            hashing.ask(content, lambda is_right: answer(lambda: login.conclude(is_right)))
+
+    answer(lambda: login.step(bytes(call.message.auth_bytes or b"")))
+
+
+def _failed_login(error: LoginError) -> Values:
+    sentence = f"the login failed: {error}"
+    return {"error_code": BrokerError.SASL_AUTHENTICATION_FAILED, "error_message": sentence, "auth_bytes": b""}
 
 
 # --- versions

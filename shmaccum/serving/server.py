@@ -44,6 +44,7 @@ from shmaccum.serving.consumer_group import ConsumerLimits
 from shmaccum.serving.coordinator import Coordinator
 from shmaccum.serving.fetching import Piece
 from shmaccum.serving.group import Limits
+from shmaccum.serving.hashing import Hashing
 from shmaccum.serving.login import Login
 from shmaccum.serving.long_poll import LongPoll
 from shmaccum.serving.messages import BadFrameError, Request, api_name, decode, encode_unsupported, read_head
@@ -127,6 +128,7 @@ class LogServer:
         self._rope.setblocking(False)
         teller = writer or self._log
         self._numbers = ServerNumbers()
+        self._hashing = Hashing(self._ring)
         self._questions: SimpleQueue[futures.Future[list[Family]]] = SimpleQueue()
         self._polls = LongPoll(self._topics, self._ring, self._numbers, is_told=teller is not None)
         if teller is not None:
@@ -153,14 +155,19 @@ class LogServer:
         self._refused: deque[tuple[float, Call, Values]] = deque()
         self._is_stopped = False
         self._is_accepting = True
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
-        self._selector.register(self._bell, selectors.EVENT_READ, self._answer_bell)
+        self._selector = self._new_selector()
+
+    def _new_selector(self) -> selectors.DefaultSelector:
+        """A selector of everything but the clients."""
+        selector = selectors.DefaultSelector()
+        selector.register(self._listener, selectors.EVENT_READ, self._accept)
+        selector.register(self._bell, selectors.EVENT_READ, self._answer_bell)
         if self._polls.descriptor >= 0:
-            self._selector.register(self._polls.descriptor, selectors.EVENT_READ, self._polls.note_growth)
+            selector.register(self._polls.descriptor, selectors.EVENT_READ, self._polls.note_growth)
+        return selector
 
     def _new_routes(self) -> dict[int, Route]:
-        more = {} if self._users is None else login_routes(self._refuse_login)
+        more = {} if self._users is None else login_routes(self._hashing, self._refuse_login)
         placement = Placement(self._topics)
         table = routes(
             self._cluster, self._coordinator, placement, self._settings, self._writing, self._polls.fetch, more
@@ -194,6 +201,7 @@ class LogServer:
         self._answer_questions()
         self._polls.take_told()
         self._polls.end_waits()
+        self._hashing.conclude()
         self._answer_refused()
         self._coordinator.tick()
         self._maintain()
@@ -240,8 +248,16 @@ class LogServer:
                 logger.info("new connections get the certificate that is in %s now", self.options.ssl_certfile)
             if self._users is not None and self._users.refresh():
                 logger.info("the users are those that are in %s now", self._users.path)
+                self._take_over_rights()
         except InvalidArgumentError as error:
             logger.error("the former content goes on: %s", error)
+
+    def _take_over_rights(self) -> None:
+        """Judges the requests under way by the rights of now. A fetch that waits is answered if it lost its right."""
+        for connection, call in self._waiting.items():
+            if connection.login is not None:
+                call.user = connection.login.user or NOBODY
+        self._polls.ask_all_again()
 
     def _close_overdue(self, now_s: float) -> None:
         """Ends connections that are idle, took too long to log in, or whose user is gone."""
@@ -457,6 +473,7 @@ class LogServer:
         """Closes every connection, the groups and the log. Doing it twice does nothing."""
         for connection in list(self._connections):
             self._close(connection)
+        self._hashing.close()
         self._coordinator.close()
         self._selector.close()
         self._polls.close()
@@ -534,7 +551,9 @@ def _group_limits(options: ServerOptions) -> Limits:
 
 def _new_coordinator(topics: Topics, options: ServerOptions) -> Coordinator:
     limits = _group_limits(options), _consumer_limits(options)
-    return Coordinator(topics.directory, topics, *limits, is_synced=options.sync == "batch")
+    return Coordinator(
+        topics.directory, topics, *limits, memory_max=options.group_memory_max, is_synced=options.sync == "batch"
+    )
 
 
 def _consumer_limits(options: ServerOptions) -> ConsumerLimits:

@@ -47,6 +47,8 @@ SALT_SIZE = 16
 SALT_SIZE_MAX = 1024
 NAME = re.compile(r"[^\s,=*:]{1,128}")
 PATTERN = re.compile(r"(topic|group):(\S{0,249})")
+DECISIONS_MAX = 10_000
+"""Decisions about rights that are kept for each user: names come from clients."""
 HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 """Mechanism -> name of its hash."""
 
@@ -156,10 +158,18 @@ class User:
     name: str
     verifiers: Mapping[str, Verifier] = field(default_factory=dict)
     grants: tuple[Grant, ...] = ()
+    _decisions: dict[tuple[Right, str, str], bool] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def may(self, right: Right, kind: str, name: str) -> bool:
-        """True when the user has this right on the resource."""
-        return any(each.right is right and each.kind == kind and each.covers(name) for each in self.grants)
+        """True when the user has this right on the resource. Decisions are kept, for each fetch needs one."""
+        asked = right, kind, name
+        decision = self._decisions.get(asked)
+        if decision is None:
+            if len(self._decisions) >= DECISIONS_MAX:
+                self._decisions.clear()
+            covering = (each for each in self.grants if each.right is right and each.kind == kind)
+            decision = self._decisions[asked] = any(each.covers(name) for each in covering)
+        return decision
 
     def sees(self, kind: str, name: str) -> bool:
         """True when the user has any right on the resource."""
@@ -333,9 +343,9 @@ class UsersFile:
         A name that is no user's gets one that no password fits. It is the same each time and looks like any other, so
         neither an answer nor its time tells which names are users.
         """
+        decoy = self._decoy(name, mechanism)
         user = self._users.get(name)
-        known = None if user is None else user.verifiers.get(mechanism)
-        return known or self._decoy(name, mechanism)
+        return decoy if user is None else user.verifiers.get(mechanism, decoy)
 
     def _decoy(self, name: str, mechanism: str) -> Verifier:
         salt = hmac.digest(self._pepper, name.encode(), "sha256")[:SALT_SIZE]

@@ -15,7 +15,9 @@ from typing import Any
 import confluent_kafka
 import pytest
 
+from shmaccum.segment_log.broker_error import BrokerError
 from shmaccum.serving import LogServer
+from shmaccum.serving.asking import Asking
 from shmaccum.serving.connection import READ_SIZE
 from tests.log_support import TOPIC, make_batch
 from tests.serving_support import (
@@ -24,17 +26,15 @@ from tests.serving_support import (
     answer_of,
     api,
     consume_with_kafka_python,
+    fetch,
     produce,
     running,
     served,
     stranger,
+    string,
 )
 
 NAME = TOPIC.encode()
-
-
-def string(content: bytes) -> bytes:
-    return struct.pack(">h", len(content)) + content
 
 
 def wait_until(is_so: Callable[[], bool]) -> None:
@@ -42,12 +42,6 @@ def wait_until(is_so: Callable[[], bool]) -> None:
     while not is_so():
         assert time.monotonic() < end_s
         time.sleep(0.01)
-
-
-def fetch(offset: int, *, max_wait_ms: int, min_bytes: int = 1, number: int = 7) -> bytes:
-    """A Fetch of version 4 of the first partition."""
-    head = struct.pack(">iiiib", -1, max_wait_ms, min_bytes, 1 << 30, 0)
-    return api(1, 4, head + struct.pack(">i", 1) + string(NAME) + struct.pack(">iiqi", 1, 0, offset, 1 << 30), number)
 
 
 def produce_request(records: bytes) -> bytes:
@@ -189,6 +183,32 @@ def test_large_requests_share_their_memory(tmp_path: Path) -> None:
             assert answer_of(second)
         wait_until(lambda: not server._connections)
         assert server._limits._memory == 0
+
+
+def join_group(group: str, metadata: bytes) -> dict[str, Any]:
+    """A JoinGroup of version 3 of a new member, which the server takes at once."""
+    return {
+        "group_id": group,
+        "session_timeout_ms": 10_000,
+        "rebalance_timeout_ms": 10_000,
+        "member_id": "",
+        "protocol_type": "consumer",
+        "protocols": [{"name": "range", "metadata": metadata}],
+    }
+
+
+def test_what_members_say_about_themselves_is_bounded(tmp_path: Path) -> None:
+    """Of 4,000 bytes one group gets 1,000, and four groups get no more than all."""
+    limits: dict[str, Any] = {"group_memory_max": 4000, "group_initial_rebalance_delay_ms": 0}
+    with served(tmp_path / "log", **limits) as address, Asking(address) as client:
+
+        def error_of(group: str, size: int) -> int:
+            return int(client.ask(11, 3, join_group(group, bytes(size - len("range")))).error_code)
+
+        assert error_of("large", 1001) == BrokerError.GROUP_MAX_SIZE_REACHED
+        assert [error_of(f"group-{number}", 900) for number in range(4)] == [0, 0, 0, 0]
+        assert error_of("late", 401) == BrokerError.GROUP_MAX_SIZE_REACHED
+        assert error_of("late", 400) == BrokerError.NONE
 
 
 # --- many clients

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 import ssl
 import struct
+import threading
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,6 +28,7 @@ from tests.serving_support import (
     confluent_consumer,
     consume_with_confluent,
     consume_with_kafka_python,
+    fetch,
     produce,
     served,
     stranger,
@@ -317,7 +320,49 @@ def test_a_removed_user_is_disconnected(tmp_path: Path) -> None:
         produce(address, range(3), **login_of_kafka_python("bob"))
 
 
+def log_in(client: socket.socket) -> None:
+    """Logs alice in by PLAIN."""
+    for request in (HANDSHAKE, api(36, 0, struct.pack(">i", len(TOKEN)) + TOKEN)):
+        client.sendall(request)
+        assert answer_of(client)[4:6] == b"\0\0"
+
+
+def test_a_hash_that_is_computed_stops_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    has_begun, may_end, matches = threading.Event(), threading.Event(), Verifier.matches
+
+    def slow(verifier: Verifier, password: str, mechanism: str) -> bool:
+        has_begun.set()
+        assert may_end.wait(DEADLINE_S)
+        return matches(verifier, password, mechanism)
+
+    monkeypatch.setattr(Verifier, "matches", slow)
+    with served(tmp_path / "log", **write_users(tmp_path, alice=ALL)) as address, stranger(address) as client:
+        login = threading.Thread(target=log_in, args=(client,))
+        login.start()
+        assert has_begun.wait(DEADLINE_S)
+        try:
+            with stranger(address) as gone, stranger(address) as other:
+                gone.sendall(HANDSHAKE + api(36, 0, struct.pack(">i", len(TOKEN)) + TOKEN))
+                other.sendall(api(18, 0))
+                assert answer_of(other)
+        finally:
+            may_end.set()
+        login.join()
+
+
 # --- rights
+
+
+def test_a_fetch_that_waits_is_answered_when_its_right_is_taken_away(tmp_path: Path) -> None:
+    with served(tmp_path / "log", **write_users(tmp_path, alice=ALL, bob=ALL)) as address:
+        produce(address, range(3), **login_of_kafka_python("bob"))
+        with stranger(address) as client:
+            log_in(client)
+            client.sendall(fetch(0, max_wait_ms=3_600_000, min_bytes=1 << 30))
+            with changed_users(str(tmp_path / "users")) as users:
+                users["alice"] = User("alice", users["alice"].verifiers)
+            (error,) = struct.unpack_from(">h", answer_of(client), 4 + 4 + 4 + 2 + len(TOPIC) + 4 + 4)
+            assert error == Error.TOPIC_AUTHORIZATION_FAILED
 
 
 def test_each_principal_gets_what_its_rights_say(tmp_path: Path) -> None:

@@ -142,7 +142,7 @@ def test_a_principal_without_rights_gets_the_error_of_kafka(
 
 
 def test_every_request_has_a_rule(server: LogServer) -> None:
-    assert {*server._routes, *login_routes(lambda _call, _values: None)} - set(RULES) == set()
+    assert {*server._routes, *login_routes(server._hashing, server._refuse_login)} - set(RULES) == set()
 
 
 def test_a_list_leaves_out_what_the_principal_may_not_see(server: LogServer) -> None:

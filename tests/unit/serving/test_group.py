@@ -36,6 +36,8 @@ class Simulation:
             token = str(answer.token)
             assert token not in self.answers, f"{token} is answered twice"
             self.answers[token] = answer.content
+        members = self.group.members.values()
+        assert self.group.size == sum(member.join.size + len(member.assignment) for member in members)
 
     def pass_time(self, ms: float) -> None:
         end_ms = self.now_ms + ms
@@ -399,3 +401,26 @@ def settle(simulation: Simulation, clients: list[Client]) -> None:
         simulation.pass_time(1000)
         for client in clients:
             client.step()
+
+
+# --- size
+
+
+def test_a_group_takes_no_more_bytes_than_it_may_have() -> None:
+    simulation = Simulation()
+    leader, other = simulation.stable(2)
+    simulation.group.size_max = 100
+    large = (Protocol("range", bytes(90)),)
+    simulation.join("new", protocols=large)
+    assert simulation.joined("new").error is BrokerError.GROUP_MAX_SIZE_REACHED
+    simulation.join("again", leader, protocols=large)
+    assert simulation.joined("again").error is BrokerError.GROUP_MAX_SIZE_REACHED
+    assert simulation.group.state is GroupState.STABLE
+
+    simulation.join("leader", leader, protocols=(Protocol("range", b"changed"),))
+    simulation.join("other", other)
+    generation = simulation.joined("leader").generation
+    simulation.sync("too large", leader, generation, [(leader, bytes(40)), (other, bytes(50))])
+    assert simulation.synced("too large").error is BrokerError.GROUP_MAX_SIZE_REACHED
+    simulation.sync("small", leader, generation, [(leader, bytes(40)), (other, bytes(20))])
+    assert simulation.synced("small").assignment == bytes(40)

@@ -8,6 +8,7 @@ import hashlib
 import hmac
 import os
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -58,16 +59,22 @@ def proof(verifier: Verifier, mechanism: str, password: str, signed: str) -> str
     return base64.b64encode(bytes(a ^ b for a, b in zip(client_key, signature, strict=True))).decode()
 
 
+def step(login: Login, token: bytes) -> bytes:
+    """The answer to a token, its hash included."""
+    found = login.step(token)
+    return found if isinstance(found, bytes) else login.conclude(found())
+
+
 def scram(login: Login, mechanism: str, name: str, password: str) -> bytes:
     """A whole exchange; the last answer."""
     assert login.begin(mechanism) is BrokerError.NONE
     first = f"n={name},r=nonce"
-    challenge = login.step(f"n,,{first}".encode()).decode()
+    challenge = step(login, f"n,,{first}".encode()).decode()
     fields = dict(pair.split("=", 1) for pair in challenge.split(","))
     verifier = Verifier(base64.b64decode(fields["s"]), int(fields["i"]), b"", b"")
     bare = f"c=biws,r={fields['r']}"
     signed = f"{first},{challenge},{bare}"
-    return login.step(f"{bare},p={proof(verifier, mechanism, password, signed)}".encode())
+    return step(login, f"{bare},p={proof(verifier, mechanism, password, signed)}".encode())
 
 
 def test_a_verifier_is_that_of_rfc_7677() -> None:
@@ -110,7 +117,7 @@ def test_a_name_that_is_no_users_has_the_same_salt_each_time(path: str) -> None:
 def test_the_right_password_logs_in_by_plain(path: str, token: bytes) -> None:
     login = Login(UsersFile(path))
     login.begin("PLAIN")
-    assert login.step(token) == b""
+    assert step(login, token) == b""
     assert login.user is not None
 
 
@@ -121,8 +128,35 @@ def test_plain_refuses_everything_else(path: str, token: bytes) -> None:
     login = Login(UsersFile(path))
     login.begin("PLAIN")
     with pytest.raises(LoginError):
-        login.step(token)
+        step(login, token)
     assert login.user is None
+
+
+PAIR_COUNT = 31
+MOST_OF_ONE_SIDE = 25
+"""Of 31 pairs that differ by chance alone, more than 25 fall on one side once in 5,000 runs."""
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+def test_a_wrong_name_costs_the_time_of_a_wrong_password(path: str, mechanism: str) -> None:
+    users = UsersFile(path)
+
+    def cost_s(name: str) -> float:
+        login = Login(users)
+        login.begin(mechanism)
+        started_s = time.thread_time()
+        token = f"\0{name}\0wrong"
+        if mechanism != "PLAIN":
+            challenge = step(login, f"n,,n={name},r=nonce".encode()).decode()
+            token = f"c=biws,{challenge.split(',')[0]},p={'A' * 43}="
+        with pytest.raises(LoginError):
+            step(login, token.encode())
+        return time.thread_time() - started_s
+
+    pairs = [(cost_s("stranger"), cost_s("user")) for _ in range(PAIR_COUNT)]
+    slower = sum(stranger_s > 1.05 * user_s for stranger_s, user_s in pairs)
+    faster = sum(user_s > 1.05 * stranger_s for stranger_s, user_s in pairs)
+    assert max(slower, faster) <= MOST_OF_ONE_SIDE, pairs
 
 
 @pytest.mark.parametrize(
@@ -142,7 +176,7 @@ def test_scram_refuses_a_first_message_that_is_none(path: str, token: bytes) -> 
     login = Login(UsersFile(path))
     login.begin("SCRAM-SHA-256")
     with pytest.raises(LoginError):
-        login.step(token)
+        step(login, token)
 
 
 @pytest.mark.parametrize(
@@ -151,21 +185,21 @@ def test_scram_refuses_a_first_message_that_is_none(path: str, token: bytes) -> 
 def test_scram_refuses_a_last_message_that_is_none(path: str, last: str) -> None:
     login = Login(UsersFile(path))
     login.begin("SCRAM-SHA-256")
-    challenge = login.step(b"n,,n=user,r=nonce").decode()
+    challenge = step(login, b"n,,n=user,r=nonce").decode()
     with pytest.raises(LoginError):
-        login.step(last.replace("{r}", challenge.split(",")[0][2:]).encode())
+        step(login, last.replace("{r}", challenge.split(",")[0][2:]).encode())
 
 
 def test_a_login_happens_once_and_by_a_known_mechanism(path: str) -> None:
     login = Login(UsersFile(path))
     assert login.begin("GSSAPI") is BrokerError.UNSUPPORTED_SASL_MECHANISM
     with pytest.raises(LoginError):
-        login.step(b"\0user\0pencil")
+        step(login, b"\0user\0pencil")
     login.begin("PLAIN")
     assert login.begin("PLAIN") is BrokerError.ILLEGAL_SASL_STATE
-    login.step(b"\0user\0pencil")
+    step(login, b"\0user\0pencil")
     with pytest.raises(LoginError):
-        login.step(b"\0user\0pencil")
+        step(login, b"\0user\0pencil")
 
 
 # --- the file
@@ -175,7 +209,7 @@ def test_a_user_who_is_removed_or_has_a_new_password_is_logged_in_no_longer(path
     users = UsersFile(path)
     login = Login(users)
     login.begin("PLAIN")
-    login.step(b"\0user\0pencil")
+    step(login, b"\0user\0pencil")
     with changed_users(path) as changed:
         changed["user"] = User("user", changed["user"].verifiers, (parse_grant("read", "topic:a*"),))
     assert users.refresh()
