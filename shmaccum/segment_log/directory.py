@@ -45,6 +45,7 @@ from shmaccum.segment_log.file_names import (
 from shmaccum.segment_log.lock_file import LockFile
 from shmaccum.segment_log.partition_log import PartitionLog
 from shmaccum.segment_log.regular_files import open_regular
+from shmaccum.segment_log.shipped import Shipped, read_shipped
 from shmaccum.segment_log.small_files import (
     make_partition_files,
     offsets_checkpoint,
@@ -385,12 +386,18 @@ class LogDirectory:
         """Deletes old segments of every partition; answers how many. The options say what is old.
 
         Nothing is deleted while a transaction is in the log in part: its records there tell how far it has come.
+        A record that is to be shipped to a sink, and is not there yet, is not deleted either.
         """
         if self._transactions.has_begun_one():
             return 0
         topics = {topic: count for topic, count in self._counts.items() if self._has_retention(topic)}
         places = [TopicPartition(topic, number) for topic, count in topics.items() for number in range(count)]
-        return sum(self.partition(*place).retain() for place in places)
+        try:
+            shipped = read_shipped(self.path) if places else Shipped()
+        except LogError as error:
+            self.findings.append(f"{error}. Retention deletes nothing until then")
+            return 0
+        return sum(self.partition(*place).retain(shipped.kept_from(place)) for place in places)
 
     def _has_retention(self, topic: str) -> bool:
         options = self.options_of(topic)

@@ -28,7 +28,15 @@ from shmaccum.config import LogSinkOptions
 from shmaccum.format.batch_header import PREFIX, PREFIX_SIZE, UNCOUNTED_SIZE
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.segment_log.broker_error import BrokerError
-from shmaccum.segment_log.file_names import LOG, OF_A_SEGMENT, SNAPSHOT, TIME_INDEX, offset_file, offsets_with
+from shmaccum.segment_log.file_names import (
+    LOG,
+    OF_A_SEGMENT,
+    OFFSET_MAX,
+    SNAPSHOT,
+    TIME_INDEX,
+    offset_file,
+    offsets_with,
+)
 from shmaccum.segment_log.index_file import TIME_ENTRY, last_timestamp, load_entries
 from shmaccum.segment_log.producer_state import Appendable, Refusal
 from shmaccum.segment_log.recovery import Recovery
@@ -361,14 +369,24 @@ class PartitionLog:
             self._delete_oldest()
         self.producers.forget_before(self.segments[0])
 
-    def retain(self) -> int:
+    def retain(self, kept_from: int = OFFSET_MAX) -> int:
         """Deletes what is older than retention_ms or beyond retention_bytes; answers how many segments that was.
+
+        Args:
+            kept_from: a segment with a record at this offset, or behind it, stays.
 
         Raises:
             OSError: a segment could not be deleted; the younger ones are still there too.
         """
         count = 0
         while self._is_expired(self.segments[0]):
+            end_offset = self.segments[1] if len(self.segments) > 1 else self.log_end_offset
+            if end_offset > kept_from:
+                self.findings.append(
+                    f"{self.folder} keeps records that are not shipped beyond its retention, from offset {kept_from} "
+                    "on: let shmaccum ship go on, or give it up with --forget"
+                )
+                break
             if len(self.segments) == 1:
                 self.roll()
             self._delete_oldest()
