@@ -89,6 +89,7 @@ if TYPE_CHECKING:
         ProducerOptions,
         SenderOptions,
         ServerOptions,
+        ShipperOptions,
         SparkSinkOptions,
         SparkSourceOptions,
     )
@@ -100,6 +101,7 @@ if TYPE_CHECKING:
     from shmaccum.producer.delivery import RecordMetadata
     from shmaccum.relay import Relay
     from shmaccum.sender import Sender
+    from shmaccum.shipping import Shipper, ShippingProgress
     from shmaccum.sinks import open_sink
 
 __version__ = "0.1.0"
@@ -183,6 +185,9 @@ __all__ = [
     "SenderOptions",
     "ServerOptions",
     "ServerUnreachableError",
+    "Shipper",
+    "ShipperOptions",
+    "ShippingProgress",
     "ShmaccumError",
     "SparkSinkOptions",
     "SparkSourceOptions",
@@ -215,6 +220,7 @@ _HOMES = {
     "ProducerOptions": "shmaccum.config",
     "SenderOptions": "shmaccum.config",
     "ServerOptions": "shmaccum.config",
+    "ShipperOptions": "shmaccum.config",
     "SparkSinkOptions": "shmaccum.config",
     "SparkSourceOptions": "shmaccum.config",
     "Consumer": "shmaccum.consumer",
@@ -229,6 +235,8 @@ _HOMES = {
     "TopicPartition": "shmaccum.format.topic_partition",
     "Relay": "shmaccum.relay",
     "Sender": "shmaccum.sender",
+    "Shipper": "shmaccum.shipping",
+    "ShippingProgress": "shmaccum.shipping",
     "open_sink": "shmaccum.sinks",
 }
 """Where each name is defined that is imported when it is first used."""

@@ -47,6 +47,7 @@ COMMANDS: Mapping[str, str] = {
     "inspect": "Show the content of an arena: tables, slots, records, results.",
     "check": "Check an arena's invariants.",
     "recover": "Recover an arena after a crash, show that first, or copy its records out.",
+    "ship": "Send a log directory to Kafka, once or while it is written.",
     "serve": "Serve a log directory to Kafka clients.",
     "consume": "Write records as they come, alone or as a member of a group.",
     "users": "Change the users of a served log, and the rights of each user.",

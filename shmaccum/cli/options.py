@@ -23,6 +23,7 @@ from shmaccum.config import (
     ProducerOptions,
     SenderOptions,
     ServerOptions,
+    ShipperOptions,
     SparkSinkOptions,
     SparkSourceOptions,
 )
@@ -35,6 +36,7 @@ KINDS: Mapping[str, tuple[type[Options], ...]] = {
     "sender": (SenderOptions,),
     "sink": (LogSinkOptions, KafkaSinkOptions, PlacelessSinkOptions),
     "server": (ServerOptions,),
+    "shipper": (ShipperOptions,),
     "spark": (SparkSinkOptions, SparkSourceOptions),
 }
 

@@ -18,7 +18,7 @@ from shmaccum.cli.group import (
     sentence_of,
     start_logging,
 )
-from shmaccum.config import SenderOptions, command_line_value, parse_together
+from shmaccum.config import Options, SenderOptions, command_line_value, parse_together
 from shmaccum.exceptions import ArenaRemovedError, InvalidArgumentError
 from shmaccum.keeper import ensure_sender
 from shmaccum.sender.service import SenderService, name_process
@@ -29,21 +29,28 @@ logger = logging.getLogger(__name__)
 SINKS = "The place to deliver to: kafka:HOST:PORT[,HOST:PORT...], log:DIR; to try things out null: and memory:."
 
 
-def split_options(given: dict[str, Any], url: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Those of the sender, and the others, which are the sink's; a password only by its place.
+def split_options(
+    given: dict[str, Any], url: str, table: type[Options] = SenderOptions
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The options of a table, and the others, which are the sink's; a password only by its place.
+
+    Args:
+        given: name -> value.
+        url: the sink.
+        table: the options of the object that uses the sink.
 
     Raises:
         InvalidArgumentError: one of them is neither's, or one is wrong; the sink is none.
     """
-    spellings = SenderOptions.spellings()
+    spellings = table.spellings()
     given = {name: command_line_value(name, value) for name, value in given.items()}
-    of_sender = {name: value for name, value in given.items() if name.replace(".", "_") in spellings}
+    of_table = {name: value for name, value in given.items() if name.replace(".", "_") in spellings}
     of_sink_type = sink_options_type(split_url(url)[0])
     if of_sink_type is None:  # only its constructor knows them
-        SenderOptions.parse(of_sender)
+        table.parse(of_table)
     else:
-        parse_together(given, SenderOptions, of_sink_type)
-    return of_sender, {name: value for name, value in given.items() if name not in of_sender}
+        parse_together(given, table, of_sink_type)
+    return of_table, {name: value for name, value in given.items() if name not in of_table}
 
 
 def _run(service: SenderService) -> None:

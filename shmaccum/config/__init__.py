@@ -5,7 +5,7 @@
 
     option      a row: kind, default, bounds, sentence
     table       the rows of one kind, and how the options that a user gave are read
-    arena, producer, consumer, sender, sinks, kafka, server, spark
+    arena, producer, consumer, sender, sinks, kafka, server, shipper, spark
                 the tables
     secret      passwords that do not show
     page        docs/reference/options.rst, written from the tables
@@ -18,6 +18,7 @@ from shmaccum.config.option import INT_MAX, LONG_MAX, Option
 from shmaccum.config.producer import ProducerOptions
 from shmaccum.config.sender import DEAD_LETTER_KIND, SenderOptions
 from shmaccum.config.server import ServerOptions
+from shmaccum.config.shipper import ShipperOptions
 from shmaccum.config.sinks import LogSinkOptions, PlacelessSinkOptions
 from shmaccum.config.spark import SparkSinkOptions, SparkSourceOptions
 from shmaccum.config.table import Options, command_line_value, folded, parse_together
@@ -36,6 +37,7 @@ __all__ = [
     "ProducerOptions",
     "SenderOptions",
     "ServerOptions",
+    "ShipperOptions",
     "SparkSinkOptions",
     "SparkSourceOptions",
     "command_line_value",
@@ -52,6 +54,7 @@ Options.tables = (
     KafkaSinkOptions,
     PlacelessSinkOptions,
     ServerOptions,
+    ShipperOptions,
     SparkSinkOptions,
     SparkSourceOptions,
 )

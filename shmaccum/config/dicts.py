@@ -330,6 +330,23 @@ class ServerOptionsDict(TypedDict, total=False):
     """Members of groups with group.protocol=consumer send heartbeats this far apart, and learn of changes by them."""
 
 
+class ShipperOptionsDict(TypedDict, total=False):
+    """Options of the shipper, as `shmaccum.ShipperOptions` reads them."""
+
+    rate_limit: int | str | None
+    """The most bytes that the shipper sends in a second."""
+    read_ahead_bytes: int | str
+    """The most bytes of batches that the shipper has read and the sink has not acknowledged."""
+    request_timeout_ms: int | str
+    """A delivery without an answer within this time counts as failed."""
+    retry_backoff_ms: int | str
+    """The pause before the first retry. The pause doubles with each further retry."""
+    retry_backoff_max_ms: int | str
+    """The longest pause between two retries."""
+    max_request_size: int | str
+    """Bytes of one delivery. A larger batch goes alone."""
+
+
 class SparkSinkOptionsDict(TypedDict, total=False):
     """Options of the Spark sink, as `shmaccum.SparkSinkOptions` reads them."""
 

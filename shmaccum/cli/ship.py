@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``shmaccum ship``: sends a log directory to Kafka."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Mapping
+from types import FrameType
+from typing import Any
+
+import click
+
+from shmaccum.cli.group import EXIT_BAD, Command, assignments, json_option, print_json, start_logging
+from shmaccum.cli.log_place import directory_argument
+from shmaccum.cli.sender import split_options
+from shmaccum.config import ShipperOptions
+from shmaccum.exceptions import InvalidArgumentError
+from shmaccum.shipping import Shipper, ShippingProgress
+from shmaccum.shipping.shipper import STARTS, forget
+from shmaccum.units import format_count, format_duration_ns, format_size, parse_duration_ns
+
+logger = logging.getLogger(__name__)
+
+NS_PER_S = 10**9
+
+
+def _sentence(progress: ShippingProgress, elapsed_s: float) -> str:
+    """The progress for people: records that are shipped, the rate, and the records that are left."""
+    rate = progress.byte_count / elapsed_s if elapsed_s > 0 else 0.0
+    text = (
+        f"shipped {format_count(progress.record_count, 'record')} ({format_size(progress.byte_count)}, "
+        f"{format_size(int(rate))}/s); {format_count(progress.left_record_count, 'record')} "
+        f"({format_size(progress.left_byte_count)}) left"
+    )
+    if progress.left_byte_count and rate >= 1:
+        text += f", about {format_duration_ns(int(progress.left_byte_count / rate) * NS_PER_S)}"
+    return text if progress.outage is None else f"{text}; {progress.outage}"
+
+
+def _document(progress: ShippingProgress) -> dict[str, Any]:
+    refusals = {str(place): sentence for place, sentence in progress.refusals.items()}
+    return {**progress._asdict(), "refusals": refusals}
+
+
+class _Foreground:
+    """A shipper in the foreground, and its words about its progress."""
+
+    def __init__(self, shipper: Shipper, interval_ns: int, *, is_json: bool) -> None:
+        self._shipper = shipper
+        self._interval_s = interval_ns / NS_PER_S
+        self._is_json = is_json
+        self._begun_s = time.monotonic()
+        self._is_over = threading.Event()
+
+    def run(self, *, follow: bool) -> ShippingProgress:
+        """Ships, and tells the progress now and then."""
+        self._stop_on_signals()
+        teller = threading.Thread(target=self._tell_regularly, daemon=True)
+        teller.start()
+        try:
+            progress = self._shipper.run(follow=follow)
+        finally:
+            self._is_over.set()
+            teller.join()
+        self._tell(progress)
+        return progress
+
+    def _tell_regularly(self) -> None:
+        while not self._is_over.wait(self._interval_s):
+            self._tell(self._shipper.progress())
+
+    def _tell(self, progress: ShippingProgress) -> None:
+        if self._is_json:
+            print_json(_document(progress))
+        else:
+            logger.info("%s", _sentence(progress, time.monotonic() - self._begun_s))
+
+    def _stop_on_signals(self) -> None:
+        def stop(_number: int, _frame: FrameType | None) -> None:
+            self._shipper.stop()
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, stop)
+
+
+def _renames(texts: tuple[str, ...]) -> Mapping[str, str]:
+    """Topics with their names at the sink.
+
+    Raises:
+        InvalidArgumentError: a text is not of the form OLD=NEW.
+    """
+    pairs = [text.partition("=") for text in texts]
+    if wrong := [text for text, (old, _, new) in zip(texts, pairs, strict=True) if not old or not new]:
+        raise InvalidArgumentError(f"{wrong[0]!r} renames no topic: write it like --rename flights=site-a.flights")
+    return {old: new for old, _, new in pairs}
+
+
+def _forget(directory: str) -> None:
+    path = os.path.abspath(directory)
+    has_forgotten = forget(path)
+    click.echo(f"the shipping positions of {path} are forgotten" if has_forgotten else f"{path} has no positions")
+
+
+@click.command(
+    "ship",
+    cls=Command,
+    epilog="SIGTERM or Ctrl-C: the shipper waits for the batches in flight, then leaves. The next one goes on there, "
+    "also after a kill, and sends nothing twice. Exit codes: 0 it ended in order, 1 a part of the log is damaged or "
+    "refused by the sink and is not shipped, 2 it could not be done.",
+)
+@directory_argument
+@click.option("--to", "url", metavar="KIND:PLACE", help="The sink: kafka:HOST:PORT[,HOST:PORT...], or log:DIR.")
+@click.option("-t", "--topics", metavar="NAME[,NAME...]", help="These topics only.")
+@click.option(
+    "--rename", "renames", multiple=True, metavar="OLD=NEW", help="A topic has another name there; repeatable."
+)
+@click.option(
+    "--from",
+    "start",
+    type=click.Choice(STARTS),
+    default="earliest",
+    show_default=True,
+    help="Where to begin when the log is shipped for the first time.",
+)
+@click.option("--once", is_flag=True, help="Leave when everything is shipped that the log has now.")
+@click.option("--rate-limit", metavar="SIZE", help="The most bytes in a second, for example 10MiB.")
+@click.option(
+    "--progress",
+    "interval",
+    default="10s",
+    show_default=True,
+    metavar="DURATION",
+    help="Tell the progress once in this time.",
+)
+@click.option("--forget", "is_forgetting", is_flag=True, help="Give shipping up: retention keeps nothing back then.")
+@click.option(
+    "-X",
+    "options",
+    multiple=True,
+    metavar="OPTION=VALUE",
+    help="An option of the shipper or its sink (see shmaccum options); repeatable.",
+)
+@click.option("-q", "--quiet", is_flag=True, help="Log warnings and errors only.")
+@json_option
+@click.pass_context
+def command(
+    ctx: click.Context,
+    *,
+    directory: str,
+    url: str | None,
+    topics: str | None,
+    renames: tuple[str, ...],
+    start: str,
+    once: bool,
+    rate_limit: str | None,
+    interval: str,
+    is_forgetting: bool,
+    options: tuple[str, ...],
+    quiet: bool,
+    is_json: bool,
+) -> None:
+    """Send a log directory to Kafka, while it is written or not.
+
+    Batches go as they are, each partition in its order. Positions are kept in the log directory, so a later shipper
+    goes on where this one ended. Retention keeps what is not shipped.
+    """
+    if is_forgetting:
+        _forget(directory)
+        return
+    if url is None:
+        raise InvalidArgumentError("ship needs a sink: name it by --to, as in --to kafka:localhost:9092")
+    given = assignments(options) | ({} if rate_limit is None else {"rate_limit": rate_limit})
+    of_shipper, of_sink = split_options(given, url, ShipperOptions)
+    start_logging(logging.WARNING if quiet else logging.INFO)
+    names = None if topics is None else [name for name in topics.split(",") if name]
+    shipper = Shipper(
+        directory, url, topics=names, rename=_renames(renames), start=start, sink_options=of_sink, **of_shipper
+    )
+    progress = _Foreground(shipper, parse_duration_ns(interval), is_json=is_json).run(follow=not once)
+    if progress.damage_count or progress.refusals:
+        ctx.exit(EXIT_BAD)

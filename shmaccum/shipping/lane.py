@@ -1,0 +1,413 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One partition on its way: the batches that were read, those in flight, and the position up to which all are there.
+
+::
+
+    log       │ shipped, on disk │ acked │ in flight │ read │ not read yet ...
+                                 ^ position          ^
+                                 └──── window ───────┘ at most as many batches as the sink remembers
+
+Rules
+    A batch keeps every byte but its first 61. Its new header has the shipper's producer id, the epoch of the position,
+    and the sequence that follows from its offset. Base offset and leader epoch are those of a batch from a producer.
+
+    The window begins at the position that is on disk, not at the last ack. A sink recognises the last few batches of
+    a producer (a broker: five). So whatever a death leaves unknown lies among the batches that the sink recognises.
+
+    All batches of a window follow each other without a gap. Where the log has one (damage, deleted records), the
+    partition starts over behind it: all batches before it are acked, the next epoch is on disk, then the first batch
+    behind the gap goes with sequence 0. The same happens when the sink says that a sequence cannot follow.
+
+    A batch that is to come again comes when nothing of its partition is in flight, and alone.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+from shmaccum.exceptions import CorruptLogError, OffsetOutOfRangeError
+from shmaccum.format.batch_header import HEADER_SIZE, replaced_header
+from shmaccum.format.topic_partition import TopicPartition
+from shmaccum.segment_log import LogBatch, LogReader
+from shmaccum.segment_log.file_names import LOG, offset_file
+from shmaccum.segment_log.leader_epochs import LeaderEpochs
+from shmaccum.segment_log.reader import Cursor
+from shmaccum.segment_log.shipped import Position
+from shmaccum.segment_log.small_files import read_topic_id, uuid_text
+from shmaccum.sender.backoff import NS_PER_MS, Backoff
+from shmaccum.sinks.sink import Ack, Verdict, WireBatch
+from shmaccum.units import format_count
+
+EPOCH_MAX = 2**15 - 1
+REFUSED_PAUSE_NS = 10_000 * NS_PER_MS
+"""A partition that the sink refuses is tried again after this time: somebody may have granted a right meanwhile."""
+
+
+class Carried:
+    """The batch of the log behind a `WireBatch`: it has no result, so it never ends before its ack."""
+
+    is_ended = False
+
+
+@dataclass(slots=True, eq=False)
+class Shipment:
+    """A batch of the window."""
+
+    batch: LogBatch
+    wire: WireBatch
+    is_out: bool = False
+    is_acked: bool = False
+
+
+@dataclass(frozen=True)
+class Route:
+    """Where the batches of a partition go."""
+
+    index: int
+    """The shipper's number of the partition, which the sink knows it by."""
+    topic: str
+    """The topic at the sink."""
+    producer_id: int
+    in_flight_max: int
+
+
+class Lane:
+    """One partition of the log.
+
+    Attributes:
+        place: topic and partition in the log.
+        route: where its batches go.
+        position: on disk.
+        is_hungry: there may be batches that were not read yet.
+        refusal: why the sink does not take the next batch; None: it does, as far as is known.
+        end_offset: batches from here on are not shipped; None: all are.
+        record_count, byte_count: of the batches that this lane has shipped.
+    """
+
+    def __init__(
+        self,
+        reader: LogReader,
+        place: TopicPartition,
+        route: Route,
+        position: Position,
+        backoff: Backoff,
+        report: Callable[[str], object],
+    ) -> None:
+        """Takes up the partition at its position; nothing is read yet."""
+        self.place = place
+        self.route = route
+        self.position = position
+        self.is_hungry = True
+        self.refusal: str | None = None
+        self.end_offset: int | None = None
+        self.record_count = 0
+        self.byte_count = 0
+        self._reader = reader.partition(*place)
+        self._looker = reader.partition(*place)
+        self._damages: dict[tuple[str, int], CorruptLogError] = {}
+        self._inode = os.stat(self._reader.folder).st_ino
+        self._backoff = backoff
+        self._report = report
+        self._window: deque[Shipment] = deque()
+        self._behind_gap: LogBatch | None = None
+        self._cursor: Cursor | None = None
+        self._batches: Iterator[LogBatch] = iter(())
+        self._failure_count = 0
+        self._resume_ns = 0
+        self._is_out_of_sequence = False
+
+    # --- facts
+
+    @property
+    def lent_size(self) -> int:
+        """Bytes of the batches in the window."""
+        return sum(shipment.wire.size for shipment in self._window)
+
+    @property
+    def is_empty(self) -> bool:
+        """True when nothing was read that is not shipped."""
+        return not self._window and self._behind_gap is None
+
+    @property
+    def is_out(self) -> bool:
+        """True while a batch is in flight."""
+        return any(shipment.is_out for shipment in self._window)
+
+    @property
+    def resume_ns(self) -> int:
+        """The time before which nothing is sent, on the monotonic clock; 0: now."""
+        return self._resume_ns
+
+    @property
+    def damage_count(self) -> int:
+        """How many places of the log could not be read."""
+        return len(self._damages)
+
+    @property
+    def folder(self) -> str:
+        """The path of the partition."""
+        return self._reader.folder
+
+    @property
+    def wants_reading(self) -> bool:
+        """True when the window is empty, and there may be batches to fill it."""
+        return self.is_hungry and not self._window and self.refusal is None
+
+    def log_end_offset(self) -> int:
+        """The offset after the last whole batch of the log; of a deleted partition the position."""
+        try:
+            return self._looker.log_end_offset
+        except FileNotFoundError:
+            return self.position.offset
+
+    def left_size(self) -> int:
+        """Bytes of the segments behind the position."""
+        try:
+            segments = self._reader.segments()
+            present = [base for base in segments if base <= self.position.offset][-1:]
+            size = sum(self._segment_size(base) for base in segments if base > self.position.offset)
+            return size + sum(self._segment_size(base) - self._position_in(base) for base in present)
+        except FileNotFoundError:  # retained away, or deleted
+            return 0
+
+    def _segment_size(self, base_offset: int) -> int:
+        return os.path.getsize(offset_file(self.folder, base_offset, LOG))
+
+    def _position_in(self, base_offset: int) -> int:
+        """The byte of a segment at which the position lies, as far as the index knows."""
+        with closing(self._reader.open_segment(base_offset, is_finished=False)) as view:
+            return view.position_before(self.position.offset)
+
+    @property
+    def is_gone(self) -> bool:
+        """True when the folder was deleted, or is another one by now."""
+        try:
+            return os.stat(self.folder).st_ino != self._inode
+        except FileNotFoundError:
+            return True
+
+    # --- reading
+
+    def read(self, has_room: Callable[[int], bool]) -> None:
+        """Reads batches into the window until it is full, the log has no more, or there is no room for them.
+
+        Args:
+            has_room: asked with the bytes of the window; an empty window may always have one batch.
+        """
+        while len(self._window) < self.route.in_flight_max and (not self._window or has_room(self.lent_size)):
+            batch = self._behind_gap or self._next()
+            if batch is None:
+                self.is_hungry = False
+                return
+            self._behind_gap = None
+            if batch.base_offset != self._expected:
+                self._behind_gap = batch
+                return
+            self._window.append(Shipment(batch, self._wire(batch)))
+
+    @property
+    def _expected(self) -> int:
+        return self._window[-1].batch.next_offset if self._window else self.position.offset
+
+    def _next(self) -> LogBatch | None:
+        """The next batch of the log, None when there is none now; tells damage that was passed over."""
+        if self._cursor is None:
+            self._cursor = self._reader.cursor(self._expected)
+            self._batches = self._cursor.poll()
+        try:
+            batch = next(self._batches, None)
+        except OffsetOutOfRangeError as error:
+            batch = self._first_left(error)
+        if batch is None:
+            self._batches = self._cursor.poll()
+        self._tell_damage()
+        is_over = batch is None or (self.end_offset is not None and batch.base_offset >= self.end_offset)
+        return None if is_over else batch
+
+    def _first_left(self, error: OffsetOutOfRangeError) -> LogBatch | None:
+        """The first batch after somebody deleted those before it."""
+        self._report(f"{error}. Shipping of {self.place} goes on there")
+        self._cursor = self._reader.cursor()
+        self._batches = self._cursor.poll()
+        return next(self._batches, None)
+
+    def _tell_damage(self) -> None:
+        """Tells each damage once, however often the log is opened in front of it."""
+        for damage in self._reader.skipped:
+            if (damage.segment, damage.position) not in self._damages:
+                self._damages[damage.segment, damage.position] = damage
+                self._report(
+                    f"{self.place} is damaged: bytes {damage.position} to {damage.resume_position} of "
+                    f"{damage.segment} ({damage.problem}). The records before and behind them are shipped"
+                )
+        self._reader.skipped.clear()
+
+    def rest(self) -> None:
+        """Lets go of the log's files until more is read."""
+        if self._cursor is not None:
+            self._cursor.close()
+            self._cursor = None
+            self._batches = iter(())
+
+    def _wire(self, batch: LogBatch) -> WireBatch:
+        sequence = self.position.sequence_at(batch.base_offset)
+        header = replaced_header(
+            batch.header,
+            batch.header._replace(
+                base_offset=0,
+                leader_epoch=-1,
+                producer_id=self.route.producer_id,
+                producer_epoch=self.position.producer_epoch,
+                base_sequence=sequence,
+            ),
+        )
+        carried: Any = Carried()
+        return WireBatch(
+            self.route.topic,
+            self.place.partition,
+            self.route.index,
+            (memoryview(header), batch.view[HEADER_SIZE:]),
+            batch.size,
+            batch.record_count,
+            self.route.producer_id,
+            self.position.producer_epoch,
+            sequence,
+            batch.max_timestamp_ms,
+            0,
+            carried,
+        )
+
+    # --- sending
+
+    def next_wire(self, now_ns: int) -> WireBatch | None:
+        """The batch that may be sent now; None: none may."""
+        if now_ns < self._resume_ns or self._is_out_of_sequence:
+            return None
+        if self._failure_count:
+            head = self._window[0] if self._window else None
+            return None if head is None or head.is_acked or self.is_out else head.wire
+        return next((one.wire for one in self._window if not one.is_out and not one.is_acked), None)
+
+    def sent(self, wire: WireBatch) -> None:
+        """A batch is in flight."""
+        shipment = self._shipment(wire)
+        shipment.is_out = True
+        wire.attempt_count += 1
+
+    def _shipment(self, wire: WireBatch) -> Shipment:
+        return next(shipment for shipment in self._window if shipment.wire is wire)
+
+    def settle(self, ack: Ack) -> None:
+        """Takes the sink's answer for a batch that is in flight."""
+        shipment = self._shipment(ack.wire)
+        shipment.is_out = False
+        if ack.verdict is Verdict.DELIVERED:
+            shipment.is_acked = True
+            self._failure_count = 0
+            self._resume_ns = 0
+            self.refusal = None
+            return
+        self._failure_count += 1
+        is_head = all(one.is_acked for one in self._before(shipment))
+        if ack.verdict is Verdict.OUT_OF_SEQUENCE and is_head:
+            self._is_out_of_sequence = True
+            self._report(f"{self.place} starts over in a new epoch: {ack.message}")
+        elif ack.verdict in {Verdict.REFUSED, Verdict.TOO_LARGE}:
+            self.refuse(ack.message)
+        elif self.refusal is None:
+            self._pause(ack.retry_after_ms)
+            if ack.verdict is Verdict.RETRY:
+                self._report(ack.message)
+
+    def _before(self, shipment: Shipment) -> Iterator[Shipment]:
+        for one in self._window:
+            if one is shipment:
+                return
+            yield one
+
+    def _pause(self, retry_after_ms: int | None) -> None:
+        pause_ns = self._backoff.pause_ns(self._failure_count)
+        self._resume_ns = time.monotonic_ns() + (pause_ns if retry_after_ms is None else retry_after_ms * NS_PER_MS)
+
+    def end_pause(self) -> None:
+        """The reason of a pause is gone: another broker leads the partition."""
+        if self.refusal is None:
+            self._resume_ns = 0
+
+    def refuse(self, sentence: str) -> None:
+        """The sink does not take the next batch; it is asked again after a while."""
+        self.refusal = sentence
+        self._resume_ns = time.monotonic_ns() + REFUSED_PAUSE_NS
+        self._report(f"{self.place} cannot be shipped now: {sentence}")
+
+    # --- the position
+
+    def due_position(self) -> Position | None:
+        """The position that belongs on disk now; None: it is there."""
+        acked = None
+        for shipment in self._window:
+            if not shipment.is_acked:
+                break
+            acked = shipment.batch
+        if acked is not None:
+            return self.position._replace(offset=acked.next_offset, leader_epoch=acked.header.leader_epoch)
+        return self._start_over()
+
+    def _start_over(self) -> Position | None:
+        """The position in the next epoch, when it is time to start over."""
+        if self._window and self._is_out_of_sequence and not self.is_out:
+            offset = self._window[0].batch.base_offset
+        elif not self._window and self._behind_gap is not None and self._behind_gap.base_offset != self._expected:
+            offset = self._behind_gap.base_offset
+        else:
+            return None
+        if self.position.producer_epoch < EPOCH_MAX:
+            return self.position.started_over(offset)
+        if self.refusal is None:
+            self.refuse(f"it has started over {format_count(EPOCH_MAX, 'time')}: remove the shipping positions")
+        return None
+
+    def advance(self, position: Position) -> None:
+        """The position is on disk."""
+        is_new_epoch = position.producer_epoch != self.position.producer_epoch
+        self.position = position
+        while self._window and self._window[0].is_acked and self._window[0].batch.next_offset <= position.offset:
+            shipped = self._window.popleft()
+            self.record_count += shipped.batch.record_count
+            self.byte_count += shipped.batch.size
+        if is_new_epoch:
+            self._is_out_of_sequence = False
+            for shipment in self._window:
+                shipment.wire = self._wire(shipment.batch)
+
+
+def topic_id_of(folder: str) -> str:
+    """The id of a partition's topic; empty where it has none."""
+    topic_id = read_topic_id(folder)
+    return "" if topic_id is None else uuid_text(topic_id)
+
+
+def resumed(position: Position, folder: str, log_end_offset: int) -> tuple[Position, str]:
+    """The position at which shipping goes on, and a sentence about what happened to the log meanwhile, if anything did.
+
+    Args:
+        position: the one on disk.
+        folder: path of the partition.
+        log_end_offset: of the partition.
+    """
+    if (topic_id := topic_id_of(folder)) != position.topic_id:
+        anew = position.started_over(0)._replace(leader_epoch=-1, topic_id=topic_id)
+        return anew, "the topic was deleted and made anew. It is shipped from its start"
+    _, end = LeaderEpochs(folder).end_of(position.leader_epoch, log_end_offset)
+    if position.leader_epoch >= 0 and 0 <= end < position.offset:
+        return position.started_over(end), (
+            f"a crash of the host took records from the end of the log that were shipped, from offset {end} to "
+            f"{position.offset}. Shipping goes on at {end}, with the records that have these offsets now"
+        )
+    return position, ""
