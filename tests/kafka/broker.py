@@ -18,7 +18,7 @@ from pathlib import Path
 from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ignore[attr-defined]
 
-from tests.kafka.distribution import java_command
+from tests.kafka.distribution import TEST_JVM, java_command
 from tests.support import wait_until
 
 START_TIMEOUT_S = 90.0
@@ -93,9 +93,10 @@ class Broker:
         process: of the running JVM; None while it is stopped.
     """
 
-    def __init__(self, node_id: int, directory: Path) -> None:
+    def __init__(self, node_id: int, directory: Path, jvm: Sequence[str]) -> None:
         self.node_id = node_id
         self.directory = directory
+        self._jvm = jvm
         self._held = [held_port() for _ in range(3)]
         self.port, self.controller_port, self.secure_port = (held.getsockname()[1] for held in self._held)
         self.secure_host = LOOPBACK
@@ -135,7 +136,7 @@ class Broker:
 
     def start(self) -> None:
         """Starts the JVM; `Cluster.wait_until_up` tells when it serves."""
-        command = java_command("kafka.Kafka", str(self.directory / "server.properties"))
+        command = java_command("kafka.Kafka", str(self.directory / "server.properties"), jvm=self._jvm)
         command.insert(1, "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
         with open(self.directory / "output", "ab") as output:
             self.process = subprocess.Popen(command, stdout=output, stderr=output, cwd=self.directory)
@@ -179,10 +180,17 @@ class Cluster:
         directory: for their configuration and logs.
         broker_count: each of them votes.
         properties: of every broker, besides those that make it run.
+        jvm: options of each JVM.
     """
 
-    def __init__(self, directory: Path, broker_count: int = 1, properties: Mapping[str, str] | None = None) -> None:
-        self.brokers = [Broker(index + 1, directory / f"broker-{index + 1}") for index in range(broker_count)]
+    def __init__(
+        self,
+        directory: Path,
+        broker_count: int = 1,
+        properties: Mapping[str, str] | None = None,
+        jvm: Sequence[str] = TEST_JVM,
+    ) -> None:
+        self.brokers = [Broker(index + 1, directory / f"broker-{index + 1}", jvm) for index in range(broker_count)]
         voters = ",".join(f"{broker.node_id}@{LOOPBACK}:{broker.controller_port}" for broker in self.brokers)
         for broker in self.brokers:
             broker.configure(voters, properties or {})
@@ -258,10 +266,13 @@ class Cluster:
 
 @contextlib.contextmanager
 def running_cluster(
-    directory: Path, broker_count: int = 1, properties: Mapping[str, str] | None = None
+    directory: Path,
+    broker_count: int = 1,
+    properties: Mapping[str, str] | None = None,
+    jvm: Sequence[str] = TEST_JVM,
 ) -> Iterator[Cluster]:
     """A cluster that serves, for as long as the context is open."""
-    cluster = Cluster(directory / f"kafka-{os.getpid()}-{uuid.uuid4().hex[:8]}", broker_count, properties)
+    cluster = Cluster(directory / f"kafka-{os.getpid()}-{uuid.uuid4().hex[:8]}", broker_count, properties, jvm)
     try:
         cluster.start()
         yield cluster

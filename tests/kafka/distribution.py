@@ -14,13 +14,25 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 POM = Path(__file__).with_name("pom.xml")
-HEAP = "-Xmx512m"
+TEST_JVM = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+"""Each JVM of a test is short-lived or idle: the simple collector and compiler start fastest."""
+KAFKAS_JVM = (
+    "-server",
+    "-Xmx1G",
+    "-Xms1G",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+    "-Djava.awt.headless=true",
+)
+"""The JVM of a broker as kafka-server-start.sh and kafka-run-class.sh start it."""
 FETCH_TIMEOUT_S = 900
 TOOL_TIMEOUT_S = 110
 
@@ -105,10 +117,9 @@ def require() -> Path:
         pytest.skip(str(error))
 
 
-def java_command(main_class: str, *arguments: str) -> list[str]:
-    """The command line of one of Kafka's programs."""
-    # Each JVM of a test is short-lived or idle: the simple collector and compiler start fastest.
-    return ["java", HEAP, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", f"{find()}/*", main_class, *arguments]
+def java_command(main_class: str, *arguments: str, jvm: Sequence[str] = TEST_JVM) -> list[str]:
+    """The command line of one of Kafka's programs, with these options of the JVM."""
+    return ["java", *jvm, "-cp", f"{find()}/*", main_class, *arguments]
 
 
 def run_tool(main_class: str, *arguments: str, stdin: str = "") -> str:
