@@ -129,7 +129,8 @@ class Consumer(Sharing):
             self._look_for_partitions()
         group = self._group
         if group is not None:
-            group.maybe_commit(self._positions(self._flows))
+            if group.is_commit_due():
+                group.commit_by_itself(self._positions())
             is_rung = group.membership.locks.path in news.heard
             if group.membership.is_member and group.is_look_due(is_rung=is_rung, has_watch=news.has_watch):
                 self._rebalance(group)
@@ -365,7 +366,7 @@ class Consumer(Sharing):
             return
         try:
             if self._group is not None:
-                self._group.maybe_commit(self._positions(self._flows) if autocommit else {}, is_due=True)
+                self._group.commit_by_itself(self._positions() if autocommit else {})
                 self._tell("on_partitions_revoked", set(self._group.membership.locks.owned))
         finally:
             self._let_go()

@@ -21,6 +21,7 @@ ASSIGNORS = ("range", "cooperative-sticky")
 LOOK_INTERVAL_S_MIN = 0.001
 LOOK_INTERVAL_S_MAX = 5.0
 UNWATCHED_INTERVAL_S_MAX = 0.05
+OFFSET_MAX = 2**63 - 1
 METADATA_SIZE_MAX = 4096
 """Bytes of the metadata of a commit, as for clients of a server."""
 
@@ -102,23 +103,28 @@ class ConsumerGroup:
             InvalidArgumentError: one of them is no offset, or its metadata are too long.
             CommitFailedError, GroupBusyError, OSError: as `Membership.commit`.
         """
-        wanted = {place: _offset_and_metadata(place, given) for place, given in offsets.items()}
         time_ms = time.time_ns() // 1_000_000
-        rows = {place: Committed(one.offset, one.leader_epoch, one.metadata, time_ms) for place, one in wanted.items()}
+        rows = {place: _row(place, given, time_ms) for place, given in offsets.items()}
         self.membership.commit(rows, timeout_s)
         self.commit_count += 1
-        self._committed.update({place: one.offset for place, one in wanted.items()})
-        for interceptor in self._options.interceptors:
-            _tell(interceptor, wanted)
+        for place, row in rows.items():
+            self._committed[place] = row.offset
+        if self._options.interceptors:
+            told = {place: OffsetAndMetadata(row.offset, row.metadata, row.leader_epoch) for place, row in rows.items()}
+            for interceptor in self._options.interceptors:
+                _tell(interceptor, told)
 
-    def maybe_commit(self, positions: Mapping[TopicPartition, int], *, is_due: bool = False) -> None:
-        """Commits the positions that changed since the last commit, if the interval is over; errors are logged.
+    def is_commit_due(self) -> bool:
+        """True when the interval of automatic commits is over."""
+        return self._options.enable_auto_commit and time.monotonic() >= self._commit_s
+
+    def commit_by_itself(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Commits the positions that changed since the last commit, with enable_auto_commit; errors are logged.
 
         Args:
             positions: of the records that were handed out.
-            is_due: do not wait for the interval.
         """
-        if not self._options.enable_auto_commit or (not is_due and time.monotonic() < self._commit_s):
+        if not self._options.enable_auto_commit:
             return
         self._commit_s = time.monotonic() + self._options.auto_commit_interval_ms / 1000
         changed = {place: offset for place, offset in positions.items() if self._committed.get(place) != offset}
@@ -151,13 +157,15 @@ def _tell(interceptor: Any, offsets: Mapping[TopicPartition, OffsetAndMetadata])
             logger.exception("the interceptor %r failed in on_commit and was passed over", interceptor)
 
 
-def _offset_and_metadata(place: TopicPartition, given: Any) -> OffsetAndMetadata:
-    """A whole number, or an object such as kafka-python's OffsetAndMetadata."""
+def _row(place: TopicPartition, given: Any, time_ms: int) -> Committed:
+    """The row of a whole number, or of an object such as kafka-python's OffsetAndMetadata."""
+    if type(given) is int and 0 <= given <= OFFSET_MAX:
+        return Committed(given, -1, "", time_ms)
     offset = getattr(given, "offset", given)
     metadata = getattr(given, "metadata", "") or ""
-    if isinstance(offset, bool) or not isinstance(offset, int) or not 0 <= offset < 2**63:
+    if isinstance(offset, bool) or not isinstance(offset, int) or not 0 <= offset <= OFFSET_MAX:
         raise InvalidArgumentError(f"the offset of {place} to commit must be 0 or more, got {given!r}")
     if not isinstance(metadata, str) or len(metadata.encode()) > METADATA_SIZE_MAX:
         raise InvalidArgumentError(f"the metadata of {place} must be a text of at most {METADATA_SIZE_MAX} bytes")
     epoch = getattr(given, "leader_epoch", -1)
-    return OffsetAndMetadata(offset, metadata, epoch if isinstance(epoch, int) else -1)
+    return Committed(offset, epoch if isinstance(epoch, int) else -1, metadata, time_ms)

@@ -146,10 +146,9 @@ class Positions:
         """
         return self._placed(self._assigned(partition)).position
 
-    def _positions(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The positions of these partitions, of those that have one."""
-        flows = [self._flows[place] for place in places if place in self._flows]
-        return {flow.place: flow.position for flow in flows if flow.position >= 0}
+    def _positions(self) -> dict[TopicPartition, int]:
+        """The positions of all assigned partitions that have one."""
+        return {place: flow.position for place, flow in self._flows.items() if flow.position >= 0}
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Goes on at this offset.

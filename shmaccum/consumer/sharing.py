@@ -115,7 +115,8 @@ class Sharing(Positions):
         assert self._group is not None
         wanted = self.subscription()
         if wanted is not None:
-            self._group.membership.subscribe(wanted)
+            if not self._group.membership.wants(wanted):
+                self._group.membership.subscribe(wanted)
             self._group.next_look_s = 0.0
             self._set_flows(self._flows)  # the lock file is watched from now on
 
@@ -135,7 +136,7 @@ class Sharing(Positions):
         if not places:
             return
         lost = {place for place in places if not os.path.isdir(os.path.join(self._reader.path, str(place)))}
-        group.maybe_commit(self._positions(places - lost), is_due=True)
+        group.commit_by_itself({place: offset for place, offset in self._positions().items() if place in places - lost})
         self._tell("on_partitions_revoked", places - lost)
         has_lost = hasattr(self._listener, "on_partitions_lost")
         self._tell("on_partitions_lost" if has_lost else "on_partitions_revoked", lost)
@@ -163,7 +164,7 @@ class Sharing(Positions):
             OSError: the file cannot be written.
         """
         group = self._in_group()
-        wanted = self._positions(self._flows) if offsets is None else {place_of(key): offsets[key] for key in offsets}
+        wanted = self._positions() if offsets is None else {place_of(key): offsets[key] for key in offsets}
         group.commit(wanted, timeout_ms / 1000)
 
     def commit_async(

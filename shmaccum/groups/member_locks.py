@@ -60,6 +60,8 @@ MEMBERS_MAX = 4096
 PARTITIONS_BYTE = 1 << 32
 DIGEST_BITS = 61
 BELL_SIZE = 8
+TAKEN_PEN = FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, PEN_BYTE, 1, 0)
+DROPPED_PEN = FLOCK.pack(fcntl.F_UNLCK, os.SEEK_SET, PEN_BYTE, 1, 0)
 PEN_INTERVAL_S_MIN = 0.0001
 PEN_INTERVAL_S_MAX = 0.01
 
@@ -184,14 +186,37 @@ class MemberLocks:
         """The right to write the plan and the offsets.
 
         Args:
-            timeout_s: how long to wait for it.
-            hint: makes the end of the message, when it was in vain.
+            timeout_s: the longest wait for it.
+            hint: makes the end of the message of a wait in vain.
 
         Raises:
             GroupBusyError: another member had it all the time.
         """
+        self.take_pen(timeout_s, hint)
+        try:
+            yield
+        finally:
+            self.drop_pen()
+
+    def take_pen(self, timeout_s: float, hint: Callable[[], str] = str) -> None:
+        """Takes the right of `pen`, which has the arguments; `drop_pen` gives it back.
+
+        Raises:
+            GroupBusyError: another member had it all the time.
+        """
+        if not self._try_pen():
+            self._wait_for_pen(timeout_s, hint)
+
+    def _try_pen(self) -> bool:
+        try:
+            fcntl.fcntl(self._descriptor, fcntl.F_OFD_SETLK, TAKEN_PEN)
+        except (BlockingIOError, PermissionError):
+            return False
+        return True
+
+    def _wait_for_pen(self, timeout_s: float, hint: Callable[[], str]) -> None:
         deadline_s, interval_s = time.monotonic() + timeout_s, PEN_INTERVAL_S_MIN
-        while not self._set(fcntl.F_WRLCK, PEN_BYTE):
+        while not self._try_pen():
             if time.monotonic() >= deadline_s:
                 raise GroupBusyError(
                     f"another member of the group {self._group_id!r} has been writing for {timeout_s:g} s, it is "
@@ -199,11 +224,11 @@ class MemberLocks:
                 )
             time.sleep(interval_s)
             interval_s = min(2 * interval_s, PEN_INTERVAL_S_MAX)
-        try:
-            yield
-        finally:
-            if self.is_open:
-                self._set(fcntl.F_UNLCK, PEN_BYTE)
+
+    def drop_pen(self) -> None:
+        """Lets other members write. A forked child, whose copy of the locks is closed, does nothing."""
+        if self.is_open:
+            fcntl.fcntl(self._descriptor, fcntl.F_OFD_SETLK, DROPPED_PEN)
 
     def ring(self) -> None:
         """Tells every member that something changed."""

@@ -145,6 +145,10 @@ class Membership:
                 self.locks.join()
             self._publish(plan)
 
+    def wants(self, topics: Iterable[str]) -> bool:
+        """True for a member that consumes exactly these topics."""
+        return self.is_member and self._topics == tuple(sorted(set(topics)))
+
     def _pen(self, timeout_s: float = PEN_TIMEOUT_S) -> contextlib.AbstractContextManager[None]:
         return self.locks.pen(timeout_s, self._stopped)
 
@@ -264,21 +268,28 @@ class Membership:
         """
         if not offsets:
             return
-        foreign = sorted(set(offsets) - self.locks.owned)
-        if self.is_member and foreign:
+        if self.is_member:
+            self._check_owned(offsets)
+        self.locks.take_pen(timeout_s, self._stopped)
+        try:
+            if not self.is_member:
+                self._check_alone()
+            self._offsets.prepare()
+            self._offsets.commit(offsets)
+        finally:
+            self.locks.drop_pen()
+
+    def _check_owned(self, offsets: Mapping[TopicPartition, Committed]) -> None:
+        """A member commits only its own partitions."""
+        if not offsets.keys() <= self.locks.owned:
+            foreign = sorted(set(offsets) - self.locks.owned)
             raise CommitFailedError(
                 f"{', '.join(map(str, foreign))} of the group {self._group_id!r} is not assigned to this consumer: "
                 "commit partitions of assignment() only"
             )
-        with self._pen(timeout_s):
-            self._check_alone()
-            self._offsets.prepare()
-            self._offsets.commit(offsets)
 
     def _check_alone(self) -> None:
-        """A consumer that is no member commits only while nobody is."""
-        if self.is_member:
-            return
+        """A consumer that is no member commits only while the group has no member."""
         living = [row for row in read_plan(self._path).members.values() if self.locks.lives(row.slot)]
         if living:
             raise CommitFailedError(

@@ -70,6 +70,8 @@ LOCK = ".lock"
 ADDRESS_SIZE_MAX = 300
 ADDRESS = re.compile(r"[\w.:\[\]-]+:[0-9]+")
 DAMAGED = ".damaged-"
+BODY_PACKER = msgpack.Packer()
+"""Made once: each has a buffer of 256 KiB."""
 BODY = re.compile(rb"\x92\xa5group|\x93\xa6commit|\x92\xa6forget|\x94\xaageneration")
 """The first bytes of every body."""
 
@@ -129,7 +131,7 @@ def _group_id_in(path: str) -> str | None:
 
 
 def _frame(body: list[Any]) -> bytes:
-    packed: bytes = msgpack.packb(body)
+    packed: bytes = BODY_PACKER.pack(body)
     return HEAD.pack(len(packed), crc32c(packed)) + packed
 
 
@@ -198,20 +200,13 @@ def _next_frame(content: bytes, position: int) -> int:
     return len(content)
 
 
-class _Seen(NamedTuple):
-    """The file as it was when it was read or written last."""
-
-    inode: int = 0
-    size: int = 0
-
-    @classmethod
-    def of(cls, path: str) -> _Seen:
-        """The file as it is now; a missing one has inode 0."""
-        try:
-            status = os.stat(path)
-        except FileNotFoundError:
-            return cls()
-        return cls(status.st_ino, status.st_size)
+def _inode_and_size(path: str) -> tuple[int, int]:
+    """Those of a file; a missing one has inode 0."""
+    try:
+        status = os.stat(path)
+    except FileNotFoundError:
+        return 0, 0
+    return status.st_ino, status.st_size
 
 
 @final
@@ -317,7 +312,7 @@ class OffsetsFile:
         self._path = os.path.join(self._folder, file_stem(group_id) + OFFSETS)
         self._descriptor = -1
         self._size = 0
-        self._seen = _Seen()
+        self._seen_inode = self._seen_size = 0
         damages = self.catch_up()
         if is_writer:
             self._open(damages)
@@ -334,13 +329,13 @@ class OffsetsFile:
             OSError: the file cannot be read.
             CorruptLogError: a frame makes no sense.
         """
-        seen = _Seen.of(self._path)
-        if seen == self._seen:
+        inode, size = _inode_and_size(self._path)
+        if inode == self._seen_inode and size == self._seen_size:
             return []
-        if seen.inode != self._seen.inode or seen.size < self._size:
+        if inode != self._seen_inode or size < self._size:
             self.offsets.clear()
             self._size = 0
-        self._seen = seen
+        self._seen_inode, self._seen_size = inode, size
         return self._read()
 
     def _read(self) -> list[tuple[int, int]]:
@@ -392,12 +387,20 @@ class OffsetsFile:
             OSError: the file cannot be read or written.
             CorruptLogError: as `catch_up`.
         """
+        if self._descriptor >= 0 and self._is_unchanged():
+            return
         if self._descriptor < 0:
-            self._seen = _Seen(-1)  # a new writer reads all of it, and keeps damage aside
+            self._seen_inode = -1  # a new writer reads all of it, and keeps damage aside
         damages = self.catch_up()
-        if damages or self._descriptor < 0 or self._seen != _Seen(self._opened_inode(), self._size):
+        is_opened = self._descriptor >= 0 and self._seen_inode == self._opened_inode()
+        if damages or not is_opened or self._seen_size != self._size:
             self.close()
             self._open(damages)
+
+    def _is_unchanged(self) -> bool:
+        """True when the file is as this process left it: each writer makes it longer, or renames another one over it."""
+        status = os.fstat(self._descriptor)
+        return status.st_size == self._size and status.st_nlink > 0
 
     def _opened_inode(self) -> int:
         return os.fstat(self._descriptor).st_ino
@@ -412,7 +415,7 @@ class OffsetsFile:
             self._rewrite()
         elif not self._size:
             self._append(["group", self.group_id])
-        self._seen = _Seen(self._opened_inode(), self._size)
+        self._seen_inode, self._seen_size = self._opened_inode(), self._size
 
     def _keep_aside(self, damages: list[tuple[int, int]]) -> None:
         """Copies the damaged file, and says so."""
@@ -443,7 +446,9 @@ class OffsetsFile:
         rows = [[*place, one.offset, one.leader_epoch, one.metadata] for place, one in offsets.items()]
         self._append(["commit", time_ms, rows])
         self.offsets.update(offsets)
-        self._maybe_rewrite()
+        if self._size >= DEAD_SIZE_MIN + 200 * len(self.offsets):
+            with contextlib.suppress(OSError):  # the old file is as good
+                self._rewrite()
 
     def forget(self, places: Iterable[TopicPartition]) -> None:
         """Takes offsets back.
@@ -476,14 +481,7 @@ class OffsetsFile:
             os.ftruncate(self._descriptor, self._size)
             raise
         self._size += len(content)
-        self._seen = self._seen._replace(size=self._size)
-
-    def _maybe_rewrite(self) -> None:
-        """Writes the file anew when most of it is dead; an error leaves the old file, which is as good."""
-        if self._size < DEAD_SIZE_MIN + 200 * len(self.offsets):
-            return
-        with contextlib.suppress(OSError):
-            self._rewrite()
+        self._seen_size = self._size
 
     def _rewrite(self) -> None:
         content = b"".join(_frame(body) for body in self._bodies())
@@ -499,7 +497,7 @@ class OffsetsFile:
             raise
         os.close(self._descriptor)
         self._descriptor, self._size = descriptor, len(content)
-        self._seen = _Seen(self._opened_inode(), self._size)
+        self._seen_inode, self._seen_size = self._opened_inode(), self._size
         if self._is_synced:
             sync_folder(self._folder)
 

@@ -69,7 +69,8 @@ def _replacing(path: str) -> Iterator[int]:
 
 def write_all(descriptor: int, content: bytes) -> None:
     """Writes to the end of a file, however often the system writes only a part."""
-    rest = memoryview(content)
+    written = os.write(descriptor, content)
+    rest = memoryview(content)[written:] if written < len(content) else b""
     while rest:
         rest = rest[os.write(descriptor, rest) :]
 

@@ -20,7 +20,7 @@ from shmaccum.exceptions import (
     LogForbiddenError,
 )
 from shmaccum.format.topic_partition import TopicPartition
-from shmaccum.groups import file_systems
+from shmaccum.groups import file_systems, offsets_file
 from shmaccum.groups.member_locks import MemberLocks
 from shmaccum.groups.membership import Assignors, Membership
 from shmaccum.groups.offsets_file import Committed, GroupLock, OffsetsFile
@@ -77,6 +77,29 @@ def test_a_partition_is_taken_only_when_its_owner_let_go(join: Join) -> None:
     first.look()
     first.give_up(first.locks.owned - first.wanted)
     assert second.take() == second.wanted
+
+
+def test_a_commit_behind_a_rewrite_or_a_removal_of_the_file_is_kept(
+    join: Join, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = join(), join()
+    settle(first, second)
+    place, other = min(first.locks.owned), min(second.locks.owned)
+    first.commit({place: offset(1)}, 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(offsets_file, "DEAD_SIZE_MIN", -10_000)
+        second.commit({other: offset(2)}, 1)
+    first.commit({place: offset(3)}, 1)
+    assert stored(tmp_path) == {place: 3, other: 2}
+    next(tmp_path.glob(".groups/*.offsets")).unlink()
+    first.commit({place: offset(4)}, 1)
+    assert stored(tmp_path) == {place: 4}
+
+
+def stored(directory: Path) -> dict[TopicPartition, int]:
+    """The offsets that a program finds that was not there before."""
+    file = OffsetsFile(os.fspath(directory), "g", is_writer=False)
+    return {place: one.offset for place, one in file.offsets.items()}
 
 
 def test_a_member_that_leaves_is_replaced_at_the_next_look(join: Join) -> None:
