@@ -48,6 +48,8 @@ def decode_records(
     record_count: int,
     log_append_time_ms: int | None = None,
     place: tuple[Any, ...] | None = None,
+    has_key_views: bool = False,
+    has_value_views: bool = False,
 ) -> list[_Tuple]: ...
 def decode_columns(
     batches: Sequence[tuple[Buffer, int, int, int, int | None]],

@@ -71,15 +71,17 @@ def make_batch(
     codec: int = 0,
     piece_count: int = 1,
     headers: Sequence[tuple[str, bytes | None]] = (),
+    key: bytes | None = None,
 ) -> MadeBatch:
     """A batch of these values, one millisecond apart.
 
     Args:
         producer: producer id, epoch, base sequence.
+        key: the key of every record.
     """
     builder = DefaultRecordBatchBuilder(2, codec, False, *producer, 1 << 30)
     for index, value in enumerate(values):
-        builder.append(index, timestamp_ms + index, None, value, list(headers))
+        builder.append(index, timestamp_ms + index, key, value, list(headers))
     return MadeBatch(bytes(builder.build()), piece_count)
 
 

@@ -10,7 +10,8 @@ from typing import Any
 from shmaccum.config.option import boolean, choice, count, duration_ms, function, sequence, text
 from shmaccum.config.table import Options
 
-DESERIALIZERS = ("bytes", "str", "json", "msgpack")
+MEMORYVIEW = "memoryview"
+DESERIALIZERS = ("bytes", "str", "json", "msgpack", MEMORYVIEW)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,10 +27,16 @@ class ConsumerOptions(Options):
         "Where a partition begins that has no position, or whose position is no longer in the log. none: an error.",
     )
     key_deserializer: str | Callable[..., Any] | None = function(
-        None, DESERIALIZERS, "deserialize", "Converts the bytes of a key. Without a deserializer, keys are bytes."
+        None,
+        DESERIALIZERS,
+        "deserialize",
+        "Converts the bytes of a key. Without a deserializer, keys are bytes; memoryview does not copy them.",
     )
     value_deserializer: str | Callable[..., Any] | None = function(
-        None, DESERIALIZERS, "deserialize", "Converts the bytes of a value. Without a deserializer, values are bytes."
+        None,
+        DESERIALIZERS,
+        "deserialize",
+        "Converts the bytes of a value. Without a deserializer, values are bytes; memoryview does not copy them.",
     )
     max_poll_records: int = count(500, "The most records that one poll returns.")
     isolation_level: str = choice(

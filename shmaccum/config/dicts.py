@@ -81,10 +81,10 @@ class ConsumerOptionsDict(TypedDict, total=False):
 
     auto_offset_reset: Literal["earliest", "latest", "none"]
     """Where a partition begins that has no position, or whose position is no longer in the log. none: an error."""
-    key_deserializer: Literal["bytes", "str", "json", "msgpack"] | Callable[..., Any] | object
-    """Converts the bytes of a key. Without a deserializer, keys are bytes."""
-    value_deserializer: Literal["bytes", "str", "json", "msgpack"] | Callable[..., Any] | object
-    """Converts the bytes of a value. Without a deserializer, values are bytes."""
+    key_deserializer: Literal["bytes", "str", "json", "msgpack", "memoryview"] | Callable[..., Any] | object
+    """Converts the bytes of a key. Without a deserializer, keys are bytes; memoryview does not copy them."""
+    value_deserializer: Literal["bytes", "str", "json", "msgpack", "memoryview"] | Callable[..., Any] | object
+    """Converts the bytes of a value. Without a deserializer, values are bytes; memoryview does not copy them."""
     max_poll_records: int
     """The most records that one poll returns."""
     isolation_level: Literal["read_uncommitted", "read_committed"]

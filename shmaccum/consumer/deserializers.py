@@ -14,11 +14,13 @@ from typing import Any, TypeAlias
 
 import msgpack
 
+from shmaccum.config.consumer import MEMORYVIEW
 from shmaccum.consumer.record import ConsumerRecord
 from shmaccum.exceptions import RecordDeserializationError
 
 Deserialize: TypeAlias = Callable[[ConsumerRecord, "bytes | None"], Any]
 
+AS_DECODED = ("bytes", MEMORYVIEW)
 BY_NAME: Mapping[str, Callable[[bytes], Any]] = {
     "str": bytes.decode,
     "json": json.loads,
@@ -27,8 +29,8 @@ BY_NAME: Mapping[str, Callable[[bytes], Any]] = {
 
 
 def resolve(deserializer: Any) -> Deserialize | None:
-    """The function to call with a record and its bytes; None where the bytes stay as they are."""
-    if deserializer is None or deserializer == "bytes":
+    """The function to call with a record and its bytes; None where they stay as the native core makes them."""
+    if deserializer is None or deserializer in AS_DECODED:
         return None
     if isinstance(deserializer, str) and deserializer in BY_NAME:
         return _of_data(BY_NAME[deserializer])

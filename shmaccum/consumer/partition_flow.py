@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from shmaccum.consumer.record import ConsumerRecord
 from shmaccum.exceptions import LogPartitionNotFoundError
 from shmaccum.format.topic_partition import TopicPartition
-from shmaccum.segment_log.log_batch import LogBatch
+from shmaccum.segment_log.log_batch import LogBatch, Views
 from shmaccum.segment_log.reader import Cursor, PartitionReader
 
 
@@ -29,10 +29,12 @@ class PartitionFlow:
     Args:
         partition: the reader of the partition.
         position: the first offset to read.
+        views: the parts of the records that are memoryviews.
     """
 
-    def __init__(self, partition: PartitionReader, position: int) -> None:
+    def __init__(self, partition: PartitionReader, position: int, views: Views) -> None:
         self.partition = partition
+        self._views = views
         self.is_paused = False
         self.byte_count = 0
         self._cursor: Cursor | None = None
@@ -102,7 +104,7 @@ class PartitionFlow:
     def _decoded(self, batch: LogBatch) -> list[ConsumerRecord]:
         if batch.is_control:
             return []
-        records = batch.placed_records(ConsumerRecord, *self.place)
+        records = batch.placed_records(ConsumerRecord, *self.place, self._views)
         if batch.base_offset < self.position:
             return [record for record in records if record.offset >= self.position]
         return records

@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from shmaccum.config.consumer import ConsumerOptions
+from shmaccum.config.consumer import MEMORYVIEW, ConsumerOptions
 from shmaccum.consumer.group import ConsumerGroup
 from shmaccum.consumer.news import News
 from shmaccum.consumer.partition_flow import PartitionFlow
@@ -23,7 +23,8 @@ from shmaccum.exceptions import (
     NoOffsetForPartitionError,
 )
 from shmaccum.format.topic_partition import TopicPartition
-from shmaccum.segment_log.reader import LogReader, OffsetAndTimestamp
+from shmaccum.segment_log.log_batch import Views
+from shmaccum.segment_log.reader import LogReader, OffsetAndTimestamp, PartitionReader
 
 LOG_PREFIX = "log:"
 
@@ -53,6 +54,7 @@ class Positions:
                 f"isolation_level=read_committed is refused for {self._reader.path}, the log of a Kafka broker: its "
                 "aborted records would be read; consume it through the broker, or with read_uncommitted"
             )
+        self._views = Views(options.key_deserializer == MEMORYVIEW, options.value_deserializer == MEMORYVIEW)
         self._flows: dict[TopicPartition, PartitionFlow] = {}
         self._byte_count = 0
         self._pid = os.getpid()
@@ -109,9 +111,13 @@ class Positions:
         if place in self._flows:
             return self._flows[place]
         partition = self._reader.partition(*place)
+        return PartitionFlow(partition, self._first_position(partition, is_new=is_new), self._views)
+
+    def _first_position(self, partition: PartitionReader, *, is_new: bool) -> int:
+        """The committed offset of a group; without a group the beginning of a new partition; -1: none yet."""
         if self._group is not None:
-            return PartitionFlow(partition, self._group.start_of(place))
-        return PartitionFlow(partition, partition.log_start_offset if is_new else -1)
+            return self._group.start_of(partition.place)
+        return partition.log_start_offset if is_new else -1
 
     def _set_flows(self, flows: dict[TopicPartition, PartitionFlow]) -> None:
         for place, flow in self._flows.items():

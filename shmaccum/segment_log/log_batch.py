@@ -31,6 +31,13 @@ class LogRecord(NamedTuple):
     headers: tuple[tuple[str, bytes | None], ...]
 
 
+class Views(NamedTuple):
+    """The parts of records that are memoryviews of the batch. All other parts are bytes."""
+
+    has_keys: bool = False
+    has_values: bool = False
+
+
 class Decodable(NamedTuple):
     """A batch's records, decompressed, and the fields of its header that they need."""
 
@@ -122,24 +129,25 @@ class LogBatch:
             CodecMissingError: no package for the compression is installed.
             CorruptLogError: the CRC may be right, but the records cannot be read.
         """
-        return self._decode(LogRecord, None)
+        return self._decode(LogRecord, None, Views())
 
-    def placed_records(self, record_type: type[Record], topic: str, partition: int) -> list[Record]:
+    def placed_records(self, record_type: type[Record], topic: str, partition: int, views: Views) -> list[Record]:
         """The records with their place: topic, partition and leader epoch, and then all other fields of a consumer.
 
         Args:
             record_type: a tuple with the fields of `ConsumerRecord`.
-            topic, partition: where the batch was read.
+            topic, partition: the place of the batch.
+            views: a memoryview holds the block of the log, or the decompressed batch, as long as it lives.
 
         Raises:
             CodecMissingError, CorruptLogError: as `records`.
         """
-        return self._decode(record_type, (topic, partition, self.header.leader_epoch))
+        return self._decode(record_type, (topic, partition, self.header.leader_epoch), views)
 
-    def _decode(self, record_type: type[Record], place: tuple[str, int, int] | None) -> list[Record]:
+    def _decode(self, record_type: type[Record], place: tuple[str, int, int] | None, views: Views) -> list[Record]:
         found = self.decodable()
         try:
-            return _native.decode_records(found.records, record_type, *found[1:], place)
+            return _native.decode_records(found.records, record_type, *found[1:], place, *views)
         except (CorruptArenaError, ValueError) as error:
             raise self._corrupt(error) from None
 

@@ -8,6 +8,9 @@
  *
  * The records become instances of the caller's own subclass of tuple, made here field by field: that is what makes
  * reading fast, because no Python code runs per record.
+ *
+ * Keys and values are bytes objects, or slices of a memoryview of the records where the caller asks for them. A slice
+ * holds the memory: the buffer's owner lives as long as the last slice of it.
  */
 #include "format/record.h"
 #include "python/common/arguments.h"
@@ -29,6 +32,14 @@ struct batch_facts {
     int64_t record_count;
     int64_t log_append_time_ms; /* NO_TIMESTAMP: each record has its own */
     PyObject *place;            /* a tuple that the caller holds; NULL: the records do not tell their partition */
+    bool has_key_views;
+    bool has_value_views;
+};
+
+/* The bytes of the records, and a memoryview of them; NULL: no slice is wanted. */
+struct record_bytes {
+    Py_buffer buffer;
+    PyObject *view;
 };
 
 static const struct integer_range offset_range = {"base_offset", 0, INT64_MAX};
@@ -38,6 +49,30 @@ static const struct integer_range count_range = {"record_count", 0, INT32_MAX};
 static PyObject *bytes_or_none(const uint8_t *start, int32_t size)
 {
     return size < 0 ? Py_NewRef(Py_None) : PyBytes_FromStringAndSize((const char *)start, size);
+}
+
+/* A part of a record as a slice of the memoryview. */
+static PyObject *view_or_none(const struct record_bytes *bytes, const uint8_t *start, int32_t size)
+{
+    if (size < 0) {
+        return Py_NewRef(Py_None);
+    }
+    Py_ssize_t position = start - (const uint8_t *)bytes->buffer.buf;
+    return PySequence_GetSlice(bytes->view, position, position + size);
+}
+
+static PyObject *key_object(const struct record_view *view, const struct batch_facts *facts,
+                            const struct record_bytes *bytes)
+{
+    return facts->has_key_views ? view_or_none(bytes, view->key, view->key_size)
+                                : bytes_or_none(view->key, view->key_size);
+}
+
+static PyObject *value_object(const struct record_view *view, const struct batch_facts *facts,
+                              const struct record_bytes *bytes)
+{
+    return facts->has_value_views ? view_or_none(bytes, view->value, view->value_size)
+                                  : bytes_or_none(view->value, view->value_size);
 }
 
 static PyObject *header_to_pair(const uint8_t **cursor, const uint8_t *end)
@@ -76,12 +111,13 @@ static PyObject *timestamp_object(const struct record_view *view, const struct b
 }
 
 /* The fields of a LogRecord. */
-static void fields_fill(PyObject *record, const struct record_view *view, const struct batch_facts *facts)
+static void fields_fill(PyObject *record, const struct record_view *view, const struct batch_facts *facts,
+                        const struct record_bytes *bytes)
 {
     PyTuple_SET_ITEM(record, 0, PyLong_FromLongLong(facts->base_offset + view->offset_delta));
     PyTuple_SET_ITEM(record, 1, timestamp_object(view, facts));
-    PyTuple_SET_ITEM(record, 2, bytes_or_none(view->key, view->key_size));
-    PyTuple_SET_ITEM(record, 3, bytes_or_none(view->value, view->value_size));
+    PyTuple_SET_ITEM(record, 2, key_object(view, facts, bytes));
+    PyTuple_SET_ITEM(record, 3, value_object(view, facts, bytes));
     PyTuple_SET_ITEM(record, 4, headers_to_tuple(view));
 }
 
@@ -99,7 +135,8 @@ static long long headers_size(const struct record_view *view)
 }
 
 /* The fields of a ConsumerRecord, in kafka-python's order. A record has no checksum since magic 2. */
-static void consumed_fields_fill(PyObject *record, const struct record_view *view, const struct batch_facts *facts)
+static void consumed_fields_fill(PyObject *record, const struct record_view *view, const struct batch_facts *facts,
+                                 const struct record_bytes *bytes)
 {
     bool has_log_time = facts->log_append_time_ms != NO_TIMESTAMP;
     for (Py_ssize_t i = 0; i < PLACE_FIELD_COUNT; i++) {
@@ -108,8 +145,8 @@ static void consumed_fields_fill(PyObject *record, const struct record_view *vie
     PyTuple_SET_ITEM(record, 3, PyLong_FromLongLong(facts->base_offset + view->offset_delta));
     PyTuple_SET_ITEM(record, 4, timestamp_object(view, facts));
     PyTuple_SET_ITEM(record, 5, PyLong_FromLong(has_log_time ? LOG_APPEND_TIME : CREATE_TIME));
-    PyTuple_SET_ITEM(record, 6, bytes_or_none(view->key, view->key_size));
-    PyTuple_SET_ITEM(record, 7, bytes_or_none(view->value, view->value_size));
+    PyTuple_SET_ITEM(record, 6, key_object(view, facts, bytes));
+    PyTuple_SET_ITEM(record, 7, value_object(view, facts, bytes));
     PyTuple_SET_ITEM(record, 8, headers_to_tuple(view));
     PyTuple_SET_ITEM(record, 9, Py_NewRef(Py_None));
     PyTuple_SET_ITEM(record, 10, PyLong_FromLong(view->key_size));
@@ -117,16 +154,17 @@ static void consumed_fields_fill(PyObject *record, const struct record_view *vie
     PyTuple_SET_ITEM(record, 12, PyLong_FromLongLong(headers_size(view)));
 }
 
-static PyObject *record_make(PyTypeObject *type, const struct record_view *view, const struct batch_facts *facts)
+static PyObject *record_make(PyTypeObject *type, const struct record_view *view, const struct batch_facts *facts,
+                             const struct record_bytes *bytes)
 {
     PyObject *record = type->tp_alloc(type, facts->place == NULL ? FIELD_COUNT : CONSUMED_FIELD_COUNT);
     if (record == NULL) {
         return NULL;
     }
     if (facts->place == NULL) {
-        fields_fill(record, view, facts);
+        fields_fill(record, view, facts, bytes);
     } else {
-        consumed_fields_fill(record, view, facts);
+        consumed_fields_fill(record, view, facts, bytes);
     }
     if (PyErr_Occurred() != NULL) {
         Py_CLEAR(record);
@@ -143,15 +181,15 @@ static enum status record_next(const uint8_t **cursor, const uint8_t *end, const
     return is_in_order ? STATUS_OK : STATUS_CORRUPT;
 }
 
-static PyObject *records_make(const struct module_state *state, PyTypeObject *type, const Py_buffer *bytes,
+static PyObject *records_make(const struct module_state *state, PyTypeObject *type, const struct record_bytes *bytes,
                               const struct batch_facts *facts)
 {
-    const uint8_t *cursor = bytes->buf;
-    const uint8_t *end = cursor + bytes->len;
+    const uint8_t *cursor = bytes->buffer.buf;
+    const uint8_t *end = cursor + bytes->buffer.len;
     struct record_view view = {.offset_delta = -1};
-    if (facts->record_count > bytes->len / RECORD_SIZE_MIN) {
+    if (facts->record_count > bytes->buffer.len / RECORD_SIZE_MIN) {
         return raise_format(state, STATUS_CORRUPT, "%" PRId64 " records cannot be in %zd bytes", facts->record_count,
-                            bytes->len);
+                            bytes->buffer.len);
     }
     PyObject *list = PyList_New((Py_ssize_t)facts->record_count);
     for (Py_ssize_t i = 0; i < (Py_ssize_t)facts->record_count && list != NULL; i++) {
@@ -159,7 +197,7 @@ static PyObject *records_make(const struct module_state *state, PyTypeObject *ty
             Py_DECREF(list);
             return raise_format(state, STATUS_CORRUPT, "record %zd of the batch cannot be read", i);
         }
-        PyObject *record = record_make(type, &view, facts);
+        PyObject *record = record_make(type, &view, facts, bytes);
         if (record == NULL) {
             Py_CLEAR(list);
         } else {
@@ -187,11 +225,13 @@ static bool place_parse(PyObject *given, PyObject **place)
 static bool facts_parse(const struct module_state *state, PyObject *const *bound, struct batch_facts *facts)
 {
     facts->log_append_time_ms = NO_TIMESTAMP;
+    facts->has_key_views = facts->has_value_views = false;
     return integer_parse(state, bound[2], &offset_range, &facts->base_offset) &&
            integer_parse(state, bound[3], &timestamp_range, &facts->base_timestamp_ms) &&
            integer_parse(state, bound[4], &count_range, &facts->record_count) &&
            integer_parse_optional(state, bound[5], &timestamp_range, &facts->log_append_time_ms) &&
-           place_parse(bound[6], &facts->place);
+           place_parse(bound[6], &facts->place) && flag_parse_optional(bound[7], &facts->has_key_views) &&
+           flag_parse_optional(bound[8], &facts->has_value_views);
 }
 
 /* Fields are stored straight into the object, so it must be laid out as a tuple. */
@@ -201,28 +241,51 @@ static bool is_record_type(PyObject *object)
            ((PyTypeObject *)object)->tp_basicsize == PyTuple_Type.tp_basicsize;
 }
 
+/* False with an exception set; bytes_release undoes it. */
+static bool bytes_open(PyObject *object, const struct batch_facts *facts, struct record_bytes *bytes)
+{
+    bytes->view = NULL;
+    if (PyObject_GetBuffer(object, &bytes->buffer, PyBUF_SIMPLE) < 0) {
+        return false;
+    }
+    if (facts->has_key_views || facts->has_value_views) {
+        bytes->view = PyMemoryView_FromObject(object);
+        if (bytes->view == NULL) {
+            PyBuffer_Release(&bytes->buffer);
+            return false;
+        }
+    }
+    return true;
+}
+
+static void bytes_release(struct record_bytes *bytes)
+{
+    Py_XDECREF(bytes->view);
+    PyBuffer_Release(&bytes->buffer);
+}
+
 PyObject *log_decode(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
     static const struct signature signature = {
         "decode_records",
         {"records", "record_type", "base_offset", "base_timestamp_ms", "record_count", "log_append_time_ms",
-         "place"},
+         "place", "has_key_views", "has_value_views"},
         5,
-        7};
+        9};
     const struct module_state *state = PyModule_GetState(module);
     PyObject *bound[ARGUMENT_COUNT_MAX];
     struct batch_facts facts;
-    Py_buffer bytes;
+    struct record_bytes bytes;
     if (!arguments_bind(&signature, args, count, names, bound) || !facts_parse(state, bound, &facts)) {
         return NULL;
     }
     if (!is_record_type(bound[1])) {
         return PyErr_Format(PyExc_TypeError, "record_type must be a subclass of tuple without fields of its own");
     }
-    if (PyObject_GetBuffer(bound[0], &bytes, PyBUF_SIMPLE) < 0) {
+    if (!bytes_open(bound[0], &facts, &bytes)) {
         return NULL;
     }
     PyObject *records = records_make(state, (PyTypeObject *)bound[1], &bytes, &facts);
-    PyBuffer_Release(&bytes);
+    bytes_release(&bytes);
     return records;
 }

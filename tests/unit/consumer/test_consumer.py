@@ -121,6 +121,31 @@ def test_deserializers_by_name_by_function_and_by_object(log: LogDirectory) -> N
             assert values(consumer) == wanted
 
 
+@pytest.mark.parametrize("codec", [0, 1], ids=["none", "gzip"])
+def test_memoryviews_stay_valid_behind_everything_that_they_came_from(log: LogDirectory, codec: int) -> None:
+    wanted: list[bytes | None] = [b"%d" % number * 100 for number in range(50)] + [b"", None]
+    append(log, *wanted, codec=codec)
+    with consumer_of(log, TOPIC, value_deserializer="memoryview") as consumer:
+        records = consumer.poll()[PLACE]
+    parts = [record.value[1:3] for record in records[:50]]
+    for file in log_files(Path(log.path)):
+        file.write_bytes(bytes(file.stat().st_size))
+    del consumer
+    gc.collect()
+    assert [None if record.value is None else bytes(record.value) for record in records] == wanted
+    assert [bytes(part) for part in parts] == [value[1:3] for value in wanted[:50] if value is not None]
+    assert all(record.value.readonly for record in records[:51])
+    assert {record.key for record in records} == {None}
+
+
+def test_keys_are_memoryviews_beside_values_that_are_deserialized(log: LogDirectory) -> None:
+    append(log, b"[1]", key=b"name")
+    with consumer_of(log, TOPIC, key_deserializer="memoryview", value_deserializer="json") as consumer:
+        record = next(consumer)
+    assert isinstance(record.key, memoryview)
+    assert (record.key, record.value, record.serialized_key_size) == (b"name", [1], 4)
+
+
 def test_a_record_that_a_deserializer_refuses_loses_no_other(log: LogDirectory) -> None:
     append(log, b"1", b"2", b"x", b"4")
     with consumer_of(log, TOPIC, value_deserializer=int) as consumer:
