@@ -398,7 +398,7 @@ class OffsetsFile:
             self._open(damages)
 
     def _is_unchanged(self) -> bool:
-        """True when the file is as this process left it: each writer makes it longer, or renames another one over it."""
+        """True when the file is as this process left it: every other writer makes it longer, or replaces it."""
         status = os.fstat(self._descriptor)
         return status.st_size == self._size and status.st_nlink > 0
 
