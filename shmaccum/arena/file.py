@@ -63,6 +63,17 @@ def _open_to_look(path: str, _flags: int) -> int:
     return os.open(path, os.O_RDONLY | OPEN_FLAGS | EXISTING_FLAGS)
 
 
+def is_arena(path: str) -> bool:
+    """True when a regular file, which this user can read, begins as an arena does."""
+    try:
+        if not stat.S_ISREG(os.stat(path, follow_symlinks=False).st_mode):
+            return False
+        with open(path, "rb", opener=_open_to_look) as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except OSError:
+        return False
+
+
 def group_number(group: str | int | None, mode: int) -> int | None:
     """The number of a group that is to share an arena.
 

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import IO, Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 from shmaccum import __version__
 from shmaccum.arena import Arena
@@ -41,8 +42,10 @@ COMMANDS: Mapping[str, str] = {
     "remove": "Remove arenas.",
     "produce": "Send lines as records.",
     "sender": "Deliver the records that all processes append.",
+    "ls": "List the arenas of this host.",
     "stat": "Show the work of an arena, live.",
     "top": "Show the processes of an arena, live.",
+    "health": "Tell whether an arena is well, with an exit code for probes.",
     "metrics": "Print or serve the facts of an arena for Prometheus.",
     "inspect": "Show the content of an arena: tables, slots, records, results.",
     "check": "Check an arena's invariants.",
@@ -169,6 +172,12 @@ class LazyGroup(Group):
         found: click.Command = importlib.import_module(f"shmaccum.cli.{cmd_name}").command
         return found
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The commands that begin so, and the options of the group; no module of a command is imported."""
+        found = {name: sentence for name, sentence in COMMANDS.items() if name.startswith(incomplete)}
+        items = [CompletionItem(name, help=sentence) for name, sentence in found.items()]
+        return items + click.Command.shell_complete(self, ctx, incomplete)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
@@ -188,7 +197,15 @@ def main() -> None:
 # --- shared options
 
 
-arena_argument = click.argument("arena_name", metavar="ARENA")
+def complete_arena(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The arenas of this host that begin so; for a path, the files as well."""
+    from shmaccum.observe.host import arena_names
+
+    found = [CompletionItem(name) for name in arena_names() if name.startswith(incomplete)]
+    return [*found, CompletionItem(incomplete, type="file")] if "/" in incomplete else found
+
+
+arena_argument = click.argument("arena_name", metavar="ARENA", shell_complete=complete_arena)
 json_option = click.option("--json", "is_json", is_flag=True, help="Print JSON with stable keys.")
 mode_option = click.option(
     "--mode",

@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Looking again and again: the part that ``stat`` and ``top`` share.
 
-On a terminal the view is painted over itself each interval until Ctrl-C. Elsewhere, and with ``--once``, it is written
-once, after two looks a moment apart, so that there are rates in any case; with ``--interval`` or ``--count`` it is
-written that often, with ``--json`` as one line of JSON each.
+On a terminal the view is painted over itself each interval until q or Ctrl-C. Elsewhere, and with ``--once``, it is
+written once, after two looks a moment apart, so that there are rates in any case; with ``--interval`` or ``--count`` it
+is written that often, with ``--json`` as one line of JSON each.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sys
+import termios
 import time
+import tty
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +23,7 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 
 from shmaccum.arena import Arena
+from shmaccum.arena.doorbell import wait_readable
 from shmaccum.cli.group import looking_at, print_json
 from shmaccum.observe.observation import Observation, Observer, Rates
 
@@ -26,7 +31,11 @@ INTERVAL_S = 1.0
 ONE_SHOT_S = 0.25
 WIDTH_OF_A_PIPE = 110
 
+LEAVING_KEYS = frozenset(b"qQ")
+
 View = Callable[[Observation, Rates], RenderableType]
+Rest = Callable[[float], bool]
+"""Waits for so many seconds; False when the user has left meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +52,7 @@ class Watching:
         return console.is_terminal and not self.is_once and not self.is_json
 
     def view_count(self, console: Console) -> int | None:
-        """How many views; None until Ctrl-C."""
+        """How many views; None until q or Ctrl-C."""
         if self.is_once:
             return 1
         is_endless = self.interval_s is not None or self.is_live(console)
@@ -111,13 +120,46 @@ def show(console: Console, view: RenderableType) -> None:
     click.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))
 
 
-def _looks(arena: Arena, watching: Watching, view_count: int | None) -> Iterator[tuple[Observation, Rates]]:
-    """Each look with the rates since the one before; ends when the arena's name is gone."""
+@contextlib.contextmanager
+def _keyboard() -> Iterator[Rest]:
+    """A rest that the key q ends, where a terminal is in the foreground; it gives each key at once and echoes none."""
+    terminal = sys.stdin.fileno() if sys.stdin is not None and sys.stdin.isatty() else None
+    if terminal is None or os.tcgetpgrp(terminal) != os.getpgrp():
+        yield _sleep
+        return
+    settings = termios.tcgetattr(terminal)
+    tty.setcbreak(terminal, termios.TCSADRAIN)
+    try:
+        yield lambda seconds: _rest_unless_left(terminal, seconds)
+    finally:
+        termios.tcsetattr(terminal, termios.TCSADRAIN, settings)
+
+
+def _sleep(seconds: float) -> bool:
+    time.sleep(seconds)
+    return True
+
+
+def _rest_unless_left(terminal: int, seconds: float) -> bool:
+    """Reads keys for so long. A terminal that hung up has no more keys, and its user has left."""
+    end_s = time.monotonic() + seconds
+    while (left_s := end_s - time.monotonic()) > 0:
+        if not wait_readable([terminal], left_s):
+            continue
+        keys = os.read(terminal, 64)
+        if not keys or LEAVING_KEYS & frozenset(keys):
+            return False
+    return True
+
+
+def _looks(arena: Arena, watching: Watching, view_count: int | None, rest: Rest) -> Iterator[tuple[Observation, Rates]]:
+    """Each look with the rates since the one before; ends when the arena's name is gone, or the user has left."""
     observer = Observer(arena)
     before = observer.observe()
     shown = 0
     while view_count is None or shown < view_count:
-        time.sleep(watching.pause_s(view_count))
+        if not rest(watching.pause_s(view_count)):
+            return
         after = observer.observe()
         yield after, Rates.between(before, after)
         before = after
@@ -134,8 +176,8 @@ def watch(arena_name: str, watching: Watching, view: View) -> None:
     """
     console = make_console()
     view_count = watching.view_count(console)
-    with looking_at(arena_name) as arena:
-        looks = _looks(arena, watching, view_count)
+    with looking_at(arena_name) as arena, _rest_of(watching, console) as rest:
+        looks = _looks(arena, watching, view_count, rest)
         if watching.is_json:
             for seen, rates in looks:
                 print_json(seen.as_json() | {"rates": rates.as_json()})
@@ -149,8 +191,13 @@ def watch(arena_name: str, watching: Watching, view: View) -> None:
         click.echo(f"shmaccum: {arena_name} was removed", err=True)
 
 
+def _rest_of(watching: Watching, console: Console) -> contextlib.AbstractContextManager[Rest]:
+    """How to wait between two looks: a view that is painted over is left by a key."""
+    return _keyboard() if watching.is_live(console) else contextlib.nullcontext(_sleep)
+
+
 def _paint(console: Console, looks: Iterator[tuple[Observation, Rates]], view: View) -> None:
-    """Until Ctrl-C, which is how one leaves; the last view stays on the terminal."""
+    """Paints until q or Ctrl-C; the last view stays on the terminal."""
     last: RenderableType | None = None
     try:
         with Live(console=console, screen=True, auto_refresh=False) as live:

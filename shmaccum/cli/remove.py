@@ -6,7 +6,7 @@ from __future__ import annotations
 import click
 
 from shmaccum.arena import Arena
-from shmaccum.cli.group import EXIT_IMPOSSIBLE, Command, Failure, looking_at, sentence_of
+from shmaccum.cli.group import EXIT_IMPOSSIBLE, Command, Failure, complete_arena, looking_at, sentence_of
 from shmaccum.exceptions import (
     ArenaError,
     ArenaNotFoundError,
@@ -67,7 +67,7 @@ def _is_removed(arena_name: str, *, is_forced: bool, missing_ok: bool) -> bool:
 
 
 @click.command("remove", cls=Command)
-@click.argument("arena_names", metavar="ARENA...", nargs=-1, required=True)
+@click.argument("arena_names", metavar="ARENA...", nargs=-1, required=True, shell_complete=complete_arena)
 @click.option("-f", "--force", "is_forced", is_flag=True, help="Remove an arena in use, or with records, too.")
 @click.option("--missing-ok", is_flag=True, help="Ignore arenas that do not exist.")
 @click.pass_context

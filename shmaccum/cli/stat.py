@@ -22,6 +22,6 @@ from shmaccum.cli.stat_view import stat_view
 def command(arena_name: str, watching: Watching) -> None:
     """Show the work of an arena, live: rates, fill, waiters, sender, processes.
 
-    Only reads the arena, and asks no process. On a terminal it paints the view anew each second until Ctrl-C.
+    Only reads the arena, and asks no process. On a terminal it paints the view anew each second until q or Ctrl-C.
     """
     watch(arena_name, watching, stat_view)

@@ -14,7 +14,7 @@ from shmaccum.cli.stat_view import top_view
 @arena_argument
 @watch_options
 def command(arena_name: str, watching: Watching) -> None:
-    """Show the processes of an arena, live, the busiest first.
+    """Show the processes of an arena, live, the busiest first, until q or Ctrl-C.
 
     holds: buffers of its share (max_process_share). private: those of them that have no batch yet. passed: the times
     that others passed it at a lock because it did not go on.

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``shmaccum ls``: a row for each arena of this host."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import click
+from rich.table import Table
+from rich.text import Text
+
+from shmaccum.cli.group import Command, json_option, looking_at, print_json, sentence_of
+from shmaccum.cli.live import make_console, show
+from shmaccum.exceptions import ShmaccumError
+from shmaccum.observe.health import Trouble, troubles
+from shmaccum.observe.host import arena_names
+from shmaccum.observe.observation import Observation, Observer
+from shmaccum.units import format_size
+
+PROBLEM = "bold red"
+
+
+@dataclass(frozen=True)
+class Row:
+    """An arena: its facts and troubles, or the reason why it cannot be read."""
+
+    name: str
+    seen: Observation | None
+    troubles: tuple[Trouble, ...]
+    error: str | None = None
+
+    @classmethod
+    def of(cls, name: str) -> Row:
+        """One look at the arena."""
+        try:
+            with looking_at(name) as arena:
+                seen = Observer(arena).observe()
+        except (ShmaccumError, OSError) as error:
+            return cls(name, None, (), sentence_of(error))
+        return cls(name, seen, tuple(troubles(seen)))
+
+    def as_json(self) -> dict[str, Any]:
+        """The same for machines; keys are stable. Numbers are null where the arena cannot be read."""
+        seen = self.seen
+        return {
+            "name": self.name,
+            "buffer_memory": seen and seen.buffer_memory,
+            "fill": None if seen is None else seen.fill,
+            "queued_record_count": None if seen is None else seen.queued_record_count,
+            "process_count": None if seen is None else _process_count(seen),
+            "sender": seen and asdict(seen.sender),
+            "troubles": [trouble.as_json() for trouble in self.troubles],
+            "error": self.error,
+        }
+
+
+def _process_count(seen: Observation) -> int:
+    return sum(process.is_alive for process in seen.processes)
+
+
+def _readable(text: str) -> str:
+    """A name or a sentence without letters that would move the cursor."""
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
+
+
+def _sender(seen: Observation) -> str:
+    if not seen.sender.is_alive:
+        return "none"
+    return "alive" if seen.sender.pid is None else str(seen.sender.pid)
+
+
+def _cells(row: Row) -> list[str | Text]:
+    sentences = [row.error] if row.error else [trouble.sentence for trouble in row.troubles]
+    trouble = Text(_readable("; ".join(sentences)), style=PROBLEM)
+    if row.seen is None:
+        return [_readable(row.name), *["-"] * 6, trouble]
+    seen = row.seen
+    return [
+        _readable(row.name),
+        format_size(seen.buffer_memory),
+        f"{seen.fill:.1%}",
+        f"{seen.queued_record_count:,}",
+        str(_process_count(seen)),
+        _sender(seen),
+        _readable(seen.sender.sink or "-"),
+        trouble,
+    ]
+
+
+def _table(rows: Iterable[Row]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bright_black")
+    table.add_column("arena", overflow="fold")
+    for name in ("size", "fill", "records", "processes"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("sender", no_wrap=True)
+    table.add_column("sink", overflow="fold")
+    table.add_column("trouble", overflow="fold", ratio=1)
+    for row in rows:
+        table.add_row(*_cells(row))
+    return table
+
+
+@click.command(
+    "ls",
+    cls=Command,
+    epilog="size: buffer_memory. records: those that wait to be delivered. sender: its process. trouble: as "
+    "shmaccum health tells it.",
+)
+@json_option
+def command(is_json: bool) -> None:
+    """List the arenas of this host: those in shared memory, and the files that a process has mapped.
+
+    Only reads the arenas, and asks no process. An arena of another user is listed if this user can read it.
+    """
+    rows = [Row.of(name) for name in arena_names()]
+    if is_json:
+        print_json([row.as_json() for row in rows])
+    elif rows:
+        show(make_console(), _table(rows))
+    else:
+        click.echo("there is no arena on this host: shmaccum create makes one", err=True)

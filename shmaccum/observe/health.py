@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Health: the troubles of an arena in sentences, and the question of a probe that each of them answers with no.
+
+``live``
+    Processes can append, and the sender shows signs of life. A supervisor restarts a program that is not live.
+``ready``
+    Records are delivered, and there is room for more. A balancer sends no work to a program that is not ready.
+``well``
+    Nobody has to look: no damaged batch is kept, and no process is stopped.
+
+A question includes the ones above it, so an arena that is not live is neither ready nor well. A probe decides nothing
+in the arena: it only tells.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from shmaccum.observe.observation import Observation
+from shmaccum.units import format_count, format_duration_ns
+
+SILENCE_NS_MAX = 30_000_000_000
+"""A sender gives a sign of life each second, so after this time without one it is stopped or wedged in its sink."""
+
+
+class Question(enum.IntEnum):
+    """The questions of a probe; a later one includes the earlier ones."""
+
+    LIVE = 0
+    READY = 1
+    WELL = 2
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """Something that is wrong with an arena.
+
+    Attributes:
+        kind: a stable word for machines, such as "no_sender".
+        question: the first question that it answers with no.
+        sentence: the trouble and its remedy, for people.
+    """
+
+    kind: str
+    question: Question
+    sentence: str
+
+    def as_json(self) -> dict[str, Any]:
+        """The same for machines; keys are stable."""
+        return {"kind": self.kind, "question": self.question.name.lower(), "sentence": self.sentence}
+
+
+def _removed(seen: Observation) -> str | None:
+    if not seen.is_removed:
+        return None
+    return "the arena was removed and takes no more records: restart the processes that use it"
+
+
+def _poisoned(seen: Observation) -> str | None:
+    if seen.poisoned is None:
+        return None
+    return f"the arena is poisoned ({seen.poisoned}) and takes no more work: copy its records out (shmaccum recover)"
+
+
+def _silent_sender(seen: Observation) -> str | None:
+    age_ns = seen.sender.heartbeat_age_ns
+    if not seen.sender.is_alive or age_ns is None or age_ns <= SILENCE_NS_MAX:
+        return None
+    return f"the sender {_named(seen)}has shown no sign of life for {format_duration_ns(age_ns)}: restart it"
+
+
+def _no_sender(seen: Observation) -> str | None:
+    if seen.sender.is_alive:
+        return None
+    waiting = format_count(seen.queued_record_count, "record waits", "records wait")
+    return f"no sender lives, and {waiting}: start one (shmaccum sender)"
+
+
+def _stopped_sender(seen: Observation) -> str | None:
+    if seen.sender.state != "stopped":
+        return None
+    return f"the sender {_named(seen)}is stopped: continue it (kill -CONT {seen.sender.pid})"
+
+
+def _outage(seen: Observation) -> str | None:
+    return seen.delivery_clock.sentence() if seen.delivery_clock.outage_ns is not None else None
+
+
+def _exhausted(seen: Observation) -> str | None:
+    if seen.slots["FREE"] or not seen.waiting_count:
+        return None
+    threads = format_count(seen.waiting_count, "thread waits", "threads wait")
+    return f"all buffers are taken, and {threads} for one: the sink is too slow, or the arena is too small"
+
+
+def _damaged(seen: Observation) -> str | None:
+    if not seen.slots["BAD"]:
+        return None
+    kept = format_count(seen.slots["BAD"], "damaged batch is kept", "damaged batches are kept")
+    topics = ", ".join(f"{topic} {format_count(count, 'record')}" for topic, count in sorted(seen.damaged.items()))
+    return f"{kept} ({topics}): copy their bytes out (shmaccum recover --export)"
+
+
+def _stopped_process(seen: Observation) -> str | None:
+    stopped = [each for each in seen.processes if each.is_stopped and each.pid != seen.sender.pid]
+    if not stopped:
+        return None
+    names = ", ".join(f"{each.name} ({each.pid})" for each in stopped)
+    are = "is" if len(stopped) == 1 else "are"
+    return f"{names} {are} stopped and {'keeps its' if len(stopped) == 1 else 'keep their'} buffers: kill -CONT"
+
+
+def _named(seen: Observation) -> str:
+    return "" if seen.sender.pid is None else f"{seen.sender.name} ({seen.sender.pid}) "
+
+
+TROUBLES: Final[Mapping[str, tuple[Question, Callable[[Observation], str | None]]]] = {
+    "removed": (Question.LIVE, _removed),
+    "poisoned": (Question.LIVE, _poisoned),
+    "silent_sender": (Question.LIVE, _silent_sender),
+    "no_sender": (Question.READY, _no_sender),
+    "stopped_sender": (Question.READY, _stopped_sender),
+    "outage": (Question.READY, _outage),
+    "exhausted": (Question.READY, _exhausted),
+    "damaged": (Question.WELL, _damaged),
+    "stopped_process": (Question.WELL, _stopped_process),
+}
+"""Kind -> the first question that it answers with no, and its sentence; the worst first."""
+
+
+def troubles(seen: Observation, question: Question = Question.WELL) -> Iterator[Trouble]:
+    """The troubles because of which the answer to a question is no; none when it is yes."""
+    for kind, (first, tell) in TROUBLES.items():
+        if first <= question and (sentence := tell(seen)) is not None:
+            yield Trouble(kind, first, sentence)

@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Commands that find arenas and judge them: ``ls``, ``health``, and the completion of names."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pty
+import shutil
+import signal
+import subprocess
+import sys
+import termios
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from setup import ROOT
+from shmaccum.arena import Arena
+from shmaccum.cli import main
+from shmaccum.cli.group import COMMANDS
+from tests.accumulator import Accumulator
+from tests.unit.cli.conftest import Shell, damage_region
+
+TIMEOUT_S = 60
+ALTERNATE_SCREEN = b"\x1b[?1049h"
+
+
+def listed(shell: Shell, name: str) -> dict[str, Any]:
+    """The row of an arena; other arenas of the host come and go meanwhile."""
+    (row,) = [row for row in shell.json("ls") if row["name"] == name]
+    found: dict[str, Any] = row
+    return found
+
+
+# --- ls
+
+
+def test_ls_has_a_row_with_size_fill_sender_and_trouble(shell: Shell, filled: str) -> None:
+    row = listed(shell, filled)
+    assert row["buffer_memory"] == 64 << 10
+    assert 0 < row["fill"] < 1
+    assert row["queued_record_count"] > 0
+    assert row["sender"]["is_alive"] is False
+    assert [trouble["kind"] for trouble in row["troubles"]] == ["no_sender"]
+    assert row["error"] is None
+
+
+def test_ls_names_sender_and_sink(shell: Shell, arena: Arena) -> None:
+    with Accumulator(arena) as accumulator:
+        accumulator.become_sender()
+        row = listed(shell, arena.name)
+        assert row["sender"]["pid"] == os.getpid()
+        assert row["process_count"] == 1
+        assert row["troubles"] == []
+        lines = shell("ls", columns=160).stdout.splitlines()
+    assert lines[0].split() == ["arena", "size", "fill", "records", "processes", "sender", "sink", "trouble"]
+    (line,) = [line for line in lines if line.startswith(f"{arena.name} ")]
+    assert line.split()[1:7] == ["64", "KiB", "0.0%", "0", "1", str(os.getpid())]
+
+
+def test_ls_tells_of_an_arena_that_it_cannot_read(shell: Shell, tmp_path: Path) -> None:
+    path = tmp_path / "events"
+    with Arena.create(path, buffer_memory="64KiB", batch_size="4KiB"):
+        data = bytearray(path.read_bytes())
+        data[8:64] = bytes(56)
+        path.write_bytes(data)
+        row = listed(shell, str(path))
+        assert row["error"]
+        assert row["fill"] is None
+        assert "events" in shell("ls", columns=300).stdout
+
+
+def test_ls_shows_a_name_that_would_move_the_cursor_as_text(shell: Shell, arena_name: str) -> None:
+    name = f"{arena_name}\x1b[2J"
+    with Arena.create(name, buffer_memory="64KiB", batch_size="4KiB"):
+        try:
+            assert "\x1b" not in shell("ls", columns=300).stdout
+        finally:
+            Arena.remove(name)
+
+
+# --- health
+
+
+def test_health_without_a_sender_is_live_and_neither_ready_nor_well(shell: Shell, filled: str) -> None:
+    assert shell("health", filled, "--live").stdout == f"{filled} is live\n"
+    for question in (["--ready"], []):
+        told = shell("health", filled, *question, code=1).stdout
+        assert told.startswith(f"{filled}: no sender lives, and ")
+        assert len(told.splitlines()) == 1
+
+
+def test_health_with_a_sender_is_well(shell: Shell, arena: Arena) -> None:
+    with Accumulator(arena) as accumulator:
+        accumulator.become_sender()
+        assert shell("health", arena.name).stdout == f"{arena.name} is well\n"
+        document = shell.json("health", arena.name, "--ready")
+    assert document == {"name": arena.name, "question": "ready", "answer": True, "troubles": []}
+
+
+def test_health_of_a_missing_arena_could_not_be_told(shell: Shell, arena_name: str) -> None:
+    assert "there is no arena" in shell("health", arena_name, code=2).stderr
+
+
+@pytest.mark.parametrize("region", ["globals", "processes", "slot_headers", "partitions", "names", "counters"])
+def test_health_of_a_damaged_arena_is_told_or_refused(shell: Shell, make_file: Callable[[], Path], region: str) -> None:
+    path = make_file()
+    data = damage_region(path, region, region)
+    assert shell("health", str(path), code=None).exit_code in {1, 2}
+    assert path.read_bytes() == data
+
+
+# --- completion
+
+
+def completed(kind: str, *words: str) -> list[str]:
+    """The answer of click to a shell that asks how the last word goes on, by the protocol of its kind."""
+    variables = {"_SHMACCUM_COMPLETE": f"{kind}_complete"}
+    if kind == "fish":
+        variables |= {"COMP_WORDS": " ".join(words), "COMP_CWORD": words[-1]}
+    else:
+        variables |= {"COMP_WORDS": " ".join(words), "COMP_CWORD": str(len(words) - 1)}
+    result = CliRunner(env=variables).invoke(main, prog_name="shmaccum")
+    assert result.exit_code == 0, result.output
+    return result.stdout.splitlines()
+
+
+@pytest.mark.parametrize("kind", ["bash", "zsh", "fish"])
+@pytest.mark.parametrize("command", ["stat", "top", "health", "sender", "remove", "check"])
+def test_the_name_of_an_arena_is_completed(arena: Arena, kind: str, command: str) -> None:
+    assert any(arena.name in line for line in completed(kind, "shmaccum", command, arena.name[:-1]))
+    assert not any(completed(kind, "shmaccum", command, "no-arena-begins-so"))
+
+
+def test_commands_are_completed_without_an_import_of_their_modules() -> None:
+    code = "import sys; from shmaccum.cli import main\ntry: main(prog_name='shmaccum')\n"
+    code += "finally: print(*(name for name in sys.modules if 'numpy' in name or 'rich' in name), file=sys.stderr)"
+    variables = {"_SHMACCUM_COMPLETE": "zsh_complete", "COMP_WORDS": "shmaccum ", "COMP_CWORD": "1"}
+    result = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=os.environ | variables, capture_output=True, text=True
+    )
+    assert result.returncode == 0, result.stderr
+    assert set(COMMANDS) <= set(result.stdout.split())
+    assert result.stderr.strip() == ""
+
+
+def test_a_path_is_completed_by_files_and_by_arenas(tmp_path: Path) -> None:
+    path = tmp_path / "events"
+    with Arena.create(path, buffer_memory="64KiB", batch_size="4KiB"):
+        lines = completed("bash", "shmaccum", "stat", f"{tmp_path}/")
+    assert f"plain,{path}" in lines
+    assert f"file,{tmp_path}/" in lines
+
+
+def test_bash_completes_the_name_of_an_arena(arena: Arena, tmp_path: Path) -> None:
+    if shutil.which("bash") is None:
+        pytest.skip("there is no bash")
+    (tmp_path / "shmaccum").write_text(f'#!/bin/sh\nexec {sys.executable} -m shmaccum "$@"\n')
+    (tmp_path / "shmaccum").chmod(0o755)
+    script = f"""
+        source <(_SHMACCUM_COMPLETE=bash_source shmaccum)
+        COMP_WORDS=(shmaccum stat {arena.name[:-1]}); COMP_CWORD=2
+        _shmaccum_completion shmaccum
+        echo "${{COMPREPLY[@]}}"
+    """
+    path = os.pathsep.join([str(tmp_path), os.environ["PATH"]])
+    result = subprocess.run(
+        ["bash", "-c", script],
+        env=os.environ | {"PATH": path, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+    )
+    assert arena.name in result.stdout.split(), result.stderr
+
+
+# --- leaving by a key
+
+
+@pytest.mark.parametrize("key", [b"q", b"Q"])
+def test_a_key_leaves_top_and_the_terminal_is_as_before(arena: Arena, key: bytes) -> None:
+    command = [sys.executable, "-m", "shmaccum", "top", arena.name, "--interval", "1000"]
+    child, terminal = pty.fork()
+    if child == 0:
+        os.execve(sys.executable, command, os.environ | {"TERM": "xterm", "PYTHONPATH": str(ROOT)})
+    try:
+        before = termios.tcgetattr(terminal)
+        painted = b""
+        while ALTERNATE_SCREEN not in painted:
+            painted += os.read(terminal, 4096)
+        assert termios.tcgetattr(terminal) != before, "keys come only with the end of a line"
+        os.write(terminal, key)
+        _read_to_the_end(terminal)
+        _, status = os.waitpid(child, 0)
+        child = 0
+        assert os.waitstatus_to_exitcode(status) == 0
+        assert termios.tcgetattr(terminal) == before
+    finally:
+        if child:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+        os.close(terminal)
+
+
+def _read_to_the_end(terminal: int) -> None:
+    """Reads all that is left; a terminal whose processes are gone raises."""
+    with contextlib.suppress(OSError):
+        while os.read(terminal, 4096):
+            pass

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The troubles of an arena: each is told in a sentence, and answers its question, and later ones, with no."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from shmaccum.arena import Arena
+from shmaccum.observe.health import SILENCE_NS_MAX, TROUBLES, Question, troubles
+from shmaccum.observe.observation import Observation, Observer
+from tests.accumulator import Accumulator
+
+
+@pytest.fixture
+def seen(arena: Arena) -> Observation:
+    """A look at an arena in which nothing is wrong."""
+    with Accumulator(arena) as accumulator:
+        accumulator.become_sender()
+        return Observer(arena).observe()
+
+
+def changed(seen: Observation, **changes: Any) -> Observation:
+    return dataclasses.replace(seen, **changes)
+
+
+def with_sender(seen: Observation, **changes: Any) -> Observation:
+    return changed(seen, sender=dataclasses.replace(seen.sender, **changes))
+
+
+def with_clock(seen: Observation, **changes: Any) -> Observation:
+    return changed(seen, delivery_clock=dataclasses.replace(seen.delivery_clock, **changes))
+
+
+def with_slots(seen: Observation, **counts: int) -> Mapping[str, int]:
+    return {**dict.fromkeys(seen.slots, 0), **counts}
+
+
+def with_stopped_process(seen: Observation) -> Observation:
+    process = dataclasses.replace(seen.processes[0], pid=4711, name="worker", state="stopped")
+    return changed(seen, processes=(*seen.processes, process))
+
+
+ILL: Mapping[str, tuple[Callable[[Observation], Observation], str]] = {
+    "removed": (lambda seen: changed(seen, is_removed=True), "restart the processes"),
+    "poisoned": (lambda seen: changed(seen, poisoned="a lock has two owners"), "a lock has two owners"),
+    "silent_sender": (
+        lambda seen: with_sender(seen, heartbeat_age_ns=SILENCE_NS_MAX + 1),
+        "no sign of life for 30 s",
+    ),
+    "no_sender": (
+        lambda seen: changed(with_sender(seen, is_alive=False), queued_record_count=1),
+        "no sender lives, and 1 record waits",
+    ),
+    "stopped_sender": (lambda seen: with_sender(seen, state="stopped"), "kill -CONT"),
+    "outage": (lambda seen: with_clock(seen, outage="no broker answers", outage_ns=7 * 10**9), "no broker answers"),
+    "exhausted": (
+        lambda seen: changed(seen, slots=with_slots(seen, READY=16), waiting_count=2),
+        "2 threads wait for one",
+    ),
+    "damaged": (
+        lambda seen: changed(seen, slots=with_slots(seen, FREE=14, BAD=2), damaged={"flights": 3}),
+        "2 damaged batches are kept (flights 3 records)",
+    ),
+    "stopped_process": (with_stopped_process, "worker (4711) is stopped"),
+}
+
+
+def test_an_arena_in_which_nothing_is_wrong_has_no_trouble(seen: Observation) -> None:
+    assert list(troubles(seen)) == []
+
+
+def test_each_trouble_has_a_case_here() -> None:
+    assert set(ILL) == set(TROUBLES)
+
+
+@pytest.mark.parametrize("kind", ILL)
+def test_a_trouble_is_told_and_answers_its_question_and_later_ones_with_no(seen: Observation, kind: str) -> None:
+    make_ill, words = ILL[kind]
+    ill = make_ill(seen)
+    (found,) = troubles(ill)
+    assert found.kind == kind
+    assert words in found.sentence
+    answers = {question: not list(troubles(ill, question)) for question in Question}
+    assert answers == {question: question < found.question for question in Question}
+
+
+@pytest.mark.parametrize(
+    "well",
+    [
+        lambda seen: with_sender(seen, heartbeat_age_ns=SILENCE_NS_MAX),
+        lambda seen: with_sender(seen, heartbeat_age_ns=None),
+        lambda seen: changed(seen, slots=with_slots(seen, READY=16)),
+        lambda seen: changed(seen, slots=with_slots(seen, FREE=1, READY=15), waiting_count=1),
+        lambda seen: with_clock(seen, outage="no sender runs"),
+    ],
+    ids=["30 s of silence", "before the first sign of life", "full", "a wait that is about to end", "no outage yet"],
+)
+def test_a_state_that_passes_by_itself_is_no_trouble(
+    seen: Observation, well: Callable[[Observation], Observation]
+) -> None:
+    assert list(troubles(well(seen))) == []
+
+
+def test_a_dead_sender_is_one_trouble_and_not_also_a_silent_or_broken_one(seen: Observation) -> None:
+    dead = with_sender(seen, is_alive=False, heartbeat_age_ns=10**12, state=None)
+    assert [found.kind for found in troubles(with_clock(dead, outage="no sender runs"))] == ["no_sender"]
