@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import click
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
@@ -72,10 +73,8 @@ def _sender(seen: Observation) -> str:
 
 
 def _cells(row: Row) -> list[str | Text]:
-    sentences = [row.error] if row.error else [trouble.sentence for trouble in row.troubles]
-    trouble = Text(_readable("; ".join(sentences)), style=PROBLEM)
     if row.seen is None:
-        return [_readable(row.name), *["-"] * 6, trouble]
+        return [_readable(row.name), *["-"] * 6, Text("cannot be read", style=PROBLEM)]
     seen = row.seen
     return [
         _readable(row.name),
@@ -85,18 +84,26 @@ def _cells(row: Row) -> list[str | Text]:
         str(_process_count(seen)),
         _sender(seen),
         _readable(seen.sender.sink or "-"),
-        trouble,
+        Text(", ".join(trouble.kind.replace("_", " ") for trouble in row.troubles), style=PROBLEM),
     ]
+
+
+def _sentences(rows: Iterable[Row]) -> Iterator[Text]:
+    """The troubles of all arenas, a line for each, with the name of its arena."""
+    for row in rows:
+        for sentence in [row.error] if row.error else [trouble.sentence for trouble in row.troubles]:
+            told = sentence if sentence.startswith(f"{row.name}: ") else f"{row.name}: {sentence}"
+            yield Text(_readable(told))
 
 
 def _table(rows: Iterable[Row]) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bright_black")
-    table.add_column("arena", overflow="fold")
+    table.add_column("arena", no_wrap=True)
     for name in ("size", "fill", "records", "processes"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("sender", no_wrap=True)
     table.add_column("sink", overflow="fold")
-    table.add_column("trouble", overflow="fold", ratio=1)
+    table.add_column("trouble", no_wrap=True)
     for row in rows:
         table.add_row(*_cells(row))
     return table
@@ -118,6 +125,7 @@ def command(is_json: bool) -> None:
     if is_json:
         print_json([row.as_json() for row in rows])
     elif rows:
-        show(make_console(), _table(rows))
+        sentences = list(_sentences(rows))
+        show(make_console(), Group(_table(rows), *([""] if sentences else []), *sentences))
     else:
         click.echo("there is no arena on this host: shmaccum create makes one", err=True)
