@@ -9,7 +9,8 @@ import click
 
 from shmaccum.arena.removal import LOOK_S, has_lost_its_name
 from shmaccum.cli.group import ArenaRemovedFailure, Command, arena_argument, looking_at
-from shmaccum.observe.prometheus import ArenaCollector, MetricsServer, exposition
+from shmaccum.observe.prometheus import ArenaCollector, exposition
+from shmaccum.observe.server import MetricsServer
 
 
 @click.command(
@@ -19,9 +20,11 @@ from shmaccum.observe.prometheus import ArenaCollector, MetricsServer, expositio
     "both. Needs the package prometheus_client (pip install 'shmaccum[metrics]').",
 )
 @arena_argument
-@click.option("--listen", "address", metavar="HOST:PORT", help="Serve http://HOST:PORT/metrics until Ctrl-C.")
+@click.option("--listen", "address", metavar="HOST:PORT", help="Serve http://HOST:PORT until Ctrl-C.")
 def command(arena_name: str, address: str | None) -> None:
     """Print the facts of an arena in Prometheus' text format, or serve them.
+
+    A browser finds the arena as a picture at http://HOST:PORT, Prometheus /metrics, and probes /healthz and /readyz.
 
     Reads the arena only and asks no process. Ends with 3 when the arena is removed.
     """
@@ -31,7 +34,7 @@ def command(arena_name: str, address: str | None) -> None:
             click.echo(exposition(collector), nl=False)
             return
         server = MetricsServer(address, collector)
-        click.echo(f"serving http://{address}/metrics", err=True)
+        click.echo(f"serving http://{address} for browsers, and http://{address}/metrics", err=True)
         try:
             while not has_lost_its_name(arena):
                 time.sleep(LOOK_S)

@@ -18,6 +18,12 @@ DIRECTORY_OF_SPARK = Path("out/spark")
 @click.command("run", cls=Command)
 @click.option("--kill", "is_killing", is_flag=True, help="Kill a worker and the sender half-way, and replace them.")
 @click.option("--serve", "is_serving", is_flag=True, help="Serve the log, and read it by a group of consumers, too.")
+@click.option(
+    "--watch",
+    "is_watched",
+    is_flag=True,
+    help="Show the arena in a browser: the run begins when the browser has the page, and takes half a minute.",
+)
 @click.option("--peer/--no-peer", default=True, help="Send them through a multiprocessing.Queue, too.")
 @click.option(
     "--spark",
@@ -48,6 +54,7 @@ def command(
     *,
     is_killing: bool,
     is_serving: bool,
+    is_watched: bool,
     peer: bool,
     has_spark: bool,
     has_cluster: bool,
@@ -59,8 +66,8 @@ def command(
     Two readers verify the log at the end.
     """
     if has_spark or has_cluster:
-        if is_killing or is_serving:
-            raise click.UsageError("--kill and --serve are of the example without Spark: leave them out")
+        if is_killing or is_serving or is_watched:
+            raise click.UsageError("--kill, --serve and --watch are of the example without Spark: leave them out")
         ctx.exit(_run_spark(directory or DIRECTORY_OF_SPARK, flight_count, has_cluster=has_cluster))
     from shmaccum.example import report  # slow to import, and its data are an extra of the package
 
@@ -70,6 +77,7 @@ def command(
         flight_count=flight_count,
         is_killing=is_killing,
         is_serving=is_serving,
+        is_watched=is_watched,
         has_peer=peer,
     )
     ctx.exit(report.run(make_console(has_markup=True), plan))

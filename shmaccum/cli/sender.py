@@ -89,7 +89,11 @@ def _detach(arena_name: str, url: str, mode: int, sink_options: dict[str, str], 
     "--detach", is_flag=True, help="Start it in the background unless the arena has one; return when it works."
 )
 @click.option("--listen", metavar="HOST:PORT", help="Serve the log to Kafka clients, with --sink log:DIR.")
-@click.option("--metrics", metavar="HOST:PORT", help="Serve metrics for Prometheus at http://HOST:PORT/metrics.")
+@click.option(
+    "--metrics",
+    metavar="HOST:PORT",
+    help="Serve http://HOST:PORT for browsers, /metrics for Prometheus, /healthz and /readyz for probes.",
+)
 @click.option(
     "-X",
     "options",

@@ -82,7 +82,8 @@ def _metrics_server(server: LogServer, address: str | None) -> contextlib.Abstra
     """Answers scrapes until it is closed, where an address is given."""
     if address is None:
         return contextlib.nullcontext()
-    from shmaccum.observe.prometheus import MetricsServer, ServerCollector  # an extra of the package
+    from shmaccum.observe.prometheus import ServerCollector  # an extra of the package
+    from shmaccum.observe.server import MetricsServer
 
     return contextlib.closing(MetricsServer(address, ServerCollector(server.families)))
 

@@ -89,10 +89,10 @@ class Crew:
         queue: through which they send everything once more; None when nobody asked for that.
     """
 
-    def __init__(self, arena_name: str, flight_count: int, *, has_queue: bool) -> None:
+    def __init__(self, arena_name: str, flight_count: int, seconds: float, *, has_queue: bool) -> None:
         self._arena_name = arena_name
         self._context = multiprocessing.get_context("spawn")
-        self.board = Board(self._context, flight_count)
+        self.board = Board(self._context, flight_count, seconds)
         self.queue: Queue[Item] | None = self._context.Queue() if has_queue else None
         self._workers = {
             worker: self._start(work, worker, (arena_name, self.board, worker, self.queue))
@@ -156,6 +156,7 @@ class Pipeline:
         watcher: Watcher,
         *,
         flight_count: int,
+        seconds: float,
         has_queue: bool,
         listen: str | None,
     ) -> None:
@@ -166,7 +167,7 @@ class Pipeline:
         self._began_ns = 0
         self._listen = listen
         self._sender = Sender(arena.name, directory, listen)
-        self.crew = Crew(arena.name, flight_count, has_queue=has_queue)
+        self.crew = Crew(arena.name, flight_count, seconds, has_queue=has_queue)
 
     def _look_until(self, is_over: Callable[[], bool], every_s: float = LOOK_EVERY_S) -> None:
         while not is_over():
@@ -246,6 +247,7 @@ def open_pipeline(
     watcher: Watcher,
     *,
     flight_count: int = FLIGHT_COUNT,
+    seconds: float = 0,
     has_queue: bool = False,
     listen: str | None = None,
 ) -> Iterator[Pipeline]:
@@ -255,6 +257,7 @@ def open_pipeline(
         directory: of the log; the log of an older run is replaced.
         watcher: is told how far the run is.
         flight_count: the number of flights, from the first of the file on.
+        seconds: the time over which each worker spreads its sends; 0: it sends as fast as it can.
         has_queue: the workers will send everything once more, through `Crew.queue`.
         listen: HOST:PORT at which the sender serves the log; None: it does not.
 
@@ -268,7 +271,13 @@ def open_pipeline(
             for topic in topics():
                 arena.native.set_topic_partition_count(topic, PARTITION_COUNT)
             pipeline = Pipeline(
-                arena, directory, watcher, flight_count=flight_count, has_queue=has_queue, listen=listen
+                arena,
+                directory,
+                watcher,
+                flight_count=flight_count,
+                seconds=seconds,
+                has_queue=has_queue,
+                listen=listen,
             )
             try:
                 yield pipeline

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,10 +15,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from shmaccum.arena import Arena, ArenaStatistics, VerifyDepth
-from shmaccum.example import group, peer, pipeline, verification
+from shmaccum.example import group, page, peer, pipeline, verification
 from shmaccum.example.flights import FLIGHT_COUNT, topics
 from shmaccum.example.worker import WORKER_COUNT
 from shmaccum.units import format_size
+
+WATCHED_S = 30.0
+"""The time over which a watched run of all flights is spread."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +36,10 @@ class Plan:
     """True to kill a worker and the sender in mid-flight."""
     is_serving: bool = False
     """True to have a group of consumers read the log from the sender's server."""
+    is_watched: bool = False
+    """True to show the run in a browser: it begins when the browser has the page, and takes its time."""
     has_peer: bool = True
-    """True to send the same events through a multiprocessing.Queue, too; without effect when processes are killed."""
+    """True to send the same events through a multiprocessing.Queue, too; not when processes are killed, or watched."""
 
 
 @dataclass(frozen=True)
@@ -73,13 +78,15 @@ def _soundness(arena: Arena) -> list[str]:
 
 
 def _run_pipeline(console: Console, plan: Plan) -> Outcome:
-    has_queue = plan.has_peer and not plan.is_killing
+    has_queue = plan.has_peer and not plan.is_killing and not plan.is_watched
+    seconds = WATCHED_S * plan.flight_count / FLIGHT_COUNT if plan.is_watched else 0
     listen = _free_address() if plan.is_serving else None
     with (
         _bars(console, plan.flight_count) as watch,
         pipeline.open_pipeline(
-            plan.directory, watch, flight_count=plan.flight_count, has_queue=has_queue, listen=listen
+            plan.directory, watch, flight_count=plan.flight_count, seconds=seconds, has_queue=has_queue, listen=listen
         ) as run,
+        page.shown(console, run.arena) if plan.is_watched else nullcontext(),
     ):
         run.prepare()
         run.begin()

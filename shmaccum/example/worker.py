@@ -9,7 +9,7 @@ process sent was delivered. For the figure beside it, the same events then go th
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from multiprocessing.context import SpawnContext
 from multiprocessing.queues import Queue
 from typing import Any
@@ -20,6 +20,8 @@ from shmaccum.producer import Producer
 WORKER_COUNT = 4
 FLUSH_TIMEOUT_S = 60.0
 READY_TIMEOUT_S = 120.0
+PACED_COUNT = 100
+"""Events that a worker sends between two rests, when it spreads its sends."""
 
 Item = Event | None
 """An item of the queue; None says that a worker is done."""
@@ -30,10 +32,12 @@ class Board:
 
     Attributes:
         flight_count: the number of flights that all workers send together.
+        seconds: the time over which a worker spreads its sends; 0: it sends as fast as it can.
     """
 
-    def __init__(self, context: SpawnContext, flight_count: int) -> None:
+    def __init__(self, context: SpawnContext, flight_count: int, seconds: float) -> None:
         self.flight_count = flight_count
+        self.seconds = seconds
         self.prepared: Any = context.RawArray("q", WORKER_COUNT)
         """Events packed, by worker."""
         self.sent: Any = context.RawArray("q", WORKER_COUNT)
@@ -55,9 +59,18 @@ def _prepare(board: Board, worker: int) -> list[Event]:
     return prepared
 
 
+def _paced(prepared: Sequence[Event], seconds: float) -> Iterator[Event]:
+    """The events, spread evenly over so many seconds."""
+    began = time.monotonic()
+    for number, event in enumerate(prepared):
+        if number % PACED_COUNT == 0:
+            time.sleep(max(began + seconds * number / len(prepared) - time.monotonic(), 0))
+        yield event
+
+
 def _send(arena_name: str, board: Board, worker: int, prepared: Sequence[Event]) -> None:
     with Producer(arena_name) as producer:
-        for event in prepared:
+        for event in _paced(prepared, board.seconds) if board.seconds else prepared:
             producer.send(event.topic, event.value, event.key)
             board.sent[worker] += 1
         producer.flush(FLUSH_TIMEOUT_S)

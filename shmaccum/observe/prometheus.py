@@ -106,6 +106,9 @@ class ArenaCollector:
     Args:
         arena: opened in any way; read-only is enough.
 
+    Attributes:
+        arena: the same.
+
     Raises:
         InvalidArgumentError: the package prometheus_client is not there.
     """
@@ -114,7 +117,7 @@ class ArenaCollector:
         from shmaccum.observe.observation import Observer  # with numpy and psutil, which a mere sender does without
 
         self._core = _families()
-        self._arena = arena
+        self.arena = arena
         self._observer = Observer(arena)
 
     def collect(self) -> Iterator[Metric]:
@@ -152,7 +155,7 @@ class ArenaCollector:
     def _family(self, name: str, sentence: str, values: Mapping[tuple[str, ...], float], *labels: str) -> Metric:
         family = _family_of(self._core, PREFIX + name, sentence, ["arena", *labels])
         for label_values, value in values.items():
-            family.add_metric([self._arena.name, *label_values], float(value))
+            family.add_metric([self.arena.name, *label_values], float(value))
         metric: Metric = family
         return metric
 
@@ -195,15 +198,18 @@ class SenderCollector:
 
     def collect(self) -> Iterator[Metric]:
         """The families of one scrape; none while the sender has no role or does not answer."""
-        try:
-            numbers = self._read()
-        except (ShmaccumError, TimeoutError) as error:
-            logger.debug("this scrape goes without the sender's metrics: %s", error)
-            return
         families: dict[str, Any] = {}
-        for name, number in sorted(numbers.items()):
+        for name, number in sorted(self.numbers().items()):
             self._add(families, name, number)
         yield from families.values()
+
+    def numbers(self) -> Mapping[str, float]:
+        """Kafka's names -> numbers; none while the sender has no role or does not answer."""
+        try:
+            return self._read()
+        except (ShmaccumError, TimeoutError) as error:
+            logger.debug("this scrape goes without the sender's metrics: %s", error)
+            return {}
 
     def _add(self, families: dict[str, Any], name: str, number: float) -> None:
         prefix, metric, tags = _split_name(name)
@@ -271,45 +277,11 @@ def exposition(*collectors: ArenaCollector | SenderCollector | ServerCollector) 
     return bytes(generate_latest(_registry(collectors))).decode()
 
 
-def split_address(address: str) -> tuple[str, int]:
-    """``HOST:PORT``, ``[IPV6]:PORT`` or ``:PORT``; the last one is this host alone.
+def metrics_application(
+    *collectors: ArenaCollector | SenderCollector | ServerCollector,
+) -> Callable[[Any, Any], Iterable[bytes]]:
+    """A WSGI application that answers each request with a scrape."""
+    from prometheus_client import make_wsgi_app
 
-    Raises:
-        InvalidArgumentError: it is none of them.
-    """
-    host, found, port = address.rpartition(":")
-    if not found or not port.isdecimal() or int(port) > 65535:
-        raise InvalidArgumentError(f"{address!r} is no address to listen on: write it like 127.0.0.1:9308")
-    return host.strip("[]") or "127.0.0.1", int(port)
-
-
-class MetricsServer:
-    """Answers scrapes over HTTP at /metrics from a thread of its own, until `close`.
-
-    Args:
-        address: as `split_address` takes it; port 0 takes a free one.
-        collectors: the metrics to serve.
-
-    Raises:
-        InvalidArgumentError: the address is none, or cannot be listened on.
-    """
-
-    def __init__(self, address: str, *collectors: ArenaCollector | SenderCollector | ServerCollector) -> None:
-        from prometheus_client import start_http_server
-
-        host, port = split_address(address)
-        try:
-            self._server, self._thread = start_http_server(port, host, _registry(collectors))
-        except OSError as error:
-            raise InvalidArgumentError(f"metrics cannot be served at {address}: {error.strerror or error}") from error
-
-    @property
-    def port(self) -> int:
-        """The port that it listens on."""
-        return int(self._server.server_port)
-
-    def close(self) -> None:
-        """Answers no more."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+    application: Callable[[Any, Any], Iterable[bytes]] = make_wsgi_app(_registry(collectors))
+    return application

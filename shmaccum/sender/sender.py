@@ -27,7 +27,7 @@ from shmaccum.arena.presence import Presence, SenderWatch
 from shmaccum.arena.semaphores import WaiterSemaphores
 from shmaccum.config import DEAD_LETTER_KIND, SenderOptions
 from shmaccum.exceptions import LogBusyError, NotSenderError, SenderBusyError
-from shmaccum.observe.prometheus import SENDER_ANSWER_S, ArenaCollector, MetricsServer, SenderCollector, ServerCollector
+from shmaccum.observe.prometheus import SENDER_ANSWER_S, ArenaCollector, SenderCollector, ServerCollector
 from shmaccum.sender.backoff import NS_PER_MS
 from shmaccum.sender.closing import Closing
 from shmaccum.sender.host import Host, logger
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
     from shmaccum.config.dicts import SenderOptionsDict
     from shmaccum.keeper.stalled import StallWatch
+    from shmaccum.observe.server import MetricsServer
     from shmaccum.sender.dead_letters import DeadLetters
 
 IDLE_LOOKS = 10
@@ -182,6 +183,8 @@ class Sender:
     def _serve_metrics(self) -> None:
         address = self.options.metrics_listen
         if address is not None:
+            from shmaccum.observe.server import MetricsServer  # which brings Python's HTTP server
+
             families = self.sink.server_families()
             self._metrics_server = MetricsServer(
                 address,

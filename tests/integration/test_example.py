@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -50,6 +51,18 @@ def test_every_flight_is_consumed_by_a_group_from_the_sender(tmp_path: Path, arg
     ended = run(tmp_path / "log", "--serve", "--no-peer", *arguments)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "✓ read back with a group of 3 consumers: every flight once, in order, unharmed" in ended.stdout
+
+
+def test_a_watched_run_begins_when_a_browser_has_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = tmp_path / "asked.json"
+    browser = tmp_path / "browser.py"
+    script = f"import sys, urllib.request\nurllib.request.urlretrieve(sys.argv[1] + 'arena.json', {str(asked)!r})\n"
+    browser.write_text(script, encoding="utf-8")
+    monkeypatch.setenv("BROWSER", f"{sys.executable} {browser} %s")
+    ended = run(tmp_path / "log", "--watch", flights=FEW_FLIGHTS)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert json.loads(asked.read_text(encoding="utf-8"))["record_count"] == 0
+    assert record_count(tmp_path / "log") == FEW_FLIGHTS
 
 
 def test_an_older_log_is_replaced(tmp_path: Path) -> None:

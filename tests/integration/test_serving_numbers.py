@@ -17,7 +17,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from shmaccum import Producer
 from shmaccum.arena import Arena
 from shmaccum.exceptions import ServerUnreachableError
-from shmaccum.observe.prometheus import MetricsServer, ServerCollector
+from shmaccum.observe.prometheus import ServerCollector
+from shmaccum.observe.server import MetricsServer
 from shmaccum.sender import Sender
 from shmaccum.serving import LogServer
 from shmaccum.sinks.log import LogSink

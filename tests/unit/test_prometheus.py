@@ -14,7 +14,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from shmaccum.arena import Arena
 from shmaccum.exceptions import InvalidArgumentError, NotSenderError
-from shmaccum.observe.prometheus import ArenaCollector, MetricsServer, SenderCollector, exposition, split_address
+from shmaccum.observe.prometheus import ArenaCollector, SenderCollector, exposition
+from shmaccum.observe.server import MetricsServer, split_address
 from shmaccum.sender import Sender
 from tests.accumulator import Accumulator
 from tests.support import deliver_all, wait_until

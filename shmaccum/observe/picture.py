@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The document behind the page in the browser: one look at an arena, with a cell for each buffer.
+
+A cell of a large arena stands for several neighbouring buffers, and shows the first of them that is not free. So the
+document of an arena of any size has a bounded size. docs/how-to/looking.rst shows the page.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Any, Final
+
+import numpy as np
+
+from shmaccum.arena import Arena, tables
+from shmaccum.observe.health import troubles
+from shmaccum.observe.inspection import FILLED_STATES
+from shmaccum.observe.observation import STATE_OF, Observation, Observer, partition_name
+
+CELL_COUNT_MAX = 16_384
+ROW_COUNT_MAX = 50
+"""Rows of a list of the page: processes, queues, errors."""
+LATENCIES: Final[Mapping[str, str]] = {
+    "request-latency-avg": "request_latency_ms",
+    "record-queue-time-avg": "queue_time_ms",
+}
+"""Kafka's name of a time of the sender -> its key in the document."""
+
+
+class Painter:
+    """Looks at one arena again and again for the page; usable by all threads.
+
+    Args:
+        arena: opened in any way; read-only is enough.
+        read_sender: Kafka's producer metrics of the sender of this process, as `SenderCollector.numbers` gives them;
+            None: the sender is another process.
+    """
+
+    def __init__(self, arena: Arena, read_sender: Callable[[], Mapping[str, float]] | None = None) -> None:
+        self._arena = arena
+        self._observer = Observer(arena)
+        self._read_sender = read_sender
+        self._looking = threading.Lock()
+
+    def observe(self) -> Observation:
+        """One look."""
+        with self._looking:
+            return self._observer.observe()
+
+    def picture(self) -> dict[str, Any]:
+        """The document; keys are stable."""
+        seen = self.observe()
+        return {
+            "name": seen.name,
+            "time_ns": seen.time_ns,
+            "buffer_memory": seen.buffer_memory,
+            "batch_size": seen.batch_size,
+            "slot_count": seen.slot_count,
+            "fill": seen.fill,
+            "slots": seen.slots,
+            "record_count": seen.record_count,
+            "record_bytes": seen.record_bytes,
+            "completed_count": seen.counters.get("records completed", 0),
+            "queued_record_count": seen.queued_record_count,
+            "queued_size": seen.queued_size,
+            "oldest_age_ms": 0 if seen.oldest_batch is None else seen.oldest_batch.age_ns / 1e6,
+            "waiting_count": seen.waiting_count,
+            "sender": asdict(seen.sender),
+            "latencies": self._latencies(),
+            "troubles": [trouble.as_json() for trouble in troubles(seen)],
+            "cells": self._cells(),
+            **_lists(seen),
+        }
+
+    def _latencies(self) -> dict[str, float]:
+        numbers = {} if self._read_sender is None else self._read_sender()
+        return {key: numbers[name] for name, key in LATENCIES.items() if name in numbers}
+
+    def _cells(self) -> dict[str, Any]:
+        """The state of each cell as a digit, and the topic-partitions of those that hold a batch."""
+        slots = self._arena.slot_table()
+        states = tables.slot_state(slots["word"]).astype(np.uint8)
+        span = -(-len(states) // CELL_COUNT_MAX)
+        chosen = _most_telling(states, span)
+        shown = states[chosen]
+        filled = np.flatnonzero(np.isin(shown, [STATE_OF[state] for state in FILLED_STATES]))
+        indices = slots["partition_index"][chosen[filled]]
+        used, label_of = np.unique(indices, return_inverse=True)
+        names = self._arena.native.partitions()
+        return {
+            "span": span,
+            "state_names": tables.SLOT_STATES,
+            "states": (shown + ord("0")).tobytes().decode("latin-1"),
+            "labels": [partition_name(names, int(index)) for index in used],
+            "filled": np.stack([filled, label_of.reshape(-1)], axis=1).tolist(),
+        }
+
+
+def _most_telling(states: tables.Table, span: int) -> tables.Table:
+    """For each cell the index of its first slot that is not free; of its first one when all are."""
+    padded = np.full(-(-len(states) // span) * span, STATE_OF["FREE"], dtype=np.uint8)
+    padded[: len(states)] = states
+    groups = padded.reshape(-1, span)
+    found: tables.Table = np.arange(len(groups)) * span + (groups != STATE_OF["FREE"]).argmax(axis=1)
+    return found
+
+
+def _lists(seen: Observation) -> dict[str, Any]:
+    """The living processes, the queues that are not empty and the errors: the most pressing ones of each."""
+    alive = sorted((each for each in seen.processes if each.is_alive), key=lambda each: -each.record_count)
+    queues = sorted((each for each in seen.partitions if each.batch_count), key=lambda each: -(each.oldest_age_ns or 0))
+    errors = sorted(seen.errors, key=lambda each: each.age_ns)
+    return {
+        "processes": [asdict(each) for each in alive[:ROW_COUNT_MAX]],
+        "queues": [asdict(each) for each in queues[:ROW_COUNT_MAX]],
+        "errors": [asdict(each) for each in errors[:ROW_COUNT_MAX]],
+        "list_counts": {"processes": len(alive), "queues": len(queues), "errors": len(errors)},
+    }
