@@ -21,6 +21,7 @@ from shmaccum.observe.observation import Observation, Observer
 from shmaccum.units import format_size
 
 PROBLEM = "bold red"
+SINK_WIDTH_MIN = 8
 
 
 @dataclass(frozen=True)
@@ -66,15 +67,15 @@ def _readable(text: str) -> str:
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
 
 
-def _sender(seen: Observation) -> str:
+def _sender(seen: Observation) -> Text:
     if not seen.sender.is_alive:
-        return "none"
-    return "alive" if seen.sender.pid is None else str(seen.sender.pid)
+        return Text("none", style=PROBLEM)
+    return Text("alive" if seen.sender.pid is None else str(seen.sender.pid))
 
 
 def _cells(row: Row) -> list[str | Text]:
     if row.seen is None:
-        return [_readable(row.name), *["-"] * 6, Text("cannot be read", style=PROBLEM)]
+        return [_readable(row.name), *["-"] * 4, Text("unread", style=PROBLEM), "-"]
     seen = row.seen
     return [
         _readable(row.name),
@@ -84,7 +85,6 @@ def _cells(row: Row) -> list[str | Text]:
         str(_process_count(seen)),
         _sender(seen),
         _readable(seen.sender.sink or "-"),
-        Text(", ".join(trouble.kind.replace("_", " ") for trouble in row.troubles), style=PROBLEM),
     ]
 
 
@@ -102,8 +102,7 @@ def _table(rows: Iterable[Row]) -> Table:
     for name in ("size", "fill", "records", "processes"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("sender", no_wrap=True)
-    table.add_column("sink", overflow="fold")
-    table.add_column("trouble", no_wrap=True)
+    table.add_column("sink", overflow="fold", min_width=SINK_WIDTH_MIN)
     for row in rows:
         table.add_row(*_cells(row))
     return table
@@ -112,8 +111,8 @@ def _table(rows: Iterable[Row]) -> Table:
 @click.command(
     "ls",
     cls=Command,
-    epilog="size: buffer_memory. records: those that wait to be delivered. sender: its process. trouble: as "
-    "shmaccum health tells it.",
+    epilog="size: buffer_memory. records: those that wait to be delivered. sender: its process. The lines below the "
+    "table are the troubles, as shmaccum health tells them.",
 )
 @json_option
 def command(is_json: bool) -> None:

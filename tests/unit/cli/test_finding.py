@@ -57,7 +57,7 @@ def test_ls_names_sender_and_sink(shell: Shell, arena: Arena) -> None:
         assert row["process_count"] == 1
         assert row["troubles"] == []
         lines = shell("ls", columns=160).stdout.splitlines()
-    assert lines[0].split() == ["arena", "size", "fill", "records", "processes", "sender", "sink", "trouble"]
+    assert lines[0].split() == ["arena", "size", "fill", "records", "processes", "sender", "sink"]
     (line,) = [line for line in lines if line.startswith(f"{arena.name} ")]
     assert line.split()[1:7] == ["64", "KiB", "0.0%", "0", "1", str(os.getpid())]
 
