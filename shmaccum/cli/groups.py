@@ -17,9 +17,17 @@ from shmaccum.groups.export import export
 from shmaccum.groups.offsets_file import group_ids
 from shmaccum.segment_log import LogReader
 from shmaccum.serving.administration import GroupFacts, all_groups, delete, facts_of, move
+from shmaccum.serving.client_settings import PLAIN_CONNECTION, ClientSettings, read_client_settings
 from shmaccum.units import format_count
 
 group_argument = click.argument("group_id", metavar="GROUP")
+settings_option = click.option(
+    "--command-config",
+    "settings",
+    metavar="FILE",
+    callback=lambda _ctx, _parameter, value: PLAIN_CONNECTION if value is None else read_client_settings(value),
+    help="Properties of Kafka's clients, for a server that demands TLS or a login.",
+)
 KAFKA_WORDS = {"earliest": "beginning", "latest": "end"}
 
 
@@ -31,12 +39,12 @@ def command() -> None:
     """
 
 
-def _facts(directory: str, group_id: str) -> GroupFacts:
+def _facts(directory: str, group_id: str, settings: ClientSettings) -> GroupFacts:
     reader = LogReader(directory, on_corrupt="skip")
     known = group_ids(reader.path)
     if group_id not in known:
         raise InvalidArgumentError(f"{reader.path} has no group {group_id!r}: it has {', '.join(known) or 'none'}")
-    return facts_of(reader, group_id)
+    return facts_of(reader, group_id, settings)
 
 
 def _lag(facts: GroupFacts) -> int:
@@ -77,10 +85,11 @@ def _document(facts: GroupFacts) -> dict[str, Any]:
 
 @command.command("list", cls=Command)
 @directory_argument
+@settings_option
 @json_option
-def list_groups(directory: str, is_json: bool) -> None:
+def list_groups(directory: str, settings: ClientSettings, is_json: bool) -> None:
     """Show every group with its state, members and lag."""
-    found = list(all_groups(LogReader(directory, on_corrupt="skip")))
+    found = list(all_groups(LogReader(directory, on_corrupt="skip"), settings))
     if is_json:
         print_json([_document(facts) for facts in found])
         return
@@ -97,10 +106,11 @@ def list_groups(directory: str, is_json: bool) -> None:
 @command.command("describe", cls=Command)
 @directory_argument
 @group_argument
+@settings_option
 @json_option
-def describe(directory: str, group_id: str, is_json: bool) -> None:
+def describe(directory: str, group_id: str, settings: ClientSettings, is_json: bool) -> None:
     """Show the offset of a group in each partition, the end of the log there, and the lag."""
-    facts = _facts(directory, group_id)
+    facts = _facts(directory, group_id, settings)
     if is_json:
         print_json(_document(facts))
         return
@@ -133,9 +143,17 @@ def _target(text: str) -> Start:
 )
 @place_options
 @click.option("--dry-run", is_flag=True, help="Show the new offsets and change nothing.")
+@settings_option
 @json_option
 def reset(
-    directory: str, group_id: str, target: str, topic: str | None, partition: int | None, dry_run: bool, is_json: bool
+    directory: str,
+    group_id: str,
+    target: str,
+    topic: str | None,
+    partition: int | None,
+    dry_run: bool,
+    settings: ClientSettings,
+    is_json: bool,
 ) -> None:
     """Move the offsets of a group.
 
@@ -144,13 +162,15 @@ def reset(
     """
     start = _target(target)
     reader = LogReader(directory, on_corrupt="skip")
-    former = {one.place: one.offset for one in facts_of(reader, group_id).positions if one.end_offset is not None}
+    former = {
+        one.place: one.offset for one in facts_of(reader, group_id, settings).positions if one.end_offset is not None
+    }
     found = [one for one in partitions(reader, topic, partition) if topic is not None or one.place in former]
     if not found:
         raise InvalidArgumentError(f"the group {group_id!r} has no offset there: name a topic by --topic")
     moved = {one.place: min(max(start.of(one), one.log_start_offset), one.log_end_offset) for one in found}
     if not dry_run:
-        move(reader.path, group_id, moved)
+        move(reader.path, group_id, moved, settings)
     _tell_moved(former, moved, dry_run=dry_run, is_json=is_json)
 
 
@@ -175,10 +195,11 @@ def _tell_moved(
 @command.command("delete", cls=Command)
 @directory_argument
 @group_argument
-def delete_group(directory: str, group_id: str) -> None:
+@settings_option
+def delete_group(directory: str, group_id: str, settings: ClientSettings) -> None:
     """Delete a group with its offsets."""
-    facts = _facts(directory, group_id)
-    delete(LogReader(directory).path, group_id)
+    facts = _facts(directory, group_id, settings)
+    delete(LogReader(directory).path, group_id, settings)
     click.echo(f"{group_id} is deleted, with {format_count(len(facts.positions), 'offset')}")
 
 

@@ -17,6 +17,7 @@ from shmaccum.groups.offsets_file import Committed, GroupLock, OffsetsFile, coor
 from shmaccum.segment_log.broker_error import BrokerError
 from shmaccum.segment_log.reader import LogReader
 from shmaccum.serving.asking import Asking
+from shmaccum.serving.client_settings import PLAIN_CONNECTION, ClientSettings
 
 OFFSET_COMMIT, DESCRIBE_GROUPS, DELETE_GROUPS = 8, 15, 42
 NO_GENERATION = -1
@@ -61,22 +62,22 @@ class GroupFacts(NamedTuple):
     positions: list[Position]
 
 
-def all_groups(reader: LogReader) -> Iterator[GroupFacts]:
-    """Every group of a log.
+def all_groups(reader: LogReader, settings: ClientSettings = PLAIN_CONNECTION) -> Iterator[GroupFacts]:
+    """Every group of a log; the settings reach the server that coordinates it.
 
     Raises:
         CorruptLogError: a file of offsets is another group's.
     """
     for group_id in group_ids(reader.path):
-        yield facts_of(reader, group_id)
+        yield facts_of(reader, group_id, settings)
 
 
-def facts_of(reader: LogReader, group_id: str) -> GroupFacts:
+def facts_of(reader: LogReader, group_id: str, settings: ClientSettings = PLAIN_CONNECTION) -> GroupFacts:
     """State, members, offsets and lag of a group; without offsets where there is no such group."""
     offsets = OffsetsFile(reader.path, group_id, is_writer=False).offsets
     address = coordinator_address(reader.path, group_id)
     state, members = (
-        _state_without_server(reader.path, group_id) if address is None else _asked_facts(address, group_id)
+        _state_without_server(reader.path, group_id) if address is None else _asked_facts(address, group_id, settings)
     )
     return GroupFacts(group_id, state, members, [_position(reader, *each) for each in sorted(offsets.items())])
 
@@ -93,14 +94,20 @@ def _position(reader: LogReader, place: TopicPartition, one: Committed) -> Posit
     return Position(place, one.offset, end, one.metadata, one.time_ms)
 
 
-def _asked_facts(address: str, group_id: str) -> tuple[str, list[Member]]:
-    with Asking(address) as server:
+def _asked_facts(address: str, group_id: str, settings: ClientSettings) -> tuple[str, list[Member]]:
+    with Asking(address, settings) as server:
         (group,) = server.ask(DESCRIBE_GROUPS, 5, {"groups": [group_id]}).groups
+    _refuse(group_id, group.error_code, "described")
     members = [Member(one.member_id, one.client_id, one.client_host) for one in group.members]
     return group.group_state, members
 
 
-def move(directory: str, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
+def move(
+    directory: str,
+    group_id: str,
+    offsets: Mapping[TopicPartition, int],
+    settings: ClientSettings = PLAIN_CONNECTION,
+) -> None:
     """Commits offsets for a group that nobody uses.
 
     Raises:
@@ -112,7 +119,7 @@ def move(directory: str, group_id: str, offsets: Mapping[TopicPartition, int]) -
     except GroupModeError:
         raise
     except LogBusyError:
-        _ask_to_move(_address(directory, group_id), group_id, offsets)
+        _ask_to_move(_address(directory, group_id), group_id, offsets, settings)
         return
     try:
         file = OffsetsFile(directory, group_id, is_writer=True, is_synced=True)
@@ -123,20 +130,20 @@ def move(directory: str, group_id: str, offsets: Mapping[TopicPartition, int]) -
         lock.release()
 
 
-def _ask_to_move(address: str, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
+def _ask_to_move(address: str, group_id: str, offsets: Mapping[TopicPartition, int], settings: ClientSettings) -> None:
     topics: dict[str, list[dict[str, Any]]] = {}
     for place, offset in offsets.items():
         one = {"partition_index": place.partition, "committed_offset": offset, "committed_leader_epoch": -1}
         topics.setdefault(place.topic, []).append({**one, "committed_metadata": ""})
     wanted = [{"name": name, "partitions": partitions} for name, partitions in topics.items()]
     nobody = {"generation_id_or_member_epoch": NO_GENERATION, "member_id": "", "group_instance_id": None}
-    with Asking(address) as server:
+    with Asking(address, settings) as server:
         answer = server.ask(OFFSET_COMMIT, 7, {"group_id": group_id, **nobody, "topics": wanted})
     codes = {one.error_code for topic in answer.topics for one in topic.partitions}
     _refuse(group_id, max(codes, default=0), "moved")
 
 
-def delete(directory: str, group_id: str) -> None:
+def delete(directory: str, group_id: str, settings: ClientSettings = PLAIN_CONNECTION) -> None:
     """Deletes a group that nobody uses, with its offsets.
 
     Raises:
@@ -148,7 +155,7 @@ def delete(directory: str, group_id: str) -> None:
     except GroupModeError:
         raise
     except LogBusyError:
-        with Asking(_address(directory, group_id)) as server:
+        with Asking(_address(directory, group_id), settings) as server:
             (result,) = server.ask(DELETE_GROUPS, 1, {"groups_names": [group_id]}).results
         _refuse(group_id, result.error_code, "deleted")
         return

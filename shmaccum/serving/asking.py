@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A client of a server of this host, for the commands that administer a log: one request, one answer."""
+"""A client of a server, for the commands that administer a log: one request, one answer."""
 
 from __future__ import annotations
 
@@ -10,35 +10,60 @@ from types import TracebackType
 from typing import Any, final
 
 from shmaccum.exceptions import ServerUnreachableError
-from shmaccum.serving.messages import decode_answer, encode_request
+from shmaccum.serving.client_settings import PLAIN_CONNECTION, ClientSettings
+from shmaccum.serving.messages import decode_answer, encode_request, login_exchange
 
 TIMEOUT_S = 10.0
+SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
 SIZE = struct.Struct(">i")
 
 
 @final
 class Asking:
-    """A connection without a login.
+    """A connection.
 
     Args:
         address: HOST:PORT.
+        settings: TLS and login.
 
     Raises:
-        ServerUnreachableError: nothing answers there.
+        ServerUnreachableError: nothing answers there, or the login failed.
     """
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, settings: ClientSettings = PLAIN_CONNECTION) -> None:
         self._address = address
         host, _, port = address.rpartition(":")
+        host = host.strip("[]")
         try:
-            self._socket = socket.create_connection((host.strip("[]"), int(port)), TIMEOUT_S)
+            self._socket = socket.create_connection((host, int(port)), TIMEOUT_S)
         except (OSError, ValueError) as error:
             raise self._failure(str(error)) from None
+        try:
+            if settings.tls is not None:
+                self._socket = settings.tls.wrap_socket(self._socket, server_hostname=host)
+            if settings.mechanism is not None:
+                self._log_in(settings.mechanism, settings.username, settings.password)
+        except OSError as error:
+            self._socket.close()
+            raise self._failure(str(error)) from None
+        except BaseException:
+            self._socket.close()
+            raise
+
+    def _log_in(self, mechanism: str, username: str, password: str) -> None:
+        if error := self.ask(SASL_HANDSHAKE, 1, {"mechanism": mechanism}).error_code:
+            raise self._failure(f"it takes no login by {mechanism}: error {error}")
+        exchange = login_exchange(mechanism, username, password)
+        while not exchange.is_done():
+            answer = self.ask(SASL_AUTHENTICATE, 1, {"auth_bytes": exchange.auth_bytes()})
+            if answer.error_code:
+                raise self._failure(str(answer.error_message))
+            exchange.receive(answer.auth_bytes)
 
     def _failure(self, reason: str) -> ServerUnreachableError:
         return ServerUnreachableError(
-            f"the server at {self._address} did not answer ({reason}). Where it demands TLS or a login, use Kafka's "
-            "own tools"
+            f"the server at {self._address} did not answer ({reason}). Where it demands TLS or a login, name a file of "
+            "Kafka's client properties by --command-config"
         )
 
     def ask(self, api_key: int, version: int, values: Mapping[str, Any]) -> Any:

@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, final
 
+from kafka.net.sasl import get_sasl_mechanism
 from kafka.protocol.api_message import ApiMessage
 
 from shmaccum.segment_log.broker_error import BrokerError
@@ -284,6 +285,12 @@ def decode_answer(api_key: int, version: int, frame: bytes) -> Any:
         return _RESPONSES[api_key].decode(frame, version=version, header=True)
     except Exception as error:  # noqa: BLE001 - hostile bytes raise anything
         raise OSError(f"an answer that cannot be read: {error}") from None
+
+
+def login_exchange(mechanism: str, username: str, password: str) -> Any:
+    """The client's side of a login: ``auth_bytes()`` and ``receive(answer)`` in turn, until ``is_done()``."""
+    login = {"sasl_plain_username": username, "sasl_plain_password": password}
+    return get_sasl_mechanism(mechanism)(sasl_mechanism=mechanism, **login)
 
 
 def encode(request: Request, answer: Mapping[str, Any]) -> bytes:

@@ -15,8 +15,10 @@ from typing import Any, NamedTuple
 import confluent_kafka
 import pytest
 import trustme
+from click.testing import CliRunner
 from kafka import KafkaConsumer
 
+from shmaccum.cli.groups import command as groups_command
 from shmaccum.exceptions import InvalidArgumentError
 from shmaccum.serving import LogServer
 from shmaccum.serving.users import User, Verifier, changed_users, parse_grant
@@ -418,3 +420,37 @@ def code_of_fetch(address: str, name: str) -> int:
     with contextlib.closing(confluent_kafka.Consumer(settings)) as consumer:
         consumer.assign([confluent_kafka.TopicPartition(TOPIC, 0, 0)])
         return first_error(consumer, but=Error.GROUP_AUTHORIZATION_FAILED)  # librdkafka asks for the group, too
+
+
+# --- commands
+
+
+def test_groups_are_looked_at_and_changed_through_tls_and_a_login(tmp_path: Path, pem: Pem) -> None:
+    login = of_kafka_python(pem, **{**login_of_kafka_python("alice"), "security_protocol": "SASL_SSL"})
+    properties = tmp_path / "client.properties"
+    properties.write_text(
+        "security.protocol=SASL_SSL\nssl.truststore.type=PEM\n"
+        f"ssl.truststore.location={pem.authority}\nsasl.mechanism=SCRAM-SHA-256\n"
+        'sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required username="alice" '
+        f'password="{PASSWORD}";\n'
+    )
+    properties.chmod(0o600)
+
+    def groups(name: str, *arguments: str, code: int = 0) -> str:
+        found = CliRunner().invoke(groups_command, [name, str(tmp_path / "log"), *arguments])
+        assert found.exit_code == code, found.output
+        return found.output
+
+    with served(tmp_path / "log", **pem.server, **write_users(tmp_path, alice=ALL)) as address:
+        produce(address, range(3), **login)
+        assert len(consume_with_kafka_python(address, 3, group_id="readers", **login)) == 3
+        assert "--command-config" in groups("describe", "readers", code=2)
+        config = ("--command-config", str(properties))
+        assert groups("describe", "readers", *config).startswith("readers: Empty, 0 members, lag 0\n")
+        assert "readers" in groups("list", *config)
+        groups("reset", "readers", "--to", "earliest", *config)
+        assert "lag 3" in groups("describe", "readers", *config)
+        properties.write_text(properties.read_text().replace(PASSWORD, "wrong"))
+        assert "wrong user name or password" in groups("delete", "readers", *config, code=2)
+        properties.write_text(properties.read_text().replace('"wrong"', f'"{PASSWORD}"'))
+        assert "readers is deleted" in groups("delete", "readers", *config)
