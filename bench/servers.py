@@ -158,7 +158,8 @@ def batch() -> tuple[bytes, int]:
     """A record batch of nearly `BATCH_SIZE` bytes, and its number of records."""
     builder = DefaultRecordBatchBuilder(2, 0, False, -1, -1, -1, BATCH_SIZE)
     count = 0
-    while builder.append(count, 1_700_000_000_000 + count, None, VALUE, []) is not None:
+    now_ms = int(time.time() * 1000)  # Kafka's retention deletes records of former years
+    while builder.append(count, now_ms, None, VALUE, []) is not None:
         count += 1
     return bytes(builder.build()), count
 
@@ -218,13 +219,19 @@ class FetchClient:
         self.socket.sendall(self._request)
 
     def take(self) -> int:
-        """Reads an answer; its bytes."""
+        """Reads an answer; its bytes.
+
+        Raises:
+            RuntimeError: it has no records.
+        """
         received = 0
         while received < SIZE.size:
             received += self._receive(received)
         size = SIZE.size + int(SIZE.unpack_from(self._answer)[0])
         while received < size:
             received += self._receive(received)
+        if size < len(VALUE):
+            raise RuntimeError(f"an answer of {size} bytes has no records")
         return size
 
     def _receive(self, received: int) -> int:
