@@ -63,7 +63,7 @@ def command(
 ) -> None:
     """Run the example: a year of flights through four workers, one arena and one sender, into a log.
 
-    Two readers verify the log at the end.
+    Two readers verify the log at the end, and four consumers on this host, of which one is killed.
     """
     if has_spark or has_cluster:
         if is_killing or is_serving or is_watched:

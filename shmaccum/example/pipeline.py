@@ -2,7 +2,7 @@
 """The flights pipeline: four worker processes, one arena, one sender process, a log in Kafka's format.
 
     worker 0 ─┐
-    worker 1 ─┤ append     ┌─────────┐  drain   ┌────────┐  writev   out/log/flights.EWR-0 … flights.LGA-1
+    worker 1 ─┤ append     ┌─────────┐  drain   ┌────────┐  writev   out/log/flights.EWR-0 … flights.LGA-2
     worker 2 ─┼──────────> │  arena  │ ───────> │ sender │ ────────>
     worker 3 ─┘            └─────────┘          └────────┘
 
@@ -34,7 +34,7 @@ from shmaccum.example.worker import WORKER_COUNT, Board, Item, go_on, work
 from shmaccum.exceptions import NotALogError, ShmaccumError
 from shmaccum.segment_log import LogDirectory, LogReader
 
-PARTITION_COUNT = 2
+PARTITION_COUNT = 3
 VICTIM = 2
 LOOK_EVERY_S = 0.05
 STALK_EVERY_S = 0.0005

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -15,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from shmaccum.arena import Arena, ArenaStatistics, VerifyDepth
-from shmaccum.example import group, page, peer, pipeline, verification
+from shmaccum.example import group, local_group, page, peer, pipeline, verification
 from shmaccum.example.flights import FLIGHT_COUNT, topics
 from shmaccum.example.worker import WORKER_COUNT
 from shmaccum.units import format_size
@@ -107,15 +108,46 @@ def _free_address() -> str:
         return f"127.0.0.1:{found.getsockname()[1]}"
 
 
-def _verify(console: Console, plan: Plan, consumed: group.Consumed | None) -> tuple[verification.Ledger, list[str]]:
+def _shares(shares: local_group.Shares) -> Table:
+    """A picture of who has what: a row for each consumer, a column for each partition."""
+    table = Table("consumer", *(f"partition {number}" for number in range(pipeline.PARTITION_COUNT)))
+    for number in range(local_group.GROUP_SIZE):
+        owned = shares.get(number)
+        cells = [("■" if partition in (owned or ()) else "·") for partition in range(pipeline.PARTITION_COUNT)]
+        state = "killed" if owned is None else "" if owned else "idle"
+        table.add_row(f"{number} {state}".rstrip(), *cells, style="red" if owned is None else None)
+    return table
+
+
+def _consume(console: Console, plan: Plan) -> group.Consumed:
+    """Reads the log with the consumers of this host, and shows how they take over from one that is killed."""
+
+    def watch(shares: local_group.Shares, takeover: local_group.Takeover | None) -> None:
+        if takeover is not None:
+            victim = f"consumer {local_group.VICTIM} (process {takeover.pid})"
+            console.print(f"kill -9 of {victim}: the others had its partitions after {takeover.seconds * 1000:.0f} ms")
+        console.print(_shares(shares))
+
+    size, partitions = local_group.GROUP_SIZE, pipeline.PARTITION_COUNT
+    console.print(f"\na group of {size} consumers on this host, {partitions} partitions of each topic:")
+    return local_group.consume(plan.directory, plan.flight_count, watch)
+
+
+def _enter(consumed: group.Consumed, _directory: Path, ledger: verification.Ledger) -> None:
+    consumed.enter(ledger)
+
+
+def _verify(
+    console: Console, plan: Plan, groups: Mapping[str, group.Consumed]
+) -> tuple[verification.Ledger, list[str]]:
     """Reads the log with every reader. Returns the ledger of ours, and all findings."""
     with console.status("working out what must be in the log"):
         expected = verification.expected_checksums(plan.flight_count)
     findings: list[str] = []
     ledgers: dict[str, verification.Ledger] = {}
     readers = verification.readers()
-    if consumed is not None:
-        readers[f"a group of {group.GROUP_SIZE} consumers"] = lambda _, ledger: consumed.enter(ledger)
+    for name, consumed in groups.items():
+        readers[name] = partial(_enter, consumed)
     for name, read in readers.items():
         ledgers[name] = verification.Ledger(expected)
         with console.status(f"reading the log back with {name}"):
@@ -127,7 +159,9 @@ def _verify(console: Console, plan: Plan, consumed: group.Consumed | None) -> tu
     return ledgers["shmaccum"], findings
 
 
-def _facts(flight_count: int, outcome: Outcome, ledger: verification.Ledger) -> Iterator[tuple[str, str]]:
+def _facts(
+    flight_count: int, outcome: Outcome, consumed: group.Consumed, ledger: verification.Ledger
+) -> Iterator[tuple[str, str]]:
     """The rows of the closing table."""
     rate = flight_count / outcome.seconds
     fill = ledger.byte_count / (ledger.batch_count * outcome.statistics.batch_size)
@@ -141,7 +175,8 @@ def _facts(flight_count: int, outcome: Outcome, ledger: verification.Ledger) -> 
         yield "through a multiprocessing.Queue", f"{outcome.peer_rate:,.0f}"
         yield "shmaccum is", f"{rate / outcome.peer_rate:.1f} times as fast"
     if outcome.consumed is not None:
-        yield "consumed twice by the group", f"{outcome.consumed.repeated_count:,}"
+        yield "consumed twice through the server", f"{outcome.consumed.repeated_count:,}"
+    yield "consumed twice, for the kill", f"{consumed.repeated_count:,}"
     yield "batches", f"{ledger.batch_count:,}"
     yield "mean fill of a batch", f"{fill:.0%}, {flight_count / ledger.batch_count:.0f} records"
     yield "bytes in the log", format_size(ledger.byte_count)
@@ -173,9 +208,13 @@ def run(console: Console, plan: Plan) -> int:
     console.print(f"{plan.flight_count:,} flights, {WORKER_COUNT} worker processes, one arena of 32 MiB, one sender;")
     console.print(f"topics {', '.join(topics())}, {pipeline.PARTITION_COUNT} partitions each; {plan.directory}\n")
     outcome = _run_pipeline(console, plan)
-    ledger, findings = _verify(console, plan, outcome.consumed)
+    consumed = _consume(console, plan)
+    groups = {f"{local_group.GROUP_SIZE} consumers of this host": consumed}
+    if outcome.consumed is not None:
+        groups[f"a group of {group.GROUP_SIZE} consumers"] = outcome.consumed
+    ledger, findings = _verify(console, plan, groups)
     findings += outcome.findings
-    console.print(_table(_facts(plan.flight_count, outcome, ledger)))
+    console.print(_table(_facts(plan.flight_count, outcome, consumed, ledger)))
     for finding in findings:
         console.print(f"[red]✗[/] {finding}")
     return 1 if findings else 0

@@ -36,13 +36,20 @@ def record_count(directory: Path) -> int:
 
 
 @pytest.mark.parametrize("arguments", [(), ("--kill",)], ids=["undisturbed", "worker and sender killed"])
-def test_every_flight_is_read_back_once_by_two_readers(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+def test_every_flight_is_read_back_once_by_every_reader(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     directory = tmp_path / "out" / "log"
     ended = run(directory, *arguments)
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    for reader in ("shmaccum", "kafka-python"):
+    for reader in ("shmaccum", "kafka-python", "4 consumers of this host"):
         assert f"✓ read back with {reader}: every flight once, in order, unharmed" in ended.stdout
     assert record_count(directory) == FLIGHT_COUNT
+    before, after = (re.findall(r"│ (\d \w*) +((?:│ [■·] +)+)│", part) for part in ended.stdout.split("kill -9 of "))
+    assert [(state.split()[1:], cells.count("■")) for state, cells in before] == [([], 1)] * 3 + [(["idle"], 0)]
+    assert [(state.split()[1:], cells.count("■")) for state, cells in after] == [
+        ([], 1),
+        (["killed"], 0),
+        *[([], 1)] * 2,
+    ]
     assert ("killed in mid-flight, and replaced" in ended.stdout) == bool(arguments)
 
 

@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The flights once more, consumed by a group of four consumers on this host, of which one is killed.
+
+Each topic has three partitions, so three consumers have one partition of each topic, and the fourth is idle.
+
+Each consumer is a process. It tells this process its partitions and its records through a pipe of its own, so a death
+in the middle of a write harms no other consumer. It commits what it has told. The records that the victim told and did
+not commit come again; their offsets tell them from those that were sent twice.
+"""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
+from typing import NamedTuple
+
+from shmaccum.consumer import Consumer
+from shmaccum.example.flights import topics
+from shmaccum.example.group import Consumed, Place
+from shmaccum.example.pipeline import PARTITION_COUNT
+from shmaccum.exceptions import ShmaccumError
+
+GROUP = "flights-consumers"
+GROUP_SIZE = 4
+VICTIM = 1
+POLL_MS = 20
+RECORDS_MAX = 2000
+PATIENCE_S = 60.0
+
+Shares = dict[int, list[int]]
+"""The partitions of each consumer, by its number."""
+
+
+class Takeover(NamedTuple):
+    """The death of a consumer."""
+
+    pid: int
+    seconds: float
+    """From the kill until every partition had an owner again."""
+
+
+Watcher = Callable[[Shares, Takeover | None], None]
+"""A function that is told the shares before a takeover, and then after it."""
+
+
+class Row(NamedTuple):
+    """A record on its way to this process."""
+
+    place: Place
+    offset: int
+    key: bytes | None
+    value: bytes
+
+
+def _consume(directory: Path, number: int, pipe: Connection) -> None:
+    """One consumer. It reads record by record until it is told to go on, and ends when the pipe is closed."""
+    with Consumer(
+        directory,
+        *topics(),
+        group_id=GROUP,
+        client_id=f"consumer-{number}",
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        partition_assignment_strategy=["range"],
+    ) as consumer:
+        while not pipe.poll():
+            _tell(consumer, pipe, 1)
+        records_max = pipe.recv()
+        while not pipe.poll():
+            _tell(consumer, pipe, records_max)
+
+
+def _tell(consumer: Consumer, pipe: Connection, records_max: int) -> None:
+    polled = consumer.poll(POLL_MS, records_max)
+    records = (record for found in polled.values() for record in found)
+    rows = [Row((one.topic, one.partition), one.offset, one.key, one.value) for one in records]
+    pipe.send((sorted({place.partition for place in consumer.assignment()}), rows))
+    consumer.commit()
+
+
+class Group:
+    """The consumers, and what they have told.
+
+    Attributes:
+        shares: the partitions of each living consumer, by its number.
+        told_count: the number of records that were told, again or not.
+        record_count: the number of records that are known.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.shares: Shares = {}
+        self.told_count = self.record_count = 0
+        self._records: defaultdict[Place, dict[int, tuple[bytes | None, bytes]]] = defaultdict(dict)
+        self._members: list[SpawnProcess] = []
+        self._pipes: dict[int, Connection] = {}
+        context = multiprocessing.get_context("spawn")
+        for number in range(GROUP_SIZE):
+            self._pipes[number], theirs = context.Pipe()
+            member = context.Process(target=_consume, args=(directory, number, theirs), daemon=True)
+            member.start()
+            theirs.close()
+            self._members.append(member)
+
+    def hear(self) -> None:
+        """Takes what the consumers told; waits until there is something.
+
+        Raises:
+            ShmaccumError: a consumer ended by itself, or none has told anything for a minute.
+        """
+        ready = wait(list(self._pipes.values()), PATIENCE_S)
+        if not ready:
+            raise ShmaccumError(f"the consumers have told nothing for {PATIENCE_S:g} s")
+        for number in [number for number, pipe in self._pipes.items() if pipe in ready]:
+            if not self._hear_of(number):
+                raise ShmaccumError(f"consumer {number} ended with exit code {self._members[number].exitcode}")
+
+    def _hear_of(self, number: int) -> bool:
+        """Takes one message of a consumer; False when there is none any more."""
+        try:
+            self.shares[number], rows = self._pipes[number].recv()
+        except (EOFError, OSError):
+            return False
+        self.told_count += len(rows)
+        for row in rows:
+            known = self._records[row.place]
+            self.record_count += row.offset not in known
+            known[row.offset] = row.key, row.value
+        return True
+
+    def settle(self) -> None:
+        """Waits until every partition has one owner, and every consumer has told its share."""
+        owners = list(range(PARTITION_COUNT))
+        while len(self.shares) < len(self._pipes) or sorted(itertools.chain(*self.shares.values())) != owners:
+            self.hear()
+
+    def go_on(self) -> None:
+        """Lets the consumers read as fast as they can."""
+        for pipe in self._pipes.values():
+            pipe.send(RECORDS_MAX)
+
+    def hear_until(self, record_count: int) -> None:
+        """Takes records until so many are known, or no new one comes for a minute."""
+        known, patient_s = -1, 0.0
+        while self.record_count < record_count:
+            if self.record_count > known:
+                known, patient_s = self.record_count, time.monotonic() + PATIENCE_S
+            elif time.monotonic() > patient_s:
+                return
+            self.hear()
+
+    def kill(self, victim: int) -> Takeover:
+        """Kills a consumer, and waits until the others have its partitions. What it told before counts."""
+        begin_s = time.monotonic()
+        self._members[victim].kill()
+        while self._hear_of(victim):
+            pass
+        self._pipes.pop(victim).close()
+        del self.shares[victim]
+        self.settle()
+        return Takeover(self._members[victim].pid or 0, time.monotonic() - begin_s)
+
+    def consumed(self) -> Consumed:
+        """All records that are known."""
+        return Consumed(dict(self._records), self.told_count - self.record_count)
+
+    def end(self) -> None:
+        """Ends the consumers that are left."""
+        for member in self._members:
+            member.kill()
+            member.join()
+        for pipe in self._pipes.values():
+            pipe.close()
+
+
+def consume(directory: Path, record_count: int, watch: Watcher) -> Consumed:
+    """Reads a log with a group, and kills one of its consumers half-way.
+
+    Args:
+        directory: of the log.
+        record_count: the number of records in the log.
+        watch: is told the shares before the kill and after it.
+
+    Raises:
+        ShmaccumError: a consumer ended by itself.
+    """
+    with closing_group(directory) as group:
+        group.settle()
+        watch(group.shares, None)
+        group.go_on()
+        group.hear_until(record_count // 2)
+        takeover = group.kill(VICTIM)
+        watch(group.shares, takeover)
+        group.hear_until(record_count)
+        return group.consumed()
+
+
+@contextmanager
+def closing_group(directory: Path) -> Iterator[Group]:
+    """A group that is ended with the block."""
+    group = Group(directory)
+    try:
+        yield group
+    finally:
+        group.end()
