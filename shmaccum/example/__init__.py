@@ -2,6 +2,6 @@
 """The example of ``make run``: a year of flights, from four workers through one arena and one sender into a log.
 
 In the order in which an event meets them: `flights` (the data), `worker` (appends), `pipeline` (starts, kills and
-restarts workers and sender), `verification` (reads the log back with two readers), `local_group` (four consumers, one killed), `peer` (the same work through a
-multiprocessing.Queue), `report` (prints).
+restarts workers and sender), `local_group` (four consumers, of which one is killed), `verification` (reads the log back
+with two readers), `peer` (the same work through a multiprocessing.Queue), `report` (prints).
 """
