@@ -398,6 +398,9 @@ class SparkSourceOptionsDict(TypedDict, total=False):
     """error: a partition without a record of the starting time or later is an error; latest: it starts at its end."""
     max_offsets_per_trigger: int | None
     """The most records of a micro-batch."""
+    group_id: str | None
+    """A consumer group of the log (streams only). A query without a checkpoint starts at its committed offsets, and
+    each micro-batch is committed for it. A partition without a commit starts as startingOffsets says."""
     min_partitions: int | None
     """A read is cut into at least this many tasks, as far as its records allow."""
     include_headers: bool

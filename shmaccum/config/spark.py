@@ -95,6 +95,12 @@ class SparkSourceOptions(Options):
     max_offsets_per_trigger: int | None = count(
         None, "The most records of a micro-batch.", maximum=LONG_MAX, unset="none"
     )
+    group_id: str | None = text(
+        None,
+        "A consumer group of the log (streams only). A query without a checkpoint starts at its committed offsets, and "
+        "each micro-batch is committed for it. A partition without a commit starts as startingOffsets says.",
+        unset="none",
+    )
     min_partitions: int | None = count(
         None, "A read is cut into at least this many tasks, as far as its records allow.", unset="none"
     )

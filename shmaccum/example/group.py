@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The flights once more, consumed from the sender's own server by a group of kafka-python consumers.
 
-Each consumer is a process. What it reads goes to this process through a queue, and its offset tells a record that came
-twice from one that was sent twice.
+Each consumer is a process. Its records go to this process through a queue. Offsets tell a record that came twice from
+one that was sent twice.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ def _tell(consumer: Consumer, pipe: Connection, records_max: int) -> None:
 
 
 class Group:
-    """The consumers, and what they have told.
+    """The consumers, and the records that they have told.
 
     Attributes:
         shares: the partitions of each living consumer, by its number.
@@ -156,7 +156,7 @@ class Group:
             self.hear()
 
     def kill(self, victim: int) -> Takeover:
-        """Kills a consumer, and waits until the others have its partitions. What it told before counts."""
+        """Kills a consumer, and waits until the others have its partitions. Its records so far count."""
         begin_s = time.monotonic()
         self._members[victim].kill()
         while self._hear_of(victim):

@@ -165,7 +165,7 @@ def starting_positions(
     if times is not None:
         return _by_time(reader, times, lambda place, time_ms: _too_late(reader, place, time_ms, strategy))
     offsets = _named(places, "startingOffsets", options.starting_offsets or default)
-    return _by_offset(reader, offsets, is_strict=options.fail_on_data_loss)
+    return present_positions(reader, offsets, is_strict=options.fail_on_data_loss)
 
 
 def ending_positions(reader: LogReader, places: Sequence[TopicPartition], options: SparkSourceOptions) -> Positions:
@@ -180,7 +180,7 @@ def ending_positions(reader: LogReader, places: Sequence[TopicPartition], option
     offsets = _named(places, "endingOffsets", options.ending_offsets or "latest")
     if EARLIEST in offsets.values():
         raise InvalidArgumentError("endingOffsets cannot be earliest (-2): a read would have nothing")
-    return _by_offset(reader, offsets, is_strict=options.fail_on_data_loss)
+    return present_positions(reader, offsets, is_strict=options.fail_on_data_loss)
 
 
 def latest_positions(reader: LogReader, places: Sequence[TopicPartition]) -> Positions:
@@ -230,7 +230,12 @@ def _too_late(reader: LogReader, place: TopicPartition, time_ms: int, strategy: 
     return reader.partition(*place).log_end_offset
 
 
-def _by_offset(reader: LogReader, offsets: Positions, *, is_strict: bool) -> Positions:
+def present_positions(reader: LogReader, offsets: Positions, *, is_strict: bool) -> Positions:
+    """Offsets that are there; without `is_strict` the nearest ones.
+
+    Raises:
+        OffsetOutOfRangeError: one is not there.
+    """
     return {place: _resolved(reader.partition(*place), offset, is_strict) for place, offset in offsets.items()}
 
 

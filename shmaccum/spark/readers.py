@@ -7,14 +7,16 @@ see the directory under the same path.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 
 from shmaccum.config import SparkSourceOptions
 from shmaccum.exceptions import InvalidArgumentError, LogPartitionNotFoundError, OffsetOutOfRangeError
+from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.segment_log import LogReader
+from shmaccum.spark.group_offsets import commit, read_committed
 from shmaccum.spark.planning import LogRange, limit_positions, plan_ranges
 from shmaccum.spark.positions import (
     Offsets,
@@ -24,6 +26,7 @@ from shmaccum.spark.positions import (
     from_json,
     latest_positions,
     open_reader,
+    present_positions,
     starting_positions,
     to_json,
 )
@@ -38,7 +41,7 @@ else:
     HAS_READ_LIMITS = True
 
 ONLY_OF_BATCHES = ("ending_timestamp", "ending_offsets_by_timestamp", "ending_offsets")
-ONLY_OF_STREAMS = ("max_offsets_per_trigger",)
+ONLY_OF_STREAMS = ("max_offsets_per_trigger", "group_id")
 
 
 def read_range(options: SparkSourceOptions, wanted: InputPartition) -> Iterator[Any]:
@@ -107,7 +110,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The positions at which a query without a checkpoint begins."""
         reader = open_reader(self._options)
         places = chosen_partitions(reader, self._options, must_exist=False)
-        return to_json(starting_positions(reader, places, self._options, default="latest"))
+        starts = starting_positions(reader, places, self._options, default="latest")
+        return to_json({**starts, **self._committed(reader, places)})
+
+    def _committed(self, reader: LogReader, places: Sequence[TopicPartition]) -> Positions:
+        """The offsets that the group has committed for these partitions.
+
+        Raises:
+            OffsetOutOfRangeError: one is not there (any more), unless that is to be put up with.
+        """
+        if self._options.group_id is None:
+            return {}
+        committed = read_committed(reader, self._options.group_id)
+        wanted = {place: committed[place] for place in places if place in committed}
+        return present_positions(reader, wanted, is_strict=self._options.fail_on_data_loss)
 
     def getDefaultReadLimit(self) -> Any:  # noqa: N802 - Spark's name
         """The limit of a micro-batch."""
@@ -141,7 +157,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return plan_ranges(starts, ends, self._options.min_partitions)
 
     def commit(self, end: Offsets) -> None:
-        """Nothing is kept for a query but its checkpoint."""
+        """Tells the group how far the query is, if it has one; the query itself goes on from its checkpoint.
+
+        Raises:
+            CommitFailedError: the group has members.
+            GroupModeError: a server coordinates the group.
+        """
+        if self._options.group_id is not None:
+            commit(open_reader(self._options), self._options.group_id, from_json(end))
 
     def _latest(self, reader: LogReader) -> Positions:
         return latest_positions(reader, chosen_partitions(reader, self._options, must_exist=False))

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import pickle
 from pathlib import Path
@@ -16,8 +17,11 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: make spark, or 
 from pyspark.sql.datasource import InputPartition
 
 from shmaccum.config import LogSinkOptions
+from shmaccum.consumer import Consumer
 from shmaccum.exceptions import (
+    CommitFailedError,
     CorruptLogError,
+    GroupModeError,
     InvalidArgumentError,
     LogError,
     LogPartitionNotFoundError,
@@ -25,7 +29,10 @@ from shmaccum.exceptions import (
     OffsetOutOfRangeError,
 )
 from shmaccum.format.topic_partition import TopicPartition
+from shmaccum.groups.member_locks import MemberLocks
+from shmaccum.groups.offsets_file import GroupLock
 from shmaccum.segment_log import LogDirectory
+from shmaccum.spark import group_offsets
 from shmaccum.spark.planning import LogRange, limit_positions, plan_ranges
 from shmaccum.spark.readers import HAS_READ_LIMITS, BatchReader, StreamReader
 from shmaccum.spark.settings import source_options
@@ -300,6 +307,67 @@ def test_a_partition_that_lost_records_fails_the_query(log: Path) -> None:
     assert stream(log, failOnDataLoss="false").latestOffset(start) == {"flights": {"0": 31, "1": 6}}
     with pytest.raises(LogPartitionNotFoundError, match="gone-0 was read up to offset 3 and is gone"):
         stream(log).latestOffset({"gone": {"0": 3}, "flights": {"0": 0, "1": 0}})
+
+
+# --- groups
+
+
+def committed(log: Path) -> dict[TopicPartition, Any]:
+    with Consumer(log, group_id="g") as looking:
+        return {place: looking.committed(place) for place in (FLIGHTS_0, FLIGHTS_1)}
+
+
+def test_a_stream_begins_where_a_group_has_committed_and_commits_for_it(log: Path) -> None:
+    with Consumer(log, group_id="g") as consumer:
+        consumer.commit({FLIGHTS_0: 7})
+    reader = stream(log, groupId="g", startingOffsets="earliest")
+    start = reader.initialOffset()
+    assert start == {"flights": {"0": 7, "1": 0}}
+    reader = pickle.loads(pickle.dumps(reader))
+    assert committed(log) == {FLIGHTS_0: 7, FLIGHTS_1: None}
+    reader.commit(reader.latestOffset(start))
+    assert committed(log) == {FLIGHTS_0: 30, FLIGHTS_1: 6}
+    assert stream(log, groupId="g").initialOffset() == {"flights": {"0": 30, "1": 6}}
+
+
+def test_a_committed_offset_that_is_not_there_fails_the_query(log: Path) -> None:
+    with Consumer(log, group_id="g") as consumer:
+        consumer.commit({FLIGHTS_0: 31})
+    with pytest.raises(OffsetOutOfRangeError, match="offset 31 of flights-0 is not there"):
+        stream(log, groupId="g").initialOffset()
+    assert stream(log, groupId="g", failOnDataLoss="false").initialOffset() == {"flights": {"0": 30, "1": 6}}
+
+
+def test_a_group_with_members_is_not_committed_for(log: Path) -> None:
+    with Consumer(log, "flights", group_id="g"), pytest.raises(CommitFailedError, match="has members"):
+        stream(log, groupId="g").commit({"flights": {"0": 1, "1": 1}})
+    with contextlib.closing(_Served(log)), pytest.raises(GroupModeError, match="coordinated by a server"):
+        stream(log, groupId="g").initialOffset()
+
+
+def test_a_group_whose_files_are_held_is_committed_for_later(
+    log: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(group_offsets, "COMMIT_TIMEOUT_S", 0.0)
+    with contextlib.closing(MemberLocks(str(log), "g")) as locks, locks.pen(0.0):
+        stream(log, groupId="g").commit({"flights": {"0": 1, "1": 1}})
+    assert "was not committed for the group 'g'" in caplog.text
+    assert committed(log) == {FLIGHTS_0: None, FLIGHTS_1: None}
+
+
+class _Served:
+    """A group that a server coordinates."""
+
+    def __init__(self, log: Path) -> None:
+        self._lock = GroupLock(str(log), "g")
+
+    def close(self) -> None:
+        self._lock.release()
+
+
+def test_a_batch_has_no_group(log: Path) -> None:
+    with pytest.raises(InvalidArgumentError, match="group_id has no meaning for a batch"):
+        BatchReader(options(log, groupId="g"))
 
 
 def test_options_of_batches_are_refused(log: Path) -> None:

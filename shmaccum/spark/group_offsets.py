@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The offsets of a consumer group as the start of a stream, and the progress of a stream as offsets of a group.
+
+Spark's checkpoint stays the truth of a query. The group begins a query that has no checkpoint, and shows its lag to the
+tools that know groups. The driver is no member: each commit opens the group, and is refused while it has members.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Iterator
+
+from shmaccum.exceptions import GroupBusyError
+from shmaccum.groups.membership import Assignors, Membership
+from shmaccum.groups.offsets_file import Committed
+from shmaccum.segment_log import LogReader
+from shmaccum.spark.positions import Positions
+
+logger = logging.getLogger(__name__)
+
+COMMIT_TIMEOUT_S = 5.0
+
+
+@contextlib.contextmanager
+def _opened(reader: LogReader, group_id: str) -> Iterator[Membership]:
+    """The group, without a member of this process."""
+    group = Membership(reader.path, group_id, count_of=lambda _topic: 0, assignors=Assignors({}))
+    try:
+        yield group
+    finally:
+        group.leave()
+
+
+def read_committed(reader: LogReader, group_id: str) -> Positions:
+    """The committed offsets of a group.
+
+    Raises:
+        GroupModeError: a server coordinates the group, so the stream could not commit.
+        LogForbiddenError: the user may not write the files of the group.
+        CorruptLogError: the file of the offsets makes no sense.
+    """
+    with _opened(reader, group_id) as group:
+        found = {place: group.committed(place) for place in reader.topic_partitions()}
+    return {place: one.offset for place, one in found.items() if one is not None}
+
+
+def commit(reader: LogReader, group_id: str, positions: Positions) -> None:
+    """Commits positions for a group. While a stopped process holds the files, a warning is logged instead.
+
+    Raises:
+        CommitFailedError: the group has members.
+        GroupModeError, LogForbiddenError: as `read_committed`.
+        OSError: the file cannot be written.
+    """
+    time_ms = time.time_ns() // 1_000_000
+    offsets = {place: Committed(offset, -1, "", time_ms) for place, offset in positions.items()}
+    try:
+        with _opened(reader, group_id) as group:
+            group.commit(offsets, COMMIT_TIMEOUT_S)
+    except GroupBusyError as error:
+        logger.warning("the progress of a stream was not committed for the group %r: %s", group_id, error)
