@@ -11,6 +11,8 @@ import pytest
 
 from shmaccum.arena import Arena
 from shmaccum.config import LogSinkOptions
+from shmaccum.consumer import Consumer
+from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.segment_log import LogDirectory
 from tests.accumulator import Accumulator
 from tests.log_support import START_MS, make_batch
@@ -82,6 +84,16 @@ def test_a_stream_goes_on_from_its_checkpoint(spark: Any, log: Path, tmp_path: P
     assert sum(run_available(spark, log, tmp_path)) == 400
     rows = spark.read.parquet(str(tmp_path / "rows")).collect()
     assert sorted(int(row.value) for row in rows) == list(range(1400))
+
+
+def test_a_stream_commits_for_a_group_whose_offsets_begin_the_next_query(spark: Any, log: Path, tmp_path: Path) -> None:
+    append(log, 4)
+    assert sum(run_available(spark, log, tmp_path / "first", groupId="lagging")) == 400
+    append(log, 2, first=4)
+    with Consumer(log, group_id="lagging") as looking:
+        committed = [looking.committed(TopicPartition("flights", partition)) for partition in range(2)]
+    assert committed == [200, 200]
+    assert sum(run_available(spark, log, tmp_path / "second", groupId="lagging")) == 200
 
 
 def test_what_is_read_can_be_written(spark: Any, log: Path, node_arena: str, tmp_path: Path) -> None:
