@@ -11,23 +11,17 @@ from rich.table import Table
 from shmaccum.cli.group import Command, Group, json_option, print_json
 from shmaccum.cli.live import make_console, show
 from shmaccum.cli.log_place import Start, directory_argument, partitions, place_options
+from shmaccum.cli.server_settings import settings_option
 from shmaccum.exceptions import InvalidArgumentError
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.groups.export import export
 from shmaccum.groups.offsets_file import group_ids
 from shmaccum.segment_log import LogReader
 from shmaccum.serving.administration import GroupFacts, all_groups, delete, facts_of, move
-from shmaccum.serving.client_settings import PLAIN_CONNECTION, ClientSettings, read_client_settings
+from shmaccum.serving.client_settings import ClientSettings
 from shmaccum.units import format_count
 
 group_argument = click.argument("group_id", metavar="GROUP")
-settings_option = click.option(
-    "--command-config",
-    "settings",
-    metavar="FILE",
-    callback=lambda _ctx, _parameter, value: PLAIN_CONNECTION if value is None else read_client_settings(value),
-    help="Properties of Kafka's clients, for a server that demands TLS or a login.",
-)
 KAFKA_WORDS = {"earliest": "beginning", "latest": "end"}
 
 

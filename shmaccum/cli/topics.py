@@ -14,12 +14,15 @@ from shmaccum.cli.group import Command, Group, assignments, json_option, print_j
 from shmaccum.cli.live import make_console, show
 from shmaccum.cli.log_facts import partition_facts
 from shmaccum.cli.log_place import directory_argument
+from shmaccum.cli.server_settings import settings_option
 from shmaccum.exceptions import InvalidArgumentError
-from shmaccum.segment_log import LogDirectory, LogReader
+from shmaccum.segment_log import LogReader
 from shmaccum.segment_log.file_names import TOPIC_SETTINGS_FILE
 from shmaccum.segment_log.leader_epochs import LeaderEpochs
 from shmaccum.segment_log.small_files import read_topic_id, uuid_text
 from shmaccum.segment_log.topic_settings import TopicSettings, checked
+from shmaccum.serving.client_settings import ClientSettings
+from shmaccum.serving.topic_administration import create_topic, delete_topic, grow_topic
 from shmaccum.units import format_count, format_size
 
 topic_argument = click.argument("topic", metavar="TOPIC")
@@ -32,7 +35,8 @@ count_option = click.option(
 def command() -> None:
     """Look at the topics of a log directory, and administer them.
 
-    A topic is changed here while nobody writes the log. Beside a server with --writable use any Kafka client.
+    A topic is changed while nobody writes the log, or by the server that writes it. A log that a sender writes is only
+    looked at.
     """
 
 
@@ -113,25 +117,21 @@ def _partitions_table(parts: Sequence[dict[str, Any]]) -> Table:
 @topic_argument
 @count_option
 @click.option("--set", "texts", multiple=True, metavar="NAME=VALUE", help="A setting, such as retention.ms=7d.")
-def create(directory: str, topic: str, count: int, texts: tuple[str, ...]) -> None:
+@settings_option
+def create(directory: str, topic: str, count: int, texts: tuple[str, ...], settings: ClientSettings) -> None:
     """Make a topic. The directory becomes a log when it is new or empty."""
-    settings = checked(assignments(texts))
-    with LogDirectory(directory) as log:
-        if log.partition_count(topic):
-            raise InvalidArgumentError(f"{log.path} has the topic {topic}: shmaccum topics partitions gives it more")
-        log.create_topic(topic, count)
-        log.change_settings(topic, settings)
+    create_topic(directory, topic, count, checked(assignments(texts)), settings)
     click.echo(f"{topic} has {format_count(count, 'partition')}")
 
 
 @command.command("delete", cls=Command)
 @directory_argument
 @topic_argument
-def delete(directory: str, topic: str) -> None:
+@settings_option
+def delete(directory: str, topic: str, settings: ClientSettings) -> None:
     """Delete a topic with all its records."""
-    LogReader(directory).partitions(topic)  # says which topics there are
-    with LogDirectory(directory) as log:
-        count = log.delete_topic(topic)
+    count = len(LogReader(directory).partitions(topic))
+    delete_topic(directory, topic, settings)
     click.echo(f"{topic} is deleted, with {format_count(count, 'partition')}")
 
 
@@ -139,12 +139,11 @@ def delete(directory: str, topic: str) -> None:
 @directory_argument
 @topic_argument
 @count_option
-def grow(directory: str, topic: str, count: int) -> None:
+@settings_option
+def grow(directory: str, topic: str, count: int, settings: ClientSettings) -> None:
     """Give a topic more partitions."""
-    LogReader(directory).partitions(topic)
-    with LogDirectory(directory) as log:
-        known = log.partition_count(topic)
-        if count <= known:
-            raise InvalidArgumentError(f"{topic} has {format_count(known, 'partition')}: name a larger number")
-        log.create_topic(topic, count)
+    known = len(LogReader(directory).partitions(topic))
+    if count <= known:
+        raise InvalidArgumentError(f"{topic} has {format_count(known, 'partition')}: name a larger number")
+    grow_topic(directory, topic, count, settings)
     click.echo(f"{topic} has {format_count(count, 'partition')}")

@@ -426,6 +426,14 @@ class LogDirectory:
             "segment-count": float(sum(len(log.segments) for log in logs)),
         }
 
+    def tell_server(self, address: str) -> None:
+        """Tells other processes of this host where the writer takes requests: HOST:PORT.
+
+        Raises:
+            OSError: they are told as before, or nothing.
+        """
+        self._lock.sign(address)
+
     # --- close
 
     @property

@@ -43,6 +43,11 @@ def is_locked(path: str) -> bool:
     return found != fcntl.F_UNLCK
 
 
+def server_of_holder(path: str) -> str | None:
+    """HOST:PORT where the holder of a lock takes requests; None: nobody holds it, or its holder takes none."""
+    return unquote(read_properties(path).get("server", "")) or None if is_locked(path) else None
+
+
 class LockFile:
     """A lock that is held.
 
@@ -84,14 +89,17 @@ class LockFile:
                 holder.get("pid", ""),
             ) from None
 
-    def sign(self) -> None:
-        """Writes who holds the lock, under which boot.
+    def sign(self, server: str = "") -> None:
+        """Writes who holds the lock, under which boot, and where it takes requests.
 
         In place, the boot first, which is as long as any other: a death midway leaves it readable. An empty file
         would make the next writer believe that the host crashed, and check the whole log while everybody waits.
+
+        Args:
+            server: HOST:PORT; empty: the holder takes no requests.
         """
         holder = {"boot.id": boot_id(), "pid": str(os.getpid()), "arena": quote(self._arena_name, errors="replace")}
-        content = properties(holder)
+        content = properties({**holder, "server": quote(server)})
         if os.pwrite(self._descriptor, content, 0) < len(content):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)
         os.ftruncate(self._descriptor, len(content))

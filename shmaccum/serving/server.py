@@ -137,6 +137,8 @@ class LogServer:
         self._coordinator = _new_coordinator(self._topics, self.options)
         self.address = Address(address.host, self._listener.getsockname()[1])
         self._coordinator.address = f"{address.host}:{self.address.port}"
+        if self._log is not None:
+            self._log.tell_server(self._coordinator.address)
         advertised = advertised._replace(port=advertised.port or self.address.port)
         self._cluster = Cluster(self._topics, self._writing, _cluster_id(self.directory), advertised)
         listener = listener_name(self.options, advertised)

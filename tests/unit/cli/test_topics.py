@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.log_support import TOPIC, make_batches, open_log
+from tests.serving_support import served
 from tests.unit.cli.conftest import Shell
 
 
@@ -53,6 +54,19 @@ def test_what_cannot_be_is_a_sentence(shell: Shell, tmp_path: Path, arguments: l
     open_log(tmp_path).close()
     arguments = [str(tmp_path) if argument == "LOG" else argument for argument in arguments]
     assert sentence in shell("topics", *arguments, code=2).stderr
+
+
+def test_a_log_that_a_server_writes_is_changed_through_that_server(shell: Shell, tmp_path: Path) -> None:
+    log = str(tmp_path / "log")
+    with served(tmp_path / "log"):
+        shell("topics", "create", log, "a", "-n", "2", "--set", "retention.ms=1h")
+        shell("topics", "partitions", log, "a", "-n", "3")
+        (facts,) = shell.json("topics", "list", log)
+        assert (facts["settings"], len(facts["partitions"])) == ({"retention.ms": "3600000"}, 3)
+        assert "the topic a exists" in shell("topics", "create", log, "a", "-n", "1", code=2).stderr
+        assert shell("topics", "delete", log, "a").stdout == "a is deleted, with 3 partitions\n"
+        assert shell.json("topics", "list", log) == []
+    shell("topics", "create", log, "a", "-n", "1")
 
 
 def test_a_log_that_is_written_is_looked_at_and_not_changed(shell: Shell, tmp_path: Path) -> None:

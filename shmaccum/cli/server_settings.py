@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``--command-config``: how a command reaches the server of a log that demands TLS or a login."""
+
+from __future__ import annotations
+
+import click
+
+from shmaccum.serving.client_settings import PLAIN_CONNECTION, read_client_settings
+
+settings_option = click.option(
+    "--command-config",
+    "settings",
+    metavar="FILE",
+    callback=lambda _ctx, _parameter, value: PLAIN_CONNECTION if value is None else read_client_settings(value),
+    help="Properties of Kafka's clients, for a server that demands TLS or a login.",
+)
