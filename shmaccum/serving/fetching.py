@@ -123,7 +123,9 @@ class _Reader:
     def tags(self) -> None:
         """Skips what is tagged: nothing of it concerns a log on one host."""
         if self._is_flexible:
-            self._position = skip_tags(self._body, self._position)
+            position = self._position
+            has_none = position < len(self._body) and not self._body[position]
+            self._position = position + 1 if has_none else skip_tags(self._body, position)
 
     def end(self) -> None:
         if self._position != len(self._body):
@@ -243,13 +245,14 @@ def epoch_problem(leader_epoch: int, head: LogHead) -> BrokerError | None:
 def _find_records(wanted: Wanted, head: LogHead, size_max: int, *, is_first: bool) -> Found:
     is_asked = wanted.offset < head.end_offset and (size_max > 0 or is_first)
     ranged = head.file_range(wanted.offset, size_max) if is_asked else None
-    if not head.start_offset <= wanted.offset <= head.end_offset:
-        return Found(wanted, BrokerError.OFFSET_OUT_OF_RANGE, head.end_offset, head.start_offset)
+    start_offset, end_offset = head.start_offset, head.end_offset  # which a look into the files may have moved
+    if not start_offset <= wanted.offset <= end_offset:
+        return Found(wanted, BrokerError.OFFSET_OUT_OF_RANGE, end_offset, start_offset)
     if is_asked and ranged is None:
-        return Found(wanted, BrokerError.CORRUPT_MESSAGE, head.end_offset, head.start_offset)
+        return Found(wanted, BrokerError.CORRUPT_MESSAGE, end_offset, start_offset)
     has_room = ranged is not None and (is_first or ranged[1] <= size_max)
     records = ranged[0] if ranged is not None and has_room else None
-    return Found(wanted, BrokerError.NONE, head.end_offset, head.start_offset, records)
+    return Found(wanted, BrokerError.NONE, end_offset, start_offset, records)
 
 
 def is_enough(request: FetchRequest, found: Sequence[Found]) -> bool:
@@ -309,9 +312,12 @@ def write_answer(
     return _framed([*pieces, content] if content else pieces)
 
 
+_SMALL_COUNTS = [varint(value + 1) for value in range(127)]
+
+
 def _compact_count(value: int) -> bytes:
     """The length of an array, of a text or of records (KIP-482)."""
-    return varint(value + 1)
+    return _SMALL_COUNTS[value] if value < len(_SMALL_COUNTS) else varint(value + 1)
 
 
 def _named(topic: str, *, is_flexible: bool) -> bytes:

@@ -191,7 +191,9 @@ class LogServer:
 
     def run_once(self) -> None:
         """Waits until something is to be done, and does it."""
-        for key, events in self._selector.select(self._rest_s()):
+        due_s = self._due_s()
+        rest_s = 0.0 if self._runnable else max(due_s - time.monotonic(), 0.0)
+        for key, events in self._selector.select(rest_s):
             if isinstance(key.data, Connection):
                 self._serve(key.data, events)
             else:
@@ -199,22 +201,25 @@ class LogServer:
         runnable, self._runnable = self._runnable, []
         for connection in runnable:
             self._take_frame(connection)
-        self._feed_starved()
+        if self._starved:
+            self._feed_starved()
         self._answer_questions()
         self._polls.take_told()
-        self._polls.end_waits()
         self._hashing.conclude()
+        if time.monotonic() >= due_s:
+            self._do_due()
+
+    def _due_s(self) -> float:
+        """When `_do_due` has something to do. What comes to be due in a round is done in the next one."""
+        due_s = min(self._polls.deadline_s, self._coordinator.deadline_ms / 1000, self._maintain_at_s)
+        return min(due_s, self._refused[0][0]) if self._refused else due_s
+
+    def _do_due(self) -> None:
+        """Does what is to be done at its time."""
+        self._polls.end_waits()
         self._answer_refused()
         self._coordinator.tick()
         self._maintain()
-
-    def _rest_s(self) -> float:
-        if self._runnable:
-            return 0.0
-        end_s = min(self._polls.deadline_s, self._coordinator.deadline_ms / 1000, self._maintain_at_s)
-        if self._refused:
-            end_s = min(end_s, self._refused[0][0])
-        return max(end_s - time.monotonic(), 0.0)
 
     def stop(self) -> None:
         """Ends `run`; from any thread, and from a signal handler."""
