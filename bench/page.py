@@ -28,6 +28,8 @@ README = ROOT / "README.rst"
 KAFKA_PAGE = ROOT / "docs" / "how-to" / "kafka.rst"
 BEGIN = ".. figures: python -m bench.page writes what stands between this line and the next comment\n"
 END = ".. end of figures\n"
+LOAD_MAX = 3.0
+"""Programs that want each core; a question's own servers and clients are a few."""
 NOT_OF_THE_MACHINE = ("revision", "load before", "day")
 
 HEAD = """\
@@ -205,7 +207,7 @@ def _worker_row(answer: Answer, contender: str) -> Iterator[str]:
 
 def page(answers: Mapping[str, Answer]) -> str:
     """The whole page, reStructuredText."""
-    parts = [HEAD, *_machines(answers.values()), PICTURE_TEXT]
+    parts = [HEAD, *_machines(answers.values()), *_disturbed(answers.values()), PICTURE_TEXT]
     parts += [GOALS_HEAD, *(_line(row) for answer in answers.values() for row in _goals(answer))]
     parts += [QUESTIONS_HEAD, *(_line(_question(answer)) for answer in answers.values()), *_missing(answers.values())]
     return "".join(parts)
@@ -230,6 +232,20 @@ def _machines(answers: Iterable[Answer]) -> Iterator[str]:
     for facts_text, questions in by_machine.items():
         which = "" if len(by_machine) == 1 else f" ({', '.join(questions)})"
         yield f"\nMeasured on: {facts_text}{which}.\n"
+
+
+def _disturbed(answers: Iterable[Answer]) -> Iterator[str]:
+    """The questions that were asked beside other work, for which each core had more than `LOAD_MAX` programs."""
+    found = [
+        f"``{answer.question}`` (load {answer.machine['load before']})"
+        for answer in answers
+        if float(answer.machine["load before"]) > LOAD_MAX * int(answer.machine["cores"])
+    ]
+    if found:
+        yield (
+            "\nOther work ran beside these questions. Their figures hold for a busy machine, and are to be asked for "
+            f"again on a quiet one: {', '.join(found)}.\n"
+        )
 
 
 def _goals(answer: Answer) -> Iterator[Sequence[str]]:

@@ -106,6 +106,14 @@ def test_the_page_says_what_is_reached_and_who_is_missing() -> None:
     assert "- faster-fifo: it is not installed\n" in text
 
 
+def test_the_page_names_the_questions_that_were_asked_beside_other_work() -> None:
+    quiet, busy = measured("producer_send"), measured("append_core")
+    busy.machine = {**MACHINE, "load before": "14.5"}
+    found = page.page({"producer_send": quiet, "append_core": busy})
+    assert "on a quiet one: ``append_core`` (load 14.5).\n" in found
+    assert "Other work ran" not in page.page({"producer_send": quiet})
+
+
 def test_the_page_is_one_that_people_finish() -> None:
     text = page.page(load())
     assert len(text.splitlines()) < 300
