@@ -60,6 +60,12 @@ class ConsumerOptions(Options):
     session_timeout_ms: int = duration_ms(
         "45s", "The longest time that the partitions of a static member wait for its return."
     )
+    replace_stalled_ms: int | None = duration_ms(
+        None,
+        "This member kills another member of its group whose process has been stopped (SIGSTOP) for this time. Only a "
+        "process of the same user is killed.",
+        minimum=1_000,
+    )
     enable_auto_commit: bool = boolean(True, "Commit the positions of a group's consumer now and then.")
     auto_commit_interval_ms: int = duration_ms("5s", "The time between two automatic commits.")
     partition_assignment_strategy: Sequence[Any] = sequence(
@@ -77,3 +83,5 @@ class ConsumerOptions(Options):
     def contradictions(self) -> Iterator[str]:
         if self.group_id is None and self.group_instance_id is not None:
             yield "group_instance_id has no effect without group_id: name the group, too"
+        if self.group_id is None and self.replace_stalled_ms is not None:
+            yield "replace_stalled_ms has no effect without group_id: name the group, too"

@@ -100,6 +100,9 @@ class ConsumerOptionsDict(TypedDict, total=False):
     """The name of a static member: its partitions wait for its return."""
     session_timeout_ms: int | str
     """The longest time that the partitions of a static member wait for its return."""
+    replace_stalled_ms: int | str | None
+    """This member kills another member of its group whose process has been stopped (SIGSTOP) for this time. Only a
+    process of the same user is killed."""
     enable_auto_commit: bool
     """Commit the positions of a group's consumer now and then."""
     auto_commit_interval_ms: int | str

@@ -9,10 +9,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from shmaccum.config.consumer import ConsumerOptions
-from shmaccum.exceptions import ConsumerError, InvalidArgumentError
+from shmaccum.exceptions import ConsumerError, GroupBusyError, InvalidArgumentError
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.groups.membership import Assignors, Membership
 from shmaccum.groups.offsets_file import Committed
+from shmaccum.groups.stopped import StoppedWatch
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +62,7 @@ class ConsumerGroup:
         self._options = options
         self._interval_s = LOOK_INTERVAL_S_MIN
         self.next_look_s = 0.0
+        self._busy_s = 0.0
         self.commit_count = 0
         self._commit_s = time.monotonic() + options.auto_commit_interval_ms / 1000
         self._committed: dict[TopicPartition, int] = {}
@@ -73,6 +75,9 @@ class ConsumerGroup:
             instance_id=options.group_instance_id,
             session_timeout_ms=options.session_timeout_ms,
         )
+        self._stopped: StoppedWatch | None = None
+        if options.replace_stalled_ms is not None:
+            self._stopped = StoppedWatch(options.group_id, self.membership.locks.path, options.replace_stalled_ms)
 
     def is_look_due(self, *, is_rung: bool, has_watch: bool) -> bool:
         """True when the consumer should look at the plan.
@@ -93,6 +98,24 @@ class ConsumerGroup:
         longest_s = LOOK_INTERVAL_S_MAX if has_watch else UNWATCHED_INTERVAL_S_MAX
         self._interval_s = min(2 * self._interval_s, longest_s)
         return True
+
+    def look(self) -> bool:
+        """Looks at the plan; False while another member writes, after which the consumer looks again soon."""
+        self._watch_stopped()
+        try:
+            self.membership.look(0.0)
+        except GroupBusyError:
+            self._busy_s = min(2 * self._busy_s, UNWATCHED_INTERVAL_S_MAX) or LOOK_INTERVAL_S_MIN
+            self.next_look_s = time.monotonic() + self._busy_s
+            return False
+        self._busy_s = 0.0
+        return True
+
+    def _watch_stopped(self) -> None:
+        """With replace_stalled_ms: looks for stopped members, more often while there is one."""
+        if self._stopped is not None:
+            pause_s = self._stopped.look(self.membership.others())
+            self.next_look_s = min(self.next_look_s, time.monotonic() + pause_s)
 
     # --- offsets
 

@@ -14,7 +14,7 @@ from shmaccum.consumer.group import ConsumerGroup, OffsetAndMetadata
 from shmaccum.consumer.positions import Positions, place_of
 from shmaccum.exceptions import ConsumerError, ConsumerStateError, InvalidArgumentError
 from shmaccum.format.topic_partition import TopicPartition
-from shmaccum.groups.membership import GroupMember
+from shmaccum.groups.members import GroupMember
 
 logger = logging.getLogger(__name__)
 
@@ -123,7 +123,8 @@ class Sharing(Positions):
     def _rebalance(self, group: ConsumerGroup) -> None:
         """Gives up the partitions that the plan has for others, and takes those that it has for this member."""
         member = group.membership
-        member.look()
+        if not group.look():
+            return
         self._give_up(group, member.locks.owned - member.wanted)
         member.take()
         begun = {place: self._flow(place) for place in sorted(member.locks.owned - set(self._flows))}

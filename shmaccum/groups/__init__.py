@@ -7,5 +7,6 @@
     member_locks    who lives, and who owns which partition: locks that the kernel frees
     plan            the published assignment            ─ assignors   how it is computed
     membership      one member: it plans, takes, gives up, commits
+    members         the members, as other processes see them       ─ stopped   kills a stopped one, if told to
     file_systems    where locks prove nothing
 """

@@ -42,7 +42,7 @@ import hashlib
 import os
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import final
 
 from shmaccum.exceptions import ConsumerStateError, GroupBusyError, GroupModeError, LogForbiddenError
@@ -72,6 +72,32 @@ def partition_byte(place: TopicPartition) -> int:
     """The byte of a partition. Two partitions of a log with one byte are less likely than a broken disk."""
     digest = hashlib.blake2b(str(place).encode(), digest_size=8).digest()
     return PARTITIONS_BYTE + (int.from_bytes(digest, "big") >> (64 - DIGEST_BITS))
+
+
+def living_slots(path: str, slots: Iterable[int]) -> set[int]:
+    """The numbers of members that live, as a process sees that is no member.
+
+    A server has the whole file locked. Such a lock begins at the first byte, that of a member at the member's byte.
+
+    Raises:
+        OSError: the lock file cannot be read.
+    """
+    try:
+        descriptor = open_regular(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return set()
+    try:
+        return {
+            slot for slot in slots if 0 <= slot < MEMBERS_MAX and _locker_begins_at(descriptor, MEMBERS_BYTE + slot)
+        }
+    finally:
+        os.close(descriptor)
+
+
+def _locker_begins_at(descriptor: int, byte: int) -> bool:
+    asked = FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0)
+    found: tuple[int, ...] = FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, asked))
+    return found[0] != fcntl.F_UNLCK and found[2] == byte
 
 
 def _opened(path: str) -> int:

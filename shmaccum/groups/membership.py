@@ -15,36 +15,16 @@ from shmaccum.exceptions import CommitFailedError, ConsumerStateError
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.groups.assignors import BY_NAME, Subscriptions
 from shmaccum.groups.member_locks import MemberLocks
+from shmaccum.groups.members import GroupMember, members_of
 from shmaccum.groups.offsets_file import Committed, OffsetsFile
 from shmaccum.groups.plan import MemberRow, Plan, plan_path, read_plan, write_plan
+from shmaccum.victim import is_stopped
 
 PEN_TIMEOUT_S = 60.0
-STOPPED_STATES = {"T", "t"}
 
 
 def _boot_ms() -> int:
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
-
-
-def process_state(pid: int) -> str:
-    """The letter of a process in ``/proc/PID/stat``; empty when there is no such process."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return file.read().rpartition(b") ")[2][:1].decode()
-    except OSError:
-        return ""
-
-
-class GroupMember(NamedTuple):
-    """One member of a local group, for people who look."""
-
-    member_id: str
-    pid: int
-    lives: bool
-    is_stopped: bool
-    """A stopped member keeps its partitions until it goes on or is killed."""
-    partitions: list[TopicPartition]
-    """The partitions that the plan gives to it."""
 
 
 class Assignors(NamedTuple):
@@ -143,6 +123,7 @@ class Membership:
             self._check(plan)
             if not self.is_member:
                 self.locks.join()
+                self._offsets.prepare()  # a group with members has a file, by which others know its name
             self._publish(plan)
 
     def wants(self, topics: Iterable[str]) -> bool:
@@ -155,7 +136,7 @@ class Membership:
     def _stopped(self) -> str:
         """The processes of stopped members, as the end of a sentence."""
         rows = read_plan(self._path).members.values()
-        stopped = [str(row.pid) for row in rows if process_state(row.pid) in STOPPED_STATES]
+        stopped = [str(row.pid) for row in rows if is_stopped(row.pid)]
         return f"; stopped processes of the group: {', '.join(stopped)}" if stopped else ""
 
     def _check(self, plan: Plan) -> None:
@@ -173,15 +154,18 @@ class Membership:
                     "partition_assignment_strategy to one of them"
                 )
 
-    def look(self) -> None:
+    def look(self, timeout_s: float = PEN_TIMEOUT_S) -> None:
         """Reads the plan, and publishes a new one if members or partitions are others by now.
 
+        Args:
+            timeout_s: the longest wait for the pen.
+
         Raises:
-            GroupBusyError: another member has the pen, and is stopped.
+            GroupBusyError: another member has the pen.
         """
         self.plan = read_plan(self._path)
         if self._next(self.plan) is not self.plan:
-            with self._pen():
+            with self._pen(timeout_s):
                 self._publish(read_plan(self._path))
 
     def _publish(self, former: Plan) -> None:
@@ -253,8 +237,12 @@ class Membership:
 
     def members(self) -> list[GroupMember]:
         """Every member of the plan."""
-        rows = self.plan.members
-        return [_seen(self.plan, member_id, lives=self.locks.lives(rows[member_id].slot)) for member_id in rows]
+        return members_of(self.plan, {row.slot for row in self.plan.members.values() if self.locks.lives(row.slot)})
+
+    def others(self) -> list[MemberRow]:
+        """The rows of all other members that live."""
+        rows = self.plan.members.values()
+        return [row for row in rows if row.slot != self.locks.slot and self.locks.lives(row.slot)]
 
     # --- offsets
 
@@ -344,9 +332,3 @@ def _missed(row: MemberRow) -> MemberRow | None:
 def _wishes(members: Mapping[str, MemberRow]) -> dict[str, tuple[tuple[str, ...], tuple[str, ...]]]:
     """The parts of the rows that an assignment depends on."""
     return {member_id: (row.topics, row.assignors) for member_id, row in members.items()}
-
-
-def _seen(plan: Plan, member_id: str, *, lives: bool) -> GroupMember:
-    row = plan.members[member_id]
-    is_stopped = lives and process_state(row.pid) in STOPPED_STATES
-    return GroupMember(member_id, row.pid, lives, is_stopped, sorted(plan.partitions_of(member_id)))

@@ -28,64 +28,19 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import re
-import signal
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import final
 
 from shmaccum.arena import Arena
-from shmaccum.arena.doorbell import wait_readable
 from shmaccum.arena.presence import SenderWatch
+from shmaccum.victim import STOPPED, NotToBeKilledError, Victim, check_namespace, is_stopped
 
 logger = logging.getLogger("shmaccum.keeper")
 
 LOOK_MAX_S = 2.0
 """A longer time between two looks is one in which the watcher itself did not run."""
 END_TIMEOUT_S = 1.0
-STATE = re.compile(rb"^State:\s+(\S)", re.MULTILINE)
-STOPPED = "Tt"
-"""Stopped by a signal; stopped by a debugger."""
-
-
-@final
-class Victim:
-    """The process that has the role, held by a pidfd, so that its number can never come to mean another process.
-
-    Attributes:
-        pid: for messages.
-    """
-
-    def __init__(self, pid: int, descriptor: int) -> None:
-        self.pid = pid
-        self._descriptor = descriptor
-
-    @property
-    def state(self) -> str:
-        """The letter of its state in /proc: T stopped, D in a wait that no signal ends; empty when it is gone."""
-        try:
-            found = STATE.search(Path(f"/proc/{self.pid}/status").read_bytes())
-        except OSError:
-            return ""
-        return "" if found is None or self.has_ended(0) else found[1].decode()
-
-    def kill(self) -> None:
-        """Sends SIGKILL.
-
-        Raises:
-            OSError: the kernel refuses.
-        """
-        with contextlib.suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self._descriptor, signal.SIGKILL)
-
-    def has_ended(self, timeout_s: float) -> bool:
-        """True when all of its threads have ended, at once or within the time."""
-        return bool(wait_readable([self._descriptor], timeout_s))
-
-
-class NotToBeKilledError(Exception):
-    """The sender is only reported; the message says why."""
 
 
 @contextlib.contextmanager
@@ -106,7 +61,7 @@ def find_victim(watch: SenderWatch) -> Iterator[Victim]:
         raise NotToBeKilledError("it is a part of this process")
     descriptor = _open(watch, listener.pid)
     try:
-        _check_namespace(listener.pid)
+        check_namespace(listener.pid)
         victim = Victim(listener.pid, descriptor)
         if victim.has_ended(0) or not watch.is_connected():  # the second look: until here the number meant the listener
             raise NotToBeKilledError("it has just ended")
@@ -121,15 +76,6 @@ def _open(watch: SenderWatch, pid: int) -> int:
         return os.pidfd_open(pid) if descriptor is None else descriptor
     except OSError as error:
         raise NotToBeKilledError(f"the kernel gives no descriptor of process {pid}: {error}") from None
-
-
-def _check_namespace(pid: int) -> None:
-    try:
-        is_same = os.path.samefile("/proc/self/ns/pid", f"/proc/{pid}/ns/pid")
-    except OSError as error:
-        raise NotToBeKilledError(f"the PID namespace of process {pid} cannot be read: {error}") from None
-    if not is_same:
-        raise NotToBeKilledError("it lives in another PID namespace")
 
 
 @final
@@ -183,12 +129,7 @@ class StallWatch:
 
     def _is_stopped(self) -> bool:
         listener = self._watch.listener()
-        if listener is None or listener.pid == 0:
-            return False
-        with contextlib.suppress(OSError):
-            found = STATE.search(Path(f"/proc/{listener.pid}/status").read_bytes())
-            return found is not None and found[1].decode() in STOPPED
-        return False
+        return listener is not None and listener.pid != 0 and is_stopped(listener.pid)
 
     def _replace(self) -> None:
         what = f"the sender of {self._arena.name}"

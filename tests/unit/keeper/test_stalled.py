@@ -19,8 +19,9 @@ from shmaccum import Producer, Sender
 from shmaccum.arena import Arena
 from shmaccum.arena.presence import Presence, SenderWatch
 from shmaccum.keeper import stalled
-from shmaccum.keeper.stalled import LOOK_MAX_S, StallWatch, Victim
+from shmaccum.keeper.stalled import LOOK_MAX_S, StallWatch
 from shmaccum.sinks.memory import MemorySink
+from shmaccum.victim import Victim
 from tests.accumulator import Accumulator
 from tests.support import WATCHDOG_S, Child, end_senders, sender_pid, wait_until
 
