@@ -17,7 +17,7 @@ from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.groups.export import export
 from shmaccum.groups.offsets_file import group_ids
 from shmaccum.segment_log import LogReader
-from shmaccum.serving.administration import GroupFacts, all_groups, delete, facts_of, move
+from shmaccum.serving.administration import GroupFacts, Member, all_groups, delete, facts_of, move
 from shmaccum.serving.client_settings import ClientSettings
 from shmaccum.units import format_count
 
@@ -91,9 +91,7 @@ def list_groups(directory: str, settings: ClientSettings, is_json: bool) -> None
         "group", "state", "members", "partitions", "lag", numbers=frozenset({"members", "partitions", "lag"})
     )
     for facts in found:
-        table.add_row(
-            facts.group_id, facts.state, str(len(facts.members)), str(len(facts.positions)), f"{_lag(facts):,}"
-        )
+        table.add_row(facts.group_id, facts.state, _member_count(facts), str(len(facts.positions)), f"{_lag(facts):,}")
     show(make_console(), table)
 
 
@@ -115,7 +113,19 @@ def describe(directory: str, group_id: str, settings: ClientSettings, is_json: b
         table.add_row(str(one.place), f"{one.offset:,}", end, lag, one.metadata)
     show(make_console(), table)
     for member in facts.members:
-        click.echo(f"member {member.member_id} of client {member.client_id} at {member.host}")
+        click.echo(_sentence_on(member))
+
+
+def _sentence_on(member: Member) -> str:
+    if member.pid is None:
+        return f"member {member.member_id} of client {member.client_id} at {member.host}"
+    state = "is stopped and keeps" if member.is_stopped else "has"
+    return f"member {member.member_id}: process {member.pid} {state} {', '.join(member.partitions) or 'no partition'}"
+
+
+def _member_count(facts: GroupFacts) -> str:
+    stopped = sum(member.is_stopped for member in facts.members)
+    return f"{len(facts.members)} ({stopped} stopped)" if stopped else str(len(facts.members))
 
 
 # --- reset, delete, export

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from shmaccum.exceptions import GroupInUseError, GroupModeError, LogBusyError, LogPartitionNotFoundError
 from shmaccum.format.topic_partition import TopicPartition
+from shmaccum.groups.members import GroupMember, local_members
 from shmaccum.groups.offsets_file import Committed, GroupLock, OffsetsFile, coordinator_address, group_ids, is_in_use
 from shmaccum.segment_log.broker_error import BrokerError
 from shmaccum.segment_log.reader import LogReader
@@ -26,11 +27,20 @@ EMPTY, LOCAL = "Empty", "Local"
 
 
 class Member(NamedTuple):
-    """A living member of a group, as its coordinator tells."""
+    """A living member of a group, as its coordinator or the plan of a local group tells.
+
+    Attributes:
+        pid: of a member on this host that needs no server; None: the coordinator knows none.
+        is_stopped: the process of such a member is stopped.
+        partitions: the partitions of such a member.
+    """
 
     member_id: str
     client_id: str
     host: str
+    pid: int | None = None
+    is_stopped: bool = False
+    partitions: tuple[str, ...] = ()
 
 
 class Position(NamedTuple):
@@ -83,7 +93,14 @@ def facts_of(reader: LogReader, group_id: str, settings: ClientSettings = PLAIN_
 
 
 def _state_without_server(directory: str, group_id: str) -> tuple[str, list[Member]]:
-    return (LOCAL if is_in_use(directory, group_id) else EMPTY), []
+    if not is_in_use(directory, group_id):
+        return EMPTY, []
+    return LOCAL, [_local_member(member) for member in local_members(directory, group_id)]
+
+
+def _local_member(member: GroupMember) -> Member:
+    places = tuple(map(str, member.partitions))
+    return Member(member.member_id, f"process-{member.pid}", "localhost", member.pid, member.is_stopped, places)
 
 
 def _position(reader: LogReader, place: TopicPartition, one: Committed) -> Position:

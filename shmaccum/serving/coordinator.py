@@ -11,6 +11,7 @@ file before they are answered; members are not, so after a restart they are told
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 import time
 import uuid
@@ -19,8 +20,10 @@ from typing import Any, final
 
 from shmaccum.exceptions import CorruptLogError, GroupModeError, LogBusyError
 from shmaccum.format.topic_partition import TopicPartition
+from shmaccum.groups.members import GroupMember, local_members
 from shmaccum.groups.offsets_file import Committed, GroupLock, OffsetsFile, group_ids, has_group
 from shmaccum.segment_log.broker_error import BrokerError
+from shmaccum.serving import local_groups
 from shmaccum.serving.call import Call, Values
 from shmaccum.serving.consumer_group import (
     JOINS,
@@ -35,6 +38,8 @@ from shmaccum.serving.consumer_requests import assignment_values, described_valu
 from shmaccum.serving.group import NO_GENERATION, Group, GroupState, Join, JoinAnswer, Limits, Protocol, SyncAnswer
 from shmaccum.serving.numbers import GroupLag
 from shmaccum.serving.topics import NO_TOPIC_ID, Topics
+
+logger = logging.getLogger(__name__)
 
 METADATA_SIZE_MAX = 4096
 """Bytes of what a commit may say beside an offset (offset.metadata.max.bytes)."""
@@ -151,6 +156,7 @@ class Coordinator:
         self.address = ""
         """HOST:PORT of the server, for commands of this host."""
         self._groups: dict[str, _Loaded] = {}
+        self._refused: set[str] = set()
         self._deadline_ms: float | None = None
         self._shapes: dict[str, TopicShape] = {}
         self._shapes_until_ms = -math.inf
@@ -169,6 +175,7 @@ class Coordinator:
             try:
                 loaded = _Loaded(self._directory, group_id, self._limits, is_synced=self._is_synced)
             except GroupModeError:
+                self._tell_of_local(group_id)
                 return BrokerError.INCONSISTENT_GROUP_PROTOCOL
             except (LogBusyError, CorruptLogError, OSError):
                 return BrokerError.COORDINATOR_NOT_AVAILABLE
@@ -176,6 +183,20 @@ class Coordinator:
             with contextlib.suppress(OSError):  # commands cannot find this server then
                 loaded.lock.sign(self.address)
         return loaded
+
+    def _tell_of_local(self, group_id: str) -> None:
+        """JoinGroup has no room for a sentence, so the server's log has it, once for each group."""
+        if group_id not in self._refused:
+            self._refused.add(group_id)
+            logger.warning("remote members are refused: %s", local_groups.refusal(group_id))
+
+    def _local_members(self, group_id: str) -> list[GroupMember]:
+        """The members of a group that needs no server; none of a group that this server has loaded."""
+        if group_id in self._groups or not group_id:
+            return []
+        with contextlib.suppress(OSError):
+            return local_members(self._directory, group_id)
+        return []
 
     def _unload_one(self) -> bool:
         """Lets go of a group without members; its offsets and its generation are in its file."""
@@ -313,7 +334,8 @@ class Coordinator:
         load = self._load if is_joining else self._load_known
         loaded = load(call.message.group_id)
         if isinstance(loaded, BrokerError):
-            call.answer(refusal_values(loaded, None))
+            is_local = loaded is BrokerError.INCONSISTENT_GROUP_PROTOCOL
+            call.answer(refusal_values(loaded, local_groups.refusal(call.message.group_id) if is_local else None))
             return
         try:
             call.answer(self._beaten(loaded, heartbeat_of(call)))
@@ -456,6 +478,8 @@ class Coordinator:
         call.answer({"groups": [self._described(name, call.version, name in known) for name in call.message.groups]})
 
     def _described(self, group_id: str, version: int, is_known: bool) -> Values:
+        if members := self._local_members(group_id):
+            return local_groups.described(group_id, members)
         loaded = self._groups.get(group_id)
         group = loaded.group if loaded is not None else None
         is_known = is_known and not isinstance(group, ConsumerGroup)
@@ -498,9 +522,15 @@ class Coordinator:
         return {
             "group_id": group_id,
             "protocol_type": (loaded.protocol_type if loaded else "") or CONSUMER,
-            "group_state": loaded.state_name if loaded else GroupState.EMPTY.value,
+            "group_state": self._state_of(group_id),
             "group_type": loaded.group_type if loaded else CLASSIC_TYPE,
         }
+
+    def _state_of(self, group_id: str) -> str:
+        loaded = self._groups.get(group_id)
+        if loaded is not None:
+            return loaded.state_name
+        return local_groups.STATE if self._local_members(group_id) else GroupState.EMPTY.value
 
     def delete(self, call: Call) -> None:
         """DeleteGroups."""
@@ -512,6 +542,8 @@ class Coordinator:
         call.answer({"results": results})
 
     def _deleted(self, group_id: str) -> BrokerError:
+        if self._local_members(group_id):
+            return BrokerError.NON_EMPTY_GROUP
         loaded = self._load(group_id)
         if isinstance(loaded, BrokerError):
             return loaded
@@ -525,12 +557,10 @@ class Coordinator:
     def lags(self) -> Iterator[GroupLag]:
         """Every group with its state, and the records that it has not consumed yet."""
         for group_id in self._known_ids():
-            loaded = self._groups.get(group_id)
             with contextlib.suppress(CorruptLogError, OSError):
                 offsets = self._offsets_of(group_id)
                 lags = {place: self._lag(place, one) for place, one in offsets.items()}
-                state = loaded.state_name if loaded else GroupState.EMPTY.value
-                yield GroupLag(group_id, state, lags)
+                yield GroupLag(group_id, self._state_of(group_id), lags)
 
     def _lag(self, place: TopicPartition, committed: Committed) -> int:
         head = self._topics.head(*place)

@@ -15,6 +15,7 @@ from kafka.structs import TopicPartition as KafkaTopicPartition
 
 from shmaccum import Consumer
 from shmaccum.format.topic_partition import TopicPartition
+from shmaccum.groups import members
 from shmaccum.groups.export import partition_of
 from shmaccum.groups.offsets_file import Committed, GroupLock, OffsetsFile
 from shmaccum.segment_log.reader import LogReader
@@ -110,10 +111,23 @@ def test_a_group_that_consumers_share_on_this_host_is_shown_and_left_alone(shell
     with contextlib.closing(Consumer(f"log:{log}", group_id=GROUP)) as living:
         living.subscribe([TOPIC])
         living.poll(timeout_ms=100)
-        assert shell.json("groups", "describe", str(log), GROUP)["state"] == "Local"
+        facts = shell.json("groups", "describe", str(log), GROUP)
+        (member,) = facts["members"]
+        assert (facts["state"], member["pid"], member["is_stopped"]) == ("Local", os.getpid(), False)
+        assert member["partitions"] == [f"{TOPIC}-0", f"{TOPIC}-1"]
+        shown = shell("groups", "describe", str(log), GROUP).stdout
+        assert f"process {os.getpid()} has {TOPIC}-0, {TOPIC}-1" in shown
         for arguments in (["reset", str(log), GROUP, "--to", "0"], ["delete", str(log), GROUP]):
             assert "without a server" in shell("groups", *arguments, code=2).stderr
     assert shell.json("groups", "describe", str(log), GROUP)["state"] == "Empty"
+
+
+def test_a_stopped_member_is_shown(shell: Shell, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(members, "is_stopped", lambda _pid: True)
+    with contextlib.closing(Consumer(f"log:{log}", TOPIC, group_id=GROUP)):
+        assert "1 (1 stopped)" in shell("groups", "list", str(log)).stdout
+        shown = shell("groups", "describe", str(log), GROUP).stdout
+        assert f"process {os.getpid()} is stopped and keeps {TOPIC}-0, {TOPIC}-1" in shown
 
 
 def consumer(address: str) -> KafkaConsumer:
