@@ -53,6 +53,7 @@ COMMANDS: Mapping[str, str] = {
     "ship": "Send a log directory to Kafka, once or while it is written.",
     "serve": "Serve a log directory to Kafka clients.",
     "consume": "Write records as they come, alone or as a member of a group.",
+    "tail": "Write the last records of a topic, and those to come.",
     "users": "Change the users of a served log, and the rights of each user.",
     "topics": "Look at the topics of a log directory: list, describe, create, delete, partitions.",
     "groups": "Look at the consumer groups of a log directory: list, describe, reset, delete, export.",

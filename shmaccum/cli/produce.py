@@ -18,10 +18,9 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, final
+from typing import Any
 
 import click
-from rich.console import Console
 
 from shmaccum.arena import Arena
 from shmaccum.arena.removal import has_lost_its_name
@@ -35,13 +34,13 @@ from shmaccum.cli.group import (
     sentence_of,
 )
 from shmaccum.cli.lines import LineFormat, LineReader, parse_delimiter
+from shmaccum.cli.progress import PROGRESS_EVERY_S, Progress
 from shmaccum.config import ProducerOptions
 from shmaccum.exceptions import ArenaRemovedError, FlushTimeoutError, InvalidArgumentError, ShmaccumError
 from shmaccum.producer import Producer
 from shmaccum.producer.deliveries import Deliveries
 from shmaccum.units import format_count, format_size, parse_duration_ms
 
-PROGRESS_EVERY_S = 0.1
 Header = tuple[str, bytes | None]
 
 
@@ -92,6 +91,11 @@ class Tally:
         """All that was sent was delivered."""
         return self.delivered == self.sent
 
+    def progress(self, elapsed_s: float) -> str:
+        """The line of progress."""
+        rate = self.sent / max(elapsed_s, 1e-9)
+        return f"{self.sent:,} sent, {self.delivered:,} delivered, {rate:,.0f} records/s"
+
     def __str__(self) -> str:
         parts = [
             f"{format_count(self.sent, 'record')} sent ({format_size(self.size)})",
@@ -106,36 +110,6 @@ class Tally:
                 parts.append(f"{count:,} {what}")
         text = ", ".join(parts)
         return f"{text} ({self.reason})" if self.reason else text
-
-
-@final
-class Progress:
-    """One line on standard error while a terminal looks and the input is not typed there."""
-
-    def __init__(self, tally: Tally, *, is_shown: bool) -> None:
-        self._tally = tally
-        self._console = Console(stderr=True, highlight=False)
-        self._status = self._console.status("") if is_shown else None
-        self._begin = self._shown = time.monotonic()
-
-    def __enter__(self) -> Progress:
-        if self._status:
-            self._status.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._status:
-            self._status.stop()
-
-    def show(self) -> None:
-        """Paints it anew, when the last time was long enough ago."""
-        now = time.monotonic()
-        if self._status and now - self._shown > PROGRESS_EVERY_S:
-            rate = self._tally.sent / (now - self._begin)
-            self._status.update(
-                f"{self._tally.sent:,} sent, {self._tally.delivered:,} delivered, {rate:,.0f} records/s"
-            )
-            self._shown = now
 
 
 @dataclass
@@ -345,7 +319,7 @@ def command(
             headers=record_headers,
             line_format=line_format,
             tally=tally,
-            progress=Progress(tally, is_shown=is_shown),
+            progress=Progress(tally.progress, is_shown=is_shown),
             **where,
         )
         try:

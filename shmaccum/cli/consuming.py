@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The parts that ``consume`` and ``tail`` share: their options, and writing the records of a consumer."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import click
+
+from shmaccum.cli.group import assignments
+from shmaccum.cli.log_cat import Look, Piece
+from shmaccum.cli.progress import PROGRESS_EVERY_S, Progress
+from shmaccum.config import ConsumerOptions
+from shmaccum.consumer import Consumer, ConsumerRecord
+from shmaccum.format.topic_partition import TopicPartition
+from shmaccum.segment_log import LogRecord
+from shmaccum.units import format_count, format_size
+
+FORMATS = (
+    "A format has kcat's letters: %s value, %S its size, %R the same in four bytes, %k key, %K its size, %T timestamp, "
+    "%h headers, %t topic, %p partition, %o offset, %% a percent sign, and escapes such as \\n. Exit codes: 0 it ended "
+    "in order, 2 it could not be done, 130 Ctrl-C."
+)
+OPTIONS = (
+    click.option("-c", "--count", type=click.IntRange(min=1), metavar="N", help="Leave after so many records."),
+    click.option("-e", "--exit", "is_ending", is_flag=True, help="Leave at the end of the log instead of waiting."),
+    click.option("-f", "--format", "format_text", metavar="FORMAT", help="The format of a record, see below."),
+    click.option("-J", "--json", "is_json", is_flag=True, help="A line of JSON for each record, with kcat's keys."),
+    click.option("-D", "--delimiter", default=r"\n", show_default=True, metavar="TEXT", help="The end of a record."),
+    click.option("-K", "--key-delimiter", metavar="TEXT", help="Write the key, and this text behind it."),
+    click.option("-X", "options", multiple=True, metavar="OPTION=VALUE", help="An option of the consumer."),
+)
+"""The options of both commands; all but -X become one `Output`."""
+CONVERTING = ("key_deserializer", "value_deserializer")
+
+
+def consuming_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`OPTIONS`, of which the command gets `output` and `given`."""
+
+    def command(count: int | None, is_ending: bool, options: tuple[str, ...], **others: Any) -> None:
+        look = Look(**{name: others.pop(name) for name in ("is_json", "format_text", "delimiter", "key_delimiter")})
+        given = consumer_options(options, others.get("group"))
+        function(output=Output(look.piece(), count, is_ending=is_ending), given=given, **others)
+
+    command.__doc__ = function.__doc__
+    for option in reversed(OPTIONS):
+        command = option(command)
+    return command
+
+
+def consumer_options(texts: Sequence[str], group: str | None) -> dict[str, str]:
+    """The options of ``-X``, checked.
+
+    Args:
+        texts: as they were given.
+        group: the group of ``--group``.
+
+    Raises:
+        InvalidArgumentError: one of them is unknown or wrong.
+        click.UsageError: the command itself decides on that one.
+    """
+    given = assignments(texts)
+    if any(name.replace(".", "_") == "group_id" for name in given):
+        raise click.UsageError("a group is named by --group of shmaccum consume")
+    parsed = ConsumerOptions.parse(given if group is None else {**given, "group_id": group})
+    if any(getattr(parsed, name) is not None for name in CONVERTING):
+        raise click.UsageError("records are written as they are: choose their form by --format or --json")
+    return given
+
+
+@dataclass
+class _Tally:
+    """The records that were written."""
+
+    records: int = 0
+    size: int = 0
+
+    def __str__(self) -> str:
+        return f"{format_count(self.records, 'record')} ({format_size(self.size)})"
+
+
+@final
+class Output:
+    """Writes records to standard output, with a line of progress where only standard error is a terminal.
+
+    Args:
+        piece: makes the text of a record.
+        count: the most records to write; None: all.
+        is_ending: ends at the end of the log.
+    """
+
+    def __init__(self, piece: Piece, count: int | None, *, is_ending: bool) -> None:
+        self._piece = piece
+        self._left = count
+        self._is_ending = is_ending
+        self._tally = _Tally()
+        self._progress = Progress(self._sentence, is_shown=sys.stderr.isatty() and not sys.stdout.isatty())
+
+    def _sentence(self, elapsed_s: float) -> str:
+        return f"{self._tally}, {self._tally.records / max(elapsed_s, 1e-9):,.0f} records/s"
+
+    @property
+    def is_full(self) -> bool:
+        """As many records were written as were asked for."""
+        return self._left is not None and self._left <= 0
+
+    def write(self, found: Iterable[tuple[TopicPartition, ConsumerRecord]]) -> None:
+        """Writes records as far as they are asked for."""
+        plain = [(place, LogRecord(one.offset, one.timestamp, one.key, one.value, one.headers)) for place, one in found]
+        texts = [self._piece(place, record) for place, record in plain[: self._left]]
+        sys.stdout.buffer.write(b"".join(texts))
+        sys.stdout.buffer.flush()
+        self._left = None if self._left is None else self._left - len(texts)
+        self._tally.records += len(texts)
+        self._tally.size += sum(map(len, texts))
+        self._progress.show()
+
+    def follow(self, consumer: Consumer, *, is_committing: bool = False) -> None:
+        """Writes the records of a consumer; a record is committed only when it was written."""
+        try:
+            with self._progress:
+                while not self.is_full and self._poll(consumer, is_committing=is_committing):
+                    pass
+        finally:
+            if self._progress.is_shown:
+                click.echo(f"shmaccum: {self._tally} written", err=True)
+
+    def _poll(self, consumer: Consumer, *, is_committing: bool) -> bool:
+        """One poll; False at the end of the log, where the command is to leave there."""
+        longest_ms = PROGRESS_EVERY_S * 1000 if self._progress.is_shown else float("inf")
+        limit = consumer.options.max_poll_records
+        found = consumer.poll(
+            0 if self._is_ending else longest_ms, limit if self._left is None else min(limit, self._left)
+        )
+        self.write((place, record) for place, records in found.items() for record in records)
+        if found and is_committing:
+            consumer.commit()
+        return bool(found) or not self._is_ending
