@@ -8,10 +8,11 @@ any other.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ from shmaccum.consumer.record import ConsumerRecord
 from shmaccum.consumer.sharing import Sharing
 from shmaccum.exceptions import (
     ConsumerStateError,
+    GroupBusyError,
     InvalidArgumentError,
     LogPartitionNotFoundError,
     OffsetOutOfRangeError,
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+COMMIT_INTERVAL_S_MIN = 0.0005
+COMMIT_INTERVAL_S_MAX = 0.05
 ARROW_SIZE_MAX = 64 << 20
 """Bytes of batches, as they lie in the log, that one `Consumer.poll_arrow` reads at most."""
 
@@ -91,11 +95,15 @@ class Consumer(Sharing):
             RecordDeserializationError: a deserializer refuses the record at the position.
             CorruptLogError: damage in the log; `seek` passes it.
         """
+        limit = self._limit(max_records)
+        found = self._wait(lambda: self._take(limit), timeout_ms / 1000)
+        return self._intercepted(found) if found else {}
+
+    def _limit(self, max_records: int | None) -> int:
         limit = self.options.max_poll_records if max_records is None else max_records
         if limit < 1:
             raise InvalidArgumentError(f"max_records must be at least 1, got {max_records}")
-        found = self._wait(lambda: self._take(limit), timeout_ms / 1000)
-        return self._intercepted(found) if found else {}
+        return limit
 
     def _intercepted(self, found: Records) -> Records:
         """The records as the interceptors leave them."""
@@ -105,16 +113,19 @@ class Consumer(Sharing):
 
     def _wait(self, take: Callable[[], Any], timeout_s: float) -> Any:
         """The first find of `take`; None when the time is over, or `wakeup` was called."""
-        news = self._living()
-        if not self._flows and self.subscription() is None:
-            raise ConsumerStateError("the consumer has neither a subscription nor an assignment: subscribe or assign")
-        self._poll_count += 1
-        deadline_s = time.monotonic() + timeout_s
+        news, deadline_s = self._begin_wait(), time.monotonic() + timeout_s
         while True:
             self._hear(news)
             found = take()
             if found or news.take_ring() or time.monotonic() >= deadline_s or news.wait(self._next_s(deadline_s)):
                 return found
+
+    def _begin_wait(self) -> News:
+        news = self._living()
+        if not self._flows and self.subscription() is None:
+            raise ConsumerStateError("the consumer has neither a subscription nor an assignment: subscribe or assign")
+        self._poll_count += 1
+        return news
 
     def _next_s(self, deadline_s: float) -> float:
         """The time until which the consumer may sleep."""
@@ -203,15 +214,25 @@ class Consumer(Sharing):
             ConsumerClosedError, NoOffsetForPartitionError, CorruptLogError: as `poll`.
         """
         found = self._next_of_batch()
-        timeout_ms = self.options.consumer_timeout_ms
-        deadline_s = time.monotonic() + timeout_ms / 1000 if timeout_ms >= 0 else float("inf")
+        deadline_s = self._iteration_end_s()
         while found is None:
             left_s = deadline_s - time.monotonic()
-            for place, records in self.poll(max(left_s, 0) * 1000, 1).items():
-                self._iterated, found = self._flows.get(place), records[0]
+            found = self._iterate(self.poll(max(left_s, 0) * 1000, 1))
             if found is None and left_s <= 0:
                 raise StopIteration
         return found
+
+    def _iteration_end_s(self) -> float:
+        """The time at which an iteration ends that finds nothing."""
+        timeout_ms = self.options.consumer_timeout_ms
+        return time.monotonic() + timeout_ms / 1000 if timeout_ms >= 0 else float("inf")
+
+    def _iterate(self, polled: Records) -> ConsumerRecord | None:
+        """The record of a poll for one; remembers its partition."""
+        for place, records in polled.items():
+            self._iterated = self._flows.get(place)
+            return records[0]
+        return None
 
     def _next_of_batch(self) -> ConsumerRecord | None:
         """The record behind the last one of an iteration, while its batch has more: no poll is needed for it."""
@@ -334,6 +355,78 @@ class Consumer(Sharing):
             if is_first and not run:
                 raise
         return run
+
+    # --- in an event loop
+
+    async def apoll(self, timeout_ms: float = 0, max_records: int | None = None) -> Records:
+        """As `poll`, in an event loop, which goes on while this call waits.
+
+        The call sleeps on one descriptor and needs no thread. A call that is cancelled while it waits has taken no
+        record. Reading and deserializing the records of one call happens in the loop, and takes a millisecond for 500
+        records of 100 bytes.
+
+        Args:
+            timeout_ms, max_records: as for `poll`.
+
+        Raises:
+            ConsumerClosedError: the consumer was closed, also while this call waited.
+            ConsumerStateError, NoOffsetForPartitionError, RecordDeserializationError, CorruptLogError: as `poll`.
+        """
+        limit = self._limit(max_records)
+        news, deadline_s = self._begin_wait(), time.monotonic() + timeout_ms / 1000
+        found: Records = {}
+        is_over = False
+        while not (found or is_over):
+            await asyncio.sleep(0)  # other tasks have their turn, also when every call finds records
+            self._living()
+            self._hear(news)
+            found = self._take(limit)
+            is_over = news.take_ring() or time.monotonic() >= deadline_s
+            if not (found or is_over):
+                is_over = await news.wait_in_loop(self._next_s(deadline_s))
+        self._living()
+        return self._intercepted(found) if found else {}
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> ConsumerRecord:
+        """The next record, for ``async for``. The iteration ends when none came for consumer_timeout_ms.
+
+        Raises:
+            ConsumerClosedError, NoOffsetForPartitionError, CorruptLogError: as `poll`.
+        """
+        found = self._next_of_batch()
+        deadline_s = self._iteration_end_s()
+        while found is None:
+            left_s = deadline_s - time.monotonic()
+            found = self._iterate(await self.apoll(max(left_s, 0) * 1000, 1))
+            if found is None and left_s <= 0:
+                raise StopAsyncIteration
+        return found
+
+    async def acommit(self, offsets: Mapping[TopicPartition, Any] | None = None, timeout_ms: float = 60_000) -> None:
+        """As `commit`, in an event loop, which goes on while another member writes.
+
+        Args:
+            offsets, timeout_ms: as for `commit`.
+
+        Raises:
+            ConsumerStateError, CommitFailedError, GroupBusyError, OSError: as `commit`.
+        """
+        self._in_group()
+        wanted = self._positions() if offsets is None else offsets
+        deadline_s, interval_s = time.monotonic() + timeout_ms / 1000, COMMIT_INTERVAL_S_MIN
+        while True:
+            try:
+                self.commit(wanted, 0)
+            except GroupBusyError:
+                if time.monotonic() >= deadline_s:
+                    raise
+            else:
+                return
+            await asyncio.sleep(interval_s)
+            interval_s = min(2 * interval_s, COMMIT_INTERVAL_S_MAX)
 
     # --- the rest
 

@@ -8,11 +8,13 @@ twice that each time nothing came, up to a tenth of a second.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import functools
 import os
 import selectors
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from shmaccum.segment_log.log_watch import LogWatch
 
@@ -27,18 +29,21 @@ class News:
 
     Attributes:
         has_watch: the kernel tells about every folder.
+        is_closed: nothing is watched any more.
         heard: the paths of which the kernel told at the last `take`.
     """
 
     def __init__(self) -> None:
         self.has_watch = True
+        self.is_closed = False
+        self._end_wait: Callable[[], None] | None = None
         self.heard: set[str] = set()
         self._interval_s = POLL_INTERVAL_S_MIN
         self._look_s = time.monotonic() + LOOK_INTERVAL_S
         self._watched: set[str] = set()
         self._watch = LogWatch()
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._selector = selectors.DefaultSelector()
+        self._selector = selectors.EpollSelector()  # its own descriptor is readable when one of its files is
         self._selector.register(self._bell, selectors.EVENT_READ)
         if self._watch.descriptor >= 0:
             self._selector.register(self._watch.descriptor, selectors.EVENT_READ)
@@ -69,13 +74,37 @@ class News:
         Args:
             deadline_s: a time of the monotonic clock.
         """
+        return self._woke(is_ready=bool(self._selector.select(self._timeout_s(deadline_s))))
+
+    async def wait_in_loop(self, deadline_s: float) -> bool:
+        """As `wait`, while the event loop goes on. The loop watches one descriptor, that of our selector."""
+        loop = asyncio.get_running_loop()
+        woken: asyncio.Future[bool] = loop.create_future()
+        timer = loop.call_later(self._timeout_s(deadline_s), _resolve, woken, False)
+        loop.add_reader(self._selector, _resolve, woken, True)
+        self._end_wait = functools.partial(_end_wait, loop, self._selector, woken)
+        try:
+            return self._woke(is_ready=await woken)
+        finally:
+            timer.cancel()
+            self._leave_loop()
+
+    def _timeout_s(self, deadline_s: float) -> float:
+        """The longest sleep before the next look."""
         now_s = time.monotonic()
         longest_s = self._look_s - now_s if self.has_watch else self._interval_s
-        timeout_s = min(deadline_s - now_s, longest_s)
-        ready = self._selector.select(max(timeout_s, 0))
-        if not ready:
+        return max(min(deadline_s - now_s, longest_s), 0)
+
+    def _woke(self, *, is_ready: bool) -> bool:
+        if not is_ready:
             self._interval_s = min(2 * self._interval_s, POLL_INTERVAL_S_MAX)
         return self.take_ring()
+
+    def _leave_loop(self) -> None:
+        """Ends a wait in an event loop, if there is one."""
+        end_wait, self._end_wait = self._end_wait, None
+        if end_wait is not None:
+            end_wait()
 
     def ring(self) -> None:
         """Ends a wait, or the next one, from any thread."""
@@ -83,6 +112,8 @@ class News:
 
     def take_ring(self) -> bool:
         """True when `ring` was called since the last time."""
+        if self.is_closed:
+            return True
         try:
             os.eventfd_read(self._bell)
         except BlockingIOError:
@@ -90,8 +121,20 @@ class News:
         return True
 
     def close(self) -> None:
-        """Lets go of all descriptors."""
+        """Lets go of all descriptors. A wait in an event loop ends."""
+        self.is_closed = True
+        self._leave_loop()
         self._selector.close()
         self._watch.close()
         with contextlib.suppress(OSError):
             os.close(self._bell)
+
+
+def _resolve(woken: asyncio.Future[bool], is_ready: bool) -> None:
+    if not woken.done():
+        woken.set_result(is_ready)
+
+
+def _end_wait(loop: asyncio.AbstractEventLoop, selector: selectors.EpollSelector, woken: asyncio.Future[bool]) -> None:
+    loop.remove_reader(selector)
+    _resolve(woken, True)

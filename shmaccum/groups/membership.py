@@ -110,15 +110,19 @@ class Membership:
 
     # --- the plan
 
-    def subscribe(self, topics: Iterable[str]) -> None:
+    def subscribe(self, topics: Iterable[str], timeout_s: float = PEN_TIMEOUT_S) -> None:
         """Joins, if it is not a member yet, and publishes a plan in which it consumes these topics.
+
+        Args:
+            topics: their names. After a GroupBusyError the next `look` publishes them.
+            timeout_s: the longest wait for the pen.
 
         Raises:
             ConsumerStateError: a living member has the same group_instance_id, or no common assignor.
-            GroupBusyError: another member has the pen, and is stopped.
+            GroupBusyError: another member has the pen.
         """
         self._topics = tuple(sorted(set(topics)))
-        with self._pen():
+        with self._pen(timeout_s):
             plan = read_plan(self._path)
             self._check(plan)
             if not self.is_member:
@@ -130,7 +134,7 @@ class Membership:
         """True for a member that consumes exactly these topics."""
         return self.is_member and self._topics == tuple(sorted(set(topics)))
 
-    def _pen(self, timeout_s: float = PEN_TIMEOUT_S) -> contextlib.AbstractContextManager[None]:
+    def _pen(self, timeout_s: float) -> contextlib.AbstractContextManager[None]:
         return self.locks.pen(timeout_s, self._stopped)
 
     def _stopped(self) -> str:
