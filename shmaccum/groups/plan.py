@@ -29,6 +29,7 @@ from shmaccum.segment_log.regular_files import open_regular
 from shmaccum.segment_log.small_files import write_all
 
 PLAN = ".plan"
+PARTITION_MAX = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -79,11 +80,23 @@ def read_plan(path: str) -> Plan:
 def _parsed(document: Any) -> Plan:
     members = {str(name): _row(row) for name, row in document["members"].items()}
     assignment: Assignment = {
-        str(name): [TopicPartition(str(topic), int(number)) for topic, number in places]
+        str(name): [TopicPartition(str(topic), _number(number)) for topic, number in places]
         for name, places in document["assignment"].items()
     }
     counts = {str(topic): int(count) for topic, count in document["counts"].items()}
     return Plan(int(document["epoch"]), counts, members, assignment)
+
+
+def _number(given: Any) -> int:
+    """The number of a partition.
+
+    Raises:
+        ValueError: no partition has this number.
+    """
+    number = int(given)
+    if not 0 <= number <= PARTITION_MAX:
+        raise ValueError(f"no partition has the number {number}")
+    return number
 
 
 def _row(row: Any) -> MemberRow:

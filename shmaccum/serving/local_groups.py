@@ -19,14 +19,21 @@ from shmaccum.serving.group import GroupState
 PROTOCOL_TYPE = "consumer"
 VERSION = 0
 """The version of ConsumerProtocolSubscription and ConsumerProtocolAssignment."""
+NAME_SIZE_MAX = 1000
+"""Bytes of a name. A longer one is cut."""
 NO_USER_DATA = struct.pack(">i", -1)
 LOCAL_HOST = "/127.0.0.1"
 STATE = GroupState.STABLE.value
 """The members agree on a plan, so no tool moves offsets under them."""
 
 
+def _plain(text: str) -> str:
+    """A name from the plan, which any process may have written, as the protocol can carry it."""
+    return text.encode("utf-8", "replace")[:NAME_SIZE_MAX].decode("utf-8", "ignore")
+
+
 def _text(text: str) -> bytes:
-    content = text.encode()
+    content = _plain(text).encode()
     return struct.pack(">h", len(content)) + content
 
 
@@ -63,8 +70,8 @@ def described(group_id: str, members: Iterable[GroupMember]) -> Values:
 
 def _described_member(member: GroupMember) -> Values:
     return {
-        "member_id": member.member_id,
-        "group_instance_id": member.instance_id,
+        "member_id": _plain(member.member_id),
+        "group_instance_id": None if member.instance_id is None else _plain(member.instance_id),
         "client_id": f"process-{member.pid}",
         "client_host": LOCAL_HOST,
         "member_metadata": subscription(member.topics),

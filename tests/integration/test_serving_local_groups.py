@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,14 @@ from confluent_kafka.admin import AdminClient
 from kafka import KafkaAdminClient
 
 from shmaccum import Consumer, TopicPartition
+from shmaccum.groups.plan import plan_path
 from shmaccum.segment_log.broker_error import BrokerError
 from shmaccum.serving.asking import Asking
 from tests.log_support import TOPIC, make_batch, open_log
 from tests.serving_support import DEADLINE_S, confluent_consumer, served
 
 GROUP = "workers"
-CONSUMER_GROUP_HEARTBEAT = 68
+DESCRIBE_GROUPS, CONSUMER_GROUP_HEARTBEAT = 15, 68
 
 
 @pytest.fixture
@@ -60,6 +62,22 @@ def test_local_members_are_described_with_their_partitions(log: Path) -> None:
                 ]
         assert states(admin) == {GROUP: "EMPTY"}
         assert describe(admin).members == []
+
+
+@pytest.mark.parametrize("name", ["\ud800", "x" * 100_000, "\x00", ""], ids=["surrogate", "long", "zero", "empty"])
+def test_a_plan_with_strange_names_is_described(log: Path, name: str) -> None:
+    row = {"slot": 0, "pid": 2**70, "topics": [name], "assignors": [], "is_static": True, "session_timeout_ms": 0}
+    document = {
+        "epoch": 1,
+        "counts": {},
+        "members": {name: {**row, "gone_ms": None}},
+        "assignment": {name: [[name, 1]]},
+    }
+    with served(log, is_writable=False) as address, Consumer(log, TOPIC, group_id=GROUP):
+        Path(plan_path(str(log), GROUP)).write_text(json.dumps(document))
+        with Asking(address) as server:
+            (group,) = server.ask(DESCRIBE_GROUPS, 5, {"groups": [GROUP]}).groups
+    assert (group.group_state, len(group.members)) == ("Stable", 1)
 
 
 def test_a_group_with_local_members_is_not_deleted(log: Path) -> None:

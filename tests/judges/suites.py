@@ -6,6 +6,7 @@
     SOURCES/librdkafka/tests/test-runner        built by its own make
     SOURCES/franz-go/pkg/kgo/kgo.test           built by go test -c
     SOURCES/kafka-python/test/integration       as it is
+    SOURCES/kafka-python/test/consumer          as it is; its consumer and its assignors are ours (local_consumer)
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from setup import ROOT
 from tests.judges.outcomes import Outcome, Outcomes, of_go, of_junit, of_librdkafka
 
 KAFKA_VERSION = "4.1.1"
@@ -24,6 +26,8 @@ KAFKA_VERSION = "4.1.1"
 LIMIT_S = 3600.0
 KAFKA_PYTHON_TESTS = ("admin", "consumer", "producer")
 """Those for SASL and TLS start a broker of their own."""
+KAFKA_PYTHON_UNIT_TESTS = ("test_assignors", "test_consumer")
+"""Unit tests of consumers that can be pointed at ours. All other files there test parts of a client of a broker."""
 PATIENCE = 8
 """By how much the limits of librdkafka's tests are longer: one test that overruns ends its runner."""
 KGO_SKIPPED = ("TestTxnEtl",)
@@ -86,8 +90,21 @@ def _run_kafka_python(folder: Path, address: str, place: Path) -> Outcomes:
     return of_junit(report.read_text())
 
 
+def _run_kafka_python_unit(folder: Path, _address: str, place: Path) -> Outcomes:
+    source = folder.parent.parent
+    report = place / "kafka-python-unit.xml"
+    files = [str(folder / f"{name}.py") for name in KAFKA_PYTHON_UNIT_TESTS]
+    plugins = ["-p", "no:cacheprovider", "-p", "tests.judges.local_consumer"]
+    command = [sys.executable, "-m", "pytest", *files, "-q", "-c", os.devnull, *plugins, f"--junitxml={report}"]
+    limits = [f"--timeout={TEST_LIMIT_S}", f"--rootdir={source}"]
+    variables = {"PYTHONPATH": os.pathsep.join([str(source), str(ROOT)])}
+    _execute([*command, *limits], source, variables, place / "kafka-python-unit.log")
+    return of_junit(report.read_text())
+
+
 SUITES = (
     Suite("librdkafka", "librdkafka/tests/test-runner", _run_librdkafka),
     Suite("franz-go", "franz-go/pkg/kgo/kgo.test", _run_kgo),
     Suite("kafka-python", "kafka-python/test/integration", _run_kafka_python),
+    Suite("kafka-python-unit", "kafka-python/test/consumer", _run_kafka_python_unit),
 )

@@ -28,6 +28,7 @@ from shmaccum.groups.plan import Plan, plan_path, read_plan
 
 PLACES = [TopicPartition("a", number) for number in range(3)]
 Join = Callable[..., Membership]
+FORGED = b'{"epoch": 9, "counts": {}, "members": {}, "assignment": {"m": [["a", -1]]}}'
 
 
 @pytest.fixture
@@ -128,7 +129,8 @@ def test_nothing_is_published_while_nothing_changes(join: Join) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"{}", b"[", b'{"epoch": "x"}', b"\xff", b"[" * 100_000, b'{"members": {"m": {"slot": -9}}}']
+    "content",
+    [b"", b"{}", b"[", b'{"epoch": "x"}', b"\xff", b"[" * 100_000, b'{"members": {"m": {"slot": -9}}}', FORGED],
 )
 def test_a_damaged_plan_is_written_anew(join: Join, tmp_path: Path, content: bytes) -> None:
     first = join()
