@@ -370,7 +370,8 @@ class Consumer(Sharing):
 
         Raises:
             ConsumerClosedError: the consumer was closed, also while this call waited.
-            ConsumerStateError, NoOffsetForPartitionError, RecordDeserializationError, CorruptLogError: as `poll`.
+            ConsumerStateError: as `poll`; or another task waits in a call of this consumer.
+            NoOffsetForPartitionError, RecordDeserializationError, CorruptLogError: as `poll`.
         """
         limit = self._limit(max_records)
         news, deadline_s = self._begin_wait(), time.monotonic() + timeout_ms / 1000

@@ -16,6 +16,7 @@ import selectors
 import time
 from collections.abc import Callable, Iterable
 
+from shmaccum.exceptions import ConsumerStateError
 from shmaccum.segment_log.log_watch import LogWatch
 
 LOOK_INTERVAL_S = 5.0
@@ -77,7 +78,13 @@ class News:
         return self._woke(is_ready=bool(self._selector.select(self._timeout_s(deadline_s))))
 
     async def wait_in_loop(self, deadline_s: float) -> bool:
-        """As `wait`, while the event loop goes on. The loop watches one descriptor, that of our selector."""
+        """As `wait`, while the event loop goes on. The loop watches one descriptor, that of our selector.
+
+        Raises:
+            ConsumerStateError: another task waits already.
+        """
+        if self._end_wait is not None:
+            raise ConsumerStateError("another task waits for records of this consumer: poll it in one task at a time")
         loop = asyncio.get_running_loop()
         woken: asyncio.Future[bool] = loop.create_future()
         timer = loop.call_later(self._timeout_s(deadline_s), _resolve, woken, False)

@@ -184,6 +184,19 @@ def test_wrong_calls_say_what_to_do(log: LogDirectory) -> None:
     run(read())
 
 
+def test_a_second_task_is_refused_while_one_waits(log: LogDirectory) -> None:
+    async def read() -> None:
+        with consumer_of(log) as consumer:
+            call = asyncio.create_task(consumer.apoll(FOREVER_MS))
+            await turns(10)
+            with pytest.raises(ConsumerStateError, match="in one task at a time"):
+                await consumer.apoll(FOREVER_MS)
+            append(log, b"1")
+            assert len((await call)[PLACE]) == 1
+
+    run(read())
+
+
 def test_the_loop_goes_on_while_another_member_writes(log: LogDirectory) -> None:
     append(log, b"1", b"2")
 
