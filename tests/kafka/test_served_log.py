@@ -15,7 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from shmaccum import Consumer
 from tests.kafka.distribution import java_command, require, run_tool
+from tests.log_support import make_batch, open_log
 from tests.serving_support import PARTITION_COUNT, served
 from tests.support import wait_until
 
@@ -45,6 +47,26 @@ def rows(table: str) -> list[dict[str, str]]:
     """The rows of a table that a tool prints, by the names in its head."""
     lines = [line.split() for line in table.splitlines() if line.strip() and not line.startswith("Consumer group")]
     return [dict(zip(lines[0], line, strict=False)) for line in lines[1:]]
+
+
+def test_java_s_tool_shows_the_members_of_a_local_group_with_their_lag(tmp_path: Path) -> None:
+    require()
+    with open_log(tmp_path / "log") as log:
+        log.create_topic(TOPIC, 2)
+        for partition in range(2):
+            log.partition(TOPIC, partition).append([make_batch([b"0", b"1", b"2"])])
+    options = {"group_id": "local", "group_instance_id": "one"}
+    with (
+        served(tmp_path / "log", is_writable=False) as address,
+        Consumer(tmp_path / "log", TOPIC, **options) as consumer,
+    ):
+        consumer.poll()
+        consumer.commit(dict.fromkeys(consumer.assignment(), 1))
+        found = rows(tool(address, GROUPS_TOOL, "--describe", "--group", "local"))
+    assert [(row["PARTITION"], row["LAG"], row["CONSUMER-ID"], row["HOST"]) for row in found] == [
+        ("0", "2", "one", "/127.0.0.1"),
+        ("1", "2", "one", "/127.0.0.1"),
+    ]
 
 
 def test_java_tools_make_a_topic_produce_consume_describe_and_reset(address: str) -> None:
