@@ -1,28 +1,57 @@
 # SPDX-License-Identifier: Apache-2.0
 """A consumer in a process of its own, to be killed: notes what it consumed, then commits that.
 
-Run as ``python -m tests.chaos.group_member ADDRESS TOPIC GROUP LEDGER``; SIGTERM ends it in order.
+Run as ``python -m tests.chaos.group_member CLIENT ADDRESS TOPIC GROUP LEDGER``; SIGTERM ends it in order. CLIENT is
+kafka-python, confluent, or confluent-848, which is confluent-kafka with ``group.protocol=consumer``.
+
+The ledger gets a line for each record: partition, offset and value.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from types import FrameType
+from typing import Any, NamedTuple, Protocol
 
-from kafka import KafkaConsumer
-from kafka.errors import KafkaError
+SESSION_MS, HEARTBEAT_MS = 1500, 200
+POLL_S = 0.1
+RECORDS_MAX = 100
 
-SESSION_MS = 1500
+
+class Consumed(NamedTuple):
+    """One record, as the ledger has it."""
+
+    partition: int
+    offset: int
+    value: bytes
+
+    def line(self) -> bytes:
+        return b"%d %d %s\n" % self
 
 
-class Member:
-    """Consumes until it is told to end."""
+class Client(Protocol):
+    """A member of a group by one of the clients."""
 
-    def __init__(self, address: str, topic: str, group: str, ledger: str) -> None:
-        self._is_over = False
-        self._ledger = os.open(ledger, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    def poll(self) -> Sequence[Consumed]:
+        """The next records, if there are any."""
+
+    def commit(self) -> None:
+        """Commits what was polled. Another member consumes it again where that fails."""
+
+    def close(self) -> None:
+        """Leaves the group."""
+
+
+class KafkaPython:
+    """kafka-python."""
+
+    def __init__(self, address: str, topic: str, group: str) -> None:
+        from kafka import KafkaConsumer
+
         self._consumer = KafkaConsumer(
             topic,
             bootstrap_servers=address,
@@ -30,10 +59,65 @@ class Member:
             auto_offset_reset="earliest",
             enable_auto_commit=False,
             session_timeout_ms=SESSION_MS,
-            heartbeat_interval_ms=200,
-            max_poll_records=100,
+            heartbeat_interval_ms=HEARTBEAT_MS,
+            max_poll_records=RECORDS_MAX,
             reconnect_backoff_max_ms=200,
         )
+
+    def poll(self) -> list[Consumed]:
+        found = self._consumer.poll(timeout_ms=int(POLL_S * 1000)).values()
+        return [Consumed(one.partition, one.offset, one.value) for records in found for one in records]
+
+    def commit(self) -> None:
+        from kafka.errors import KafkaError
+
+        with contextlib.suppress(KafkaError):
+            self._consumer.commit()
+
+    def close(self) -> None:
+        self._consumer.close(autocommit=False)
+
+
+class Confluent:
+    """confluent-kafka, with either protocol of groups."""
+
+    def __init__(self, address: str, topic: str, group: str, settings: dict[str, Any]) -> None:
+        import confluent_kafka
+
+        self._library = confluent_kafka
+        common = {"bootstrap.servers": address, "group.id": group, "auto.offset.reset": "earliest"}
+        waits = {"reconnect.backoff.max.ms": 200, "log_level": 0}
+        self._consumer = confluent_kafka.Consumer({**common, **waits, "enable.auto.commit": False, **settings})
+        self._consumer.subscribe([topic])
+
+    def poll(self) -> list[Consumed]:
+        found = [one for one in self._consumer.consume(RECORDS_MAX, POLL_S) if one.error() is None]
+        return [Consumed(one.partition() or 0, one.offset() or 0, one.value() or b"") for one in found]
+
+    def commit(self) -> None:
+        with contextlib.suppress(self._library.KafkaException):
+            self._consumer.commit(asynchronous=False)
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+def new_client(kind: str, address: str, topic: str, group: str) -> Client:
+    """A member of the group."""
+    if kind == "kafka-python":
+        return KafkaPython(address, topic, group)
+    classic = {"session.timeout.ms": SESSION_MS, "heartbeat.interval.ms": HEARTBEAT_MS}
+    settings: dict[str, Any] = {"group.protocol": "consumer"} if kind == "confluent-848" else classic
+    return Confluent(address, topic, group, settings)
+
+
+class Member:
+    """Consumes until it is told to end."""
+
+    def __init__(self, client: Client, ledger: str) -> None:
+        self._client = client
+        self._is_over = False
+        self._ledger = os.open(ledger, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         signal.signal(signal.SIGTERM, self._end)
 
     def _end(self, _number: int, _frame: FrameType | None) -> None:
@@ -41,19 +125,12 @@ class Member:
 
     def run(self) -> None:
         while not self._is_over:
-            records = [one for found in self._consumer.poll(timeout_ms=100).values() for one in found]
+            records = self._client.poll()
             if records:
-                self._note_and_commit([one.value for one in records])
-        self._consumer.close(autocommit=False)
-
-    def _note_and_commit(self, values: list[bytes]) -> None:
-        """Another member consumes again the values that are noted and not committed."""
-        os.write(self._ledger, b"".join(value + b"\n" for value in values))
-        try:
-            self._consumer.commit()
-        except KafkaError as error:
-            print(f"not committed: {error!r}", file=sys.stderr)
+                os.write(self._ledger, b"".join(one.line() for one in records))
+                self._client.commit()
+        self._client.close()
 
 
 if __name__ == "__main__":
-    Member(*sys.argv[1:]).run()
+    Member(new_client(*sys.argv[1:5]), sys.argv[5]).run()
