@@ -64,6 +64,7 @@ test: $(INSTALLED) $(SPARK_WHERE_JAVA_IS) kafka-for-tests
 
 test-all: test-tools
 	$(MAKE) test
+	$(MAKE) spark-connector
 	$(MAKE) test MARKERS="$(REST)"
 
 # A download has no place within the time of a test.
@@ -105,11 +106,16 @@ kafka: $(INSTALLED)
 	$(VENV)/bin/python -m tests.kafka.distribution
 
 .PHONY: judges
-judges: $(INSTALLED)
-	$(PYTEST) tests/kafka/test_served_log.py -m kafka
+judges: spark-connector kafka
+	$(PYTEST) tests/kafka/test_served_log.py tests/spark/test_connector.py -m "kafka or spark"
 	$(VENV)/bin/python -m tests.judges $(SOURCES) $(ARGS)
 
-spark: $(SPARK_INSTALLED)
+# A download has no place within the time of a test.
+.PHONY: spark-connector
+spark-connector: $(SPARK_INSTALLED)
+	@$(VENV)/bin/python -m tests.spark.connector_jars || echo "The tests of Spark's Kafka connector will be skipped."
+
+spark: spark-connector
 	$(PYTEST) $(SPARK_TESTS) -m "not spark_cluster" $(ARGS)
 
 spark-cluster: $(SPARK_INSTALLED)

@@ -12,14 +12,17 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from setup import ROOT
 from tests.judges.outcomes import Outcome, Outcomes, of_go, of_junit, of_librdkafka
+from tests.kafka import distribution
 
 KAFKA_VERSION = "4.1.1"
 """The version of Apache Kafka that a suite takes the server for."""
@@ -30,6 +33,9 @@ KAFKA_PYTHON_UNIT_TESTS = ("test_assignors", "test_consumer")
 """Unit tests of consumers that can be pointed at ours. All other files there test parts of a client of a broker."""
 PATIENCE = 8
 """By how much the limits of librdkafka's tests are longer: one test that overruns ends its runner."""
+RUNNER = "librdkafka/tests/test-runner"
+TOOLS = {"kafka-topics.sh": "org.apache.kafka.tools.TopicCommand", "kafka-acls.sh": "org.apache.kafka.tools.AclCommand"}
+"""Kafka's scripts -> the programs behind them."""
 KGO_SKIPPED = ("TestTxnEtl",)
 """Tests of transactions, which the server refuses: they would ask again for minutes."""
 TEST_LIMIT_S = 90
@@ -54,9 +60,21 @@ def _execute(command: list[str], folder: Path, variables: Mapping[str, str], log
         )
 
 
-def _run_librdkafka(runner: Path, address: str, place: Path) -> Outcomes:
-    report = place / "librdkafka.json"
-    settings = place / "test.conf"
+def _write_tools(folder: Path) -> None:
+    """Scripts by the names of Kafka's own, which librdkafka's tests run."""
+    scripts = folder / "bin"
+    scripts.mkdir(parents=True)
+    for name, main_class in TOOLS.items():
+        script = scripts / name
+        script.write_text(f'#!/bin/sh\nexec {shlex.join(distribution.java_command(main_class))} "$@"\n')
+        script.chmod(0o755)
+
+
+def _run_librdkafka(runner: Path, address: str, place: Path, *, protocol: str, name: str) -> Outcomes:
+    """Runs the tests that need a broker; the others of librdkafka's judge its own mock."""
+    report = place / f"{name}.json"
+    _write_tools(place / f"{name}-tools")
+    settings = place / f"{name}.conf"
     settings.write_text(f"metadata.broker.list={address}\ntest.timeout.multiplier={PATIENCE}\n")
     library = runner.parent.parent
     variables = {
@@ -64,9 +82,11 @@ def _run_librdkafka(runner: Path, address: str, place: Path) -> Outcomes:
         "RDKAFKA_TEST_CONF": str(settings),
         "TEST_REPORT": str(report),
         "TEST_KAFKA_VERSION": KAFKA_VERSION,
+        "TEST_CONSUMER_GROUP_PROTOCOL": protocol,
+        "KAFKA_PATH": str(place / f"{name}-tools"),
         "BROKERS": address,
     }
-    _execute([str(runner), "-p1", "-Q", "-E"], runner.parent, variables, place / "librdkafka.log")
+    _execute([str(runner), "-p1", "-Q", "-E", "-L"], runner.parent, variables, place / f"{name}.log")
     return of_librdkafka(report.read_text())
 
 
@@ -103,7 +123,8 @@ def _run_kafka_python_unit(folder: Path, _address: str, place: Path) -> Outcomes
 
 
 SUITES = (
-    Suite("librdkafka", "librdkafka/tests/test-runner", _run_librdkafka),
+    Suite("librdkafka", RUNNER, partial(_run_librdkafka, protocol="classic", name="librdkafka")),
+    Suite("librdkafka-848", RUNNER, partial(_run_librdkafka, protocol="consumer", name="librdkafka-848")),
     Suite("franz-go", "franz-go/pkg/kgo/kgo.test", _run_kgo),
     Suite("kafka-python", "kafka-python/test/integration", _run_kafka_python),
     Suite("kafka-python-unit", "kafka-python/test/consumer", _run_kafka_python_unit),

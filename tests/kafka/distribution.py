@@ -48,10 +48,14 @@ def version() -> str:
     return match[1]
 
 
+def cache() -> Path:
+    """The folder of the user for what was fetched."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "shmaccum"
+
+
 def directory() -> Path:
     """The place of the jars, whether they are there or not."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return cache / "shmaccum" / "kafka" / version()
+    return cache() / "kafka" / version()
 
 
 def find() -> Path:
@@ -75,14 +79,22 @@ def ensure() -> Path:
     """
     with contextlib.suppress(DistributionMissingError):
         return find()
+    fetch(directory(), POM, "Apache Kafka")
+    return directory()
+
+
+def fetch(jars: Path, pom: Path, what: str, *properties: str) -> None:
+    """Fetches the jars of a pom into a directory, unless they are there.
+
+    Raises:
+        DistributionMissingError: there is no Java or no Maven, or Maven failed.
+    """
     for program, package in (("java", "a JRE, 17 or newer"), ("mvn", "Maven")):
         if shutil.which(program) is None:
-            raise DistributionMissingError(f"Apache Kafka needs `{program}`: install {package} and run `make kafka`")
-    jars = directory()
+            raise DistributionMissingError(f"{what} needs `{program}`: install {package}")
     with _fetch_lock(jars.parent):
         if not jars.is_dir():
-            _fetch(jars)
-    return jars
+            _copy(jars, pom, what, properties)
 
 
 @contextlib.contextmanager
@@ -94,18 +106,18 @@ def _fetch_lock(parent: Path) -> Iterator[None]:
         yield
 
 
-def _fetch(jars: Path) -> None:
+def _copy(jars: Path, pom: Path, what: str, properties: Sequence[str]) -> None:
     """Maven fetches into a directory of another name first, so that half of the jars are never taken for all."""
     unfinished = jars.with_suffix(".part")
     shutil.rmtree(unfinished, ignore_errors=True)
-    command = ["mvn", "--quiet", "--batch-mode", "--file", str(POM), "dependency:copy-dependencies"]
-    command += ["-DincludeScope=runtime", f"-DoutputDirectory={unfinished}"]
+    command = ["mvn", "--quiet", "--batch-mode", "--file", str(pom), "dependency:copy-dependencies"]
+    command += ["-DincludeScope=runtime", f"-DoutputDirectory={unfinished}", *properties]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S)
     except subprocess.TimeoutExpired as error:
-        raise DistributionMissingError(f"mvn has not fetched Apache Kafka in {FETCH_TIMEOUT_S} s") from error
+        raise DistributionMissingError(f"mvn has not fetched {what} in {FETCH_TIMEOUT_S} s") from error
     if done.returncode != 0:
-        raise DistributionMissingError(f"mvn could not fetch Apache Kafka: {(done.stdout + done.stderr)[-2000:]}")
+        raise DistributionMissingError(f"mvn could not fetch {what}: {(done.stdout + done.stderr)[-2000:]}")
     unfinished.rename(jars)
 
 
