@@ -30,7 +30,7 @@ GROUP = "g"
 PARTITION_COUNT = 3
 RECORDS_A_TURN = 200
 SERVER_SHARE = 0.3
-"""Of the kills."""
+"""The share of kills that hit the server."""
 LONG_KILLS = 300
 DEADLINE_S = 60.0
 CLASSIC = ("kafka-python", "confluent", "kafka-python")
@@ -44,7 +44,7 @@ SETTINGS = (
 
 
 class Ledgers:
-    """What the members noted: each record of each partition, and how often.
+    """The notes of all members: each record of each partition, and how often it was consumed.
 
     Attributes:
         counts: partition and offset -> how many members consumed that record.
