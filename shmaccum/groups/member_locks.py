@@ -51,7 +51,7 @@ from shmaccum.groups.file_systems import check_locks_of
 from shmaccum.groups.offsets_file import LOCK, file_stem
 from shmaccum.segment_log.file_names import GROUPS_FOLDER
 from shmaccum.segment_log.lock_file import FLOCK
-from shmaccum.segment_log.regular_files import open_regular
+from shmaccum.segment_log.regular_files import is_file_at, open_regular
 
 MODE_BYTE = 0
 PEN_BYTE = 1
@@ -144,13 +144,19 @@ class MemberLocks:
         self.slot = -1
         self.owned: set[TopicPartition] = set()
         self._group_id = group_id
-        self._descriptor = _opened(self.path)
+        self._descriptor = -1
         _open.add(self)
+        while not is_file_at(self.path, self._descriptor):
+            self.close()  # the group was deleted before the file was locked
+            self._descriptor = _opened(self.path)
+            self._lock_mode(directory)
+
+    def _lock_mode(self, directory: str) -> None:
         if not self._set(fcntl.F_RDLCK, MODE_BYTE):
             self.close()
             raise GroupModeError(
-                f"the group {group_id!r} of {directory} is coordinated by a server: consume through that server, stop "
-                "it, or name another group"
+                f"the group {self._group_id!r} of {directory} is coordinated by a server: consume through that server, "
+                "stop it, or name another group"
             )
 
     def _set(self, kind: int, byte: int) -> bool:

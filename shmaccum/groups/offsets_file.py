@@ -13,7 +13,8 @@
 
 Rules: one commit of all its partitions is one frame, so a commit is in the file whole or not at all. A later frame
 replaces what an earlier one said of the same partition. The file is written only under the group's lock (`GroupLock`),
-which the kernel frees with its holder.
+which the kernel frees with its holder. A deleted group leaves no file: the holder of its lock removes them. A process
+that opened the lock file before has locked a file without a name, notices that, and opens the new one.
 
 Procedure: a commit appends a frame by one write. When most of the file is said again later, it is written anew beside
 the old one and renamed over it. A death in the middle of a write leaves a torn frame at the end: the next writer cuts
@@ -54,7 +55,7 @@ from shmaccum.exceptions import CorruptLogError, GroupModeError, InvalidArgument
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.segment_log.file_names import GROUPS_FOLDER, TEMPORARY
 from shmaccum.segment_log.lock_file import FLOCK, is_locked
-from shmaccum.segment_log.regular_files import open_regular
+from shmaccum.segment_log.regular_files import is_file_at, open_regular
 from shmaccum.segment_log.small_files import replace_file_synced, sync_folder, write_all
 
 logger = logging.getLogger(__name__)
@@ -67,6 +68,7 @@ DEAD_SIZE_MIN = 256 << 10
 """Below this a rewrite is not worth it."""
 OFFSETS = ".offsets"
 LOCK = ".lock"
+PLAN = ".plan"
 ADDRESS_SIZE_MAX = 300
 ADDRESS = re.compile(r"[\w.:\[\]-]+:[0-9]+")
 DAMAGED = ".damaged-"
@@ -223,11 +225,17 @@ class GroupLock:
         """
         folder = os.path.join(directory, GROUPS_FOLDER)
         os.makedirs(folder, exist_ok=True)
-        path = os.path.join(folder, file_stem(group_id) + LOCK)
-        self._descriptor = open_regular(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
+        self._stem = os.path.join(folder, file_stem(group_id))
+        self._descriptor = -1
+        while not is_file_at(self._stem + LOCK, self._descriptor):
+            self.release()  # the file was removed before it was locked
+            self._descriptor = open_regular(self._stem + LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
+            self._lock(directory, group_id)
+        os.ftruncate(self._descriptor, 0)  # the address of a former holder
+
+    def _lock(self, directory: str, group_id: str) -> None:
         try:
             fcntl.fcntl(self._descriptor, fcntl.F_OFD_SETLK, FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
-            os.ftruncate(self._descriptor, 0)  # the address of a former holder
         except (BlockingIOError, PermissionError):
             is_local = self._is_local()
             self.release()
@@ -250,6 +258,16 @@ class GroupLock:
         content = address.encode()
         os.pwrite(self._descriptor, content, 0)
         os.ftruncate(self._descriptor, len(content))
+
+    def remove_files(self) -> None:
+        """Takes the files of the group away, the lock file last. The holder releases the lock next.
+
+        Raises:
+            OSError: one of them is still there.
+        """
+        for suffix in (OFFSETS, PLAN, LOCK):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self._stem + suffix)
 
     def _is_local(self) -> bool:
         """True when the first byte has the read lock that every local member holds."""
@@ -509,15 +527,6 @@ class OffsetsFile:
             by_time.setdefault(one.time_ms, []).append([*place, one.offset, one.leader_epoch, one.metadata])
         for time_ms, rows in by_time.items():
             yield ["commit", time_ms, rows]
-
-    def remove(self) -> None:
-        """Takes the group's file away.
-
-        Raises:
-            OSError: it is still there.
-        """
-        os.unlink(self._path)
-        self.close()
 
     def close(self) -> None:
         """Lets go of the file. Doing it twice does nothing."""

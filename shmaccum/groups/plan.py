@@ -23,12 +23,11 @@ from typing import Any
 
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.groups.assignors import Assignment
-from shmaccum.groups.offsets_file import file_stem
+from shmaccum.groups.offsets_file import PLAN, file_stem
 from shmaccum.segment_log.file_names import GROUPS_FOLDER, TEMPORARY
 from shmaccum.segment_log.regular_files import open_regular
 from shmaccum.segment_log.small_files import write_all
 
-PLAN = ".plan"
 PARTITION_MAX = 2**31 - 1
 
 

@@ -43,3 +43,13 @@ def _open_at_once(path: str, flags: int) -> int:
         if error.errno in NO_REGULAR_FILES:
             raise NotARegularFileError(path) from None
         raise
+
+
+def is_file_at(path: str, descriptor: int) -> bool:
+    """True when the path names the file that is open; False for a closed descriptor, and after the file was removed."""
+    if descriptor < 0:
+        return False
+    try:
+        return os.path.samestat(os.lstat(path), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False

@@ -177,7 +177,8 @@ def delete(directory: str, group_id: str, settings: ClientSettings = PLAIN_CONNE
         _refuse(group_id, result.error_code, "deleted")
         return
     try:
-        OffsetsFile(directory, group_id, is_writer=True).remove()
+        OffsetsFile(directory, group_id, is_writer=False)  # a file of another group is left alone
+        lock.remove_files()
     finally:
         lock.release()
 

@@ -549,7 +549,7 @@ class Coordinator:
             return loaded
         if loaded.group.members:
             return BrokerError.NON_EMPTY_GROUP
-        loaded.file.remove()
+        loaded.lock.remove_files()
         loaded.close()
         del self._groups[group_id]
         return BrokerError.NONE

@@ -4,14 +4,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
-from shmaccum.exceptions import CorruptLogError, InvalidArgumentError, LogBusyError
+from shmaccum.exceptions import CorruptLogError, GroupModeError, InvalidArgumentError, LogBusyError
 from shmaccum.format.topic_partition import TopicPartition
-from shmaccum.groups import offsets_file
+from shmaccum.groups import member_locks, offsets_file
+from shmaccum.groups.member_locks import MemberLocks
 from shmaccum.groups.offsets_file import Committed, GroupLock, OffsetsFile, file_stem, group_ids
+from shmaccum.groups.plan import Plan, plan_path, write_plan
 from shmaccum.segment_log.file_names import GROUPS_FOLDER
 
 PLACES = [TopicPartition("flights", partition) for partition in range(3)]
@@ -235,9 +239,51 @@ def test_another_groups_file_is_not_taken_for_ones_own(tmp_path: Path) -> None:
         read(tmp_path, "h")
 
 
-def test_a_removed_group_is_gone(tmp_path: Path) -> None:
+def deleted(directory: Path) -> None:
+    lock = GroupLock(os.fspath(directory), "g")
+    lock.remove_files()
+    lock.release()
+
+
+def test_a_deleted_group_leaves_no_file(tmp_path: Path) -> None:
     file = written(tmp_path)
     file.commit({PLACES[0]: committed(1)})
-    file.remove()
+    file.close()
+    write_plan(plan_path(os.fspath(tmp_path), "g"), Plan())
+    deleted(tmp_path)
+    assert list((tmp_path / GROUPS_FOLDER).iterdir()) == []
     assert group_ids(os.fspath(tmp_path)) == []
     assert read(tmp_path).offsets == {}
+    deleted(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("module", "opener", "take"),
+    [
+        (offsets_file, "open_regular", lambda path: GroupLock(path, "g").release),
+        (member_locks, "_opened", lambda path: MemberLocks(path, "g").close),
+    ],
+    ids=["server", "member"],
+)
+def test_a_lock_file_that_is_removed_before_it_is_locked_is_opened_anew(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    module: ModuleType,
+    opener: str,
+    take: Callable[[str], Callable[[], None]],
+) -> None:
+    """Else two processes could have the lock: one on the removed file, one on the new one."""
+    original = getattr(module, opener)
+
+    def open_and_lose(*arguments: object) -> int:
+        descriptor: int = original(*arguments)
+        monkeypatch.undo()
+        deleted(tmp_path)
+        return descriptor
+
+    monkeypatch.setattr(module, opener, open_and_lose)
+    release = take(os.fspath(tmp_path))
+    with pytest.raises((LogBusyError, GroupModeError)):
+        GroupLock(os.fspath(tmp_path), "g")
+    release()
+    GroupLock(os.fspath(tmp_path), "g").release()
