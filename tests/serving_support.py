@@ -78,10 +78,10 @@ def answer_of(connection: socket.socket) -> bytes:
 
 
 def _exactly(connection: socket.socket, size: int) -> bytes:
-    content = b""
+    content = bytearray()
     while len(content) < size and (more := connection.recv(size - len(content))):
         content += more
-    return content
+    return bytes(content)
 
 
 def produce(address: str, values: range, topic: str = TOPIC, **options: Any) -> None:

@@ -19,6 +19,7 @@ from shmaccum.segment_log.broker_error import BrokerError
 from shmaccum.serving import LogServer
 from shmaccum.serving.asking import Asking
 from shmaccum.serving.connection import READ_SIZE
+from shmaccum.serving.log_heads import FileRange
 from tests.log_support import TOPIC, make_batch
 from tests.serving_support import (
     DEADLINE_S,
@@ -139,7 +140,7 @@ def test_a_sender_of_single_bytes_delays_nobody(tmp_path: Path) -> None:
         assert answer_of(slow)
 
 
-def test_a_reader_that_never_reads_holds_no_records_in_memory(tmp_path: Path) -> None:
+def test_a_reader_that_never_reads_holds_no_records_in_memory_and_delays_nobody(tmp_path: Path) -> None:
     with running(tmp_path / "log") as server, stranger(address_of(server)) as lazy:
         producer = confluent_kafka.Producer({"bootstrap.servers": address_of(server)})
         for _ in range(40):
@@ -149,7 +150,11 @@ def test_a_reader_that_never_reads_holds_no_records_in_memory(tmp_path: Path) ->
         wait_until(lambda: any(each.wants_to_write for each in server._connections))
         (connection,) = (each for each in server._connections if each.wants_to_write)
         assert len(connection._received) < 2 * READ_SIZE
-        assert sum(len(piece) for piece in connection._to_send if isinstance(piece, bytes)) < 1000
+        assert sum(len(piece) for piece in connection._to_send if not isinstance(piece, FileRange)) < 1000
+        with stranger(address_of(server)) as other:
+            for _ in range(100):
+                other.sendall(api(18, 0))
+                assert answer_of(other)
         assert answer_of(lazy)[:4] == struct.pack(">i", 0)
 
 
