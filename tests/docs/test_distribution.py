@@ -53,6 +53,10 @@ def test_the_first_screen_of_the_readme_has_a_running_program() -> None:
     assert all(f"make {target}" in first_screen for target in ("run", "test", "spark-run"))
 
 
+# setuptools gathers a source distribution in the folder of the project itself.
+in_one_worker = pytest.mark.xdist_group("source distribution")
+
+
 @pytest.fixture(scope="module")
 def sdist(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     """The names in a source distribution of this tree, without its top folder."""
@@ -68,6 +72,7 @@ def kept(folder: str) -> set[str]:
     return {str(path.relative_to(ROOT)) for path in found}
 
 
+@in_one_worker
 def test_the_documentation_is_in_the_source_distribution(sdist: set[str]) -> None:
     assert kept("docs") - sdist == set(), "MANIFEST.in leaves these out"
     pages = {"README.rst", "CONTRIBUTING.rst", "CHANGELOG.rst", "SECURITY.rst", "LICENSE", "Makefile", "pyproject.toml"}
@@ -75,6 +80,7 @@ def test_the_documentation_is_in_the_source_distribution(sdist: set[str]) -> Non
     assert any(name.endswith(".png") for name in sdist), "no picture"
 
 
+@in_one_worker
 def test_the_core_and_its_tests_are_in_the_source_distribution(sdist: set[str]) -> None:
     left_out = {name for name in kept("native") | kept("shmaccum") if not name.endswith((".so", ".gcno"))} - sdist
     assert left_out == set(), "MANIFEST.in leaves these out"
