@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,6 +22,8 @@ from shmaccum.groups.plan import MemberRow, Plan, plan_path, read_plan, write_pl
 from shmaccum.victim import is_stopped
 
 PEN_TIMEOUT_S = 60.0
+LOOKED_AT_MAX = 32
+"""One look asks the kernel about so many members."""
 
 
 def _boot_ms() -> int:
@@ -168,9 +171,25 @@ class Membership:
             GroupBusyError: another member has the pen.
         """
         self.plan = read_plan(self._path)
-        if self._next(self.plan) is not self.plan:
+        if self._is_outdated(self.plan):
             with self._pen(timeout_s):
-                self._publish(read_plan(self._path))
+                self.plan = read_plan(self._path)
+                if self._is_outdated(self.plan):
+                    self._publish(self.plan)
+
+    def _is_outdated(self, plan: Plan) -> bool:
+        """True when the plan should be another one, as far as this member looks.
+
+        A member asks the kernel about some members, chosen at random. In a large group all of them look, and again and
+        again, so each death is found at once, and the work of all looks grows with the number of members alone.
+        """
+        if not self.is_member:
+            return self._next(plan) is not plan
+        if plan.members.get(self.member_id) != self._row() or plan.counts != self._counted(plan.counts):
+            return True
+        rows = list(plan.members.items())
+        looked_at = random.sample(rows, min(len(rows), LOOKED_AT_MAX))
+        return any(self._renewed(member_id, row) != row for member_id, row in looked_at)
 
     def _publish(self, former: Plan) -> None:
         self.plan = self._next(former)
@@ -181,7 +200,7 @@ class Membership:
     def _next(self, former: Plan) -> Plan:
         """The plan that should follow; `former` itself where nothing is to be changed."""
         members = self._living(former)
-        counts = {topic: self._count_of(topic) for row in members.values() for topic in row.topics}
+        counts = self._counted({topic for row in members.values() for topic in row.topics})
         if members == former.members and counts == former.counts:
             return former
         is_same = _wishes(members) == _wishes(former.members) and counts == former.counts
@@ -190,24 +209,33 @@ class Membership:
 
     def _living(self, former: Plan) -> dict[str, MemberRow]:
         """The rows of members that live, of static ones that may return, and of this one."""
-        found: dict[str, MemberRow] = {}
-        for member_id, row in former.members.items():
-            if row.slot == self.locks.slot:
-                continue  # its former holder is dead: this member has the slot
-            if self.locks.lives(row.slot):
-                found[member_id] = replace(row, gone_ms=None)
-            elif row.is_static and (missed := _missed(row)) is not None:
-                found[member_id] = missed
+        renewed = {member_id: self._renewed(member_id, row) for member_id, row in former.members.items()}
+        found = {member_id: row for member_id, row in renewed.items() if row is not None}
         if self.is_member:
-            found[self.member_id] = MemberRow(
-                self.locks.slot,
-                os.getpid(),
-                self._topics,
-                tuple(self._assignors.by_name),
-                self._is_static,
-                self._session_timeout_ms,
-            )
+            found[self.member_id] = self._row()
         return found
+
+    def _renewed(self, member_id: str, row: MemberRow) -> MemberRow | None:
+        """The row of a member as it is now; None when it is dead, and is not expected to return."""
+        if row.slot == self.locks.slot:
+            return self._row() if member_id == self.member_id else None  # a former holder of the slot is dead
+        if self.locks.lives(row.slot):
+            return row if row.gone_ms is None else replace(row, gone_ms=None)
+        return _missed(row) if row.is_static else None
+
+    def _row(self) -> MemberRow:
+        return MemberRow(
+            self.locks.slot,
+            os.getpid(),
+            self._topics,
+            tuple(self._assignors.by_name),
+            self._is_static,
+            self._session_timeout_ms,
+        )
+
+    def _counted(self, topics: Iterable[str]) -> dict[str, int]:
+        """The number of partitions of each topic, now."""
+        return {topic: self._count_of(topic) for topic in topics}
 
     def _assigned(
         self, members: Mapping[str, MemberRow], counts: Mapping[str, int], former: Plan

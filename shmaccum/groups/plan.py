@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from shmaccum.format.topic_partition import TopicPartition
@@ -29,6 +29,9 @@ from shmaccum.segment_log.regular_files import open_regular
 from shmaccum.segment_log.small_files import write_all
 
 PARTITION_MAX = 2**31 - 1
+HEAD_SIZE = 64
+PARSED_MAX = 64
+"""Plans of which this process keeps what it has parsed."""
 
 
 @dataclass(frozen=True)
@@ -62,18 +65,33 @@ class Plan:
         return set(self.assignment.get(member_id, ()))
 
 
+_parsed_before: dict[str, tuple[tuple[int, bytes], Plan]] = {}
+
+
 def plan_path(directory: str, group_id: str) -> str:
     """The file of a group's plan."""
     return os.path.join(directory, GROUPS_FOLDER, file_stem(group_id) + PLAN)
 
 
 def read_plan(path: str) -> Plan:
-    """The plan; an empty one where there is none, or none that can be read."""
+    """The plan; an empty one where there is none, or none that can be read.
+
+    A plan that this process has read before is not parsed again. Its size and its first bytes, which have the epoch,
+    tell that it is the same.
+    """
     try:
-        with open(path, "rb", opener=open_regular) as file:
-            return _parsed(json.load(file))
+        with open(path, "rb", buffering=0, opener=open_regular) as file:
+            key = os.fstat(file.fileno()).st_size, file.read(HEAD_SIZE)
+            former = _parsed_before.get(path)
+            if former is not None and former[0] == key:
+                return former[1]
+            plan = _parsed(json.loads(key[1] + file.readall()))
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return Plan()
+    if len(_parsed_before) >= PARSED_MAX:
+        _parsed_before.clear()
+    _parsed_before[path] = key, plan
+    return plan
 
 
 def _parsed(document: Any) -> Plan:
@@ -117,7 +135,8 @@ def write_plan(path: str, plan: Plan) -> None:
     Raises:
         OSError: the former plan is still there.
     """
-    content = json.dumps(asdict(plan), ensure_ascii=False).encode("utf-8", "surrogatepass")
+    members = {member_id: vars(row) for member_id, row in plan.members.items()}
+    content = json.dumps({**vars(plan), "members": members}, ensure_ascii=False).encode("utf-8", "surrogatepass")
     descriptor = open_regular(path + TEMPORARY, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW)
     try:
         write_all(descriptor, content)

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import gc
 import importlib
+import os
 import struct
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,7 +25,15 @@ from shmaccum.exceptions import (
     OffsetOutOfRangeError,
 )
 from shmaccum.format.batch_header import HEADER_SIZE
-from shmaccum.segment_log import LogDirectory, LogReader, LogRecord, OffsetAndTimestamp, check_log, segment_view
+from shmaccum.segment_log import (
+    LogDirectory,
+    LogReader,
+    LogRecord,
+    OffsetAndTimestamp,
+    check_log,
+    file_names,
+    segment_view,
+)
 from shmaccum.segment_log.codecs import decompress
 from shmaccum.segment_log.reader import POLL_INTERVAL_S_MAX, POLL_INTERVAL_S_MIN, OnCorrupt, PartitionReader
 from shmaccum.sinks.kafka.compression import CODECS as COMPRESSIONS
@@ -459,3 +469,19 @@ def test_is_written_tells_whether_a_writer_lives(written: Path) -> None:
     with LogDirectory(written):
         assert reader.is_written()
     assert not reader.is_written()
+
+
+def test_a_directory_that_has_not_changed_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def make(number: int, time_ns: int) -> None:
+        (tmp_path / f"flights-{number}").mkdir()
+        os.utime(tmp_path, ns=(time_ns, time_ns))
+
+    now_ns = time.time_ns()
+    make(0, now_ns - 3 * file_names.SETTLED_NS)
+    assert file_names.partitions_of(str(tmp_path)) == [("flights", 0)]
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "scandir", None)
+        assert file_names.partitions_of(str(tmp_path)) == [("flights", 0)]
+    for number in (1, 2):  # changes within the resolution of the clock
+        make(number, now_ns)
+        assert len(file_names.partitions_of(str(tmp_path))) == number + 1

@@ -20,7 +20,7 @@ from shmaccum.exceptions import (
     LogForbiddenError,
 )
 from shmaccum.format.topic_partition import TopicPartition
-from shmaccum.groups import file_systems, offsets_file
+from shmaccum.groups import file_systems, membership, offsets_file, plan
 from shmaccum.groups.member_locks import MemberLocks
 from shmaccum.groups.membership import Assignors, Membership
 from shmaccum.groups.offsets_file import Committed, GroupLock, OffsetsFile
@@ -309,3 +309,33 @@ def test_a_forked_child_holds_no_lock(join: Join) -> None:
     finally:
         os.close(end)
         os.waitpid(child, 0)
+
+
+# --- large groups
+
+
+def test_a_death_is_found_though_each_look_asks_about_few_members(join: Join, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(membership, "LOOKED_AT_MAX", 1)
+    members = [join() for _ in range(3)]
+    settle(*members)
+    members.pop().locks.close()  # as a death does
+    while sum(len(member.locks.owned) for member in members) < len(PLACES):
+        settle(*members)
+
+
+def test_a_look_at_a_plan_that_is_known_parses_nothing(join: Join, monkeypatch: pytest.MonkeyPatch) -> None:
+    members = [join() for _ in range(3)]
+    settle(*members)
+    with monkeypatch.context() as patch:
+        patch.setattr(plan, "_parsed", None)
+        settle(*members)
+    members.pop().leave()
+    assert sorted(settle(*members)) == [1, 2]
+
+
+def test_a_former_holder_of_a_slot_is_no_member(join: Join) -> None:
+    former = join()
+    former.leave()
+    successor = join()
+    assert successor.locks.slot == 0
+    assert list(successor.plan.members) == [successor.member_id]
