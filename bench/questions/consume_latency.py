@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How long after its send does a consumer in another process have a record?
+
+A process sends a record of 100 bytes a millisecond with ``linger_ms=0``, a second one is the sender and writes the log,
+and a third one consumes it: no server, no socket. The way to the sender alone is the question latency_delivered.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+from bench import peers
+from bench.arenas import GUARANTEES, TOPIC, temporary_arena
+from bench.harness.question import Contender, Goal, Measurement, Question
+from bench.pacing import GAP_S, RECORD_COUNT, age_ns, send_paced
+from bench.percentiles import FIGURES, percentiles
+from bench.segments import tmpfs_folder
+from bench.taking import forked
+from shmaccum.consumer import Consumer
+from shmaccum.producer import Producer
+from shmaccum.segment_log import LogDirectory
+from shmaccum.sender import Sender
+
+OURS = "shmaccum, from the send to the poll"
+
+
+def _deliver(arena_name: str, folder: Path) -> None:
+    with Sender(arena_name, f"log:{folder}", linger_ms=0) as sender:
+        sender.run()
+
+
+def _send(arena_name: str) -> None:
+    with Producer(arena_name, linger_ms=0) as producer:
+        send_paced(lambda value: producer.send(TOPIC, value), RECORD_COUNT, GAP_S)
+
+
+def _run() -> Measurement:
+    ages_ns: list[int] = []
+    with temporary_arena() as arena, tmpfs_folder() as folder:
+        with LogDirectory(folder) as directory:
+            directory.create_topic(TOPIC)
+            directory.partition(TOPIC, 0)
+        (sender,) = forked(_deliver, [(arena.name, folder)])
+        (producer,) = forked(_send, [(arena.name,)])
+        with Consumer(folder, TOPIC, auto_offset_reset="earliest") as consumer:
+            sender.start()
+            producer.start()
+            while len(ages_ns) < RECORD_COUNT:
+                for records in consumer.poll(1000).values():
+                    ages_ns += [age_ns(record.value) for record in records]
+        producer.join()
+        os.kill(sender.pid, signal.SIGTERM)
+        sender.join()
+    return percentiles(ages_ns)
+
+
+def contenders() -> list[Contender]:
+    """The whole way through arena and log, and the peers' ways through memory."""
+    return [Contender(OURS, _run, guarantees=GUARANTEES), *peers.of("latency")]
+
+
+QUESTION = Question(
+    title="from a send to the poll of a consumer in another process, 100 B, linger 0",
+    figures=FIGURES,
+    contenders=contenders,
+    peer="multiprocessing.Queue",
+    goals=(Goal("from the append to a consumer in another process, p50", OURS, "p50_ns", 1000),),
+)

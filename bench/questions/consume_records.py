@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How many records a second does a consumer on the log's host get, beside clients of Apache Kafka on the same machine?
+
+The same records lie in our log and in the broker's: 100 bytes, six partitions, batches of 16 KiB, not compressed. Each
+round has a new consumer, which reads all of them. Its clock runs from the first portion to the last record. We verify
+CRCs, as kafka-python does; librdkafka does not by default.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from functools import cache
+from tempfile import TemporaryDirectory
+
+from bench.apache_kafka import PARTITION_COUNT, cluster, new_topic
+from bench.harness.question import Contender, Figure, Goal, Measurement, Question
+from bench.segments import lasting_folder
+from bench.sending import VALUE
+from shmaccum.config import LogSinkOptions
+from shmaccum.consumer import Consumer
+from shmaccum.segment_log import LogDirectory, LogReader
+
+RECORD_COUNT = 300_000
+MANY = 10_000
+POLL_S = 1.0
+PEER, KAFKA_PYTHON = "confluent-kafka consume(10000) from Apache Kafka", "kafka-python poll from Apache Kafka"
+POLL, CONSUME, ARROW = "shmaccum poll", "shmaccum consume(10000)", "shmaccum poll_arrow"
+
+
+@cache
+def _topic() -> str:
+    """A topic of the broker with all records."""
+    import confluent_kafka
+
+    topic = new_topic()
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": cluster().bootstrap, "batch.size": 16_384, "queue.buffering.max.messages": RECORD_COUNT}
+    )
+    for number in range(RECORD_COUNT):
+        producer.produce(topic, VALUE, b"key", partition=number % PARTITION_COUNT)
+    producer.flush()
+    return topic
+
+
+@cache
+def _folder() -> TemporaryDirectory[str]:
+    """A log of ours with the broker's batches, as they are."""
+    folder = lasting_folder()
+    broker = LogReader(cluster().brokers[0].log_directory)
+    with LogDirectory(folder.name, LogSinkOptions(partitions=PARTITION_COUNT)) as directory:
+        directory.create_topic(_topic())
+        for number in range(PARTITION_COUNT):
+            directory.partition(_topic(), number).append(list(broker.partition(_topic(), number).batches()))
+    return folder
+
+
+def _rate(read: Callable[[], int]) -> Measurement:
+    """Records a second behind the first portion, which comes when the client has its metadata."""
+    first = 0
+    while first == 0:
+        first = read()
+    begin_s, done = time.perf_counter(), first
+    while done < RECORD_COUNT:
+        done += read()
+    return {"records_per_s": (done - first) / (time.perf_counter() - begin_s)}
+
+
+def _ours(read: Callable[[Consumer], int]) -> Callable[[], Measurement]:
+    def run() -> Measurement:
+        with Consumer(_folder().name, _topic(), auto_offset_reset="earliest", max_poll_records=MANY) as consumer:
+            return _rate(lambda: read(consumer))
+
+    return run
+
+
+def _polled(consumer: Consumer) -> int:
+    return sum(map(len, consumer.poll(1000).values()))
+
+
+def _consumed(consumer: Consumer) -> int:
+    return len(consumer.consume(MANY, POLL_S))
+
+
+def _tabulated(consumer: Consumer) -> int:
+    count: int = consumer.poll_arrow(1000).num_rows
+    return count
+
+
+def _confluent() -> Measurement:
+    import confluent_kafka
+
+    settings = {"bootstrap.servers": cluster().bootstrap, "group.id": "bench", "enable.auto.commit": False}
+    with contextlib.closing(confluent_kafka.Consumer(settings)) as consumer:
+        places = [confluent_kafka.TopicPartition(_topic(), number, 0) for number in range(PARTITION_COUNT)]
+        consumer.assign(places)
+        return _rate(lambda: len(consumer.consume(MANY, POLL_S)))
+
+
+def _kafka_python() -> Measurement:
+    from kafka import KafkaConsumer, TopicPartition
+
+    settings = {"auto_offset_reset": "earliest", "enable_auto_commit": False, "max_poll_records": MANY}
+    with contextlib.closing(KafkaConsumer(bootstrap_servers=cluster().bootstrap, **settings)) as consumer:
+        consumer.assign([TopicPartition(_topic(), number) for number in range(PARTITION_COUNT)])
+        return _rate(lambda: sum(map(len, consumer.poll(1000 * POLL_S).values())))
+
+
+def _version() -> str:
+    import confluent_kafka
+
+    return f"confluent-kafka {confluent_kafka.__version__}, librdkafka {confluent_kafka.libversion()[0]}"
+
+
+def contenders() -> list[Contender]:
+    """Three ways of ours, and two clients."""
+    return [
+        Contender(POLL, _ours(_polled), peer=KAFKA_PYTHON),
+        Contender(CONSUME, _ours(_consumed)),
+        Contender(ARROW, _ours(_tabulated)),
+        Contender(PEER, _confluent, version=_version),
+        Contender(KAFKA_PYTHON, _kafka_python),
+    ]
+
+
+QUESTION = Question(
+    title="Consume records of 100 B on the host of the log, beside clients of Apache Kafka on the same machine",
+    figures=(Figure("records_per_s", "k records/s", 1e-3, "higher", "in one process, keys and headers decoded"),),
+    contenders=contenders,
+    peer=PEER,
+    repetitions=5,
+    scope="full",
+    goals=(
+        Goal("local consumer, of confluent-kafka's records/s", CONSUME, "records_per_s", 3.0, is_ratio=True),
+        Goal("local consumer, of kafka-python's records/s", POLL, "records_per_s", 20.0, is_ratio=True),
+        Goal("local consumer's tables, of confluent-kafka's records/s", ARROW, "records_per_s", 10.0, is_ratio=True),
+    ),
+)
