@@ -65,7 +65,7 @@ class Plan:
         return set(self.assignment.get(member_id, ()))
 
 
-_parsed_before: dict[str, tuple[tuple[int, bytes], Plan]] = {}
+_parsed_before: dict[str, tuple[tuple[int, int, int, bytes], Plan]] = {}
 
 
 def plan_path(directory: str, group_id: str) -> str:
@@ -76,16 +76,18 @@ def plan_path(directory: str, group_id: str) -> str:
 def read_plan(path: str) -> Plan:
     """The plan; an empty one where there is none, or none that can be read.
 
-    A plan that this process has read before is not parsed again. Its size and its first bytes, which have the epoch,
-    tell that it is the same.
+    A plan that this process has read before is not parsed again. Its inode, time, size, and first bytes, which have the
+    epoch, tell that it is the same.
     """
     try:
         with open(path, "rb", buffering=0, opener=open_regular) as file:
-            key = os.fstat(file.fileno()).st_size, file.read(HEAD_SIZE)
+            status = os.fstat(file.fileno())
+            head = file.read(HEAD_SIZE)
+            key = status.st_ino, status.st_mtime_ns, status.st_size, head
             former = _parsed_before.get(path)
             if former is not None and former[0] == key:
                 return former[1]
-            plan = _parsed(json.loads(key[1] + file.readall()))
+            plan = _parsed(json.loads(head + file.readall()))
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return Plan()
     if len(_parsed_before) >= PARSED_MAX:
