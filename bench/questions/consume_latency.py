@@ -7,8 +7,6 @@ and a third one consumes it: no server, no socket. The way to the sender alone i
 
 from __future__ import annotations
 
-import os
-import signal
 from pathlib import Path
 
 from bench import peers
@@ -51,7 +49,7 @@ def _run() -> Measurement:
                 for records in consumer.poll(1000).values():
                     ages_ns += [age_ns(record.value) for record in records]
         producer.join()
-        os.kill(sender.pid, signal.SIGTERM)
+        sender.terminate()
         sender.join()
     return percentiles(ages_ns)
 
