@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from shmaccum import Consumer
+from shmaccum.consumer import group
 from shmaccum.groups.member_locks import MEMBERS_BYTE, MemberLocks
 from shmaccum.groups.plan import MemberRow
 from shmaccum.groups.stopped import LOOK_MAX_S, StoppedWatch, holds_byte
@@ -31,6 +32,7 @@ time.sleep(3600)
 MEMBER = """
 import sys
 from shmaccum import Consumer
+from shmaccum.consumer import group
 with Consumer(sys.argv[1], "flights", group_id="g") as consumer:
     while True:
         consumer.poll(timeout_ms=10)
@@ -152,7 +154,10 @@ def test_a_process_of_another_user_is_only_reported(
     assert "belongs to the user 0" in caplog.text
 
 
-def test_a_consumer_that_is_told_to_takes_over_from_a_stopped_one(start: Start, tmp_path: Path) -> None:
+def test_a_consumer_that_is_told_to_takes_over_from_a_stopped_one(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group, "StoppedWatch", lambda name, path, limit_ms: StoppedWatch(name, path, limit_ms // 10))
     with open_log(tmp_path / "log") as log:
         log.partition(TOPIC, 0).append([make_batch([b"1"])])
     stopped = start(MEMBER, tmp_path / "log")
