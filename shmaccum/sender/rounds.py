@@ -212,8 +212,7 @@ class Rounds:
     def _send(self, now_ns: int) -> int:
         self._ask(lambda: self._topics.publish(now_ns), None)
         if not self._ask(self._identity.acquire, False):
-            self._last_ready = []
-            self._check_at_ns = now_ns + TICK_NS
+            self._look(now_ns)  # what is ready now is no news to `_rest`, which would not rest for it
             return 0
         ready = self._ready(now_ns)
         if not ready:

@@ -458,6 +458,15 @@ def test_a_nap_that_reaches_beyond_the_next_tick_is_no_sleep(arena: Arena) -> No
     sending.close()
 
 
+def test_a_sender_without_a_producer_id_rests_until_the_next_tick(sending: Sending) -> None:
+    """A cluster that is away gives none for hours, in which records wait."""
+    sending.scripted.producer_ids = [None, None]
+    rests = rests_of(sending)
+    sending.append()
+    assert sending.run(3) == [0, 0, 1]
+    assert rests[:2] == [pytest.approx(0.1, abs=0.01)] * 2
+
+
 def test_a_sender_that_lets_nothing_linger_does_not_nap_longer_for_producers_that_do(arena: Arena) -> None:
     sending = Sending(arena, linger_ms=0)
     rests = rests_of(sending)
