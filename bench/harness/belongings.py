@@ -16,11 +16,12 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 from bench.harness.native import BUILD
+from setup import ROOT
 from shmaccum.arena import Arena
 from shmaccum.exceptions import NotAnArenaError
 
@@ -43,12 +44,18 @@ def marked() -> Iterator[dict[str, str]]:
     mark = new_name()
     with tempfile.TemporaryDirectory(prefix=f"{mark}-", ignore_cleanup_errors=True) as folder:
         try:
-            yield {**os.environ, VARIABLE: mark, **_temporary(folder)}
+            yield {**_with_compiled_modules(os.environ), VARIABLE: mark, **_temporary(folder)}
         finally:
             _kill(mark)
             for place in (SHARED_MEMORY, BUILD):
                 for path in place.glob(f"*{mark}-*"):  # sem.NAME is a semaphore
                     _remove(path)
+
+
+def _with_compiled_modules(environment: Mapping[str, str]) -> dict[str, str]:
+    """Modules of ours are compiled once, as those of an installed package are, and not at each start of a process."""
+    kept = {name: value for name, value in environment.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return {**kept, "PYTHONPYCACHEPREFIX": str(ROOT / "build" / "pycache")}
 
 
 def _temporary(folder: str) -> dict[str, str]:

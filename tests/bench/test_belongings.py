@@ -85,3 +85,10 @@ def test_what_others_made_stays(strangers_folder: Path) -> None:
         mine.touch()
     assert not mine.exists()
     assert strangers_folder.exists()
+
+
+def test_the_processes_of_a_question_find_compiled_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    with belongings.marked() as environment:
+        assert "PYTHONDONTWRITEBYTECODE" not in environment
+        assert environment["PYTHONPYCACHEPREFIX"].endswith("build/pycache")
