@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
@@ -368,7 +367,9 @@ def remove_tree(path: str) -> None:
     Raises:
         OSError: it is still there.
     """
+    from shutil import rmtree  # slow to import, and a log without transactions deletes none
+
     for tries_left in reversed(range(REMOVE_TRIES)):
-        shutil.rmtree(path, ignore_errors=tries_left > 0)
+        rmtree(path, ignore_errors=tries_left > 0)
         if not os.path.lexists(path):
             return

@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import shutil
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -251,6 +250,8 @@ class LogDirectory:
         Raises:
             OSError: some of its folders are still there.
         """
+        from shutil import rmtree  # slow to import, and topics are seldom deleted
+
         count = self._counts.get(topic, 0)
         for partition in range(count):
             place = TopicPartition(topic, partition)
@@ -259,7 +260,7 @@ class LogDirectory:
             self._recovery_points.pop(place, None)
             self._forget_start(place)
             with contextlib.suppress(FileNotFoundError):
-                shutil.rmtree(self._file(str(place)))
+                rmtree(self._file(str(place)))
         self._counts.pop(topic, None)
         self._topic_ids.pop(topic, None)
         self.settings.replace(topic, {})

@@ -10,7 +10,6 @@ Never an option, never a secret. A name that the arena has no room for ends in a
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 
@@ -56,6 +55,8 @@ def name_in_arena(text: str) -> bytes:
     whole = os.fsencode(text).replace(b"\0", b"")
     if len(whole) <= NAME_SIZE_MAX:
         return whole
+    import hashlib  # slow to import, and names are short
+
     end = CUT + hashlib.sha256(whole).hexdigest()[:DIGEST_LETTERS]
     begin = whole[: NAME_SIZE_MAX - len(end)].decode(errors="ignore")  # no half of a letter
     return (begin + end).encode()

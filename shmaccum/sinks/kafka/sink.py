@@ -29,8 +29,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shmaccum._native import ProduceRequest
 from shmaccum.config import KafkaSinkOptions, SenderOptions
@@ -68,6 +67,9 @@ except ImportError as error:
     raise InvalidArgumentError(
         f"the sink kafka: needs the package kafka-python: pip install 'shmaccum[kafka]' ({error})"
     ) from error
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future, ThreadPoolExecutor
 
 ACKS: Mapping[str, int] = {"all": -1, "-1": -1, "1": 1, "0": 0}
 PORT_MAX = 65535
@@ -216,7 +218,7 @@ class KafkaSink(Sink):
         self._has_client = True
         self._topics = Topics(self._client, self._options.max_block_ms)
         if self._options.compression_type != "none":
-            self._pool = ThreadPoolExecutor(self._options.compression_threads, thread_name_prefix="shmaccum-compress")
+            self._pool = self._new_pool()
         self._client.start()
 
     def _take_sender_options(self, options: SenderOptions) -> None:
@@ -481,6 +483,11 @@ class KafkaSink(Sink):
         return bool(ended)
 
     # --- compress
+
+    def _new_pool(self) -> ThreadPoolExecutor:
+        from concurrent.futures import ThreadPoolExecutor  # slow to import, and only a sink that compresses needs it
+
+        return ThreadPoolExecutor(self._options.compression_threads, thread_name_prefix="shmaccum-compress")
 
     def _new_compressor(self) -> Compressor:
         name = self._options.compression_type

@@ -20,6 +20,7 @@ parts::
                   KafkaSSLTransport       the same, a record of TLS at a time: gathering and encrypting are copies
     login         KafkaSSLTransport       `_build_ssl_context`, once at the start
     failures      its exceptions          as Kafka's numbers, and as sentences
+    package       the package itself      imported without the clients that its code imports
 
 `client` is what the rest of the house sees: `Client` and its `Outcome`.
 
@@ -28,3 +29,7 @@ request forgets its buffers when its last byte was taken or its connection is cl
 it. Before its first byte is taken it can be replaced by another one, which keeps its place in all queues, or withdrawn
 from them; then there is no `Outcome`.
 """
+
+from shmaccum.sinks.kafka.library.package import import_without_clients
+
+import_without_clients("kafka")

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""kafka-python as the sink imports it: without the clients of its package, which others in the process still find."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+LATER = """
+import sys
+import shmaccum.sinks.kafka.sink
+assert "kafka.cluster" in sys.modules
+assert "kafka.consumer" not in sys.modules
+from kafka import KafkaConsumer, errors
+import kafka
+assert kafka.KafkaProducer.__module__ == "kafka.producer.kafka"
+assert kafka.__version__ and "KafkaAdminClient" in kafka.__all__
+assert errors is shmaccum.sinks.kafka.library.client.errors
+"""
+BEFORE = """
+import kafka
+before = kafka.KafkaConsumer
+import shmaccum.sinks.kafka.sink
+assert kafka.KafkaConsumer is before
+"""
+UNKNOWN = """
+import shmaccum.sinks.kafka.sink
+import kafka
+try:
+    kafka.KafkaTeapot
+except AttributeError as error:
+    assert str(error) == "module 'kafka' has no attribute 'KafkaTeapot'"
+else:
+    raise AssertionError
+"""
+
+
+@pytest.mark.parametrize("program", [LATER, BEFORE, UNKNOWN], ids=["later", "before", "unknown"])
+def test_a_program_finds_all_of_the_package_whose_clients_the_sink_leaves_out(program: str) -> None:
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
