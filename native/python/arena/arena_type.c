@@ -267,6 +267,13 @@ static PyObject *arena_get_completion_tail(PyObject *object, void *unused)
     return core == NULL ? NULL : PyLong_FromUnsignedLongLong(load_acquire_u64(&core->globals->completion_tail));
 }
 
+static PyObject *arena_get_completion_wakes(PyObject *object, void *unused)
+{
+    (void)unused;
+    const struct arena *core = arena_core(object);
+    return core == NULL ? NULL : PyLong_FromUnsignedLong(load_acquire_u32(&core->globals->completion_wait) >> 1);
+}
+
 static PyObject *arena_get_options(PyObject *object, void *unused)
 {
     (void)unused;
@@ -592,6 +599,8 @@ static PyMethodDef arena_methods[] = {
     {"force_if_due", arena_force_if_due, METH_O, "Forces the arena to disk if that was last done interval_ns ago."},
     {"wait_completion", FAST(arena_completion_wait), METH_FASTCALL | METH_KEYWORDS,
      "Waits until completion_tail has another value; returns that."},
+    {"expect_completion", arena_completion_expect, METH_NOARGS,
+     "Says that somebody waits, so that the next result raises completion_wake_count; returns completion_tail."},
     {"verify", FAST(arena_report_verify), METH_FASTCALL | METH_KEYWORDS,
      "Checks the invariants; a list of (slot index or None, finding)."},
     {NULL, NULL, 0, NULL},
@@ -603,6 +612,8 @@ static PyGetSetDef arena_properties[] = {
     {"closing", arena_get_closing, NULL,
      "Whether the arena was removed: 'not'; 'begun': it takes no more records; 'done': its sender has left.", NULL},
     {"completion_tail", arena_get_completion_tail, NULL, "The number of results ever recorded.", NULL},
+    {"completion_wake_count", arena_get_completion_wakes, NULL,
+     "How often processes that waited for results were woken; 31 bits.", NULL},
     {"created_ms", arena_get_created_ms, NULL, "The time of its creation, wall clock.", NULL},
     {"entry_index", arena_get_entry_index, NULL, "This process's entry, None when not attached.", NULL},
     {"file_id", arena_get_file_id, NULL, "Device and inode of the arena's file.", NULL},
