@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any
 
 from shmaccum import producer
 from shmaccum.arena import Arena
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from shmaccum.keeper import Recipe
 
 
-@final
 class Producer(producer.Producer):
     """Sends records through an arena: any number of them, in any number of processes.
 

@@ -342,7 +342,7 @@ class Arena:
 
     @classmethod
     def remove(cls, name: Name, *, missing_ok: bool = False) -> None:
-        """Takes the arena's name, its waiters' semaphores and its doorbell away.
+        """Takes the arena's name, its waiters' semaphores and its two bells away.
 
         The arena takes no more records when this comes back. Its sender leaves when it has delivered those that the
         arena holds.
@@ -355,7 +355,7 @@ class Arena:
         """
         file = ArenaFile.parse(name)
         try:
-            semaphores, doorbell = cls._companions(file)
+            semaphores, bells = cls._companions(file)
             with cls._closed_at_the_end(file):
                 file.unlink()
         except ArenaNotFoundError:
@@ -365,9 +365,9 @@ class Arena:
         for semaphore in semaphores:
             with contextlib.suppress(posix_ipc.ExistentialError, posix_ipc.PermissionsError):  # another user's
                 posix_ipc.unlink_semaphore(semaphore)
-        if doorbell is not None:
+        for bell in bells:
             with contextlib.suppress(FileNotFoundError, PermissionError):
-                os.unlink(doorbell)
+                os.unlink(bell)
 
     @classmethod
     @contextlib.contextmanager
@@ -392,15 +392,16 @@ class Arena:
             return any(process["alive"] for process in arena.native.processes())
 
     @classmethod
-    def _companions(cls, file: ArenaFile) -> tuple[list[str], str | None]:
-        """The semaphores of all waiters the arena has room for and its doorbell; none of a damaged one."""
+    def _companions(cls, file: ArenaFile) -> tuple[list[str], list[str]]:
+        """The semaphores of all waiters the arena has room for and its two bells; none of a damaged one."""
         try:
             uuid, waiter_count = cls._identity(file)
-            return [semaphore_name(uuid, index) for index in range(waiter_count)], file.doorbell(uuid)
+            semaphores = [semaphore_name(uuid, index) for index in range(waiter_count)]
+            return semaphores, [file.doorbell(uuid), file.results_bell(uuid)]
         except (ArenaNotFoundError, NotAnArenaError):
             raise
         except (ArenaError, InvalidArgumentError, OSError):
-            return [], None
+            return [], []
 
     @classmethod
     def _identity(cls, file: ArenaFile) -> tuple[bytes, int]:

@@ -13,9 +13,6 @@ producers there are.
 A ring is a hint: the sender looks at the arena at every tick anyway, so a ring that is lost costs at most one tick
 (100 ms; a second when nothing came for one).
 
-Both ends open the FIFO for reading and writing, which never blocks and never raises SIGPIPE in a producer whose sender
-has just died.
-
 Deaths
     The sender dies: the FIFO stays, with bytes in it; the next sender empties it and sleeps on it. A producer dies
     between taking the word back and ringing: that sleep ends with the tick. The maker of the FIFO dies: the FIFO is
@@ -32,40 +29,18 @@ import contextlib
 import math
 import os
 import select
-import stat
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from shmaccum.arena.fifo import clear_fifo, make_fifo, open_fifo, unlink_orphan
 from shmaccum.arena.file import ArenaFile
-from shmaccum.exceptions import ArenaForbiddenError, ShmaccumError
+from shmaccum.exceptions import ShmaccumError
 
 if TYPE_CHECKING:
     from shmaccum.arena import Arena
 
-OPEN_FLAGS = os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
-CLEAR_SIZE = 65536
 SELECT_END = 1024
 """FD_SETSIZE of Linux."""
-
-
-def _open_fifo(path: str, arena_mode: int) -> int:
-    """The FIFO, checked: somebody else's would be a way to keep the sender awake or asleep.
-
-    Raises:
-        OSError: it is not there, or cannot be opened.
-        ArenaForbiddenError: it is no FIFO, or another user's.
-    """
-    descriptor = os.open(path, OPEN_FLAGS)
-    try:
-        found = os.fstat(descriptor)
-    except OSError:
-        os.close(descriptor)
-        raise
-    is_shared_with_others = arena_mode & 0o077
-    if stat.S_ISFIFO(found.st_mode) and (found.st_uid == os.geteuid() or is_shared_with_others):
-        return descriptor
-    os.close(descriptor)
-    raise ArenaForbiddenError(f"{path} is not this user's doorbell: remove it")
 
 
 class Doorbell:
@@ -78,24 +53,9 @@ class Doorbell:
 
     def __init__(self, arena: Arena) -> None:
         self._arena = arena
-        self._file = ArenaFile.parse(arena.name)
-        self.path = self._file.doorbell(arena.uuid)
-        self._make()
-        self._descriptor = _open_fifo(self.path, arena.mode)
-
-    def _make(self) -> None:
-        with contextlib.suppress(FileExistsError):
-            try:
-                os.mkfifo(self.path, self._arena.mode & 0o666)
-            except PermissionError:
-                raise ArenaForbiddenError(
-                    f"user {os.geteuid()} may not make the doorbell {self.path}: let that user write into the folder"
-                ) from None
-            try:
-                self._file.share(self.path)
-            except OSError:
-                os.unlink(self.path)  # the next sender would keep it as it is
-                raise
+        self.path = ArenaFile.parse(arena.name).doorbell(arena.uuid)
+        make_fifo(self.path, arena)
+        self._descriptor = open_fifo(self.path, arena.mode)
 
     def fileno(self) -> int:
         """The descriptor to select on; it is readable after a ring."""
@@ -103,12 +63,7 @@ class Doorbell:
 
     def clear(self) -> bool:
         """Takes all rings out; True when there were any."""
-        has_rung = False
-        with contextlib.suppress(BlockingIOError):
-            while len(os.read(self._descriptor, CLEAR_SIZE)) == CLEAR_SIZE:
-                has_rung = True
-            return True
-        return has_rung
+        return clear_fifo(self._descriptor)
 
     def ring(self) -> None:
         """Makes a select on it come back; from any thread, and from a signal handler."""
@@ -118,9 +73,7 @@ class Doorbell:
     def close(self) -> None:
         """Lets go of it; takes it away when the arena's name is gone, for nobody else would."""
         os.close(self._descriptor)
-        if not self._arena.is_linked():
-            with contextlib.suppress(FileNotFoundError, PermissionError):  # another user's
-                os.unlink(self.path)
+        unlink_orphan(self.path, self._arena)
 
 
 class DoorbellButton:
@@ -147,7 +100,7 @@ class DoorbellButton:
         if self._descriptor is not None and os.fstat(self._descriptor).st_nlink == 0:
             self.close()
         if self._descriptor is None:
-            self._descriptor = _open_fifo(self._path, self._arena.mode)
+            self._descriptor = open_fifo(self._path, self._arena.mode)
         os.write(self._descriptor, b"\0")
 
     def ring_if_asleep(self) -> None:

@@ -187,7 +187,15 @@ class ArenaFile:
 
     def doorbell(self, uuid: bytes) -> str:
         """Where the arena's doorbell lies: beside its file, or under shared memory by the arena's uuid."""
-        return f"{SHARED_MEMORY}/shmaccum-{uuid.hex()[:12]}.bell" if self.is_shared_memory else f"{self.text}.bell"
+        return self._beside(uuid, "bell")
+
+    def results_bell(self, uuid: bytes) -> str:
+        """Where the arena's results bell lies."""
+        return self._beside(uuid, "results")
+
+    def _beside(self, uuid: bytes, suffix: str) -> str:
+        stem = f"{SHARED_MEMORY}/shmaccum-{uuid.hex()[:12]}" if self.is_shared_memory else self.text
+        return f"{stem}.{suffix}"
 
     def exists(self) -> bool:
         """True when something has this name, whatever it is."""

@@ -49,6 +49,7 @@ class Appender:
         linger_ms: how long the batches it opens wait for more records (Kafka's linger.ms); None: the sender's linger.
         ring: called when there is something to send, and the sender sleeps or shows no life; None: rings the doorbell.
         on_wait: called again and again while an append waits for a buffer.
+        pool_type: how an append waits for a buffer.
     """
 
     def __init__(
@@ -60,12 +61,13 @@ class Appender:
         linger_ms: int | None = None,
         ring: Callable[[], object] | None = None,
         on_wait: Callable[[], object] = lambda: None,
+        pool_type: type[BufferPool] = BufferPool,
     ) -> None:
         if not isinstance(arena, Arena):
             raise TypeError(f"arena must be an Arena, not {type(arena).__name__}: attach to it first")
         self.arena = arena
         self._doorbell = doorbell
-        self.buffer_pool = BufferPool(arena, doorbell, on_wait)
+        self.buffer_pool = pool_type(arena, doorbell, on_wait)
         self.native = _native.Appender(
             arena.native,
             self.buffer_pool.wait,
@@ -75,6 +77,12 @@ class Appender:
             None if linger_ms is None else linger_ms * 10**6,
         )
         self.flush_begin = self.native.flush_begin
+
+    def begin_flush(self) -> _native.FlushTicket:
+        """Seals what this process appended to, and wakes the sender. The ticket counts the batches that are left."""
+        ticket = self.flush_begin()
+        self._doorbell.ring_if_asleep()
+        return ticket
 
     def flush(self, timeout: float | None = None) -> bool:
         """Seals what this process appended to and waits until all of it is complete. False when the time is over.
@@ -87,8 +95,7 @@ class Appender:
         """
         watch = RemovalWatch(self.arena)
         timeout_s = parse_timeout_s(timeout)
-        ticket = self.flush_begin()
-        self._doorbell.ring_if_asleep()
+        ticket = self.begin_flush()
         begin = time.monotonic()
         end = begin + timeout_s
         count = ticket.remaining()

@@ -92,7 +92,7 @@ class BufferPool:
                 raise tell_removal(self._arena) from None
             except ProcessShareUsedError:
                 self._doorbell.ring_if_asleep()
-            self._check_not_refused()
+            self.check_not_refused()
             self._on_wait()
             left_ns = deadline_ns - time.monotonic_ns()
             if left_ns <= 0:
@@ -110,7 +110,7 @@ class BufferPool:
             self._sleep_slice(semaphore, min(left_ns, SLICE_NS))
             if place.poll():
                 return True
-            self._check_not_refused()
+            self.check_not_refused()
             check_takes_records(self._arena)
             self._semaphores.wake(place.help())
         self._semaphores.wake(place.help())
@@ -124,7 +124,7 @@ class BufferPool:
         """Ends waits of all threads, within a slice (Kafka's BufferPool.close)."""
         self._is_refused = True
 
-    def _check_not_refused(self) -> None:
+    def check_not_refused(self) -> None:
         if self._is_refused:
             raise ProducerClosedError("the producer was closed while this waited for memory: nothing was appended")
 

@@ -63,6 +63,11 @@ class Deliveries(Sequence[DeliveryFuture]):
         self._receipt = receipt
         self._tracker = tracker
 
+    @property
+    def tracker(self) -> DeliveryTracker:
+        """The object that looks up the results."""
+        return self._tracker
+
     # --- the sequence of futures
 
     def __len__(self) -> int:

@@ -3,8 +3,9 @@
 
 A result stands in the arena's completion ring, where every process can read it. So a future can be asked in the process
 that sent, in a child that it forked, or, pickled, anywhere on the host. Nothing runs for a future that nobody asked.
-Callbacks and ``await`` need somebody who waits meanwhile: that is one thread per `DeliveryTracker`, started by the
-first of them and ended when there is nothing to wait for. It walks the ring once, however many futures there are.
+Callbacks need somebody who waits meanwhile: that is one thread per `DeliveryTracker`, started by the first of them and
+ended when there is nothing to wait for. For ``await`` the event loop waits itself (`shmaccum.producer.loop_results`).
+Either walks the ring once, however many futures there are.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from shmaccum import _native
 from shmaccum._native import DeliveryFuture
@@ -40,6 +41,9 @@ from shmaccum.exceptions import (
 )
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.units import format_duration_ns, parse_timeout_s
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop, Future
 
 logger = logging.getLogger(__name__)
 
@@ -105,10 +109,12 @@ class DeliveryTracker:
         """Forgets all callbacks and waiters. A child of a fork begins with this."""
         self._lock = threading.Lock()
         self._news = threading.Condition(self._lock)
+        self._telling = threading.Lock()
         self._observed: dict[tuple[int, int], list[tuple[DeliveryFuture, Observer]]] = {}
         self._thread: threading.Thread | None = None
         self._tail = 0
         self._is_stopped = False
+        self.loops: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
     # --- look up
 
@@ -276,15 +282,37 @@ class DeliveryTracker:
         if self.is_known(future):
             _notify([(future, observer)])
             return
+        self._add(future, observer, self._ensure_thread)
+
+    def watch(self, future: DeliveryFuture, observer: Observer) -> None:
+        """The same for an event loop, which calls `tell` after each ring of the results bell: no thread is started."""
+        self._add(future, observer, lambda: None)
+
+    def _add(self, future: DeliveryFuture, observer: Observer, ensure_teller: Callable[[], None]) -> None:
         key = future.partition_index, future.seq
         with self._lock:
-            if self._thread is None:
+            if self._thread is None and not self._observed:
                 self._tail = self._native().completion_tail
             self._observed.setdefault(key, []).append((future, observer))
-            self._ensure_thread()
+            ensure_teller()
         # The result may have come between the two looks, behind the back of a thread that was just started.
         if self.look_up(future):
             _notify(self._take(key, lambda waiting: waiting[0] is future))
+
+    def forget(self, future: DeliveryFuture, observer: Observer) -> None:
+        """Takes an observer away that nobody waits for any more."""
+        self._take((future.partition_index, future.seq), lambda waiting: waiting[1] is observer)
+
+    def tell(self) -> None:
+        """Tells of the results that came since the last time. Where another thread does so already, that one tells of
+        all."""
+        while self._native().completion_tail != self._tail and self._telling.acquire(blocking=False):
+            try:
+                tail = self._native().completion_tail
+                self._resolve(self._tail, tail)
+                self._tail = tail
+            finally:
+                self._telling.release()
 
     def _ensure_thread(self) -> None:
         """Holding the lock."""
@@ -323,10 +351,9 @@ class DeliveryTracker:
             while self._has_work():
                 tail = _wait_for_results(native, self._tail, TRACKER_SLICE_NS)
                 if tail != self._tail:
-                    self._resolve(self._tail, tail)
-                    self._tail = tail
+                    self.tell()
                 elif watch.is_abandoned():
-                    self._give_up_all()
+                    self.give_up_all()
 
     def _resolve(self, first: int, last: int) -> None:
         """Tells whoever waits for results [first, last); the ring may have overwritten some of them."""
@@ -341,7 +368,7 @@ class DeliveryTracker:
         if len(rows) < last - first:
             self._look_at_all()
 
-    def _give_up_all(self) -> None:
+    def give_up_all(self) -> None:
         """No sender is left, so each future that somebody waits for gets the result that says so."""
         with self._lock:
             left = [waiting for some in self._observed.values() for waiting in some]
@@ -369,9 +396,36 @@ class DeliveryTracker:
         with contextlib.suppress(ArenaError):  # closed: there is nothing to be known any more
             self._look_at_all()
         with self._lock:
-            left = sum(len(waiting) for waiting in self._observed.values())
+            left = [waiting for some in self._observed.values() for waiting in some]
             self._observed.clear()
-        return left
+        self.loops.clear()
+        tasks = [waiting for waiting in left if isinstance(waiting[1], TaskWaiter)]
+        _notify(tasks)  # a task is not left waiting; it is told that the result is not known
+        return len(left) - len(tasks)
+
+
+class TaskWaiter:
+    """Wakes the task of an event loop that awaits one result; from any thread.
+
+    Args:
+        loop: that runs in the thread that makes this.
+    """
+
+    def __init__(self, loop: AbstractEventLoop) -> None:
+        self._loop = loop
+        self._thread = threading.get_ident()
+        self.waiter: Future[None] = loop.create_future()
+
+    def __call__(self, _future: DeliveryFuture) -> None:
+        if threading.get_ident() == self._thread:
+            self._wake()
+            return
+        with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits any more
+            self._loop.call_soon_threadsafe(self._wake)
+
+    def _wake(self) -> None:
+        if not self.waiter.done():
+            self.waiter.set_result(None)
 
 
 class _AbandonedError(ArenaRemovedError):

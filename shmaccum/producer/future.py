@@ -8,8 +8,6 @@ see are those of the native type.
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import functools
 from collections.abc import Callable, Generator
 from typing import Any
@@ -60,13 +58,11 @@ def get(future: DeliveryFuture, timeout: float | None = None) -> RecordMetadata:
 
 
 def wait(future: DeliveryFuture) -> Generator[Any, None, RecordMetadata]:
-    """``await future``: the metadata, or the exception, without a thread of the loop's executor."""
+    """``await future``: the metadata, or the exception, without a thread."""
     if not done(future):
-        loop = asyncio.get_running_loop()
-        waiter: asyncio.Future[None] = loop.create_future()
-        future.tracker.observe(future, lambda _: _wake_loop(loop, waiter))
-        future.tracker.hurry()
-        yield from waiter
+        from shmaccum.producer.loop_results import wait_in_loop
+
+        yield from wait_in_loop(future)
     return _outcome(future)
 
 
@@ -75,15 +71,6 @@ def _outcome(future: DeliveryFuture) -> RecordMetadata:
     if failure is not None:
         raise failure
     return future.tracker.metadata_of(future)
-
-
-def _wake_loop(loop: asyncio.AbstractEventLoop, waiter: asyncio.Future[None]) -> None:
-    def wake() -> None:
-        if not waiter.done():
-            waiter.set_result(None)
-
-    with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits any more
-        loop.call_soon_threadsafe(wake)
 
 
 # --- be told of it

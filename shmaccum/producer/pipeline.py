@@ -56,19 +56,43 @@ class RecordColumns(NamedTuple):
         Raises:
             ValueError: a column is not as long as the values.
         """
+        values, keys, headers, timestamps_ms, partition = self.listed()
+        columns = (values, keys, headers, partition, timestamps_ms)
+        return map(ProducerRecord, itertools.repeat(topic), *(_cells(column) for column in columns))
+
+    def listed(self) -> RecordColumns:
+        """The same with lists, which can be read more than once.
+
+        Raises:
+            ValueError: a column is not as long as the values.
+        """
         values = list(self.values)
-        partitions = [self.partition] * len(values) if isinstance(self.partition, int) else self.partition
-        columns = {"keys": self.keys, "headers": self.headers, "partition": partitions}
-        parts = [_column(name, column, len(values)) for name, column in columns.items()]
-        timestamps_ms = _column("timestamps_ms", self.timestamps_ms, len(values))
-        return map(ProducerRecord, itertools.repeat(topic), values, *parts, timestamps_ms)
+        columns = zip(self._fields[1:], self[1:], strict=True)
+        return RecordColumns(values, *(_listed(name, column, len(values)) for name, column in columns))
+
+    def pick(self, rows: Sequence[int]) -> RecordColumns:
+        """Those rows of listed columns."""
+        return RecordColumns(*(_picked(column, rows) for column in self))
 
 
-def _column(name: str, column: Iterable[Any] | None, count: int) -> list[Any]:
-    cells = [None] * count if column is None else list(column)
+def _cells(column: Any) -> Iterable[Any]:
+    return column if isinstance(column, list) else itertools.repeat(column)
+
+
+def _listed(name: str, column: Any, count: int) -> Any:
+    """A column as a list; None and one partition for all stay as they are."""
+    if column is None or isinstance(column, int):
+        return column
+    cells = list(column)
     if len(cells) != count:
         raise ValueError(f"{name} has {format_count(len(cells), 'item')} for {format_count(count, 'value')}")
     return cells
+
+
+def _picked(column: Any, rows: Sequence[int]) -> Any:
+    if not isinstance(column, list):
+        return column
+    return column[rows.start : rows.stop] if isinstance(rows, range) else [column[row] for row in rows]
 
 
 class Topics(Protocol):

@@ -18,7 +18,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from shmaccum import _native
 from shmaccum._native import DeliveryFuture, Receipt
@@ -36,6 +36,7 @@ from shmaccum.exceptions import (
     ProducerClosedError,
 )
 from shmaccum.producer.appender import Appender
+from shmaccum.producer.buffer_pool import BufferPool
 from shmaccum.producer.deliveries import Deliveries
 from shmaccum.producer.delivery import DeliveryTracker
 from shmaccum.producer.notice import SenderNotice
@@ -106,6 +107,9 @@ class Producer(_native.Producer):
         "arena",
     )
 
+    _pool_type: ClassVar[type[BufferPool]] = BufferPool
+    """How a `send` waits for a buffer."""
+
     def __init__(
         self,
         arena: str | os.PathLike[str] | Arena,
@@ -131,6 +135,7 @@ class Producer(_native.Producer):
             linger_ms=self._options.linger_ms,
             ring=self._notice.ring,
             on_wait=self._notice.look,
+            pool_type=self._pool_type,
         )
         self._metrics = _Times()
         self._made: weakref.WeakSet[Deliveries] = weakref.WeakSet()
@@ -140,8 +145,7 @@ class Producer(_native.Producer):
             self._appender.native,
             self._tracker,
             self._wait_for_partitions,
-            None if self._pipeline is None else functools.partial(self._pipeline.prepare, self),
-            self._conclude if self._is_concluded else None,
+            *self._native_hooks(),
             is_adaptive=self._options.partitioner_adaptive_partitioning_enable,
             ignores_keys=self._options.partitioner_ignore_keys,
         )
@@ -149,6 +153,11 @@ class Producer(_native.Producer):
         self._notice.look()
 
     # --- send
+
+    def _native_hooks(self) -> tuple[Callable[..., tuple[Any, ...]] | None, Callable[..., None] | None]:
+        """What a native `send` calls before its append and behind it; None: nothing."""
+        prepare = None if self._pipeline is None else functools.partial(self._pipeline.prepare, self)
+        return prepare, self._conclude if self._is_concluded else None
 
     @property
     def _is_concluded(self) -> bool:
@@ -297,16 +306,19 @@ class Producer(_native.Producer):
         self._doorbell.ring_if_asleep()  # the topic is new: the sender is to see it
         try:
             while (count := native.topic_partition_count(topic)) == 0:
-                if not self.is_open:
-                    raise ProducerClosedError("the producer was closed while this waited: nothing was appended")
-                check_takes_records(self.arena)
-                if time.monotonic_ns() >= deadline_ns:
-                    raise PartitionCountUnknownError(self._partitions_unknown(topic, max_block_ms))
-                self._notice.look()
+                self._check_may_wait(topic, max_block_ms, deadline_ns)
                 time.sleep(PARTITIONS_SLICE_S)
         finally:
             self._metrics.metadata_wait_ns += time.monotonic_ns() - started_ns
         return count
+
+    def _check_may_wait(self, topic: str, max_block_ms: int, deadline_ns: int) -> None:
+        if not self.is_open:
+            raise ProducerClosedError("the producer was closed while this waited: nothing was appended")
+        check_takes_records(self.arena)
+        if time.monotonic_ns() >= deadline_ns:
+            raise PartitionCountUnknownError(self._partitions_unknown(topic, max_block_ms))
+        self._notice.look()
 
     def _partitions_unknown(self, topic: str, max_block_ms: int) -> str:
         if self.arena.native.sender_is_alive:
@@ -408,9 +420,17 @@ class Producer(_native.Producer):
         if not self.is_open:
             return
         parse_timeout_s(timeout)  # a wrong timeout must not close the producer
+        self._refuse()
+        self._finish(timeout)
+
+    def _refuse(self) -> None:
+        """No more sends, and no more waits for memory or for a partition count."""
         self.refuse_sends()
         self._appender.buffer_pool.refuse()
         _producers.discard(self)
+
+    def _finish(self, timeout: float | None) -> None:
+        """The rest of a close: waits, and lets go of everything."""
         warning = ""
         try:
             left = self._flush(timeout)

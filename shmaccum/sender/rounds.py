@@ -38,6 +38,7 @@ from typing import TYPE_CHECKING, TypeVar
 from shmaccum._native import Batch, SenderHalf
 from shmaccum.arena.doorbell import Doorbell, wait_readable
 from shmaccum.arena.places import Places
+from shmaccum.arena.results_bell import ResultsBell
 from shmaccum.config import SenderOptions
 from shmaccum.sender.backoff import NEVER_NS, NS_PER_MS, Backoff, Trouble
 from shmaccum.sender.delivery_clock import DeliveryClock
@@ -81,9 +82,11 @@ class Rounds:
         doorbell: Doorbell,
         host: Host,
         options: SenderOptions,
+        results_bell: ResultsBell,
         letters: DeadLetters | None = None,
     ) -> None:
         self._half = half
+        self._results_bell = results_bell
         self._native = host.arena.native
         self._sink = sink
         self._doorbell = doorbell
@@ -160,7 +163,7 @@ class Rounds:
         failure_count = self._trouble.failure_count
         now_ns = self._native.now_ns()
         if self._may_sleep_on(now_ns):
-            self._settling.settle(self._rest(), self._native.now_ns())
+            self._settle(self._rest())
             return 0
         if now_ns >= self._tick_at_ns:
             self._tick(now_ns)
@@ -174,7 +177,7 @@ class Rounds:
         sent = self._send(now_ns)
         if sent:
             self._last_ready = []  # every ready partition is news now
-        self._settling.settle(self._rest(), self._native.now_ns())
+        self._settle(self._rest())
         if failure_count == self._trouble.failure_count:
             self._trouble.end()
         return sent
@@ -197,6 +200,7 @@ class Rounds:
     def _expire(self, now_ns: int) -> None:
         self.delivery_clock.look(now_ns)
         if self._expiry.expire(now_ns):
+            self._results_bell.ring_if_awaited()
             self._ask(self._sink.leave_out_ended, None)
             self._expiry.count(now_ns)
             if self._letters is not None:
@@ -281,6 +285,10 @@ class Rounds:
             sentence = f"the sink could not begin a delivery: {_sentence(error)}"
             self._settling.settle([Ack(wire, Verdict.RETRY, message=sentence) for wire in wires], now_ns)
 
+    def _settle(self, acks: Iterable[Ack | Acks]) -> None:
+        self._settling.settle(acks, self._native.now_ns())
+        self._results_bell.ring_if_awaited()
+
     # --- rest
 
     def _poll(self, rest_ns: int) -> Sequence[Ack | Acks]:
@@ -358,7 +366,7 @@ class Rounds:
         deadline_ns = time.monotonic_ns() + int(timeout_s * NS_PER_S)
         while self._lending and (left_ns := deadline_ns - time.monotonic_ns()) > 0:
             failure_count = self._trouble.failure_count
-            self._settling.settle(self._poll(min(left_ns, TICK_NS)), self._native.now_ns())
+            self._settle(self._poll(min(left_ns, TICK_NS)))
             if failure_count != self._trouble.failure_count:
                 return
 

@@ -24,6 +24,7 @@ from shmaccum.arena import DEFAULT_MODE, Arena
 from shmaccum.arena.doorbell import Doorbell, wait_readable
 from shmaccum.arena.places import Places
 from shmaccum.arena.presence import Presence, SenderWatch
+from shmaccum.arena.results_bell import ResultsBell
 from shmaccum.arena.semaphores import WaiterSemaphores
 from shmaccum.config import DEAD_LETTER_KIND, SenderOptions
 from shmaccum.exceptions import LogBusyError, NotSenderError, SenderBusyError
@@ -100,6 +101,7 @@ class Sender:
         self._semaphores = WaiterSemaphores(self.arena)
         self._half = SenderHalf(self.arena.native, self._semaphores.wake)
         self._doorbell: Doorbell | None = None
+        self._results_bell = ResultsBell(self.arena)
         self._rounds: Rounds | None = None
         self._letters: DeadLetters | None = None
         self._stop_at_ns: int | None = None
@@ -140,7 +142,10 @@ class Sender:
             host = Host(self._half, self.arena, places, self._doorbell, self.options, self._supervisor)
             self._outwait_former_sender(host, lambda: self._open_letters(places, host))
             self._outwait_former_sender(host, lambda: self.sink.open(host))
-            self._rounds = Rounds(self._half, self.sink, self._doorbell, host, self.options, self._letters)
+            self._rounds = Rounds(
+                self._half, self.sink, self._doorbell, host, self.options, self._results_bell, self._letters
+            )
+            self._results_bell.ring()  # for results that the former sender died with
             if self.options.listen is not None:
                 self.sink.serve(self.options.listen)
             self._serve_metrics()
@@ -406,7 +411,7 @@ class Sender:
             self._semaphores.close()
             if self._presence is not None:
                 self._presence.close()
-            self._close_doorbell()
+            self._close_bells()
             if self._owns_arena:
                 self.arena.close()
 
@@ -440,7 +445,9 @@ class Sender:
         except OSError as error:
             logger.warning("the dead-letter log could not be closed: %s", error)
 
-    def _close_doorbell(self) -> None:
+    def _close_bells(self) -> None:
+        self._results_bell.ring()  # the last results, and an arena without a sender
+        self._results_bell.close()
         doorbell, self._doorbell = self._doorbell, None
         if doorbell is not None:
             doorbell.close()

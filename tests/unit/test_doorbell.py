@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from shmaccum.arena import Arena
-from shmaccum.arena.doorbell import CLEAR_SIZE, Doorbell, DoorbellButton
+from shmaccum.arena.doorbell import Doorbell, DoorbellButton
+from shmaccum.arena.fifo import CLEAR_SIZE
 from shmaccum.arena.results import BatchResult
 from shmaccum.exceptions import ArenaForbiddenError, BufferExhaustedError, FlushTimeoutError
 from shmaccum.producer import Producer

@@ -1,0 +1,7 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The producer for asyncio: every wait is a task's, and the event loop never stands still for it."""
+
+from shmaccum.aio.deliveries import Deliveries
+from shmaccum.aio.producer import Producer
+
+__all__ = ["Deliveries", "Producer"]

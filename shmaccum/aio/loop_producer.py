@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The producer inside `shmaccum.aio.Producer`: in the thread of its loop it raises where another one would wait.
+
+The native `send` calls Python where it has to wait: for a buffer, or for the partition count of a topic. Here those
+calls raise `WouldWaitError` in the thread of the loop. Nothing was appended then. The task waits, and sends again with
+the buffers that it was granted. Other threads may use the same object, and they wait as they do elsewhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, final
+
+from shmaccum import _native, kept_producer
+from shmaccum._native import DeliveryFuture
+from shmaccum.arena.removal import RemovalWatch, check_takes_records
+from shmaccum.exceptions import ArenaRemovedError, BufferExhaustedError, FlushTimeoutError, ProcessShareUsedError
+from shmaccum.producer.buffer_pool import SLICE_NS, BufferPool
+from shmaccum.producer.deliveries import Deliveries
+from shmaccum.producer.loop_results import LoopResults, Rings
+from shmaccum.producer.pipeline import RecordColumns
+from shmaccum.units import parse_timeout_s
+
+SLICE_S = SLICE_NS / 1e9
+FLUSH_SLICE_S = 0.05
+"""A batch that was written to when its result came counts as flushed a little later, without a ring."""
+PARTITIONS_SLICE_S = 0.002
+
+
+class WouldWaitError(Exception):
+    """Nothing was appended: the task has to wait first.
+
+    Attributes:
+        need: how many buffers to wait for; 0: for the partition count of the topic.
+    """
+
+    def __init__(self, need: int = 0) -> None:
+        super().__init__("this call would have to wait")
+        self.need = need
+
+
+@final
+class LoopBufferPool(BufferPool):
+    """Waits for buffers as a task, in the same queue as the threads of all processes."""
+
+    loop_thread: int | None = None
+    _granted: _native.BufferWait | None = None
+
+    def wait(self, need: int, max_block_ms: int, deadline_ns: int) -> _native.BufferWait:
+        """In the thread of the loop: the buffers that its task was granted.
+
+        Raises:
+            WouldWaitError: it was granted none yet.
+        """
+        if threading.get_ident() != self.loop_thread:
+            return super().wait(need, max_block_ms, deadline_ns)
+        granted, self._granted = self._granted, None
+        if granted is None:
+            raise WouldWaitError(need)
+        return granted
+
+    async def wait_in_loop(self, results: LoopResults, need: int, max_block_ms: int, deadline_ns: int) -> None:
+        """Waits until the next `wait` in this thread answers `need` buffers. A task that is cancelled leaves the queue.
+
+        Raises:
+            Exception: as `BufferPool.wait`.
+        """
+        started_ns = time.monotonic_ns()
+        is_granted = False
+        with Rings(results) as rings:
+            place, served = await self._join_in_loop(rings, need, deadline_ns)
+            try:
+                self._semaphores.wake(served)
+                self._doorbell.ring_if_asleep()  # somebody waits: nothing lingers any more
+                is_granted = await self._poll_in_loop(rings, place, deadline_ns)
+                if not is_granted:
+                    raise BufferExhaustedError(self._exhausted(need, max_block_ms))
+                place.take()
+            finally:
+                if not is_granted:
+                    self._semaphores.wake(place.cancel())
+                self._arena.native.count_wait(time.monotonic_ns() - started_ns, not is_granted)
+        self._granted = place
+
+    async def _join_in_loop(
+        self, rings: Rings, need: int, deadline_ns: int
+    ) -> tuple[_native.BufferWait, tuple[int, ...]]:
+        """A place in the queue, as soon as the share of this process has room for it."""
+        while True:
+            check_takes_records(self._arena)
+            with contextlib.suppress(ProcessShareUsedError):
+                return _native.BufferWait.join(self._arena.native, need)
+            self._doorbell.ring_if_asleep()
+            if (left_s := _left_s(deadline_ns)) <= 0:
+                raise ProcessShareUsedError(self._share_used())
+            await rings.next(min(left_s, SLICE_S))
+            self.check_not_refused()
+
+    async def _poll_in_loop(self, rings: Rings, place: _native.BufferWait, deadline_ns: int) -> bool:
+        while not place.poll():
+            if (left_s := _left_s(deadline_ns)) <= 0:
+                return False
+            self._on_wait()
+            await rings.next(min(left_s, SLICE_S))
+            self.check_not_refused()
+            check_takes_records(self._arena)
+            self._semaphores.wake(place.help())
+        return True
+
+
+@final
+class LoopProducer(kept_producer.Producer):
+    """A producer whose waits in the thread of `bind` are tasks."""
+
+    __slots__ = ()
+
+    _pool_type = LoopBufferPool
+
+    def bind(self) -> None:
+        """From now on a wait in this thread raises `WouldWaitError`."""
+        self._pool.loop_thread = threading.get_ident()
+
+    @property
+    def _pool(self) -> LoopBufferPool:
+        pool = self._appender.buffer_pool
+        assert isinstance(pool, LoopBufferPool)
+        return pool
+
+    def _native_hooks(self) -> tuple[Callable[..., tuple[Any, ...]] | None, Callable[..., None] | None]:
+        """Nothing: a record that is sent again must not be prepared twice."""
+        return None, None
+
+    # --- a send in parts
+
+    @property
+    def is_plain(self) -> bool:
+        """True when nothing is to be done before an append or behind it."""
+        return self._pipeline is None and not self._is_synchronous
+
+    def prepare(self, *record: Any) -> tuple[Any, ...]:
+        """The arguments of a send as they are appended. The topic's partition count has to be known."""
+        return record if self._pipeline is None else self._pipeline.prepare(self, *record)
+
+    def prepare_rows(self, topic: str, columns: RecordColumns) -> RecordColumns:
+        """Many records as they are appended, as lists. The topic's partition count has to be known."""
+        return columns if self._pipeline is None else self._pipeline.prepare_many(self, topic, columns).listed()
+
+    def append(self, topic: str, columns: RecordColumns) -> Deliveries:
+        """Appends rows in one native call.
+
+        Raises:
+            Exception: with the attribute `appended`, a Deliveries, where some of them were appended.
+        """
+        try:
+            made = Deliveries(self.append_columns(topic, *columns), self._tracker)
+        except Exception as error:
+            self._appended(error)
+            raise
+        self._made.add(made)
+        return made
+
+    async def conclude_many(self, futures: Iterable[DeliveryFuture], error: Exception | None) -> None:
+        """Ends a send of many behind its appends, as `conclude` does."""
+        self._observe(futures, error)
+        if self._is_synchronous and error is None:
+            await asyncio.to_thread(self._sync)
+
+    async def conclude(self, future: DeliveryFuture | None, error: BaseException | None) -> None:
+        """Ends a send behind its append: tells the pipeline, and waits for the disk in another thread."""
+        if self._pipeline is not None:
+            self._pipeline.conclude(future, error)
+        if future is not None and self._is_synchronous:
+            await asyncio.to_thread(self._sync)
+
+    # --- waits
+
+    def deadline_ns(self) -> int:
+        """When a send that begins now has waited for max_block_ms."""
+        return time.monotonic_ns() + self.options.max_block_ms * 10**6
+
+    def _wait_for_partitions(self, topic: str, max_block_ms: int, deadline_ns: int) -> int:
+        if threading.get_ident() != self._pool.loop_thread:
+            return super()._wait_for_partitions(topic, max_block_ms, deadline_ns)
+        count = self.arena.native.topic_partition_count(topic)
+        if count == 0:
+            raise WouldWaitError
+        return count
+
+    async def wait_for_partitions(self, topic: str, deadline_ns: int) -> int:
+        """The partition count of a topic, as soon as a sender tells it.
+
+        Raises:
+            Exception: as `Producer.partitions_for`.
+        """
+        native = self.arena.native
+        started_ns = time.monotonic_ns()
+        self._doorbell.ring_if_asleep()
+        while (count := native.topic_partition_count(topic)) == 0:
+            self._check_may_wait(topic, self.options.max_block_ms, deadline_ns)
+            await asyncio.sleep(PARTITIONS_SLICE_S)
+        self._metrics.metadata_wait_ns += time.monotonic_ns() - started_ns
+        return count
+
+    async def wait_for_buffers(self, need: int, deadline_ns: int) -> None:
+        """Waits until the next send in this task finds `need` buffers."""
+        results = LoopResults.of(self._tracker)
+        await self._pool.wait_in_loop(results, need, self.options.max_block_ms, deadline_ns)
+
+    async def flush_in_loop(self, timeout: float | None) -> None:
+        """Waits as `flush`, as a task.
+
+        Raises:
+            FlushTimeoutError, ArenaRemovedError: as `flush`.
+        """
+        self._notice.look()
+        deadline_s = time.monotonic() + parse_timeout_s(timeout)
+        ticket = self._appender.begin_flush()
+        watch = RemovalWatch(self.arena)
+        with Rings(LoopResults.of(self._tracker)) as rings:
+            while ticket.remaining() > 0:
+                left_s = deadline_s - time.monotonic()
+                if left_s <= 0:
+                    raise FlushTimeoutError(f"after {timeout} s {self._left_over(ticket.record_count())}")
+                if watch.is_abandoned():
+                    raise ArenaRemovedError(self._left_over(ticket.record_count()))
+                await rings.next(min(FLUSH_SLICE_S, left_s))
+
+    async def close_in_loop(self, timeout: float | None) -> None:
+        """Closes as `close` does; the flush is a task's, and the rest is another thread's."""
+        parse_timeout_s(timeout)  # a wrong timeout must not close the producer
+        self._refuse()
+        try:
+            with contextlib.suppress(FlushTimeoutError, ArenaRemovedError):  # the rest tells of it
+                await self.flush_in_loop(timeout)
+        except BaseException:
+            self._finish(0)
+            raise
+        await asyncio.to_thread(self._finish, 0)
+
+
+def _left_s(deadline_ns: int) -> float:
+    return (deadline_ns - time.monotonic_ns()) / 1e9

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The FIFOs beside an arena: how one is made for all who share the arena, and opened with a check of its owner.
+
+Both ends open a FIFO for reading and writing, which never blocks and never raises SIGPIPE in a process that writes to
+one whose reader has just died.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from typing import TYPE_CHECKING
+
+from shmaccum.arena.file import ArenaFile
+from shmaccum.exceptions import ArenaForbiddenError
+
+if TYPE_CHECKING:
+    from shmaccum.arena import Arena
+
+OPEN_FLAGS = os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+CLEAR_SIZE = 65536
+
+
+def open_fifo(path: str, arena_mode: int) -> int:
+    """The FIFO, checked: somebody else's would be a way to keep its reader awake or asleep.
+
+    Raises:
+        OSError: it is not there, or cannot be opened.
+        ArenaForbiddenError: it is no FIFO, or another user's.
+    """
+    descriptor = os.open(path, OPEN_FLAGS)
+    try:
+        found = os.fstat(descriptor)
+    except OSError:
+        os.close(descriptor)
+        raise
+    is_shared_with_others = arena_mode & 0o077
+    if stat.S_ISFIFO(found.st_mode) and (found.st_uid == os.geteuid() or is_shared_with_others):
+        return descriptor
+    os.close(descriptor)
+    raise ArenaForbiddenError(f"{path} is not this user's FIFO: remove it")
+
+
+def make_fifo(path: str, arena: Arena) -> None:
+    """Makes the FIFO, unless it is there, with the arena's group, and with its mode but for execution.
+
+    Raises:
+        ArenaForbiddenError: this user may not write into the folder.
+        OSError: the file system has no FIFOs.
+    """
+    with contextlib.suppress(FileExistsError):
+        try:
+            os.mkfifo(path, arena.mode & 0o666)
+        except PermissionError:
+            raise ArenaForbiddenError(
+                f"user {os.geteuid()} may not make the doorbell {path}: let that user write into the folder"
+            ) from None
+        try:
+            ArenaFile.parse(arena.name).share(path)
+        except OSError:
+            os.unlink(path)  # the next process would keep it as it is
+            raise
+
+
+def clear_fifo(descriptor: int) -> bool:
+    """Takes all bytes out; True when there were any."""
+    has_rung = False
+    with contextlib.suppress(BlockingIOError):
+        while len(os.read(descriptor, CLEAR_SIZE)) == CLEAR_SIZE:
+            has_rung = True
+        return True
+    return has_rung
+
+
+def unlink_orphan(path: str, arena: Arena) -> None:
+    """Takes a FIFO away when the arena's name is gone: no other process would."""
+    if not arena.is_linked():
+        with contextlib.suppress(FileNotFoundError, PermissionError):  # another user's
+            os.unlink(path)

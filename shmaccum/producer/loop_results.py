@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Waiting for results in an event loop of asyncio: tasks sleep, and the loop never does.
+
+A loop listens to the results bell of an arena (`shmaccum.arena.results_bell`) while one of its tasks waits, and looks
+after each ring. Once a second it looks all the same: the arena may have been removed, and a ring dies with its sender.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import weakref
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator
+from typing import Any, final
+
+from shmaccum._native import DeliveryFuture
+from shmaccum.arena.removal import RemovalWatch
+from shmaccum.arena.results_bell import ResultsListener
+from shmaccum.exceptions import ResultPendingError, ShmaccumError
+from shmaccum.producer.delivery import DeliveryTracker, TaskWaiter
+
+TICK_S = 1.0
+DEAF_TICK_S = 0.01
+"""Between two looks of a loop that cannot listen: the process left the arena, or may not make the bell."""
+
+
+@final
+class LoopResults:
+    """The rings of one arena's results bell, as one event loop hears them. Used in the thread of the loop alone."""
+
+    def __init__(self, tracker: DeliveryTracker, loop: asyncio.AbstractEventLoop) -> None:
+        self._tracker = tracker
+        self._loop = weakref.ref(loop)  # the tracker keeps this by its loop
+        self._looks: Counter[Callable[[], object]] = Counter()
+        self._listener: ResultsListener | None = None
+        self._tick: asyncio.TimerHandle | None = None
+
+    @classmethod
+    def of(cls, tracker: DeliveryTracker) -> LoopResults:
+        """The one of this tracker in the running loop.
+
+        Raises:
+            RuntimeError: no event loop of asyncio runs in this thread.
+        """
+        loop = asyncio.get_running_loop()
+        found = tracker.loops.get(loop)
+        if found is None:
+            found = tracker.loops[loop] = cls(tracker, loop)
+        return found
+
+    @contextlib.contextmanager
+    def listening(self, look: Callable[[], object]) -> Iterator[None]:
+        """Calls `look` after each ring and each tick, until the end of the block.
+
+        A result that is recorded after the beginning of the block leads to a call; earlier ones the caller looks for.
+        """
+        if not self._looks:
+            self._begin()
+        self._looks[look] += 1
+        try:
+            yield
+        finally:
+            self._looks[look] -= 1
+            self._looks += Counter()  # drops those that nobody waits with
+            if not self._looks:
+                self._end()
+
+    def _begin(self) -> None:
+        arena = self._tracker.arena
+        self._watch = RemovalWatch(arena)
+        if self._listener is None and not arena.closed:
+            with contextlib.suppress(OSError, ShmaccumError):  # the tick is there
+                self._listener = ResultsListener(arena)
+        if self._listener is not None:
+            asyncio.get_running_loop().add_reader(self._listener.fileno(), self._hear)
+        self._say_and_tick()
+
+    def _end(self) -> None:
+        tick, self._tick = self._tick, None
+        if tick is not None:
+            tick.cancel()
+        loop = self._loop()
+        if self._listener is not None and loop is not None and not loop.is_closed():
+            loop.remove_reader(self._listener.fileno())
+
+    def _hear(self) -> None:
+        if self._listener is not None:
+            self._listener.take_ring()
+        self._expect()
+        self._look()
+
+    def _say_and_tick(self) -> None:
+        self._expect()
+        tick_s = DEAF_TICK_S if self._is_deaf else TICK_S
+        self._tick = asyncio.get_running_loop().call_later(tick_s, self._look_anyway)
+
+    @property
+    def _is_deaf(self) -> bool:
+        return self._listener is None or self._tracker.arena.closed
+
+    def _expect(self) -> None:
+        """Says that somebody waits, before the look: a later result rings."""
+        if not self._is_deaf:
+            with contextlib.suppress(ShmaccumError):  # the tick finds what is wrong
+                self._tracker.arena.native.expect_completion()
+
+    def _look(self) -> None:
+        for look in list(self._looks):
+            look()
+
+    def _look_anyway(self) -> None:
+        if not self._tracker.arena.closed and self._watch.is_abandoned():
+            self._tracker.give_up_all()
+        self._say_and_tick()
+        self._look()
+
+
+@final
+class Rings:
+    """The rings that a task waits for, one after another.
+
+    ::
+
+        with Rings(LoopResults.of(tracker)) as rings:
+            while not is_there():
+                await rings.next(1.0)
+    """
+
+    def __init__(self, results: LoopResults) -> None:
+        self._listening = results.listening(self._hear)
+        self._loop = asyncio.get_running_loop()
+        self._event = asyncio.Event()
+
+    def _hear(self) -> None:
+        self._event.set()
+
+    async def next(self, timeout_s: float) -> None:
+        """Comes back after a ring that came since the last call, at a tick, or when the time, in seconds, is over."""
+        timer = self._loop.call_later(timeout_s, self._event.set)
+        try:
+            await self._event.wait()
+        finally:
+            timer.cancel()
+        self._event.clear()
+
+    def __enter__(self) -> Rings:
+        self._listening.__enter__()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._listening.__exit__(None, None, None)
+
+
+def wait_in_loop(future: DeliveryFuture) -> Generator[Any, None, None]:
+    """Waits as a task until the result of a future is known. A task that is cancelled leaves nothing behind.
+
+    Raises:
+        ResultPendingError: the producer was closed meanwhile.
+    """
+    tracker = future.tracker
+    results = LoopResults.of(tracker)
+    task = TaskWaiter(asyncio.get_running_loop())
+    with results.listening(tracker.tell):
+        tracker.watch(future, task)
+        tracker.hurry()
+        try:
+            yield from task.waiter
+        except BaseException:
+            tracker.forget(future, task)
+            raise
+    if not tracker.is_known(future):
+        raise ResultPendingError(
+            "the producer was closed before the result was known: the record is in the arena and will be sent"
+        )
