@@ -14,6 +14,7 @@ import pytest
 
 from shmaccum.aio import Producer
 from shmaccum.arena import Arena
+from shmaccum.arena.results_bell import ResultsBell
 from shmaccum.exceptions import (
     BufferExhaustedError,
     DeliveryFailedError,
@@ -323,7 +324,7 @@ class Interceptor:
 
 def test_a_record_that_waits_passes_the_pipeline_once(arena: Arena, sender: RunningSender) -> None:
     interceptor = Interceptor()
-    options = {"value_serializer": "str", "interceptors": [interceptor]}
+    options: dict[str, Any] = {"value_serializer": "str", "interceptors": [interceptor]}
 
     async def main() -> None:
         async with full_arena(arena, sender) as filler, Producer(arena, **options) as producer:
@@ -417,7 +418,7 @@ def test_an_await_that_is_given_up_leaves_nothing(arena: Arena, sender: RunningS
             future = await producer.send(TOPIC, b"v")
             for _ in range(3):
                 with pytest.raises(asyncio.TimeoutError):
-                    await asyncio.wait_for(producer._producer._tracker and _awaited(future), 0.01)  # type: ignore[union-attr]
+                    await asyncio.wait_for(_awaited(future), 0.01)
             assert future.tracker._observed == {}
             sender.go_on()
             assert (await future).offset == 0
@@ -427,6 +428,23 @@ def test_an_await_that_is_given_up_leaves_nothing(arena: Arena, sender: RunningS
 
 async def _awaited(future: Any) -> Any:
     return await future
+
+
+def test_another_sender_goes_on_where_a_dead_one_left(arena: Arena, sender: RunningSender) -> None:
+    """A sender that died between a result and its ring is stood for by one that never rings."""
+
+    async def main() -> None:
+        async with Producer(arena, linger_ms=0) as producer:
+            sender._sender._results_bell.ring = lambda: None  # type: ignore[method-assign]
+            future = await producer.send(TOPIC, b"v")
+            waiting = asyncio.ensure_future(_awaited(future))
+            await until(lambda: arena.native.completion_tail > 0)
+            await asyncio.sleep(0)
+            assert not waiting.done()
+            ResultsBell(arena).ring()  # the first of the next sender
+            assert (await waiting).offset == 0
+
+    run(main())
 
 
 def test_many_loops_leave_no_descriptor(arena: Arena, sender: RunningSender) -> None:
