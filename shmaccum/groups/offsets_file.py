@@ -469,12 +469,12 @@ class OffsetsFile:
                 self._rewrite()
 
     def forget(self, places: Iterable[TopicPartition]) -> None:
-        """Takes offsets back.
+        """Takes offsets back. A place that is named twice, or has none, makes no difference.
 
         Raises:
             OSError: all are still there.
         """
-        known = [place for place in places if place in self.offsets]
+        known = [place for place in dict.fromkeys(places) if place in self.offsets]
         if known:
             self._append(["forget", [list(place) for place in known]])
             for place in known:

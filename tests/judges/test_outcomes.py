@@ -3,6 +3,11 @@
 
 from __future__ import annotations
 
+import subprocess
+from pathlib import Path
+
+import pytest
+
 from tests.judges.outcomes import (
     Exemption,
     Outcome,
@@ -12,7 +17,8 @@ from tests.judges.outcomes import (
     of_librdkafka,
     read_table,
 )
-from tests.judges.suites import SUITES
+from tests.judges.suites import SUITES, write_tools
+from tests.kafka import distribution
 
 TABLE = [Exemption("s", "exempt", "It does not apply."), Exemption("other", "wrong", "It does not apply either.")]
 
@@ -61,6 +67,14 @@ def test_a_report_of_librdkafka_is_read() -> None:
         '"0003": {"name": "0003_c", "state": "SKIPPED"}}}'
     )
     assert of_librdkafka(report) == {"0001_a": Outcome.PASSED, "0002_b": Outcome.FAILED}
+
+
+def test_kafkas_scripts_are_written_for_a_suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(distribution, "java_command", lambda main_class: ["echo", "jars/*", main_class])
+    write_tools(tmp_path)
+    script = tmp_path / "bin" / "kafka-topics.sh"
+    told = subprocess.run([script, "--topic", "a b"], capture_output=True, text=True, check=True).stdout
+    assert told == "jars/* org.apache.kafka.tools.TopicCommand --topic a b\n"
 
 
 def test_each_row_of_the_table_names_a_suite_and_a_reason() -> None:

@@ -41,7 +41,7 @@ def test_what_is_committed_is_read_again(tmp_path: Path) -> None:
     file = written(tmp_path)
     file.commit({place: committed(7 + place.partition, "why") for place in PLACES})
     file.commit({PLACES[0]: committed(8)})
-    file.forget([PLACES[2]])
+    file.forget([PLACES[2], PLACES[2]])
     file.note_generation(5, "consumer", "range")
     file.close()
     found = read(tmp_path)
