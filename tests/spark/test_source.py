@@ -86,14 +86,17 @@ def test_a_stream_goes_on_from_its_checkpoint(spark: Any, log: Path, tmp_path: P
     assert sorted(int(row.value) for row in rows) == list(range(1400))
 
 
+@needs_read_limits
 def test_a_stream_commits_for_a_group_whose_offsets_begin_the_next_query(spark: Any, log: Path, tmp_path: Path) -> None:
+    """Spark tells a source of a micro-batch when it begins the next one, so the last one may not be committed."""
     append(log, 4)
-    assert sum(run_available(spark, log, tmp_path / "first", groupId="lagging")) == 400
-    append(log, 2, first=4)
+    assert sum(run_available(spark, log, tmp_path / "first", groupId="lagging", maxOffsetsPerTrigger="100")) == 400
     with Consumer(log, group_id="lagging") as looking:
-        committed = [looking.committed(TopicPartition("flights", partition)) for partition in range(2)]
-    assert committed == [200, 200]
-    assert sum(run_available(spark, log, tmp_path / "second", groupId="lagging")) == 200
+        found = [looking.committed(TopicPartition("flights", partition)) for partition in range(2)]
+    committed = sum(offset for offset in found if isinstance(offset, int))
+    assert 100 <= committed <= 400
+    append(log, 2, first=4)
+    assert sum(run_available(spark, log, tmp_path / "second", groupId="lagging")) == 600 - committed
 
 
 def test_what_is_read_can_be_written(spark: Any, log: Path, node_arena: str, tmp_path: Path) -> None:
