@@ -156,8 +156,9 @@ class Lane:
 
     @property
     def wants_reading(self) -> bool:
-        """True when the window is empty, and there may be batches to fill it."""
-        return self.is_hungry and not self._window and self.refusal is None
+        """True when the window is empty, and there may be batches to fill it; not while it waits to start over."""
+        waits = self._behind_gap is not None and self._behind_gap.base_offset != self._expected
+        return self.is_hungry and not self._window and not waits and self.refusal is None
 
     def log_end_offset(self) -> int:
         """The offset after the last whole batch of the log; of a deleted partition the position."""

@@ -281,6 +281,27 @@ def test_no_more_batches_go_than_the_place_remembers_while_positions_cannot_be_w
     assert sink.values(TOPIC) == values(20)
 
 
+def test_a_shipper_rests_while_it_cannot_start_over(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (file,) = log_files(log)
+    content = bytearray(file.read_bytes())
+    content[HEADER_SIZE + 5] ^= 0xFF
+    file.write_bytes(content)
+    sink = MemorySink()
+    with Shipper(log, sink) as shipper:
+        assert shipper.open()
+        with monkeypatch.context() as patch:
+
+            def fail(_descriptor: int) -> None:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+            patch.setattr(os, "fdatasync", fail)
+            shipper.run_once(0)
+            assert shipper._rest_s() > 0.5
+            assert sink.wire_batches(TOPIC) == []
+        shipper.run(follow=False)
+    assert sink.values(TOPIC) == values(20, first=1)
+
+
 # --- answers
 
 
