@@ -18,7 +18,7 @@ import pytest
 from shmaccum import Consumer
 from tests.kafka.distribution import java_command, require, run_tool
 from tests.log_support import make_batch, open_log
-from tests.serving_support import PARTITION_COUNT, served
+from tests.serving_support import PARTITION_COUNT, produce, served
 from tests.support import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
@@ -90,6 +90,16 @@ def test_java_tools_make_a_topic_produce_consume_describe_and_reset(address: str
     tool(address, GROUPS_TOOL, "--delete", "--group", "g")
     tool(address, topics, "--delete", "--topic", TOPIC)
     assert TOPIC not in tool(address, topics, "--list").split()
+
+
+def test_javas_console_consumer_goes_on_in_a_group_whose_partitions_the_server_assigns(address: str) -> None:
+    require()
+    produce(address, range(RECORD_COUNT))
+    consumer = (f"{TOOLS}.consumer.ConsoleConsumer", "--topic", TOPIC, "--group", "g", "--from-beginning")
+    half = ("--max-messages", str(RECORD_COUNT // 2), "--consumer-property", "group.protocol=consumer")
+    values = [*tool(address, *consumer, *half).split(), *tool(address, *consumer, *half).split()]
+    assert sorted(map(int, values)) == list(range(RECORD_COUNT))
+    assert {row["LAG"] for row in rows(tool(address, GROUPS_TOOL, "--describe", "--group", "g"))} == {"0"}
 
 
 def events(output: str) -> list[dict[str, object]]:
