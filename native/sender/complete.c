@@ -25,7 +25,7 @@
 #include "arena/counters.h"
 #include "arena/delivery_clock.h"
 #include "base/point.h"
-#include "sender/drain.h"
+#include "sender/drained_batch.h"
 
 enum { ERROR_CODE_SHIFT = 16 };
 

@@ -2,16 +2,14 @@
  *
  * The sender's half: which batches may go (ready), and making them go (drain).
  */
-#include "sender/drain.h"
-
 #include <string.h>
 
 #include "arena/batch_seal.h"
 #include "arena/counters.h"
 #include "arena/producer_id.h"
 #include "base/point.h"
-#include "format/record_batch.h"
 #include "sender/complete.h"
+#include "sender/drained_batch.h"
 
 static uint64_t ns_until(uint64_t when_ns, uint64_t now_ns)
 {
@@ -145,69 +143,6 @@ uint32_t sender_ready(struct sender_half *half, const struct ready_options *opti
         }
     }
     return take_along(partitions, partitions_max, count, along_count);
-}
-
-/* ---- the facts of a batch, and its header ---- */
-
-static void header_describe(const struct slot_header *slot, uint64_t word, struct record_batch_header *header)
-{
-    CHECK(slot_word_count(word) >= 1);
-    CHECK(slot_word_size(word) > RECORDS_START);
-    const struct batch_meta *meta = &slot->meta[slot_word_count(word) & 1];
-    uint32_t epoch = load_relaxed_u32(&slot->producer_epoch);
-    *header = (struct record_batch_header){
-        .batch_length = (int32_t)slot_word_size(word) - RECORD_BATCH_UNCOUNTED_SIZE,
-        .partition_leader_epoch = -1,
-        .magic = RECORD_BATCH_MAGIC_VALUE,
-        .last_offset_delta = (int32_t)slot_word_count(word) - 1,
-        .base_timestamp = slot->base_timestamp_ms,
-        .max_timestamp = meta->max_timestamp_ms,
-        .producer_id = epoch == 0 ? -1 : (int64_t)load_relaxed_u64(&slot->producer_id),
-        .producer_epoch = epoch == 0 ? -1 : (int16_t)(epoch & UINT16_MAX),
-        .base_sequence = epoch == 0 ? -1 : (int32_t)load_relaxed_u32(&slot->base_sequence),
-        .record_count = (int32_t)slot_word_count(word),
-    };
-}
-
-void drained_batch_describe(const struct sender_half *half, uint32_t slot_index, uint64_t word,
-                            struct drained_batch *batch)
-{
-    struct arena *arena = half->arena;
-    const struct slot_note *note = &half->notes[slot_index];
-    struct slot_header *slot = &arena->slots[slot_index];
-    uint8_t *bytes = arena_slot_data(arena, slot_index);
-    uint32_t size = slot_word_size(word);
-    struct record_batch_header header;
-    header_describe(slot, word, &header);
-    record_batch_header_write(bytes, &header);
-    header.crc = record_batch_crc(bytes, slot->meta[slot_word_count(word) & 1].records_crc, size - RECORDS_START);
-    record_batch_set_crc(bytes, header.crc);
-    *batch = (struct drained_batch){
-        .seq = note->seq,
-        .created_ns = slot->created_ns,
-        .base_timestamp_ms = header.base_timestamp,
-        .max_timestamp_ms = header.max_timestamp,
-        .producer_id = header.producer_id,
-        .slot_index = slot_index,
-        .partition_index = note->partition_index,
-        .record_count = slot_word_count(word),
-        .acked_record_count = load_relaxed_u32(&slot->acked_record_count),
-        .size = size,
-        .crc = header.crc,
-        .base_sequence = header.base_sequence,
-        .attempt_count = load_relaxed_u32(&slot->attempt_count),
-        .linger_ns = (int64_t)(load_relaxed_u64(&slot->linger) - 1),
-        .producer_epoch = header.producer_epoch,
-    };
-}
-
-bool drained_batch_is_possible(const struct sender_half *half, uint32_t slot_index, uint64_t word)
-{
-    const struct geometry *geometry = &half->arena->geometry;
-    uint32_t size = slot_word_size(word);
-    uint32_t size_max = half->arena->slots[slot_index].chain_next == 0 ? geometry->batch_size
-                                                                              : geometry->record_size_max;
-    return slot_word_count(word) >= 1 && size > RECORDS_START && size <= size_max;
 }
 
 /* ---- drain ---- */

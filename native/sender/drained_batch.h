@@ -3,8 +3,8 @@
  * A sealed batch as the sender takes it out, for the other files of this folder: its facts, and its header, which is
  * written here and nowhere else.
  */
-#ifndef SENDER_DRAIN_H
-#define SENDER_DRAIN_H
+#ifndef SENDER_DRAINED_BATCH_H
+#define SENDER_DRAINED_BATCH_H
 
 #include "sender/sender_half.h"
 
