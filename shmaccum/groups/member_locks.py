@@ -250,12 +250,17 @@ class MemberLocks:
         deadline_s, interval_s = time.monotonic() + timeout_s, PEN_INTERVAL_S_MIN
         while not self._try_pen():
             if time.monotonic() >= deadline_s:
-                raise GroupBusyError(
-                    f"another member of the group {self._group_id!r} has been writing for {timeout_s:g} s, it is "
-                    f"probably stopped: continue it or kill it{hint()}"
-                )
+                raise GroupBusyError(self._busy_sentence(timeout_s, hint))
             time.sleep(interval_s)
             interval_s = min(2 * interval_s, PEN_INTERVAL_S_MAX)
+
+    def _busy_sentence(self, timeout_s: float, hint: Callable[[], str]) -> str:
+        if timeout_s <= 0:
+            return f"another member of the group {self._group_id!r} writes at this moment: try again{hint()}"
+        return (
+            f"another member of the group {self._group_id!r} has been writing for {timeout_s:g} s, it is probably "
+            f"stopped: continue it or kill it{hint()}"
+        )
 
     def drop_pen(self) -> None:
         """Lets other members write. A forked child, whose copy of the locks is closed, does nothing."""
