@@ -403,7 +403,8 @@ class SparkSourceOptionsDict(TypedDict, total=False):
     """The most records of a micro-batch."""
     group_id: str | None
     """A consumer group of the log (streams only). A query without a checkpoint starts at its committed offsets, and
-    each micro-batch is committed for it. A partition without a commit starts as startingOffsets says."""
+    each micro-batch is committed for it when the next one begins. A partition without a commit starts as
+    startingOffsets says."""
     min_partitions: int | None
     """A read is cut into at least this many tasks, as far as its records allow."""
     include_headers: bool

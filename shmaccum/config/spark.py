@@ -98,7 +98,8 @@ class SparkSourceOptions(Options):
     group_id: str | None = text(
         None,
         "A consumer group of the log (streams only). A query without a checkpoint starts at its committed offsets, and "
-        "each micro-batch is committed for it. A partition without a commit starts as startingOffsets says.",
+        "each micro-batch is committed for it when the next one begins. A partition without a commit starts as "
+        "startingOffsets says.",
         unset="none",
     )
     min_partitions: int | None = count(
