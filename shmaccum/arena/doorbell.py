@@ -29,6 +29,7 @@ import contextlib
 import math
 import os
 import select
+import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -55,6 +56,7 @@ class Doorbell:
         self._arena = arena
         self.path = ArenaFile.parse(arena.name).doorbell(arena.uuid)
         make_fifo(self.path, arena)
+        self._lock = threading.RLock()  # a signal handler may ring while its thread closes
         self._descriptor = open_fifo(self.path, arena.mode)
 
     def fileno(self) -> int:
@@ -66,13 +68,20 @@ class Doorbell:
         return clear_fifo(self._descriptor)
 
     def ring(self) -> None:
-        """Makes a select on it come back; from any thread, and from a signal handler."""
-        with contextlib.suppress(BlockingIOError):
-            os.write(self._descriptor, b"\0")
+        """Makes a select on it come back; from any thread, and from a signal handler. A closed one stays silent.
+
+        A thread that tells the sender to stop may come here when the sender has left: the number of the descriptor
+        could be another file's then.
+        """
+        with self._lock, contextlib.suppress(BlockingIOError):
+            if self._descriptor >= 0:
+                os.write(self._descriptor, b"\0")
 
     def close(self) -> None:
         """Lets go of it; takes it away when the arena's name is gone, for nobody else would."""
-        os.close(self._descriptor)
+        with self._lock:
+            descriptor, self._descriptor = self._descriptor, -1
+            os.close(descriptor)
         unlink_orphan(self.path, self._arena)
 
 

@@ -138,6 +138,19 @@ def test_the_next_sender_hears_buttons_of_before(arena: Arena) -> None:
     button.close()
 
 
+def test_a_closed_doorbell_rings_at_no_file_that_has_its_number_now(arena: Arena, tmp_path: Path) -> None:
+    doorbell = Doorbell(arena)
+    number = doorbell.fileno()
+    doorbell.close()
+    other = os.open(tmp_path / "other", os.O_WRONLY | os.O_CREAT)
+    if other != number:
+        os.dup2(other, number)
+        os.close(other)
+    doorbell.ring()
+    os.close(number)
+    assert (tmp_path / "other").read_bytes() == b""
+
+
 def test_a_doorbell_that_was_replaced_is_found_again(arena: Arena, doorbell: Doorbell) -> None:
     button = DoorbellButton(arena)
     button.ring()
