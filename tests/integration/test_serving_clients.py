@@ -6,14 +6,12 @@ from __future__ import annotations
 import contextlib
 import socket
 import struct
-import time
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import confluent_kafka
 import pytest
-from kafka import KafkaAdminClient, KafkaConsumer
+from kafka import KafkaAdminClient
 
 from shmaccum.exceptions import InvalidArgumentError, LogBusyError
 from shmaccum.segment_log.reader import LogReader
@@ -78,54 +76,6 @@ def test_committed_offsets_survive_the_server(tmp_path: Path) -> None:
             consumer.commit(asynchronous=False)
     with served(tmp_path / "log") as address, contextlib.closing(confluent_consumer(address, "g")) as consumer:
         assert sorted(first + consume_with_confluent(consumer, 200)) == list(range(300))
-
-
-class Members:
-    """Consumers of one group, each polled in turn."""
-
-    def __init__(self, address: str) -> None:
-        self._address = address
-        self.consumers: list[KafkaConsumer] = []
-
-    def add(self) -> None:
-        self.consumers.append(
-            KafkaConsumer(
-                TOPIC,
-                bootstrap_servers=self._address,
-                group_id="g",
-                session_timeout_ms=10_000,
-                heartbeat_interval_ms=100,
-            )
-        )
-
-    def settle(self, shares: list[int]) -> None:
-        """Waits until each has its share, largest first, and the group knows all members and no others."""
-        end_s = time.monotonic() + DEADLINE_S
-        with contextlib.closing(KafkaAdminClient(bootstrap_servers=self._address)) as admin:
-            while time.monotonic() < end_s:
-                for consumer in self.consumers:
-                    consumer.poll(timeout_ms=20)
-                group = admin.describe_groups(["g"])["g"]
-                owners = Counter(place for consumer in self.consumers for place in consumer.assignment())
-                is_known = group["group_state"] == "Stable" and len(group["members"]) == len(self.consumers)
-                found = sorted((len(consumer.assignment()) for consumer in self.consumers), reverse=True)
-                if is_known and len(owners) == PARTITION_COUNT and set(owners.values()) == {1} and found == shares:
-                    return
-        raise AssertionError(f"the group did not settle at {shares}")
-
-    def close(self) -> None:
-        for consumer in self.consumers:
-            consumer.close(autocommit=False)
-
-
-@pytest.mark.timeout(5 * DEADLINE_S)
-def test_three_partitions_are_shared_by_one_two_three_and_four_consumers(tmp_path: Path) -> None:
-    with served(tmp_path / "log") as address:
-        produce(address, range(3))
-        with contextlib.closing(Members(address)) as members:
-            for shares in ([3], [2, 1], [1, 1, 1], [1, 1, 1, 0]):
-                members.add()
-                members.settle(shares)
 
 
 def test_tools_see_topics_groups_and_lag(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def test_without_java_it_says_what_to_install(tmp_path: Path) -> None:
 def test_kill_is_of_the_other_example() -> None:
     ended = run("--spark", "--kill")
     assert ended.returncode == 2
-    assert "--kill and --serve are of the example without Spark" in ended.stderr
+    assert "--kill, --serve and --watch are of the example without Spark" in ended.stderr
 
 
 @pytest.mark.spark

@@ -15,6 +15,7 @@ import pytest
 
 from shmaccum._native import Token, decode_batch
 from shmaccum.arena import Arena, VerifyDepth
+from shmaccum.arena.doorbell import DoorbellButton
 from shmaccum.arena.results import BatchResult
 from shmaccum.exceptions import (
     AccumulatorClosedError,
@@ -23,7 +24,7 @@ from shmaccum.exceptions import (
     NoPartitionEntryError,
     RecordTooLargeError,
 )
-from shmaccum.producer.appender import flush_rest
+from shmaccum.producer.appender import Appender, flush_rest
 from tests.accumulator import Accumulator
 from tests.support import deliver_all, drain
 
@@ -147,10 +148,10 @@ def test_a_value_that_cannot_be(accumulator: Accumulator, arguments: dict[str, A
     refuse(accumulator, arguments, InvalidArgumentError, sentence)
 
 
-@pytest.mark.parametrize("arena", [None, 5, "events"])
-def test_an_accumulator_of_no_arena(arena: Any) -> None:
+@pytest.mark.parametrize("other", [None, 5, "events"])
+def test_an_appender_of_no_arena(arena: Arena, other: Any) -> None:
     with pytest.raises(TypeError, match="arena must be an Arena"):
-        Accumulator(arena)
+        Appender(other, DoorbellButton(arena))
 
 
 @pytest.mark.parametrize(

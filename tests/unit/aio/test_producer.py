@@ -24,6 +24,7 @@ from shmaccum.exceptions import (
     ProducerClosedError,
     RecordTooLargeError,
 )
+from shmaccum.producer import loop_results
 from shmaccum.sender import Sender
 from tests.sending import ScriptedSink, refuse
 from tests.support import wait_until
@@ -430,14 +431,20 @@ async def _awaited(future: Any) -> Any:
     return await future
 
 
-def test_another_sender_goes_on_where_a_dead_one_left(arena: Arena, sender: RunningSender) -> None:
+def test_another_sender_goes_on_where_a_dead_one_left(
+    arena: Arena, sender: RunningSender, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A sender that died between a result and its ring is stood for by one that never rings."""
+    monkeypatch.setattr(loop_results, "TICK_S", 1000.0)
 
     async def main() -> None:
+        sender.hold()
         async with Producer(arena, linger_ms=0) as producer:
             sender._sender._results_bell.ring = lambda: None  # type: ignore[method-assign]
             future = await producer.send(TOPIC, b"v")
             waiting = asyncio.ensure_future(_awaited(future))
+            await asyncio.sleep(0)
+            sender.go_on()
             await until(lambda: arena.native.completion_tail > 0)
             await asyncio.sleep(0)
             assert not waiting.done()
