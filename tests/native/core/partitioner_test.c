@@ -445,8 +445,8 @@ static void *append_sticky(void *argument)
     return NULL;
 }
 
-/* A batch of 7 records: 180 records need 26 of the 64 slots, so no thread waits and a begun batch that is left shows. Each
- * partition may have a begun batch at the end, and each opener that was passed leaves one. */
+/* A batch of 7 records: 180 records need 26 of the 64 slots, so no thread waits and a begun batch that is left shows.
+ * Each partition may have a begun batch at the end, and each opener that was passed leaves one. */
 TEST(threads_append_by_it_without_leaving_begun_batches)
 {
     struct host host = host_new();
