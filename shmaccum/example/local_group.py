@@ -135,10 +135,15 @@ class Group:
         return True
 
     def settle(self) -> None:
-        """Waits until every partition has one owner, and every consumer has told its share."""
-        owners = list(range(PARTITION_COUNT))
-        while len(self.shares) < len(self._pipes) or sorted(itertools.chain(*self.shares.values())) != owners:
+        """Waits until every partition has one owner, and all consumers have told shares of one size, or one less."""
+        while not self._is_settled():
             self.hear()
+
+    def _is_settled(self) -> bool:
+        sizes = [len(share) for share in self.shares.values()]
+        owned = sorted(itertools.chain(*self.shares.values()))
+        is_even = len(sizes) == len(self._pipes) and max(sizes) - min(sizes) <= 1
+        return is_even and owned == list(range(PARTITION_COUNT))
 
     def go_on(self) -> None:
         """Lets the consumers read as fast as they can."""
