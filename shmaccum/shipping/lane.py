@@ -19,6 +19,8 @@ Rules
     behind the gap goes with sequence 0. The same happens when the sink says that a sequence cannot follow.
 
     A batch that is to come again comes when nothing of its partition is in flight, and alone.
+    The batches of an epoch go one at a time until the sink has acked one: a sink that does not know the producer takes
+    any sequence as its first, so a batch that overtakes a failed one would stay in front of it.
 """
 
 from __future__ import annotations
@@ -121,6 +123,7 @@ class Lane:
         self._failure_count = 0
         self._resume_ns = 0
         self._is_out_of_sequence = False
+        self._is_known = False
 
     # --- facts
 
@@ -290,7 +293,7 @@ class Lane:
         """The batch that may be sent now; None: none may."""
         if now_ns < self._resume_ns or self._is_out_of_sequence:
             return None
-        if self._failure_count:
+        if self._failure_count or not self._is_known:
             head = self._window[0] if self._window else None
             return None if head is None or head.is_acked or self.is_out else head.wire
         return next((one.wire for one in self._window if not one.is_out and not one.is_acked), None)
@@ -310,6 +313,7 @@ class Lane:
         shipment.is_out = False
         if ack.verdict is Verdict.DELIVERED:
             shipment.is_acked = True
+            self._is_known = True
             self._failure_count = 0
             self._resume_ns = 0
             self.refusal = None
@@ -383,7 +387,7 @@ class Lane:
             self.record_count += shipped.batch.record_count
             self.byte_count += shipped.batch.size
         if is_new_epoch:
-            self._is_out_of_sequence = False
+            self._is_out_of_sequence = self._is_known = False
             for shipment in self._window:
                 shipment.wire = self._wire(shipment.batch)
 

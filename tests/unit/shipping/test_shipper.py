@@ -305,6 +305,15 @@ def test_a_shipper_rests_while_it_cannot_start_over(log: Path, monkeypatch: pyte
 # --- answers
 
 
+def test_no_batch_overtakes_the_first_one_of_an_epoch(log: Path) -> None:
+    """A sink that does not know the producer would take the second batch as its first."""
+    verdicts = iter([Verdict.RETRY])
+    sink = ScriptedSink(lambda wire: next(verdicts, None))  # noqa: ARG005
+    ship(log, sink)
+    assert sink.attempts[:3] == [0, 0, 3]
+    assert sink.values(TOPIC) == values(20)
+
+
 def test_a_batch_that_fails_comes_again_in_its_order(log: Path) -> None:
     seed = random.randrange(10**6)
     print("seed", seed)
