@@ -3,6 +3,9 @@
 
 A frame is ``size i32 | api key i16 | version i16 | correlation id i32 | client id | (tags) | body``. The classes decode
 a body leniently, so this module is strict for them: a frame has to be used up by its request to the last byte.
+
+The classes of an API are made when its first request comes. A server makes them of a schema, 1 ms for each, and most
+servers are never asked for most APIs.
 """
 
 from __future__ import annotations
@@ -16,11 +19,13 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, final
 
-from kafka.net.sasl import get_sasl_mechanism
-from kafka.protocol.api_message import ApiMessage
-
+from shmaccum.kafka_package import import_without_clients
 from shmaccum.segment_log.broker_error import BrokerError
 from shmaccum.serving import schemas
+
+for _package in ("kafka", "kafka.protocol.admin", "kafka.protocol.consumer", "kafka.protocol.producer"):
+    import_without_clients(_package)
+from kafka.protocol.api_message import ApiMessage  # noqa: E402 - its package is prepared above
 
 HEAD = struct.Struct(">hhih")
 """Api key, version, correlation id, length of the client id."""
@@ -31,15 +36,26 @@ THROTTLE_TIME = "throttle_time_ms"
 SLACK = {3: 3}
 """Bytes that may be left of a request by api key: librdkafka 2.16 writes the null of all topics in Metadata as four."""
 
-for _name in ("admin", "consumer", "metadata", "producer", "sasl"):
-    importlib.import_module(f"kafka.protocol.{_name}")
-_OWN = [
-    type(ApiMessage)(f"ConsumerGroup{name}{kind}", (ApiMessage,), {}, load_json=schemas)
-    for name in ("Heartbeat", "Describe")
-    for kind in ("Request", "Response")
-]
-"""The messages that kafka-python lacks, made of schemas as its own are."""
-
+MODULES = {
+    "producer.produce": (0,),
+    "consumer.fetch": (1,),
+    "consumer.offsets": (2, 23),
+    "metadata.metadata": (3,),
+    "consumer.group": (8, 9, 11, 12, 13, 14, 47),
+    "metadata.find_coordinator": (10,),
+    "admin.groups": (15, 16, 42),
+    "sasl": (17, 36),
+    "metadata.api_versions": (18,),
+    "admin.topics": (19, 20, 21, 37, 43, 45, 46, 75),
+    "producer.transaction": (22,),
+    "admin.configs": (32, 33, 44, 74),
+    "admin.cluster": (34, 35, 60),
+}
+"""The modules of kafka.protocol that have the messages of each API key."""
+OWN_NAMES = {68: "ConsumerGroupHeartbeat", 69: "ConsumerGroupDescribe"}
+"""The messages that kafka-python lacks: they are made of schemas as its own are."""
+_MODULE_OF = {key: f"kafka.protocol.{module}" for module, keys in MODULES.items() for key in keys}
+API_KEYS = frozenset({*_MODULE_OF, *OWN_NAMES})
 
 SIZED = {"string", "bytes", "records"}
 """Types with a length, which tells null."""
@@ -64,30 +80,42 @@ class Request(NamedTuple):
     """The bytes behind the header."""
 
 
-def _message_types(root: Any) -> Iterator[Any]:
-    for each in root.__subclasses__():
-        yield each
-        yield from _message_types(each)
+class _Messages(NamedTuple):
+    """The request and the response of an API."""
+
+    request: Any
+    response: Any
 
 
-def _types_by_key(kind: str) -> Mapping[int, Any]:
-    schemas = ((each, each.__dict__.get("_json")) for each in _message_types(ApiMessage))
-    return {schema["apiKey"]: each for each, schema in schemas if schema and schema["type"] == kind}
+@functools.cache
+def _messages(api_key: int) -> _Messages:
+    """The classes of one of `API_KEYS`."""
+    made = _own_types(OWN_NAMES[api_key]) if api_key in OWN_NAMES else _library_types(api_key)
+    by_kind = {each._json["type"]: each for each in made}  # noqa: SLF001 - the schema tells it
+    return _Messages(by_kind["request"], by_kind["response"])
 
 
-_REQUESTS = _types_by_key("request")
-_RESPONSES = _types_by_key("response")
+def _own_types(name: str) -> Iterator[Any]:
+    for kind in ("Request", "Response"):
+        yield type(ApiMessage)(name + kind, (ApiMessage,), {}, load_json=schemas)
+
+
+def _library_types(api_key: int) -> Iterator[Any]:
+    for each in vars(importlib.import_module(_MODULE_OF[api_key])).values():
+        schema = each.__dict__.get("_json") if isinstance(each, type) else None
+        if schema and schema.get("apiKey") == api_key:
+            yield each
 
 
 @functools.cache
 def api_name(api_key: int) -> str:
     """The name of an API as Kafka's metrics have it: Fetch, JoinGroup."""
-    return str(_REQUESTS[api_key].__name__).removesuffix("Request")
+    return str(_messages(api_key).request.__name__).removesuffix("Request")
 
 
 def is_flexible(api_key: int, version: int) -> bool:
     """True when the version of the request has compact lengths and tags (KIP-482)."""
-    return bool(_REQUESTS[api_key].flexible_version_q(version))
+    return bool(_messages(api_key).request.flexible_version_q(version))
 
 
 def read_head(frame: memoryview) -> Request:
@@ -103,7 +131,7 @@ def read_head(frame: memoryview) -> Request:
     if end > len(frame):
         raise BadFrameError(f"a client id of {client_id_size} bytes")
     client_id = bytes(frame[HEAD.size : end]).decode(errors="replace")
-    if api_key in _REQUESTS and is_flexible(api_key, version):
+    if api_key in API_KEYS and is_flexible(api_key, version):
         end = skip_tags(frame, end)
     return Request(api_key, version, correlation_id, client_id, frame[end:])
 
@@ -194,7 +222,7 @@ def _reader(api_key: int, version: int) -> Callable[[memoryview, int], tuple[Any
 
     The function is code of its own, whose global names are private to it, so two of them can be bounded from here.
     """
-    message_type = _REQUESTS[api_key]
+    message_type = _messages(api_key).request
     is_compact = message_type.flexible_version_q(version)
     read = message_type._struct.compiled_decode_from(  # noqa: SLF001 - `decode` does not tell how far it came
         version, compact=is_compact, tagged=is_compact, data_class=message_type
@@ -235,7 +263,7 @@ class _Place(NamedTuple):
 
 @functools.cache
 def _nulls(api_key: int, version: int) -> tuple[_Place, ...]:
-    return _places(_REQUESTS[api_key].fields, version)
+    return _places(_messages(api_key).request.fields, version)
 
 
 def _places(fields: Mapping[str, Any], version: int) -> tuple[_Place, ...]:
@@ -269,7 +297,7 @@ def _refuse_nulls(message: Any, places: tuple[_Place, ...]) -> None:
 
 def encode_request(api_key: int, version: int, values: Mapping[str, Any]) -> bytes:
     """The frame of a request of ours, of nested dicts by the names of the schema."""
-    message = _build(_REQUESTS[api_key], version, values)
+    message = _build(_messages(api_key).request, version, values)
     message.API_VERSION = version
     message.with_header(client_id=CLIENT_ID)
     return bytes(message.encode(header=True, framed=True))
@@ -282,13 +310,15 @@ def decode_answer(api_key: int, version: int, frame: bytes) -> Any:
         OSError: it cannot be read.
     """
     try:
-        return _RESPONSES[api_key].decode(frame, version=version, header=True)
+        return _messages(api_key).response.decode(frame, version=version, header=True)
     except Exception as error:  # noqa: BLE001 - hostile bytes raise anything
         raise OSError(f"an answer that cannot be read: {error}") from None
 
 
 def login_exchange(mechanism: str, username: str, password: str) -> Any:
     """The client's side of a login: ``auth_bytes()`` and ``receive(answer)`` in turn, until ``is_done()``."""
+    from kafka.net.sasl import get_sasl_mechanism
+
     login = {"sasl_plain_username": username, "sasl_plain_password": password}
     return get_sasl_mechanism(mechanism)(sasl_mechanism=mechanism, **login)
 
@@ -304,7 +334,7 @@ def encode_unsupported(request: Request, answer: Mapping[str, Any]) -> bytes:
 
 
 def _encode(api_key: int, version: int, correlation_id: int, answer: Mapping[str, Any]) -> bytes:
-    response = _RESPONSES[api_key]
+    response = _messages(api_key).response
     unthrottled = {THROTTLE_TIME: 0} if THROTTLE_TIME in response.fields else {}
     message = _build(response, version, {**unthrottled, **answer})
     message.API_VERSION = version

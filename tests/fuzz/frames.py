@@ -76,7 +76,7 @@ class Frames:
 
     def whole(self, api_key: int, version: int) -> bytes:
         """A frame of a request, with its size in front."""
-        schema = messages._REQUESTS[api_key]._json
+        schema = messages._messages(api_key).request._json
         is_flexible = messages.is_flexible(api_key, version)
         structs = {each["name"]: each["fields"] for each in schema.get("commonStructs", ())}
         body = self._fields(schema["fields"], version, structs, is_flexible=is_flexible)

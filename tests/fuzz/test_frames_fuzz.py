@@ -176,7 +176,7 @@ def whole_frames(frames: Frames, server: LogServer) -> list[bytes]:
     return [
         frames.whole(key, version)
         for key, route in server._routes.items()
-        if key in messages._REQUESTS
+        if key in messages.API_KEYS
         for version in range(route.version_min, route.version_max + 1)
         for _ in range(WHOLE_COUNT)
     ]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""kafka-python as the sink imports it: without the clients of its package, which others in the process still find."""
+"""kafka-python as sink and server import it: without the clients of its package, which others in the process find."""
 
 from __future__ import annotations
 
@@ -35,9 +35,20 @@ except AttributeError as error:
 else:
     raise AssertionError
 """
+SERVER = """
+import sys
+import shmaccum.serving
+assert "kafka.consumer" not in sys.modules
+assert "kafka.protocol.admin.topics" not in sys.modules
+import kafka.protocol.admin
+assert kafka.protocol.admin.CreateAclsRequest.API_KEY == 30
+from kafka.protocol.consumer import JoinGroupRequest
+assert JoinGroupRequest is shmaccum.serving.messages._messages(11).request
+from kafka import KafkaAdminClient
+"""
 
 
-@pytest.mark.parametrize("program", [LATER, BEFORE, UNKNOWN], ids=["later", "before", "unknown"])
-def test_a_program_finds_all_of_the_package_whose_clients_the_sink_leaves_out(program: str) -> None:
+@pytest.mark.parametrize("program", [LATER, BEFORE, UNKNOWN, SERVER], ids=["later", "before", "unknown", "server"])
+def test_a_program_finds_all_of_the_package_whose_clients_we_leave_out(program: str) -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")

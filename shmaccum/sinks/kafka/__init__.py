@@ -11,5 +11,5 @@
         ├── compression  batches in private memory
         ├── produce      the versions of a Produce request, and its answer
         ├── errors       the table of broker errors
-        └── library      kafka-python, wrapped: the only folder that imports it
+        └── library      kafka-python, wrapped: nothing else of the sink imports it
 """

@@ -93,7 +93,7 @@ def server(tmp_path: Path) -> Iterator[LogServer]:
 
 
 def encoded(api_key: int, version: int, values: dict[str, Any]) -> memoryview:
-    kind = messages._REQUESTS[api_key]
+    kind = messages._messages(api_key).request
     known = {name: value for name, value in values.items() if name in kind.fields}
     return memoryview(bytes(messages._build(kind, version, known).encode(version=version)))
 
@@ -109,7 +109,7 @@ def answer(server: LogServer, user: User, api_key: int, version: int, values: di
     call = Call(request, messages.decode(request), "host", user, None, take)
     server._routes[api_key].answer(call)
     (frame,) = frames
-    kind = messages._RESPONSES[api_key]
+    kind = messages._messages(api_key).response
     return kind.decode(frame[4:], version=version, header=True).to_dict()
 
 

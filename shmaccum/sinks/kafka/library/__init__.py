@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """kafka-python, wrapped: connections, bootstrap, metadata, versions, TLS, SASL, reconnect backoff, throttling.
 
-This is the only folder that imports kafka-python, and it uses more than the library promises. It stands on these
-parts::
+The package is imported without its clients (`kafka_package`). This folder uses more than the library promises, and
+stands on these parts::
 
     loop          NetworkSelector         one round of it per `Client.poll`, in the caller's thread; a task watches the
                                           doorbell; `register_event` and `unregister_event` are overridden to be
@@ -20,7 +20,6 @@ parts::
                   KafkaSSLTransport       the same, a record of TLS at a time: gathering and encrypting are copies
     login         KafkaSSLTransport       `_build_ssl_context`, once at the start
     failures      its exceptions          as Kafka's numbers, and as sentences
-    package       the package itself      imported without the clients that its code imports
 
 `client` is what the rest of the house sees: `Client` and its `Outcome`.
 
@@ -30,6 +29,6 @@ it. Before its first byte is taken it can be replaced by another one, which keep
 from them; then there is no `Outcome`.
 """
 
-from shmaccum.sinks.kafka.library.package import import_without_clients
+from shmaccum.kafka_package import import_without_clients
 
 import_without_clients("kafka")
