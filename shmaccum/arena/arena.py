@@ -24,6 +24,7 @@ from shmaccum.config import ArenaOptions
 from shmaccum.exceptions import (
     ArenaBusyError,
     ArenaError,
+    ArenaExistsError,
     ArenaNotFoundError,
     CorruptArenaError,
     InvalidArgumentError,
@@ -319,6 +320,29 @@ class Arena:
             _maybe_upgrade(file, mode)
             native = _attached(file, mode)
         return cls(file, native, mode)
+
+    @classmethod
+    def attach_or_create(cls, name: Name, **arena_options: Unpack[ArenaOptionsDict]) -> Arena:
+        """Attaches to an arena, which is made where there is none. Of several processes at once, one creates it.
+
+        An arena that exists stays as it is, whatever the options say (`size_differences`).
+
+        Args:
+            name: as given to `create`.
+            arena_options: as given to `create`; the mode is also the widest that an existing arena may have.
+
+        Raises:
+            Exception: as `attach` and `create`.
+        """
+        mode = ArenaOptions.parse(arena_options).mode
+        try:
+            return cls.attach(name, mode=mode)
+        except ArenaNotFoundError:
+            pass
+        try:
+            return cls.create(name, **arena_options)
+        except ArenaExistsError:
+            return cls.attach(name, mode=mode)
 
     @classmethod
     def open_read_only(cls, name: Name, *, mode: int = DEFAULT_MODE) -> Arena:

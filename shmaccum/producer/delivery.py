@@ -236,6 +236,10 @@ class DeliveryTracker:
 
     def exception_of(self, future: DeliveryFuture) -> DeliveryError | None:
         """Why a record was not delivered whose result is known; None when it was."""
+        error = self._failure_of(future)
+        return None if error is None else self.told(error)
+
+    def _failure_of(self, future: DeliveryFuture) -> DeliveryError | None:
         assert future.completion is not None
         result, error_code = future.completion[:2]
         if result == _native.RESULT_SUCCEEDED:
@@ -258,6 +262,10 @@ class DeliveryTracker:
             f"the result of the record for {where} was overwritten before it was read: ask sooner, or create the arena "
             "with a larger completion_count"
         )
+
+    def told(self, error: DeliveryError) -> DeliveryError:
+        """The error as the user is told of it: the same here."""
+        return error
 
     def _explain(self, future: DeliveryFuture, find: Callable[[list[Report]], tuple[Any, ...]]) -> tuple[Any, ...]:
         """The arguments of an exception that rests on the arena's error log.

@@ -109,6 +109,8 @@ class Producer(_native.Producer):
 
     _pool_type: ClassVar[type[BufferPool]] = BufferPool
     """How a `send` waits for a buffer."""
+    _tracker_type: ClassVar[type[DeliveryTracker]] = DeliveryTracker
+    """The shape of results, and the exceptions of records that were not delivered."""
 
     def __init__(
         self,
@@ -127,7 +129,7 @@ class Producer(_native.Producer):
         self._is_kept = is_kept
         self._notice = SenderNotice(self.arena, self._doorbell, is_kept=is_kept)
         is_impatient = self._options.linger_ms == 0
-        self._tracker = DeliveryTracker(self.arena, self._doorbell.ring_if_asleep if is_impatient else None)
+        self._tracker = self._tracker_type(self.arena, self._doorbell.ring_if_asleep if is_impatient else None)
         self._appender = Appender(
             self.arena,
             self._doorbell,

@@ -21,7 +21,7 @@ from typing import Any
 
 from shmaccum.arena import SIZES, Arena
 from shmaccum.config import ArenaOptions
-from shmaccum.exceptions import ArenaExistsError, ArenaNotFoundError, InvalidArgumentError
+from shmaccum.exceptions import InvalidArgumentError
 from shmaccum.producer import Producer
 from shmaccum.units import format_size
 
@@ -98,23 +98,11 @@ def forget_producers() -> None:
 
 def _open(name: str, options: ArenaOptions) -> Arena:
     try:
-        return _attach_or_create(name, options)
+        return Arena.attach_or_create(name, **{option: getattr(options, option) for option in ArenaOptions.table()})
     except OSError as error:
         if error.errno != errno.ENOMEM:
             raise
         raise MemoryError(_too_small(name, options)) from None
-
-
-def _attach_or_create(name: str, options: ArenaOptions) -> Arena:
-    """The node's arena. Of several workers that come here at once, one creates it."""
-    try:
-        return Arena.attach(name, mode=options.mode)
-    except ArenaNotFoundError:
-        pass
-    try:
-        return Arena.create(name, **{option: getattr(options, option) for option in ArenaOptions.table()})
-    except ArenaExistsError:
-        return Arena.attach(name, mode=options.mode)
 
 
 def _tell_differences(arena: Arena, sizes: Mapping[str, int]) -> None:

@@ -1,0 +1,10 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Producers with the names, options, results and exceptions of other libraries: a change of one import.
+
+::
+
+    from kafka import KafkaProducer               from shmaccum.compat.kafka_python import KafkaProducer
+
+Each of them makes or finds an arena by its settings (`shmaccum.compat.settings`), so equal settings in eight processes
+lead to one arena and one sender. The library itself stays installed: programs catch its exceptions.
+"""

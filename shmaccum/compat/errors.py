@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Exceptions that are ours and a library's at once, so each ``except`` clause of a program goes on to work."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from shmaccum.exceptions import ShmaccumError
+
+Ours = TypeVar("Ours", bound=ShmaccumError)
+Table = Mapping[type[ShmaccumError], type[Exception]]
+"""Our class -> the library's class. An error without a row takes that of its nearest base."""
+
+
+class JoinedError(Exception):
+    """Base of the joined classes. Pickle finds such a class by the two that it joins."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        theirs, ours = type(self).__bases__[1:]
+        return _joined, (theirs, ours, self.args, vars(self))
+
+    def __str__(self) -> str:
+        return str(self.args[0]) if self.args else type(self).__name__
+
+
+@functools.cache
+def joined_class(theirs: Any, ours: Any) -> type[JoinedError]:
+    """The class with the library's name that derives from both.
+
+    Args:
+        theirs, ours: an exception class of the library, and one of ours.
+    """
+    return type(
+        theirs.__name__, (JoinedError, theirs, ours), {"__doc__": ours.__doc__, "__module__": theirs.__module__}
+    )
+
+
+def _joined(
+    theirs: type[Exception], ours: type[ShmaccumError], args: tuple[Any, ...], facts: Mapping[str, Any]
+) -> JoinedError:
+    error = joined_class(theirs, ours)(*args)
+    vars(error).update(facts)
+    return error
+
+
+def nearest(error: ShmaccumError, table: Table) -> type[Exception]:
+    """The library's class for an error of ours."""
+    return next(table[kind] for kind in type(error).__mro__ if kind in table)
+
+
+def join(error: Ours, theirs: type[Exception]) -> Ours:
+    """The same error, which is one of the library's, too."""
+    joined: Any = _joined(theirs, type(error), error.args, vars(error))
+    return joined  # type: ignore[no-any-return]

@@ -1,0 +1,337 @@
+# SPDX-License-Identifier: Apache-2.0
+"""kafka-python's ``KafkaProducer`` on an arena (kafka.producer.kafka.KafkaProducer, kafka-python 3)."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, ClassVar, final
+
+import kafka
+import kafka.errors as theirs
+from kafka.partitioner import DefaultPartitioner, StickyPartitioner
+from kafka.producer.future import RecordMetadata
+from kafka.serializer import SerializeWrapper
+
+from shmaccum import kept_producer
+from shmaccum._native import DeliveryFuture
+from shmaccum.compat.errors import Ours, join, nearest
+from shmaccum.compat.settings import Rows, Settings, refused, to, without_use
+from shmaccum.config import INT_MAX
+from shmaccum.exceptions import (
+    BufferExhaustedError,
+    DeliveryAbortedError,
+    DeliveryError,
+    DeliveryFailedError,
+    DeliveryTimeoutError,
+    FlushTimeoutError,
+    InvalidArgumentError,
+    OtherSinkError,
+    PartitionCountUnknownError,
+    ProducerClosedError,
+    RecordTooLargeError,
+    ResultPendingError,
+    SenderNotStartedError,
+    ShmaccumError,
+    SyncTimeoutError,
+)
+from shmaccum.producer.delivery import DeliveryTracker
+from shmaccum.producer.producer import FLUSH_TIMEOUT_S
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+MAGIC = 2
+"""The version of Kafka's record format that every record here has."""
+
+THEIRS: dict[type[ShmaccumError], type[Exception]] = {
+    ShmaccumError: theirs.KafkaError,
+    InvalidArgumentError: theirs.KafkaConfigurationError,
+    OtherSinkError: theirs.KafkaConfigurationError,
+    SenderNotStartedError: theirs.KafkaConnectionError,
+    BufferExhaustedError: theirs.KafkaTimeoutError,
+    PartitionCountUnknownError: theirs.KafkaTimeoutError,
+    FlushTimeoutError: theirs.KafkaTimeoutError,
+    SyncTimeoutError: theirs.KafkaTimeoutError,
+    ResultPendingError: theirs.KafkaTimeoutError,
+    DeliveryTimeoutError: theirs.KafkaTimeoutError,
+    DeliveryAbortedError: theirs.Cancelled,
+    RecordTooLargeError: theirs.MessageSizeTooLargeError,
+    ProducerClosedError: theirs.IllegalStateError,
+}
+
+
+def _partitioner(given: Any) -> Any:
+    """The builtin partitioner does the work of kafka-python's own two: murmur2 of the key, or a sticky partition."""
+    return "builtin" if isinstance(given, (DefaultPartitioner, StickyPartitioner)) else given
+
+
+def _serializer(given: Any) -> Any:
+    """A function is called for None, too, as kafka-python does."""
+    return given if hasattr(given, "serialize") else SerializeWrapper(given)
+
+
+def _acks(given: Any) -> str:
+    return "all" if given in (-1, "all") else str(given)
+
+
+ROWS: Rows = {
+    "client_id": to("producer", "client_id"),
+    "key_serializer": to("producer", "key_serializer", _serializer),
+    "value_serializer": to("producer", "value_serializer", _serializer),
+    "enable_idempotence": to("sender", "enable_idempotence"),
+    "transactional_id": refused("the producers of a host share one sender, so it has no transactions of one process"),
+    "transaction_timeout_ms": without_use("there are no transactions"),
+    "delivery_timeout_ms": to("sender", "delivery_timeout_ms"),
+    "acks": to("sender", "acks", _acks),
+    "compression_type": to("sink", "compression_type"),
+    "retries": to("sender", "retries", lambda given: int(min(given, INT_MAX))),
+    "batch_size": to("arena", "batch_size"),
+    "linger_ms": to("producer", "linger_ms"),
+    "partitioner": to("producer", "partitioner", _partitioner),
+    "connections_max_idle_ms": to("sink", "connections_max_idle_ms"),
+    "max_block_ms": to("producer", "max_block_ms"),
+    "max_request_size": to("arena,sender", "max_request_size"),
+    "allow_auto_create_topics": to("sink", "allow_auto_create_topics"),
+    "metadata_max_age_ms": to("sink", "metadata_max_age_ms"),
+    "client_dns_lookup": to("sink", "client_dns_lookup"),
+    "retry_backoff_ms": to("sender", "retry_backoff_ms"),
+    "request_timeout_ms": to("sender", "request_timeout_ms"),
+    "receive_message_max_bytes": without_use("answers to Produce requests are small"),
+    "receive_buffer_bytes": to("sink", "receive_buffer_bytes"),
+    "send_buffer_bytes": to("sink", "send_buffer_bytes"),
+    "socket_options": without_use("the sender sets TCP_NODELAY, as kafka-python does by default"),
+    "reconnect_backoff_ms": to("sink", "reconnect_backoff_ms"),
+    "reconnect_backoff_max_ms": to("sink", "reconnect_backoff_max_ms"),
+    "max_in_flight_requests_per_connection": to("sender", "max_in_flight_requests_per_connection"),
+    "security_protocol": to("sink", "security_protocol"),
+    "ssl_context": refused(
+        "an object of this process cannot reach the sender's process: name files by ssl_cafile, ..."
+    ),
+    "ssl_check_hostname": to("sink", "ssl_check_hostname"),
+    "ssl_cafile": to("sink", "ssl_cafile"),
+    "ssl_certfile": to("sink", "ssl_certfile"),
+    "ssl_keyfile": to("sink", "ssl_keyfile"),
+    "ssl_crlfile": to("sink", "ssl_crlfile"),
+    "ssl_password": to("sink", "ssl_password"),
+    "ssl_ciphers": refused("the sender offers the ciphers of the system's OpenSSL"),
+    "api_version": without_use("the sender asks the brokers for their versions"),
+    "bootstrap_timeout_ms": without_use("a producer begins without a broker: records wait in the arena"),
+    "metric_reporters": refused("metrics() and `shmaccum metrics` tell the numbers"),
+    "metrics_enabled": without_use("metrics() costs nothing until it is called"),
+    "metrics_num_samples": without_use("metrics() tells totals"),
+    "metrics_sample_window_ms": without_use("metrics() tells totals"),
+    "selector": without_use("this process has no connections"),
+    "sasl_mechanism": to("sink", "sasl_mechanism"),
+    "sasl_plain_username": to("sink", "sasl_plain_username"),
+    "sasl_plain_password": to("sink", "sasl_plain_password"),
+    "sasl_kerberos_name": to("sink", "sasl_kerberos_name"),
+    "sasl_kerberos_service_name": to("sink", "sasl_kerberos_service_name"),
+    "sasl_kerberos_domain_name": to("sink", "sasl_kerberos_domain_name"),
+    "sasl_oauth_token_provider": refused(
+        "an object of this process cannot reach the sender's process: run a shmaccum.Sender that has it"
+    ),
+    "proxy_url": refused("the sender connects to brokers directly"),
+    "socks5_proxy": refused("the sender connects to brokers directly"),
+    "kafka_client": refused("this process has no connections"),
+}
+"""kafka-python's options, and what becomes of each."""
+
+
+def translated(error: Ours) -> Ours:
+    """The error, which is one of kafka-python's, too."""
+    if isinstance(error, DeliveryFailedError) and error.error_code > 0:
+        return join(error, theirs.for_code(error.error_code))
+    return join(error, nearest(error, THEIRS))
+
+
+@contextlib.contextmanager
+def _translating() -> Iterator[None]:
+    try:
+        yield
+    except ShmaccumError as error:
+        raise translated(error) from None
+
+
+@final
+class _Tracker(DeliveryTracker):
+    """Results in kafka-python's shapes."""
+
+    def metadata_of(self, future: DeliveryFuture) -> Any:
+        return RecordMetadata(*super().metadata_of(future))
+
+    def told(self, error: DeliveryError) -> DeliveryError:
+        return translated(error)
+
+
+@final
+class _Producer(kept_producer.Producer):
+    __slots__ = ()
+
+    _tracker_type = _Tracker
+
+
+def _without_conflict(given: dict[str, Any]) -> dict[str, Any]:
+    """Idempotence, which is on by default, gives way to options that rule it out (KIP-679)."""
+    conflicts = (
+        _acks(given.get("acks", "all")) != "all",
+        given.get("retries", 1) == 0,
+        given.get("max_in_flight_requests_per_connection", 1) > 5,
+    )
+    return {"enable_idempotence": False, **given} if any(conflicts) else given
+
+
+def _check_record(value: Any, key: Any, headers: Any) -> None:
+    if value is None and key is None:
+        raise ValueError("Need at least one: key or value")
+    if headers is not None:
+        if not isinstance(headers, list):
+            raise TypeError("headers must be list-type")
+        if not all(_is_header(item) for item in headers):
+            raise TypeError("All headers items must be (str, bytes) tuples")
+
+
+def _is_header(item: Any) -> bool:
+    return isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str) and isinstance(item[1], bytes)
+
+
+class KafkaProducer:
+    """Sends records through the arena that belongs to these settings, in kafka-python's words.
+
+    ::
+
+        producer = KafkaProducer(bootstrap_servers="kafka1:9092", acks="all", value_serializer=str.encode)
+        producer.send("flights", "...", key=b"AA11").add_callback(print)
+
+    Usable by all threads; a child of a fork goes on using the same object. A record outlives this process from the
+    moment when `send` comes back.
+
+    Args:
+        configs: kafka-python's options. `ROWS` tells what becomes of each. An option that is not given has our default.
+            Options of ours begin with ``shmaccum_``, as in ``shmaccum_buffer_memory="256MiB"``.
+
+    Raises:
+        KafkaConfigurationError: an option is unknown, refused or wrong; it is a ValueError, too.
+        KafkaConnectionError: no sender could be started; the message has the reason.
+    """
+
+    DEFAULT_CONFIG: ClassVar[dict[str, Any]] = kafka.KafkaProducer.DEFAULT_CONFIG
+
+    def __init__(self, **configs: Any) -> None:
+        given = _without_conflict(configs)
+        self.config = {
+            **self.DEFAULT_CONFIG,
+            **given,
+            "acks": -1 if given.get("acks") == "all" else given.get("acks", -1),
+        }
+        servers = given.pop("bootstrap_servers", None) or self.DEFAULT_CONFIG["bootstrap_servers"]
+        with _translating():
+            settings = Settings.split(given, ROWS, servers)
+            settings.complete()
+            self._producer = settings.open(_Producer)
+        self._send = self._producer.send
+
+    def send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        headers: list[tuple[str, bytes]] | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> DeliveryFuture:
+        """Puts a record into the arena; a sender delivers it.
+
+        Returns:
+            A future with the methods of kafka-python's ``FutureRecordMetadata``, without ``retriable``.
+
+        Raises:
+            KafkaTimeoutError: there was no room, or the topic stayed unknown, for ``max_block_ms``.
+            MessageSizeTooLargeError: the record is larger than ``max_request_size``.
+            IllegalStateError: the producer is closed.
+            TypeError, ValueError: the record is none, as for kafka-python.
+        """
+        if value is None or headers is not None:
+            _check_record(value, key, headers)
+        try:
+            return self._send(topic, value, key, headers, partition, timestamp_ms)
+        except ShmaccumError as error:
+            raise translated(error) from None
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Waits until every record that was sent so far is delivered or has failed.
+
+        Args:
+            timeout: seconds; None: two minutes, the time in which kafka-python gives records up.
+
+        Raises:
+            KafkaTimeoutError: the other records stay in the arena and will be sent.
+        """
+        with _translating():
+            self._producer.flush(FLUSH_TIMEOUT_S if timeout is None else timeout)
+
+    def close(self, timeout: float | None = None, null_logger: bool = False) -> None:
+        """Waits as `flush`, and takes no more records. Closing again does nothing.
+
+        A record that is not delivered in time stays in the arena and will be sent; a warning tells of it.
+
+        Args:
+            timeout: seconds; None: two minutes.
+            null_logger: of no use here.
+        """
+        with _translating():
+            self._producer.close(FLUSH_TIMEOUT_S if timeout is None else timeout)
+
+    def partitions_for(self, topic: str) -> set[int]:
+        """The partitions of a topic; waits for a sender to tell them.
+
+        Raises:
+            KafkaTimeoutError: no sender told within ``max_block_ms``.
+        """
+        with _translating():
+            return self._producer.partitions_for(topic)
+
+    def metrics(self, raw: bool = False) -> dict[str, dict[str, float]] | None:
+        """Group -> name -> value, of what this process knows; None with ``metrics_enabled=False``."""
+        return self._producer.metrics() if self.config["metrics_enabled"] else None
+
+    def bootstrap_connected(self) -> bool:
+        """True while the arena has a sender, or is about to get one."""
+        return self._producer.will_be_delivered()
+
+    @classmethod
+    def max_usable_produce_magic(cls, api_version: Iterable[int]) -> int:
+        """The version of the record format, which is the same for every broker."""
+        return MAGIC
+
+    def init_transactions(self) -> None:
+        """Refused.
+
+        Raises:
+            IllegalStateError: always.
+        """
+        raise theirs.IllegalStateError(
+            "Cannot use transactional methods: the producers of a host share one sender, which has no transactions"
+        )
+
+    begin_transaction = commit_transaction = abort_transaction = init_transactions
+
+    def send_offsets_to_transaction(self, offsets: Any, group_metadata: Any) -> None:
+        """Refused, as `init_transactions`."""
+        self.init_transactions()
+
+    @property
+    def _closed(self) -> bool:
+        return self._producer.closed
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __str__(self) -> str:
+        return f"<KafkaProducer client_id={self.config['client_id']} arena={self._producer.arena.name}>"

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Settings of producers in other libraries' words, for an arena and a log of one test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shmaccum import Sender
+from shmaccum.arena import Arena
+from shmaccum.keeper import keeper
+from tests.support import end_senders, wait_until
+
+TOPIC = "flights"
+
+
+@pytest.fixture
+def own(arena_name: str, tmp_path: Path) -> Iterator[dict[str, Any]]:
+    """Options of ours that each compat producer takes. The arena has no sender at the end, and holds nothing."""
+    yield {
+        "shmaccum_arena": arena_name,
+        "shmaccum_sink": f"log:{tmp_path / 'log'}",
+        "shmaccum_buffer_memory": "128KiB",
+        "shmaccum_batch_size": "4KiB",
+        "shmaccum_process_count": 64,
+    }
+    if not Arena.exists(arena_name):
+        return
+    with Arena.attach(arena_name) as arena:
+        kept = keeper._keepers.get(arena.uuid)
+        wait_until(lambda: kept is None or not kept._thread.is_alive(), "the keeper has ended")
+        end_senders(arena)
+        with Sender(arena, "null:") as sender:
+            sender.stop()
+            sender.run()
+
+
+@pytest.fixture
+def unkept(own: dict[str, Any]) -> dict[str, Any]:
+    """The same for an arena whose sender a test keeps itself, or that has none."""
+    return {**own, "shmaccum_external_sender": True}
+
+
+@pytest.fixture
+def unsent(unkept: dict[str, Any]) -> Iterator[Arena]:
+    """That arena, with a topic of one partition."""
+    with Arena.create(
+        unkept["shmaccum_arena"],
+        buffer_memory="128KiB",
+        batch_size="4KiB",
+        process_count=64,
+        external_sender=True,
+        topics={TOPIC: 1},
+    ) as arena:
+        yield arena

@@ -1,0 +1,15 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tables of options that the docs show are those of the code."""
+
+from __future__ import annotations
+
+import pytest
+
+from setup import ROOT
+from shmaccum.compat.page import LIBRARIES, file_name, table_of
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_the_page_shows_the_table_of_the_code(library: str) -> None:
+    written = (ROOT / "docs" / "reference" / file_name(library)).read_text(encoding="utf-8")
+    assert written == table_of(library), "run python -m shmaccum.compat.page docs/reference"

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options of other libraries find their owners, and equal ones find the same arena."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+
+from shmaccum.compat.settings import Rows, Settings, refused, sink_of, to, without_use
+from shmaccum.exceptions import InvalidArgumentError
+
+ROWS: Rows = {
+    "linger": to("producer", "linger_ms"),
+    "size": to("arena,sender", "max_request_size"),
+    "acks": to("sender", "acks"),
+    "timeout": to("sender", "delivery_timeout_ms"),
+    "protocol": to("sink", "security_protocol"),
+    "mechanism": to("sink", "sasl_mechanism"),
+    "user": to("sink", "sasl_plain_username"),
+    "password": to("sink", "sasl_plain_password"),
+    "version": without_use("brokers tell it"),
+    "context": refused("it is an object"),
+}
+LOGIN = {"protocol": "SASL_SSL", "mechanism": "PLAIN", "user": "me"}
+
+
+def settings(servers: Any = "kafka1", **given: Any) -> Settings:
+    found = Settings.split(given, ROWS, servers)
+    found.complete()
+    return found
+
+
+def test_each_owner_gets_its_options() -> None:
+    found = Settings.split({"linger": 7, "size": 9000, "protocol": "SSL", "version": 3, "context": None}, ROWS, "a")
+    assert found.producer == {"linger_ms": 7}
+    assert found.arena == {"max_request_size": 9000}
+    assert found.sender == {"max_request_size": 9000}
+    assert found.sink_options == {"security_protocol": "SSL"}
+    assert found.sink == "kafka:a:9092"
+
+
+def test_options_of_ours_go_where_our_tables_have_them() -> None:
+    given = {"shmaccum_buffer_memory": "1MiB", "shmaccum.dead_letter": "log:x", "shmaccum_arena": "mine"}
+    found = settings(**given, shmaccum_compression_type="zstd", shmaccum_close_timeout_ms=5)
+    assert found.arena == {"buffer_memory": "1MiB"}
+    assert found.sender["dead_letter"] == "log:x"
+    assert found.sink_options == {"compression_type": "zstd"}
+    assert found.producer == {"close_timeout_ms": 5}
+    assert found.arena_name == "mine"
+
+
+def test_every_wrong_option_is_told_at_once() -> None:
+    with pytest.raises(InvalidArgumentError, match=r"colour is no option.*context is refused: it is an object"):
+        Settings.split({"colour": 1, "context": 2}, ROWS, "a")
+
+
+def test_options_of_a_cluster_are_left_out_for_another_sink() -> None:
+    found = settings(**LOGIN, password="p", shmaccum_sink="log:here", shmaccum_partitions=3)
+    assert found.sink_options == {"partitions": 3}
+
+
+@pytest.mark.parametrize("servers", ["b:1,a", ["a:9092", "b:1"], "PLAINTEXT://a:9092, b:1", ("b:1", "a", "a")], ids=str)
+def test_servers_have_one_spelling(servers: Any) -> None:
+    assert sink_of(servers) == "kafka:a:9092,b:1"
+
+
+def test_an_address_of_ipv6_keeps_its_colons() -> None:
+    assert sink_of("[::1]:9093") == "kafka:[::1]:9093"
+    assert sink_of("[::1]") == "kafka:[::1]:9092"
+
+
+def test_equal_settings_name_one_arena_and_others_another() -> None:
+    name = settings("a,b", acks="1", shmaccum_enable_idempotence=False).arena_name
+    assert name.startswith(f"compat-a-9092-{os.getuid()}-")
+    assert settings("b,a", linger=9, acks="1", shmaccum_enable_idempotence="false").arena_name == name
+    assert settings("a", acks="1", shmaccum_enable_idempotence=False).arena_name != name
+    assert settings("a,b").arena_name != name
+
+
+def test_a_password_goes_to_the_sender_by_the_environment_and_is_no_part_of_the_name() -> None:
+    found = settings(**LOGIN, password="geheim")
+    place = found.sink_options["sasl_plain_password"]
+    assert os.environ.pop(place.removeprefix("env:")) == "geheim"
+    assert found.arena_name == settings(**LOGIN, password="env:OTHER").arena_name
+    assert "geheim" not in " ".join([*map(str, found.recipe.sink_options.values()), found.arena_name])
+
+
+def test_a_delivery_timeout_counts_all_time_and_the_request_timeout_fits_into_it() -> None:
+    sender = settings(timeout=20).sender
+    assert (sender["delivery_timeout_counts"], sender["linger_ms"], sender["request_timeout_ms"]) == ("always", 5, 15)
+    assert settings(timeout=1).sender["request_timeout_ms"] == 1
+    assert "delivery_timeout_counts" not in settings().sender
+    assert (
+        settings(timeout=60_000, shmaccum_delivery_timeout_counts="deliverable").sender["request_timeout_ms"] == 30_000
+    )
+
+
+def test_a_wrong_value_is_told_by_its_table() -> None:
+    with pytest.raises(InvalidArgumentError, match="delivery_timeout_ms"):
+        settings(timeout="soon")
+    with pytest.raises(InvalidArgumentError, match="acks"):
+        settings(acks="most")
