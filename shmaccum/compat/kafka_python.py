@@ -136,7 +136,7 @@ ROWS: Rows = {
     "socks5_proxy": refused("the sender connects to brokers directly"),
     "kafka_client": refused("this process has no connections"),
 }
-"""kafka-python's options, and what becomes of each."""
+"""The options of kafka-python, each with its owner here or with a reason."""
 
 
 def translated(error: Ours) -> Ours:

@@ -31,7 +31,6 @@ from shmaccum.arena import DEFAULT_MODE, Arena
 from shmaccum.config import ArenaOptions, Options, ProducerOptions, SenderOptions
 from shmaccum.config.secret import Secret
 from shmaccum.config.table import refuse
-from shmaccum.exceptions import InvalidArgumentError
 from shmaccum.keeper import IDLE_EXIT_DEFAULT, Recipe
 from shmaccum.kept_producer import Producer
 from shmaccum.sinks import sink_options_type
@@ -50,7 +49,7 @@ Kept = TypeVar("Kept", bound=Producer)
 
 @dataclass(frozen=True)
 class Row:
-    """What becomes of one option.
+    """The way of one option.
 
     Attributes:
         places: the owners that get it: "arena", "sender", "sink", "producer"; none: it has no use here, or is refused.
