@@ -37,9 +37,7 @@ def joined_class(theirs: Any, ours: Any) -> type[JoinedError]:
     )
 
 
-def _joined(
-    theirs: type[Exception], ours: type[ShmaccumError], args: tuple[Any, ...], facts: Mapping[str, Any]
-) -> JoinedError:
+def _joined(theirs: Any, ours: Any, args: tuple[Any, ...], facts: Mapping[str, Any]) -> Any:
     error = joined_class(theirs, ours)(*args)
     vars(error).update(facts)
     return error
@@ -50,7 +48,11 @@ def nearest(error: ShmaccumError, table: Table) -> type[Exception]:
     return next(table[kind] for kind in type(error).__mro__ if kind in table)
 
 
-def join(error: Ours, theirs: type[Exception]) -> Ours:
-    """The same error, which is one of the library's, too."""
-    joined: Any = _joined(theirs, type(error), error.args, vars(error))
-    return joined  # type: ignore[no-any-return]
+def join(error: Ours, theirs: type[Exception], *args: Any) -> Ours:
+    """The same error, which is one of the library's, too.
+
+    Args:
+        args: those of the library's class; none: those of the error.
+    """
+    joined: Ours = _joined(theirs, type(error), args or error.args, vars(error))
+    return joined
