@@ -149,7 +149,7 @@ class Settings:
             owner = {"arena": self.arena, "sender": self.sender, "sink": self.sink_options, "producer": self.producer}
             owner[place][name] = value
 
-    # --- what follows from them
+    # --- consequences
 
     def complete(self) -> None:
         """Adds what follows from the other options. The arena has a name then.
