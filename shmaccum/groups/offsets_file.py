@@ -44,6 +44,7 @@ import os
 import re
 import struct
 import time
+import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, final
 from urllib.parse import quote, unquote
@@ -76,6 +77,8 @@ BODY_PACKER = msgpack.Packer()
 """Made once: each has a buffer of 256 KiB."""
 BODY = re.compile(rb"\x92\xa5group|\x93\xa6commit|\x92\xa6forget|\x94\xaageneration")
 """The first bytes of every body."""
+
+_held: weakref.WeakSet[GroupLock] = weakref.WeakSet()
 
 
 class Committed(NamedTuple):
@@ -213,7 +216,7 @@ def _inode_and_size(path: str) -> tuple[int, int]:
 
 @final
 class GroupLock:
-    """The right to write a group's files, as long as this object is open."""
+    """The right to write a group's files, as long as this object is open. A forked child closes its copy."""
 
     def __init__(self, directory: str, group_id: str) -> None:
         """Takes the lock.
@@ -227,6 +230,7 @@ class GroupLock:
         os.makedirs(folder, exist_ok=True)
         self._stem = os.path.join(folder, file_stem(group_id))
         self._descriptor = -1
+        _held.add(self)
         while not is_file_at(self._stem + LOCK, self._descriptor):
             self.release()  # the file was removed before it was locked
             self._descriptor = open_regular(self._stem + LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
@@ -280,6 +284,15 @@ class GroupLock:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+
+
+def _let_go_in_child() -> None:
+    for lock in list(_held):
+        with contextlib.suppress(OSError):
+            lock.release()
+
+
+os.register_at_fork(after_in_child=_let_go_in_child)
 
 
 def coordinator_address(directory: str, group_id: str) -> str | None:

@@ -14,9 +14,10 @@ from shmaccum.exceptions import CorruptLogError, GroupModeError, InvalidArgument
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.groups import member_locks, offsets_file
 from shmaccum.groups.member_locks import MemberLocks
-from shmaccum.groups.offsets_file import Committed, GroupLock, OffsetsFile, file_stem, group_ids
+from shmaccum.groups.offsets_file import Committed, GroupLock, OffsetsFile, file_stem, group_ids, is_in_use
 from shmaccum.groups.plan import Plan, plan_path, write_plan
 from shmaccum.segment_log.file_names import GROUPS_FOLDER
+from tests.support import wait_until
 
 PLACES = [TopicPartition("flights", partition) for partition in range(3)]
 
@@ -214,6 +215,23 @@ def test_a_group_has_one_writer(tmp_path: Path) -> None:
     GroupLock(os.fspath(tmp_path), "other").release()
     lock.release()
     GroupLock(os.fspath(tmp_path), "g").release()
+
+
+def test_a_forked_child_does_not_keep_the_lock_of_a_group(tmp_path: Path) -> None:
+    lock = GroupLock(os.fspath(tmp_path), "g")
+    begin, end = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(end)
+        os.read(begin, 1)
+        os._exit(0)
+    os.close(begin)
+    try:
+        lock.release()  # the child lives, and has no copy of the descriptor
+        wait_until(lambda: not is_in_use(os.fspath(tmp_path), "g"), "the child has closed its copy")
+    finally:
+        os.close(end)
+        os.waitpid(child, 0)
 
 
 @pytest.mark.parametrize("group_id", ["a/../b", ".", "..", "ä ö", "x" * 1000, "a%2Fb", "con\0trol"])
