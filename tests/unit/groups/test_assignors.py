@@ -3,6 +3,10 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
+from types import FrameType
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -89,3 +93,28 @@ def test_ranges_and_turns_are_those_of_kafka() -> None:
     turns = {"m0": [("a", 0), ("a", 2), ("b", 1)], "m1": [("a", 1), ("b", 0), ("b", 2)]}
     assert assign_ranges(group) == ranges
     assert assign_in_turn(group) == turns
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_the_work_grows_with_members_and_partitions_and_not_with_their_product(name: str) -> None:
+    """A thousand members share ten thousand partitions, and then one of them has to give its partitions to the others."""
+    group = uniform(1000, partition_count=10_000)
+    calls = count_calls(lambda: BY_NAME[name](group))
+    alone = {"m0": group.partitions()}
+    assert calls + count_calls(lambda: BY_NAME[name](group._replace(former=alone))) < 50 * 11_000
+
+
+def count_calls(run: Callable[[], object]) -> int:
+    """How many calls of functions a run makes, those of C among them."""
+    count = 0
+
+    def note(_frame: FrameType, event: str, _argument: object) -> None:
+        nonlocal count
+        count += event in {"call", "c_call"}
+
+    sys.setprofile(note)
+    try:
+        run()
+    finally:
+        sys.setprofile(None)
+    return count
