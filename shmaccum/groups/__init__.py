@@ -4,9 +4,9 @@
 ::
 
     offsets_file    committed offsets, of every group
-    member_locks    who lives, and who owns which partition: locks that the kernel frees
-    plan            the published assignment            ─ assignors   how it is computed
+    member_locks    living members and the owner of each partition: locks that the kernel frees
+    plan            the published assignment            ─ assignors   the rules that compute it
     membership      one member: it plans, takes, gives up, commits
     members         the members, as other processes see them       ─ stopped   kills a stopped one, if told to
-    file_systems    where locks prove nothing
+    file_systems    file systems whose locks prove nothing
 """
