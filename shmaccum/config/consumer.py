@@ -70,7 +70,7 @@ class ConsumerOptions(Options):
     auto_commit_interval_ms: int = duration_ms("5s", "The time between two automatic commits.")
     partition_assignment_strategy: Sequence[Any] = sequence(
         "Assignors, the preferred one first: range, roundrobin, sticky, cooperative-sticky, or an object with name and "
-        "assign(subscriptions). Sticky and cooperative-sticky are one function, because every change here is incremental. "
+        "assign(subscriptions). Sticky and cooperative-sticky are one function: here every change is incremental. "
         "default: range, and cooperative-sticky."
     )
     client_id: str | None = text(

@@ -109,8 +109,8 @@ class ConsumerOptionsDict(TypedDict, total=False):
     """The time between two automatic commits."""
     partition_assignment_strategy: Iterable[Any]
     """Assignors, the preferred one first: range, roundrobin, sticky, cooperative-sticky, or an object with name and
-    assign(subscriptions). Sticky and cooperative-sticky are one function, because every change here is
-    incremental. default: range, and cooperative-sticky."""
+    assign(subscriptions). Sticky and cooperative-sticky are one function: here every change is incremental.
+    default: range, and cooperative-sticky."""
     client_id: str | None
     """The name of this consumer in messages. auto: consumer- and the number of the process."""
     interceptors: Iterable[Any]

@@ -97,7 +97,7 @@ def test_ranges_and_turns_are_those_of_kafka() -> None:
 
 @pytest.mark.parametrize("name", BY_NAME)
 def test_the_work_grows_with_members_and_partitions_and_not_with_their_product(name: str) -> None:
-    """A thousand members share ten thousand partitions, and then one of them has to give its partitions to the others."""
+    """A thousand members share ten thousand partitions, first when none has any, then when one has all of them."""
     group = uniform(1000, partition_count=10_000)
     calls = count_calls(lambda: BY_NAME[name](group))
     alone = {"m0": group.partitions()}
