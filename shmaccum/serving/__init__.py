@@ -8,7 +8,7 @@
     login         SASL, step by step                  ─ users        the users file, with their rights
     access        the rights that each request needs
     requests      which request is answered by whom   ─ messages     frames <-> requests, by kafka-python's classes
-    fetching      Fetch by hand, records by sendfile  ─ sessions, log_heads
+    fetching      Fetch through C, records by sendfile ─ sessions, log_heads
     cluster       metadata, offsets, settings         ─ topics
     coordinator   consumer groups                     ─ group        the state machine, without sockets and clocks
     writing       Produce, topics made and deleted

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import struct
 import time
-from collections import deque
 from collections.abc import Sequence
 from typing import final
 
@@ -85,7 +84,7 @@ class Connection:
         self._limits = limits
         self._received = bytearray()
         self._granted = 0
-        self._to_send: deque[Piece] = deque()
+        self._to_send: tuple[Piece, ...] = ()
         self._is_answered = False
 
     @property
@@ -178,7 +177,7 @@ class Connection:
 
     def answer(self, pieces: Sequence[Piece]) -> None:
         """Queues the answer to the request under way; empty: there is none to send."""
-        self._to_send.extend(pieces)
+        self._to_send += tuple(pieces)
         self._is_answered = True
 
     @property
@@ -195,30 +194,27 @@ class Connection:
         try:
             self.transport.shake_hands()
             while self._to_send:
-                self._send_first(self._to_send)
+                self._drop(self.transport.send(self._to_send))
         except BlockingIOError:
             return
         if self._is_answered:
             self.is_busy = False
 
-    def _send_first(self, to_send: deque[Piece]) -> None:
-        """Sends a part of the first piece, or all."""
-        piece = to_send[0]
-        if isinstance(piece, FileRange):
-            sent, size = self.transport.send_file(piece), piece.size
-            if sent == 0:
-                raise ConnectionError("a file ended too early")
-        else:
-            sent, size = self.transport.send(piece, is_more=len(to_send) > 1), len(piece)
+    def _drop(self, sent: int) -> None:
+        """Takes away bytes that the socket took."""
         self.active_s = time.monotonic()
-        if sent == size:
-            to_send.popleft()
-        else:
-            to_send[0] = piece.behind(sent) if isinstance(piece, FileRange) else piece[sent:]
+        for index, piece in enumerate(self._to_send):
+            size = piece.size if isinstance(piece, FileRange) else len(piece)
+            if sent < size:
+                rest = piece.behind(sent) if isinstance(piece, FileRange) else piece[sent:]
+                self._to_send = (rest, *self._to_send[index + 1 :])
+                return
+            sent -= size
+        self._to_send = ()
 
     def close(self) -> None:
         """Ends it. Doing it twice does nothing."""
         self.is_gone = True
-        self._to_send.clear()
+        self._to_send = ()
         self._give_back()
         self.transport.close()

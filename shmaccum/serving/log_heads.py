@@ -22,6 +22,7 @@ import os
 from collections import OrderedDict
 from typing import NamedTuple, final
 
+from shmaccum._native import find_batch
 from shmaccum.format.batch_header import HEADER_SIZE, BatchHeader, crc_problem, read_header
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.segment_log.file_names import LOG, OFFSET_INDEX, offset_file, offsets_with
@@ -31,8 +32,6 @@ from shmaccum.segment_log.regular_files import open_regular
 
 NOTE_INTERVAL = 16 << 10
 READ_SIZE = 1 << 20
-WALK_SIZE = 4 << 10
-"""Bytes that a walk from batch to batch reads at once: small batches have several headers in them."""
 OPEN_FILES_MAX = 512
 
 
@@ -54,6 +53,10 @@ class LogFile:
         """
         self.descriptor = -1
         self.descriptor = open_regular(path, os.O_RDONLY)
+
+    def fileno(self) -> int:
+        """The descriptor, for system calls."""
+        return self.descriptor
 
     def __del__(self) -> None:
         if self.descriptor >= 0:
@@ -286,7 +289,7 @@ class LogHead:
         is_active = slot == len(self._segments) - 1
         end = self._end if is_active else os.fstat(file.descriptor).st_size
         notes = self._notes if is_active else self._positions(self._segments[slot])
-        found = _walk(file, notes.before(offset), end, offset)
+        found = find_batch(file.descriptor, notes.before(offset), end, offset)
         if found is None:
             return None
         position, first_size = found
@@ -307,21 +310,3 @@ class LogHead:
 def _header_at(file: LogFile, position: int) -> BatchHeader | None:
     content = os.pread(file.descriptor, HEADER_SIZE, position)
     return read_header(content) if len(content) == HEADER_SIZE else None
-
-
-def _walk(file: LogFile, position: int, end: int, offset: int) -> tuple[int, int] | None:
-    """Position and size of the batch that has the offset; None when there is none below the end."""
-    block, start = b"", position
-    while position + HEADER_SIZE <= end:
-        if position + HEADER_SIZE > start + len(block):
-            block, start = os.pread(file.descriptor, WALK_SIZE, position), position
-            if len(block) < HEADER_SIZE:
-                return None
-        header = read_header(block, position - start)
-        if header.problem is not None:
-            return None
-        size = header.size
-        if header.last_offset >= offset:
-            return position, size
-        position += size
-    return None

@@ -17,8 +17,10 @@ import ssl
 from collections.abc import Iterator
 from typing import Protocol, final
 
+from shmaccum._native import send_pieces
 from shmaccum.config import ServerOptions
 from shmaccum.exceptions import InvalidArgumentError
+from shmaccum.serving.fetching import Piece
 from shmaccum.serving.log_heads import FileRange
 from shmaccum.serving.secret_files import Stamp, refuse_open_secret, stamp
 
@@ -47,11 +49,14 @@ class Transport(Protocol):
     def receive(self, size_max: int) -> bytes:
         """The bytes that are there; none: the client closed the connection."""
 
-    def send(self, content: bytes | bytearray, *, is_more: bool) -> int:
-        """Sends bytes; answers how many the socket took."""
+    def send(self, pieces: tuple[Piece, ...]) -> int:
+        """Sends pieces of an answer, the first ones or all; answers how many bytes the socket took.
 
-    def send_file(self, records: FileRange) -> int:
-        """Sends bytes of a file; answers how many the socket took, 0 when the file ended."""
+        Raises:
+            BlockingIOError: it takes none now.
+            ConnectionError: a file ended too early.
+            OSError: the socket broke.
+        """
 
     def close(self) -> None:
         """Ends the connection."""
@@ -74,16 +79,9 @@ class PlainTransport:
         """See `Transport`."""
         return self.socket.recv(size_max)
 
-    def send(self, content: bytes | bytearray, *, is_more: bool) -> int:
-        """See `Transport`.
-
-        MSG_MORE goes with bytes in front of records alone: behind the last ones it would hold them back for 200 ms.
-        """
-        return self.socket.send(content, socket.MSG_MORE if is_more else 0)
-
-    def send_file(self, records: FileRange) -> int:
-        """See `Transport`; the kernel takes the bytes from the page cache."""
-        return os.sendfile(self.socket.fileno(), records.file.descriptor, records.position, records.size)
+    def send(self, pieces: tuple[Piece, ...]) -> int:
+        """See `Transport`; the kernel takes the bytes of large ranges from the page cache."""
+        return send_pieces(self.socket.fileno(), pieces)
 
     def close(self) -> None:
         """See `Transport`."""
@@ -135,18 +133,22 @@ class TlsTransport:
             received += content
         return bytes(received)
 
-    def send(self, content: bytes | bytearray, *, is_more: bool) -> int:  # noqa: ARG002 - see below
-        """See `Transport`; TLS makes records of its own, whatever comes behind."""
-        with self._never_waiting():
-            return self._secure.send(content)
-
-    def send_file(self, records: FileRange) -> int:
-        """See `Transport`; the bytes are read and encrypted."""
-        content = self._unsent or os.pread(records.file.descriptor, min(records.size, TLS_CHUNK_SIZE), records.position)
+    def send(self, pieces: tuple[Piece, ...]) -> int:
+        """See `Transport`; the first piece alone, of a file as much as is read and encrypted at once."""
+        first = pieces[0]
+        content = self._read(first) if isinstance(first, FileRange) else first
         self._unsent = content
-        sent = self.send(content, is_more=False) if content else 0
+        with self._never_waiting():
+            sent = self._secure.send(content)
         self._unsent = b""
         return sent
+
+    def _read(self, records: FileRange) -> bytes:
+        size = min(records.size, TLS_CHUNK_SIZE)
+        content = self._unsent or os.pread(records.file.descriptor, size, records.position)
+        if not content:
+            raise ConnectionError("a file ended too early")
+        return content
 
     @contextlib.contextmanager
     def _never_waiting(self) -> Iterator[None]:

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reading logs: the functions of the module.
+ * Reading and serving logs: the functions of the module.
  */
 #ifndef PYTHON_LOG_LOG_H
 #define PYTHON_LOG_LOG_H
@@ -12,5 +12,24 @@ PyObject *log_decode(PyObject *module, PyObject *const *args, Py_ssize_t count, 
 
 /* decode_columns(batches, first_offset, end_offset, has_headers): the records of many such batches as Arrow columns. */
 PyObject *log_columns(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names);
+
+/* read_fetch(body, version, request_type, wanted_type): a Fetch request of a consumer. */
+PyObject *log_read_fetch(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names);
+
+/* write_fetch(version, correlation_id, error, session_id, found): the pieces of the answer to one. */
+PyObject *log_write_fetch(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names);
+
+/* find_batch(descriptor, position, end, offset): place and size of the batch that has an offset. */
+PyObject *log_find_batch(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names);
+
+/* send_pieces(socket, pieces): how many bytes of an answer a socket took. */
+PyObject *log_send_pieces(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names);
+
+/* Fields are stored straight into the objects of a type, so it must be laid out as a tuple. */
+static inline bool is_tuple_type(PyObject *object)
+{
+    return PyType_Check(object) && PyType_IsSubtype((PyTypeObject *)object, &PyTuple_Type) &&
+           ((PyTypeObject *)object)->tp_basicsize == PyTuple_Type.tp_basicsize;
+}
 
 #endif

@@ -234,13 +234,6 @@ static bool facts_parse(const struct module_state *state, PyObject *const *bound
            flag_parse_optional(bound[8], &facts->has_value_views);
 }
 
-/* Fields are stored straight into the object, so it must be laid out as a tuple. */
-static bool is_record_type(PyObject *object)
-{
-    return PyType_Check(object) && PyType_IsSubtype((PyTypeObject *)object, &PyTuple_Type) &&
-           ((PyTypeObject *)object)->tp_basicsize == PyTuple_Type.tp_basicsize;
-}
-
 /* False with an exception set; bytes_release undoes it. */
 static bool bytes_open(PyObject *object, const struct batch_facts *facts, struct record_bytes *bytes)
 {
@@ -279,7 +272,7 @@ PyObject *log_decode(PyObject *module, PyObject *const *args, Py_ssize_t count, 
     if (!arguments_bind(&signature, args, count, names, bound) || !facts_parse(state, bound, &facts)) {
         return NULL;
     }
-    if (!is_record_type(bound[1])) {
+    if (!is_tuple_type(bound[1])) {
         return PyErr_Format(PyExc_TypeError, "record_type must be a subclass of tuple without fields of its own");
     }
     if (!bytes_open(bound[0], &facts, &bytes)) {

@@ -1,20 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fetch, read and written by hand, says what kafka-python's classes say, in every version."""
+"""Fetch, read and written in C, says what kafka-python's classes say, in every version."""
 
 from __future__ import annotations
 
 import random
+import struct
 import uuid
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from kafka.protocol.consumer.fetch import FetchRequest as KafkaFetchRequest
 from kafka.protocol.consumer.fetch import FetchResponse as KafkaFetchResponse
 
+from shmaccum._native import read_fetch, write_fetch
 from shmaccum.segment_log.broker_error import BrokerError
-from shmaccum.serving.fetching import VERSIONS, Found, Wanted, read_request, write_answer
+from shmaccum.serving.fetching import Found, Wanted, read_request, write_answer
+from shmaccum.serving.log_heads import FileRange, LogFile
 from shmaccum.serving.messages import BadFrameError, Request
+
+VERSIONS = range(4, 18)
 
 
 def topic_key(version: int, number: int) -> str | bytes:
@@ -97,6 +103,65 @@ def test_hostile_bytes_are_refused_or_read_and_never_more(version: int, seeded: 
         assert len(found.wanted) <= len(body)
 
 
+@pytest.mark.parametrize(
+    ("count", "sentence"),
+    [(50_001, "an array of 50001 elements"), (2**31 - 1, "an array of 2147483647 elements"), (-1, "is null")],
+)
+def test_a_request_has_a_bounded_number_of_partitions(count: int, sentence: str) -> None:
+    limits = struct.pack(">iiiibii", -1, 0, 0, 0, 0, 0, 0)
+    topic = struct.pack(">ih1si", 1, 1, b"t", count)
+    partitions = struct.pack(">iiqqi", 0, -1, 0, 0, 0) * 50_001
+    body = limits + topic + partitions + struct.pack(">ih", 0, 0)
+    with pytest.raises(BadFrameError, match=sentence):
+        read_request(Request(1, 11, 1, "", memoryview(body)))
+
+
+def test_a_request_with_tags_is_read_and_one_with_too_many_is_refused() -> None:
+    def request(tags: bytes) -> Request:
+        body = bytes(as_request(17).body)
+        return Request(1, 17, 1, "", memoryview(body[:-1] + tags))
+
+    assert read_request(request(b"\x02\x00\x01x\x01\x00")).max_wait_ms == 500
+    for tags in (b"\x21" + b"\x00\x00" * 33, b"\x01\x00\x05x", b"\x01\x00\xff\xff\xff\xff\x0f", b"\xff" * 6):
+        with pytest.raises(BadFrameError):
+            read_request(request(tags))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_records_stand_as_ranges_between_the_bytes_of_an_answer(version: int, tmp_path: Path) -> None:
+    path = tmp_path / "records"
+    path.write_bytes(b"x" * 300)
+    file = LogFile(str(path))
+    keys = [topic_key(version, number) for number in (0, 1, 0)]
+    found = [
+        Found(Wanted(key, number, 0, 100, -1), BrokerError.NONE, 9, 0, FileRange(file, 0, 100 + number))
+        for number, key in enumerate(keys)
+    ]
+    pieces = write_answer(as_request(version), found)
+    ranges = [piece for piece in pieces if isinstance(piece, FileRange)]
+    assert [piece is one.records for piece, one in zip(ranges, found, strict=True)] == [True] * 3
+    frame = b"".join(b"x" * piece.size if isinstance(piece, FileRange) else piece for piece in pieces)
+    assert int.from_bytes(frame[:4], "big") == len(frame) - 4
+    response_type: Any = KafkaFetchResponse
+    answer = response_type.decode(frame[4:], version=version, header=True)
+    assert [topic.topic_id.bytes if version >= 13 else topic.topic for topic in answer.responses] == keys
+    assert [len(one.records) for topic in answer.responses for one in topic.partitions] == [100, 101, 102]
+
+
+def test_objects_that_are_no_findings_are_refused() -> None:
+    wanted = Wanted("t", 0, 0, 100, -1)
+    for one in (None, (), (wanted, 0, 0, 0), (wanted, 0, 0, 0, b"bytes"), (("t",), 0, 0, 0, None)):
+        with pytest.raises(TypeError):
+            write_fetch(12, 1, 0, 0, [one])  # type: ignore[list-item]
+    for topic in ("t" * 40_000, b"short", 5):
+        with pytest.raises(TypeError):
+            write_fetch(12, 1, 0, 0, [Found(wanted._replace(topic=topic), BrokerError.NONE)])  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="list"):
+        write_fetch(12, 1, 0, 0, ())
+    with pytest.raises(TypeError, match="subclasses of tuple"):
+        read_fetch(b"", 12, list, Wanted)  # type: ignore[type-var]
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 def test_an_answer_is_what_kafka_reads(version: int) -> None:
     wanted = [Wanted(topic_key(version, topic), number, 5, 100, -1) for topic in range(2) for number in range(2)]
@@ -106,7 +171,7 @@ def test_an_answer_is_what_kafka_reads(version: int) -> None:
         for number, (one, error) in enumerate(zip(wanted, errors, strict=True))
     ]
     (frame,) = write_answer(as_request(version), found, session_id=99 if version >= 7 else 0)
-    assert isinstance(frame, bytearray)
+    assert isinstance(frame, bytes)
     assert int.from_bytes(frame[:4], "big") == len(frame) - 4
     response_type: Any = KafkaFetchResponse
     answer = response_type.decode(bytes(frame[4:]), version=version, header=True)

@@ -4,14 +4,17 @@
 from __future__ import annotations
 
 import os
+import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from shmaccum.format.batch_header import read_header
+from shmaccum._native import find_batch
+from shmaccum.format.batch_header import HEADER_SIZE, read_header
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.serving import log_heads
-from shmaccum.serving.log_heads import FileRange, LogHead, OpenFiles
+from shmaccum.serving.log_heads import FileRange, LogFile, LogHead, OpenFiles
 from tests.log_support import TOPIC, log_files, make_batch, make_batches, open_log
 
 PLACE = TopicPartition(TOPIC, 0)
@@ -140,3 +143,28 @@ def test_a_hostile_index_costs_nothing_but_time(tmp_path: Path) -> None:
         found = head.file_range(offset, 1)
         if found is not None:
             assert read_header(content(found[0])).last_offset >= offset
+
+
+def test_no_bytes_of_a_file_lead_astray(tmp_path: Path, seeded: Callable[[], random.Random]) -> None:
+    """The way to an offset ends at a header that is none, and never behind the end."""
+    dice = seeded()
+    whole = b"".join(batch.wire for batch in make_batches(8))
+    path = tmp_path / "segment"
+    for _ in range(300):
+        content = bytearray(whole)
+        for _ in range(dice.randrange(4)):
+            content[dice.randrange(len(content))] = dice.choice([0, 0x7F, 0x80, 0xFF])
+        path.write_bytes(content)
+        file = LogFile(str(path))
+        end = dice.choice([len(content), len(content) - dice.randrange(200), len(content) + 100, 2**62 - 1])
+        found = find_batch(file.descriptor, 0, end, dice.choice([0, 5, 23, 24, 2**63 - 1]))
+        if found is not None:
+            header = read_header(bytes(content), found[0])
+            assert header.problem is None
+            assert found[1] == header.size
+            assert found[0] + HEADER_SIZE <= min(end, len(content))
+
+
+def test_a_way_along_a_descriptor_that_is_none_is_an_error() -> None:
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        find_batch(2**31 - 1, 0, 100, 0)

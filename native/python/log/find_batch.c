@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The way through a segment of a log, from batch to batch, to the one that has an offset. Each fetch begins with it.
+ *
+ *   | header, records | header, records | header, records | ...        several small batches in one read
+ *   ^ position, from an index                ^ found
+ *
+ * The bytes are input: a header that is none ends the way. The caller holds the file open.
+ */
+#include "format/record_batch.h"
+#include "python/common/arguments.h"
+#include "python/log/log.h"
+
+#include <unistd.h>
+
+enum { READ_SIZE = 4096 };
+
+struct walk {
+    int64_t descriptor;
+    int64_t position;
+    int64_t end;
+    int64_t offset;
+};
+
+/* Bytes of the file; the first `size` bytes from `start` on are there. */
+struct window {
+    uint8_t bytes[READ_SIZE];
+    int64_t start;
+    int64_t size;
+};
+
+static bool window_has(const struct window *window, int64_t position)
+{
+    return position >= window->start && position - window->start + RECORD_BATCH_HEADER_SIZE <= window->size;
+}
+
+/* False with OSError set. Another thread may run while the disk is read. */
+static bool window_move(struct window *window, int descriptor, int64_t position)
+{
+    ssize_t size;
+    Py_BEGIN_ALLOW_THREADS
+    size = pread(descriptor, window->bytes, READ_SIZE, position);
+    Py_END_ALLOW_THREADS
+    window->start = position;
+    window->size = size;
+    if (size < 0) {
+        PyErr_SetFromErrno(PyExc_OSError);
+    }
+    return size >= 0;
+}
+
+static bool is_header(const struct record_batch_header *header)
+{
+    return header->magic == RECORD_BATCH_MAGIC_VALUE && header->base_offset >= 0 && header->last_offset_delta >= 0 &&
+           header->record_count >= 0 &&
+           header->batch_length >= RECORD_BATCH_HEADER_SIZE - RECORD_BATCH_UNCOUNTED_SIZE;
+}
+
+static bool has_offset(const struct record_batch_header *header, int64_t offset)
+{
+    return header->last_offset_delta >= offset - header->base_offset;
+}
+
+/* Size of the batch that has the offset, at walk->position; 0: there is none below the end; -1: an exception is set. */
+static int64_t batch_find(struct walk *walk)
+{
+    struct window window = {.size = 0};
+    struct record_batch_header header;
+    while (walk->end - walk->position >= RECORD_BATCH_HEADER_SIZE) {
+        if (!window_has(&window, walk->position) && !window_move(&window, (int)walk->descriptor, walk->position)) {
+            return -1;
+        }
+        const uint8_t *bytes = window.bytes + (walk->position - window.start);
+        size_t left = (size_t)(window.start + window.size - walk->position);
+        if (record_batch_header_read(bytes, left, &header) != STATUS_OK || !is_header(&header)) {
+            return 0;
+        }
+        int64_t size = (int64_t)header.batch_length + RECORD_BATCH_UNCOUNTED_SIZE;
+        if (has_offset(&header, walk->offset)) {
+            return size;
+        }
+        walk->position += size;
+    }
+    return 0;
+}
+
+static const struct argument_table table = {
+    {"find_batch", {"descriptor", "position", "end", "offset"}, 4, 4},
+    {INTEGER_ARGUMENT(struct walk, descriptor, 0, INT32_MAX), INTEGER_ARGUMENT(struct walk, position, 0, INT64_MAX),
+     INTEGER_ARGUMENT(struct walk, end, 0, INT64_MAX / 2), INTEGER_ARGUMENT(struct walk, offset, 0, INT64_MAX)},
+};
+
+PyObject *log_find_batch(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names)
+{
+    struct walk walk;
+    if (!arguments_parse(PyModule_GetState(module), &table, args, count, names, &walk)) {
+        return NULL;
+    }
+    int64_t size = batch_find(&walk);
+    if (size < 0) {
+        return NULL;
+    }
+    return size == 0 ? Py_NewRef(Py_None) : Py_BuildValue("(LL)", (long long)walk.position, (long long)size);
+}
