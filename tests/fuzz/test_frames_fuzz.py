@@ -23,6 +23,7 @@ import pytest
 
 from shmaccum.serving import LogServer, messages
 from shmaccum.serving.connection import Connection
+from shmaccum.serving.fetching import Piece
 from shmaccum.serving.log_heads import FileRange
 from shmaccum.serving.login import Login
 from shmaccum.serving.users import User, UsersFile, Verifier, changed_users, parse_grant
@@ -62,11 +63,8 @@ class MemoryTransport:
     def receive(self, size_max: int) -> bytes:
         raise AssertionError("the fuzzer brings the bytes itself")
 
-    def send(self, content: bytes | bytearray, *, is_more: bool) -> int:
-        return len(content)
-
-    def send_file(self, records: FileRange) -> int:
-        return records.size
+    def send(self, pieces: tuple[Piece, ...]) -> int:
+        return sum(piece.size if isinstance(piece, FileRange) else len(piece) for piece in pieces)
 
     def close(self) -> None:
         """The socket is used again."""
