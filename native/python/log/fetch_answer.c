@@ -6,8 +6,9 @@
  *   frame      size i32 | correlation id i32 | (tags) | throttle time i32 | (error i16 | session id i32, from 7 on) |
  *              topics | (tags)
  *   topic      name: text, or id: 16 bytes from 13 on | partitions | (tags)
- *   partition  number i32 | error i16 | high watermark i64 | last stable offset i64 | (log start offset i64, from 5 on) |
- *              no aborted transactions | (nearer replica i32, from 11 on) | length of the records | records | (tags)
+ *   partition  number i32 | error i16 | high watermark i64 | last stable offset i64 |
+ *              (log start offset i64, from 5 on) | no aborted transactions | (nearer replica i32, from 11 on) |
+ *              length of the records | records | (tags)
  *
  *   pieces     [ bytes | range of a file | bytes | range of a file | ... | bytes ]
  *

@@ -11,8 +11,8 @@
  *              (log start offset i64, from 5 on) | most bytes i32 | tags
  *   forgotten  name or id | numbers i32 | tags
  *
- * A length is an i32, that of a text an i16. From version 12 on a length is an unsigned varint of one more, 0 stands for
- * null, and only then structures end with tags (KIP-482), of which none concerns a log on one host.
+ * A length is an i32, that of a text an i16. From version 12 on a length is an unsigned varint of one more; 0 stands
+ * for null. Only then structures end with tags (KIP-482), of which none concerns a log on one host.
  *
  * The bytes come from a stranger. Each step looks for the end of the request, all arrays together have at most
  * ELEMENTS_MAX elements, and the last byte has to be used. ValueError tells the mistake.
