@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 import click
 from rich.table import Table
@@ -13,10 +14,12 @@ from shmaccum.cli.group import Command, Group, json_option, print_json
 from shmaccum.cli.live import make_console, show
 from shmaccum.config.secret import Secret
 from shmaccum.exceptions import InvalidArgumentError
-from shmaccum.serving.users import HASHES, User, Verifier, changed_users, check_name, parse_grant, read_users
+from shmaccum.serving.users import HASHES, Grant, User, Verifier, changed_users, check_name, parse_grant, read_users
 
 file_argument = click.argument("path", metavar="FILE", type=click.Path(dir_okay=False))
 name_argument = click.argument("name", metavar="NAME")
+right_argument = click.argument("right", type=click.Choice(["read", "write", "admin"]))
+resource_argument = click.argument("resource", metavar="RESOURCE")
 
 
 @click.group("users", cls=Group)
@@ -81,35 +84,43 @@ def remove(path: str, name: str) -> None:
 @command.command("allow", cls=Command)
 @file_argument
 @name_argument
-@click.argument("right", type=click.Choice(["read", "write", "admin"]))
-@click.argument("resource", metavar="RESOURCE")
+@right_argument
+@resource_argument
 def allow(path: str, name: str, right: str, resource: str) -> None:
     """Give a user a right.
 
     RESOURCE is topic:NAME, group:NAME, or topic:PREFIX* and group:PREFIX* for all names that begin with PREFIX.
     """
     grant = parse_grant(right, resource)
-    with changed_users(path) as users:
-        user = _known(users, name)
-        if grant not in user.grants:
-            users[name] = User(name, user.verifiers, (*user.grants, grant))
+    with _changed_grants(path, name) as grants:
+        if grant not in grants:
+            grants.append(grant)
     click.echo(f"{name} may {grant}")
 
 
 @command.command("revoke", cls=Command)
 @file_argument
 @name_argument
-@click.argument("right", type=click.Choice(["read", "write", "admin"]))
-@click.argument("resource", metavar="RESOURCE")
+@right_argument
+@resource_argument
 def revoke(path: str, name: str, right: str, resource: str) -> None:
     """Take a right away. RESOURCE is spelled as it was for `shmaccum users allow`."""
     grant = parse_grant(right, resource)
+    with _changed_grants(path, name) as grants:
+        if grant not in grants:
+            raise InvalidArgumentError(f"{name} has no right {grant}: `shmaccum users list` shows the rights")
+        grants.remove(grant)
+    click.echo(f"{name} may {grant} no longer")
+
+
+@contextmanager
+def _changed_grants(path: str, name: str) -> Iterator[list[Grant]]:
+    """The rights of a known user; the block changes the list, and its end writes them."""
     with changed_users(path) as users:
         user = _known(users, name)
-        if grant not in user.grants:
-            raise InvalidArgumentError(f"{name} has no right {grant}: `shmaccum users list` shows the rights")
-        users[name] = User(name, user.verifiers, tuple(each for each in user.grants if each != grant))
-    click.echo(f"{name} may {grant} no longer")
+        grants = list(user.grants)
+        yield grants
+        users[name] = User(name, user.verifiers, tuple(grants))
 
 
 @command.command("list", cls=Command)

@@ -216,7 +216,7 @@ class Rounds:
     def _send(self, now_ns: int) -> int:
         self._ask(lambda: self._topics.publish(now_ns), None)
         if not self._ask(self._identity.acquire, False):
-            self._look(now_ns)  # what is ready now is no news to `_rest`, which would not rest for it
+            self._look(now_ns)  # `_rest` does not wait where news is left: the batches that are ready now are none
             return 0
         ready = self._ready(now_ns)
         if not ready:

@@ -191,7 +191,7 @@ def test_batches_of_for_each_batch_that_come_twice_are_there_once(spark: Any, lo
 
 
 def copy(source: Path, sink: Path, checkpoint: Path, death: str) -> int:
-    """Runs the query in a process of its own; answers how it ended. What it wrote stands in the report of a failure."""
+    """Runs the query in a process of its own; answers how it ended. Its output stands in the report of a failure."""
     arguments = [str(source), str(sink), str(checkpoint), death]
     return subprocess.run(
         [sys.executable, "-m", "tests.spark.staged_query", *arguments],
