@@ -29,7 +29,7 @@ TOPIC_EXAMPLE = "flights:12"
 
 def arena_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """An option for each row of the table. An option that the user left out is not passed on."""
-    for name, option in reversed(ArenaOptions.table().items()):
+    for name, option in reversed([*ArenaOptions.table().items()]):
         function = _option(name, option)(function)
     return function
 

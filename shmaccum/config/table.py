@@ -13,9 +13,11 @@ range or contradicts another one is refused with a sentence that says what to do
 from __future__ import annotations
 
 import difflib
+import functools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from shmaccum.config.option import Option
@@ -56,16 +58,18 @@ class Options:
         yield from ()
 
     @classmethod
-    def table(cls) -> dict[str, Option]:
+    @functools.cache
+    def table(cls) -> Mapping[str, Option]:
         """The rows by name, in their order."""
-        return {row.name: row.metadata["option"] for row in fields(cls)}
+        return MappingProxyType({row.name: row.metadata["option"] for row in fields(cls)})
 
     @classmethod
-    def spellings(cls) -> dict[str, str]:
+    @functools.cache
+    def spellings(cls) -> Mapping[str, str]:
         """Every accepted name, with underscores, and the attribute it stands for."""
         names = {name: name for name in cls.table()}
         names |= {_spelled(option.kafka): name for name, option in cls.table().items() if option.kafka}
-        return names
+        return MappingProxyType(names)
 
     @classmethod
     def parse(cls, given: Mapping[str, Any]) -> Self:
@@ -128,25 +132,31 @@ def _has_words_of(name: str, other: str) -> bool:
     return all(difflib.get_close_matches(word, words, n=1, cutoff=WORD_SIMILARITY) for word in _words(name))
 
 
-def _nearest(name: str, tables: Iterable[type[Options]]) -> str | None:
+@functools.cache
+def _spellings_by_folded_name(tables: tuple[type[Options], ...]) -> Mapping[str, str]:
+    """Every name that the tables accept, as it is compared, and one spelling of it."""
+    return MappingProxyType({folded(spelling): spelling for table in tables for spelling in sorted(table.spellings())})
+
+
+def _nearest(name: str, tables: tuple[type[Options], ...]) -> str | None:
     """The name that was probably meant: it is near, and it says no more or no less than the one that was given.
 
     ``transaction.timeout.ms`` is no misspelling of ``close_timeout_ms``: each has a word that the other lacks.
     """
-    known = {folded(spelling): spelling for table in tables for spelling in sorted(table.spellings())}
+    known = _spellings_by_folded_name(tables)
     misspelled = difflib.get_close_matches(folded(name), known, n=1, cutoff=MISSPELLING_SIMILARITY)
     near = difflib.get_close_matches(folded(name), known, n=3, cutoff=NAME_SIMILARITY)
     alike = [one for one in near if _has_words_of(name, known[one]) or _has_words_of(known[one], name)]
     return next((known[one] for one in (*misspelled, *alike)), None)
 
 
-def _unknown(name: str, tables: Sequence[type[Options]]) -> str:
+def _unknown(name: str, tables: tuple[type[Options], ...]) -> str:
     """The sentence for a name that none of the tables has."""
     spelled = _spelled(name)
     whose = " or the ".join(table.scope for table in tables)
-    is_own = folded(name) in {folded(spelling) for table in tables for spelling in table.spellings()}
+    is_own = folded(name) in _spellings_by_folded_name(tables)
     for other in Options.tables:
-        if not is_own and folded(name) in map(folded, other.spellings()):
+        if not is_own and folded(name) in _spellings_by_folded_name((other,)):
             place = other.place.replace("``", "'")
             return f"{name} is an option of the {other.scope}: give it to {place}"
     if spelled in ABSENT:
@@ -164,7 +174,7 @@ class _Given:
     faults: list[str] = field(default_factory=list)
 
     @classmethod
-    def sort(cls, given: Mapping[str, Any], tables: Sequence[type[Options]]) -> _Given:
+    def sort(cls, given: Mapping[str, Any], tables: tuple[type[Options], ...]) -> _Given:
         spellings = {spelling: name for table in tables for spelling, name in table.spellings().items()}
         found = cls()
         for name, value in given.items():
