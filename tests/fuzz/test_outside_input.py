@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 from shmaccum import _native
 from shmaccum.arena import Arena
-from shmaccum.cli import main
+from shmaccum.cli import live, main
 from shmaccum.exceptions import CorruptArenaError, InvalidArgumentError, ShmaccumError
 from shmaccum.observe.inspection import export
 from shmaccum.producer import Producer
@@ -111,7 +111,10 @@ def command(*arguments: str) -> int:
 @example(msgpack.packb({"a": 1}) + b"\0")
 @example(b"\x91" * 2000)
 @example(msgpack.packb({1: [msgpack.ExtType(1, b"x")]}))
-def test_any_options_in_an_arena_are_read_or_refused(closed_arena: Path, tmp_path: Path, blob: bytes) -> None:
+def test_any_options_in_an_arena_are_read_or_refused(
+    closed_arena: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, blob: bytes
+) -> None:
+    monkeypatch.setattr(live, "ONE_SHOT_S", 0.0)
     path = tmp_path / "options.arena"
     shutil.copyfile(closed_arena, path)
     path.chmod(0o600)

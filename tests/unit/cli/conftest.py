@@ -16,11 +16,13 @@ import pytest
 from click.testing import CliRunner, Result
 
 from shmaccum.arena import Arena
-from shmaccum.cli import main
+from shmaccum.cli import live, main
 from tests.accumulator import Accumulator
 from tests.support import drain
 
 RECORD_COUNT = 40
+MOMENT_S = 0.01
+"""Seconds between the two looks of a command that writes one view; the pages of the docs wait as long as users do."""
 
 
 @contextlib.contextmanager
@@ -55,7 +57,8 @@ class Shell:
 
 
 @pytest.fixture
-def shell() -> Iterator[Shell]:
+def shell(monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
+    monkeypatch.setattr(live, "ONE_SHOT_S", MOMENT_S)
     yield Shell()
     gc.collect()
 
