@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from kafka.record import MemoryRecords
@@ -14,29 +16,43 @@ from kafka.record import MemoryRecords
 from shmaccum.config import LogSinkOptions
 from shmaccum.segment_log import LogDirectory, LogReader, StagedAttempt, TransactionId, Winner, transactions
 from tests.kafka.distribution import require
-from tests.kafka.dumping import dump
+from tests.kafka.dumping import dump_each
 from tests.log_support import TOPIC, MadeBatch, log_files, make_batch, make_batches, open_log, partition_folder
 
+WAYS = ("closed", "open", "killed", "recovered", "applied")
+"""Every way a log can be left."""
 
-@pytest.fixture(params=["closed", "open", "killed", "recovered", "applied"])
-def path(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
-    """A log of several segments with two kinds of batches, left in every way a log can be left."""
+
+@pytest.fixture(scope="module")
+def paths(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]:
+    """A log of several segments with two kinds of batches for each way to leave it."""
+    with contextlib.ExitStack() as still_open:
+        yield {way: leave(way, tmp_path_factory.mktemp(way), still_open) for way in WAYS}
+
+
+@pytest.fixture(params=WAYS)
+def path(request: pytest.FixtureRequest, paths: dict[str, Path]) -> Path:
+    return paths[request.param]
+
+
+def leave(way: str, path: Path, still_open: contextlib.ExitStack) -> Path:
+    """Writes a log and leaves it in this way."""
     batches = make_batches(40, value_size=900)
     others = [make_batch([b"1", None, b"3"], headers=[("h", b"v"), ("n", None)])]
-    if request.param == "applied":
-        stage_and_apply(tmp_path, batches, others)
-        yield tmp_path
-        return
-    log = open_log(tmp_path, segment_bytes=20_000)
+    if way == "applied":
+        stage_and_apply(path, batches, others)
+        return path
+    log = open_log(path, segment_bytes=20_000)
     log.partition(TOPIC, 0).append([*batches, *others])
-    if request.param == "closed":
+    if way == "open":
+        still_open.enter_context(log)
+    elif way == "closed":
         log.close()
-    if request.param in {"killed", "recovered"}:
+    else:
         log.abandon()
-    if request.param == "recovered":
-        injure_and_recover(tmp_path, batches[0].wire)
-    yield tmp_path
-    log.close()
+    if way == "recovered":
+        injure_and_recover(path, batches[0].wire)
+    return path
 
 
 def stage_and_apply(path: Path, *parts: list[MadeBatch]) -> None:
@@ -75,14 +91,31 @@ def test_kafka_python_reads_every_segment(path: Path) -> None:
     assert next(ours, None) is None
 
 
-@pytest.mark.timeout(900)
-def test_dump_log_segments_accepts_every_segment_index_and_snapshot(path: Path) -> None:
+class Dumped(NamedTuple):
+    """The words of DumpLogSegments about one log."""
+
+    data: str
+    sane: str
+    verified: str
+
+
+@pytest.fixture(scope="module")
+def dumped(paths: dict[str, Path]) -> dict[Path, Dumped]:
+    """All logs dumped by three Javas, which each take longer to start than to read all five."""
     require()
-    data = dump(partition_folder(path), "--deep-iteration", "--print-data-log")
+    folders = [partition_folder(path) for path in paths.values()]
+    options = (("--deep-iteration", "--print-data-log"), ("--index-sanity-check",), ("--verify-index-only",))
+    said = zip(*(dump_each(folders, *each) for each in options), strict=True)
+    return {path: Dumped(*words) for path, words in zip(paths.values(), said, strict=True)}
+
+
+@pytest.mark.xdist_group("dumped")
+@pytest.mark.timeout(900)
+def test_dump_log_segments_accepts_every_segment_index_and_snapshot(path: Path, dumped: dict[Path, Dumped]) -> None:
+    data, sane, verified = dumped[path]
     assert [int(offset) for offset in re.findall(r"^\| offset: (\d+)", data, re.MULTILINE)] == list(range(123))
     assert len(re.findall(r"^Log starting offset", data, re.MULTILINE)) == len(log_files(path)) > 3
-    sane = dump(partition_folder(path), "--index-sanity-check")
     indexes = [file for suffix in (".index", ".timeindex") for file in log_files(path, suffix) if file.stat().st_size]
     assert sane.count("passed sanity check") == len(indexes) > 6
-    assert "Mismatches" not in dump(partition_folder(path), "--verify-index-only")
+    assert "Mismatches" not in verified
     assert len(list(partition_folder(path).glob("*.snapshot"))) == data.count(".snapshot\n")

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Apache Kafka's own DumpLogSegments, run on a partition's folder."""
+"""Apache Kafka's own DumpLogSegments, run on the folders of partitions."""
 
 from __future__ import annotations
 
 import re
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.kafka.distribution import TOOL_TIMEOUT_S, java_command
@@ -14,12 +15,19 @@ COMPLAINTS = re.compile(r"mismatch|non-consecutive|corrupt|exception|error|inval
 
 
 def dump(folder: Path, *options: str) -> str:
-    """Its output for every file, in which it complains of nothing."""
-    files = [file for suffix in SUFFIXES for file in sorted(folder.glob(f"*{suffix}"))]
+    """Its output for every file of a partition, in which it complains of nothing."""
+    return dump_each([folder], *options)[0]
+
+
+def dump_each(folders: Sequence[Path], *options: str) -> list[str]:
+    """Its output for the files of each folder, all from one Java."""
+    files = [file for folder in folders for suffix in SUFFIXES for file in sorted(folder.glob(f"*{suffix}"))]
     command = java_command("kafka.tools.DumpLogSegments", "--files", ",".join(map(str, files)), *options)
     done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=TOOL_TIMEOUT_S)
     said = done.stdout + done.stderr
     assert done.returncode == 0, said
     assert not COMPLAINTS.search(re.sub(r"isvalid: true|headerKeys: \[.*?\]|payload:.*", "", said)), said
     assert len(re.findall(r"isvalid: true", said)) == said.count("baseOffset:")
-    return said
+    parts = re.split(r"^(?=Dumping )", said, flags=re.MULTILINE)
+    assert len(parts) == len(files) + 1, "the output has another form than these tests know"
+    return ["".join(part for part in parts if part.startswith(f"Dumping {folder}/")) for folder in folders]
