@@ -80,20 +80,21 @@ def test_producers_are_killed(apache: Cluster, topics: list[str], arena_name: st
 
 
 @contextmanager
-def proxied_broker(directory: Path) -> Iterator[tuple[Proxy, str]]:
-    """A broker that is reached through a proxy alone; and its bootstrap list."""
+def proxied_journey(arena_name: str, folder: Path, buffer_memory: str = "4MiB") -> Iterator[tuple[Journey, Proxy]]:
+    """A journey to a broker that is reached through the proxy alone."""
     require()
     port = free_port()
     properties = {"advertised.listeners": f"PLAINTEXT://{LOOPBACK}:{port}"}
-    with running_cluster(directory, properties=properties) as cluster, proxy(cluster.brokers[0].port, port) as between:
-        yield between, f"{LOOPBACK}:{port}"
+    with (
+        running_cluster(folder / "cluster", properties=properties) as cluster,
+        proxy(cluster.brokers[0].port, port) as between,
+        journey(arena_name, f"{LOOPBACK}:{port}", folder, buffer_memory=buffer_memory) as one,
+    ):
+        yield one, between
 
 
 def test_connections_are_cut(topics: list[str], arena_name: str, tmp_path: Path) -> None:
-    with (
-        proxied_broker(tmp_path / "cluster") as (between, bootstrap),
-        journey(arena_name, bootstrap, tmp_path) as one,
-    ):
+    with proxied_journey(arena_name, tmp_path) as (one, between):
         one.start_sender()
         produce(one, topics, 2, SHORT_COUNT)
         one.run_until_delivered(between.cut, SENDER_PERIOD_S)
@@ -118,16 +119,18 @@ def outlast(one: Journey, between: Proxy, seconds: float, *, is_silent: bool) ->
 def test_a_broker_that_is_gone_for_longer_than_the_timeout_costs_nothing(
     is_silent: bool, topics: list[str], arena_name: str, tmp_path: Path
 ) -> None:
-    with (
-        proxied_broker(tmp_path / "cluster") as (between, bootstrap),
-        journey(arena_name, bootstrap, tmp_path) as one,
-    ):
+    with proxied_journey(arena_name, tmp_path) as (one, between):
         one.start_sender("4s", request_timeout_ms="1s")
         produce(one, topics, 2, SHORT_COUNT)
-        outlast(one, between, 10, is_silent=is_silent)
-        one.run_until_delivered()
-        assert one.arena.native.counters()["batches expired"] == 0
-        assert one.check_arrived(topics) == 2 * SHORT_COUNT
+        outlast(one, between, 6, is_silent=is_silent)
+        check_nothing_expired(one, topics, 2 * SHORT_COUNT)
+
+
+def check_nothing_expired(one: Journey, topics: list[str], count: int) -> None:
+    """Everything is delivered and has arrived, and so many records there are."""
+    one.run_until_delivered()
+    assert one.arena.native.counters()["batches expired"] == 0
+    assert one.check_arrived(topics) == count
 
 
 # --- long forms
@@ -139,17 +142,12 @@ def test_a_million_records_outlast_a_broker_that_is_gone_for_ten_minutes(
     topics: list[str], arena_name: str, tmp_path: Path
 ) -> None:
     """With all defaults of a sender: a timeout of two minutes, of which none passes without a broker."""
-    with (
-        proxied_broker(tmp_path / "cluster") as (between, bootstrap),
-        journey(arena_name, bootstrap, tmp_path, buffer_memory="256MiB") as one,
-    ):
+    with proxied_journey(arena_name, tmp_path, "256MiB") as (one, between):
         one.timeout_s = 600
         one.start_sender("2min")
         produce(one, topics, 2, LONG_OUTAGE_COUNT // 2)
         outlast(one, between, OUTAGE_S, is_silent=False)
-        one.run_until_delivered()
-        assert one.arena.native.counters()["batches expired"] == 0
-        assert one.check_arrived(topics) == LONG_OUTAGE_COUNT
+        check_nothing_expired(one, topics, LONG_OUTAGE_COUNT)
 
 
 @pytest.mark.kafka
@@ -180,10 +178,7 @@ def test_two_million_records_of_eight_processes(
 def test_two_million_records_over_connections_that_are_cut_and_slow(
     topics: list[str], arena_name: str, tmp_path: Path
 ) -> None:
-    with (
-        proxied_broker(tmp_path / "cluster") as (between, bootstrap),
-        journey(arena_name, bootstrap, tmp_path, buffer_memory="32MiB") as one,
-    ):
+    with proxied_journey(arena_name, tmp_path, "32MiB") as (one, between):
         one.timeout_s = 600.0
         between.delay_s = DELAY_S
         one.start_sender()
