@@ -262,7 +262,7 @@ def test_a_failed_test_leaves_nothing_that_fails_another_one(tmp_path: Path) -> 
 
 @pytest.fixture(scope="module")
 def overrunning(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Tests that overrun, each in another way, on two workers."""
+    """Tests that overrun, each in another way, on four workers: together they wait no longer than the longest."""
     files = {
         "test_catches": CATCHES,
         "test_example": HANGS_IN_HYPOTHESIS,
@@ -273,7 +273,7 @@ def overrunning(tmp_path_factory: pytest.TempPathFactory) -> Run:
         "test_waits": WAITS,
         "test_z_good": GOOD,
     }
-    return run_planted(tmp_path_factory.mktemp("overrunning"), files, workers=2)
+    return run_planted(tmp_path_factory.mktemp("overrunning"), files, workers=4)
 
 
 def test_each_overrunning_test_fails_and_each_other_passes(overrunning: Run) -> None:
