@@ -49,7 +49,7 @@ def make_log(path: Path, topic: str, partition_count: int, batch_count: int) -> 
 
 
 class Broker:
-    """The memory of a broker: what it took, and which batches it recognises."""
+    """The memory of a broker: the batches that it took, and those that it recognises."""
 
     def __init__(self, cluster: FakeCluster) -> None:
         self.taken = MemorySink()

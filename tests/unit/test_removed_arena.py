@@ -453,7 +453,7 @@ def export_and_die(folder: Path, number: int) -> tuple[bool, bool, bool]:
 
 
 def _about_to_export(name: str) -> Callable[[], None]:
-    """A sender whose sink takes nothing, and whose arena is removed; what is left is for it to export."""
+    """A sender whose sink takes nothing and whose arena is removed, so that it has to export the records."""
     sink = ScriptedSink(partitions=1)
     sink.plan_filter = lambda _: False
     sender = Sender(name, sink)

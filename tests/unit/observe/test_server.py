@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The HTTP server of an arena: its probes, the document of its page, and what a browser is told of it."""
+"""The HTTP server of an arena: its probes, the document of its page, and the headers that a browser gets."""
 
 from __future__ import annotations
 
