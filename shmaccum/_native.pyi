@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar, final
 
+from _typeshed import HasFileno
 from typing_extensions import Self
 
 from shmaccum.exceptions import DeliveryError
@@ -33,6 +34,7 @@ _Headers: TypeAlias = Sequence[tuple[str, Buffer | None]]
 _Tuple = TypeVar("_Tuple", bound=tuple[Any, ...])
 _BytesColumn: TypeAlias = tuple[int, int, bytes, bytes, bytes]
 _HeaderColumn: TypeAlias = tuple[int, bytes, bytes, _BytesColumn, _BytesColumn]
+_FilePiece: TypeAlias = tuple[HasFileno, int, int]
 _Record: TypeAlias = tuple[int, int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]
 
 def arena_create(map_descriptor: int, lock_descriptor: int, geometry: Mapping[str, int], options: Buffer) -> Arena: ...
@@ -66,7 +68,7 @@ def write_fetch(
 def find_batch(descriptor: int, position: int, end: int, offset: int) -> tuple[int, int] | None: ...
 def send_pieces(socket: int, pieces: tuple[bytes | tuple[Any, ...], ...]) -> int: ...
 def crc32c(data: Buffer, crc: int = 0) -> int: ...
-def crc32c_combine(first: int, second: int, second_size: int) -> int: ...
+def header_for_producer(header: Buffer, producer_id: int, producer_epoch: int, base_sequence: int) -> bytes: ...
 def murmur2(key: Buffer, /) -> int: ...
 
 # Names one appended record for ever.
@@ -288,8 +290,8 @@ class ProduceRequest:
         client: str,
         acks: int,
         timeout_ms: int,
-        # (name, id, partitions, tuples of buffers)
-        topics: tuple[tuple[str, bytes | None, tuple[int, ...], tuple[tuple[Buffer, ...], ...]], ...],
+        # (name, id, partitions, tuples of buffers and of pieces of files)
+        topics: tuple[tuple[str, bytes | None, tuple[int, ...], tuple[tuple[Buffer | _FilePiece, ...], ...]], ...],
     ) -> ProduceRequest: ...
     @property
     def is_touched(self) -> bool: ...

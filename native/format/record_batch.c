@@ -51,11 +51,14 @@ enum status record_batch_header_read(const uint8_t *bytes, size_t size, struct r
     return STATUS_OK;
 }
 
+static uint32_t header_crc(const uint8_t header[RECORD_BATCH_HEADER_SIZE])
+{
+    return crc32c_extend(0, header + RECORD_BATCH_ATTRIBUTES, RECORD_BATCH_HEADER_SIZE - RECORD_BATCH_ATTRIBUTES);
+}
+
 uint32_t record_batch_crc(const uint8_t header[RECORD_BATCH_HEADER_SIZE], uint32_t records_crc, uint64_t records_size)
 {
-    uint32_t header_crc =
-        crc32c_extend(0, header + RECORD_BATCH_ATTRIBUTES, RECORD_BATCH_HEADER_SIZE - RECORD_BATCH_ATTRIBUTES);
-    return crc32c_combine(header_crc, records_crc, records_size);
+    return crc32c_combine(header_crc(header), records_crc, records_size);
 }
 
 void record_batch_set_crc(uint8_t header[RECORD_BATCH_HEADER_SIZE], uint32_t crc)
@@ -66,6 +69,22 @@ void record_batch_set_crc(uint8_t header[RECORD_BATCH_HEADER_SIZE], uint32_t crc
 void record_batch_patch_base_offset(uint8_t header[RECORD_BATCH_HEADER_SIZE], int64_t base_offset)
 {
     store_be64(header + RECORD_BATCH_BASE_OFFSET, (uint64_t)base_offset);
+}
+
+void record_batch_change_producer(uint8_t header[RECORD_BATCH_HEADER_SIZE],
+                                  const struct record_batch_producer *producer)
+{
+    uint64_t size = (uint64_t)load_be32(header + RECORD_BATCH_LENGTH) + RECORD_BATCH_UNCOUNTED_SIZE;
+    CHECK(size >= RECORD_BATCH_HEADER_SIZE);
+    uint32_t former = header_crc(header);
+    store_be64(header + RECORD_BATCH_BASE_OFFSET, 0);
+    store_be32(header + RECORD_BATCH_LEADER_EPOCH, (uint32_t)-1);
+    store_be64(header + RECORD_BATCH_PRODUCER_ID, (uint64_t)producer->id);
+    store_be16(header + RECORD_BATCH_PRODUCER_EPOCH, (uint16_t)producer->epoch);
+    store_be32(header + RECORD_BATCH_BASE_SEQUENCE, (uint32_t)producer->base_sequence);
+    uint32_t difference = former ^ header_crc(header);
+    uint32_t crc = load_be32(header + RECORD_BATCH_CRC);
+    record_batch_set_crc(header, crc32c_combine(difference, crc, size - RECORD_BATCH_HEADER_SIZE));
 }
 
 /* ---- a part of a batch ---- */

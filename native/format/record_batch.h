@@ -91,6 +91,19 @@ void record_batch_set_crc(uint8_t header[RECORD_BATCH_HEADER_SIZE], uint32_t crc
 /* Gives a finished batch its place in a log. */
 void record_batch_patch_base_offset(uint8_t header[RECORD_BATCH_HEADER_SIZE], int64_t base_offset);
 
+struct record_batch_producer {
+    int64_t id;
+    int16_t epoch;
+    int32_t base_sequence;
+};
+
+/* Gives a finished batch another producer, in front of the same records: base offset and leader epoch are those of a
+ * batch from a producer. A crc is linear, so the new one follows from the former one and from the two headers, and no
+ * record is read. A batch that was damaged keeps a crc that does not fit it. The batch length is no smaller than it
+ * can be. */
+void record_batch_change_producer(uint8_t header[RECORD_BATCH_HEADER_SIZE],
+                                  const struct record_batch_producer *producer);
+
 /* Which records of a batch make up a part of it. */
 struct record_range {
     int32_t first;

@@ -245,29 +245,6 @@ static PyObject *module_crc32c(PyObject *module, PyObject *const *args, Py_ssize
     return PyLong_FromUnsignedLong(extended);
 }
 
-static PyObject *module_crc32c_combine(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names)
-{
-    struct {
-        int64_t first;
-        int64_t second;
-        int64_t second_size;
-    } given = {0};
-    static const struct argument_table table = {
-        .signature = {.function = "crc32c_combine",
-                      .names = {"first", "second", "second_size"},
-                      .required_count = 3,
-                      .count = 3},
-        .arguments = {{.kind = ARGUMENT_INTEGER, .offset = 0, .max = UINT32_MAX},
-                      {.kind = ARGUMENT_INTEGER, .offset = sizeof(int64_t), .max = UINT32_MAX},
-                      {.kind = ARGUMENT_INTEGER, .offset = 2 * sizeof(int64_t), .max = INT64_MAX}},
-    };
-    if (!arguments_parse(PyModule_GetState(module), &table, args, count, names, &given)) {
-        return NULL;
-    }
-    return PyLong_FromUnsignedLong(
-        crc32c_combine((uint32_t)given.first, (uint32_t)given.second, (uint64_t)given.second_size));
-}
-
 /* ---- the module ---- */
 
 static bool type_add(PyObject *module, PyType_Spec *spec, bool is_public, PyTypeObject **target)
@@ -415,8 +392,8 @@ static PyMethodDef module_methods[] = {
      "How many bytes of the pieces a socket took that does not block."},
     {"crc32c", FAST(module_crc32c), METH_FASTCALL | METH_KEYWORDS,
      "The CRC-32C of bytes, unsigned 32 bits; goes on from the checksum of what stands before them."},
-    {"crc32c_combine", FAST(module_crc32c_combine), METH_FASTCALL | METH_KEYWORDS,
-     "The CRC-32C of two pieces, one behind the other, from the CRC-32C of each and the size of the second."},
+    {"header_for_producer", FAST(log_header_for_producer), METH_FASTCALL | METH_KEYWORDS,
+     "The 61 bytes of a batch's header for another producer; the CRC follows without a look at the records."},
     {"murmur2", module_murmur2, METH_O, "Kafka's hash of a key, unsigned 32 bits."},
     {NULL, NULL, 0, NULL},
 };

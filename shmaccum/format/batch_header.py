@@ -10,7 +10,7 @@ import mmap
 import struct
 from typing import NamedTuple
 
-from shmaccum._native import crc32c, crc32c_combine
+from shmaccum._native import crc32c
 
 Source = bytes | bytearray | memoryview | mmap.mmap
 
@@ -90,21 +90,6 @@ def sealed_header(header: BatchHeader, records: bytes | memoryview) -> bytes:
     fitted = header._replace(batch_length=HEADER_SIZE - UNCOUNTED_SIZE + len(records))
     crc = crc32c(records, crc32c(HEADER.pack(*fitted)[CRC_START:]))
     return HEADER.pack(*fitted._replace(crc=crc))
-
-
-def replaced_header(header: BatchHeader, changed: BatchHeader) -> bytes:
-    """The bytes of a header that stands in front of the same records in place of another one.
-
-    A CRC is linear, so the CRC of the changed batch follows from that of the former one and from the two headers: no
-    record is read. A batch whose records were damaged keeps a CRC that does not fit them.
-
-    Args:
-        header: the former one.
-        changed: the new one; its CRC is not looked at.
-    """
-    difference = crc32c(HEADER.pack(*header)[CRC_START:]) ^ crc32c(HEADER.pack(*changed)[CRC_START:])
-    crc = crc32c_combine(difference, header.crc, header.size - HEADER_SIZE)
-    return HEADER.pack(*changed._replace(crc=crc))
 
 
 def crc_problem(header: BatchHeader, batch: memoryview) -> str | None:

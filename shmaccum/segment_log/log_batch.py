@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, NamedTuple, TypeVar, final
 
 from shmaccum import _native
@@ -16,6 +17,7 @@ from shmaccum.format.batch_header import (
     crc_problem,
 )
 from shmaccum.segment_log.codecs import decompress
+from shmaccum.segment_log.log_file import FileRange, LogFile
 from shmaccum.units import format_count
 
 Record = TypeVar("Record", bound=tuple[Any, ...])
@@ -173,3 +175,42 @@ class LogBatch:
     def __repr__(self) -> str:
         records = format_count(self.record_count, "record")
         return f"<LogBatch of {records} from offset {self.base_offset}, {self.size} bytes>"
+
+
+@final
+class UnreadBatch:
+    """One record batch as it lies in its segment; its header was read, and nothing was checked by the CRC.
+
+    The file stays open as long as this object lives.
+
+    Attributes:
+        header: every field of its header.
+        head: the bytes of its header.
+        records: the bytes behind the header, in the file.
+        size, base_offset, next_offset, record_count: as those of `LogBatch`.
+    """
+
+    __slots__ = ("base_offset", "head", "header", "next_offset", "record_count", "records", "size")
+
+    def __init__(self, header: BatchHeader, head: bytes, file: LogFile, position: int) -> None:
+        self.header = header
+        self.head = head
+        self.size = header.size
+        self.records = FileRange(file, position + HEADER_SIZE, self.size - HEADER_SIZE)
+        self.base_offset = header.base_offset
+        self.record_count = header.last_offset_delta + 1
+        self.next_offset = self.base_offset + self.record_count
+
+    def crc_problem(self) -> str | None:
+        """The reason why the bytes are not those that were appended; None when they are.
+
+        Raises:
+            OSError: the file cannot be read.
+        """
+        file, position, size = self.records
+        records = os.pread(file.descriptor, size, position)
+        return crc_problem(self.header, memoryview(self.head + records))
+
+    def __repr__(self) -> str:
+        records = format_count(self.record_count, "record")
+        return f"<UnreadBatch of {records} from offset {self.base_offset}, {self.size} bytes>"

@@ -32,7 +32,7 @@ from shmaccum.segment_log.file_names import (
     strangers_in,
 )
 from shmaccum.segment_log.lock_file import is_locked
-from shmaccum.segment_log.log_batch import LogBatch, LogRecord
+from shmaccum.segment_log.log_batch import LogBatch, LogRecord, UnreadBatch
 from shmaccum.segment_log.segment_view import Missing, SegmentView
 from shmaccum.segment_log.small_files import read_offsets_checkpoint
 from shmaccum.segment_log.walk import Damage, OffsetRange, at_least, exactly
@@ -337,6 +337,25 @@ class Cursor:
             raise OffsetOutOfRangeError(
                 f"offset {self.offset} of {self._partition.place} was not given out yet: the log ends at {end_offset}"
             )
+
+    def next_unread(self) -> UnreadBatch | None:
+        """The next batch of the open segment, without a look at its records.
+
+        A header tells where the next batch begins. Nothing proves the header before the records are read, too. So the
+        caller proves the batches that were passed (by `UnreadBatch.crc_problem`, or by a broker that took them)
+        before it calls `poll`, which takes headers for damaged that do not fit the place where the cursor is.
+
+        The answer is None where `poll` has to look: at the end of a segment or of the log, at damage, and at first.
+        """
+        view = self._view
+        if view is None or self._expected != exactly(self.offset):
+            return None
+        found = view.unread_batch(self._position, self._expected)
+        if found is not None:
+            self._position += found.size
+            self.offset = found.next_offset
+            self._expected = self._behind(view, found.next_offset)
+        return found
 
     def close(self) -> None:
         """Lets go of the segment; polling opens it again."""

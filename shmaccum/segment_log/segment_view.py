@@ -30,12 +30,16 @@ from shmaccum.segment_log.index_file import (
     load_entries,
     map_entries,
 )
-from shmaccum.segment_log.log_batch import LogBatch
-from shmaccum.segment_log.regular_files import open_regular
+from shmaccum.segment_log.log_batch import LogBatch, UnreadBatch
+from shmaccum.segment_log.log_file import LogFile
 from shmaccum.segment_log.walk import Damage, OffsetRange, find_batch
 
 READ_AHEAD_SIZE = 256 << 10
 """Stays in a core's cache until it is decoded."""
+HEADERS_SIZE = 4 << 10
+"""Bytes that a walk by headers reads at once: small batches have several headers in them."""
+UNREAD_SIZE_MAX = 64 << 20
+"""A larger batch is read before anybody believes its header."""
 REREADS_MAX = 3
 
 
@@ -73,7 +77,8 @@ class SegmentView:
         self._is_crc_checked = is_crc_checked
         self._block = memoryview(b"")
         self._block_position = 0
-        self._descriptor = open_regular(self.path, os.O_RDONLY)
+        self._file: LogFile | None = LogFile(self.path)
+        self._descriptor = self._file.descriptor
         self.size = 0
         try:
             self.refresh()
@@ -92,11 +97,10 @@ class SegmentView:
         self.refresh()
 
     def close(self) -> None:
-        """Lets go of the file; batches that were handed out stay readable."""
+        """Lets go of the file; batches that were handed out stay readable, and hold it as long as they need it."""
         self._block = memoryview(b"")
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        self._file = None
+        self._descriptor = -1
 
     # --- batches
 
@@ -130,6 +134,26 @@ class SegmentView:
         view = self._block[start : start + size]
         problem = crc_problem(header, view) if self._is_crc_checked else None
         return Missing(problem) if problem else LogBatch(header, view, self.path, position)
+
+    def unread_batch(self, position: int, expected: OffsetRange) -> UnreadBatch | None:
+        """The batch that begins here, without a look at its records.
+
+        The answer is None where a whole batch that may be expected is not seen at once: `batch` tells why.
+        """
+        start = position - self._block_position
+        if start < 0 or start + HEADER_SIZE > len(self._block):
+            self._block = memoryview(os.pread(self._descriptor, HEADERS_SIZE, position))
+            self._block_position, start = position, 0
+            if len(self._block) < HEADER_SIZE:
+                return None
+        header = read_header(self._block, start)
+        if header.problem or not expected.first <= header.base_offset <= expected.last:
+            return None
+        end = position + header.size
+        if header.size > UNREAD_SIZE_MAX or (end > self.size and not (self.refresh() and end <= self.size)):
+            return None
+        assert self._file is not None
+        return UnreadBatch(header, bytes(self._block[start : start + HEADER_SIZE]), self._file, position)
 
     def _read_ahead(self, position: int, size: int) -> None:
         """Reads from here on; at least so many bytes, if they are there."""

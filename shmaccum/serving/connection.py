@@ -14,8 +14,8 @@ import time
 from collections.abc import Sequence
 from typing import final
 
+from shmaccum.segment_log.log_file import FileRange
 from shmaccum.serving.fetching import Piece
-from shmaccum.serving.log_heads import FileRange
 from shmaccum.serving.login import Login
 from shmaccum.serving.messages import BadFrameError
 from shmaccum.serving.transport import Transport

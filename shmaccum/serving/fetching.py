@@ -19,7 +19,8 @@ from typing import NamedTuple
 
 from shmaccum._native import read_fetch, write_fetch
 from shmaccum.segment_log.broker_error import BrokerError
-from shmaccum.serving.log_heads import FileRange, LogHead
+from shmaccum.segment_log.log_file import FileRange
+from shmaccum.serving.log_heads import LogHead
 from shmaccum.serving.messages import BadFrameError, Request
 from shmaccum.serving.topics import TopicKey
 

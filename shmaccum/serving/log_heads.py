@@ -20,7 +20,7 @@ from __future__ import annotations
 import bisect
 import os
 from collections import OrderedDict
-from typing import NamedTuple, final
+from typing import final
 
 from shmaccum._native import find_batch
 from shmaccum.format.batch_header import HEADER_SIZE, BatchHeader, crc_problem, read_header
@@ -28,51 +28,11 @@ from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.segment_log.file_names import LOG, OFFSET_INDEX, offset_file, offsets_with
 from shmaccum.segment_log.index_file import OFFSET_ENTRY, ascends, load_entries
 from shmaccum.segment_log.leader_epochs import LeaderEpochs
-from shmaccum.segment_log.regular_files import open_regular
+from shmaccum.segment_log.log_file import FileRange, LogFile
 
 NOTE_INTERVAL = 16 << 10
 READ_SIZE = 1 << 20
 OPEN_FILES_MAX = 512
-
-
-@final
-class LogFile:
-    """An open ``.log`` for reading; it is closed when nobody uses it any more.
-
-    Attributes:
-        descriptor: open as long as this object lives.
-    """
-
-    __slots__ = ("descriptor",)
-
-    def __init__(self, path: str) -> None:
-        """Opens the file.
-
-        Raises:
-            OSError: it is gone, or is no regular file.
-        """
-        self.descriptor = -1
-        self.descriptor = open_regular(path, os.O_RDONLY)
-
-    def fileno(self) -> int:
-        """The descriptor, for system calls."""
-        return self.descriptor
-
-    def __del__(self) -> None:
-        if self.descriptor >= 0:
-            os.close(self.descriptor)
-
-
-class FileRange(NamedTuple):
-    """Bytes of a file that can be sent without reading them."""
-
-    file: LogFile
-    position: int
-    size: int
-
-    def behind(self, sent: int) -> FileRange:
-        """The rest, after so many bytes were sent."""
-        return FileRange(self.file, self.position + sent, self.size - sent)
 
 
 @final

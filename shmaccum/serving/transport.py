@@ -20,8 +20,8 @@ from typing import Protocol, final
 from shmaccum._native import send_pieces
 from shmaccum.config import ServerOptions
 from shmaccum.exceptions import InvalidArgumentError
+from shmaccum.segment_log.log_file import FileRange
 from shmaccum.serving.fetching import Piece
-from shmaccum.serving.log_heads import FileRange
 from shmaccum.serving.secret_files import Stamp, refuse_open_secret, stamp
 
 TLS_RECORD_SIZE = 16 << 10

@@ -11,6 +11,12 @@ Rules
     A batch keeps every byte but its first 61. Its new header has the shipper's producer id, the epoch of the position,
     and the sequence that follows from its offset. Base offset and leader epoch are those of a batch from a producer.
 
+    A sink that takes files gets the records unread, and the lane reads headers alone. The checksum of such a batch
+    fits its records if the former one did, so the sink refuses a damaged batch, and its ack proves a header. A lane
+    looks at the bytes of an unread batch that failed. If they are damaged, it takes back all that is not acked and
+    reads on at its position with every byte verified, which finds the damage and tells it. Where headers do not go
+    on (the end of a segment, damage) the lane reads on in the same way, but when all unread batches are acked.
+
     The window begins at the position that is on disk, not at the last ack. A sink recognises the last few batches of
     a producer (a broker: five). So whatever a death leaves unknown lies among the batches that the sink recognises.
 
@@ -19,7 +25,7 @@ Rules
     behind the gap goes with sequence 0. The same happens when the sink says that a sequence cannot follow.
 
     A batch that is to come again comes when nothing of its partition is in flight, and alone.
-    The batches of an epoch go one at a time until the sink has acked one: a sink that does not know the producer takes
+    The batches of an epoch go one at a time until the sink has acked one. A sink that does not know the producer takes
     any sequence as its first, so a batch that overtakes a failed one would stay in front of it.
 """
 
@@ -33,12 +39,14 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
+from shmaccum._native import header_for_producer
 from shmaccum.exceptions import CorruptLogError, OffsetOutOfRangeError
-from shmaccum.format.batch_header import HEADER_SIZE, replaced_header
+from shmaccum.format.batch_header import HEADER_SIZE
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.segment_log import LogBatch, LogReader
 from shmaccum.segment_log.file_names import LOG, offset_file
 from shmaccum.segment_log.leader_epochs import LeaderEpochs
+from shmaccum.segment_log.log_batch import UnreadBatch
 from shmaccum.segment_log.reader import Cursor
 from shmaccum.segment_log.shipped import Position
 from shmaccum.segment_log.small_files import read_topic_id, uuid_text
@@ -57,14 +65,34 @@ class Carried:
     is_ended = False
 
 
+CARRIED: Any = Carried()
+
+
 @dataclass(slots=True, eq=False)
 class Shipment:
     """A batch of the window."""
 
-    batch: LogBatch
+    batch: LogBatch | UnreadBatch
     wire: WireBatch
     is_out: bool = False
     is_acked: bool = False
+
+    @property
+    def lent_size(self) -> int:
+        """Bytes in memory; those of an unread batch stay in its file."""
+        return self.wire.size if self.wire.records is None else HEADER_SIZE
+
+    @property
+    def is_proved(self) -> bool:
+        """True when the bytes were verified, by the lane or by the sink."""
+        return self.is_acked or self.wire.records is None
+
+    def is_damaged(self) -> bool:
+        """True when an unread batch is not what was appended, or cannot be read."""
+        try:
+            return isinstance(self.batch, UnreadBatch) and self.batch.crc_problem() is not None
+        except OSError:
+            return True
 
 
 @dataclass(frozen=True)
@@ -77,6 +105,7 @@ class Route:
     """The topic at the sink."""
     producer_id: int
     in_flight_max: int
+    takes_files: bool
 
 
 class Lane:
@@ -117,20 +146,21 @@ class Lane:
         self._backoff = backoff
         self._report = report
         self._window: deque[Shipment] = deque()
-        self._behind_gap: LogBatch | None = None
+        self._behind_gap: LogBatch | UnreadBatch | None = None
         self._cursor: Cursor | None = None
         self._batches: Iterator[LogBatch] = iter(())
         self._failure_count = 0
         self._resume_ns = 0
         self._is_out_of_sequence = False
         self._is_known = False
+        self._is_damaged = False
 
     # --- facts
 
     @property
     def lent_size(self) -> int:
-        """Bytes of the batches in the window."""
-        return sum(shipment.wire.size for shipment in self._window)
+        """Bytes in memory of the batches in the window."""
+        return sum(shipment.lent_size for shipment in self._window)
 
     @property
     def is_empty(self) -> bool:
@@ -204,6 +234,10 @@ class Lane:
         Args:
             has_room: asked with the bytes of the window; an empty window may always have one batch.
         """
+        if self._is_damaged:
+            if self.is_out:
+                return
+            self._take_back()
         while len(self._window) < self.route.in_flight_max and (not self._window or has_room(self.lent_size)):
             batch = self._behind_gap or self._next()
             if batch is None:
@@ -215,15 +249,34 @@ class Lane:
                 return
             self._window.append(Shipment(batch, self._wire(batch)))
 
+    def _take_back(self) -> None:
+        """Takes what is not acked out of the window, so that it is read again with every byte verified."""
+        while self._window and not all(one.is_acked for one in self._window):
+            self._window.pop()
+        self._behind_gap = None
+        self._is_damaged = False
+        self._failure_count = 0
+        self._resume_ns = 0
+        self.rest()
+
     @property
     def _expected(self) -> int:
         return self._window[-1].batch.next_offset if self._window else self.position.offset
 
-    def _next(self) -> LogBatch | None:
-        """The next batch of the log, None when there is none now; tells damage that was passed over."""
+    def _next(self) -> LogBatch | UnreadBatch | None:
+        """The next batch of the log, None when there is none now."""
         if self._cursor is None:
             self._cursor = self._reader.cursor(self._expected)
             self._batches = self._cursor.poll()
+        batch: LogBatch | UnreadBatch | None = self._cursor.next_unread() if self.route.takes_files else None
+        if batch is None and all(one.is_proved for one in self._window):
+            batch = self._next_verified()
+        is_over = batch is None or (self.end_offset is not None and batch.base_offset >= self.end_offset)
+        return None if is_over else batch
+
+    def _next_verified(self) -> LogBatch | None:
+        """The next batch with its bytes, None when there is none now; tells damage that was passed over."""
+        assert self._cursor is not None
         try:
             batch = next(self._batches, None)
         except OffsetOutOfRangeError as error:
@@ -231,11 +284,13 @@ class Lane:
         if batch is None:
             self._batches = self._cursor.poll()
         self._tell_damage()
-        is_over = batch is None or (self.end_offset is not None and batch.base_offset >= self.end_offset)
-        return None if is_over else batch
+        return batch
 
     def _first_left(self, error: OffsetOutOfRangeError) -> LogBatch | None:
-        """The first batch after somebody deleted those before it."""
+        """The first batch after somebody deleted those before it; None when the log ends before it."""
+        if self._reader.log_start_offset <= self._expected:
+            self._report(f"{error}. Shipping of {self.place} waits for it")
+            return None
         self._report(f"{error}. Shipping of {self.place} goes on there")
         self._cursor = self._reader.cursor()
         self._batches = self._cursor.poll()
@@ -259,39 +314,30 @@ class Lane:
             self._cursor = None
             self._batches = iter(())
 
-    def _wire(self, batch: LogBatch) -> WireBatch:
+    def _wire(self, batch: LogBatch | UnreadBatch) -> WireBatch:
+        is_read = isinstance(batch, LogBatch)
         sequence = self.position.sequence_at(batch.base_offset)
-        header = replaced_header(
-            batch.header,
-            batch.header._replace(
-                base_offset=0,
-                leader_epoch=-1,
-                producer_id=self.route.producer_id,
-                producer_epoch=self.position.producer_epoch,
-                base_sequence=sequence,
-            ),
-        )
-        carried: Any = Carried()
+        producer = self.route.producer_id, self.position.producer_epoch, sequence
+        header = memoryview(header_for_producer(batch.view if is_read else batch.head, *producer))
         return WireBatch(
             self.route.topic,
             self.place.partition,
             self.route.index,
-            (memoryview(header), batch.view[HEADER_SIZE:]),
+            (header, batch.view[HEADER_SIZE:]) if is_read else (header,),
             batch.size,
             batch.record_count,
-            self.route.producer_id,
-            self.position.producer_epoch,
-            sequence,
-            batch.max_timestamp_ms,
+            *producer,
+            batch.header.max_timestamp_ms,
             0,
-            carried,
+            CARRIED,
+            records=None if is_read else batch.records,
         )
 
     # --- sending
 
     def next_wire(self, now_ns: int) -> WireBatch | None:
         """The batch that may be sent now; None: none may."""
-        if now_ns < self._resume_ns or self._is_out_of_sequence:
+        if now_ns < self._resume_ns or self._is_out_of_sequence or self._is_damaged:
             return None
         if self._failure_count or not self._is_known:
             head = self._window[0] if self._window else None
@@ -319,6 +365,10 @@ class Lane:
             self.refusal = None
             return
         self._failure_count += 1
+        self._is_damaged |= ack.verdict is not Verdict.OUT_OF_SEQUENCE and shipment.is_damaged()
+        if self._is_damaged:
+            self.is_hungry = True
+            return
         is_head = all(one.is_acked for one in self._before(shipment))
         if ack.verdict is Verdict.OUT_OF_SEQUENCE and is_head:
             self._is_out_of_sequence = True

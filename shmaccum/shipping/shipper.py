@@ -290,6 +290,7 @@ class Shipper:
             self._names.get(place.topic, place.topic),
             self._file.shipped.shipped_to.producer_id,
             self.sink.in_flight_max,
+            self.sink.takes_files,
         )
         lane = Lane(self._reader, place, route, position, self._backoff, self._host.report)
         if former is None:

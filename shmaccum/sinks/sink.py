@@ -26,6 +26,8 @@ Bytes
     the batch until its Ack was *returned* by `poll`, however long that takes; neither expiry nor an abort takes them
     away earlier. With the Ack the sink has let go of them: no view, slice or array over them is left, no socket and no
     thread reads them. A view that is left over keeps the batch's memory from being reused, and is reported.
+    A sink that `takes_files` may get batches of a shipper whose header is in memory and whose records lie in a file
+    (`WireBatch.records`). Nobody has read these records, so only their receiver finds damage in them.
 
 Answers
     Each delivered batch gets exactly one Ack, with the WireBatch that was delivered; in any order, in any later poll.
@@ -76,6 +78,8 @@ from shmaccum.exceptions import InvalidArgumentError
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from shmaccum.segment_log.log_file import FileRange
+
 NO_PRODUCER_ID = (-1, -1)
 """The answer of `Sink.new_producer_id` for a sink that does not know sequences."""
 
@@ -112,6 +116,13 @@ class WireBatch:
     """The arena's batch behind it; for the sender."""
     first_record: int = 0
     """Place of the first record in that batch; above 0 for later parts of a split one."""
+    records: FileRange | None = None
+    """The bytes behind those of `buffers`, for a sink that takes files; None: there are no more."""
+
+    @property
+    def pieces(self) -> tuple[memoryview | FileRange, ...]:
+        """All its bytes."""
+        return self.buffers if self.records is None else (*self.buffers, self.records)
 
     @classmethod
     def of(cls, batch: Batch, place: tuple[str, int], buffers: tuple[memoryview, ...]) -> Self:
@@ -253,6 +264,8 @@ class Sink(abc.ABC):
     """Bytes of one delivery; a larger batch goes alone."""
     options_type: ClassVar[type[Options] | None] = None
     """The table of its options, so that what no table has is refused with advice; None: its constructor knows them."""
+    takes_files: bool = False
+    """Its batches may have records that lie in a file."""
     is_idempotent: bool = False
     """It recognises a batch that is delivered again, and takes sequences only in order."""
     name: str = ""

@@ -21,10 +21,10 @@ from typing import final
 import psutil
 import pytest
 
+from shmaccum.segment_log.log_file import FileRange
 from shmaccum.serving import LogServer, messages
 from shmaccum.serving.connection import Connection
 from shmaccum.serving.fetching import Piece
-from shmaccum.serving.log_heads import FileRange
 from shmaccum.serving.login import Login
 from shmaccum.serving.users import User, UsersFile, Verifier, changed_users, parse_grant
 from tests.fuzz.frames import TOPICS, Frames, faulty

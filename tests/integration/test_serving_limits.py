@@ -16,10 +16,10 @@ import confluent_kafka
 import pytest
 
 from shmaccum.segment_log.broker_error import BrokerError
+from shmaccum.segment_log.log_file import FileRange
 from shmaccum.serving import LogServer
 from shmaccum.serving.asking import Asking
 from shmaccum.serving.connection import READ_SIZE
-from shmaccum.serving.log_heads import FileRange
 from tests.log_support import TOPIC, make_batch
 from tests.serving_support import (
     DEADLINE_S,

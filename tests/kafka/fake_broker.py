@@ -64,12 +64,16 @@ class Arrived:
         no_batch: Any = None
         return WireBatch(*place, buffers, len(self.wire_bytes), record_count, *self.sequence, -1, 1, no_batch)
 
+    @property
+    def is_damaged(self) -> bool:
+        """True when the CRC does not fit the bytes."""
+        return bool(struct.unpack_from(">I", self.wire_bytes, CRC_POSITION)[0] != crc32c(self.wire_bytes[CRC_START:]))
+
     def check(self) -> None:
         """Checks of a request that a broker makes before it reads on."""
         (length,) = struct.unpack_from(">i", self.wire_bytes, 8)
         assert length + 12 == len(self.wire_bytes)
-        (crc,) = struct.unpack_from(">I", self.wire_bytes, CRC_POSITION)
-        assert crc == crc32c(self.wire_bytes[CRC_START:])
+        assert not self.is_damaged
 
 
 @dataclass
@@ -211,6 +215,7 @@ class FakeCluster:
         arrived: every batch, in the order of arrival.
         failures: exceptions of its own threads; `fake_cluster` raises them.
         on_produce: answers for a batch; may raise `Cut` or `Silence`, and may wait.
+        on_damage: answers for a batch whose CRC is wrong; None: such a batch fails the test.
         on_metadata: called before metadata are answered; may wait.
         topic_errors: topic -> error code in the metadata.
         throttle_time_ms: of every Produce answer.
@@ -239,6 +244,7 @@ class FakeCluster:
         self.failures: list[Exception] = []
         self.metadata_count = 0
         self.on_produce: Callable[[Arrived], Reply] = lambda arrived: Reply()  # noqa: ARG005
+        self.on_damage: Callable[[Arrived], Reply] | None = None
         self.on_metadata: Callable[[], None] = lambda: None
         self.leader_epoch = 1
         self.leaders = {
@@ -314,6 +320,13 @@ class FakeCluster:
             error_code=code, name=topic, topic_id=topic_id, is_internal=False, partitions=partitions
         )
 
+    def _reply(self, arrived: Arrived) -> Reply:
+        if self.on_damage is not None and arrived.is_damaged:
+            return self.on_damage(arrived)
+        arrived.check()
+        self.arrived.append(arrived)
+        return self.on_produce(arrived)
+
     def _answer_produce(self, broker: FakeBroker, version: int, request: Any) -> Any:
         names = {topic_id: topic for topic, topic_id in self.topic_ids.items()}
         responses, nodes = [], []
@@ -322,9 +335,7 @@ class FakeCluster:
             replies = []
             for data in topic.partition_data:
                 arrived = Arrived(broker.node_id, version, name, data.index, bytes(data.records))
-                arrived.check()
-                self.arrived.append(arrived)
-                reply = self.on_produce(arrived)
+                reply = self._reply(arrived)
                 replies.append(partition_response(data.index, reply))
                 nodes += [] if reply.leader is None else [reply.leader[0]]
             responses.append(

@@ -6,10 +6,11 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import shutil
 import signal
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +22,18 @@ from shmaccum.segment_log.shipped import read_shipped
 from shmaccum.shipping import Shipper
 from shmaccum.sinks.memory import MemorySink
 from shmaccum.sinks.sink import Verdict
+from tests.dying import dies_at_system_call
 from tests.kafka.broker import Cluster
 from tests.kafka.conftest import OpenFake
 from tests.kafka.fake_broker import Arrived, Cut, FakeCluster, Reply
 from tests.kafka.reading import consume
-from tests.log_support import TOPIC, make_batch, make_batches, offsets
+from tests.log_support import TOPIC, log_files, make_batch, make_batches, offsets
 from tests.support import WATCHDOG_S, wait_until
 
 BATCH_COUNT = 30
 OPTIONS: dict[str, Any] = {"retry_backoff_ms": 1, "retry_backoff_max_ms": 10}
 SINK_OPTIONS = {"reconnect_backoff_ms": 1, "reconnect_backoff_max_ms": 10}
-OUT_OF_ORDER = 45
+CORRUPT_MESSAGE, OUT_OF_ORDER, INVALID_RECORD = 2, 45, 87
 
 
 def make_log(path: Path, topic: str, partition_count: int, batch_count: int) -> dict[int, list[bytes | None]]:
@@ -141,6 +143,108 @@ def test_a_refusal_is_told_with_the_brokers_reason(tmp_path: Path, open_fake: Op
     broker = Broker(cluster)
     ship(log, cluster.bootstrap)
     assert broker.values() == made
+
+
+@pytest.mark.parametrize("code", [CORRUPT_MESSAGE, INVALID_RECORD])
+@pytest.mark.parametrize(
+    ("place", "bit"),
+    [
+        pytest.param(7, 4, id="base offset"),
+        pytest.param(11, 1, id="batch length"),
+        pytest.param(16, 1, id="magic"),
+        pytest.param(25, 1, id="last offset delta, 256 too many"),
+        pytest.param(26, 1, id="last offset delta, one too many"),
+        pytest.param(50, 1, id="producer id"),
+        pytest.param(60, 1, id="record count"),
+        pytest.param(100, 8, id="records"),
+    ],
+)
+def test_damage_that_the_broker_finds_is_told_and_the_rest_is_shipped(
+    tmp_path: Path, open_fake: OpenFake, caplog: pytest.LogCaptureFixture, place: int, bit: int, code: int
+) -> None:
+    """No record behind a damaged header is left out, wherever the header says that the next batch begins."""
+    log = tmp_path / "log"
+    made = make_log(log, TOPIC, 1, 20)[0]
+    batches = list(LogReader(log).partition(TOPIC, 0).batches())
+    (file,) = log_files(log)
+    content = bytearray(file.read_bytes())
+    content[batches[7].position + place] ^= bit
+    file.write_bytes(content)
+    cluster = open_fake(topics={TOPIC: 1})
+    broker = Broker(cluster)
+    cluster.on_damage = lambda arrived: Reply(code)  # noqa: ARG005
+    progress = ship(log, cluster.bootstrap)
+    assert broker.values() == {0: made[:21] + made[24:]}
+    assert (progress.damage_count, progress.left_record_count, progress.refusals) == (1, 0, {})
+    assert sum("is damaged" in message for message in caplog.messages) == 1
+    position = read_shipped(str(log)).positions[TopicPartition(TOPIC, 0)]
+    assert (position.producer_epoch, position.origin) == (1, 24)
+
+
+def test_a_batch_that_arrives_damaged_and_is_sound_in_the_log_is_sent_again(
+    tmp_path: Path, open_fake: OpenFake, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = tmp_path / "log"
+    made = make_log(log, TOPIC, 2, 10)
+    cluster = open_fake(topics={TOPIC: 2})
+    broker = Broker(cluster)
+    verdicts = iter([CORRUPT_MESSAGE] * 3)
+    cluster.on_produce = lambda arrived: Reply(code) if (code := next(verdicts, 0)) else broker.take(arrived)
+    progress = ship(log, cluster.bootstrap)
+    assert broker.values() == made
+    assert progress.damage_count == 0
+    assert any("CORRUPT_MESSAGE" in message for message in caplog.messages)
+
+
+def test_a_segment_that_is_cut_while_it_is_shipped_costs_what_is_cut_off(tmp_path: Path, open_fake: OpenFake) -> None:
+    """sendfile meets the end of the file in the middle of a request, and nothing is repeated."""
+    log = tmp_path / "log"
+    with LogDirectory(log) as directory:
+        directory.create_topic(TOPIC, 1)
+        offsets(directory.partition(TOPIC, 0).append(make_batches(6, value_size=500_000)))
+    made = [record.value for record in LogReader(log).partition(TOPIC, 0).records()]
+    batches = list(LogReader(log).partition(TOPIC, 0).batches())
+    cluster = open_fake(topics={TOPIC: 1}, receive_buffer=4096)
+    broker = Broker(cluster)
+
+    def cut_and_take(arrived: Arrived) -> Reply:
+        if arrived.sequence[2] == 3:
+            os.truncate(log_files(log)[0], batches[4].position + 1000)
+        return broker.take(arrived)
+
+    cluster.on_produce = cut_and_take
+    progress = ship(log, cluster.bootstrap)
+    assert broker.values() == {0: made[:12]}
+    assert progress.refusals == {}
+
+
+@pytest.mark.parametrize("stride", [pytest.param(1, marks=pytest.mark.slow), 120])
+def test_a_shipper_that_dies_at_any_system_call_sends_each_record_once(
+    tmp_path: Path, open_fake: OpenFake, stride: int
+) -> None:
+    """The kill comes before every system call, or every 120th or so; the following shipper goes on."""
+    seed = random.randrange(10**6)
+    print("seed", seed)
+    chance = random.Random(seed)
+    log = tmp_path / "log"
+    made = make_log(log, TOPIC, 1, 8)
+    cluster = open_fake(topics={TOPIC: 1})
+
+    def prepare() -> Callable[[], object]:
+        return lambda: ship(log, cluster.bootstrap)
+
+    number, death_count, is_dying = chance.randint(1, stride), 0, True
+    while is_dying:
+        shutil.rmtree(log / ".shipping", ignore_errors=True)
+        broker = Broker(cluster)
+        is_dying = dies_at_system_call(prepare, number)
+        if is_dying:
+            death_count += 1
+            ship(log, cluster.bootstrap)
+        assert broker.values() == made, f"killed before system call {number}"
+        assert read_shipped(str(log)).positions[TopicPartition(TOPIC, 0)].offset == 24
+        number += chance.randint(1, 2 * stride - 1)
+    assert death_count > 0
 
 
 def test_a_shipper_that_finds_no_broker_waits_and_can_be_stopped(tmp_path: Path) -> None:

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shmaccum._native import crc32c, crc32c_combine
-from shmaccum.format.batch_header import BatchHeader, crc_problem, read_header, replaced_header, sealed_header
+from shmaccum._native import header_for_producer
+from shmaccum.format.batch_header import BatchHeader, crc_problem, read_header, sealed_header
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 INT16 = st.integers(-(2**15), 2**15 - 1)
@@ -20,23 +21,29 @@ def header(producer_id: int, epoch: int, sequence: int, attributes: int) -> Batc
     )
 
 
-@given(st.binary(max_size=300), st.tuples(INT64, INT16, INT32), st.tuples(INT64, INT16, INT32), INT16)
-def test_a_replaced_header_fits_the_same_records(
+@given(
+    st.binary(max_size=300),
+    st.tuples(INT64, INT16, INT32),
+    st.tuples(st.integers(0, 2**63 - 1), st.integers(0, 2**15 - 1), st.integers(0, 2**31 - 1)),
+    INT16,
+)
+def test_a_header_for_another_producer_fits_the_same_records(
     records: bytes, former: tuple[int, int, int], new: tuple[int, int, int], attributes: int
 ) -> None:
     batch = sealed_header(header(*former, attributes), records) + records
-    changed = header(*new, attributes)._replace(batch_length=len(batch) - 12)
-    again = replaced_header(read_header(batch), changed) + records
+    again = header_for_producer(batch, *new) + records
     assert crc_problem(read_header(again), memoryview(again)) is None
+    changed = header(*new, attributes)._replace(base_offset=0, leader_epoch=-1, batch_length=len(batch) - 12)
     assert read_header(again)._replace(crc=0) == changed
 
 
-def test_a_replaced_header_does_not_fit_damaged_records() -> None:
+def test_a_header_for_another_producer_does_not_fit_damaged_records() -> None:
     batch = sealed_header(header(1, 0, 0, 0), b"records") + b"records"
-    again = replaced_header(read_header(batch), read_header(batch)._replace(producer_id=2)) + b"rexords"
+    again = header_for_producer(batch, 2, 0, 0) + b"rexords"
     assert crc_problem(read_header(again), memoryview(again)) is not None
 
 
-@given(st.binary(max_size=200), st.binary(max_size=200))
-def test_checksums_are_combined(first: bytes, second: bytes) -> None:
-    assert crc32c_combine(crc32c(first), crc32c(second), len(second)) == crc32c(first + second)
+@pytest.mark.parametrize("wrong", [b"", b"\0" * 60, b"\0" * 61])
+def test_bytes_that_are_no_header_are_refused(wrong: bytes) -> None:
+    with pytest.raises(ValueError, match="no header"):
+        header_for_producer(wrong, 1, 0, 0)

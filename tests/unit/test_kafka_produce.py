@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import uuid
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -15,6 +17,7 @@ from kafka.protocol.producer import ProduceRequest, ProduceResponse
 
 from shmaccum._native import ProduceRequest as NativeRequest
 from shmaccum.exceptions import InvalidArgumentError
+from shmaccum.segment_log.log_file import FileRange, LogFile
 from shmaccum.sinks.kafka.delivery import Topic
 from shmaccum.sinks.kafka.errors import TREATMENTS, Action, sentence, treatment
 from shmaccum.sinks.kafka.produce import VERSION_MAX, VERSION_MIN, version_for
@@ -102,6 +105,59 @@ def test_it_is_sent_in_parts_to_a_socket_that_is_full(version: int) -> None:
     assert received == encoded_by_the_library(version, topics)
 
 
+@pytest.fixture
+def file(tmp_path: Path) -> LogFile:
+    """A file of 300,000 bytes."""
+    path = tmp_path / "file"
+    path.write_bytes(bytes(range(250)) * 1200)
+    return LogFile(str(path))
+
+
+@pytest.mark.parametrize("version", [VERSION_MIN, VERSION_MAX])
+def test_pieces_of_a_file_are_sent_between_buffers(version: int, file: LogFile) -> None:
+    pieces = [FileRange(file, 61, 200_000), FileRange(file, 7, 0), FileRange(file, 299_999, 1)]
+    in_files: tuple[Topic, ...] = (("flights", FLIGHTS.bytes, (0, 1), ((b"a" * 61, pieces[0]), (b"b", *pieces[1:]))),)
+    content = bytes(range(250)) * 1200
+    in_memory: tuple[Topic, ...] = (
+        ("flights", FLIGHTS.bytes, (0, 1), ((b"a" * 61, content[61:200_061]), (b"b", content[-1:]))),
+    )
+    request = request_of(version, in_files)
+    received = bytearray()
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        while not request.is_written:
+            sent = request.send(ours.fileno())
+            received += theirs.recv(sent, socket.MSG_WAITALL)
+    assert received == encoded_by_the_library(version, in_memory)
+    assert len(received) == request.size
+
+
+def test_a_file_is_held_open_until_the_request_lets_go_of_it(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"x" * 10)
+    piece = FileRange(LogFile(str(tmp_path / "file")), 0, 10)
+    descriptor = piece.file.fileno()
+    request = request_of(12, (("flights", None, (0,), ((piece,),)),))
+    del piece
+    os.fstat(descriptor)
+    request.release()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptor)
+
+
+def test_a_file_that_is_shorter_than_its_piece_ends_the_request(file: LogFile) -> None:
+    request = request_of(12, (("flights", None, (0,), ((FileRange(file, 299_000, 2_000),),)),))
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    with ours, theirs, pytest.raises(OSError, match="Input/output"):
+        request.send(ours.fileno())
+
+
+def test_a_piece_of_a_file_is_not_for_tls(file: LogFile) -> None:
+    with pytest.raises(ValueError, match="plain socket"):
+        request_of(12, (("flights", None, (0,), ((FileRange(file, 0, 10),),)),)).peek()
+
+
 def test_a_socket_that_is_closed_is_an_error() -> None:
     request = request_of(VERSION_MAX)
     ours, theirs = socket.socketpair()
@@ -139,6 +195,10 @@ def test_buffers_are_held_until_the_last_byte_was_written_or_the_request_is_rele
         ({"topics": (("flights", FLIGHTS.bytes, (0,), (b"x",)),)}, TypeError),
         ({"topics": (("flights", FLIGHTS.bytes, (0,), (("x",),)),)}, TypeError),
         ({"topics": (b"flights",)}, TypeError),
+        ({"topics": (("flights", FLIGHTS.bytes, (0,), (((0, 1),),)),)}, TypeError),
+        ({"topics": (("flights", FLIGHTS.bytes, (0,), ((("no file", 0, 1),),)),)}, TypeError),
+        ({"topics": (("flights", FLIGHTS.bytes, (0,), (((0, -1, 1),),)),)}, InvalidArgumentError),
+        ({"topics": (("flights", FLIGHTS.bytes, (0,), (((0, 0, 2**31),),)),)}, InvalidArgumentError),
     ],
 )
 def test_what_is_no_request_is_refused(changed: dict[str, Any], error: type[Exception]) -> None:

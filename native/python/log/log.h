@@ -10,6 +10,10 @@
 /* decode_records(records, record_type, base_offset, ...): the records of a batch of a segment log. */
 PyObject *log_decode(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names);
 
+/* header_for_producer(header, producer_id, producer_epoch, base_sequence): the header of a batch in front of the same
+ * records, for another producer. */
+PyObject *log_header_for_producer(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names);
+
 /* decode_columns(batches, first_offset, end_offset, has_headers): the records of many such batches as Arrow columns. */
 PyObject *log_columns(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names);
 

@@ -2,11 +2,15 @@
  *
  * ProduceRequest: a Produce request on its way to a socket (format/produce.h), over buffers that stay where they are.
  *
- *   iovecs   own │ buffer │ own │ buffer buffer │ own ...
+ *   iovecs   own │ buffer │ own │ buffer file │ own ...
  *                  ^ next, what of it was written is cut off
  *
  * It holds its buffers from its making until its last byte was written or `release` is called; then only what an answer
  * is compared with is left. One thread sends it: while that one is in the kernel, without the GIL, others are refused.
+ *
+ * A piece of a file goes from the page cache to the socket by sendfile, and nobody reads it. sendfile has no flag that
+ * keeps it from waiting, so the socket of such a request is one that never blocks. A file that is shorter than its piece
+ * ends the request with EIO: its connection cannot go on.
  */
 #include "python/sender/produce_request_type.h"
 
@@ -17,10 +21,18 @@
 #include "format/produce.h"
 
 #include <errno.h>
+#include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
 enum { IOVECS_AT_ONCE = 1024 /* IOV_MAX */, PEEK_SIZE = 16384 /* the bytes that one record of TLS holds */ };
+
+/* Where the bytes of an iovec are when they are in a file; its address counts for nothing then. */
+struct file_piece {
+    bool is_file;
+    int descriptor;
+    off_t position;
+};
 
 struct produce_request_object {
     PyObject ob_base;
@@ -34,6 +46,7 @@ struct produce_request_object {
     Py_buffer *buffers;
     uint32_t buffer_count; /* held */
     struct iovec *iovecs;
+    struct file_piece *files; /* one for each iovec */
     uint32_t iovec_count;
     uint32_t iovec_next;
     uint64_t size;
@@ -54,6 +67,8 @@ static const struct integer_range timeout_range = {"timeout_ms", 0, INT32_MAX};
 static const struct integer_range partition_range = {"a partition", 0, INT32_MAX};
 static const struct integer_range correlation_range = {"correlation_id", 0, INT32_MAX};
 static const struct integer_range descriptor_range = {"descriptor", 0, INT32_MAX};
+static const struct integer_range position_range = {"position", 0, INT64_MAX};
+static const struct integer_range size_range = {"size", 0, INT32_MAX / 2};
 
 /* The UTF-8 of a name, which stays as long as `names` has it. */
 static bool name_take(struct produce_request_object *self, PyObject *object, const char **name, uint16_t *size)
@@ -144,6 +159,57 @@ static bool topics_take(struct produce_request_object *self, PyObject *tuple, Py
     return true;
 }
 
+static bool memory_take(PyObject *object, Py_buffer *buffer, struct iovec *iovec)
+{
+    if (PyObject_GetBuffer(object, buffer, PyBUF_SIMPLE) < 0) {
+        return false;
+    }
+    *iovec = (struct iovec){.iov_base = buffer->buf, .iov_len = (size_t)buffer->len};
+    return true;
+}
+
+/* (file, position, size); `buffer` holds the tuple, and so the file stays open. */
+static bool file_take(const struct module_state *state, PyObject *tuple, Py_buffer *buffer, struct iovec *iovec,
+                      struct file_piece *file)
+{
+    int64_t position;
+    int64_t size;
+    if (PyTuple_GET_SIZE(tuple) != 3) {
+        PyErr_SetString(PyExc_TypeError, "a piece of a file is (file, position, size)");
+        return false;
+    }
+    int descriptor = PyObject_AsFileDescriptor(PyTuple_GET_ITEM(tuple, 0));
+    if (descriptor < 0 || !integer_parse(state, PyTuple_GET_ITEM(tuple, 1), &position_range, &position) ||
+        !integer_parse(state, PyTuple_GET_ITEM(tuple, 2), &size_range, &size) ||
+        PyBuffer_FillInfo(buffer, tuple, NULL, 0, 1, PyBUF_SIMPLE) < 0) {
+        return false;
+    }
+    *file = (struct file_piece){.is_file = true, .descriptor = descriptor, .position = (off_t)position};
+    *iovec = (struct iovec){.iov_base = buffer, .iov_len = (size_t)size};
+    return true;
+}
+
+/* Holds a piece of a batch, and puts it into the list of iovecs. */
+static bool piece_take(struct produce_request_object *self, PyObject *piece, uint64_t *size)
+{
+    Py_buffer *buffer = &self->buffers[self->buffer_count];
+    struct iovec *iovec = &self->iovecs[self->iovec_count];
+    struct file_piece *file = &self->files[self->iovec_count];
+    if (PyTuple_Check(piece) ? !file_take(self->state, piece, buffer, iovec, file)
+                             : !memory_take(piece, buffer, iovec)) {
+        return false;
+    }
+    self->buffer_count++;
+    *size += iovec->iov_len;
+    if (iovec->iov_len > 0) { /* without an address it would be taken for a place of our own bytes */
+        self->iovec_count++;
+    } else {
+        *iovec = (struct iovec){0};
+        *file = (struct file_piece){0};
+    }
+    return true;
+}
+
 /* Holds the buffers of a batch, and puts them behind its bytes in the list of iovecs. */
 static bool batch_take(struct produce_request_object *self, PyObject *partition, PyObject *body,
                        struct produce_batch *batch)
@@ -155,15 +221,8 @@ static bool batch_take(struct produce_request_object *self, PyObject *partition,
     }
     self->iovec_count++; /* its own bytes, when they are written */
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(body); i++) {
-        Py_buffer *buffer = &self->buffers[self->buffer_count];
-        if (PyObject_GetBuffer(PyTuple_GET_ITEM(body, i), buffer, PyBUF_SIMPLE) < 0) {
+        if (!piece_take(self, PyTuple_GET_ITEM(body, i), &size)) {
             return false;
-        }
-        self->buffer_count++;
-        size += (uint64_t)buffer->len;
-        if (buffer->len > 0) { /* without an address it would be taken for a place of our own bytes */
-            self->iovecs[self->iovec_count++] =
-                (struct iovec){.iov_base = buffer->buf, .iov_len = (size_t)buffer->len};
         }
     }
     self->size += size;
@@ -230,8 +289,9 @@ static bool request_fill(struct produce_request_object *self, PyObject *topics)
     self->answer.tables = PyMem_Malloc(produce_tables_size(request) * sizeof *self->answer.tables);
     self->buffers = PyMem_Calloc((size_t)buffer_count + 1, sizeof *self->buffers);
     self->iovecs = PyMem_Calloc((size_t)buffer_count + batch_count + 1, sizeof *self->iovecs);
+    self->files = PyMem_Calloc((size_t)buffer_count + batch_count + 1, sizeof *self->files);
     bool has_room = self->batches != NULL && self->answer.results != NULL && self->answer.tables != NULL;
-    if (!has_room || self->buffers == NULL || self->iovecs == NULL) {
+    if (!has_room || self->buffers == NULL || self->iovecs == NULL || self->files == NULL) {
         PyErr_NoMemory();
         return false;
     }
@@ -295,6 +355,7 @@ static void request_dealloc(PyObject *object)
     PyMem_Free(self->own);
     PyMem_Free(self->buffers);
     PyMem_Free(self->iovecs);
+    PyMem_Free(self->files);
     type->tp_free(object);
     Py_DECREF(type);
 }
@@ -331,8 +392,13 @@ static void request_advance(struct produce_request_object *self, size_t written)
         return;
     }
     struct iovec *next = &self->iovecs[self->iovec_next];
-    next->iov_base = (char *)next->iov_base + written;
+    struct file_piece *file = &self->files[self->iovec_next];
     next->iov_len -= written;
+    if (file->is_file) {
+        file->position += (off_t)written;
+    } else {
+        next->iov_base = (char *)next->iov_base + written;
+    }
 }
 
 static PyObject *request_begin(PyObject *object, PyObject *correlation_id)
@@ -346,15 +412,42 @@ static PyObject *request_begin(PyObject *object, PyObject *correlation_id)
     Py_RETURN_NONE;
 }
 
+/* The iovecs from the next one on that one call writes: those in memory in front of a piece of a file. */
+static uint32_t run_count(const struct produce_request_object *self)
+{
+    uint32_t end = self->iovec_next;
+    while (end < self->iovec_count && end - self->iovec_next < IOVECS_AT_ONCE && !self->files[end].is_file) {
+        end++;
+    }
+    return end - self->iovec_next;
+}
+
+static ssize_t memory_send(const struct produce_request_object *self, int descriptor)
+{
+    uint32_t count = run_count(self);
+    struct msghdr message = {.msg_iov = &self->iovecs[self->iovec_next], .msg_iovlen = count};
+    int more = self->iovec_next + count < self->iovec_count ? MSG_MORE : 0;
+    return sendmsg(descriptor, &message, MSG_DONTWAIT | MSG_NOSIGNAL | more);
+}
+
+static ssize_t file_send(const struct produce_request_object *self, int descriptor)
+{
+    off_t position = self->files[self->iovec_next].position;
+    ssize_t sent = sendfile(descriptor, self->files[self->iovec_next].descriptor, &position,
+                            self->iovecs[self->iovec_next].iov_len);
+    if (sent == 0) {
+        errno = EIO;
+        return -1;
+    }
+    return sent;
+}
+
 static ssize_t send_some(struct produce_request_object *self, int descriptor)
 {
-    uint32_t left = self->iovec_count - self->iovec_next;
-    struct msghdr message = {.msg_iov = &self->iovecs[self->iovec_next],
-                             .msg_iovlen = left < IOVECS_AT_ONCE ? left : IOVECS_AT_ONCE};
     ssize_t sent;
     self->is_sending = true;
     Py_BEGIN_ALLOW_THREADS
-    sent = sendmsg(descriptor, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    sent = self->files[self->iovec_next].is_file ? file_send(self, descriptor) : memory_send(self, descriptor);
     Py_END_ALLOW_THREADS
     self->is_sending = false;
     return sent;
@@ -384,7 +477,8 @@ static PyObject *request_send(PyObject *object, PyObject *descriptor)
     return PyLong_FromSize_t(total);
 }
 
-/* Up to PEEK_SIZE bytes of what is next, copied into one piece. The holder of the copy writes it, now or later. */
+/* Up to PEEK_SIZE bytes of what is next, copied into one piece. The holder of the copy writes it, now or later. A
+ * piece of a file has no bytes here. */
 static PyObject *request_peek(PyObject *object, PyObject *unused)
 {
     struct produce_request_object *self = request_of(object);
@@ -392,6 +486,10 @@ static PyObject *request_peek(PyObject *object, PyObject *unused)
     (void)unused;
     self->is_touched = true;
     for (uint32_t i = self->iovec_next; i < self->iovec_count && size < PEEK_SIZE; i++) {
+        if (self->files[i].is_file) {
+            PyErr_SetString(PyExc_ValueError, "a piece of a file goes to a plain socket alone: use send");
+            return NULL;
+        }
         size += self->iovecs[i].iov_len;
     }
     size = size < PEEK_SIZE ? size : PEEK_SIZE;

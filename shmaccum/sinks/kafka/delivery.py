@@ -18,11 +18,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from shmaccum.segment_log.log_file import FileRange
 from shmaccum.sinks.kafka.errors import NETWORK_EXCEPTION, Action, sentence, treatment
 from shmaccum.sinks.kafka.produce import PartitionAnswer
 from shmaccum.sinks.sink import Ack, Verdict, WireBatch
 
-Topic = tuple[str, bytes | None, tuple[int, ...], tuple[tuple[bytes | memoryview, ...], ...]]
+Topic = tuple[str, bytes | None, tuple[int, ...], tuple[tuple[bytes | memoryview | FileRange, ...], ...]]
 """The parts of a ProduceRequest: a topic's name and id, and its partitions with their bytes."""
 COMES_AGAIN = frozenset({None, Verdict.RETRY, Verdict.TOO_LARGE})
 """Fates of a batch that may yet arrive; None while it is in flight."""
@@ -50,7 +51,7 @@ class Delivery:
 
     def topics(self, topic_id: Callable[[str], uuid.UUID | None]) -> tuple[Topic, ...]:
         """As the request wants them; remembers the ids."""
-        bodies = [wire.buffers if own is None else (own,) for wire, own in self._with_compressed()]
+        bodies = [wire.pieces if own is None else (own,) for wire, own in self._with_compressed()]
         topics: list[Topic] = []
         first = 0
         for name, count in self._runs():

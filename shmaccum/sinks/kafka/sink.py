@@ -18,7 +18,8 @@ answer. The arena's bytes go to the socket as they are (`client`); after the ans
 the ack lets go of them. The table in `errors` tells the meaning of an answer; the sender draws the pauses, counts, and
 splits.
 
-Over TLS the bytes are copied once, by encrypting; compressed batches are private memory.
+Over TLS the bytes are copied once, by encrypting; compressed batches are private memory. Records of a log go from the
+page cache to the socket (sendfile), but not over TLS.
 """
 
 from __future__ import annotations
@@ -182,6 +183,7 @@ class KafkaSink(Sink):
         if self._options.compression_type != "none":
             self._new_compressor()
         self.is_idempotent = True
+        self.takes_files = self._options.compression_type == "none" and "SSL" not in self._options.security_protocol
         self._lanes: dict[int, _Lane] = {}
         self._acks: list[Ack | Acks] = []
         # By partition index: which node leads it, as long as nothing was heard of another one.

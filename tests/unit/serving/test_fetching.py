@@ -16,8 +16,8 @@ from kafka.protocol.consumer.fetch import FetchResponse as KafkaFetchResponse
 
 from shmaccum._native import read_fetch, write_fetch
 from shmaccum.segment_log.broker_error import BrokerError
+from shmaccum.segment_log.log_file import FileRange, LogFile
 from shmaccum.serving.fetching import Found, Wanted, read_request, write_answer
-from shmaccum.serving.log_heads import FileRange, LogFile
 from shmaccum.serving.messages import BadFrameError, Request
 
 VERSIONS = range(4, 18)

@@ -13,8 +13,9 @@ import pytest
 from shmaccum._native import find_batch
 from shmaccum.format.batch_header import HEADER_SIZE, read_header
 from shmaccum.format.topic_partition import TopicPartition
+from shmaccum.segment_log.log_file import FileRange, LogFile
 from shmaccum.serving import log_heads
-from shmaccum.serving.log_heads import FileRange, LogFile, LogHead, OpenFiles
+from shmaccum.serving.log_heads import LogHead, OpenFiles
 from tests.log_support import TOPIC, log_files, make_batch, make_batches, open_log
 
 PLACE = TopicPartition(TOPIC, 0)

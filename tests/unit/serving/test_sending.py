@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from shmaccum._native import send_pieces
+from shmaccum.segment_log.log_file import FileRange, LogFile
 from shmaccum.serving.connection import Connection, FrameLimits
 from shmaccum.serving.fetching import Piece
-from shmaccum.serving.log_heads import FileRange, LogFile
 from shmaccum.serving.transport import PlainTransport
 
 FILE_SIZE = 1 << 20

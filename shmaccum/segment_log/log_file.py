@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An open ``.log``, and pieces of it that go from the page cache to a socket unread."""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple, final
+
+from shmaccum.segment_log.regular_files import open_regular
+
+
+@final
+class LogFile:
+    """An open ``.log`` for reading; it is closed when nobody uses it any more.
+
+    Attributes:
+        descriptor: open as long as this object lives.
+    """
+
+    __slots__ = ("descriptor",)
+
+    def __init__(self, path: str) -> None:
+        """Opens the file.
+
+        Raises:
+            OSError: it is gone, or is no regular file.
+        """
+        self.descriptor = -1
+        self.descriptor = open_regular(path, os.O_RDONLY)
+
+    def fileno(self) -> int:
+        """The descriptor, for system calls."""
+        return self.descriptor
+
+    def __del__(self) -> None:
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+
+
+class FileRange(NamedTuple):
+    """Bytes of a file that can be sent without reading them."""
+
+    file: LogFile
+    position: int
+    size: int
+
+    def behind(self, sent: int) -> FileRange:
+        """The rest, after so many bytes were sent."""
+        return FileRange(self.file, self.position + sent, self.size - sent)
