@@ -348,7 +348,7 @@ class Cursor:
         The answer is None where `poll` has to look: at the end of a segment or of the log, at damage, and at first.
         """
         view = self._view
-        if view is None or self._expected != exactly(self.offset):
+        if view is None or not self._expected.first == self.offset == self._expected.last:
             return None
         found = view.unread_batch(self._position, self._expected)
         if found is not None:

@@ -59,23 +59,25 @@ REFUSED_PAUSE_NS = 10_000 * NS_PER_MS
 """A partition that the sink refuses is tried again after this time: somebody may have granted a right meanwhile."""
 
 
-class Carried:
-    """The batch of the log behind a `WireBatch`: it has no result, so it never ends before its ack."""
-
-    is_ended = False
-
-
-CARRIED: Any = Carried()
-
-
-@dataclass(slots=True, eq=False)
 class Shipment:
-    """A batch of the window."""
+    """A batch of the window. It stands behind its `WireBatch`, where a sender has a batch of the arena.
 
-    batch: LogBatch | UnreadBatch
+    Attributes:
+        batch: of the log.
+        wire: the same as the sink gets it.
+        is_out: it is in flight.
+        is_acked: the sink has it.
+        is_ended: always False, because a batch of a log has no result that comes before its ack.
+    """
+
+    __slots__ = ("batch", "is_acked", "is_out", "wire")
+    is_ended = False
     wire: WireBatch
-    is_out: bool = False
-    is_acked: bool = False
+
+    def __init__(self, batch: LogBatch | UnreadBatch) -> None:
+        self.batch = batch
+        self.is_out = False
+        self.is_acked = False
 
     @property
     def lent_size(self) -> int:
@@ -119,6 +121,7 @@ class Lane:
         refusal: why the sink does not take the next batch; None: it does, as far as is known.
         end_offset: batches from here on are not shipped; None: all are.
         record_count, byte_count: of the batches that this lane has shipped.
+        lent_size: bytes in memory of the batches in the window.
     """
 
     def __init__(
@@ -139,6 +142,7 @@ class Lane:
         self.end_offset: int | None = None
         self.record_count = 0
         self.byte_count = 0
+        self.lent_size = 0
         self._reader = reader.partition(*place)
         self._looker = reader.partition(*place)
         self._damages: dict[tuple[str, int], CorruptLogError] = {}
@@ -156,11 +160,6 @@ class Lane:
         self._is_damaged = False
 
     # --- facts
-
-    @property
-    def lent_size(self) -> int:
-        """Bytes in memory of the batches in the window."""
-        return sum(shipment.lent_size for shipment in self._window)
 
     @property
     def is_empty(self) -> bool:
@@ -247,12 +246,15 @@ class Lane:
             if batch.base_offset != self._expected:
                 self._behind_gap = batch
                 return
-            self._window.append(Shipment(batch, self._wire(batch)))
+            shipment = Shipment(batch)
+            self._dress(shipment)
+            self._window.append(shipment)
+            self.lent_size += shipment.lent_size
 
     def _take_back(self) -> None:
         """Takes what is not acked out of the window, so that it is read again with every byte verified."""
         while self._window and not all(one.is_acked for one in self._window):
-            self._window.pop()
+            self.lent_size -= self._window.pop().lent_size
         self._behind_gap = None
         self._is_damaged = False
         self._failure_count = 0
@@ -314,23 +316,29 @@ class Lane:
             self._cursor = None
             self._batches = iter(())
 
-    def _wire(self, batch: LogBatch | UnreadBatch) -> WireBatch:
-        is_read = isinstance(batch, LogBatch)
+    def _dress(self, shipment: Shipment) -> None:
+        """Gives a batch its header for the sink."""
+        batch = shipment.batch
         sequence = self.position.sequence_at(batch.base_offset)
         producer = self.route.producer_id, self.position.producer_epoch, sequence
-        header = memoryview(header_for_producer(batch.view if is_read else batch.head, *producer))
-        return WireBatch(
+        buffers: tuple[memoryview, ...]
+        if isinstance(batch, UnreadBatch):
+            buffers, records = (memoryview(header_for_producer(batch.head, *producer)),), batch.records
+        else:
+            buffers, records = (memoryview(header_for_producer(batch.view, *producer)), batch.view[HEADER_SIZE:]), None
+        behind: Any = shipment
+        shipment.wire = WireBatch(
             self.route.topic,
             self.place.partition,
             self.route.index,
-            (header, batch.view[HEADER_SIZE:]) if is_read else (header,),
+            buffers,
             batch.size,
             batch.record_count,
             *producer,
             batch.header.max_timestamp_ms,
             0,
-            CARRIED,
-            records=None if is_read else batch.records,
+            behind,
+            records=records,
         )
 
     # --- sending
@@ -342,27 +350,22 @@ class Lane:
         if self._failure_count or not self._is_known:
             head = self._window[0] if self._window else None
             return None if head is None or head.is_acked or self.is_out else head.wire
-        return next((one.wire for one in self._window if not one.is_out and not one.is_acked), None)
+        for one in self._window:
+            if not one.is_out and not one.is_acked:
+                return one.wire
+        return None
 
     def sent(self, wire: WireBatch) -> None:
         """A batch is in flight."""
-        shipment = self._shipment(wire)
-        shipment.is_out = True
+        _behind(wire).is_out = True
         wire.attempt_count += 1
-
-    def _shipment(self, wire: WireBatch) -> Shipment:
-        return next(shipment for shipment in self._window if shipment.wire is wire)
 
     def settle(self, ack: Ack) -> None:
         """Takes the sink's answer for a batch that is in flight."""
-        shipment = self._shipment(ack.wire)
+        shipment = _behind(ack.wire)
         shipment.is_out = False
         if ack.verdict is Verdict.DELIVERED:
-            shipment.is_acked = True
-            self._is_known = True
-            self._failure_count = 0
-            self._resume_ns = 0
-            self.refusal = None
+            self._take_ack(shipment)
             return
         self._failure_count += 1
         self._is_damaged |= ack.verdict is not Verdict.OUT_OF_SEQUENCE and shipment.is_damaged()
@@ -379,6 +382,19 @@ class Lane:
             self._pause(ack.retry_after_ms)
             if ack.verdict is Verdict.RETRY:
                 self._report(ack.message)
+
+    def settle_delivered(self, wire: WireBatch) -> None:
+        """The sink has a batch that was in flight."""
+        shipment = _behind(wire)
+        shipment.is_out = False
+        self._take_ack(shipment)
+
+    def _take_ack(self, shipment: Shipment) -> None:
+        shipment.is_acked = True
+        self._is_known = True
+        self._failure_count = 0
+        self._resume_ns = 0
+        self.refusal = None
 
     def _before(self, shipment: Shipment) -> Iterator[Shipment]:
         for one in self._window:
@@ -436,10 +452,17 @@ class Lane:
             shipped = self._window.popleft()
             self.record_count += shipped.batch.record_count
             self.byte_count += shipped.batch.size
+            self.lent_size -= shipped.lent_size
         if is_new_epoch:
             self._is_out_of_sequence = self._is_known = False
             for shipment in self._window:
-                shipment.wire = self._wire(shipment.batch)
+                self._dress(shipment)
+
+
+def _behind(wire: WireBatch) -> Shipment:
+    shipment: Any = wire.batch
+    assert isinstance(shipment, Shipment)
+    return shipment
 
 
 def topic_id_of(folder: str) -> str:

@@ -45,7 +45,7 @@ from shmaccum.sender.backoff import Backoff
 from shmaccum.shipping.host import NS_PER_S, RateLimit, ShipperHost
 from shmaccum.shipping.lane import Lane, Route, resumed, topic_id_of
 from shmaccum.sinks import open_sink
-from shmaccum.sinks.sink import IDENTITY_SIZE, Ack, Sink, Verdict, WireBatch, each_ack
+from shmaccum.sinks.sink import IDENTITY_SIZE, Ack, Sink, Verdict, WireBatch
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -134,6 +134,7 @@ class Shipper:
         self.lanes: list[Lane] = []
         self._by_place: dict[TopicPartition, Lane] = {}
         self._sources: dict[str, str] = {}
+        self._answered: set[Lane] = set()  # the sink has these partitions, as of the last look
         name = f"ship-{os.path.basename(self.directory)}"
         self._host = ShipperHost(self.lanes, self.wake, name, self._sender_options())
         self._backoff = Backoff(self.options.retry_backoff_ms, self.options.retry_backoff_max_ms)
@@ -369,6 +370,8 @@ class Shipper:
         assert self._watch is not None
         changed = self._watch.changed()
         is_due = time.monotonic_ns() - self._look_ns >= LOOK_S * NS_PER_S
+        if is_due:
+            self._answered.clear()
         if is_due or self.directory in changed:
             self._guard(self._take_up)
             self._look_ns = time.monotonic_ns()
@@ -431,10 +434,10 @@ class Shipper:
         if self._rate.wait_ns(now_ns):
             return []
         waiting = [lane for lane in self.lanes if lane.next_wire(now_ns) is not None]
-        return [lane.route.index for lane in waiting if self._can_go(lane)]
+        return [lane.route.index for lane in waiting if lane in self._answered or self._can_go(lane)]
 
     def _can_go(self, lane: Lane) -> bool:
-        """True when the sink has this partition; asked until it answers."""
+        """True when the sink has this partition; asked until it answers, and again now and then."""
         try:
             count = self.sink.partition_count(lane.route.topic)
         except UnknownTopicError as error:
@@ -453,7 +456,10 @@ class Shipper:
         if source != lane.place.topic:
             lane.refuse(f"the topic {source} of the log goes to {lane.route.topic}, too: give one another name there")
             return False
-        return count is not None
+        if count is None:
+            return False
+        self._answered.add(lane)
+        return True
 
     def _wires(self, planned: Sequence[int]) -> list[WireBatch]:
         """The batches of one delivery, which are in flight then."""
@@ -500,8 +506,12 @@ class Shipper:
         assert self._selector is not None
         doorbell: int = self._selector.fileno()  # type: ignore[attr-defined] # that of epoll
         acks = self._guard(lambda: self.sink.poll(timeout_s, doorbell)) or ()
-        for ack in each_ack(acks):
-            self.lanes[ack.wire.partition_index].settle(ack)
+        for ack in acks:
+            if isinstance(ack, Ack):
+                self.lanes[ack.wire.partition_index].settle(ack)
+            else:
+                for wire in ack.wires:
+                    self.lanes[wire.partition_index].settle_delivered(wire)
         if self._bell >= 0:
             with contextlib.suppress(BlockingIOError):
                 os.read(self._bell, 4096)

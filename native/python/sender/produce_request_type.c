@@ -9,8 +9,8 @@
  * is compared with is left. One thread sends it: while that one is in the kernel, without the GIL, others are refused.
  *
  * A piece of a file goes from the page cache to the socket by sendfile, and nobody reads it. sendfile has no flag that
- * keeps it from waiting, so the socket of such a request is one that never blocks. A file that is shorter than its piece
- * ends the request with EIO: its connection cannot go on.
+ * keeps it from waiting, so the socket of such a request is one that never blocks. A file that is shorter than its
+ * piece ends the request with EIO, because its connection cannot go on.
  */
 #include "python/sender/produce_request_type.h"
 
