@@ -78,6 +78,8 @@ class LogWatch:
         return found
 
     def _read(self) -> bytes:
+        if self.descriptor < 0:
+            return b""
         try:
             return os.read(self.descriptor, READ_SIZE)
         except BlockingIOError:

@@ -18,7 +18,7 @@ from shmaccum._native import crc32c, decode_batch
 from shmaccum.exceptions import InvalidArgumentError, LogBusyError, LogError, NotALogError, OtherSinkError
 from shmaccum.format.batch_header import CRC_START, HEADER_SIZE, read_header
 from shmaccum.format.topic_partition import TopicPartition
-from shmaccum.segment_log import LogDirectory, LogReader
+from shmaccum.segment_log import LogDirectory, LogReader, log_watch
 from shmaccum.segment_log.shipped import DEAD_SIZE_MIN, Position, PositionsFile, ShippedTo, read_shipped
 from shmaccum.shipping import Shipper
 from shmaccum.shipping.host import RateLimit
@@ -559,3 +559,21 @@ def test_a_shipper_with_a_rate_limit_ships_all_the_same(log: Path) -> None:
     sink = MemorySink()
     ship(log, sink, rate_limit="100KiB")
     assert [record[3] for wire in sink.wire_batches(TOPIC) for record in decode_batch(wire)] == values(20)
+
+
+def test_a_shipper_works_where_the_kernel_tells_of_no_appends(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user has a limited number of inotify instances."""
+    monkeypatch.setattr(log_watch, "_libc", NoInotify())
+    sink = MemorySink()
+    ship(log, sink)
+    assert sink.values(TOPIC) == values(20)
+
+
+class NoInotify:
+    """The C library of a kernel that gives no instance."""
+
+    def inotify_init1(self, _flags: int) -> int:
+        return -1
+
+    def inotify_add_watch(self, *_arguments: object) -> int:
+        return -1
