@@ -7,10 +7,11 @@ import click
 
 from shmaccum.cli.consuming import FORMATS, Output, consuming_options
 from shmaccum.cli.group import Command
-from shmaccum.cli.log_place import OFFSET_FORMS, Start, directory_argument, partitions
+from shmaccum.cli.log_place import directory_argument, partitions
 from shmaccum.config import ConsumerOptions
 from shmaccum.consumer import Consumer
 from shmaccum.segment_log import LogReader, PartitionReader
+from shmaccum.segment_log.start import OFFSET_FORMS, Start
 
 AUTO_COMMIT = "enable_auto_commit"
 RESETS = {"beginning": "earliest", "end": "latest"}

@@ -10,19 +10,19 @@ from rich.table import Table
 
 from shmaccum.cli.group import Command, Group, json_option, print_json
 from shmaccum.cli.live import make_console, show
-from shmaccum.cli.log_place import Start, directory_argument, partitions, place_options
+from shmaccum.cli.log_place import directory_argument, partitions, place_options
 from shmaccum.cli.server_settings import settings_option
 from shmaccum.exceptions import InvalidArgumentError
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.groups.export import export
 from shmaccum.groups.offsets_file import group_ids
 from shmaccum.segment_log import LogReader
+from shmaccum.segment_log.start import Start
 from shmaccum.serving.administration import GroupFacts, Member, all_groups, delete, facts_of, move
 from shmaccum.serving.client_settings import ClientSettings
 from shmaccum.units import format_count
 
 group_argument = click.argument("group_id", metavar="GROUP")
-KAFKA_WORDS = {"earliest": "beginning", "latest": "end"}
 
 
 @click.group("groups", cls=Group)
@@ -132,7 +132,7 @@ def _member_count(facts: GroupFacts) -> str:
 
 
 def _target(text: str) -> Start:
-    return Start.parse(KAFKA_WORDS.get(text, text))
+    return Start.parse(text)
 
 
 @command.command("reset", cls=Command)

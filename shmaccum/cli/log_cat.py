@@ -15,10 +15,11 @@ import click
 
 from shmaccum.cli.group import EXIT_BAD, Command, sentence_of
 from shmaccum.cli.lines import parse_delimiter
-from shmaccum.cli.log_place import OFFSET_FORMS, Start, directory_argument, partitions, place_options
+from shmaccum.cli.log_place import directory_argument, partitions, place_options
 from shmaccum.exceptions import CorruptLogError, InvalidArgumentError
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.segment_log import Cursor, LogReader, LogRecord, PartitionReader
+from shmaccum.segment_log.start import OFFSET_FORMS, Start
 
 FOLLOW_EVERY_S = 0.05
 Piece = Callable[[TopicPartition, LogRecord], bytes]

@@ -19,8 +19,9 @@ from shmaccum.cli.log_place import directory_argument
 from shmaccum.cli.sender import split_options
 from shmaccum.config import ShipperOptions
 from shmaccum.exceptions import InvalidArgumentError
+from shmaccum.segment_log.start import OFFSET_FORMS
 from shmaccum.shipping import Shipper, ShippingProgress
-from shmaccum.shipping.shipper import STARTS, forget
+from shmaccum.shipping.shipper import forget
 from shmaccum.units import format_count, format_duration_ns, format_size, parse_duration_ns
 
 logger = logging.getLogger(__name__)
@@ -99,6 +100,11 @@ def _renames(texts: tuple[str, ...]) -> Mapping[str, str]:
     return {old: new for old, _, new in pairs}
 
 
+def _starts(texts: tuple[str, ...]) -> Mapping[str, str]:
+    """Starts by the topics and partitions that they are for; an empty name is for all others."""
+    return {name: start for name, _, start in (text.rpartition("=") for text in texts)}
+
+
 def _forget(directory: str) -> None:
     path = os.path.abspath(directory)
     has_forgotten = forget(path)
@@ -120,11 +126,10 @@ def _forget(directory: str) -> None:
 )
 @click.option(
     "--from",
-    "start",
-    type=click.Choice(STARTS),
-    default="earliest",
-    show_default=True,
-    help="Where to begin when the log is shipped for the first time.",
+    "starts",
+    multiple=True,
+    metavar="[TOPIC[:PARTITION]=]OFFSET",
+    help=f"Where to begin when the log is shipped for the first time: {OFFSET_FORMS}; repeatable. Default: beginning.",
 )
 @click.option("--once", is_flag=True, help="Leave when everything is shipped that the log has now.")
 @click.option("--rate-limit", metavar="SIZE", help="The most bytes in a second, for example 10MiB.")
@@ -154,7 +159,7 @@ def command(
     url: str | None,
     topics: str | None,
     renames: tuple[str, ...],
-    start: str,
+    starts: tuple[str, ...],
     once: bool,
     rate_limit: str | None,
     interval: str,
@@ -177,9 +182,8 @@ def command(
     of_shipper, of_sink = split_options(given, url, ShipperOptions)
     start_logging(logging.WARNING if quiet else logging.INFO)
     names = None if topics is None else [name for name in topics.split(",") if name]
-    shipper = Shipper(
-        directory, url, topics=names, rename=_renames(renames), start=start, sink_options=of_sink, **of_shipper
-    )
+    routes: dict[str, Any] = {"topics": names, "rename": _renames(renames), "start": _starts(starts)}
+    shipper = Shipper(directory, url, sink_options=of_sink, **routes, **of_shipper)
     progress = _Foreground(shipper, parse_duration_ns(interval), is_json=is_json).run(follow=not once)
     if progress.damage_count or progress.refusals:
         ctx.exit(EXIT_BAD)

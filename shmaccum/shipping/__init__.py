@@ -7,7 +7,8 @@
          ^                                         │ ack
          └── .shipping/positions <── forced to disk┘
 
-`shipper` is the loop, `lane` one partition on its way. Retention reads the positions (`segment_log/shipped.py`).
+`shipper` is the loop, `lane` one partition on its way, `starts` tells where a log begins that was never shipped.
+Retention reads the positions (`segment_log/shipped.py`).
 """
 
 from shmaccum.shipping.shipper import Shipper, ShippingProgress

@@ -44,6 +44,7 @@ from shmaccum.segment_log.shipped import Position, PositionsFile, ShippedTo, for
 from shmaccum.sender.backoff import Backoff
 from shmaccum.shipping.host import NS_PER_S, RateLimit, ShipperHost
 from shmaccum.shipping.lane import Lane, Route, resumed, topic_id_of
+from shmaccum.shipping.starts import Starts
 from shmaccum.sinks import open_sink
 from shmaccum.sinks.sink import IDENTITY_SIZE, Ack, Sink, Verdict, WireBatch
 
@@ -57,7 +58,6 @@ LOOK_S = 1.0
 OPEN_LANES_MAX = 64
 """Beyond so many partitions, one that is read to its end lets go of its files."""
 CLOSE_TIMEOUT_S = 5.0
-STARTS = ("earliest", "latest")
 
 
 class ShippingProgress(NamedTuple):
@@ -98,8 +98,10 @@ class Shipper:
         to: ``kafka:HOST:PORT,...``, or ``log:DIR`` for another log; or a sink that is not open.
         topics: names of the topics to ship; None: all, those of later, too.
         rename: topic of the log -> topic at the sink, for topics that have another name there.
-        start: "earliest" or "latest": where the partitions begin that the log has when it is shipped for the first
-            time. A later shipper goes on at the positions of the former one.
+        start: where the partitions begin that the log has when it is shipped for the first time: "earliest", "latest",
+            an offset, "-N" for the last N records, or "s@MS" for a timestamp; or a mapping from "TOPIC:PARTITION",
+            "TOPIC" and "" (all others) to one of these. The batch with that record goes whole. A later shipper goes on
+            at the positions of the former one.
         sink_options: options of the sink, if `to` is a text.
         options: those of `ShipperOptions`, in either spelling.
 
@@ -115,7 +117,7 @@ class Shipper:
         *,
         topics: Iterable[str] | None = None,
         rename: Mapping[str, str] | None = None,
-        start: str = "earliest",
+        start: str | Mapping[str, str] = "earliest",
         sink_options: Mapping[str, Any] | None = None,
         **options: Unpack[ShipperOptionsDict],
     ) -> None:
@@ -123,7 +125,7 @@ class Shipper:
         self.directory = os.path.abspath(os.fspath(directory).removeprefix("log:"))
         self._topics = None if topics is None else tuple(dict.fromkeys(topics))
         self._names = dict(rename or {})
-        self._start = start
+        self._starts = Starts(start)
         self.sink = _sink_of(to, sink_options or {})
         self._check_arguments()
         self._reader = LogReader(self.directory, on_corrupt="skip")
@@ -150,8 +152,6 @@ class Shipper:
         self._is_sink_open = False
 
     def _check_arguments(self) -> None:
-        if self._start not in STARTS:
-            raise InvalidArgumentError(f'start is "earliest" or "latest", not {self._start!r}')
         if not self.sink.is_idempotent:
             raise InvalidArgumentError(
                 f"{self.sink.name or type(self.sink).__name__} does not recognise batches that come twice: ship to "
@@ -187,6 +187,7 @@ class Shipper:
             LogBusyError: another process ships this log.
             OtherSinkError: the log was shipped to another sink.
             LogError: the positions are damaged.
+            OffsetOutOfRangeError, InvalidArgumentError: a start is an offset or a partition that the log does not have.
             OSError, ShmaccumError: the sink or a file cannot be opened.
         """
         if self._file is not None:
@@ -223,7 +224,9 @@ class Shipper:
         shipped_to = ShippedTo(self.sink.name, identity, producer_id, self._topics)
         is_first = known is None
         if is_first:
-            shipped.positions = {place: self._first_position(place) for place in self._places()}
+            places = self._places()
+            self._starts.check(places)
+            shipped.positions = {place: self._first_position(place) for place in places}
         self._file = PositionsFile(self.directory, shipped, shipped_to)
         self._watch.add(self.directory)
         self._take_up()
@@ -253,7 +256,7 @@ class Shipper:
     def _first_position(self, place: TopicPartition) -> Position:
         """Where a partition begins when the log is shipped for the first time."""
         partition = self._reader.partition(*place)
-        offset = partition.log_start_offset if self._start == "earliest" else partition.log_end_offset
+        offset = self._starts.offset_in(partition)
         return Position(offset, origin=offset, topic_id=topic_id_of(partition.folder))
 
     def _take_up(self) -> None:

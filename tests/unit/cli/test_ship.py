@@ -37,6 +37,12 @@ def test_topics_and_names_are_chosen(shell: Shell, log: Path, tmp_path: Path) ->
     assert LogReader(copy).topics() == ["other"]
 
 
+def test_the_start_is_told_for_all_or_for_a_partition(shell: Shell, log: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shell("ship", str(log), "--to", f"log:{copy}", "--once", "-q", "--from", "end", "--from", f"{TOPIC}:0=-6")
+    assert len(list(LogReader(copy).partition(TOPIC, 0).records())) == 6
+
+
 def test_a_log_that_is_damaged_or_refused_ends_with_1(shell: Shell, log: Path, tmp_path: Path) -> None:
     (file,) = log_files(log)
     content = bytearray(file.read_bytes())
@@ -69,6 +75,7 @@ def test_a_signal_ends_a_shipper_that_follows(
         (["--to", "kafka:localhost:9092", "-X", "linger_ms=5"], "linger_ms"),
         (["--to", "kafka:localhost:9092", "-X", "sasl_plain_password=secret"], "env:NAME"),
         (["--to", "kafka:localhost:9092", "--progress", "often"], "duration"),
+        (["--to", "kafka:localhost:9092", "--from", "flights=first"], "s@MS"),
     ],
 )
 def test_a_wrong_flag_is_told(shell: Shell, log: Path, arguments: list[str], sentence: str) -> None:

@@ -15,7 +15,14 @@ from typing import Any
 import pytest
 
 from shmaccum._native import crc32c, decode_batch
-from shmaccum.exceptions import InvalidArgumentError, LogBusyError, LogError, NotALogError, OtherSinkError
+from shmaccum.exceptions import (
+    InvalidArgumentError,
+    LogBusyError,
+    LogError,
+    NotALogError,
+    OffsetOutOfRangeError,
+    OtherSinkError,
+)
 from shmaccum.format.batch_header import CRC_START, HEADER_SIZE, read_header
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.segment_log import LogDirectory, LogReader, log_watch
@@ -27,7 +34,7 @@ from shmaccum.shipping.shipper import forget
 from shmaccum.sinks.memory import MemorySink
 from shmaccum.sinks.sink import Ack, Verdict, WireBatch
 from tests.dying import dies_at_system_call
-from tests.log_support import TOPIC, log_files, make_batch, make_batches, offsets, open_log
+from tests.log_support import START_MS, TOPIC, log_files, make_batch, make_batches, offsets, open_log
 from tests.support import WATCHDOG_S, wait_until
 
 PLACE = TopicPartition(TOPIC, 0)
@@ -152,6 +159,54 @@ def test_start_latest_ships_what_comes_later(log: Path) -> None:
     assert sink.values("hops") == [b"new"], "a topic of later has no position, and goes from its start"
 
 
+@pytest.mark.parametrize(
+    ("start", "first_of_0", "first_of_1"),
+    [
+        ("31", 10, 10),
+        ("-7", 17, 17),
+        (f"s@{START_MS + 12_001}", 12, 12),
+        ("s@9999999999999", 20, 20),
+        ({TOPIC: "6"}, 2, 2),
+        ({f"{TOPIC}:1": "59"}, 0, 19),
+        ({f"{TOPIC}:1": "earliest", TOPIC: "latest"}, 20, 0),
+        ({f"{TOPIC}:1": "9", "": "end"}, 20, 3),
+        ({"": "60"}, 20, 20),
+    ],
+)
+def test_a_log_is_shipped_from_an_offset_or_a_time(
+    tmp_path: Path, start: str | dict[str, str], first_of_0: int, first_of_1: int
+) -> None:
+    """The batch that has the record goes whole, and its first sequence is 0."""
+    with open_log(tmp_path / "log") as directory:
+        directory.create_topic(TOPIC, 2)
+        for partition in range(2):
+            offsets(directory.partition(TOPIC, partition).append(make_batches(20)))
+    sink = MemorySink(partitions=2)
+    ship(tmp_path / "log", sink, start=start)
+    for partition, first in enumerate((first_of_0, first_of_1)):
+        assert sink.values(TOPIC, partition) == values(20, first=first)
+        assert [read_header(wire).base_sequence for wire in sink.wire_batches(TOPIC, partition)[:1]] in ([], [0])
+    append(tmp_path / "log", 20, 21)
+    ship(tmp_path / "log", sink, start=start)
+    assert sink.values(TOPIC) == values(21, first=first_of_0)
+
+
+@pytest.mark.parametrize(
+    ("start", "error", "sentence"),
+    [
+        ("61", OffsetOutOfRangeError, "not given out yet"),
+        ({"hops": "1"}, InvalidArgumentError, "start names hops"),
+        ({f"{TOPIC}:7": "1"}, InvalidArgumentError, "TOPIC:PARTITION"),
+    ],
+)
+def test_a_start_that_the_log_does_not_have_is_refused_and_nothing_is_noted(
+    log: Path, start: str | dict[str, str], error: type[Exception], sentence: str
+) -> None:
+    with pytest.raises(error, match=sentence):
+        ship(log, MemorySink(), start=start)
+    assert read_shipped(str(log)).shipped_to is None
+
+
 def test_topics_are_chosen_and_renamed(log: Path) -> None:
     with open_log(log) as directory:
         directory.create_topic("hops")
@@ -197,7 +252,8 @@ def test_a_second_shipper_is_refused(log: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({"start": "somewhere"}, "earliest"),
+        ({"start": "somewhere"}, "s@MS"),
+        ({"start": {"flights": "first"}}, "s@MS"),
         ({"rename": {"a": "c", "b": "c"}}, "two topics one name"),
         ({"topics": ["a"], "rename": {"b": "c"}}, "leaves out"),
         ({"to": "null:"}, "does not recognise"),
