@@ -9,9 +9,12 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
+
+from tests.kafka.broker import LOOPBACK, free_port, running_cluster
+from tests.kafka.distribution import require
 
 CHUNK_SIZE = 16 * 1024
-LOOPBACK = "127.0.0.1"
 
 
 class Proxy:
@@ -88,3 +91,13 @@ def proxy(target_port: int, port: int = 0) -> Iterator[Proxy]:
         yield one
     finally:
         one.close()
+
+
+@contextlib.contextmanager
+def proxied_broker(directory: Path) -> Iterator[tuple[Proxy, str]]:
+    """A broker that is reached through a proxy alone; and its bootstrap list."""
+    require()
+    port = free_port()
+    properties = {"advertised.listeners": f"PLAINTEXT://{LOOPBACK}:{port}"}
+    with running_cluster(directory, properties=properties) as cluster, proxy(cluster.brokers[0].port, port) as between:
+        yield between, f"{LOOPBACK}:{port}"

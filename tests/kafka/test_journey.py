@@ -7,17 +7,15 @@ import itertools
 import os
 import time
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from shmaccum.arena.delivery_span import DeliveryClock
-from tests.kafka.broker import LOOPBACK, Cluster, free_port, running_cluster
+from tests.kafka.broker import Cluster, running_cluster
 from tests.kafka.distribution import require
 from tests.kafka.journey import Journey, journey
-from tests.kafka.proxy import Proxy, proxy
+from tests.kafka.proxy import Proxy, proxied_broker
 
 SENDER_PERIOD_S = 0.3
 SHORT_COUNT = 12_000
@@ -82,13 +80,9 @@ def test_producers_are_killed(apache: Cluster, topics: list[str], arena_name: st
 @contextmanager
 def proxied_journey(arena_name: str, folder: Path, buffer_memory: str = "4MiB") -> Iterator[tuple[Journey, Proxy]]:
     """A journey to a broker that is reached through the proxy alone."""
-    require()
-    port = free_port()
-    properties = {"advertised.listeners": f"PLAINTEXT://{LOOPBACK}:{port}"}
     with (
-        running_cluster(folder / "cluster", properties=properties) as cluster,
-        proxy(cluster.brokers[0].port, port) as between,
-        journey(arena_name, f"{LOOPBACK}:{port}", folder, buffer_memory=buffer_memory) as one,
+        proxied_broker(folder / "cluster") as (between, bootstrap),
+        journey(arena_name, bootstrap, folder, buffer_memory=buffer_memory) as one,
     ):
         yield one, between
 

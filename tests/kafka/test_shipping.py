@@ -9,12 +9,15 @@ import random
 import shutil
 import signal
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.segment_log import LogDirectory, LogReader
@@ -26,6 +29,7 @@ from tests.dying import dies_at_system_call
 from tests.kafka.broker import Cluster
 from tests.kafka.conftest import OpenFake
 from tests.kafka.fake_broker import Arrived, Cut, FakeCluster, Reply
+from tests.kafka.proxy import Proxy, proxied_broker
 from tests.kafka.reading import consume
 from tests.log_support import TOPIC, log_files, make_batch, make_batches, offsets
 from tests.support import WATCHDOG_S, wait_until
@@ -318,3 +322,47 @@ def test_apache_kafka_and_a_log_that_is_written_meanwhile(own_broker: Cluster, t
         thread.join(WATCHDOG_S)
     made = [record.value for record in LogReader(log).partition(topic, 0).records()]
     assert consume(own_broker.bootstrap, topic, 1, 240) == {0: made}
+
+
+@pytest.mark.kafka
+def test_outages_of_any_length_before_apache_kafka_cost_and_repeat_nothing(tmp_path: Path) -> None:
+    """The proxy is away, silent or cut for a random time, while shippers are killed."""
+    seed = random.randrange(10**6)
+    print("seed", seed)
+    chance = random.Random(seed)
+    topic = f"flights-{uuid.uuid4().hex[:8]}"
+    log = tmp_path / "log"
+    made = make_log(log, topic, 2, 400)
+    count = sum(map(len, made.values()))
+
+    def shipped() -> int:
+        return sum(position.offset for position in read_shipped(str(log)).positions.values())
+
+    with proxied_broker(tmp_path / "cluster") as (between, bootstrap):
+        admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+        admin.create_topics([NewTopic(topic, 2, 1)])[topic].result(WATCHDOG_S)
+        for outage in (away, silent, Proxy.cut, away, silent):
+            wanted = min(shipped() + chance.randint(1, count // 6), count)
+            with shipping_child(log, bootstrap):
+                wait_until(lambda: shipped() >= wanted, "positions move")  # noqa: B023
+                outage(between)
+                time.sleep(chance.uniform(0, 2))  # the outage itself is what is tested
+                is_killed = chance.random() < 0.5
+                between.is_away = between.is_silent = False
+                before = shipped()
+                wait_until(lambda: is_killed or before < shipped() or shipped() == count, "it goes on")  # noqa: B023
+            between.cut()
+        progress = ship(log, bootstrap)
+        assert (progress.left_record_count, progress.refusals) == (0, {})
+        assert consume(bootstrap, topic, 2, count) == made
+
+
+def away(between: Proxy) -> None:
+    """Nobody listens any more."""
+    between.is_away = True
+    between.cut()
+
+
+def silent(between: Proxy) -> None:
+    """No byte arrives any more."""
+    between.is_silent = True

@@ -189,6 +189,28 @@ TEST(the_crc_is_combined_without_reading_the_records)
     }
 }
 
+TEST(another_producer_has_a_crc_that_fits_the_same_records)
+{
+    struct randomness randomness = randomness_seeded(__func__);
+    static uint8_t bytes[20000];
+    const struct record_batch_producer producer = {.id = INT64_MAX, .epoch = 7, .base_sequence = INT32_MAX};
+    for (int i = 0; i < 200; i++) {
+        size_t size = RECORD_BATCH_HEADER_SIZE + random_below(&randomness, sizeof bytes - RECORD_BATCH_HEADER_SIZE);
+        random_fill(&randomness, bytes, size);
+        store_be32(bytes + RECORD_BATCH_LENGTH, (uint32_t)(size - RECORD_BATCH_UNCOUNTED_SIZE));
+        record_batch_set_crc(bytes,
+                             crc32c_extend(0, bytes + RECORD_BATCH_ATTRIBUTES, size - RECORD_BATCH_ATTRIBUTES));
+        record_batch_change_producer(bytes, &producer);
+        struct record_batch_header header;
+        EXPECT_STATUS(record_batch_header_read(bytes, size, &header), STATUS_OK);
+        EXPECT_EQ_U64(header.crc,
+                      crc32c_extend(0, bytes + RECORD_BATCH_ATTRIBUTES, size - RECORD_BATCH_ATTRIBUTES));
+        EXPECT(header.base_offset == 0 && header.partition_leader_epoch == -1);
+        EXPECT(header.producer_id == producer.id && header.producer_epoch == producer.epoch);
+        EXPECT(header.base_sequence == producer.base_sequence);
+    }
+}
+
 TEST(the_base_offset_is_outside_the_crc)
 {
     uint8_t bytes[TWO_RECORDS_SIZE];
