@@ -34,14 +34,17 @@ _numbers = itertools.count()
 
 
 @cache
-def cluster() -> Any:
+def cluster(*, has_kafkas_jvm: bool = False) -> Any:
     """One broker, for this process's lifetime.
+
+    Args:
+        has_kafkas_jvm: its JVM has the options of kafka-server-start.sh, not those of the tests.
 
     Raises:
         UnavailableError: Kafka cannot be had here.
     """
     from tests.kafka.broker import running_cluster
-    from tests.kafka.distribution import DistributionMissingError, ensure
+    from tests.kafka.distribution import KAFKAS_JVM, TEST_JVM, DistributionMissingError, ensure
 
     try:
         ensure()
@@ -51,7 +54,7 @@ def cluster() -> Any:
     folder = Path(tempfile.mkdtemp(prefix="shmaccum-bench-"))
     stack.callback(shutil.rmtree, folder, ignore_errors=True)
     atexit.register(stack.close)
-    return stack.enter_context(running_cluster(folder))
+    return stack.enter_context(running_cluster(folder, jvm=KAFKAS_JVM if has_kafkas_jvm else TEST_JVM))
 
 
 def new_topic() -> str:

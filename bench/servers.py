@@ -27,7 +27,7 @@ from typing import final
 import psutil
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
-from bench.harness.question import UnavailableError
+from bench.apache_kafka import cluster
 from shmaccum.serving.asking import Asking
 from shmaccum.serving.messages import encode_request
 
@@ -126,21 +126,10 @@ def apache_kafka() -> Server:
     Raises:
         UnavailableError: Kafka cannot be had here.
     """
-    from tests.kafka.broker import running_cluster
-    from tests.kafka.distribution import KAFKAS_JVM, DistributionMissingError, ensure
-
-    try:
-        ensure()
-    except DistributionMissingError as error:
-        raise UnavailableError(str(error)) from None
-    stack = contextlib.ExitStack()
-    folder = Path(tempfile.mkdtemp(prefix="shmaccum-bench-"))
-    stack.callback(shutil.rmtree, folder, ignore_errors=True)
-    atexit.register(stack.close)
-    cluster = stack.enter_context(running_cluster(folder, jvm=KAFKAS_JVM))
-    (broker,) = cluster.brokers
+    running = cluster(has_kafkas_jvm=True)
+    (broker,) = running.brokers
     assert broker.process is not None
-    return _with_topic(Server(cluster.bootstrap, psutil.Process(broker.process.pid)))
+    return _with_topic(Server(running.bootstrap, psutil.Process(broker.process.pid)))
 
 
 def kafka_version() -> str:
