@@ -109,14 +109,15 @@ def file_stem(group_id: str) -> str:
 
 
 def group_ids(directory: str) -> list[str]:
-    """Every group that has a file, in order."""
-    folder = os.path.join(directory, GROUPS_FOLDER)
+    """Every group that has a file, in order. The name of a file tells its group; no file is opened but those cut."""
     try:
-        names = os.listdir(folder)
+        with os.scandir(os.path.join(directory, GROUPS_FOLDER)) as entries:
+            paths = [
+                each.path for each in entries if each.name.endswith(OFFSETS) and each.is_file(follow_symlinks=False)
+            ]
     except FileNotFoundError:
         return []
-    found = (_group_id_in(os.path.join(folder, name)) for name in names if name.endswith(OFFSETS))
-    return sorted(group_id for group_id in found if group_id is not None)
+    return sorted(group_id for group_id in map(_group_id_of, paths) if group_id is not None)
 
 
 def has_group(directory: str, group_id: str) -> bool:
@@ -124,14 +125,20 @@ def has_group(directory: str, group_id: str) -> bool:
     return bool(group_id) and os.path.exists(os.path.join(directory, GROUPS_FOLDER, file_stem(group_id) + OFFSETS))
 
 
+def _group_id_of(path: str) -> str | None:
+    """The group id that the name of a file tells. A cut name tells none, and the first frame does; None: no group's."""
+    stem = os.path.basename(path).removesuffix(OFFSETS)
+    if not stem.isascii():
+        return None
+    group_id = unquote(stem) if len(stem) <= NAME_SIZE_MAX else _group_id_in(path)
+    return group_id if group_id and file_stem(group_id) == stem else None
+
+
 def _group_id_in(path: str) -> str | None:
-    """The group id of the first frame; where that is damaged, the name of the file tells, unless it was cut."""
     with contextlib.suppress(OSError), open(path, "rb", opener=open_regular) as file:
         frame = _whole_frame(file.read(HEAD.size + 4 * FRAME_SIZE_MAX // 1024), 0)
-        if frame is not None:
-            return str(frame[1][1]) if frame[1][0] == "group" and len(frame[1]) == 2 else None
-        stem = os.path.basename(path).removesuffix(OFFSETS)
-        return unquote(stem) if len(stem) <= NAME_SIZE_MAX else None
+        if frame is not None and frame[1][0] == "group" and len(frame[1]) == 2:
+            return str(frame[1][1])
     return None
 
 

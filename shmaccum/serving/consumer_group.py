@@ -50,6 +50,8 @@ JOINS, LEAVES, IS_AWAY = 0, -1, -2
 UNCHANGED = -1
 """A rebalance time-out that is as before."""
 NO_PLACES: Places = frozenset()
+TEXT_OVERHEAD = 64
+"""Bytes that a text takes beside its characters."""
 
 
 class ConsumerGroupState(enum.Enum):
@@ -89,6 +91,14 @@ class Heartbeat(NamedTuple):
     owned: Places | None = None
     client_id: str = ""
     client_host: str = ""
+
+    @property
+    def size(self) -> int:
+        """Bytes that the group keeps of what the member says about itself; 0: what it said before stays."""
+        if self.topic_names is None:
+            return 0
+        texts = (self.member_id, self.instance_id, self.rack_id, self.client_id, *self.topic_names)
+        return sum(TEXT_OVERHEAD + len(text) for text in texts if text is not None)
 
     @property
     def is_full(self) -> bool:
@@ -145,6 +155,8 @@ class ConsumerMember:
     """The places that the member has and keeps."""
     revoked: Places = NO_PLACES
     """The places that the member has still to give up."""
+    size: int = 0
+    """Bytes that it says about itself."""
     expires_at_ms: float = 0.0
     revoked_until_ms: float = math.inf
 
@@ -163,6 +175,8 @@ class ConsumerGroup:
         members: member id -> member, in the order in which they came.
         targets: member id -> the places that the member is to have.
         owners: place -> the id of the member that has it.
+        size: bytes that the members say about themselves.
+        size_max: a heartbeat that would bring more bytes is refused.
     """
 
     group_id: str
@@ -173,6 +187,8 @@ class ConsumerGroup:
     members: dict[str, ConsumerMember] = field(default_factory=dict)
     targets: dict[str, Places] = field(default_factory=dict)
     owners: dict[Place, str] = field(default_factory=dict)
+    size: int = 0
+    size_max: float = math.inf
     _static: dict[str, str] = field(default_factory=dict)
     """Instance id -> member id."""
     _shapes: Mapping[str, TopicShape] = field(default_factory=dict)
@@ -206,6 +222,7 @@ class ConsumerGroup:
         self._check(request)
         if request.member_epoch < JOINS:
             return self._leave(request)
+        self._check_size(request)
         former_count = len(self.members)
         member = self._joining(request) if request.member_epoch == JOINS else self._known(request)
         is_new = len(self.members) > former_count
@@ -241,6 +258,16 @@ class ConsumerGroup:
             known = ", ".join(ASSIGNORS)
             raise HeartbeatRefusedError(
                 BrokerError.UNSUPPORTED_ASSIGNOR, f"there is no assignor {request.assignor!r}; this server has {known}"
+            )
+
+    def _check_size(self, request: Heartbeat) -> None:
+        former = self.members.get(request.member_id)
+        growth = request.size - (0 if former is None else former.size)
+        if request.size and growth > 0 and self.size + growth > self.size_max:
+            raise HeartbeatRefusedError(
+                BrokerError.GROUP_MAX_SIZE_REACHED,
+                f"the members of the group {self.group_id} say {self.size} bytes about themselves, and {growth} more "
+                "are too many: subscribe to fewer topics, or raise group_memory_max of the server",
             )
 
     # --- members
@@ -345,6 +372,7 @@ class ConsumerGroup:
     def _remove(self, member: ConsumerMember) -> None:
         self._release(member)
         del self.members[member.member_id]
+        self.size -= member.size
         self.targets.pop(member.member_id, None)
         if member.instance_id is not None:
             del self._static[member.instance_id]
@@ -375,6 +403,8 @@ class ConsumerGroup:
             member.rebalance_timeout_ms = request.rebalance_timeout_ms
         if request.topic_names is not None:
             member.topic_names = request.topic_names
+            self.size += request.size - member.size
+            member.size = request.size
         if request.assignor is not None:
             member.assignor = request.assignor
         return former != (member.topic_names, member.assignor)

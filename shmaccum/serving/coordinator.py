@@ -15,6 +15,7 @@ import logging
 import math
 import time
 import uuid
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, final
 
@@ -46,7 +47,7 @@ METADATA_SIZE_MAX = 4096
 GROUP_SHARE_MAX = 0.25
 """Of the memory of all groups, the share that one group may have."""
 LOADED_MAX = 1000
-"""Groups that are loaded at once: each has two open files."""
+"""Groups that are loaded at once: each has two open files. As many more are kept as they were read last."""
 CLASSIC_TYPE, CONSUMER_TYPE = "classic", "consumer"
 """The kinds of groups, as ListGroups tells them."""
 CONSUMER = "consumer"
@@ -156,6 +157,8 @@ class Coordinator:
         self.address = ""
         """HOST:PORT of the server, for commands of this host."""
         self._groups: dict[str, _Loaded] = {}
+        self._read_files: OrderedDict[str, OffsetsFile] = OrderedDict()
+        """Files of groups that are not loaded, as they were read last; the oldest go first."""
         self._refused: set[str] = set()
         self._deadline_ms: float | None = None
         self._shapes: dict[str, TopicShape] = {}
@@ -180,6 +183,7 @@ class Coordinator:
             except (LogBusyError, CorruptLogError, OSError):
                 return BrokerError.COORDINATOR_NOT_AVAILABLE
             self._groups[group_id] = loaded
+            self._read_files.pop(group_id, None)
             with contextlib.suppress(OSError):  # commands cannot find this server then
                 loaded.lock.sign(self.address)
         return loaded
@@ -262,10 +266,9 @@ class Coordinator:
         group.join(call, _join_of(call), self._clock_ms())
         self._settle(loaded)
 
-    def _size_max(self, group: Group) -> float:
+    def _size_max(self, group: Group | ConsumerGroup) -> float:
         """Bytes that a group may have now: a share of the memory of all groups, as far as the others leave it."""
-        groups = (one.group for one in self._groups.values() if isinstance(one.group, Group))
-        others = sum(one.size for one in groups) - group.size
+        others = sum(one.group.size for one in self._groups.values()) - group.size
         return min(self._memory_max * GROUP_SHARE_MAX, self._memory_max - others)
 
     def sync(self, call: Call) -> None:
@@ -349,6 +352,7 @@ class Coordinator:
                 BrokerError.GROUP_ID_NOT_FOUND,
                 f"the group {loaded.group.group_id} has members that use the classic protocol",
             )
+        group.size_max = self._size_max(group)
         answer = group.heartbeat(request, self._topic_shapes(), self._clock_ms())
         self._settle(loaded)
         return {
@@ -444,11 +448,19 @@ class Coordinator:
         return BrokerError.NONE, _by_topic(offsets, sorted(offsets) if places is None else places)
 
     def _offsets_of(self, group_id: str) -> Mapping[TopicPartition, Committed]:
-        """The offsets of a group. This call loads no group."""
+        """The offsets of a group. This call loads no group, and reads the frames alone that a file got since."""
         loaded = self._groups.get(group_id)
         if loaded is not None:
             return loaded.file.offsets
-        return OffsetsFile(self._directory, group_id, is_writer=False).offsets if group_id else {}
+        if not has_group(self._directory, group_id):
+            self._read_files.pop(group_id, None)
+            return {}
+        file = self._read_files.pop(group_id, None) or OffsetsFile(self._directory, group_id, is_writer=False)
+        file.catch_up()
+        self._read_files[group_id] = file
+        if len(self._read_files) > LOADED_MAX:
+            self._read_files.popitem(last=False)
+        return file.offsets
 
     def delete_offsets(self, call: Call) -> None:
         """OffsetDelete (KIP-496): not of topics that a living group consumes."""
@@ -472,10 +484,14 @@ class Coordinator:
     def _known_ids(self) -> list[str]:
         return sorted({*group_ids(self._directory), *(name for name, one in self._groups.items() if one.group.members)})
 
+    def _is_known(self, group_id: str) -> bool:
+        loaded = self._groups.get(group_id)
+        return has_group(self._directory, group_id) or (loaded is not None and bool(loaded.group.members))
+
     def describe(self, call: Call) -> None:
         """DescribeGroups."""
-        known = set(self._known_ids())
-        call.answer({"groups": [self._described(name, call.version, name in known) for name in call.message.groups]})
+        groups = [self._described(name, call.version, self._is_known(name)) for name in call.message.groups]
+        call.answer({"groups": groups})
 
     def _described(self, group_id: str, version: int, is_known: bool) -> Values:
         if members := self._local_members(group_id):
@@ -534,14 +550,12 @@ class Coordinator:
 
     def delete(self, call: Call) -> None:
         """DeleteGroups."""
-        known = set(self._known_ids())
-        results = [
-            {"group_id": name, "error_code": self._deleted(name) if name in known else BrokerError.GROUP_ID_NOT_FOUND}
-            for name in call.message.groups_names
-        ]
+        results = [{"group_id": name, "error_code": self._deleted(name)} for name in call.message.groups_names]
         call.answer({"results": results})
 
     def _deleted(self, group_id: str) -> BrokerError:
+        if not self._is_known(group_id):
+            return BrokerError.GROUP_ID_NOT_FOUND
         if self._local_members(group_id):
             return BrokerError.NON_EMPTY_GROUP
         loaded = self._load(group_id)

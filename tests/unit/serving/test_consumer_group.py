@@ -252,6 +252,27 @@ def test_a_full_group_takes_nobody_else() -> None:
     assert simulation.refused(joining) is BrokerError.GROUP_MAX_SIZE_REACHED
 
 
+def test_the_subscriptions_of_a_group_have_a_bound() -> None:
+    simulation = Simulation()
+    simulation.join("a")
+    one = simulation.group.size
+    assert one > 0
+    simulation.group.size_max = 2 * one
+    simulation.join("b")
+    joining = Heartbeat("c", 0, rebalance_timeout_ms=REBALANCE_MS, topic_names=frozenset({TOPIC}), owned=NO_PLACES)
+    assert simulation.refused(joining) is BrokerError.GROUP_MAX_SIZE_REACHED
+    epoch = simulation.group.members["a"].epoch
+    many = frozenset(f"topic-{number}" for number in range(100))
+    assert simulation.refused(Heartbeat("a", epoch, topic_names=many)) is BrokerError.GROUP_MAX_SIZE_REACHED
+    assert simulation.group.members["a"].topic_names == {TOPIC}
+    simulation.beat("a")
+    simulation.send(Heartbeat("b", LEAVES))
+    assert simulation.group.size == one
+    simulation.send(joining)
+    simulation.pass_time(10 * SESSION_MS)
+    assert simulation.group.size == 0
+
+
 # --- any order of events
 
 
