@@ -288,7 +288,7 @@ class ServerOptionsDict(TypedDict, total=False):
     """With sync=interval: a power cut may cost the records of this time."""
     advertised_listener: str | None
     """The HOST:PORT at which clients find the server. HOST alone goes with the port that it listens on. default: the
-    address that it listens on."""
+    address that it listens on, unless that is every address of the host (0.0.0.0)."""
     insecure: bool
     """Listen where other hosts can connect, without TLS."""
     ssl_certfile: str | None

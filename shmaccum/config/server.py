@@ -21,7 +21,7 @@ class ServerOptions(LogSinkOptions):
     advertised_listener: str | None = text(
         None,
         "The HOST:PORT at which clients find the server. HOST alone goes with the port that it listens on. "
-        "default: the address that it listens on.",
+        "default: the address that it listens on, unless that is every address of the host (0.0.0.0).",
         kafka="advertised.listeners",
     )
     insecure: bool = boolean(False, "Listen where other hosts can connect, without TLS.")

@@ -15,7 +15,6 @@ import contextlib
 import os
 import time
 from collections.abc import Callable
-from queue import SimpleQueue
 from types import TracebackType
 from typing import TYPE_CHECKING, final
 
@@ -29,6 +28,7 @@ from shmaccum.arena.semaphores import WaiterSemaphores
 from shmaccum.config import DEAD_LETTER_KIND, SenderOptions
 from shmaccum.exceptions import LogBusyError, NotSenderError, SenderBusyError
 from shmaccum.observe.prometheus import SENDER_ANSWER_S, ArenaCollector, SenderCollector, ServerCollector
+from shmaccum.questions import Questions
 from shmaccum.sender.backoff import NS_PER_MS
 from shmaccum.sender.closing import Closing
 from shmaccum.sender.host import Host, logger
@@ -40,8 +40,6 @@ from shmaccum.sinks.sink import Sink
 from shmaccum.units import format_count
 
 if TYPE_CHECKING:
-    from concurrent import futures
-
     from typing_extensions import Unpack
 
     from shmaccum.config.dicts import SenderOptionsDict
@@ -113,7 +111,7 @@ class Sender:
         self._metrics_server: MetricsServer | None = None
         self._presence: Presence | None = None
         self._watch: SenderWatch | None = None
-        self._questions: SimpleQueue[futures.Future[dict[str, float]]] = SimpleQueue()
+        self._questions: Questions[dict[str, float]] = Questions("the sender", self._wake)
         self.has_left_idle = False
         """True when it left because of `idle_exit_ms`."""
 
@@ -295,7 +293,7 @@ class Sender:
         if self._rounds is None:
             raise NotSenderError("the sender has no role: call open() or run()")
         sent = self._rounds.run(is_closing=self._stop_at_ns is not None)
-        self._answer()
+        self._questions.answer(self.metrics)
         return sent
 
     def _is_over(self) -> bool:
@@ -427,7 +425,7 @@ class Sender:
         server, self._metrics_server = self._metrics_server, None
         if server is not None:
             server.close()
-        self._answer()
+        self._questions.answer(self.metrics)
 
     def _close_sink(self) -> None:
         try:
@@ -482,23 +480,7 @@ class Sender:
             NotSenderError: it has no role any more.
             TimeoutError: it did not answer in time.
         """
-        from concurrent import futures  # slow to import, and only a sender that serves metrics is asked
-
-        question: futures.Future[dict[str, float]] = futures.Future()
-        self._questions.put(question)
-        self._wake()
-        try:
-            return question.result(SENDER_ANSWER_S)
-        except futures.TimeoutError:  # another one than Python's own before 3.11
-            raise TimeoutError(f"the sender did not answer within {SENDER_ANSWER_S:g} s") from None
-
-    def _answer(self) -> None:
-        while not self._questions.empty():
-            question = self._questions.get()
-            if self._rounds is None:
-                question.set_exception(NotSenderError("the sender has left its role"))
-            else:
-                question.set_result(self.metrics())
+        return self._questions.ask(SENDER_ANSWER_S)
 
     def __repr__(self) -> str:
         return f"<Sender of {self.arena.name!r}, {'open' if self.is_open else 'without the role'}>"

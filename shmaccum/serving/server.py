@@ -26,13 +26,12 @@ import time
 import uuid
 from collections import Counter, deque
 from collections.abc import Sequence
-from concurrent import futures
-from queue import SimpleQueue
 from types import TracebackType
 from typing import final
 
 from shmaccum.config import ServerOptions
 from shmaccum.exceptions import InvalidArgumentError, ServerUnreachableError
+from shmaccum.questions import Questions
 from shmaccum.segment_log.directory import LogDirectory
 from shmaccum.segment_log.file_names import META_FILE
 from shmaccum.segment_log.reader import LogReader
@@ -112,52 +111,60 @@ class LogServer:
         **options: object,
     ) -> None:
         self.options = ServerOptions.parse(options)
-        address = parse_listen(listen, self.options)
-        advertised = parse_advertised(self.options.advertised_listener, address.host)
+        listening = parse_listen(listen, self.options)
+        advertised = parse_advertised(self.options.advertised_listener, listening.host)
         self._tls = TlsFiles(self.options) if self.options.ssl_certfile is not None else None
         self._users = UsersFile(self.options.users_file) if self.options.users_file is not None else None
-        self._listener = _listen(address)
+        self._listener = _listen(listening)
         try:
             self._log = LogDirectory(directory, self.options) if is_writable else None
         except BaseException:
             self._listener.close()
             raise
         self.directory = LogReader(directory, verify_crc=False).path
-        self._topics = Topics(self.directory)
+        self.address = Address(listening.host, self._listener.getsockname()[1])
+        self._begin_clients()
+        self._open_log(writer or self._log)
+        self._routes = self._new_routes(advertised._replace(port=advertised.port or self.address.port))
+        self._selector = self._new_selector()
+
+    def _begin_clients(self) -> None:
+        """The loop's own state: nobody is connected, nothing is under way."""
         self._bell, self._rope = socket.socketpair()
         self._rope.setblocking(False)
-        teller = writer or self._log
-        self._numbers = ServerNumbers()
-        self._hashing = Hashing(self._ring)
-        self._questions: SimpleQueue[futures.Future[list[Family]]] = SimpleQueue()
-        self._polls = LongPoll(self._topics, self._ring, self._numbers, is_told=teller is not None)
-        if teller is not None:
-            teller.on_append = self._polls.tell
-        self._writing = None if self._log is None else self._new_writing(self._log)
-        self._coordinator = _new_coordinator(self._topics, self.options)
-        self.address = Address(address.host, self._listener.getsockname()[1])
-        self._coordinator.address = f"{address.host}:{self.address.port}"
-        if self._log is not None:
-            self._log.tell_server(self._coordinator.address)
-        advertised = advertised._replace(port=advertised.port or self.address.port)
-        self._cluster = Cluster(self._topics, self._writing, _cluster_id(self.directory), advertised)
-        listener = listener_name(self.options, advertised)
-        self._settings = Settings(self._topics, teller, advertised=listener, is_writable=is_writable)
-        self._routes = self._new_routes()
+        self._questions: Questions[list[Family]] = Questions("the server", self._ring)
         self._limits = FrameLimits(
             self.options.request_size_max, self._produce_size_max(), self.options.request_memory_max
         )
         self._hosts: Counter[str] = Counter()
+        self._connections: set[Connection] = set()
         self._starved: set[Connection] = set()
         self._waiting: dict[Connection, Call] = {}
-        self._connections: set[Connection] = set()
         self._runnable: list[Connection] = []
         self._served: Connection | None = None
-        self._maintain_at_s = 0.0
         self._refused: deque[tuple[float, Call, Values]] = deque()
+        self._maintain_at_s = 0.0
         self._is_stopped = False
         self._is_accepting = True
-        self._selector = self._new_selector()
+
+    def _open_log(self, teller: LogDirectory | None) -> None:
+        """The parts that read and write the log.
+
+        Args:
+            teller: the log as this process writes it, which tells of each append; None: another process writes it.
+        """
+        self._numbers = ServerNumbers()
+        self._hashing = Hashing(self._ring)
+        self._topics = Topics(self.directory)
+        self._polls = LongPoll(self._topics, self._ring, self._numbers, is_told=teller is not None)
+        self._teller = teller
+        if teller is not None:
+            teller.on_append = self._polls.tell
+        self._writing = None if self._log is None else Writing(self._log, self._topics, self._numbers)
+        self._coordinator = _new_coordinator(self._topics, self.options)
+        self._coordinator.address = f"{self.address.host}:{self.address.port}"
+        if self._log is not None:
+            self._log.tell_server(self._coordinator.address)
 
     def _new_selector(self) -> selectors.DefaultSelector:
         """A selector of everything but the clients."""
@@ -168,16 +175,19 @@ class LogServer:
             selector.register(self._polls.descriptor, selectors.EVENT_READ, self._polls.note_growth)
         return selector
 
-    def _new_routes(self) -> dict[int, Route]:
-        more = {} if self._users is None else login_routes(self._hashing, self._refuse_login)
-        placement = Placement(self._topics)
-        table = routes(
-            self._cluster, self._coordinator, placement, self._settings, self._writing, self._polls.fetch, more
-        )
-        return guarded_routes(table, self._topics)
+    def _new_routes(self, advertised: Address) -> dict[int, Route]:
+        """The requests that are answered.
 
-    def _new_writing(self, log: LogDirectory) -> Writing:
-        return Writing(log, self._topics, self._numbers)
+        Args:
+            advertised: the address that clients are told.
+        """
+        topics, writing = self._topics, self._writing
+        cluster = Cluster(topics, writing, _cluster_id(self.directory), advertised)
+        listener = listener_name(self.options, advertised)
+        settings = Settings(topics, self._teller, advertised=listener, is_writable=writing is not None)
+        more = {} if self._users is None else login_routes(self._hashing, self._refuse_login)
+        table = routes(cluster, self._coordinator, Placement(topics), settings, writing, self._polls.fetch, more)
+        return guarded_routes(table, topics)
 
     def _produce_size_max(self) -> int:
         return self.options.request_size_max if self._log is None else self.options.produce_size_max
@@ -203,14 +213,14 @@ class LogServer:
             self._take_frame(connection)
         if self._starved:
             self._feed_starved()
-        self._answer_questions()
+        self._questions.answer(self._current_families)
         self._polls.take_told()
         self._hashing.conclude()
         if time.monotonic() >= due_s:
             self._do_due()
 
     def _due_s(self) -> float:
-        """When `_do_due` has something to do. What comes to be due in a round is done in the next one."""
+        """When `_do_due` has something to do. Work that comes to be due in a round is done in the next one."""
         due_s = min(self._polls.deadline_s, self._coordinator.deadline_ms / 1000, self._maintain_at_s)
         return min(due_s, self._refused[0][0]) if self._refused else due_s
 
@@ -461,18 +471,14 @@ class LogServer:
         Raises:
             ServerUnreachableError: the server does not run.
         """
-        question: futures.Future[list[Family]] = futures.Future()
-        self._questions.put(question)
-        self._ring()
         try:
-            return question.result(NUMBERS_TIMEOUT_S)
-        except futures.TimeoutError:  # another one than Python's own before 3.11
+            return self._questions.ask(NUMBERS_TIMEOUT_S)
+        except TimeoutError:
             raise ServerUnreachableError(f"the server of {self.directory} does not answer: it does not run") from None
 
-    def _answer_questions(self) -> None:
-        while not self._questions.empty():
-            groups = list(self._coordinator.lags())
-            self._questions.get().set_result(list(self._numbers.families(len(self._connections), groups)))
+    def _current_families(self) -> list[Family]:
+        groups = list(self._coordinator.lags())
+        return list(self._numbers.families(len(self._connections), groups))
 
     # --- end
 
@@ -525,9 +531,10 @@ def parse_advertised(text: str | None, listening_host: str) -> Address:
         listening_host: the host of that address.
 
     Raises:
-        InvalidArgumentError: the text is no address.
+        InvalidArgumentError: the text is no address, or the address is none that a client can connect to.
     """
     if text is None:
+        _refuse_every_address(listening_host, "the server listens on every address of the host")
         return Address(listening_host, 0)
     host, _, port = text.rpartition(":") if ":" in text else (text, ":", "0")
     if not host or not port.isdecimal() or (":" in text and not 0 < int(port) <= 65_535):
@@ -535,7 +542,24 @@ def parse_advertised(text: str | None, listening_host: str) -> Address:
             f"advertised_listener: {text!r} is no address at which clients find the server: write HOST:PORT, as in "
             "logs.example.com:9092"
         )
+    _refuse_every_address(host.strip("[]"), "advertised_listener names every address of a host")
     return Address(host.strip("[]"), int(port))
+
+
+def _refuse_every_address(host: str, reason: str) -> None:
+    """Clients cannot connect to 0.0.0.0 or to ::, so they are never told such an address. Kafka refuses it, too."""
+    if _is_every_address(host):
+        raise InvalidArgumentError(
+            f"{reason} ({host}), and clients have to be told one of them: name it by advertised_listener "
+            "(--advertised-listener), as in logs.example.com:9092"
+        )
+
+
+def _is_every_address(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return False
 
 
 def listener_name(options: ServerOptions, address: Address) -> str:

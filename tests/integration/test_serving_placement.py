@@ -125,6 +125,16 @@ def test_an_address_that_is_none_is_refused_before_anything_is_opened(tmp_path: 
     assert not (tmp_path / "log").exists()
 
 
+@pytest.mark.parametrize(
+    ("listen", "text"),
+    [("0.0.0.0:0", None), ("[::]:0", None), ("127.0.0.1:0", "0.0.0.0"), ("127.0.0.1:0", "[::]:99")],
+)
+def test_clients_are_never_told_every_address_of_a_host(tmp_path: Path, listen: str, text: str | None) -> None:
+    with pytest.raises(InvalidArgumentError, match="clients have to be told one of them"):
+        LogServer(tmp_path / "log", listen, is_writable=True, insecure=True, advertised_listener=text)
+    assert not (tmp_path / "log").exists()
+
+
 def test_a_listener_is_named_with_its_protocol() -> None:
     address = parse_advertised("[::1]:99", "")
     assert listener_name(ServerOptions(), address) == "PLAINTEXT://[::1]:99"

@@ -172,7 +172,8 @@ def test_a_new_certificate_is_taken_over_while_the_server_runs(tmp_path: Path, p
 
 
 def test_a_server_with_tls_may_be_reached_from_other_hosts(tmp_path: Path, pem: Pem) -> None:
-    with LogServer(tmp_path / "log", "0.0.0.0:0", is_writable=True, **pem.server) as server:
+    options = {**pem.server, "advertised_listener": "localhost"}
+    with LogServer(tmp_path / "log", "0.0.0.0:0", is_writable=True, **options) as server:
         assert server.address.port > 0
 
 
