@@ -44,6 +44,7 @@ from typing import NamedTuple, final
 
 from shmaccum.segment_log.broker_error import BrokerError
 from shmaccum.serving.assignors import ASSIGNORS, DEFAULT_ASSIGNOR, Place, Places
+from shmaccum.serving.group import leaving_member
 
 JOINS, LEAVES, IS_AWAY = 0, -1, -2
 """The member epochs that are none."""
@@ -358,12 +359,10 @@ class ConsumerGroup:
     def leave(self, member_id: str, instance_id: str | None, _now_ms: float) -> BrokerError:
         """An administrator removes a member (LeaveGroup); a static one may be named by its instance id alone."""
         if instance_id is not None:
-            known_id = self._static.get(instance_id)
-            if known_id is None:
-                return BrokerError.UNKNOWN_MEMBER_ID
-            if member_id and member_id != known_id:
-                return BrokerError.FENCED_INSTANCE_ID
-            member_id = known_id
+            found = leaving_member(self._static, member_id, instance_id)
+            if isinstance(found, BrokerError):
+                return found
+            member_id = found
         if member_id not in self.members:
             return BrokerError.UNKNOWN_MEMBER_ID
         self._remove(self.members[member_id])

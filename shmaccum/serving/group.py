@@ -35,7 +35,7 @@ from __future__ import annotations
 import enum
 import math
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, final
 
@@ -166,6 +166,20 @@ class _Round:
     is_first: bool = False
     """True for an empty group's first round, which waits for more members."""
     latest_end_ms: float = math.inf
+
+
+def leaving_member(static: Mapping[str, str], member_id: str, instance_id: str) -> str | BrokerError:
+    """The member id of a static member that is to leave; its instance id alone is enough to name it.
+
+    Args:
+        static: instance id -> member id.
+        member_id: the member id that was told; empty: none was.
+        instance_id: the instance id that was told.
+    """
+    known_id = static.get(instance_id)
+    if known_id is None:
+        return BrokerError.UNKNOWN_MEMBER_ID
+    return known_id if member_id in ("", known_id) else BrokerError.FENCED_INSTANCE_ID
 
 
 @final
@@ -523,11 +537,10 @@ class Group:
     def leave(self, member_id: str, instance_id: str | None, now_ms: float) -> BrokerError:
         """A member goes for good; a static one may be named by its instance id alone."""
         if instance_id is not None:
-            if instance_id not in self._static:
-                return BrokerError.UNKNOWN_MEMBER_ID
-            if member_id and self._static[instance_id] != member_id:
-                return BrokerError.FENCED_INSTANCE_ID
-            member_id = self._static[instance_id]
+            found = leaving_member(self._static, member_id, instance_id)
+            if isinstance(found, BrokerError):
+                return found
+            member_id = found
         if self._promised.pop(member_id, None) is not None:
             self._maybe_complete(now_ms)
             return BrokerError.NONE

@@ -113,6 +113,7 @@ def api_name(api_key: int) -> str:
     return str(_messages(api_key).request.__name__).removesuffix("Request")
 
 
+@functools.lru_cache(maxsize=1024)
 def is_flexible(api_key: int, version: int) -> bool:
     """True when the version of the request has compact lengths and tags (KIP-482)."""
     return bool(_messages(api_key).request.flexible_version_q(version))
