@@ -229,7 +229,7 @@ class KafkaProducer:
         with _translating():
             settings = Settings.split(given, ROWS, servers)
             settings.complete()
-            self._producer = settings.open(_Producer)
+            self._producer = _Producer(**settings.make())
         self._send = self._producer.send
 
     def send(

@@ -25,14 +25,13 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 from shmaccum.arena import DEFAULT_MODE, Arena
 from shmaccum.config import ArenaOptions, Options, ProducerOptions, SenderOptions
 from shmaccum.config.secret import Secret
 from shmaccum.config.table import refuse
 from shmaccum.keeper import IDLE_EXIT_DEFAULT, Recipe
-from shmaccum.kept_producer import Producer
 from shmaccum.sinks import sink_options_type
 from shmaccum.sinks.names import split_url
 
@@ -43,8 +42,6 @@ DEFAULT_PORT = 9092
 NAME_HOST_MAX = 40
 REQUEST_TIMEOUT_DEFAULT_MS = 30_000
 LINGER_DEFAULT_MS = 5
-
-Kept = TypeVar("Kept", bound=Producer)
 
 
 @dataclass(frozen=True)
@@ -57,6 +54,7 @@ class Row:
         read: makes our value of theirs; None: both are the same.
         why: the reason of an option that no owner gets.
         is_refused: a value other than none makes an error.
+        is_met: the library's module meets it by itself.
     """
 
     places: tuple[str, ...] = ()
@@ -64,12 +62,15 @@ class Row:
     read: Callable[[Any], Any] | None = None
     why: str = ""
     is_refused: bool = False
+    is_met: bool = False
 
     @property
     def sentence(self) -> str:
         """The words of the reference."""
         if self.places:
             return f"``{self.name}`` of the {' and the '.join(self.places)}"
+        if self.is_met:
+            return "the same here"
         return f"refused: {self.why}" if self.is_refused else f"without use: {self.why}"
 
 
@@ -84,6 +85,11 @@ def to(places: str, name: str, read: Callable[[Any], Any] | None = None) -> Row:
 def without_use(why: str) -> Row:
     """An option that is taken and changes nothing."""
     return Row(why=why)
+
+
+def met() -> Row:
+    """An option that the library's module meets by itself."""
+    return Row(is_met=True)
 
 
 def refused(why: str) -> Row:
@@ -124,10 +130,11 @@ class Settings:
         return settings
 
     def _take_theirs(self, name: str, value: Any, row: Row) -> None:
-        if not row.places:
+        read = value if row.read is None or value is None else row.read(value)
+        if row.why:
             logger.info("the option %s has no use here: %s", name, row.why)
-        elif value is not None:
-            self.put(row.places, row.name, value if row.read is None else row.read(value))
+        elif read is not None:
+            self.put(row.places, row.name, read)
 
     def _take_ours(self, name: str, value: Any) -> None:
         if name == "arena":
@@ -211,15 +218,19 @@ class Settings:
         """The sender that the producer keeps."""
         return Recipe(self.sink, self.sender, self.sink_options)
 
-    def open(self, kind: type[Kept]) -> Kept:
-        """Makes or finds the arena, and a producer that keeps its sender.
+    def make(self) -> dict[str, Any]:
+        """Makes the arena where there is none.
+
+        Returns:
+            The arguments of a producer that keeps the arena's sender.
 
         Raises:
-            Exception: as `Arena.create` and `shmaccum.Producer`.
+            Exception: as `Arena.attach_or_create`.
         """
         with Arena.attach_or_create(self.arena_name, **self.arena):
             mode = ArenaOptions.parse(self.arena).mode
-            return kind(self.arena_name, mode=None if mode == DEFAULT_MODE else mode, sink=self.recipe, **self.producer)
+        given_mode = None if mode == DEFAULT_MODE else mode
+        return {"arena": self.arena_name, "mode": given_mode, "sink": self.recipe, **self.producer}
 
 
 def _is_ours(name: str) -> bool:

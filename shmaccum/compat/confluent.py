@@ -1,0 +1,646 @@
+# SPDX-License-Identifier: Apache-2.0
+"""confluent-kafka's ``Producer`` on an arena (confluent_kafka.Producer, confluent-kafka 2).
+
+::
+
+    produce   appends to the arena; a record with a callback is watched, any other is counted with its batch
+    poll      looks results up, and calls callbacks of deliveries, errors and statistics in the caller's thread
+    flush     hurries the sender, and polls until everything has its result
+
+librdkafka keeps records of a topic that it does not know yet, and asks for the topic behind the program's back. Here
+the first record of such a topic waits in `produce` until the sender tells its partitions. If it waits in vain, the
+record is reported to its callback, as by librdkafka.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, final
+
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, Message
+from confluent_kafka.admin import AdminClient
+
+from shmaccum import kept_producer
+from shmaccum._native import DeliveryFuture
+from shmaccum.arena.reports import Kind, Report, read_reports
+from shmaccum.compat.confluent_options import ROWS
+from shmaccum.compat.errors import join
+from shmaccum.compat.settings import Settings
+from shmaccum.exceptions import (
+    BufferExhaustedError,
+    DeliveryAbortedError,
+    DeliveryFailedError,
+    DeliveryTimeoutError,
+    FlushTimeoutError,
+    InvalidArgumentError,
+    PartitionCountUnknownError,
+    ProducerClosedError,
+    RecordTooLargeError,
+    SenderNotStartedError,
+    ShmaccumError,
+    UnknownPartitionError,
+)
+from shmaccum.producer.delivery import DeliveryTracker
+
+if TYPE_CHECKING:
+    import logging
+
+    from typing_extensions import Self
+
+__all__ = ["ROWS", "Producer"]
+
+Callback: TypeAlias = Callable[[KafkaError | None, Message], object]
+Headers: TypeAlias = list[tuple[str, Any]]
+
+ANY_PARTITION = -1
+FOREVER = -1
+PREFIX_DOTTED = "shmaccum."
+SERVERS = ("bootstrap.servers", "metadata.broker.list")
+TIMEOUT_DEFAULT_MS = 300_000
+"""message.timeout.ms of librdkafka."""
+PROPAGATION_DEFAULT_MS = 30_000
+"""topic.metadata.propagation.max.ms of librdkafka."""
+LOOK_S = 1.0
+"""Between two looks at the arena's error log."""
+SLICE_S = 0.1
+GROUPS_MAX = 1024
+"""Batches with records that nobody watches, before those with a result are forgotten."""
+CREATE_TIME = 1
+
+CODES: Mapping[type[ShmaccumError], int] = {
+    ShmaccumError: KafkaError._FAIL,
+    InvalidArgumentError: KafkaError._INVALID_ARG,
+    SenderNotStartedError: KafkaError._ALL_BROKERS_DOWN,
+    UnknownPartitionError: KafkaError._UNKNOWN_PARTITION,
+    RecordTooLargeError: KafkaError.MSG_SIZE_TOO_LARGE,
+    PartitionCountUnknownError: KafkaError._UNKNOWN_TOPIC,
+    DeliveryTimeoutError: KafkaError._MSG_TIMED_OUT,
+    DeliveryAbortedError: KafkaError._PURGE_QUEUE,
+}
+"""Our error -> librdkafka's code. An error without a row has that of its nearest base."""
+
+
+def _kafka_error(error: ShmaccumError, code: int | None = None) -> KafkaError:
+    """The error in librdkafka's shape: its own words for the code, and ours."""
+    if code is None and isinstance(error, DeliveryFailedError) and error.error_code > 0:
+        code = error.error_code
+    if code is None:
+        code = next(CODES[kind] for kind in type(error).__mro__ if kind in CODES)
+    return KafkaError(code, f"{KafkaError(code).str()}: {error}")
+
+
+def translated(error: ShmaccumError) -> ShmaccumError:
+    """The error, which is one of confluent-kafka's, too."""
+    if isinstance(error, BufferExhaustedError):
+        return join(error, BufferError, f"Local: Queue full: {error}")
+    if isinstance(error, ProducerClosedError):
+        return join(error, RuntimeError, f"Producer has been closed: {error}")
+    return join(error, KafkaException, _kafka_error(error))
+
+
+@contextlib.contextmanager
+def _translating() -> Iterator[None]:
+    try:
+        yield
+    except ShmaccumError as error:
+        raise translated(error) from None
+
+
+class _Sent(NamedTuple):
+    """A record whose result somebody wants to be told."""
+
+    callback: Callback | None
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    headers: Headers | None
+    timestamp_ms: int
+
+
+class _Report(NamedTuple):
+    """The result of such a record."""
+
+    sent: _Sent
+    partition: int
+    offset: int | None
+    error: KafkaError | None
+
+    def tell(self) -> None:
+        """Calls the callback."""
+        sent = self.sent
+        if sent.callback is None:
+            return
+        message = Message(
+            topic=sent.topic,
+            partition=self.partition,
+            offset=OFFSET_INVALID if self.offset is None else self.offset,
+            key=sent.key,
+            value=sent.value,
+            headers=sent.headers,
+            error=self.error,
+            timestamp=(CREATE_TIME, sent.timestamp_ms),
+            latency=max(time.time() - sent.timestamp_ms / 1000, 0.0),
+        )
+        sent.callback(self.error, message)
+
+
+@final
+class _Producer(kept_producer.Producer):
+    """A producer that never waits for a buffer, and for a new topic as long as librdkafka keeps its records."""
+
+    __slots__ = ("patience_ms",)
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        self.patience_ms = PROPAGATION_DEFAULT_MS
+        super().__init__(*arguments, max_block_ms=0, **options)
+
+    def _wait_for_partitions(self, topic: str, max_block_ms: int, deadline_ns: int) -> int:
+        return super()._wait_for_partitions(topic, self.patience_ms, time.monotonic_ns() + self.patience_ms * 10**6)
+
+    def deliveries(self) -> DeliveryTracker:
+        """The object that looks results up."""
+        return self._tracker
+
+
+def _as_bytes(data: Any) -> Any:
+    return data.encode() if isinstance(data, str) else data
+
+
+def _listed(headers: Any) -> Headers:
+    """Headers in librdkafka's forms as ours.
+
+    Raises:
+        TypeError: they are none.
+    """
+    if not isinstance(headers, (dict, list)):
+        raise TypeError(f"expected headers to be dict or list of (key, value) tuples, not {type(headers).__name__}")
+    return [_header(item) for item in (headers.items() if isinstance(headers, dict) else headers)]
+
+
+def _header(item: Any) -> tuple[str, bytes | None]:
+    if not (isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str)):
+        raise TypeError("Headers are expected to be a list of (key, value) tuples")
+    value = _as_bytes(item[1])
+    if value is not None and not isinstance(value, bytes):
+        raise TypeError(f"expected header value to be None, binary, or unicode string, not {type(item[1]).__name__}")
+    return item[0], value
+
+
+def _configuration(arguments: tuple[Mapping[str, Any], ...], options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options in one dict; a topic configuration within them counts as theirs."""
+    if len(arguments) > 1 or not (arguments or options):
+        raise TypeError("expected configuration dict")
+    config = {**(arguments[0] if arguments else {}), **options}
+    return {**config.pop("default.topic.config", {}), **config}
+
+
+def _function(config: Mapping[str, Any], name: str) -> Any:
+    found = config.get(name)
+    if found is not None and not callable(found):
+        raise TypeError(f"expected {name} property as a callable function")
+    return found
+
+
+def _settings(config: Mapping[str, Any]) -> Settings:
+    """The settings of arena, sender and sink."""
+    servers = [config[name] for name in SERVERS if config.get(name)]
+    rest = {name: value for name, value in config.items() if name not in SERVERS}
+    settings = Settings.split(rest, ROWS, servers[0] if servers else "localhost")
+    timeout_ms = settings.sender.get("delivery_timeout_ms")
+    if timeout_ms is not None and int(settings.sender.get("request_timeout_ms", 0)) > int(timeout_ms):
+        del settings.sender["request_timeout_ms"]  # librdkafka's message timeout ends a request, too
+    settings.complete()
+    return settings
+
+
+@final
+class _Looks:
+    """Looks for errors and statistics while somebody polls, and tells callbacks and a logger of them."""
+
+    def __init__(self, producer: _Producer, config: Mapping[str, Any]) -> None:
+        self._producer = producer
+        self._on_error = _function(config, "error_cb")
+        self._on_statistics = _function(config, "stats_cb")
+        self._interval_s = int(config.get("statistics.interval.ms", 0)) / 1000
+        self._logger: logging.Logger | None = config.get("logger")
+        self._told = set(read_reports(producer.arena.native))
+        self._next_look_s = 0.0
+        self._next_statistics_s = time.monotonic() + self._interval_s
+
+    def look(self, waiting_count: int) -> int:
+        """Calls the callbacks that are due; their number."""
+        return self._look_for_errors() + self._look_at_statistics(waiting_count)
+
+    def _look_for_errors(self) -> int:
+        if time.monotonic() < self._next_look_s or (self._on_error is None and self._logger is None):
+            return 0
+        self._next_look_s = time.monotonic() + LOOK_S
+        news = [report for report in read_reports(self._producer.arena.native) if report not in self._told]
+        self._told.update(news)
+        for report in news:
+            if self._logger is not None:
+                self._logger.error("%s: %s", self._producer.client_id, report.sentence)
+            if self._on_error is not None:
+                self._on_error(KafkaError(_code_of(report), report.sentence))
+        return len(news)
+
+    def _look_at_statistics(self, waiting_count: int) -> int:
+        if self._on_statistics is None or self._interval_s == 0 or time.monotonic() < self._next_statistics_s:
+            return 0
+        self._next_statistics_s = time.monotonic() + self._interval_s
+        self._on_statistics(json.dumps(self._statistics(waiting_count)))
+        return 1
+
+    def _statistics(self, waiting_count: int) -> dict[str, Any]:
+        """The numbers of this process under librdkafka's names, and those of the arena under ours."""
+        numbers = self._producer.metrics()["producer-metrics"]
+        return {
+            "name": self._producer.client_id,
+            "client_id": self._producer.client_id,
+            "type": "producer",
+            "ts": time.monotonic_ns() // 1000,
+            "time": int(time.time()),
+            "msg_cnt": waiting_count,
+            "txmsgs": numbers["record-send-total"],
+            "txmsg_bytes": numbers["byte-total"],
+            "shmaccum": numbers,
+        }
+
+
+def _code_of(report: Report) -> int:
+    """librdkafka's code for a report of the arena's error log."""
+    if report.kind is Kind.NOT_KEPT:
+        return int(KafkaError._ALL_BROKERS_DOWN)
+    return report.error_code if report.error_code > 0 else int(KafkaError._TRANSPORT)
+
+
+class Producer:
+    """Sends records through the arena that belongs to these settings, in confluent-kafka's words.
+
+    ::
+
+        producer = Producer({"bootstrap.servers": "kafka1:9092"})
+        producer.produce("flights", "...", key="AA11", on_delivery=print)
+        producer.flush()
+
+    Usable by all threads; a child of a fork goes on using the same object. A record outlives this process from the
+    moment when `produce` comes back.
+
+    Args:
+        config: librdkafka's options. `ROWS` tells what becomes of each. An option that is not given has our default.
+            Options of ours begin with ``shmaccum.``, as in ``"shmaccum.buffer_memory": "256MiB"``.
+
+    Raises:
+        KafkaException: an option is unknown, refused or wrong, or no sender could be started.
+        TypeError: that is no configuration, or a callback is no function.
+    """
+
+    _producer: _Producer | None = None
+
+    def __init__(self, *arguments: Mapping[str, Any], **options: Any) -> None:
+        config = _configuration(arguments, options)
+        self._on_delivery: Callback | None = _function(config, "on_delivery")
+        self._config = {name: value for name, value in config.items() if not name.startswith(PREFIX_DOTTED)}
+        with _translating():
+            settings = _settings(config)
+            producer = _Producer(**settings.make())
+        self._begin(producer, config, int(settings.sender.get("delivery_timeout_ms", TIMEOUT_DEFAULT_MS)))
+
+    def _begin(self, producer: _Producer, config: Mapping[str, Any], timeout_ms: int) -> None:
+        propagation_ms = int(config.get("topic.metadata.propagation.max.ms", PROPAGATION_DEFAULT_MS))
+        self._times_out_first = timeout_ms <= propagation_ms
+        self._flush_s = min(timeout_ms, TIMEOUT_DEFAULT_MS) / 1000
+        producer.patience_ms = min(timeout_ms, propagation_ms)
+        self._send = producer.send
+        self._deliveries = producer.deliveries()
+        self._looks = _Looks(producer, config)
+        self.start_anew()
+        self._producer = producer
+        _producers.add(self)
+
+    def start_anew(self) -> None:
+        """Forgets what this process waits for. A child of a fork begins with this."""
+        self._watched: set[DeliveryFuture] = set()
+        self._unwatched: dict[tuple[int, int], list[DeliveryFuture]] = {}
+        self._reports: deque[_Report] = deque()
+
+    def _open(self) -> _Producer:
+        if self._producer is None:
+            raise RuntimeError("Producer has been closed")
+        return self._producer
+
+    # --- produce
+
+    def produce(
+        self,
+        topic: str,
+        value: str | bytes | None = None,
+        key: str | bytes | None = None,
+        partition: int = ANY_PARTITION,
+        callback: Callback | None = None,
+        on_delivery: Callback | None = None,
+        timestamp: int = 0,
+        headers: Any = None,
+    ) -> None:
+        """Puts a record into the arena; a sender delivers it.
+
+        Args:
+            partition: -1: the partitioner's.
+            callback, on_delivery: called by `poll` or `flush` with an error or None, and with the message.
+            timestamp: milliseconds since 1970; 0: now.
+            headers: a dict, or a list of pairs.
+
+        Raises:
+            BufferError: the arena is full: poll, and try again.
+            KafkaException: the record is too large, or there is no such partition.
+            RuntimeError: the producer is closed.
+            TypeError: a part has a wrong type.
+        """
+        self._open()
+        key_bytes, value_bytes = _as_bytes(key), _as_bytes(value)
+        listed = None if headers is None else _listed(headers)
+        told = callback or on_delivery or self._on_delivery
+        try:
+            future = self._send(
+                topic, value_bytes, key_bytes, listed, partition if partition >= 0 else None, timestamp or None
+            )
+        except PartitionCountUnknownError as error:
+            self._report_unknown(error, partition, _Sent(told, topic, key_bytes, value_bytes, listed, timestamp))
+            return
+        except ShmaccumError as error:
+            raise translated(error) from None
+        if told is None:
+            self._count(future)
+        else:
+            self._watch(future, _Sent(told, topic, key_bytes, value_bytes, listed, future.timestamp_ms))
+
+    def _report_unknown(self, error: PartitionCountUnknownError, partition: int, sent: _Sent) -> None:
+        """A topic that stays unknown is told as librdkafka tells it: by the callback of the record."""
+        code = KafkaError._MSG_TIMED_OUT if self._times_out_first else KafkaError._UNKNOWN_TOPIC
+        if sent.callback is not None:
+            self._reports.append(_Report(sent, partition, None, _kafka_error(error, code)))
+
+    def produce_batch(
+        self,
+        topic: str,
+        messages: list[dict[str, Any]],
+        partition: int = ANY_PARTITION,
+        callback: Callback | None = None,
+        on_delivery: Callback | None = None,
+    ) -> int:
+        """Puts many records of one topic into the arena.
+
+        Args:
+            messages: dicts with any of ``value``, ``key``, ``partition``, ``timestamp``, ``headers`` and ``callback``.
+                A record that was not taken gets its error as ``_error``.
+            partition: of the records that name none; -1: the partitioner's.
+            callback, on_delivery: for records that have none of their own.
+
+        Returns:
+            The number of records that were taken.
+
+        Raises:
+            TypeError: a part has a wrong type.
+            RuntimeError: the producer is closed.
+        """
+        self._open()
+        if type(messages) is not list:
+            raise TypeError("messages must be a list")
+        for index, message in enumerate(messages):
+            _check_message(index, message)
+        told = callback or on_delivery
+        return sum(self._produce_one(topic, message, partition, told) for message in messages)
+
+    def _produce_one(self, topic: str, message: dict[str, Any], partition: int, told: Callback | None) -> bool:
+        """True when the record was taken."""
+        try:
+            self.produce(
+                topic,
+                message.get("value"),
+                message.get("key"),
+                message.get("partition", partition),
+                message.get("callback") or told,
+                timestamp=message.get("timestamp") or 0,
+                headers=message.get("headers"),
+            )
+        except BufferError as error:
+            message["_error"] = KafkaError(KafkaError._QUEUE_FULL, str(error))
+        except KafkaException as error:
+            message["_error"] = error.args[0]
+        return "_error" not in message
+
+    def _count(self, future: DeliveryFuture) -> None:
+        """Remembers the batch of a record that nobody watches."""
+        batch = future.partition_index, future.seq
+        try:
+            self._unwatched[batch].append(future)
+        except KeyError:
+            if len(self._unwatched) >= GROUPS_MAX:
+                self._forget_ended()
+            self._unwatched.setdefault(batch, []).append(future)
+
+    def _forget_ended(self) -> None:
+        """Forgets batches with a result, oldest first, up to the first one without."""
+        for batch, futures in list(self._unwatched.items()):
+            if not futures[-1].is_done:
+                return
+            self._unwatched.pop(batch, None)
+
+    def _watch(self, future: DeliveryFuture, sent: _Sent) -> None:
+        """Has the record reported when its result is known."""
+
+        def end(ended: DeliveryFuture) -> None:
+            self._reports.append(self._report(ended, sent))
+            self._watched.discard(ended)
+
+        self._watched.add(future)
+        self._deliveries.watch(future, end)
+
+    def _report(self, future: DeliveryFuture, sent: _Sent) -> _Report:
+        partition = self._deliveries.topic_partition(future.partition_index).partition
+        error = self._deliveries.exception_of(future)
+        if error is not None:
+            return _Report(sent, partition, None, _kafka_error(error))
+        return _Report(sent, partition, self._deliveries.metadata_of(future).offset, None)
+
+    # --- results
+
+    def poll(self, timeout: float | None = FOREVER) -> int:
+        """Calls the callbacks of results, errors and statistics; waits for the first of them.
+
+        Args:
+            timeout: seconds; -1 or None waits as long as it takes.
+
+        Returns:
+            The number of callbacks that were called.
+
+        Raises:
+            Exception: a callback raised it. The other results wait for the next call.
+        """
+        self._open()
+        end_s = _end_s(timeout)
+        while True:
+            served = self._serve()
+            left_s = end_s - time.monotonic()
+            if served or left_s <= 0:
+                return served
+            with _translating():
+                self._deliveries.wait_until(self._has_reports, min(left_s, LOOK_S))
+
+    def _has_reports(self) -> bool:
+        if self._watched:
+            self._deliveries.tell()
+        return bool(self._reports)
+
+    def _serve(self) -> int:
+        """Calls every callback that is due; their number."""
+        served = 0
+        self._has_reports()
+        while self._reports:
+            self._reports.popleft().tell()
+            served += 1
+        return served + self._looks.look(len(self))
+
+    def flush(self, timeout: float | None = FOREVER) -> int:
+        """Hurries the sender, and polls until every record of this process has its result.
+
+        Args:
+            timeout: seconds; -1 or None: ``message.timeout.ms``, five minutes at most.
+
+        Returns:
+            The number of records that wait on. They stay in the arena and will be sent.
+        """
+        producer = self._open()
+        end_s = _end_s(self._flush_s if timeout is None or timeout < 0 else timeout)
+        while True:
+            with _translating(), contextlib.suppress(FlushTimeoutError):
+                producer.flush(min(max(end_s - time.monotonic(), 0), SLICE_S))
+            self._serve()
+            if len(self) == 0 or time.monotonic() >= end_s:
+                return len(self)
+
+    def __len__(self) -> int:
+        """The number of records without a result, and of results that were not told yet."""
+        if self._producer is None:
+            return 0
+        unwatched = sum(len(futures) for futures in list(self._unwatched.values()) if not futures[-1].is_done)
+        return unwatched + len(self._watched) + len(self._reports)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:
+        """Refused: records in an arena outlive their process, and lie in batches with records of others.
+
+        Raises:
+            KafkaException: always, with the code _NOT_IMPLEMENTED.
+        """
+        self._open()
+        raise _refusal("a record in the arena is not taken back, because records of other processes lie in its batch")
+
+    def close(self) -> bool:
+        """Flushes, and takes no more records. Records that are left stay in the arena and will be sent.
+
+        Returns:
+            True.
+        """
+        if self._producer is not None:
+            producer = self._producer
+            try:
+                self.flush()
+            finally:
+                self._producer = None
+                _producers.discard(self)
+                with _translating():
+                    producer.close(0)
+        return True
+
+    # --- the cluster
+
+    def list_topics(self, topic: str | None = None, timeout: float = FOREVER) -> Any:
+        """A ClusterMetadata with brokers and topics, asked by confluent-kafka's own AdminClient with these options.
+
+        Args:
+            topic: tells of this topic alone.
+            timeout: seconds; -1: as long as it takes.
+
+        Raises:
+            KafkaException: the cluster did not answer in time.
+        """
+        self._open()
+        return AdminClient(self._of_cluster()).list_topics(topic, timeout)
+
+    def cluster_id(self, timeout: float = FOREVER) -> str | None:
+        """The id of the cluster; asked as `list_topics`."""
+        found: str | None = self.list_topics(timeout=timeout).cluster_id
+        return found
+
+    def _of_cluster(self) -> dict[str, Any]:
+        return {
+            name: value for name, value in self._config.items() if name not in {"on_delivery", "error_cb", "stats_cb"}
+        }
+
+    def set_sasl_credentials(self, username: str, password: str) -> None:
+        """Refused: the sender has the credentials.
+
+        Raises:
+            KafkaException: always, with the code _NOT_IMPLEMENTED.
+        """
+        self._open()
+        raise _refusal("the sender logs in: give sasl.password as file:PATH, which the sender reads at each login")
+
+    def init_transactions(self, *arguments: Any) -> None:
+        """Refused, as all of transactions: the producers of a host share one sender.
+
+        Raises:
+            KafkaException: always, with the code _NOT_CONFIGURED.
+        """
+        self._open()
+        reason = "the producers of a host share one sender, so it has no transactions of one process"
+        raise KafkaException(KafkaError(KafkaError._NOT_CONFIGURED, reason))
+
+    begin_transaction = commit_transaction = abort_transaction = send_offsets_to_transaction = init_transactions
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _check_message(index: int, message: Any) -> None:
+    if not isinstance(message, dict):
+        raise TypeError(f"Message at index {index} must be a dict")
+    for name in ("value", "key"):
+        if not isinstance(message.get(name), (bytes, str, type(None))):
+            raise TypeError(f"Message {name} at index {index} must be bytes or str")
+    if not isinstance(message.get("partition", 0), int):
+        raise TypeError(f"Message partition at index {index} must be int")
+
+
+def _end_s(timeout: float | None) -> float:
+    return float("inf") if timeout is None or timeout < 0 else time.monotonic() + timeout
+
+
+def _refusal(reason: str) -> KafkaException:
+    return KafkaException(KafkaError(KafkaError._NOT_IMPLEMENTED, reason))
+
+
+_producers: weakref.WeakSet[Producer] = weakref.WeakSet()
+
+
+def _start_anew_in_child() -> None:
+    for producer in list(_producers):
+        producer.start_anew()
+
+
+os.register_at_fork(after_in_child=_start_anew_in_child)

@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The options of librdkafka's producer, each with its owner here or with a reason (librdkafka's CONFIGURATION.md)."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+from shmaccum.compat.settings import Row, Rows, met, refused, to, without_use
+from shmaccum.config import INT_MAX, LONG_MAX
+from shmaccum.exceptions import InvalidArgumentError
+
+IN_FLIGHT_MAX = 5
+"""More have no place beside idempotence, which is on here."""
+
+
+def _acks(given: Any) -> str:
+    return "all" if str(given) in {"-1", "all"} else str(given)
+
+
+def _crc32(key: bytes | None, partitions: Sequence[int], available: Sequence[int]) -> int:
+    """librdkafka's own partitioner: CRC-32 of the key. A record without a key goes to the first free partition."""
+    return (available or partitions)[0] if key is None else zlib.crc32(key) % len(partitions)
+
+
+PARTITIONERS: dict[str, Any] = {
+    "murmur2": "builtin",
+    "murmur2_random": "builtin",
+    "consistent": _crc32,
+    "consistent_random": _crc32,
+}
+"""librdkafka's name of a partitioner -> ours, or a function."""
+
+
+def _partitioner(given: Any) -> Any:
+    if given not in PARTITIONERS:
+        raise InvalidArgumentError(
+            f'Invalid value for configuration property "partitioner": {given} ({", ".join(PARTITIONERS)} are known)'
+        )
+    return PARTITIONERS[given]
+
+
+def _milliseconds(given: Any) -> Any:
+    """librdkafka takes a fraction of a millisecond, too."""
+    return round(given) if isinstance(given, float) else given
+
+
+def _timeout_ms(given: Any) -> Any:
+    """librdkafka writes 0 for a timeout that never ends."""
+    return LONG_MAX if str(given) == "0" else given
+
+
+def _retries(given: Any) -> int:
+    return min(int(given), INT_MAX)
+
+
+def _verification(given: Any) -> None:
+    if str(given).lower() in {"false", "0"}:
+        raise InvalidArgumentError(
+            "enable.ssl.certificate.verification=false is refused: the sender verifies brokers. Name their authority "
+            "by ssl.ca.location"
+        )
+
+
+def _sink(name: str) -> Row:
+    return to("sink", name)
+
+
+def _all(row: Row, *names: str) -> dict[str, Row]:
+    return dict.fromkeys(names, row)
+
+
+HERE = met()
+NO_CONNECTION = without_use("this process has no connections, and the sender's are those of a busy client")
+NO_QUEUE = without_use("the arena bounds the memory of all processes, and reserves it: shmaccum.buffer_memory")
+NO_METADATA = without_use("the sender asks for metadata, and again when a leader changes")
+NO_LOG = without_use("the sender has a log of its own")
+NO_CALLBACK = refused("this process has no connections")
+NO_PEM = refused("certificates are PEM files: ssl.ca.location, ssl.certificate.location, ssl.key.location")
+NO_OIDC = refused("the sender asks a token provider of Python: run a shmaccum.Sender that has one")
+NO_TRANSACTIONS = without_use("there are no transactions")
+
+ROWS: Rows = {
+    "client.id": to("producer", "client_id"),
+    **_all(to("arena,sender", "max_request_size"), "message.max.bytes"),
+    "batch.size": to("arena", "batch_size"),
+    **_all(to("producer", "linger_ms", _milliseconds), "linger.ms", "queue.buffering.max.ms"),
+    **_all(to("sender", "delivery_timeout_ms", _timeout_ms), "message.timeout.ms", "delivery.timeout.ms"),
+    "request.timeout.ms": to("sender", "request_timeout_ms"),
+    **_all(to("sender", "acks", _acks), "acks", "request.required.acks"),
+    **_all(to("sender", "retries", _retries), "retries", "message.send.max.retries"),
+    "retry.backoff.ms": to("sender", "retry_backoff_ms"),
+    "retry.backoff.max.ms": to("sender", "retry_backoff_max_ms"),
+    "enable.idempotence": to("sender", "enable_idempotence"),
+    **_all(
+        to("sender", "max_in_flight_requests_per_connection", lambda given: min(int(given), IN_FLIGHT_MAX)),
+        "max.in.flight",
+        "max.in.flight.requests.per.connection",
+    ),
+    **_all(_sink("compression_type"), "compression.type", "compression.codec"),
+    "partitioner": to("producer", "partitioner", _partitioner),
+    "allow.auto.create.topics": _sink("allow_auto_create_topics"),
+    **_all(_sink("metadata_max_age_ms"), "metadata.max.age.ms", "topic.metadata.refresh.interval.ms"),
+    "metadata.recovery.rebootstrap.trigger.ms": _sink("metadata_recovery_rebootstrap_trigger_ms"),
+    "client.dns.lookup": _sink("client_dns_lookup"),
+    "reconnect.backoff.ms": _sink("reconnect_backoff_ms"),
+    "reconnect.backoff.max.ms": _sink("reconnect_backoff_max_ms"),
+    "connections.max.idle.ms": to("sink", "connections_max_idle_ms", _timeout_ms),
+    "socket.connection.setup.timeout.ms": _sink("socket_connection_setup_timeout_ms"),
+    "socket.send.buffer.bytes": to("sink", "send_buffer_bytes", lambda given: int(given) or -1),
+    "socket.receive.buffer.bytes": to("sink", "receive_buffer_bytes", lambda given: int(given) or -1),
+    "security.protocol": to("sink", "security_protocol", lambda given: str(given).upper()),
+    **_all(_sink("sasl_mechanism"), "sasl.mechanism", "sasl.mechanisms"),
+    "sasl.username": _sink("sasl_plain_username"),
+    "sasl.password": _sink("sasl_plain_password"),
+    "sasl.kerberos.service.name": _sink("sasl_kerberos_service_name"),
+    "ssl.ca.location": _sink("ssl_cafile"),
+    "ssl.certificate.location": _sink("ssl_certfile"),
+    "ssl.key.location": _sink("ssl_keyfile"),
+    "ssl.key.password": _sink("ssl_password"),
+    "ssl.crl.location": _sink("ssl_crlfile"),
+    "ssl.endpoint.identification.algorithm": to(
+        "sink", "ssl_check_hostname", lambda given: str(given).lower() not in {"none", ""}
+    ),
+    **_all(HERE, "on_delivery", "error_cb", "stats_cb", "logger", "statistics.interval.ms"),
+    "topic.metadata.propagation.max.ms": HERE,
+    "throttle_cb": without_use("the sender waits out what a broker throttles, and tells of it in its metrics"),
+    "delivery.report.only.error": refused("give no callback, and ask error_cb"),
+    **_all(
+        NO_QUEUE, "queue.buffering.max.messages", "queue.buffering.max.kbytes", "queue.buffering.backpressure.threshold"
+    ),
+    **_all(without_use("every batch is one of the arena"), "batch.num.messages", "message.copy.max.bytes"),
+    "sticky.partitioning.linger.ms": without_use("the sticky partition moves on with each batch of the host"),
+    "queuing.strategy": without_use("batches are sent in their order"),
+    "compression.level": refused("shmaccum.compression_zstd_level and its like name the codec, too"),
+    "enable.gapless.guarantee": refused("a record that is refused leaves a gap, as in Kafka's own producer"),
+    "transactional.id": refused("the producers of a host share one sender, so it has no transactions of one process"),
+    "transaction.timeout.ms": NO_TRANSACTIONS,
+    **_all(
+        NO_METADATA,
+        "metadata.recovery.strategy",
+        "topic.metadata.refresh.fast.interval.ms",
+        "topic.metadata.refresh.fast.cnt",
+        "topic.metadata.refresh.sparse",
+        "topic.blacklist",
+    ),
+    **_all(
+        NO_CONNECTION,
+        "api.version.request",
+        "api.version.request.timeout.ms",
+        "api.version.fallback.ms",
+        "broker.version.fallback",
+        "broker.address.ttl",
+        "broker.address.family",
+        "receive.message.max.bytes",
+        "socket.timeout.ms",
+        "socket.blocking.max.ms",
+        "socket.keepalive.enable",
+        "socket.nagle.disable",
+        "socket.max.fails",
+        "reconnect.backoff.jitter.ms",
+        "enable.metrics.push",
+        "builtin.features",
+        "enable.random.seed",
+        "internal.termination.signal",
+    ),
+    **_all(
+        NO_LOG, "debug", "log_level", "log.queue", "log.thread.name", "log.connection.close", "log_cb", "enabled_events"
+    ),
+    **_all(
+        NO_CALLBACK,
+        "socket_cb",
+        "connect_cb",
+        "closesocket_cb",
+        "resolve_cb",
+        "background_event_cb",
+        "plugin.library.paths",
+    ),
+    **_all(
+        NO_PEM,
+        "ssl.ca.pem",
+        "ssl.ca.certificate.stores",
+        "ssl.certificate.pem",
+        "ssl.key.pem",
+        "ssl.keystore.location",
+        "ssl.keystore.password",
+        "ssl.engine.location",
+        "ssl.engine.id",
+        "ssl.providers",
+    ),
+    "enable.ssl.certificate.verification": Row(
+        read=_verification, why="the sender verifies the brokers of a TLS listener"
+    ),
+    **_all(
+        refused("the sender offers those of the system's OpenSSL"),
+        "ssl.cipher.suites",
+        "ssl.curves.list",
+        "ssl.sigalgs.list",
+    ),
+    **_all(
+        refused("the sender uses the tickets of its user: run kinit for it"),
+        "sasl.kerberos.principal",
+        "sasl.kerberos.kinit.cmd",
+        "sasl.kerberos.keytab",
+        "sasl.kerberos.min.time.before.relogin",
+    ),
+    **_all(
+        NO_OIDC,
+        "oauth_cb",
+        "sasl.oauthbearer.config",
+        "sasl.oauthbearer.method",
+        "sasl.oauthbearer.client.id",
+        "sasl.oauthbearer.client.secret",
+        "sasl.oauthbearer.scope",
+        "sasl.oauthbearer.extensions",
+        "sasl.oauthbearer.token.endpoint.url",
+    ),
+}
+"""The options of librdkafka's producer, each with its owner here or with a reason."""

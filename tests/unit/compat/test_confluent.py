@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: Apache-2.0
+"""confluent-kafka's Producer on an arena: its options, callbacks, counts and exceptions."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, Message
+
+from shmaccum.arena import Arena
+from shmaccum.arena.reports import Kind, Report
+from shmaccum.arena.results import BatchResult
+from shmaccum.compat import confluent
+from shmaccum.compat.confluent import Producer
+from shmaccum.exceptions import BufferExhaustedError, UnknownPartitionError
+from shmaccum.segment_log import LogReader
+from tests.support import WATCHDOG_S, Child, Drainer
+from tests.unit.compat.conftest import TOPIC
+
+
+def dotted(own: dict[str, Any], **config: Any) -> dict[str, Any]:
+    """The options as confluent-kafka spells them."""
+    return {name.replace("_", ".", 1): value for name, value in own.items()} | config
+
+
+class Heard:
+    """A callback that remembers."""
+
+    def __init__(self) -> None:
+        self.errors: list[KafkaError | None] = []
+        self.messages: list[Message] = []
+
+    def __call__(self, error: KafkaError | None, message: Message) -> None:
+        self.errors.append(error)
+        self.messages.append(message)
+
+
+def test_a_delivery_is_told_by_poll_with_the_whole_message(own: dict[str, Any], tmp_path: Path) -> None:
+    heard = Heard()
+    with Producer(dotted(own), **{"linger.ms": 1.0}) as producer:
+        producer.produce(TOPIC, "one", "k", on_delivery=heard, headers={"h": "1", "n": None}, timestamp=7)
+        assert len(producer) == 1
+        assert producer.poll(WATCHDOG_S) == 1
+        assert (len(producer), producer.flush()) == (0, 0)
+    (message,) = heard.messages
+    assert heard.errors == [None]
+    assert (message.topic(), message.partition(), message.offset()) == (TOPIC, 0, 0)
+    assert (message.key(), message.value(), message.headers()) == (b"k", b"one", [("h", b"1"), ("n", None)])
+    assert message.timestamp() == (1, 7)
+    (record,) = LogReader(tmp_path / "log").partition(TOPIC, 0).records()
+    assert (record.key, record.value, record.timestamp_ms) == (b"k", b"one", 7)
+
+
+def test_records_without_a_callback_are_counted_until_they_have_a_result(unkept: dict[str, Any], unsent: Arena) -> None:
+    heard = Heard()
+    producer = Producer(dotted(unkept, on_delivery=None))
+    for number in range(10):
+        producer.produce(TOPIC, b"%d" % number)
+    producer.produce(TOPIC, b"told", callback=heard)
+    assert (len(producer), producer.flush(0), bool(producer)) == (11, 11, True)
+    with Drainer(unsent):
+        assert producer.flush(WATCHDOG_S) == 0
+    assert [message.offset() for message in heard.messages] == [10]
+    assert producer.close()
+    assert len(producer) == 0
+
+
+def test_the_configurations_callback_hears_of_records_that_have_none(own: dict[str, Any]) -> None:
+    common, single = Heard(), Heard()
+    with Producer(dotted(own, on_delivery=common)) as producer:
+        producer.produce(TOPIC, b"1")
+        producer.produce(TOPIC, b"2", callback=single)
+        assert producer.produce_batch(TOPIC, [{"value": "3"}, {"value": "4", "callback": single}]) == 2
+    assert [message.value() for message in common.messages] == [b"1", b"3"]
+    assert [message.value() for message in single.messages] == [b"2", b"4"]
+
+
+def test_a_batch_tells_which_records_were_not_taken(own: dict[str, Any]) -> None:
+    heard = Heard()
+    with Producer(dotted(own)) as producer:
+        messages: list[dict[str, Any]] = [{"value": "a"}, {"value": b"x" * (2 << 20)}, {"partition": 7}, {}]
+        assert producer.produce_batch(TOPIC, messages, on_delivery=heard) == 2
+        codes = [message["_error"].code() for message in messages if "_error" in message]
+        assert codes == [KafkaError.MSG_SIZE_TOO_LARGE, KafkaError._UNKNOWN_PARTITION]
+        for wrong in ["x", [3], [{"value": 3}], [{"key": 3}], [{"partition": "x"}]]:
+            with pytest.raises(TypeError):
+                producer.produce_batch(TOPIC, wrong)  # type: ignore[arg-type]
+    assert [message.value() for message in heard.messages] == [b"a", None]
+
+
+def test_a_full_arena_is_a_buffer_error_at_once(unkept: dict[str, Any], unsent: Arena) -> None:
+    producer = Producer(dotted(unkept))
+    for _ in range(unsent.geometry["slot_count"]):
+        producer.produce(TOPIC, b"v" * 3000)
+    with pytest.raises(BufferError, match="Queue full") as full:
+        producer.produce(TOPIC, b"v" * 3000)
+    assert isinstance(full.value, BufferExhaustedError)
+    messages = [{"value": b"v" * 3000}]
+    assert producer.produce_batch(TOPIC, messages) == 0
+    assert messages[0]["_error"].code() == KafkaError._QUEUE_FULL  # type: ignore[attr-defined]
+    with Drainer(unsent):
+        producer.close()
+
+
+def test_wrong_records_are_refused_as_by_the_library(unkept: dict[str, Any], unsent: Arena) -> None:
+    with Producer(dotted(unkept)) as producer, Drainer(unsent):
+        for headers in ("a", "b"), ["malformed"], {"a": 1}:
+            with pytest.raises(TypeError):
+                producer.produce(TOPIC, b"v", headers=headers)
+        with pytest.raises(TypeError):
+            producer.produce(TOPIC, 3)  # type: ignore[arg-type]
+        with pytest.raises(KafkaException) as unknown:
+            producer.produce(TOPIC, b"v", partition=9)
+        assert isinstance(unknown.value, UnknownPartitionError)
+        assert unknown.value.args[0].code() == KafkaError._UNKNOWN_PARTITION
+        with pytest.raises(KafkaException) as refused:
+            producer.purge()
+        assert refused.value.args[0].code() == KafkaError._NOT_IMPLEMENTED
+        with pytest.raises(KafkaException) as no_transactions:
+            producer.begin_transaction()
+        assert no_transactions.value.args[0].code() == KafkaError._NOT_CONFIGURED
+    for call in producer.poll, producer.flush, producer.purge, lambda: producer.produce(TOPIC):
+        with pytest.raises(RuntimeError, match="Producer has been closed"):
+            call()
+
+
+def test_a_refused_record_is_told_with_its_code(unkept: dict[str, Any], unsent: Arena) -> None:
+    heard = Heard()
+    with Producer(dotted(unkept)) as producer, Drainer(unsent, result=BatchResult.FAILED, error_code=87):
+        producer.produce(TOPIC, b"v", on_delivery=heard)
+        assert producer.flush(WATCHDOG_S) == 0
+    assert [error.code() for error in heard.errors if error] == [KafkaError.INVALID_RECORD]
+    assert heard.messages[0].error().code() == KafkaError.INVALID_RECORD  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("timeouts", "code"),
+    [
+        ({"message.timeout.ms": 10}, KafkaError._MSG_TIMED_OUT),
+        ({"topic.metadata.propagation.max.ms": 10}, KafkaError._UNKNOWN_TOPIC),
+    ],
+)
+def test_a_topic_that_stays_unknown_is_told_by_the_callback(
+    unkept: dict[str, Any], unsent: Arena, timeouts: dict[str, int], code: int
+) -> None:
+    heard = Heard()
+    with Producer(dotted(unkept, **timeouts)) as producer:
+        producer.produce("unknown", b"v", on_delivery=heard)
+        assert len(producer) == 1
+        assert producer.poll(0) == 1
+    assert [error.code() for error in heard.errors if error] == [code]
+    assert heard.messages[0].value() == b"v"
+
+
+def test_an_exception_of_a_callback_reaches_the_caller_and_the_others_wait(
+    unkept: dict[str, Any], unsent: Arena
+) -> None:
+    heard = Heard()
+
+    def fail(_error: object, _message: object) -> None:
+        raise ValueError("of the callback")
+
+    with Producer(dotted(unkept)) as producer, Drainer(unsent):
+        producer.produce(TOPIC, b"1", on_delivery=fail)
+        producer.produce(TOPIC, b"2", on_delivery=heard)
+        with pytest.raises(ValueError, match="of the callback"):
+            producer.flush(WATCHDOG_S)
+        producer.flush(WATCHDOG_S)
+    assert [message.value() for message in heard.messages] == [b"2"]
+
+
+def test_errors_of_the_arena_reach_error_cb_and_the_logger(
+    unkept: dict[str, Any], unsent: Arena, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(confluent, "LOOK_S", 0.0)
+    heard: list[KafkaError] = []
+    logger = logging.getLogger("of the program")
+    Report(Kind.SENTENCE, "an old one").record(unsent.native)
+    with Producer(dotted(unkept, error_cb=heard.append, logger=logger)) as producer:
+        Report(Kind.NOT_KEPT, "no way").record(unsent.native)
+        Report(Kind.REFUSED, "bad", f"{TOPIC}-0", 87).record(unsent.native)
+        assert producer.poll(WATCHDOG_S) == 2
+        assert producer.poll(0) == 0
+    assert [error.code() for error in heard] == [KafkaError._ALL_BROKERS_DOWN, KafkaError.INVALID_RECORD]
+    assert [record.name for record in caplog.records].count("of the program") == 2
+
+
+def test_statistics_are_told_in_their_interval(unkept: dict[str, Any], unsent: Arena) -> None:
+    heard: list[str] = []
+    with Producer(dotted(unkept, stats_cb=heard.append, **{"statistics.interval.ms": 1})) as producer:
+        producer.produce(TOPIC, b"v")
+        deadline_s = time.monotonic() + WATCHDOG_S
+        while not heard and time.monotonic() < deadline_s:
+            producer.poll(0.001)
+        with Drainer(unsent):
+            producer.flush()
+    told = json.loads(heard[0])
+    assert (told["type"], told["msg_cnt"], told["txmsgs"]) == ("producer", 1, 1)
+
+
+def test_a_child_of_a_fork_waits_for_its_own_records_alone(unkept: dict[str, Any], unsent: Arena) -> None:
+    heard = Heard()
+    producer = Producer(dotted(unkept))
+    producer.produce(TOPIC, b"parent", on_delivery=heard)
+
+    def produce_in_child() -> tuple[int, int, int]:
+        before = len(producer)
+        producer.produce(TOPIC, b"child", on_delivery=heard)
+        return before, len(producer), producer.flush(WATCHDOG_S)
+
+    with Drainer(unsent):
+        assert Child(produce_in_child).join() == "(0, 1, 0)"
+        producer.close()
+    assert [message.value() for message in heard.messages] == [b"parent"]
+
+
+@pytest.mark.parametrize(
+    "config", [{"should.fail": False}, {"acks": "most"}, {"transactional.id": "t"}, {"linger.ms": "x"}], ids=str
+)
+def test_wrong_options_are_the_librarys_exceptions(config: dict[str, Any]) -> None:
+    with pytest.raises(KafkaException) as refusal:
+        Producer(config)
+    assert refusal.value.args[0].code() == KafkaError._INVALID_ARG
+
+
+def test_a_partitioner_is_one_that_both_know(unkept: dict[str, Any], unsent: Arena) -> None:
+    with pytest.raises(KafkaException, match='Invalid value for configuration property "partitioner": murmur'):
+        Producer({"partitioner": "murmur"})
+    unsent.declare_topic("many", 10)
+    with Producer(dotted(unkept, partitioner="consistent_random")) as producer, Drainer(unsent) as drainer:
+        producer.produce("many", b"v", b"key-1")
+        producer.flush(WATCHDOG_S)
+    assert list(drainer.records) == [("many", 8)]
+
+
+def test_what_is_no_configuration_is_a_type_error() -> None:
+    with pytest.raises(TypeError, match="expected configuration dict"):
+        Producer()
+    with pytest.raises(TypeError, match="error_cb"):
+        Producer({"error_cb": 3})
