@@ -3,7 +3,9 @@
 
 ::
 
-    from kafka import KafkaProducer               from shmaccum.compat.kafka_python import KafkaProducer
+    from kafka import KafkaProducer              from shmaccum.compat.kafka_python import KafkaProducer
+    from confluent_kafka import Producer         from shmaccum.compat.confluent import Producer
+    from aiokafka import AIOKafkaProducer        from shmaccum.compat.aiokafka import AIOKafkaProducer
 
 Each of them makes or finds an arena by its settings (`shmaccum.compat.settings`), so equal settings in eight processes
 lead to one arena and one sender. The library itself stays installed: programs catch its exceptions.

@@ -9,7 +9,7 @@ import io
 import sys
 from pathlib import Path
 
-LIBRARIES = ("kafka_python",)
+LIBRARIES = ("kafka_python", "confluent", "aiokafka")
 """The modules that have a table of options."""
 
 

@@ -1,0 +1,420 @@
+# SPDX-License-Identifier: Apache-2.0
+"""aiokafka's ``AIOKafkaProducer`` on an arena (aiokafka.AIOKafkaProducer, aiokafka 0.14).
+
+A future of `send` is one of the event loop. The results bell wakes the loop while a future waits (`LoopResults`), so
+the process needs no thread for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, final
+
+import aiokafka.errors as theirs
+from aiokafka.partitioner import DefaultPartitioner
+from aiokafka.producer.message_accumulator import BatchBuilder as TheirBuilder
+from aiokafka.structs import RecordMetadata, TopicPartition
+
+from shmaccum import aio
+from shmaccum._native import DeliveryFuture
+from shmaccum.compat.errors import Ours, join, nearest
+from shmaccum.compat.settings import Rows, Settings, refused, to, without_use
+from shmaccum.exceptions import (
+    BufferExhaustedError,
+    DeliveryFailedError,
+    DeliveryTimeoutError,
+    FlushTimeoutError,
+    InvalidArgumentError,
+    PartitionCountUnknownError,
+    ProducerClosedError,
+    RecordTooLargeError,
+    ResultPendingError,
+    SenderNotStartedError,
+    ShmaccumError,
+    SyncTimeoutError,
+    UnknownPartitionError,
+)
+from shmaccum.producer.loop_results import LoopResults
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+CREATE_TIME, LOG_APPEND_TIME = 0, 1
+BATCH_SIZE_DEFAULT = 16384
+REQUEST_TIMEOUT_DEFAULT_MS = 40_000
+NO_TRANSACTIONS = "the producers of a host share one sender, so it has no transactions of one process"
+OBJECT = "an object of this process cannot reach the sender's process"
+
+THEIRS: dict[type[ShmaccumError], type[Exception]] = {
+    ShmaccumError: theirs.KafkaError,
+    SenderNotStartedError: theirs.KafkaConnectionError,
+    BufferExhaustedError: theirs.KafkaTimeoutError,
+    FlushTimeoutError: theirs.KafkaTimeoutError,
+    SyncTimeoutError: theirs.KafkaTimeoutError,
+    ResultPendingError: theirs.KafkaTimeoutError,
+    DeliveryTimeoutError: theirs.KafkaTimeoutError,
+    PartitionCountUnknownError: theirs.UnknownTopicOrPartitionError,
+    RecordTooLargeError: theirs.MessageSizeTooLargeError,
+    ProducerClosedError: theirs.ProducerClosed,
+    InvalidArgumentError: theirs.IllegalArgumentError,
+    UnknownPartitionError: theirs.UnknownTopicOrPartitionError,
+}
+
+
+def _acks(given: Any) -> str:
+    return "all" if given in (-1, "all") else str(given)
+
+
+def _partitioner(given: Any) -> Any:
+    return "builtin" if isinstance(given, DefaultPartitioner) else given
+
+
+class _Function:
+    """A serializer of aiokafka, which is called for None, too."""
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        self._function = function
+
+    def serialize(self, topic: str, data: Any) -> Any:
+        return self._function(data)
+
+
+ROWS: Rows = {
+    "loop": without_use("the producer belongs to the loop that runs"),
+    "client_id": to("producer", "client_id"),
+    "metadata_max_age_ms": to("sink", "metadata_max_age_ms"),
+    "request_timeout_ms": to("sender", "request_timeout_ms"),
+    "api_version": without_use("the sender asks the brokers for their versions"),
+    "acks": to("sender", "acks", _acks),
+    "key_serializer": to("producer", "key_serializer", _Function),
+    "value_serializer": to("producer", "value_serializer", _Function),
+    "compression_type": to("sink", "compression_type"),
+    "max_batch_size": to("arena", "batch_size"),
+    "partitioner": to("producer", "partitioner", _partitioner),
+    "max_request_size": to("arena,sender", "max_request_size"),
+    "linger_ms": to("producer", "linger_ms"),
+    "retry_backoff_ms": to("sender", "retry_backoff_ms"),
+    "security_protocol": to("sink", "security_protocol"),
+    "ssl_context": refused(f"{OBJECT}: name files by shmaccum_ssl_cafile, shmaccum_ssl_certfile, shmaccum_ssl_keyfile"),
+    "connections_max_idle_ms": to("sink", "connections_max_idle_ms"),
+    "enable_idempotence": to("sender", "enable_idempotence"),
+    "transactional_id": refused(NO_TRANSACTIONS),
+    "transaction_timeout_ms": without_use("there are no transactions"),
+    "sasl_mechanism": to("sink", "sasl_mechanism"),
+    "sasl_plain_password": to("sink", "sasl_plain_password"),
+    "sasl_plain_username": to("sink", "sasl_plain_username"),
+    "sasl_kerberos_service_name": to("sink", "sasl_kerberos_service_name"),
+    "sasl_kerberos_domain_name": to("sink", "sasl_kerberos_domain_name"),
+    "sasl_oauth_token_provider": refused(f"{OBJECT}: run a shmaccum.Sender that has it"),
+}
+"""The options of aiokafka, each with its owner here or with a reason."""
+
+
+def translated(error: Ours) -> Ours:
+    """The error, which is one of aiokafka's, too."""
+    if isinstance(error, DeliveryFailedError) and error.error_code > 0:
+        return join(error, theirs.for_code(error.error_code))
+    return join(error, nearest(error, THEIRS))
+
+
+@contextlib.contextmanager
+def _translating() -> Iterator[None]:
+    try:
+        yield
+    except ShmaccumError as error:
+        raise translated(error) from None
+
+
+@final
+class BatchBuilder(TheirBuilder):  # type: ignore[misc]
+    """Records for one partition that are sent together; made by `AIOKafkaProducer.create_batch`.
+
+    aiokafka's own builder tells when the batch is full. The rows of the batch are kept beside it.
+    """
+
+    def __init__(self, size_max: int, serialize_key: Any, serialize_value: Any) -> None:
+        super().__init__(size_max, 0)
+        self._serializers = serialize_key, serialize_value
+        self.rows: list[tuple[Any, Any, int, Any]] = []
+
+    def append(self, *, timestamp: int | None, key: Any, value: Any, headers: Any = ()) -> Any:
+        """Adds a record: its metadata, or None where the batch is full or closed."""
+        key_bytes, value_bytes = (
+            data if serialize is None else serialize(data)
+            for serialize, data in zip(self._serializers, (key, value), strict=True)
+        )
+        metadata = super().append(timestamp=timestamp, key=key_bytes, value=value_bytes, headers=list(headers or ()))
+        if metadata is not None:
+            self.rows.append((key, value, metadata.timestamp, list(headers or ()) or None))
+        return metadata
+
+
+class AIOKafkaProducer:
+    """Sends records through the arena that belongs to these settings, in aiokafka's words.
+
+    ::
+
+        async with AIOKafkaProducer(bootstrap_servers="kafka1:9092") as producer:
+            metadata = await producer.send_and_wait("flights", b"...", key=b"AA11")
+
+    The event loop never stands still for it. A record outlives this process from the moment when `send` comes back.
+
+    Args:
+        options: aiokafka's. `ROWS` tells what becomes of each. An option that is not given has our default. Options of
+            ours begin with ``shmaccum_``, as in ``shmaccum_buffer_memory="256MiB"``.
+
+    Raises:
+        ValueError: an option is unknown, refused or wrong.
+    """
+
+    _producer: aio.Producer | None = None
+    _closed: bool | None = None
+
+    def __init__(self, *, bootstrap_servers: str | Iterable[str] = "localhost", **options: Any) -> None:
+        given = _with_defaults(options)
+        self._serializers = options.get("key_serializer"), options.get("value_serializer")
+        self._batch_size = options.get("max_batch_size", BATCH_SIZE_DEFAULT)
+        with _translating():
+            self._settings = Settings.split(given, ROWS, bootstrap_servers)
+            self._settings.complete()
+        self._has_results = self._settings.sender.get("acks") != "0"
+        self._waiting: dict[DeliveryFuture, asyncio.Future[Any]] = {}
+        self._listening = contextlib.ExitStack()
+        self._closed = False
+
+    # --- begin and end
+
+    async def start(self) -> None:
+        """Makes or finds the arena, and sees to it that it has a sender. Done again it does nothing.
+
+        Raises:
+            KafkaConnectionError: no sender could be started.
+        """
+        if self._producer is None:
+            with _translating():
+                arguments = await asyncio.to_thread(self._settings.make)
+                producer = aio.Producer(**arguments)
+                await producer.start()
+            self._producer = producer
+
+    async def stop(self) -> None:
+        """Waits until everything is delivered or has failed, for two minutes at most, and takes no more records.
+
+        A record that is not delivered in time stays in the arena and will be sent; a warning tells of it.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        if self._producer is not None:
+            try:
+                with _translating():
+                    await self._producer.close()
+            finally:
+                self._listening.close()
+                self._give_up()
+
+    def _give_up(self) -> None:
+        """Futures whose results are not known do not wait for ever."""
+        for future, waiting in list(self._waiting.items()):
+            if not waiting.done():
+                self._resolve(future)
+            if not waiting.done():
+                error = ResultPendingError("the producer was stopped: the record is in the arena and will be sent")
+                waiting.set_exception(translated(error))
+                waiting.exception()  # nobody has to ask for it
+        self._waiting.clear()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    def __del__(self) -> None:
+        if self._closed is False and self._producer is not None:
+            warnings.warn(f"Unclosed AIOKafkaProducer {self!r}", ResourceWarning, source=self, stacklevel=2)
+
+    def _started(self) -> aio.Producer:
+        if self._closed or self._producer is None:
+            state = "stopped" if self._closed else "not started: await start() first"
+            raise translated(ProducerClosedError(f"the producer was {state}"))
+        return self._producer
+
+    # --- send
+
+    async def send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Iterable[tuple[str, bytes]] | None = None,
+    ) -> asyncio.Future[Any]:
+        """Puts a record into the arena, and comes back when it is there; a sender delivers it.
+
+        Returns:
+            A future of the loop with aiokafka's RecordMetadata; None for its result with ``acks=0``.
+
+        Raises:
+            KafkaTimeoutError: there was no room for ``request_timeout_ms``.
+            UnknownTopicOrPartitionError: the topic stayed unknown for so long, or has no such partition.
+            MessageSizeTooLargeError: the record is larger than ``max_request_size``.
+            ProducerClosed: the producer is stopped.
+        """
+        return self._watch(await self._send(topic, value, key, partition, timestamp_ms, headers))
+
+    async def send_and_wait(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Iterable[tuple[str, bytes]] | None = None,
+    ) -> Any:
+        """Sends a record, and waits until it is delivered.
+
+        Raises:
+            KafkaError: one of its subclasses: it was not delivered.
+        """
+        future = await self._send(topic, value, key, partition, timestamp_ms, headers)
+        waiting = self._watch(future)
+        future.tracker.hurry()
+        return await waiting
+
+    async def _send(self, topic: str, value: Any, key: Any, *rest: Any) -> DeliveryFuture:
+        producer = self._started()
+        if value is None and key is None:
+            raise AssertionError("Need at least one: key or value")
+        partition, timestamp_ms, headers = rest
+        with _translating():
+            return await producer.send(
+                topic, value, key, partition, timestamp_ms, None if headers is None else list(headers)
+            )
+
+    def _watch(self, future: DeliveryFuture) -> asyncio.Future[Any]:
+        """A future of the loop that gets the result of a record."""
+        waiting = asyncio.get_running_loop().create_future()
+        if not self._waiting:
+            tracker = future.tracker
+            self._listening.enter_context(LoopResults.of(tracker).listening(tracker.tell))
+        self._waiting[future] = waiting
+        future.tracker.watch(future, self._resolve)
+        return waiting
+
+    def _resolve(self, future: DeliveryFuture) -> None:
+        waiting = self._waiting.pop(future, None)
+        if not self._waiting:
+            self._listening.close()
+        if waiting is None or waiting.done() or not future.is_done:
+            return
+        error = future.exception
+        if error is not None:
+            waiting.set_exception(translated(error))
+        else:
+            waiting.set_result(self._metadata(future) if self._has_results else None)
+
+    def _metadata(self, future: DeliveryFuture) -> RecordMetadata:
+        found = future.value
+        assert found is not None
+        return RecordMetadata(
+            topic=found.topic,
+            partition=found.partition,
+            topic_partition=TopicPartition(found.topic, found.partition),
+            offset=found.offset,
+            timestamp=found.timestamp,
+            timestamp_type=CREATE_TIME if found.timestamp == future.timestamp_ms else LOG_APPEND_TIME,
+            log_start_offset=None,
+        )
+
+    # --- batches
+
+    def create_batch(self) -> BatchBuilder:
+        """An empty batch of ``max_batch_size`` bytes at most, for `send_batch`."""
+        return BatchBuilder(self._batch_size, *self._serializers)
+
+    async def send_batch(self, batch: BatchBuilder, topic: str, *, partition: int) -> asyncio.Future[Any]:
+        """Puts the records of a batch into the arena.
+
+        Returns:
+            A future of the loop with the RecordMetadata of the first record.
+
+        Raises:
+            KafkaError: as `send`.
+        """
+        producer = self._started()
+        batch.close()
+        keys, values, timestamps_ms, headers = zip(*batch.rows, strict=True) if batch.rows else [()] * 4
+        with _translating():
+            deliveries = await producer.send_many(
+                topic, values, keys=keys, headers=headers, timestamps_ms=timestamps_ms, partition=partition
+            )
+        return asyncio.ensure_future(self._first_of([self._watch(future) for future in deliveries]))
+
+    async def _first_of(self, waiting: list[asyncio.Future[Any]]) -> Any:
+        """The result of the first record, when all records have theirs."""
+        results = await asyncio.gather(*waiting)
+        return results[0] if results else None
+
+    # --- flush and facts
+
+    async def flush(self) -> None:
+        """Waits until everything that was sent so far is delivered or has failed.
+
+        Raises:
+            KafkaTimeoutError: that took more than two minutes. The other records stay in the arena and will be sent.
+        """
+        with _translating():
+            await self._started().flush()
+
+    async def partitions_for(self, topic: str) -> set[int]:
+        """The partitions of a topic; waits for a sender to tell them.
+
+        Raises:
+            UnknownTopicOrPartitionError: no sender told within ``request_timeout_ms``.
+        """
+        with _translating():
+            return await self._started().partitions_for(topic)
+
+    async def begin_transaction(self) -> None:
+        """Refused: the producers of a host share one sender.
+
+        Raises:
+            IllegalOperation: always.
+        """
+        raise theirs.IllegalOperation(f"there are no transactions: {NO_TRANSACTIONS}")
+
+    commit_transaction = abort_transaction = begin_transaction
+
+    def transaction(self) -> None:
+        """Refused, as `begin_transaction`."""
+        raise theirs.IllegalOperation(f"there are no transactions: {NO_TRANSACTIONS}")
+
+    async def send_offsets_to_transaction(self, offsets: Any, group_id: str) -> None:
+        """Refused, as `begin_transaction`."""
+        await self.begin_transaction()
+
+
+def _with_defaults(options: dict[str, Any]) -> dict[str, Any]:
+    """The options, and those that follow from them.
+
+    A program that asks for fewer acknowledgements has no idempotence. In aiokafka a `send` waits for
+    ``request_timeout_ms`` at most.
+    """
+    given = dict(options)
+    if given.get("loop") is not None:
+        warnings.warn("the loop parameter is deprecated and without use here", DeprecationWarning, stacklevel=3)
+    if _acks(given.get("acks", "all")) != "all":
+        given.setdefault("enable_idempotence", False)
+    if not str(given.get("security_protocol", "")).startswith("SASL"):
+        given.pop("sasl_mechanism", None)  # aiokafka has PLAIN here without a login, too
+    given.setdefault("shmaccum_max_block_ms", given.get("request_timeout_ms", REQUEST_TIMEOUT_DEFAULT_MS))
+    return given
