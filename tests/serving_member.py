@@ -73,7 +73,7 @@ def use_confluent(address: str, told: Told) -> None:
 
 
 async def use_aiokafka(address: str, told: Told) -> None:
-    from aiokafka import AIOKafkaConsumer  # type: ignore[import-untyped]
+    from aiokafka import AIOKafkaConsumer
 
     consumer = AIOKafkaConsumer(
         TOPIC,
