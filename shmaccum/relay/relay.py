@@ -30,10 +30,10 @@ import contextlib
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, final
 
 from shmaccum._native import DeliveryFuture
+from shmaccum.closing import ClosedOnExit
 from shmaccum.consumer import Consumer, ConsumerRecord, OffsetAndMetadata
 from shmaccum.exceptions import (
     ConsumerClosedError,
@@ -46,9 +46,6 @@ from shmaccum.producer import Producer
 from shmaccum.relay.deliveries import wait_for_deliveries
 from shmaccum.relay.origin import OUTPUT_PARTITIONS_MAX, Ends, Input, Progress, ends_of, find_outputs, prefix_of
 
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
 TIMEOUT_S = 120.0
 """The longest time to wait for deliveries."""
 PIN_INTERVAL_S = 60.0
@@ -59,7 +56,7 @@ Sent = tuple[DeliveryFuture, TopicPartition, int, int]
 
 
 @final
-class Relay:
+class Relay(ClosedOnExit):
     """A member of a group that consumes records, and sends what a program makes of them, each output exactly once.
 
     ::
@@ -350,14 +347,6 @@ class Relay:
     def close(self) -> None:
         """Leaves the group. The producer stays open. Doing it twice does nothing."""
         self.consumer.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"<Relay {self._group_id!r} to {', '.join(sorted(self._outputs))} by {self._producer.arena.name!r}>"

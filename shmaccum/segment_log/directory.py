@@ -16,9 +16,9 @@ import os
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from types import TracebackType
 from typing import final
 
+from shmaccum.closing import ClosedOnExit
 from shmaccum.config import LogSinkOptions
 from shmaccum.exceptions import (
     InvalidArgumentError,
@@ -73,7 +73,7 @@ TRANSACTIONS_PAUSE_S = 5.0
 
 
 @final
-class LogDirectory:
+class LogDirectory(ClosedOnExit):
     """The writer of a log directory. Not for several threads.
 
     Attributes:
@@ -462,14 +462,6 @@ class LogDirectory:
             log.abandon()
         self._partitions.clear()
         self._lock.release()
-
-    def __enter__(self) -> LogDirectory:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         topics = format_count(len(self._counts), "topic")

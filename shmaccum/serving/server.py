@@ -26,9 +26,9 @@ import time
 import uuid
 from collections import Counter, deque
 from collections.abc import Sequence
-from types import TracebackType
 from typing import final
 
+from shmaccum.closing import ClosedOnExit
 from shmaccum.config import ServerOptions
 from shmaccum.exceptions import InvalidArgumentError, ServerUnreachableError
 from shmaccum.questions import Questions
@@ -79,7 +79,7 @@ META_UUID_KEY = "directory.id"
 
 
 @final
-class LogServer:
+class LogServer(ClosedOnExit):
     """Serves a log directory to Kafka clients.
 
     ::
@@ -494,14 +494,6 @@ class LogServer:
             one.close()
         if self._log is not None:
             self._log.close()
-
-    def __enter__(self) -> LogServer:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def parse_listen(text: str, options: ServerOptions) -> Address:

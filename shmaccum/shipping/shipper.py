@@ -22,9 +22,9 @@ import os
 import selectors
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, final
 
+from shmaccum.closing import ClosedOnExit
 from shmaccum.config import SenderOptions, ShipperOptions
 from shmaccum.exceptions import (
     InvalidArgumentError,
@@ -80,7 +80,7 @@ class ShippingProgress(NamedTuple):
 
 
 @final
-class Shipper:
+class Shipper(ClosedOnExit):
     """Ships a log directory, while it is written or not, to a Kafka cluster.
 
     ::
@@ -98,10 +98,10 @@ class Shipper:
         to: ``kafka:HOST:PORT,...``, or ``log:DIR`` for another log; or a sink that is not open.
         topics: names of the topics to ship; None: all, those of later, too.
         rename: topic of the log -> topic at the sink, for topics that have another name there.
-        start: where the partitions begin that the log has when it is shipped for the first time: "earliest", "latest",
-            an offset, "-N" for the last N records, or "s@MS" for a timestamp; or a mapping from "TOPIC:PARTITION",
-            "TOPIC" and "" (all others) to one of these. The batch with that record goes whole. A later shipper goes on
-            at the positions of the former one.
+        start: where the partitions begin that the log has when it is shipped for the first time. It is "earliest",
+            "latest", an offset, "-N" for the last N records, or "s@MS" for a timestamp. A mapping has one of these for
+            "TOPIC:PARTITION", for "TOPIC" and for "" (all others). The batch with that record goes whole. A later
+            shipper goes on at the positions of the former one.
         sink_options: options of the sink, if `to` is a text.
         options: those of `ShipperOptions`, in either spelling.
 
@@ -578,14 +578,6 @@ class Shipper:
         self._watch.close()
         os.close(bell)
         os.close(rope)
-
-    def __enter__(self) -> Shipper:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"<Shipper of {self.directory!r} to {self.sink.name}>"
