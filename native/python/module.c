@@ -15,6 +15,7 @@
 #include "python/common/record_decode.h"
 #include "python/common/token_type.h"
 #include "python/common/view_type.h"
+#include "python/log/consumer_record.h"
 #include "python/log/log.h"
 #include "python/producer/buffer_wait_type.h"
 #include "python/producer/flush_ticket_type.h"
@@ -267,6 +268,8 @@ static bool types_add(PyObject *module, struct module_state *state)
            type_add(module, &appender_spec, true, &state->appender_type) &&
            type_add(module, &batch_spec, true, &state->batch_type) &&
            type_add(module, &buffer_wait_spec, true, &state->buffer_wait_type) &&
+           type_add(module, &consumer_record_spec, true, &state->consumer_record_type) &&
+           consumer_record_finish(state->consumer_record_type) &&
            type_add(module, &flush_ticket_spec, true, &state->flush_ticket_type) &&
            type_add(module, &produce_request_spec, true, &state->produce_request_type) &&
            type_add(module, &producer_spec, true, &state->producer_type) &&
@@ -321,6 +324,7 @@ static int module_exec(PyObject *module)
     X(arena_type)             \
     X(batch_type)             \
     X(buffer_wait_type)       \
+    X(consumer_record_type)   \
     X(flush_ticket_type)      \
     X(future_type)            \
     X(produce_request_type)   \
@@ -379,7 +383,11 @@ static PyMethodDef module_methods[] = {
     {"decode_batch", record_decode_buffer, METH_O,
      "List of (offset delta, timestamp_ms, key, value, headers) of an uncompressed record batch."},
     {"decode_records", FAST(log_decode), METH_FASTCALL | METH_KEYWORDS,
-     "List of record_type(offset, timestamp_ms, key, value, headers), or of a consumer's records, from a log's batch."},
+     "List of record_type(offset, timestamp_ms, key, value, headers) from a log's batch."},
+    {"consume_batch", FAST(log_consume_batch), METH_FASTCALL | METH_KEYWORDS,
+     "List of ConsumerRecord from the records of a log's batch, from an offset on."},
+    {"consume_block", FAST(log_consume_block), METH_FASTCALL | METH_KEYWORDS,
+     "List of ConsumerRecord from the plain batches of a block, the position and the offset behind the last of them."},
     {"decode_columns", FAST(log_columns), METH_FASTCALL | METH_KEYWORDS,
      "The buffers of Arrow columns from the records of many batches of a log; segment_log/columns.py names them."},
     {"read_fetch", FAST(log_read_fetch), METH_FASTCALL | METH_KEYWORDS,

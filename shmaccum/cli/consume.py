@@ -7,11 +7,11 @@ import click
 
 from shmaccum.cli.consuming import FORMATS, Output, consuming_options
 from shmaccum.cli.group import Command
-from shmaccum.cli.log_place import directory_argument, partitions
+from shmaccum.cli.log_place import directory_argument, offset_option, partitions
 from shmaccum.config import ConsumerOptions
 from shmaccum.consumer import Consumer
 from shmaccum.segment_log import LogReader, PartitionReader
-from shmaccum.segment_log.start import OFFSET_FORMS, Start
+from shmaccum.segment_log.start import Start
 
 AUTO_COMMIT = "enable_auto_commit"
 RESETS = {"beginning": "earliest", "end": "latest"}
@@ -41,14 +41,7 @@ def _read(directory: str, chosen: list[PartitionReader], offset: str, given: dic
 @click.option("-t", "--topic", "topics", multiple=True, required=True, metavar="NAME", help="A topic; may be repeated.")
 @click.option("-p", "--partition", type=click.IntRange(min=0), metavar="N", help="One partition only; without --group.")
 @click.option("-g", "--group", metavar="NAME", help="Share the partitions with the other members of this group.")
-@click.option(
-    "-o",
-    "--offset",
-    default="beginning",
-    show_default=True,
-    metavar="OFFSET",
-    help=f"The first record: {OFFSET_FORMS}. A group begins at its committed offsets, and here where it has none.",
-)
+@offset_option("offset", " A group begins at its committed offsets, and here where it has none.")
 @consuming_options
 def command(
     directory: str,

@@ -15,11 +15,11 @@ import click
 
 from shmaccum.cli.group import EXIT_BAD, Command, sentence_of
 from shmaccum.cli.lines import parse_delimiter
-from shmaccum.cli.log_place import directory_argument, partitions, place_options
+from shmaccum.cli.log_place import directory_argument, offset_option, partitions, place_options
 from shmaccum.exceptions import CorruptLogError, InvalidArgumentError
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.segment_log import Cursor, LogReader, LogRecord, PartitionReader
-from shmaccum.segment_log.start import OFFSET_FORMS, Start
+from shmaccum.segment_log.start import Start
 
 FOLLOW_EVERY_S = 0.05
 Piece = Callable[[TopicPartition, LogRecord], bytes]
@@ -181,15 +181,7 @@ def _warn_of_damage(chosen: Sequence[PartitionReader]) -> bool:
 )
 @directory_argument
 @place_options
-@click.option(
-    "-o",
-    "--offset",
-    "start_text",
-    default="beginning",
-    show_default=True,
-    metavar="OFFSET",
-    help=f"The first record: {OFFSET_FORMS}.",
-)
+@offset_option("start_text")
 @click.option("-c", "--count", type=click.IntRange(min=1), metavar="N", help="The most records to write.")
 @click.option("-f", "--format", "format_text", metavar="FORMAT", help="The format of a record, see below.")
 @click.option("-J", "--json", "is_json", is_flag=True, help="A line of JSON for each record, with kcat's keys.")

@@ -12,10 +12,22 @@ import click
 
 from shmaccum.exceptions import LogPartitionNotFoundError
 from shmaccum.segment_log import LogReader, PartitionReader
+from shmaccum.segment_log.start import OFFSET_FORMS
 
 directory_argument = click.argument(
     "directory", metavar="DIR", callback=lambda _ctx, _parameter, value: value.removeprefix("log:")
 )
+
+
+def offset_option(name: str, remark: str = "") -> Callable[..., Any]:
+    """``--offset``, the first record to write.
+
+    Args:
+        name: the parameter of the command.
+        remark: more sentences for its help.
+    """
+    text = f"The first record: {OFFSET_FORMS}.{remark}"
+    return click.option("-o", "--offset", name, default="beginning", show_default=True, metavar="OFFSET", help=text)
 
 
 def place_options(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -12,7 +12,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -213,19 +213,15 @@ class Consumer(Sharing):
         Raises:
             ConsumerClosedError, NoOffsetForPartitionError, CorruptLogError: as `poll`.
         """
-        found = self._next_of_batch()
-        deadline_s = self._iteration_end_s()
-        while found is None:
-            left_s = deadline_s - time.monotonic()
-            found = self._iterate(self.poll(max(left_s, 0) * 1000, 1))
-            if found is None and left_s <= 0:
+        end_s = self._iteration_end_s()
+        while (found := self._next_of_batch() or self._iterate(self.poll(_left_ms(end_s), 1))) is None:
+            if time.monotonic() >= end_s:
                 raise StopIteration
         return found
 
     def _iteration_end_s(self) -> float:
         """The time at which an iteration ends that finds nothing."""
-        timeout_ms = self.options.consumer_timeout_ms
-        return time.monotonic() + timeout_ms / 1000 if timeout_ms >= 0 else float("inf")
+        return time.monotonic() + self._silence_s()
 
     def _iterate(self, polled: Records) -> ConsumerRecord | None:
         """The record of a poll for one; remembers its partition."""
@@ -286,9 +282,14 @@ class Consumer(Sharing):
         Raises:
             ConsumerClosedError, NoOffsetForPartitionError, CorruptLogError: as `poll`.
         """
-        limit_ms = self.options.consumer_timeout_ms if timeout_ms is None else timeout_ms
-        while found := self._wait(self._take_batch, limit_ms / 1000 if limit_ms >= 0 else float("inf")):
+        limit_s = self._silence_s(timeout_ms)
+        while found := self._wait(self._take_batch, limit_s):
             yield found
+
+    def _silence_s(self, timeout_ms: float | None = None) -> float:
+        """The time after which an iteration ends that finds nothing; without an argument consumer_timeout_ms."""
+        limit_ms = self.options.consumer_timeout_ms if timeout_ms is None else timeout_ms
+        return limit_ms / 1000 if limit_ms >= 0 else float("inf")
 
     def _take_batch(self) -> tuple[TopicPartition, LogBatch] | None:
         for flow in self._ready():
@@ -374,37 +375,59 @@ class Consumer(Sharing):
             NoOffsetForPartitionError, RecordDeserializationError, CorruptLogError: as `poll`.
         """
         limit = self._limit(max_records)
-        news, deadline_s = self._begin_wait(), time.monotonic() + timeout_ms / 1000
-        found: Records = {}
-        is_over = False
+        found = await self._wait_in_loop(lambda: self._take(limit), timeout_ms / 1000)
+        return self._intercepted(found) if found else {}
+
+    async def _wait_in_loop(self, take: Callable[[], Any], timeout_s: float) -> Any:
+        """As `_wait`, in an event loop. Nothing is awaited between the find and the return."""
+        news, deadline_s = self._begin_wait(), time.monotonic() + timeout_s
+        found, is_over = None, False
         while not (found or is_over):
             await asyncio.sleep(0)  # other tasks have their turn, also when every call finds records
             self._living()
             self._hear(news)
-            found = self._take(limit)
+            found = take()
             is_over = news.take_ring() or time.monotonic() >= deadline_s
             if not (found or is_over):
                 is_over = await news.wait_in_loop(self._next_s(deadline_s))
         self._living()
-        return self._intercepted(found) if found else {}
+        return found
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> ConsumerRecord:
-        """The next record, for ``async for``. The iteration ends when none came for consumer_timeout_ms.
-
-        Raises:
-            ConsumerClosedError, NoOffsetForPartitionError, CorruptLogError: as `poll`.
-        """
-        found = self._next_of_batch()
-        deadline_s = self._iteration_end_s()
-        while found is None:
-            left_s = deadline_s - time.monotonic()
-            found = self._iterate(await self.apoll(max(left_s, 0) * 1000, 1))
-            if found is None and left_s <= 0:
+        """The next record, as `__next__` returns it."""
+        end_s = self._iteration_end_s()
+        while (found := self._next_of_batch() or self._iterate(await self.apoll(_left_ms(end_s), 1))) is None:
+            if time.monotonic() >= end_s:
                 raise StopAsyncIteration
         return found
+
+    async def abatches(self, timeout_ms: float | None = None) -> AsyncIterator[tuple[TopicPartition, LogBatch]]:
+        """Whole batches, as `batches` returns them, in an event loop, which goes on meanwhile.
+
+        Args:
+            timeout_ms: as for `batches`.
+
+        Raises:
+            ConsumerClosedError, ConsumerStateError, NoOffsetForPartitionError, CorruptLogError: as `apoll`.
+        """
+        limit_s = self._silence_s(timeout_ms)
+        while found := await self._wait_in_loop(self._take_batch, limit_s):
+            yield found
+
+    async def apoll_arrow(self, timeout_ms: float = 0) -> Any:
+        """As `poll_arrow`, in an event loop, which goes on while this call waits.
+
+        Args:
+            timeout_ms: as for `poll_arrow`.
+
+        Raises:
+            CodecMissingError: as `poll_arrow`.
+            ConsumerClosedError, ConsumerStateError, NoOffsetForPartitionError, CorruptLogError: as `apoll`.
+        """
+        return await self._wait_in_loop(self._take_runs, timeout_ms / 1000) or arrow.table([])
 
     async def acommit(self, offsets: Mapping[TopicPartition, Any] | None = None, timeout_ms: float = 60_000) -> None:
         """As `commit`, in an event loop, which goes on while another member writes.
@@ -476,6 +499,11 @@ class Consumer(Sharing):
 
     def __repr__(self) -> str:
         return f"<Consumer {self.client_id!r} of {self._reader.path!r}, {len(self._flows)} partitions>"
+
+
+def _left_ms(end_s: float) -> float:
+    """The time until this one, which lies on the monotonic clock."""
+    return max(end_s - time.monotonic(), 0) * 1000
 
 
 def _result_of(interceptor: Any, records: Records) -> Records:

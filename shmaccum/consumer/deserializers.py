@@ -85,4 +85,4 @@ class Deserializers:
     def _deserialized(self, record: ConsumerRecord) -> ConsumerRecord:
         key = self._key(record, record.key) if self._key else record.key
         value = self._value(record, record.value) if self._value else record.value
-        return ConsumerRecord(*record[:6], key, value, *record[8:])
+        return record.with_parts(key, value)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from shmaccum.consumer.record import ConsumerRecord
-from shmaccum.exceptions import LogPartitionNotFoundError
+from shmaccum.exceptions import LogPartitionNotFoundError, ShmaccumError
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.segment_log.log_batch import LogBatch, Views
 from shmaccum.segment_log.reader import Cursor, PartitionReader
@@ -92,22 +92,27 @@ class PartitionFlow:
         return batch
 
     def _refill(self) -> bool:
-        """Decodes one more batch; False at the end of the log."""
-        batch = self._read()
-        if batch is None:
-            return False
-        self._records, self._next, self._behind = self._decoded(batch), 0, batch.next_offset
-        if not self._records:
-            self.position = batch.next_offset
+        """Decodes one or more batches; False at the end of the log."""
+        assert self._cursor is not None
+        records, size = self._cursor.consume(self.position, self._views)
+        self.byte_count += size
+        if not size:
+            batch = self._read()
+            if batch is None:
+                return False
+            records = self._decoded(batch)
+        self._records, self._next, self._behind = records, 0, self._cursor.offset
+        if not records:
+            self.position = self._behind
         return True
 
     def _decoded(self, batch: LogBatch) -> list[ConsumerRecord]:
-        if batch.is_control:
-            return []
-        records = batch.placed_records(ConsumerRecord, *self.place, self._views)
-        if batch.base_offset < self.position:
-            return [record for record in records if record.offset >= self.position]
-        return records
+        """The records of one batch. Where they cannot be read, the flow stays in front of them."""
+        try:
+            return [] if batch.is_control else batch.consumed_records(self.place, self.position, self._views)
+        except ShmaccumError:
+            self.seek(self.position)
+            raise
 
     def _read(self) -> LogBatch | None:
         assert self._cursor is not None

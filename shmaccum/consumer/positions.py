@@ -178,14 +178,7 @@ class Positions:
             flow.seek(flow.partition.log_start_offset)
 
     def seek_to_end(self, *partitions: TopicPartition) -> None:
-        """Goes behind the last record.
-
-        Args:
-            partitions: default: all assigned ones.
-
-        Raises:
-            ConsumerStateError: one of them is not assigned, or none is.
-        """
+        """Goes behind the last record; with the arguments and errors of `seek_to_beginning`."""
         for flow in self._chosen(partitions):
             flow.seek(flow.partition.log_end_offset)
 

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import os
-from typing import Any, NamedTuple, TypeVar, final
+from typing import NamedTuple, final
 
-from shmaccum import _native
+from shmaccum._native import ConsumerRecord, consume_batch, decode_records
 from shmaccum.exceptions import CorruptArenaError, CorruptLogError
 from shmaccum.format.batch_header import (
     CODEC_MASK,
@@ -16,11 +16,10 @@ from shmaccum.format.batch_header import (
     BatchHeader,
     crc_problem,
 )
+from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.segment_log.codecs import decompress
 from shmaccum.segment_log.log_file import FileRange, LogFile
 from shmaccum.units import format_count
-
-Record = TypeVar("Record", bound=tuple[Any, ...])
 
 
 class LogRecord(NamedTuple):
@@ -131,25 +130,26 @@ class LogBatch:
             CodecMissingError: no package for the compression is installed.
             CorruptLogError: the CRC may be right, but the records cannot be read.
         """
-        return self._decode(LogRecord, None, Views())
+        found = self.decodable()
+        try:
+            return decode_records(found.records, LogRecord, *found[1:])
+        except (CorruptArenaError, ValueError) as error:
+            raise self._corrupt(error) from None
 
-    def placed_records(self, record_type: type[Record], topic: str, partition: int, views: Views) -> list[Record]:
-        """The records with their place: topic, partition and leader epoch, and then all other fields of a consumer.
+    def consumed_records(self, place: TopicPartition, first_offset: int, views: Views) -> list[ConsumerRecord]:
+        """The records from an offset on, as a consumer hands them out.
 
         Args:
-            record_type: a tuple with the fields of `ConsumerRecord`.
-            topic, partition: the place of the batch.
-            views: a memoryview holds the block of the log, or the decompressed batch, as long as it lives.
+            place: topic and partition of the batch.
+            first_offset: records below this offset are left out.
+            views: the parts that are memoryviews. A memoryview keeps the block of the log, or the decompressed batch.
 
         Raises:
             CodecMissingError, CorruptLogError: as `records`.
         """
-        return self._decode(record_type, (topic, partition, self.header.leader_epoch), views)
-
-    def _decode(self, record_type: type[Record], place: tuple[str, int, int] | None, views: Views) -> list[Record]:
         found = self.decodable()
         try:
-            return _native.decode_records(found.records, record_type, *found[1:], place, *views)
+            return consume_batch(found.records, place, self.header.leader_epoch, first_offset, *found[1:], *views)
         except (CorruptArenaError, ValueError) as error:
             raise self._corrupt(error) from None
 

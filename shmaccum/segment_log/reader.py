@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any, Literal, NamedTuple
 
+from shmaccum._native import ConsumerRecord
 from shmaccum.exceptions import (
     CorruptLogError,
     InvalidArgumentError,
@@ -32,7 +33,7 @@ from shmaccum.segment_log.file_names import (
     strangers_in,
 )
 from shmaccum.segment_log.lock_file import is_locked
-from shmaccum.segment_log.log_batch import LogBatch, LogRecord, UnreadBatch
+from shmaccum.segment_log.log_batch import LogBatch, LogRecord, UnreadBatch, Views
 from shmaccum.segment_log.segment_view import Missing, SegmentView
 from shmaccum.segment_log.small_files import read_offsets_checkpoint
 from shmaccum.segment_log.walk import Damage, OffsetRange, at_least, exactly
@@ -356,6 +357,25 @@ class Cursor:
             self.offset = found.next_offset
             self._expected = self._behind(view, found.next_offset)
         return found
+
+    def consume(self, first_offset: int, views: Views) -> tuple[list[ConsumerRecord], int]:
+        """The records of the plain batches that the last `poll` has read ahead, and the bytes of those batches.
+
+        Only `poll` opens, reads and judges. So a caller consumes after each batch of it, and polls on behind that.
+
+        Args:
+            first_offset: records below this offset are left out.
+            views: the parts that are memoryviews.
+        """
+        view = self._view
+        if view is None:
+            return [], 0
+        place, start = self._partition.place, self._position
+        records, self._position, next_offset = view.consume(place, start, self._expected, first_offset, views)
+        if self._position > start:
+            self._expected = self._behind(view, next_offset)
+            self.offset = max(self.offset, next_offset)
+        return records, self._position - start
 
     def close(self) -> None:
         """Lets go of the segment; polling opens it again."""

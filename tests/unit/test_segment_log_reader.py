@@ -436,18 +436,6 @@ def test_decoding_makes_only_tuples() -> None:
             decoded(records, 1, wrong)  # type: ignore[arg-type]
 
 
-def test_decoding_with_a_place_puts_it_in_front() -> None:
-    records = make_batch([b"a"]).wire[HEADER_SIZE:]
-    place = ("flights", 3, 7)
-    (record,) = _native.decode_records(records, tuple, 100, START_MS, 1, None, place)
-    assert record == (*place, 100, START_MS, 0, None, b"a", (), None, -1, 1, -1)
-    (record,) = _native.decode_records(records, tuple, 100, START_MS, 1, START_MS + 5, place)
-    assert record[4:6] == (START_MS + 5, 1)
-    for wrong in [("flights", 3), ["flights", 3, 7], 7]:
-        with pytest.raises(TypeError, match="place is a tuple"):
-            _native.decode_records(records, tuple, 100, START_MS, 1, None, wrong)  # type: ignore[arg-type]
-
-
 def test_decoded_records_are_let_go_of() -> None:
     class Value(bytes):
         """Can be counted by the collector."""

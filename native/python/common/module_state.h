@@ -49,6 +49,7 @@ struct module_state {
     PyTypeObject *arena_type;
     PyTypeObject *batch_type;
     PyTypeObject *buffer_wait_type;
+    PyTypeObject *consumer_record_type;
     PyTypeObject *flush_ticket_type;
     PyTypeObject *future_type;
     PyTypeObject *produce_request_type;

@@ -14,6 +14,10 @@ PyObject *log_decode(PyObject *module, PyObject *const *args, Py_ssize_t count, 
  * records, for another producer. */
 PyObject *log_header_for_producer(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names);
 
+/* consume_batch(records, place, ...), consume_block(block, position, place, ...): the records for a consumer. */
+PyObject *log_consume_batch(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names);
+PyObject *log_consume_block(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names);
+
 /* decode_columns(batches, first_offset, end_offset, has_headers): the records of many such batches as Arrow columns. */
 PyObject *log_columns(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names);
 

@@ -87,6 +87,35 @@ def test_the_loop_goes_on_while_a_call_waits_for_an_append(
     assert run(read()) == [[b"1", b"2"], [1, 2]]
 
 
+def test_batches_and_tables_are_awaited(log: LogDirectory) -> None:
+    log.partition(TOPIC, 0).append(make_batches(2))
+
+    async def read() -> tuple[list[int], int, int]:
+        with consumer_of(log) as consumer:
+            found = [batch.base_offset async for _, batch in consumer.abatches(timeout_ms=0)]
+            call = asyncio.create_task(consumer.apoll_arrow(FOREVER_MS))
+            await turns(50)
+            assert not call.done()
+            append(log, b"more", b"and more")
+            return found, (await call).num_rows, (await consumer.apoll_arrow()).num_rows
+
+    assert run(read()) == ([0, 3], 2, 0)
+
+
+def test_a_cancelled_wait_for_a_table_loses_no_record(log: LogDirectory) -> None:
+    async def read() -> list[int]:
+        with consumer_of(log) as consumer:
+            call = asyncio.create_task(consumer.apoll_arrow(FOREVER_MS))
+            await turns(10)
+            append(log, b"1")
+            call.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                return list((await call)["offset"].to_pylist())
+            return list((await consumer.apoll_arrow(FOREVER_MS))["offset"].to_pylist())
+
+    assert run(read()) == [0]
+
+
 def test_a_task_beside_a_consumer_that_finds_records_at_once_has_its_turn(log: LogDirectory) -> None:
     log.partition(TOPIC, 0).append(make_batches(10))
 

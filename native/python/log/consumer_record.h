@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * ConsumerRecord: one record as a consumer hands it out, with the fields and the manners of kafka-python's named tuple.
+ *
+ *   +-----------+------------+-----------+--------+-----------+-------+ - - - - - - - - - - - - - - - - +
+ *   | place     | key, value | offset    | timestamp          | sizes | small key, small value, headers |
+ *   +----|------+----|-------+-----------+--------+-----------+-------+ - - - - - - - - - - - - - - - - +
+ *        |           +--> objects; NULL: the part lies behind, as bytes
+ *        +--> (topic, partition, leader epoch), shared by the records of a batch
+ *
+ * A program reads few fields of most records. So a record is one object with numbers and a copy of its bytes, and a
+ * field becomes an object when the program asks for it. Nothing of the log is kept, unless a part is a memoryview.
+ *
+ * Rules: a record never changes. A part above PACKED_PART_SIZE_MAX is an object from the beginning, and is copied once.
+ * The garbage collector knows records that hold the program's own objects (deserialized parts, or all fields of a
+ * record that the program made). All others hold nothing that could refer back to them, and it does not know them.
+ */
+#ifndef PYTHON_LOG_CONSUMER_RECORD_H
+#define PYTHON_LOG_CONSUMER_RECORD_H
+
+#include "python/log/record_parts.h"
+
+/* With a record's numbers, two such parts still fit into a small block of Python's object memory (512 bytes). */
+enum { PACKED_PART_SIZE_MAX = 200 };
+
+/* The memory of the records of a batch. A part that is a slice holds it. */
+struct record_source {
+    const uint8_t *start;
+    PyObject *view; /* a memoryview from `start` on; needed for slices only */
+    bool has_key_views;
+    bool has_value_views;
+};
+
+extern PyType_Spec consumer_record_spec;
+
+/* The record of a view; `place` is a tuple of topic, partition and leader epoch. NULL with an exception set. */
+PyObject *consumer_record_new(const struct module_state *state, const struct record_view *view,
+                              const struct batch_facts *facts, PyObject *place, const struct record_source *source);
+
+int64_t consumer_record_offset(PyObject *record);
+
+/* Gives the new type `_fields` and `__match_args__`. False with an exception set. */
+bool consumer_record_finish(PyTypeObject *type);
+
+#endif

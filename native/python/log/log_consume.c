@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Batches of a log -> ConsumerRecords. No Python code runs per record.
+ *
+ *   consume_batch   one batch, whose header was read and whose CRC was checked, decompressed if need be
+ *   consume_block   all plain batches from a position of a block on: headers, CRCs and records in one call
+ *
+ * consume_block leaves a batch to its caller that is not plain: compressed, a control batch, cut by the end of the
+ * block, at an unexpected offset, or damaged. So only the caller judges a batch. The answer has nothing of it.
+ *
+ * Bytes are input: no byte outside of the block is read, and a batch makes at most a record of seven of its bytes.
+ */
+#include "format/crc32c.h"
+#include "format/record_batch.h"
+#include "python/common/arguments.h"
+#include "python/common/errors.h"
+#include "python/log/consumer_record.h"
+#include "python/log/log.h"
+
+enum {
+    PLACE_FIELD_COUNT = 2,     /* topic, partition */
+    BLOCK_RECORD_COUNT_MAX = 4096, /* a call ends with the batch that reaches it, so that it stays short */
+};
+
+static const struct integer_range offset_range = {"an offset", 0, INT64_MAX};
+static const struct integer_range position_range = {"position", 0, INT64_MAX};
+
+struct order {
+    const struct module_state *state;
+    Py_buffer bytes;
+    struct record_source source;
+    PyObject *place;      /* of the records of this batch: topic, partition, leader epoch */
+    int64_t first_offset; /* records below are left out */
+    PyObject *list;
+};
+
+/* ---- one batch ---- */
+
+/* False with an exception set. */
+static bool record_append(struct order *order, const struct record_view *view, const struct batch_facts *facts)
+{
+    PyObject *record = consumer_record_new(order->state, view, facts, order->place, &order->source);
+    bool is_appended = record != NULL && PyList_Append(order->list, record) == 0;
+    Py_XDECREF(record);
+    return is_appended;
+}
+
+/* Puts the records in [cursor, end) behind those of the list. False with an exception set; some may be there then. */
+static bool records_append(struct order *order, const uint8_t *cursor, const uint8_t *end,
+                           const struct batch_facts *facts)
+{
+    struct record_view view = {.offset_delta = -1};
+    if (facts->record_count > (end - cursor) / RECORD_SIZE_MIN) {
+        return raise_count(order->state, facts->record_count, end - cursor) != NULL;
+    }
+    for (Py_ssize_t i = 0; i < (Py_ssize_t)facts->record_count; i++) {
+        if (batch_record_next(&cursor, end, facts, view.offset_delta, &view) != STATUS_OK) {
+            return raise_record(order->state, i) != NULL;
+        }
+        bool is_wanted = facts->base_offset + view.offset_delta >= order->first_offset;
+        if (is_wanted && !record_append(order, &view, facts)) {
+            return false;
+        }
+    }
+    return cursor == end || raise_rest(order->state, end - cursor) != NULL;
+}
+
+/* ---- the order ---- */
+
+static void order_end(struct order *order)
+{
+    Py_XDECREF(order->list);
+    Py_XDECREF(order->place);
+    Py_XDECREF(order->source.view);
+    PyBuffer_Release(&order->bytes);
+}
+
+/* False with an exception set; order_end in any case, once the bytes are held. */
+static bool order_begin(struct order *order, PyObject *bytes, PyObject *key_views, PyObject *value_views)
+{
+    struct record_source *source = &order->source;
+    if (!flag_parse_optional(key_views, &source->has_key_views) ||
+        !flag_parse_optional(value_views, &source->has_value_views) ||
+        PyObject_GetBuffer(bytes, &order->bytes, PyBUF_SIMPLE) < 0) {
+        return false;
+    }
+    source->start = order->bytes.buf;
+    if (source->has_key_views || source->has_value_views) {
+        source->view = PyMemoryView_FromObject(bytes);
+    }
+    order->list = PyList_New(0);
+    bool has_view = source->view != NULL || !(source->has_key_views || source->has_value_views);
+    if (order->list == NULL || !has_view) {
+        order_end(order);
+        return false;
+    }
+    return true;
+}
+
+/* The answer of an order that is over. */
+static PyObject *order_answer(struct order *order, bool is_done)
+{
+    PyObject *list = is_done ? Py_NewRef(order->list) : NULL;
+    order_end(order);
+    return list;
+}
+
+/* False with an exception set. */
+static bool place_check(PyObject *place)
+{
+    if (!PyTuple_Check(place) || PyTuple_GET_SIZE(place) != PLACE_FIELD_COUNT) {
+        PyErr_SetString(PyExc_TypeError, "place is a tuple of topic and partition");
+        return false;
+    }
+    return true;
+}
+
+/* The place of the records of a batch. False with an exception set. */
+static bool place_set(struct order *order, PyObject *place, int32_t leader_epoch)
+{
+    PyObject *former = order->place;
+    if (former != NULL && PyLong_AsLong(PyTuple_GET_ITEM(former, PLACE_FIELD_COUNT)) == leader_epoch) {
+        return true;
+    }
+    order->place = Py_BuildValue("(OOi)", PyTuple_GET_ITEM(place, 0), PyTuple_GET_ITEM(place, 1), (int)leader_epoch);
+    Py_XDECREF(former);
+    return order->place != NULL;
+}
+
+PyObject *log_consume_batch(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names)
+{
+    static const struct signature signature = {
+        "consume_batch",
+        {"records", "place", "leader_epoch", "first_offset", "base_offset", "base_timestamp_ms", "record_count",
+         "log_append_time_ms", "has_key_views", "has_value_views"},
+        7,
+        10};
+    static const struct integer_range epoch_range = {"leader_epoch", INT32_MIN, INT32_MAX};
+    struct order order = {.state = PyModule_GetState(module)};
+    PyObject *bound[ARGUMENT_COUNT_MAX];
+    struct batch_facts facts;
+    int64_t leader_epoch;
+    if (!arguments_bind(&signature, args, count, names, bound) || !place_check(bound[1]) ||
+        !integer_parse(order.state, bound[2], &epoch_range, &leader_epoch) ||
+        !integer_parse(order.state, bound[3], &offset_range, &order.first_offset) ||
+        !batch_facts_parse(order.state, bound + 4, &facts) || !order_begin(&order, bound[0], bound[8], bound[9])) {
+        return NULL;
+    }
+    const uint8_t *start = order.bytes.buf;
+    bool is_done = place_set(&order, bound[1], (int32_t)leader_epoch) &&
+                   records_append(&order, start, start + order.bytes.len, &facts);
+    return order_answer(&order, is_done);
+}
+
+/* ---- the batches of a block ---- */
+
+struct block {
+    int64_t position;
+    int64_t expected_first; /* the offsets at which the next batch may begin */
+    int64_t expected_last;
+    bool is_crc_checked;
+};
+
+static bool has_right_crc(const uint8_t *batch, size_t size, uint32_t crc)
+{
+    return crc32c_extend(0, batch + RECORD_BATCH_ATTRIBUTES, size - RECORD_BATCH_ATTRIBUTES) == crc;
+}
+
+/* True when there is a whole plain batch in these bytes, as far as its header and its CRC tell. */
+static bool batch_is_plain(const struct block *block, const uint8_t *batch, size_t room,
+                           struct record_batch_header *header)
+{
+    if (record_batch_header_read(batch, room, header) != STATUS_OK) {
+        return false;
+    }
+    const int16_t not_plain = RECORD_BATCH_COMPRESSION_MASK | RECORD_BATCH_CONTROL;
+    const int32_t length_min = RECORD_BATCH_HEADER_SIZE - RECORD_BATCH_UNCOUNTED_SIZE;
+    bool is_whole = header->batch_length >= length_min &&
+                    (size_t)header->batch_length + RECORD_BATCH_UNCOUNTED_SIZE <= room;
+    bool is_expected = header->base_offset >= block->expected_first && header->base_offset <= block->expected_last &&
+                       header->last_offset_delta >= 0 && header->record_count >= 0;
+    bool is_readable = header->magic == RECORD_BATCH_MAGIC_VALUE && (header->attributes & not_plain) == 0;
+    return is_whole && is_expected && is_readable && header->base_offset < INT64_MAX - header->last_offset_delta &&
+           (!block->is_crc_checked ||
+            has_right_crc(batch, (size_t)header->batch_length + RECORD_BATCH_UNCOUNTED_SIZE, header->crc));
+}
+
+/* Moves behind a batch. An offset that was expected exactly is expected exactly again. */
+static void block_advance(struct block *block, const struct record_batch_header *header)
+{
+    int64_t next_offset = header->base_offset + header->last_offset_delta + 1;
+    bool is_exact = block->expected_first == block->expected_last;
+    block->position += header->batch_length + RECORD_BATCH_UNCOUNTED_SIZE;
+    block->expected_first = next_offset;
+    block->expected_last = is_exact || block->expected_last < next_offset ? next_offset : block->expected_last;
+}
+
+static bool batch_append(struct order *order, const uint8_t *batch, const struct record_batch_header *header)
+{
+    bool has_log_time = (header->attributes & RECORD_BATCH_LOG_APPEND_TIME) != 0;
+    const struct batch_facts facts = {.base_offset = header->base_offset,
+                                      .base_timestamp_ms = header->base_timestamp,
+                                      .record_count = header->record_count,
+                                      .log_append_time_ms = has_log_time ? header->max_timestamp : NO_TIMESTAMP};
+    return records_append(order, batch + RECORD_BATCH_HEADER_SIZE,
+                          batch + RECORD_BATCH_UNCOUNTED_SIZE + header->batch_length, &facts);
+}
+
+/* Takes the records of a damaged batch back; the caller finds its error anew. False: the error is another one. */
+static bool batch_take_back(struct order *order, Py_ssize_t count)
+{
+    if (!PyErr_ExceptionMatches(order->state->exceptions[STATUS_CORRUPT])) {
+        return false;
+    }
+    PyErr_Clear();
+    return PyList_SetSlice(order->list, count, PyList_GET_SIZE(order->list), NULL) == 0;
+}
+
+/* False with an exception set. */
+static bool block_walk(struct order *order, struct block *block, PyObject *place)
+{
+    struct record_batch_header header;
+    const uint8_t *start = order->bytes.buf;
+    while (PyList_GET_SIZE(order->list) < BLOCK_RECORD_COUNT_MAX && block->position < order->bytes.len) {
+        const uint8_t *batch = start + block->position;
+        Py_ssize_t count = PyList_GET_SIZE(order->list);
+        if (!batch_is_plain(block, batch, (size_t)(order->bytes.len - block->position), &header)) {
+            return true;
+        }
+        if (!place_set(order, place, header.partition_leader_epoch)) {
+            return false;
+        }
+        if (!batch_append(order, batch, &header)) {
+            return batch_take_back(order, count);
+        }
+        block_advance(block, &header);
+    }
+    return true;
+}
+
+static bool block_parse(const struct module_state *state, PyObject *const *bound, struct block *block)
+{
+    block->is_crc_checked = true;
+    return integer_parse(state, bound[1], &position_range, &block->position) &&
+           integer_parse(state, bound[4], &offset_range, &block->expected_first) &&
+           integer_parse(state, bound[5], &offset_range, &block->expected_last) &&
+           flag_parse_optional(bound[6], &block->is_crc_checked);
+}
+
+PyObject *log_consume_block(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names)
+{
+    static const struct signature signature = {
+        "consume_block",
+        {"block", "position", "place", "first_offset", "expected_first", "expected_last", "is_crc_checked",
+         "has_key_views", "has_value_views"},
+        6,
+        9};
+    struct order order = {.state = PyModule_GetState(module)};
+    PyObject *bound[ARGUMENT_COUNT_MAX];
+    struct block block;
+    if (!arguments_bind(&signature, args, count, names, bound) || !place_check(bound[2]) ||
+        !integer_parse(order.state, bound[3], &offset_range, &order.first_offset) ||
+        !block_parse(order.state, bound, &block) || !order_begin(&order, bound[0], bound[7], bound[8])) {
+        return NULL;
+    }
+    PyObject *records = order_answer(&order, block_walk(&order, &block, bound[2]));
+    return records == NULL ? NULL
+                           : Py_BuildValue("(NLL)", records, (long long)block.position,
+                                           (long long)block.expected_first);
+}
