@@ -8,6 +8,7 @@ rules plant violations as strings.
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -204,8 +205,12 @@ def module_name(path: PurePosixPath) -> list[str]:
     return list(path.with_suffix("").parts)
 
 
-def imported(path: PurePosixPath, text: str) -> set[str]:
-    """Absolute names of all modules a Python file imports anywhere, `from a import b` as both a and a.b."""
+@functools.cache
+def imported(path: PurePosixPath, text: str) -> frozenset[str]:
+    """Absolute names of all modules a Python file imports anywhere, `from a import b` as both a and a.b.
+
+    Six tests ask for them; a file is parsed for the first one alone.
+    """
     names: set[str] = set()
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
@@ -214,7 +219,7 @@ def imported(path: PurePosixPath, text: str) -> set[str]:
             package = module_name(path)[: -node.level] if node.level else []
             base = ".".join([*package, *([node.module] if node.module else [])])
             names.update([base, *(f"{base}.{alias.name}" for alias in node.names)])
-    return names
+    return frozenset(names)
 
 
 def pyspark_outside_spark(path: PurePosixPath, text: str) -> Iterator[str]:
@@ -308,7 +313,7 @@ def import_graph(files: dict[PurePosixPath, str]) -> dict[str, set[str]]:
     texts = {".".join(module_name(path)).removesuffix(".__init__"): (path, text) for path, text in files.items()}
     graph: dict[str, set[str]] = {}
     for module, (path, text) in texts.items():
-        names = imported(path, text) & set(texts)
+        names = set(imported(path, text) & set(texts))
         packages = {name.rpartition(".")[0] for name in names}
         graph[module] = names - (packages & set(module_ancestors(module))) - {ROOT}
     return graph

@@ -17,6 +17,9 @@ from setup import ROOT, native_sources
 from tests.architecture import rules
 from tests.architecture.rules import C_SUFFIXES, PYTHON_SUFFIXES, Rule
 
+pytestmark = pytest.mark.xdist_group("sources")
+"""One worker parses each file."""
+
 SOURCE_FOLDERS = ("native", "shmaccum", "tests", "bench")
 BUILD_FILES = (
     "setup.py",
