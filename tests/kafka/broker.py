@@ -10,6 +10,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -188,7 +189,7 @@ class Cluster:
         directory: Path,
         broker_count: int = 1,
         properties: Mapping[str, str] | None = None,
-        jvm: Sequence[str] = TEST_JVM,
+        jvm: Sequence[str] = (),
     ) -> None:
         self.brokers = [Broker(index + 1, directory / f"broker-{index + 1}", jvm) for index in range(broker_count)]
         voters = ",".join(f"{broker.node_id}@{LOOPBACK}:{broker.controller_port}" for broker in self.brokers)
@@ -269,7 +270,7 @@ def running_cluster(
     directory: Path,
     broker_count: int = 1,
     properties: Mapping[str, str] | None = None,
-    jvm: Sequence[str] = TEST_JVM,
+    jvm: Sequence[str] = (),
 ) -> Iterator[Cluster]:
     """A cluster that serves, for as long as the context is open."""
     cluster = Cluster(directory / f"kafka-{os.getpid()}-{uuid.uuid4().hex[:8]}", broker_count, properties, jvm)
@@ -278,3 +279,23 @@ def running_cluster(
         yield cluster
     finally:
         cluster.stop()
+
+
+def archive_classes(archive: Path) -> None:
+    """Starts a broker, stops it, and has its JVM write its classes; the archive appears whole or not at all.
+
+    Raises:
+        AssertionError: the broker does not start, or its JVM did not end by itself.
+        OSError: the archive cannot be written.
+    """
+    unfinished = archive.with_suffix(".unfinished")
+    unfinished.unlink(missing_ok=True)
+    jvm = (*TEST_JVM, f"-XX:ArchiveClassesAtExit={unfinished}", "-Xlog:cds*=off")
+    with tempfile.TemporaryDirectory() as folder, running_cluster(Path(folder), jvm=jvm) as cluster:
+        cluster.create_topic("archived", 1)
+        (broker,) = cluster.brokers
+        process = broker.process
+        broker.stop()
+        assert process is not None
+        assert process.returncode != -signal.SIGKILL, f"half of {unfinished} may be missing"
+    unfinished.rename(archive)

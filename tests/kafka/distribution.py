@@ -129,9 +129,24 @@ def require() -> Path:
         pytest.skip(str(error))
 
 
-def java_command(main_class: str, *arguments: str, jvm: Sequence[str] = TEST_JVM) -> list[str]:
-    """The command line of one of Kafka's programs, with these options of the JVM."""
-    return ["java", *jvm, "-cp", f"{find()}/*", main_class, *arguments]
+def class_archive() -> Path:
+    """The place of the classes of a broker as the JVM has them in memory, which `make kafka` writes."""
+    return directory() / "classes.jsa"
+
+
+def short_lived_jvm() -> tuple[str, ...]:
+    """The options of a JVM of a test. A broker starts with half the work where its classes are archived.
+
+    The JVM itself compares the archive with its own build and the jars, and does without an archive that does not fit.
+    """
+    if not class_archive().exists():
+        return TEST_JVM
+    return (*TEST_JVM, f"-XX:SharedArchiveFile={class_archive()}", "-Xlog:cds*=off")
+
+
+def java_command(main_class: str, *arguments: str, jvm: Sequence[str] = ()) -> list[str]:
+    """The command line of one of Kafka's programs, with these options of the JVM; `short_lived_jvm` without any."""
+    return ["java", *(jvm or short_lived_jvm()), "-cp", f"{find()}/*", main_class, *arguments]
 
 
 def run_tool(main_class: str, *arguments: str, stdin: str = "") -> str:
@@ -146,8 +161,28 @@ def run_tool(main_class: str, *arguments: str, stdin: str = "") -> str:
     return done.stdout
 
 
-if __name__ == "__main__":
+def archive() -> None:
+    """Archives the classes of a broker unless that was done; a broker starts without an archive, too."""
+    from tests.kafka.broker import archive_classes
+
+    if class_archive().exists():
+        return
+    try:
+        with _fetch_lock(directory().parent):
+            if not class_archive().exists():
+                archive_classes(class_archive())
+    except (AssertionError, OSError) as error:
+        print(f"The classes of a broker could not be archived, so its tests take longer: {error}")
+
+
+def main() -> None:
+    """Fetches Apache Kafka, and prepares its starts."""
     try:
         print(f"Apache Kafka {version()} is in {ensure()}")
     except DistributionMissingError as missing:
         sys.exit(str(missing))
+    archive()
+
+
+if __name__ == "__main__":
+    main()
