@@ -355,7 +355,7 @@ class Cursor:
         if found is not None:
             self._position += found.size
             self.offset = found.next_offset
-            self._expected = self._behind(view, found.next_offset)
+            self._expected = exactly(found.next_offset)
         return found
 
     def consume(self, first_offset: int, views: Views) -> tuple[list[ConsumerRecord], int]:

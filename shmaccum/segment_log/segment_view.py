@@ -151,8 +151,9 @@ class SegmentView:
         header = read_header(self._block, start)
         if header.problem or not expected.first <= header.base_offset <= expected.last:
             return None
-        end = position + header.size
-        if header.size > UNREAD_SIZE_MAX or (end > self.size and not (self.refresh() and end <= self.size)):
+        size = header.size
+        is_whole = position + size <= self.size or (self.refresh() and position + size <= self.size)
+        if size > UNREAD_SIZE_MAX or not is_whole:
             return None
         assert self._file is not None
         return UnreadBatch(header, bytes(self._block[start : start + HEADER_SIZE]), self._file, position)

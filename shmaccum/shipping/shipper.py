@@ -117,7 +117,7 @@ class Shipper(ClosedOnExit):
         *,
         topics: Iterable[str] | None = None,
         rename: Mapping[str, str] | None = None,
-        start: str | Mapping[str, str] = "earliest",
+        start: str | int | Mapping[str, str | int] = "earliest",
         sink_options: Mapping[str, Any] | None = None,
         **options: Unpack[ShipperOptionsDict],
     ) -> None:

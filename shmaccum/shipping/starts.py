@@ -27,9 +27,9 @@ class Starts:
         InvalidArgumentError: a start is none of the forms.
     """
 
-    def __init__(self, given: str | Mapping[str, str]) -> None:
-        texts = {ALL_OTHERS: given} if isinstance(given, str) else given
-        self._starts = {name: Start.parse(text) for name, text in texts.items()}
+    def __init__(self, given: str | int | Mapping[str, str | int]) -> None:
+        texts = given if isinstance(given, Mapping) else {ALL_OTHERS: given}
+        self._starts = {name: Start.parse(str(text)) for name, text in texts.items()}
 
     def check(self, places: Iterable[TopicPartition]) -> None:
         """Refuses names that no partition of the log has.

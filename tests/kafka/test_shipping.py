@@ -8,6 +8,7 @@ import os
 import random
 import shutil
 import signal
+import ssl
 import threading
 import time
 import uuid
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -23,12 +25,13 @@ from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.segment_log import LogDirectory, LogReader
 from shmaccum.segment_log.shipped import read_shipped
 from shmaccum.shipping import Shipper
+from shmaccum.shipping.lane import Lane
 from shmaccum.sinks.memory import MemorySink
-from shmaccum.sinks.sink import Verdict
+from shmaccum.sinks.sink import Verdict, WireBatch
 from tests.dying import dies_at_system_call
 from tests.kafka.broker import Cluster
 from tests.kafka.conftest import OpenFake
-from tests.kafka.fake_broker import Arrived, Cut, FakeCluster, Reply
+from tests.kafka.fake_broker import LOOPBACK, Arrived, Cut, FakeCluster, Reply
 from tests.kafka.proxy import Proxy, proxied_broker
 from tests.kafka.reading import consume
 from tests.log_support import TOPIC, log_files, make_batch, make_batches, offsets
@@ -183,6 +186,46 @@ def test_damage_that_the_broker_finds_is_told_and_the_rest_is_shipped(
     assert sum("is damaged" in message for message in caplog.messages) == 1
     position = read_shipped(str(log)).positions[TopicPartition(TOPIC, 0)]
     assert (position.producer_epoch, position.origin) == (1, 24)
+
+
+def test_over_a_plain_connection_the_records_of_a_segment_go_unread_but_for_its_first_batch(
+    tmp_path: Path, open_fake: OpenFake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "log"
+    made = make_log(log, TOPIC, 1, BATCH_COUNT)
+    cluster = open_fake(topics={TOPIC: 1})
+    broker = Broker(cluster)
+    are_unread, sent = [], Lane.sent
+
+    def note(lane: Lane, wire: WireBatch) -> None:
+        are_unread.append(wire.records is not None)
+        sent(lane, wire)
+
+    monkeypatch.setattr(Lane, "sent", note)
+    ship(log, cluster.bootstrap)
+    assert broker.values() == made
+    assert are_unread == [False] + [True] * (BATCH_COUNT - 1)
+
+
+def test_over_tls_a_log_is_read_and_its_damage_found_before_a_broker_sees_it(
+    tmp_path: Path, open_fake: OpenFake
+) -> None:
+    log = tmp_path / "log"
+    made = make_log(log, TOPIC, 1, 20)[0]
+    (file,) = log_files(log)
+    content = bytearray(file.read_bytes())
+    content[list(LogReader(log).partition(TOPIC, 0).batches())[7].position + 100] ^= 8
+    file.write_bytes(content)
+    authority, context = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert(LOOPBACK).configure_cert(context)
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    cluster = open_fake(topics={TOPIC: 1}, tls=context)
+    broker = Broker(cluster)
+    of_tls = {**SINK_OPTIONS, "security_protocol": "SSL", "ssl_cafile": str(tmp_path / "ca.pem")}
+    shipper = Shipper(log, f"kafka:{cluster.bootstrap}", sink_options=of_tls, **OPTIONS)
+    assert not shipper.sink.takes_files
+    assert shipper.run(follow=False).damage_count == 1
+    assert broker.values() == {0: made[:21] + made[24:]}
 
 
 def test_a_batch_that_arrives_damaged_and_is_sound_in_the_log_is_sent_again(

@@ -163,6 +163,8 @@ def test_start_latest_ships_what_comes_later(log: Path) -> None:
     ("start", "first_of_0", "first_of_1"),
     [
         ("31", 10, 10),
+        (31, 10, 10),
+        ({f"{TOPIC}:1": 31}, 0, 10),
         ("-7", 17, 17),
         (f"s@{START_MS + 12_001}", 12, 12),
         ("s@9999999999999", 20, 20),
@@ -174,7 +176,7 @@ def test_start_latest_ships_what_comes_later(log: Path) -> None:
     ],
 )
 def test_a_log_is_shipped_from_an_offset_or_a_time(
-    tmp_path: Path, start: str | dict[str, str], first_of_0: int, first_of_1: int
+    tmp_path: Path, start: str | int | dict[str, str | int], first_of_0: int, first_of_1: int
 ) -> None:
     """The batch that has the record goes whole, and its first sequence is 0."""
     with open_log(tmp_path / "log") as directory:
