@@ -290,6 +290,8 @@ class Positions:
 
 def place_of(partition: Any) -> TopicPartition:
     """A partition as a user names it; kafka-python's TopicPartition is as good as ours."""
+    if type(partition) is TopicPartition and type(partition.topic) is str and type(partition.partition) is int:
+        return partition
     try:
         topic, number = partition
     except (TypeError, ValueError):

@@ -5,7 +5,8 @@
 
     asleep      nothing was sent lately     every append rings
     short nap   batches fill up             for a millisecond nobody rings but processes that wait for the sender
-    long nap    batches linger              the same until the next one may be due; a batch due before it rings
+    open nap    batches have few records    the same, but a batch that is due before the end of the nap rings
+    long nap    batches linger              the same until the next one may be due
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ NAP_NS = NS_PER_MS
 LONG_NAP_NS = 5 * NS_PER_MS
 """The nap where batches linger. A batch that is due earlier ends it."""
 BUSY_NS = 10 * NS_PER_MS
+FEW_SHARE = 16
+"""A batch has few records when it takes less than this part of a buffer. A producer without a pause has more of them
+before the sender comes round, so it rings no more often than without this rule."""
 NS_PER_US = 1_000
 
 
@@ -34,20 +38,25 @@ class Naps:
         self._native = native
         self._linger_ns = linger_ns
         self._full_size = native.geometry["batch_size"] // 2
+        self._few_size = native.geometry["batch_size"] // FEW_SHARE
         self._last_sent_ns = 0
         self._nap_ns = NAP_NS
+        self._is_open = False
+        """A producer with a batch that is due before the end of the nap rings."""
 
     def sent(self, wires: Sequence[WireBatch], now_ns: int) -> None:
         """These batches go now."""
         self._last_sent_ns = now_ns
-        self._nap_ns = self._nap_after(wires)
+        size = max([wire.size for wire in wires])
+        self._nap_ns = NAP_NS if size > self._full_size else self._nap_after(wires)
+        self._is_open = size < self._few_size or self._nap_ns > NAP_NS
 
     def begin(self, now_ns: int) -> int:
         """Tells producers how deep the sender rests. Answers when its nap ends; NEVER_NS: it is asleep."""
         if now_ns - self._last_sent_ns >= BUSY_NS:
             self._native.set_sender_asleep(True)
             return NEVER_NS
-        self._native.set_sender_napping(self._nap_ns // NS_PER_US if self._nap_ns > NAP_NS else 0)
+        self._native.set_sender_napping(self._nap_ns // NS_PER_US if self._is_open else 0)
         return now_ns + self._nap_ns
 
     def end(self) -> None:
@@ -55,13 +64,11 @@ class Naps:
         self._native.set_sender_asleep(False)
 
     def _nap_after(self, wires: Sequence[WireBatch]) -> int:
-        """The time for which no producer has to ring.
+        """The time for which no producer has to ring, after batches that are far from full.
 
-        Where batches go because they have lingered, and are far from full, the next ones will linger, too, for the
+        Where batches go because they have lingered, the next ones will linger, too, for the
         shortest of these times; a producer with a batch due before that rings. A batch whose producer set no linger has
         the sender's.
         """
-        if max([wire.size for wire in wires]) > self._full_size:
-            return NAP_NS
         said_ns = [wire.batch.linger_ns for wire in wires if wire.batch.linger_ns >= 0]
         return max(NAP_NS, min([self._linger_ns, LONG_NAP_NS, *said_ns]))

@@ -445,6 +445,31 @@ def test_who_does_not_let_batches_linger_wakes_a_sender_that_naps_for_those_that
     sending.close()
 
 
+@pytest.mark.parametrize(("size", "ring_count"), [(1, 1), (1000, 0)], ids=["few records", "many records"])
+def test_a_batch_that_does_not_linger_ends_a_nap_after_few_records(arena: Arena, size: int, ring_count: int) -> None:
+    sending = Sending(arena, linger_ms=0)
+    rings: list[None] = []
+    hasty = Accumulator(arena, linger_ms=0, ring=lambda: rings.append(None))
+    hasty.append(TOPIC, 0, 1000, None, bytes(size))
+    assert sending.run() == [1]
+    rings.clear()
+    rests: list[float] = []
+    poll = sending.scripted.poll
+
+    def poll_meanwhile(timeout_s: float, doorbell: int) -> Sequence[Ack | Acks]:
+        if not rests:
+            hasty.append(TOPIC, 1, 1000, None, b"1")
+        rests.append(timeout_s)
+        return poll(0, doorbell)
+
+    sending.scripted.poll = poll_meanwhile  # type: ignore[method-assign]
+    assert sending.run(2) == [0, 1]
+    assert rests[0] == pytest.approx(0.001)
+    assert len(rings) == ring_count
+    hasty.close()
+    sending.close()
+
+
 def test_a_nap_that_reaches_beyond_the_next_tick_is_no_sleep(arena: Arena) -> None:
     """Nobody rings for what lingers while the sender naps: it would lie there for a tick."""
     sending = Sending(arena, linger_ms=4)
