@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, settings, strategies
 
 from shmaccum.arena import Arena
 from shmaccum.exceptions import NotAnArenaError
@@ -35,6 +35,15 @@ settings.register_profile(
     print_blob=True,
 )
 settings.load_profile("untimed")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> None:
+    """Has hypothesis write its tables of characters while the workers collect. In a new clone there are none, and each
+    worker would make them for itself."""
+    is_worker = hasattr(session.config, "workerinput")
+    if not is_worker and session.config.getoption("dist", "no") != "no":
+        strategies.text().validate()
 
 
 @pytest.hookimpl(trylast=True)

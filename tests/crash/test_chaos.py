@@ -12,7 +12,7 @@ from tests.crash.single_step import FOLDER
 from tests.native import c_build
 from tests.native.c_build import PLAIN
 
-SHORT_S = 4
+SHORT_S = 2
 LONG_S = 600
 
 
@@ -28,7 +28,7 @@ def run(seconds: int) -> None:
 
 @pytest.mark.timeout(c_build.BUILD_AND_RUN_SECONDS_MAX)
 def test_nothing_acknowledged_is_lost_for_a_while() -> None:
-    """A hundred kills and stops."""
+    """Some fifty kills and stops."""
     run(SHORT_S)
 
 

@@ -29,7 +29,7 @@ from shmaccum.serving.login import Login
 from shmaccum.serving.users import User, UsersFile, Verifier, changed_users, parse_grant
 from tests.fuzz.frames import TOPICS, Frames, faulty
 
-SHORT_SECONDS = 4.0
+SHORT_SECONDS = 1.0
 LONG_SECONDS = float(os.environ.get("SHMACCUM_FUZZ_SECONDS", "600"))
 ROOM_S = 120
 FRAME_CPU_S = 3.0

@@ -27,7 +27,7 @@ from shmaccum.segment_log.reader import LogReader
 from tests.log_support import START_MS, TOPIC, make_batch, make_batches, open_log, partition_folder
 from tests.running.overrun import Overrun
 
-SHORT_SECONDS = 3
+SHORT_SECONDS = 1
 LONG_SECONDS = int(os.environ.get("SHMACCUM_FUZZ_SECONDS", "600"))
 ROOM_S = 120
 BATCH_HEADER_FIELDS = (0, 8, 12, 16, 17, 21, 23, 27, 35, 43, 51, 53, 57)
