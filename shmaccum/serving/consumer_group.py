@@ -28,6 +28,8 @@ Rules:
   for as long. The member that comes back under its instance id takes the places over.
 * The member id names a member. A static member may leave its instance id out of every heartbeat but its first and -2,
   and an administrator removes it (-1) by its member id alone.
+* A member subscribes to names and to one pattern. Each heartbeat of the member resolves its pattern anew, so the member
+  follows topics that come and go.
 * Members live in memory. After a restart their heartbeats get UNKNOWN_MEMBER_ID, and they join again. The group epoch
   is in the offsets file, so that it never goes backward.
 """
@@ -38,7 +40,7 @@ import enum
 import math
 import uuid
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, final
 
@@ -51,6 +53,7 @@ JOINS, LEAVES, IS_AWAY = 0, -1, -2
 UNCHANGED = -1
 """A rebalance time-out that is as before."""
 NO_PLACES: Places = frozenset()
+NO_PATTERN = ""
 TEXT_OVERHEAD = 64
 """Bytes that a text takes beside its characters."""
 
@@ -92,20 +95,26 @@ class Heartbeat(NamedTuple):
     owned: Places | None = None
     client_id: str = ""
     client_host: str = ""
+    topic_pattern: str | None = None
+
+    @property
+    def has_topics(self) -> bool:
+        """True when the member says what it subscribes to."""
+        return self.topic_names is not None or self.topic_pattern is not None
 
     @property
     def size(self) -> int:
         """Bytes that the group keeps of what the member says about itself; 0: what it said before stays."""
-        if self.topic_names is None:
+        if not self.has_topics:
             return 0
-        texts = (self.member_id, self.instance_id, self.rack_id, self.client_id, *self.topic_names)
+        names = self.topic_names or ()
+        texts = (self.member_id, self.instance_id, self.rack_id, self.client_id, self.topic_pattern, *names)
         return sum(TEXT_OVERHEAD + len(text) for text in texts if text is not None)
 
     @property
     def is_full(self) -> bool:
         """A member that says everything wants to be told everything."""
-        has_topics = self.topic_names is not None
-        return self.rebalance_timeout_ms != UNCHANGED and has_topics and self.owned is not None
+        return self.rebalance_timeout_ms != UNCHANGED and self.has_topics and self.owned is not None
 
 
 class HeartbeatAnswer(NamedTuple):
@@ -148,6 +157,9 @@ class ConsumerMember:
     client_host: str = ""
     rebalance_timeout_ms: int = 0
     topic_names: frozenset[str] = frozenset()
+    topic_pattern: str = NO_PATTERN
+    matched_names: frozenset[str] = frozenset()
+    """The topics that its pattern matched at its last heartbeat."""
     assignor: str | None = None
     epoch: int = JOINS
     former_epoch: int = JOINS
@@ -160,6 +172,11 @@ class ConsumerMember:
     """Bytes that it says about itself."""
     expires_at_ms: float = 0.0
     revoked_until_ms: float = math.inf
+
+    @property
+    def subscribed_names(self) -> frozenset[str]:
+        """The topics that it wants, by name and by pattern."""
+        return self.topic_names | self.matched_names
 
 
 @final
@@ -209,13 +226,21 @@ class ConsumerGroup:
 
     # --- heartbeat
 
-    def heartbeat(self, request: Heartbeat, topics: Mapping[str, TopicShape], now_ms: float) -> HeartbeatAnswer:
+    def heartbeat(
+        self,
+        request: Heartbeat,
+        topics: Mapping[str, TopicShape],
+        now_ms: float,
+        matching: Callable[[str], frozenset[str]],
+    ) -> HeartbeatAnswer:
         """A member joins, tells that it lives, tells its places or its topics, or leaves.
 
         Args:
             request: the heartbeat.
             topics: every topic that there is.
             now_ms: the time.
+            matching: the topics that match a pattern and that the member may know of; it refuses by
+                HeartbeatRefusedError.
 
         Raises:
             HeartbeatRefusedError: nothing has changed.
@@ -224,12 +249,13 @@ class ConsumerGroup:
         if request.member_epoch < JOINS:
             return self._leave(request)
         self._check_size(request)
+        names = self._names_matching(request, matching)
         former_count = len(self.members)
         member = self._joining(request) if request.member_epoch == JOINS else self._known(request)
         is_new = len(self.members) > former_count
         before = member.assigned
         member.expires_at_ms = now_ms + self.limits.session_timeout_ms
-        if self._note(member, request) or is_new or self._has_new_shapes(topics):
+        if self._note(member, request, names) or is_new or self._has_new_shapes(topics):
             self.generation += 1
         if self.generation > self.assignment_epoch:
             self._assign(topics)
@@ -249,7 +275,7 @@ class ConsumerGroup:
             problem = f"{request.member_epoch} is no member epoch"
         elif request.member_epoch == IS_AWAY and request.instance_id is None:
             problem = "a member that leaves for a while needs an instance id"
-        elif request.member_epoch == JOINS and (request.rebalance_timeout_ms < 0 or request.topic_names is None):
+        elif request.member_epoch == JOINS and (request.rebalance_timeout_ms < 0 or not request.has_topics):
             problem = "a member that joins names its rebalance time-out and its topics"
         elif request.member_epoch == JOINS and request.owned:
             problem = "a member that joins has no partitions"
@@ -392,9 +418,22 @@ class ConsumerGroup:
         member.revoked_until_ms = math.inf
         member.state = MemberState.STABLE
 
-    def _note(self, member: ConsumerMember, request: Heartbeat) -> bool:
+    def _names_matching(self, request: Heartbeat, matching: Callable[[str], frozenset[str]]) -> frozenset[str]:
+        """The topics that match the pattern of the heartbeat, or the one that its member has already."""
+        pattern = request.topic_pattern
+        if pattern is None:
+            former = self._former_member(request)
+            pattern = NO_PATTERN if former is None else former.topic_pattern
+        return matching(pattern) if pattern else frozenset()
+
+    def _former_member(self, request: Heartbeat) -> ConsumerMember | None:
+        """The member that speaks or, of a static one, the member whose place it takes."""
+        known_id = self._static.get(request.instance_id) if request.instance_id is not None else None
+        return self.members.get(known_id or request.member_id)
+
+    def _note(self, member: ConsumerMember, request: Heartbeat, matched_names: frozenset[str]) -> bool:
         """Takes over what a heartbeat says; True when the target depends on it."""
-        former = member.topic_names, member.assignor
+        former = member.subscribed_names, member.assignor
         member.client_id, member.client_host = request.client_id, request.client_host
         if request.rack_id is not None:
             member.rack_id = request.rack_id
@@ -402,16 +441,20 @@ class ConsumerGroup:
             member.rebalance_timeout_ms = request.rebalance_timeout_ms
         if request.topic_names is not None:
             member.topic_names = request.topic_names
+        if request.topic_pattern is not None:
+            member.topic_pattern = request.topic_pattern
+        if request.has_topics:
             self.size += request.size - member.size
             member.size = request.size
+        member.matched_names = matched_names
         if request.assignor is not None:
             member.assignor = request.assignor
-        return former != (member.topic_names, member.assignor)
+        return former != (member.subscribed_names, member.assignor)
 
     # --- target
 
     def _subscribed(self, topics: Mapping[str, TopicShape]) -> dict[str, TopicShape]:
-        names = {name for member in self.members.values() for name in member.topic_names}
+        names = {name for member in self.members.values() for name in member.subscribed_names}
         return {name: topics[name] for name in names if name in topics}
 
     def _has_new_shapes(self, topics: Mapping[str, TopicShape]) -> bool:
@@ -429,7 +472,7 @@ class ConsumerGroup:
         self.assignment_epoch = self.generation
 
     def _topic_ids(self, member: ConsumerMember) -> frozenset[uuid.UUID]:
-        return frozenset(self._shapes[name].topic_id for name in member.topic_names if name in self._shapes)
+        return frozenset(self._shapes[name].topic_id for name in member.subscribed_names if name in self._shapes)
 
     def _preferred_assignor(self) -> str:
         """The one that most members ask for."""

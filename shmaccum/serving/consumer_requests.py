@@ -10,7 +10,7 @@ from typing import Any
 from shmaccum.segment_log.broker_error import BrokerError
 from shmaccum.serving.assignors import Places
 from shmaccum.serving.call import Call, Values
-from shmaccum.serving.consumer_group import JOINS, ConsumerGroup, ConsumerMember, Heartbeat, HeartbeatRefusedError
+from shmaccum.serving.consumer_group import JOINS, ConsumerGroup, ConsumerMember, Heartbeat
 
 CONSUMER_PROTOCOL = 1
 """The type of a member: it uses KIP-848."""
@@ -20,17 +20,8 @@ TopicNames = Callable[[uuid.UUID], str | None]
 
 
 def heartbeat_of(call: Call) -> Heartbeat:
-    """The heartbeat that a request brings. Version 0 lets the server choose the id of a member that joins.
-
-    Raises:
-        HeartbeatRefusedError: the request brings a regular expression.
-    """
+    """The heartbeat that a request brings. Version 0 lets the server choose the id of a member that joins."""
     message = call.message
-    if call.version >= 1 and message.subscribed_topic_regex:
-        raise HeartbeatRefusedError(
-            BrokerError.INVALID_REGULAR_EXPRESSION,
-            "this log resolves no regular expressions: subscribe to names, or to a pattern that the client resolves",
-        )
     is_nameless = not message.member_id and message.member_epoch == JOINS and call.version == 0
     names = message.subscribed_topic_names
     return Heartbeat(
@@ -44,6 +35,7 @@ def heartbeat_of(call: Call) -> Heartbeat:
         _places(message.topic_partitions),
         call.request.client_id,
         "/" + call.host,
+        message.subscribed_topic_regex if call.version >= 1 else None,
     )
 
 
@@ -104,7 +96,7 @@ def _described_member(member: ConsumerMember, targets: Mapping[str, Places], nam
         "client_id": member.client_id,
         "client_host": member.client_host,
         "subscribed_topic_names": sorted(member.topic_names),
-        "subscribed_topic_regex": None,
+        "subscribed_topic_regex": member.topic_pattern or None,
         "assignment": _described_places(member.assigned, name_of),
         "target_assignment": _described_places(targets.get(member.member_id, frozenset()), name_of),
         "member_type": CONSUMER_PROTOCOL,

@@ -11,6 +11,7 @@ file before they are answered; members are not, so after a restart they are told
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import math
 import time
@@ -19,7 +20,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, final
 
-from shmaccum.exceptions import CorruptLogError, GroupModeError, LogBusyError
+from shmaccum.exceptions import CorruptLogError, GroupModeError, InvalidArgumentError, LogBusyError
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.groups.members import GroupMember, local_members
 from shmaccum.groups.offsets_file import Committed, GroupLock, OffsetsFile, group_ids, has_group
@@ -38,7 +39,9 @@ from shmaccum.serving.consumer_group import (
 from shmaccum.serving.consumer_requests import assignment_values, described_values, heartbeat_of, refusal_values
 from shmaccum.serving.group import NO_GENERATION, Group, GroupState, Join, JoinAnswer, Limits, Protocol, SyncAnswer
 from shmaccum.serving.numbers import GroupLag
+from shmaccum.serving.topic_patterns import TopicPatterns
 from shmaccum.serving.topics import NO_TOPIC_ID, Topics
+from shmaccum.serving.users import ANYBODY, User
 
 logger = logging.getLogger(__name__)
 
@@ -163,6 +166,7 @@ class Coordinator:
         self._deadline_ms: float | None = None
         self._shapes: dict[str, TopicShape] = {}
         self._shapes_until_ms = -math.inf
+        self._patterns = TopicPatterns()
 
     # --- groups
 
@@ -341,11 +345,11 @@ class Coordinator:
             call.answer(refusal_values(loaded, local_groups.refusal(call.message.group_id) if is_local else None))
             return
         try:
-            call.answer(self._beaten(loaded, heartbeat_of(call)))
+            call.answer(self._beaten(loaded, heartbeat_of(call), call.user))
         except HeartbeatRefusedError as refusal:
             call.answer(refusal_values(refusal.error, str(refusal)))
 
-    def _beaten(self, loaded: _Loaded, request: Heartbeat) -> Values:
+    def _beaten(self, loaded: _Loaded, request: Heartbeat, user: User) -> Values:
         group = loaded.as_consumer(self._consumer_limits)
         if group is None:
             raise HeartbeatRefusedError(
@@ -353,7 +357,8 @@ class Coordinator:
                 f"the group {loaded.group.group_id} has members that use the classic protocol",
             )
         group.size_max = self._size_max(group)
-        answer = group.heartbeat(request, self._topic_shapes(), self._clock_ms())
+        matching = functools.partial(self._matching, user)
+        answer = group.heartbeat(request, self._topic_shapes(), self._clock_ms(), matching)
         self._settle(loaded)
         return {
             "error_code": BrokerError.NONE,
@@ -364,6 +369,14 @@ class Coordinator:
             "assignment": assignment_values(answer.assignment),
         }
 
+    def _matching(self, user: User, pattern: str) -> frozenset[str]:
+        """The topics that match a pattern and that the principal sees."""
+        try:
+            names = self._patterns.matching(pattern, self._topic_shapes())
+        except InvalidArgumentError as error:
+            raise HeartbeatRefusedError(BrokerError.INVALID_REGULAR_EXPRESSION, str(error)) from None
+        return names if user is ANYBODY else frozenset(name for name in names if user.sees("topic", name))
+
     def _topic_shapes(self) -> Mapping[str, TopicShape]:
         """Every topic that has an id, looked at anew from time to time: a sender beside the server makes more."""
         now_ms = self._clock_ms()
@@ -372,7 +385,9 @@ class Coordinator:
                 name: TopicShape(self._topics.topic_id(name), self._topics.partition_count(name))
                 for name in self._topics.names()
             }
-            self._shapes = {name: shape for name, shape in shapes.items() if shape.topic_id != NO_TOPIC_ID}
+            shapes = {name: shape for name, shape in shapes.items() if shape.topic_id != NO_TOPIC_ID}
+            if shapes != self._shapes:
+                self._shapes = shapes
             self._shapes_until_ms = now_ms + SHAPES_KEPT_MS
         return self._shapes
 

@@ -152,7 +152,10 @@ def logged_in(path: Path) -> tuple[str, Login]:
         users["user"] = User("user", {"SCRAM-SHA-256": verifier}, tuple(parse_grant(*each.split()) for each in RIGHTS))
     login = Login(UsersFile(str(path)))
     login.begin("PLAIN")
-    login.step(b"\0user\0" + PASSWORD.encode())
+    proof = login.step(b"\0user\0" + PASSWORD.encode())
+    assert callable(proof)
+    login.conclude(proof())
+    assert login.user is not None
     return str(path), login
 
 

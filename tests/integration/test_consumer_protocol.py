@@ -12,12 +12,15 @@ from typing import Any
 
 import confluent_kafka
 import pytest
-from confluent_kafka.admin import AdminClient, ConsumerGroupDescription  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient, ConsumerGroupDescription, NewTopic  # type: ignore[attr-defined]
 
 from shmaccum.groups.offsets_file import OffsetsFile
+from shmaccum.segment_log.broker_error import BrokerError
 from shmaccum.serving import LogServer
+from shmaccum.serving.asking import Asking
 from tests.log_support import TOPIC
 from tests.serving_support import DEADLINE_S, PARTITION_COUNT, produce, served
+from tests.support import wait_until
 
 GROUP = "g"
 HEARTBEAT_MS = 100
@@ -115,6 +118,53 @@ def test_a_member_of_the_other_protocol_is_refused_while_members_live(address: s
             error = next(filter(None, (consumer.poll(1.0) for _ in range(60)))).error()
             assert error is not None
             assert error.code() == confluent_kafka.KafkaError.INCONSISTENT_GROUP_PROTOCOL
+
+
+def assigned_topics(consumer: confluent_kafka.Consumer) -> set[str]:
+    return {place.topic for place in consumer.assignment()}
+
+
+def test_a_pattern_that_the_server_resolves_follows_topics_that_come_and_go(address: str) -> None:
+    admin = AdminClient({"bootstrap.servers": address})
+    with contextlib.closing(Members(address)) as members:
+        consumer = members.add()
+        consumer.subscribe(["^fl.ght.*", "weather"])
+        members.poll_until(lambda: assigned_topics(consumer) == {TOPIC})
+        admin.create_topics([NewTopic("flight-times", 1), NewTopic("weather", 1), NewTopic("trains", 1)])
+        members.poll_until(lambda: assigned_topics(consumer) == {TOPIC, "flight-times", "weather"})
+        members.poll_until(lambda: set(members.values) == set(range(RECORD_COUNT)))
+        admin.delete_topics(["flight-times"])
+
+        def has_given_the_deleted_one_up() -> bool:
+            consumer.poll(0.02)  # may tell that the topic is gone
+            return assigned_topics(consumer) == {TOPIC, "weather"}
+
+        wait_until(has_given_the_deleted_one_up, "the deleted topic is given up")
+
+
+HEARTBEAT = 68
+JOINING = {
+    "group_id": GROUP,
+    "member_id": "m",
+    "member_epoch": 0,
+    "instance_id": None,
+    "rack_id": None,
+    "rebalance_timeout_ms": 1000,
+    "subscribed_topic_names": None,
+    "server_assignor": None,
+    "topic_partitions": [],
+}
+
+
+def test_a_pattern_that_is_none_gets_kafkas_error_and_is_described_else(address: str) -> None:
+    with Asking(address) as server:
+        refused = server.ask(HEARTBEAT, 1, {**JOINING, "subscribed_topic_regex": "("})
+        assert refused.error_code == BrokerError.INVALID_REGULAR_EXPRESSION
+        assert "missing )" in refused.error_message
+        assert server.ask(HEARTBEAT, 1, {**JOINING, "subscribed_topic_regex": "fli.*"}).error_code == 0
+        asked = {"group_ids": [GROUP], "include_authorized_operations": False}
+        (group,) = server.ask(69, 1, asked).groups
+    assert [member.subscribed_topic_regex for member in group.members] == ["fli.*"]
 
 
 @contextlib.contextmanager

@@ -390,6 +390,17 @@ def test_each_principal_gets_what_its_rights_say(tmp_path: Path) -> None:
             assert named.error.code() == Error.TOPIC_AUTHORIZATION_FAILED
         assert code_of_consume(address, "reader", "foreigners") == Error.GROUP_AUTHORIZATION_FAILED
         assert code_of_fetch(address, "writer") == Error.TOPIC_AUTHORIZATION_FAILED
+        assert topics_of_a_pattern(address, "reader") == {TOPIC}
+
+
+def topics_of_a_pattern(address: str, name: str) -> set[str]:
+    """The topics that a member of KIP-848 gets for a pattern that matches all of them."""
+    settings = {"bootstrap.servers": address, "group.id": "readers", "group.protocol": "consumer"}
+    with contextlib.closing(confluent_kafka.Consumer({**settings, **login_of_confluent(name)})) as consumer:
+        consumer.subscribe(["^.*"])
+        while not consumer.assignment():
+            consumer.poll(0.1)
+        return {place.topic for place in consumer.assignment()}
 
 
 Error = confluent_kafka.KafkaError

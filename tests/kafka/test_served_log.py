@@ -102,6 +102,16 @@ def test_javas_console_consumer_goes_on_in_a_group_whose_partitions_the_server_a
     assert {row["LAG"] for row in rows(tool(address, GROUPS_TOOL, "--describe", "--group", "g"))} == {"0"}
 
 
+def test_javas_console_consumer_subscribes_to_a_pattern_that_the_server_resolves(address: str) -> None:
+    require()
+    produce(address, range(RECORD_COUNT))
+    produce(address, range(RECORD_COUNT, RECORD_COUNT + 3), topic="flight-times")
+    produce(address, range(9), topic="trains")
+    pattern = ("--include", "fl.*s", "--group", "g", "--from-beginning", "--max-messages", str(RECORD_COUNT + 3))
+    consumer = (f"{TOOLS}.consumer.ConsoleConsumer", *pattern, "--consumer-property", "group.protocol=consumer")
+    assert sorted(map(int, tool(address, *consumer).split())) == list(range(RECORD_COUNT + 3))
+
+
 def events(output: str) -> list[dict[str, object]]:
     """The lines of a verifiable program, each a JSON object."""
     return [json.loads(line) for line in output.splitlines()]

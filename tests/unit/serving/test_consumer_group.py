@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import itertools
 import uuid
 from dataclasses import dataclass, field
@@ -49,7 +50,13 @@ class Simulation:
         return self.group.state
 
     def send(self, request: Heartbeat) -> HeartbeatAnswer:
-        return self.group.heartbeat(request, self.topics, self.now_ms)
+        return self.group.heartbeat(request, self.topics, self.now_ms, self.matching)
+
+    def matching(self, pattern: str) -> frozenset[str]:
+        """A stand-in for regular expressions; ``(`` is none."""
+        if pattern == "(":
+            raise HeartbeatRefusedError(BrokerError.INVALID_REGULAR_EXPRESSION, "a bracket is open")
+        return frozenset(fnmatch.filter(self.topics, pattern))
 
     def join(self, member_id: str, *topics: str, **more: object) -> HeartbeatAnswer:
         names = frozenset(topics or (TOPIC,))
@@ -210,6 +217,46 @@ def test_a_topic_that_comes_later_is_assigned_and_one_that_goes_is_taken_back() 
     assert simulation.beat("a").assignment == places(0, 1, 2) | places(0, 1, topic=OTHER)
     del simulation.topics[TOPIC]
     assert simulation.beat("a", owned=places(0, topic=OTHER)).assignment == places(0, 1, topic=OTHER)
+
+
+def test_a_pattern_follows_topics_that_come_and_go() -> None:
+    simulation = Simulation()
+    own = places(0, 1, 2)
+    assert simulation.join("a", topic_names=None, topic_pattern="f*").assignment == own
+    simulation.topics["future"] = TopicShape(uuid.UUID(int=3), 1)
+    more = own | {(uuid.UUID(int=3), 0)}
+    assert simulation.beat("a") == HeartbeatAnswer("a", 2, more)
+    del simulation.topics["future"]
+    assert simulation.beat("a").assignment == own
+    assert simulation.beat("a", owned=own) == HeartbeatAnswer("a", 3, own)
+
+
+def test_names_and_a_pattern_add_up_and_an_empty_pattern_takes_one_back() -> None:
+    simulation = Simulation()
+    both = places(0, 1, 2) | places(0, 1, topic=OTHER)
+    assert simulation.join("a", TOPIC, topic_pattern="w*").assignment == both
+    assert simulation.send(Heartbeat("a", 1, topic_pattern="")).assignment == places(0, 1, 2)
+
+
+def test_the_pattern_of_a_static_member_is_that_of_its_successor() -> None:
+    simulation = Simulation()
+    simulation.join("a", topic_names=None, topic_pattern="w*", instance_id="i")
+    simulation.send(Heartbeat("a", IS_AWAY, "i"))
+    answer = simulation.join("a2", topic_names=frozenset(), instance_id="i")
+    assert answer.assignment == places(0, 1, topic=OTHER)
+
+
+def test_a_pattern_that_is_refused_changes_nothing() -> None:
+    simulation = Simulation()
+    simulation.join("a", topic_names=None, topic_pattern="f*")
+    before = simulation.group.members["a"].expires_at_ms
+    simulation.pass_time(1)
+    assert simulation.refused(Heartbeat("a", 1, topic_pattern="(")) is BrokerError.INVALID_REGULAR_EXPRESSION
+    assert simulation.group.members["a"].topic_pattern == "f*"
+    assert simulation.group.members["a"].expires_at_ms == before
+    joining = Heartbeat("b", 0, rebalance_timeout_ms=1, owned=NO_PLACES, topic_pattern="(")
+    assert simulation.refused(joining) is BrokerError.INVALID_REGULAR_EXPRESSION
+    assert list(simulation.group.members) == ["a"]
 
 
 def test_the_assignor_that_most_members_ask_for_is_taken() -> None:
