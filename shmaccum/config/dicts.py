@@ -170,6 +170,8 @@ class LogSinkOptionsDict(TypedDict, total=False):
     """The log begins a new segment when the first record of the present one is older than this."""
     index_interval_bytes: int | str
     """Bytes of a segment between two entries of its indexes."""
+    message_timestamp_type: Literal["CreateTime", "LogAppendTime"]
+    """The time of a record. CreateTime: as its producer says. LogAppendTime: the log sets the time of the append."""
     retention_bytes: int | str
     """The log deletes the oldest segments of a partition that has more bytes than this. -1: none."""
     retention_ms: int | str
@@ -273,6 +275,8 @@ class ServerOptionsDict(TypedDict, total=False):
     """The log begins a new segment when the first record of the present one is older than this."""
     index_interval_bytes: int | str
     """Bytes of a segment between two entries of its indexes."""
+    message_timestamp_type: Literal["CreateTime", "LogAppendTime"]
+    """The time of a record. CreateTime: as its producer says. LogAppendTime: the log sets the time of the append."""
     retention_bytes: int | str
     """The log deletes the oldest segments of a partition that has more bytes than this. -1: none."""
     retention_ms: int | str

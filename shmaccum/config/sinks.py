@@ -48,6 +48,12 @@ class LogSinkOptions(Options):
         minimum=0,
         maximum=INT_MAX,
     )
+    message_timestamp_type: str = choice(
+        "CreateTime",
+        ("CreateTime", "LogAppendTime"),
+        "The time of a record. CreateTime: as its producer says. LogAppendTime: the log sets the time of the append.",
+        kafka="log.message.timestamp.type",
+    )
     retention_bytes: int = size(
         -1,
         "The log deletes the oldest segments of a partition that has more bytes than this. -1: none.",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import mmap
 import struct
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from shmaccum._native import crc32c
@@ -90,6 +91,25 @@ def sealed_header(header: BatchHeader, records: bytes | memoryview) -> bytes:
     fitted = header._replace(batch_length=HEADER_SIZE - UNCOUNTED_SIZE + len(records))
     crc = crc32c(records, crc32c(HEADER.pack(*fitted)[CRC_START:]))
     return HEADER.pack(*fitted._replace(crc=crc))
+
+
+def changed_header(header: BatchHeader, changed: BatchHeader, records: Sequence[bytes | memoryview]) -> bytes:
+    """The bytes of a header that stands in front of the same records in place of another one.
+
+    Args:
+        header: the former one. Where its CRC does not fit, the records are damaged, and the new CRC is no better.
+        changed: the new one; its CRC is not looked at.
+        records: the bytes behind the header, in pieces.
+    """
+    is_damaged = _crc(header, records) != header.crc
+    return HEADER.pack(*changed._replace(crc=header.crc if is_damaged else _crc(changed, records)))
+
+
+def _crc(header: BatchHeader, records: Sequence[bytes | memoryview]) -> int:
+    crc = crc32c(HEADER.pack(*header)[CRC_START:])
+    for piece in records:
+        crc = crc32c(piece, crc)
+    return crc
 
 
 def crc_problem(header: BatchHeader, batch: memoryview) -> str | None:

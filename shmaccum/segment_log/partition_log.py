@@ -27,6 +27,7 @@ from collections.abc import Callable, Sequence
 from shmaccum.config import LogSinkOptions
 from shmaccum.format.batch_header import PREFIX, PREFIX_SIZE, UNCOUNTED_SIZE
 from shmaccum.format.topic_partition import TopicPartition
+from shmaccum.segment_log.append_time import StampedBatch
 from shmaccum.segment_log.broker_error import BrokerError
 from shmaccum.segment_log.file_names import (
     LOG,
@@ -54,6 +55,9 @@ SNAPSHOT_BATCH_COUNT = 512
 LOOSE_SNAPSHOTS_KEPT = 2
 RUN_BUFFERS_MAX = IOV_MAX - 2
 TIMESTAMP_MAX = 2**63 - 1
+LOG_APPEND_TIME = "LogAppendTime"
+OWN_TIME = -1
+"""The answer of an append whose records have the times of their producer, as in Kafka's protocol."""
 
 _pack_prefix = PREFIX.pack
 _new_tuple = tuple.__new__
@@ -130,6 +134,7 @@ class PartitionLog:
         self._active = recovered.active
         self.recovery_point = min(recovery_point, self.log_end_offset)
         self._start_offset = min(start_offset, self.log_end_offset)
+        self._appended_ms = OWN_TIME
         self._snapshot_size = self._active.size
         self._unsnapshotted_count = 0
         self._is_sync_broken = False
@@ -153,6 +158,9 @@ class PartitionLog:
         Returns:
             One outcome per batch. After a storage error (56) all batches behind it have that error too.
         """
+        if self.sets_time:
+            self._appended_ms = int(self._clock() * 1000)
+            batches = [StampedBatch(batch, self._appended_ms) for batch in batches]
         outcomes: list[Outcome] = []
         while len(outcomes) < len(batches):
             run = self._plan(batches, len(outcomes))
@@ -163,6 +171,21 @@ class PartitionLog:
         if self._options.sync == "batch" and self.log_end_offset > self.recovery_point:
             return self._synced(outcomes)
         return outcomes
+
+    @property
+    def sets_time(self) -> bool:
+        """True when records get the time of their append."""
+        return self._options.message_timestamp_type == LOG_APPEND_TIME
+
+    def time_of(self, batch: Appendable, offset: int) -> int:
+        """The time that the log gave to a batch of the last append, in milliseconds; `OWN_TIME`: it gave none.
+
+        A batch that was there already has the time of its first append.
+        """
+        if not self.sets_time:
+            return OWN_TIME
+        known_ms = self.producers.timestamp_ms(batch.producer_id, offset)
+        return self._appended_ms if known_ms is None else known_ms
 
     def _plan(self, batches: Sequence[Appendable], first: int) -> Run:
         """The next run: as many batches from `first` on as fit the active segment and one system call.

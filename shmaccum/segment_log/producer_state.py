@@ -127,6 +127,11 @@ class ProducerState:
         known.append(_new_tuple(KnownBatch, (epoch, first, last, offset, offset + count - 1, batch.max_timestamp_ms)))
         return None
 
+    def timestamp_ms(self, producer_id: int, base_offset: int) -> int | None:
+        """The timestamp of a batch that a producer has at this offset; None when it is not remembered."""
+        known = self._producers.get(producer_id, ())
+        return next((batch.timestamp_ms for batch in known if batch.base_offset == base_offset), None)
+
     def settle(self) -> None:
         """The admitted batches are written: forgets batches older than the last of them."""
         for producer_id in self._touched:

@@ -23,18 +23,21 @@ from shmaccum.segment_log.small_files import replace_file_synced
 
 SETTINGS: Final[Mapping[str, str]] = {
     "max.message.bytes": "max_message_bytes",
+    "message.timestamp.type": "message_timestamp_type",
     "retention.bytes": "retention_bytes",
     "retention.ms": "retention_ms",
     "segment.bytes": "segment_bytes",
     "segment.ms": "segment_ms",
 }
 """Kafka's name of each setting that a topic may have, and the option whose place it takes."""
+TEXTS: Final = frozenset({"message.timestamp.type"})
+"""The settings that are no numbers."""
 
 SomeOptions = TypeVar("SomeOptions", bound=LogSinkOptions)
 
 
 def checked(settings: Mapping[str, str]) -> dict[str, str]:
-    """The settings as they are written down: numbers, in bytes and milliseconds.
+    """The settings as they are written down: numbers in bytes and milliseconds, and words.
 
     Raises:
         InvalidArgumentError: a topic has no such setting, or its value is out of bounds.
@@ -68,7 +71,9 @@ class TopicSettings:
 
     def applied(self, topic: str, options: SomeOptions) -> SomeOptions:
         """The options with the settings of a topic in their places."""
-        known: dict[str, Any] = {SETTINGS[name]: int(value) for name, value in self.of(topic).items()}
+        known: dict[str, Any] = {
+            SETTINGS[name]: value if name in TEXTS else int(value) for name, value in self.of(topic).items()
+        }
         return dataclasses.replace(options, **{name: value for name, value in known.items() if hasattr(options, name)})
 
     def replace(self, topic: str, settings: Mapping[str, str]) -> None:

@@ -33,7 +33,6 @@ SET, DELETE = 0, 1
 FIXED: Final[Mapping[str, str]] = {
     "cleanup.policy": "delete",
     "compression.type": "producer",
-    "message.timestamp.type": "CreateTime",
     "min.insync.replicas": "1",
 }
 """Settings of every topic that are what they are."""

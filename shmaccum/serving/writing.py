@@ -17,6 +17,7 @@ from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.segment_log.broker_error import BrokerError
 from shmaccum.segment_log.directory import LogDirectory
 from shmaccum.segment_log.log_batch import LogBatch
+from shmaccum.segment_log.partition_log import OWN_TIME
 from shmaccum.segment_log.producer_state import Refusal
 from shmaccum.serving.call import Call, Values
 from shmaccum.serving.numbers import ServerNumbers
@@ -70,31 +71,37 @@ class Writing:
             call.answer({"responses": responses})
 
     def _produced(self, topic: str | None, data: Any, message: Any, *, is_by_id: bool) -> Values:
-        error, sentence, offset = self._append(topic, data, message, is_by_id=is_by_id)
-        return {
+        answer: Values = {
             "index": data.index,
-            "error_code": error,
-            "base_offset": offset,
-            "log_append_time_ms": -1,
-            "log_start_offset": -1 if topic is None or offset < 0 else self._start_offset(topic, data.index),
+            "error_code": BrokerError.NONE,
+            "base_offset": -1,
+            "log_append_time_ms": OWN_TIME,
+            "log_start_offset": -1,
             "record_errors": [],
-            "error_message": sentence,
+            "error_message": None,
         }
+        found = self._append(topic, data, message, is_by_id=is_by_id)
+        if isinstance(found, Refusal):
+            return {**answer, "error_code": int(found.error_code), "error_message": found.message or None}
+        assert topic is not None
+        offset, time_ms = found
+        start = self._start_offset(topic, data.index)
+        return {**answer, "base_offset": offset, "log_append_time_ms": time_ms, "log_start_offset": start}
 
     def _start_offset(self, topic: str, partition: int) -> int:
         return self._directory.partition(topic, partition).log_start_offset
 
-    def _append(self, topic: str | None, data: Any, message: Any, *, is_by_id: bool) -> tuple[int, str | None, int]:
+    def _append(self, topic: str | None, data: Any, message: Any, *, is_by_id: bool) -> tuple[int, int] | Refusal:
+        """Appends the batches of one partition; the first one's offset and time."""
         if message.acks not in ACKS:
-            return BrokerError.INVALID_REQUIRED_ACKS, f"acks is {message.acks}, not one of -1, 0, 1", -1
+            return Refusal(BrokerError.INVALID_REQUIRED_ACKS, f"acks is {message.acks}, not one of -1, 0, 1")
         if message.transactional_id is not None:
-            return BrokerError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "this log takes no transactions", -1
+            return Refusal(BrokerError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "this log takes no transactions")
         if topic is None or not 0 <= data.index < self._directory.partition_count(topic):
-            error = BrokerError.UNKNOWN_TOPIC_ID if is_by_id else BrokerError.UNKNOWN_TOPIC_OR_PARTITION
-            return error, None, -1
+            return Refusal(BrokerError.UNKNOWN_TOPIC_ID if is_by_id else BrokerError.UNKNOWN_TOPIC_OR_PARTITION, "")
         batches = split(memoryview(bytes(data.records or b"")), self._message_size_max(topic))
         if isinstance(batches, Refusal):
-            return int(batches.error_code), batches.message, -1
+            return batches
         return self._append_batches(TopicPartition(topic, data.index), batches)
 
     def _message_size_max(self, topic: str) -> int:
@@ -103,23 +110,24 @@ class Writing:
         assert isinstance(options, ServerOptions)
         return options.max_message_bytes
 
-    def _append_batches(self, place: TopicPartition, batches: list[LogBatch]) -> tuple[int, str | None, int]:
+    def _append_batches(self, place: TopicPartition, batches: list[LogBatch]) -> tuple[int, int] | Refusal:
         try:
-            outcomes = self._directory.partition(*place).append(batches)
+            log = self._directory.partition(*place)
+            outcomes = log.append(batches)
         except LogPartitionNotFoundError as error:
-            return BrokerError.UNKNOWN_TOPIC_OR_PARTITION, str(error), -1
+            return Refusal(BrokerError.UNKNOWN_TOPIC_OR_PARTITION, str(error))
         except OSError as error:
-            return BrokerError.KAFKA_STORAGE_ERROR, str(error), -1
+            return Refusal(BrokerError.KAFKA_STORAGE_ERROR, str(error))
         taken = [batch for batch, outcome in zip(batches, outcomes, strict=True) if isinstance(outcome, int)]
         self._numbers.note_produced(
             place.topic, sum(batch.size for batch in taken), sum(batch.record_count for batch in taken)
         )
         for outcome in outcomes:
             if isinstance(outcome, Refusal):
-                return int(outcome.error_code), outcome.message, -1
+                return outcome
         first = outcomes[0]
         assert isinstance(first, int)
-        return BrokerError.NONE, None, first
+        return first, log.time_of(batches[0], first)
 
     def init_producer_id(self, call: Call) -> None:
         """InitProducerId: a new id for an idempotent producer."""

@@ -146,7 +146,11 @@ class LogSink(SynchronousSink):
             self._host.show_life()
         outcomes = [log] * len(batches) if isinstance(log, Refusal) else log.append(batches)
         self._outage = self._outage or next(filter(None, map(_medium_failure, outcomes)), None)
-        return [_ack(batch, outcome) for batch, outcome in zip(batches, outcomes, strict=True)]
+        acks = [_ack(batch, outcome) for batch, outcome in zip(batches, outcomes, strict=True)]
+        if isinstance(log, PartitionLog) and log.sets_time:
+            for ack in (each for each in acks if each.verdict is Verdict.DELIVERED):
+                ack.log_append_time_ms = log.time_of(ack.wire, ack.base_offset)
+        return acks
 
     def _open(self, topic: str, partition: int) -> PartitionLog | Refusal:
         """The partition's log. Batches of a dead sender come before anybody asked for the topic's partitions."""

@@ -111,6 +111,23 @@ def test_produce_is_held_to_the_message_size_of_its_topic(tmp_path: Path) -> Non
         }
 
 
+def test_a_topic_with_log_append_time_tells_producers_and_consumers_the_time_of_the_log(tmp_path: Path) -> None:
+    told: list[tuple[int, int]] = []
+    with served(tmp_path / "log") as address:
+        client = admin(address)
+        results(client.create_topics([NewTopic(TOPIC, 1, config={"message.timestamp.type": "LogAppendTime"})]))
+        assert settings(client)["message.timestamp.type"] == ("LogAppendTime", 1)
+        producer = confluent_kafka.Producer({"bootstrap.servers": address})
+        for _ in range(3):
+            producer.produce(TOPIC, b"x", timestamp=1000, on_delivery=lambda _, sent: told.append(sent.timestamp()))
+        assert producer.flush(DEADLINE_S) == 0
+        with contextlib.closing(confluent_consumer(address, "g")) as consumer:
+            found = [message.timestamp() for _ in range(3) for message in consumer.consume(1, DEADLINE_S)]
+    assert found == told
+    assert {kind for kind, _ in told} == {confluent_kafka.TIMESTAMP_LOG_APPEND_TIME}
+    assert all(time_ms > 1000 for _, time_ms in told)
+
+
 def test_deleted_records_are_served_to_nobody(tmp_path: Path) -> None:
     place = confluent_kafka.TopicPartition
     with served(tmp_path / "log") as address:

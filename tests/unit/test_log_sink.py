@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from shmaccum.segment_log import LogReader, check_log
 from shmaccum.sinks import Ack, Verdict, WireBatch, open_sink
 from shmaccum.sinks.log import LogSink
 from tests.accumulator import Accumulator
+from tests.support import WATCHDOG_S
 
 PADDING = b"." * 80
 
@@ -125,6 +127,18 @@ def test_what_was_acknowledged_can_be_read_with_its_offset(tmp_path: Path, sink:
         sum(earlier.wire.record_count for earlier in acks[:index]) for index in range(len(acks))
     ]
     assert values(tmp_path) == [b"%06d" % number + PADDING for number in range(500)]
+
+
+def test_acks_tell_the_time_that_the_log_gave_to_the_records(tmp_path: Path, host: Host, sender: Accumulator) -> None:
+    sink = opened(tmp_path, host, message_timestamp_type="LogAppendTime")
+    append(sender, 0, 100)
+    sender.append("flights", 0, None, None, b"x" * 20_000)
+    acks = [ack for delivery in deliver_all(sink, sender) for ack in delivery]
+    told = [ack.log_append_time_ms for ack in acks for _ in range(ack.wire.record_count)]
+    assert told == [record.timestamp_ms for record in LogReader(tmp_path).partition("flights", 0).records()]
+    assert time.time() * 1000 - WATCHDOG_S * 1000 < told[0] <= time.time() * 1000
+    sink.close(0)
+    assert check_log(tmp_path) == []
 
 
 def test_a_record_larger_than_a_buffer_is_appended_in_its_pieces(
