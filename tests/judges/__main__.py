@@ -4,8 +4,9 @@
     python -m tests.judges DIR                    every suite that is there
     python -m tests.judges DIR --only librdkafka  one of them
 
-Each suite gets a server of its own. Its log and its report stay in build/judges. The exit code is 1 when a test's
-outcome is not as the table says, or when a suite is missing.
+Each suite gets a server of its own. The output of the server and the report of the suite stay in build/judges. A run
+that is interrupted leaves no process, and leaves its files there, where the next run removes them. The exit code is 1
+when a test's outcome is not as the table says, or when a suite is missing.
 """
 
 from __future__ import annotations
@@ -13,36 +14,30 @@ from __future__ import annotations
 import argparse
 import contextlib
 import shutil
-import subprocess
+import signal
 import sys
-import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 from setup import ROOT
+from tests.judges.guard import guarded
 from tests.judges.outcomes import differences, read_table
 from tests.judges.suites import SUITES, Suite
 from tests.support import wait_until
 
 PLACE = ROOT / "build" / "judges"
 SERVER_OPTIONS = ("--writable", "-Xpartitions=4", "-Xgroup_initial_rebalance_delay_ms=50")
-STOP_S = 10
 
 
 @contextlib.contextmanager
 def server(folder: Path, told: Path) -> Iterator[str]:
     """The address of a server in a process of its own, as a user starts it; the file gets all that the server says."""
     command = [sys.executable, "-m", "shmaccum", "serve", str(folder), "--listen=127.0.0.1:0", *SERVER_OPTIONS]
-    with open(told, "w") as errors, subprocess.Popen(command, stderr=errors) as process:
-        try:
-            wait_until(lambda: "serving" in told.read_text(), "the server listens")
-            yield told.read_text().split(" at ")[1].split(",")[0]
-        finally:
-            process.terminate()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(timeout=STOP_S)
-            process.kill()
+    with open(told, "w") as errors, guarded(command, stderr=errors):
+        wait_until(lambda: "serving" in told.read_text(), "the server listens")
+        yield told.read_text().split(" at ")[1].split(",")[0]
+    shutil.rmtree(folder)
 
 
 def judge(suite: Suite, sources: Path) -> bool:
@@ -52,7 +47,7 @@ def judge(suite: Suite, sources: Path) -> bool:
         print(f"{suite.name}: there is no {needed}")
         return False
     told = PLACE / f"{suite.name}-server.log"
-    with tempfile.TemporaryDirectory() as folder, server(Path(folder) / "log", told) as address:
+    with server(PLACE / f"{suite.name}-log", told) as address:
         outcomes = suite.run(needed, address, PLACE)
     counts = Counter(outcome.value for outcome in outcomes.values())
     print(f"{suite.name}: " + ", ".join(f"{count} {word}" for word, count in sorted(counts.items())))
@@ -66,6 +61,7 @@ def main() -> None:
     parser.add_argument("sources", type=Path, help="the folder of the suites")
     parser.add_argument("--only", action="append", choices=[suite.name for suite in SUITES], help="run this suite")
     arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     shutil.rmtree(PLACE, ignore_errors=True)
     PLACE.mkdir(parents=True)
     chosen = [suite for suite in SUITES if not arguments.only or suite.name in arguments.only]

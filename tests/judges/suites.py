@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import os
 import shlex
-import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from setup import ROOT
+from tests.judges.guard import guarded
 from tests.judges.outcomes import Outcome, Outcomes, of_go, of_junit, of_librdkafka
 from tests.kafka import distribution
 
@@ -56,10 +56,9 @@ class Suite(NamedTuple):
 
 def _execute(command: list[str], folder: Path, variables: Mapping[str, str], log: Path) -> None:
     """Runs a suite to its end, which may be a failure; all that it prints is in the log."""
-    with open(log, "wb") as file:
-        subprocess.run(
-            command, cwd=folder, env={**os.environ, **variables}, stdout=file, stderr=file, timeout=LIMIT_S, check=False
-        )
+    options: dict[str, Any] = {"cwd": folder, "env": {**os.environ, **variables}}
+    with open(log, "wb") as file, guarded(command, stdout=file, stderr=file, **options) as process:
+        process.wait(LIMIT_S)
 
 
 def write_tools(folder: Path) -> None:

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A run of the judges that is interrupted, in whatever way, leaves no process behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import psutil
+import pytest
+
+from setup import ROOT
+from tests.judges.guard import guarded
+from tests.support import wait_until
+
+FAMILY = "sleep 1000 & echo $! $$ > pids.new; mv pids.new pids; "
+"""A command of a shell that has a child, and tells both."""
+
+
+def family(folder: Path) -> list[int]:
+    """The child and the command, as soon as both are there."""
+    wait_until((folder / "pids").exists, "the command has started")
+    return [int(pid) for pid in (folder / "pids").read_text().split()]
+
+
+def are_gone(pids: list[int]) -> bool:
+    return not any(psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE for pid in pids)
+
+
+@pytest.mark.parametrize("ending", ["wait", "trap '' TERM; wait"])
+def test_a_command_and_its_child_end_with_the_block(tmp_path: Path, ending: str) -> None:
+    with guarded(["sh", "-c", FAMILY + ending], stop_s=0.1, cwd=tmp_path):
+        pids = family(tmp_path)
+    assert are_gone(pids)
+
+
+def test_a_command_that_ends_gives_its_exit_code_and_leaves_no_child(tmp_path: Path) -> None:
+    with guarded(["sh", "-c", FAMILY + "exit 7"], cwd=tmp_path) as process:
+        assert process.wait() == 7
+    assert are_gone(family(tmp_path))
+
+
+RUN = """
+    import pathlib, sys
+    from tests.judges import __main__ as judges
+    from tests.judges.suites import Suite, _execute
+
+    place, command = pathlib.Path(sys.argv[1]), sys.argv[2]
+
+    def run(needed, address, reports):
+        print(address, flush=True)
+        _execute(["sh", "-c", command], place, {}, reports / "suite.log")
+        return {}
+
+    judges.PLACE = place / "reports"
+    judges.SUITES = (Suite("fake", "pids", run),)
+    sys.argv[1:] = [str(place)]
+    judges.main()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_an_interrupted_run_leaves_no_process_and_no_file_elsewhere(tmp_path: Path, number: signal.Signals) -> None:
+    (tmp_path / "pids").touch()
+    (tmp_path / "temporary").mkdir()
+    command = [sys.executable, "-c", textwrap.dedent(RUN), str(tmp_path), f"rm pids; {FAMILY} wait"]
+    variables = {**os.environ, "TMPDIR": str(tmp_path / "temporary")}
+    with subprocess.Popen(command, cwd=ROOT, env=variables, stdout=subprocess.PIPE, text=True) as judges:
+        assert judges.stdout is not None
+        assert judges.stdout.readline().startswith("127.0.0.1:")
+        wait_until(lambda: (tmp_path / "pids").exists() and (tmp_path / "pids").read_text() != "", "the suite runs")
+        started = psutil.Process(judges.pid).children(recursive=True)
+        assert len(started) >= 5, "two guards, a server, a suite and its child"
+        judges.send_signal(number)
+    wait_until(lambda: are_gone([process.pid for process in started]), "everything has ended")
+    assert list((tmp_path / "temporary").iterdir()) == []
