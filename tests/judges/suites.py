@@ -36,8 +36,6 @@ PATIENCE = 8
 RUNNER = "librdkafka/tests/test-runner"
 TOOLS = {"kafka-topics.sh": "org.apache.kafka.tools.TopicCommand", "kafka-acls.sh": "org.apache.kafka.tools.AclCommand"}
 """Kafka's scripts -> the programs behind them."""
-SLOW_FAILURES = {"classic": (), "consumer": ("0033_regex_subscribe",)}
-"""Tests of librdkafka that wait in vain until their time is over, by group protocol: they would end the runner."""
 KGO_SKIPPED = ("TestTxnEtl",)
 """Tests of transactions, which the server refuses: they would ask again for minutes."""
 TEST_LIMIT_S = 90
@@ -86,10 +84,9 @@ def _run_librdkafka(runner: Path, address: str, place: Path, *, protocol: str, n
         "TEST_CONSUMER_GROUP_PROTOCOL": protocol,
         "KAFKA_PATH": str(place / f"{name}-tools"),
         "BROKERS": address,
-        "TESTS_SKIP": ",".join(test.partition("_")[0] for test in SLOW_FAILURES[protocol]),
     }
     _execute([str(runner), "-p1", "-Q", "-E", "-L"], runner.parent, variables, place / f"{name}.log")
-    return {**of_librdkafka(report.read_text()), **dict.fromkeys(SLOW_FAILURES[protocol], Outcome.SKIPPED)}
+    return of_librdkafka(report.read_text())
 
 
 def _run_kgo(program: Path, address: str, place: Path) -> Outcomes:
