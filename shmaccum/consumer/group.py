@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from shmaccum.config.consumer import ConsumerOptions
-from shmaccum.exceptions import ConsumerError, GroupBusyError, InvalidArgumentError
+from shmaccum.exceptions import ConsumerError, InvalidArgumentError
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.groups.membership import Assignors, Membership
 from shmaccum.groups.offsets_file import Committed
@@ -22,7 +22,11 @@ ASSIGNORS = ("range", "cooperative-sticky")
 LOOK_INTERVAL_S_MIN = 0.001
 LOOK_INTERVAL_S_MAX = 5.0
 UNWATCHED_INTERVAL_S_MAX = 0.05
+OUTDATED_S = 60.0
+"""A plan that is outdated for so long is told of."""
 OFFSET_MAX = 2**63 - 1
+REVOCATION_TIMEOUT_S = 1.0
+"""A consumer that gives partitions up waits so long to commit their offsets. Other commits take microseconds."""
 METADATA_SIZE_MAX = 4096
 """Bytes of the metadata of a commit, as for clients of a server."""
 
@@ -63,6 +67,7 @@ class ConsumerGroup:
         self._interval_s = LOOK_INTERVAL_S_MIN
         self.next_look_s = 0.0
         self._busy_s = 0.0
+        self._current_s = time.monotonic()
         self.commit_count = 0
         self._commit_s = time.monotonic() + options.auto_commit_interval_ms / 1000
         self._committed: dict[TopicPartition, int] = {}
@@ -100,16 +105,28 @@ class ConsumerGroup:
         return True
 
     def look(self) -> bool:
-        """Looks at the plan; False while another member writes, after which the consumer looks again soon."""
+        """Looks at the plan; False when it is outdated and cannot be replaced yet. The next look follows soon then."""
         self._watch_stopped()
-        try:
-            self.membership.look(0.0)
-        except GroupBusyError:
-            self._busy_s = min(2 * self._busy_s, UNWATCHED_INTERVAL_S_MAX) or LOOK_INTERVAL_S_MIN
-            self.next_look_s = time.monotonic() + self._busy_s
-            return False
-        self._busy_s = 0.0
-        return True
+        now_s = time.monotonic()
+        if self.membership.look():
+            self._busy_s, self._current_s = 0.0, now_s
+            return True
+        self._busy_s = min(2 * self._busy_s, UNWATCHED_INTERVAL_S_MAX) or LOOK_INTERVAL_S_MIN
+        self.next_look_s = now_s + max(self._busy_s, self.membership.pause_s)
+        self._tell_of_outdated(now_s)
+        return False
+
+    def _tell_of_outdated(self, now_s: float) -> None:
+        """Warns once a minute while nobody replaces an outdated plan."""
+        if now_s - self._current_s >= OUTDATED_S:
+            self._current_s = now_s
+            logger.warning(
+                "the plan of the group %r has been outdated for %g s, because its planner does not run: "
+                "continue it or kill it%s",
+                self._options.group_id,
+                OUTDATED_S,
+                self.membership.stopped(),
+            )
 
     def _watch_stopped(self) -> None:
         """With replace_stalled_ms: looks for stopped members, more often while there is one."""
@@ -141,11 +158,12 @@ class ConsumerGroup:
         """True when the interval of automatic commits is over."""
         return self._options.enable_auto_commit and time.monotonic() >= self._commit_s
 
-    def commit_by_itself(self, positions: Mapping[TopicPartition, int]) -> None:
+    def commit_by_itself(self, positions: Mapping[TopicPartition, int], timeout_s: float = 0.0) -> None:
         """Commits the positions that changed since the last commit, with enable_auto_commit; errors are logged.
 
         Args:
             positions: of the records that were handed out.
+            timeout_s: the longest wait for another member that writes.
         """
         if not self._options.enable_auto_commit:
             return
@@ -154,7 +172,7 @@ class ConsumerGroup:
         if not changed:
             return
         try:
-            self.commit(changed, 0.0)
+            self.commit(changed, timeout_s)
         except (ConsumerError, OSError) as error:
             logger.warning("an automatic commit of the group %r failed: %s", self._options.group_id, error)
 

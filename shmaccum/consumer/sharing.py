@@ -10,12 +10,11 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from shmaccum.config.consumer import ConsumerOptions
-from shmaccum.consumer.group import ConsumerGroup, OffsetAndMetadata
+from shmaccum.consumer.group import REVOCATION_TIMEOUT_S, ConsumerGroup, OffsetAndMetadata
 from shmaccum.consumer.positions import Positions, place_of
-from shmaccum.exceptions import ConsumerError, ConsumerStateError, GroupBusyError, InvalidArgumentError
+from shmaccum.exceptions import ConsumerError, ConsumerStateError, InvalidArgumentError
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.groups.members import GroupMember
-from shmaccum.groups.membership import PEN_TIMEOUT_S
 
 logger = logging.getLogger(__name__)
 
@@ -95,7 +94,7 @@ class Sharing(Positions):
         A partition that comes after the first look is read from its first record on, so none of its records is missed.
         """
         if self._group is not None:
-            self._share(is_first=is_first)
+            self._share()
         elif self._topics or self._pattern is not None:
             former = set(self._flows)
             wanted = [place for place in self._reader.topic_partitions() if self._wants(place.topic)]
@@ -111,26 +110,15 @@ class Sharing(Positions):
 
     # --- the group
 
-    def _share(self, *, is_first: bool) -> None:
-        """Tells the group which topics are wanted, if that is news, and takes part in the plans that follow.
-
-        Only the first call waits while another member writes; later the next look at the plan tells the group.
-        """
+    def _share(self) -> None:
+        """Tells the group which topics are wanted, if that is news, and takes part in the plans that follow."""
         assert self._group is not None
         wanted = self.subscription()
         if wanted is not None:
             if not self._group.membership.wants(wanted):
-                self._join(self._group, wanted, is_first=is_first)
+                self._group.membership.subscribe(wanted)
             self._group.next_look_s = 0.0
             self._set_flows(self._flows)  # the lock file is watched from now on
-
-    @staticmethod
-    def _join(group: ConsumerGroup, topics: set[str], *, is_first: bool) -> None:
-        try:
-            group.membership.subscribe(topics, PEN_TIMEOUT_S if is_first else 0.0)
-        except GroupBusyError:
-            if is_first:
-                raise
 
     def _rebalance(self, group: ConsumerGroup) -> None:
         """Gives up the partitions that the plan has for others, and takes those that it has for this member."""
@@ -149,7 +137,8 @@ class Sharing(Positions):
         if not places:
             return
         lost = {place for place in places if not os.path.isdir(os.path.join(self._reader.path, str(place)))}
-        group.commit_by_itself({place: offset for place, offset in self._positions().items() if place in places - lost})
+        ends = {place: offset for place, offset in self._positions().items() if place in places - lost}
+        group.commit_by_itself(ends, REVOCATION_TIMEOUT_S)
         self._tell("on_partitions_revoked", places - lost)
         has_lost = hasattr(self._listener, "on_partitions_lost")
         self._tell("on_partitions_lost" if has_lost else "on_partitions_revoked", lost)

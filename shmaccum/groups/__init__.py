@@ -5,6 +5,7 @@
 
     offsets_file    committed offsets, of every group
     member_locks    living members and the owner of each partition: locks that the kernel frees
+    joins           rows of members that no plan has yet
     plan            the published assignment            ─ assignors   the rules that compute it
     membership      one member: it plans, takes, gives up, commits
     members         the members, as other processes see them       ─ stopped   kills a stopped one, if told to

@@ -5,28 +5,34 @@
 
     .groups/NAME.lock
       byte 0           the mode       read lock of every member; a server has a write lock on the whole file
-      byte 1           the pen        write lock of the member that writes the plan or the offsets file
+      byte 1           the pen        write lock of the member that writes the offsets file
+      byte 2           the planner    write lock of the member that computes a plan and writes it
       byte 2^20 + i    member i       write lock while the member lives, 0 <= i < 4096
       byte 2^32 + h    a partition    write lock of its owner; h is a digest of the partition's name, 61 bits
       content          the bell       8 bytes; a write tells every member, by inotify, that something changed
-    .groups/NAME.plan                 the members and who consumes what (`plan`), replaced by rename
+    .groups/NAME.plan                 the members and the partitions of each (`plan`), replaced by rename
+    .groups/NAME.joins                the rows of members that no plan has yet (`joins`)
     .groups/NAME.offsets              committed offsets (`offsets_file`)
 
 Rules: all locks are OFD locks of one descriptor for each member. The kernel frees them when the last copy of this
 descriptor is closed, so the death of a process in any way frees them at once. The descriptor is O_CLOEXEC, and a
 forked child closes its copy. A child never unlocks: an unlock would free the parent's lock. The pen is held for one
-write. A member writes no offset of a partition whose byte it does not hold.
+write. A member writes no offset of a partition whose byte it does not hold. Nobody waits for the planner's byte: a
+member that finds it taken looks at the plan again a moment later.
 
-Procedure: a member takes the mode, the pen, and the first free member byte, then publishes a plan and lets the pen go.
-A member that sees another set of living members than the plan has takes the pen, looks again, and publishes a new plan
-if it still differs. After a plan each member gives up the partitions that it no longer has (commit, then unlock, then
-the bell), and takes the bytes of its new ones as soon as their former owners let go.
+Procedure: a member takes the mode and a free member byte, and appends its row to the joins. A member that is not in the
+plan as it wants to be, or sees other living members than the plan has, takes the planner's byte. It looks again, and if
+the plan still differs, it publishes one for all living members and all rows of the joins. So members that join while
+another plan is made share the next one. After a plan each member gives up the partitions that it no longer has (commit,
+then unlock, then the bell), and takes the bytes of its new ones as soon as their former owners let go.
 
 Deaths: a member dies. The kernel closes its descriptor, and inotify tells the others (IN_CLOSE_WRITE) just before the
-locks are free, so they look again for a moment. It dies with the pen: the pen is free, and a torn frame or a ``.tmp``
-is left, which the next writer cuts or replaces. It dies between the rename of a plan and the bell: its own death is the
-bell. A member stops: it keeps its bytes, hence its partitions, until it goes on or is killed. A member that stops with
-the pen holds up the plans and commits of the others. A commit then fails after its time-out, and names stopped members.
+locks are free, so they look again for a moment. It dies before it has a plan: its byte is free, so a row in the joins
+counts for nothing. It dies with the pen: the pen is free, and a torn frame or a ``.tmp`` is left, which the next writer
+cuts or replaces. It dies as the planner: the byte is free, and the former plan or the new one is there. It dies between
+the rename of a plan and the bell: its own death is the bell. A member stops: it keeps its bytes, hence its partitions,
+until it goes on or is killed. A member that stops with the pen holds up the commits of the others, which then fail
+after their time-out, and name stopped members. One that stops as the planner holds up the plans, and the others log it.
 
 Why it is safe: at most one open descriptor has the byte of a partition, so at most one living member consumes it. The
 next owner locks the byte after the former one has committed and unlocked it, so it reads these offsets. No time-out
@@ -40,6 +46,7 @@ import errno
 import fcntl
 import hashlib
 import os
+import random
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator
@@ -55,6 +62,7 @@ from shmaccum.segment_log.regular_files import is_file_at, open_regular
 
 MODE_BYTE = 0
 PEN_BYTE = 1
+PLANNER_BYTE = 2
 MEMBERS_BYTE = 1 << 20
 MEMBERS_MAX = 4096
 PARTITIONS_BYTE = 1 << 32
@@ -181,21 +189,28 @@ class MemberLocks:
     # --- members
 
     def join(self) -> None:
-        """Takes the first free member byte; the caller has the pen.
+        """Takes the first free member byte behind one that is chosen at random, so that it is found at once.
 
         Raises:
             ConsumerStateError: all are taken.
         """
-        slot = next((slot for slot in range(MEMBERS_MAX) if self._set(fcntl.F_WRLCK, MEMBERS_BYTE + slot)), -1)
-        if slot < 0:
+        first = random.randrange(MEMBERS_MAX)
+        slots = ((first + number) % MEMBERS_MAX for number in range(MEMBERS_MAX))
+        self.slot = next((slot for slot in slots if self._set(fcntl.F_WRLCK, MEMBERS_BYTE + slot)), -1)
+        if self.slot < 0:
             raise ConsumerStateError(
                 f"the group {self._group_id!r} has {MEMBERS_MAX} members: stop one, or use two groups"
             )
-        self.slot = slot
+
+    def unjoin(self) -> None:
+        """Is no member any more, and owns nothing."""
+        if self.slot >= 0:
+            self._set(fcntl.F_UNLCK, MEMBERS_BYTE + self.slot)
+            self.slot = -1
 
     def lives(self, slot: int) -> bool:
         """True while a member has this number."""
-        return slot == self.slot or (0 <= slot < MEMBERS_MAX and self._is_locked(MEMBERS_BYTE + slot))
+        return 0 <= slot < MEMBERS_MAX and (slot == self.slot or self._is_locked(MEMBERS_BYTE + slot))
 
     # --- partitions
 
@@ -211,11 +226,21 @@ class MemberLocks:
             self.owned.remove(place)
             self._set(fcntl.F_UNLCK, partition_byte(place))
 
-    # --- the pen and the bell
+    # --- the planner, the pen and the bell
+
+    @contextlib.contextmanager
+    def planner(self) -> Iterator[bool]:
+        """The right to write the plan; False while another member has it, which this call does not wait for."""
+        is_ours = self._set(fcntl.F_WRLCK, PLANNER_BYTE)
+        try:
+            yield is_ours
+        finally:
+            if is_ours and self.is_open:
+                self._set(fcntl.F_UNLCK, PLANNER_BYTE)
 
     @contextlib.contextmanager
     def pen(self, timeout_s: float, hint: Callable[[], str] = str) -> Iterator[None]:
-        """The right to write the plan and the offsets.
+        """The right to write the offsets.
 
         Args:
             timeout_s: the longest wait for it.

@@ -15,15 +15,20 @@ from typing import Any, NamedTuple, final
 from shmaccum.exceptions import CommitFailedError, ConsumerStateError
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.groups.assignors import BY_NAME, Subscriptions
+from shmaccum.groups.joins import Joins
 from shmaccum.groups.member_locks import MemberLocks
 from shmaccum.groups.members import GroupMember, members_of
-from shmaccum.groups.offsets_file import Committed, OffsetsFile
+from shmaccum.groups.offsets_file import Committed, OffsetsFile, has_group
 from shmaccum.groups.plan import MemberRow, Plan, plan_path, read_plan, write_plan
 from shmaccum.victim import is_stopped
 
 PEN_TIMEOUT_S = 60.0
-LOOKED_AT_MAX = 32
+LOOKED_AT_MAX = 16
 """One look asks the kernel about so many members."""
+AT_ONCE_MAX = 16
+"""Plans of a group with so many members follow one another at once."""
+JOIN_PAUSE_NS, PAUSE_NS = 1_000_000, 100_000
+"""A plan is left alone for so long for each of its members, before members that join, or other changes, replace it."""
 
 
 def _boot_ms() -> int:
@@ -98,7 +103,9 @@ class Membership:
         self._is_static = instance_id is not None
         self._session_timeout_ms = session_timeout_ms
         self._topics: tuple[str, ...] = ()
+        self._directory = directory
         self._path = plan_path(directory, group_id)
+        self._joins = Joins(directory, group_id)
         self.locks = MemberLocks(directory, group_id)
         try:
             self._offsets = OffsetsFile(directory, group_id, is_writer=False)
@@ -113,88 +120,145 @@ class Membership:
 
     # --- the plan
 
-    def subscribe(self, topics: Iterable[str], timeout_s: float = PEN_TIMEOUT_S) -> None:
-        """Joins, if it is not a member yet, and publishes a plan in which it consumes these topics.
+    def subscribe(self, topics: Iterable[str]) -> None:
+        """Joins, if it is not a member yet, and consumes these topics from the next plan on.
+
+        This call publishes the plan itself if it can do so at once. Else a `look` does, here or in another member.
 
         Args:
-            topics: their names. After a GroupBusyError the next `look` publishes them.
-            timeout_s: the longest wait for the pen.
+            topics: their names.
 
         Raises:
             ConsumerStateError: a living member has the same group_instance_id, or no common assignor.
-            GroupBusyError: another member has the pen.
+            GroupBusyError: the group is new, and another member has been founding it all the time.
+            OSError: the files of the group cannot be written.
         """
         self._topics = tuple(sorted(set(topics)))
-        with self._pen(timeout_s):
-            plan = read_plan(self._path)
-            self._check(plan)
-            if not self.is_member:
-                self.locks.join()
-                self._offsets.prepare()  # a group with members has a file, by which others know its name
-            self._publish(plan)
+        if not self.is_member:
+            self._check(read_plan(self._path).members)
+            self._found_group()
+            self.locks.join()
+        self._joins.add(self.member_id, self._row())
+        try:
+            self.look()
+        except ConsumerStateError:
+            self.locks.unjoin()
+            raise
+
+    def _found_group(self) -> None:
+        """A group with members has a file of offsets, by which others know its name."""
+        if not has_group(self._directory, self._group_id):
+            with self.locks.pen(PEN_TIMEOUT_S, self.stopped):
+                self._offsets.prepare()
 
     def wants(self, topics: Iterable[str]) -> bool:
         """True for a member that consumes exactly these topics."""
         return self.is_member and self._topics == tuple(sorted(set(topics)))
 
-    def _pen(self, timeout_s: float) -> contextlib.AbstractContextManager[None]:
-        return self.locks.pen(timeout_s, self._stopped)
-
-    def _stopped(self) -> str:
+    def stopped(self) -> str:
         """The processes of stopped members, as the end of a sentence."""
-        rows = read_plan(self._path).members.values()
-        stopped = [str(row.pid) for row in rows if is_stopped(row.pid)]
+        pids = {row.pid for row in read_plan(self._path).members.values()}
+        stopped = [str(pid) for pid in sorted(pids) if is_stopped(pid)]
         return f"; stopped processes of the group: {', '.join(stopped)}" if stopped else ""
 
-    def _check(self, plan: Plan) -> None:
-        for member_id, row in plan.members.items():
-            if row.slot == self.locks.slot or not self.locks.lives(row.slot):
-                continue
-            if member_id == self.member_id:
-                raise ConsumerStateError(
-                    f"process {row.pid} is the member {member_id!r} of the group {self._group_id!r}: stop it, or use "
-                    "another group_instance_id"
-                )
-            if not set(row.assignors) & set(self._assignors.by_name):
-                raise ConsumerStateError(
-                    f"the group {self._group_id!r} is assigned by {', '.join(row.assignors)}: set "
-                    "partition_assignment_strategy to one of them"
-                )
-
-    def look(self, timeout_s: float = PEN_TIMEOUT_S) -> None:
-        """Reads the plan, and publishes a new one if members or partitions are others by now.
-
-        Args:
-            timeout_s: the longest wait for the pen.
+    def _check(self, members: Mapping[str, MemberRow]) -> None:
+        """Compares this member with those that live.
 
         Raises:
-            GroupBusyError: another member has the pen.
+            ConsumerStateError: one of them has the same group_instance_id, or no common assignor.
         """
-        self.plan = read_plan(self._path)
-        if self._is_outdated(self.plan):
-            with self._pen(timeout_s):
-                self.plan = read_plan(self._path)
-                if self._is_outdated(self.plan):
-                    self._publish(self.plan)
+        same = members.get(self.member_id)
+        if same is not None and self._is_other(same):
+            raise ConsumerStateError(
+                f"process {same.pid} is the member {self.member_id!r} of the group {self._group_id!r}: stop it, or use "
+                "another group_instance_id"
+            )
+        for row in members.values():
+            if self._assignors.by_name.keys().isdisjoint(row.assignors) and self._is_other(row):
+                raise self._no_common_assignor(row.assignors)
 
-    def _is_outdated(self, plan: Plan) -> bool:
+    def _is_other(self, row: MemberRow) -> bool:
+        """True for the row of another member that lives."""
+        return row.slot != self.locks.slot and self.locks.lives(row.slot)
+
+    def _no_common_assignor(self, names: Iterable[str]) -> ConsumerStateError:
+        return ConsumerStateError(
+            f"the group {self._group_id!r} is assigned by {', '.join(names)}: set partition_assignment_strategy to one "
+            "of them"
+        )
+
+    def look(self) -> bool:
+        """Reads the plan, and publishes a new one if members or partitions are others by now.
+
+        Returns:
+            False when the plan is outdated and cannot be replaced yet: another member publishes at this moment, or the
+            last plan of a large group is young. The next look should follow soon.
+
+        Raises:
+            ConsumerStateError: as `subscribe`, when two members joined at the same time.
+        """
+        former_epoch, self.plan = self.plan.epoch, read_plan(self._path)
+        is_new = self.plan.epoch != former_epoch
+        if not self._is_outdated(is_new=is_new):
+            return True
+        if is_new and self._is_joining:
+            self._joins.add(self.member_id, self._row())
+        if self.pause_s > 0:
+            return False
+        with self.locks.planner() as is_planner:
+            if is_planner:
+                self.plan = read_plan(self._path)
+                if self._is_outdated(is_new=False):
+                    self._publish()
+        return is_planner
+
+    @property
+    def _is_joining(self) -> bool:
+        """True for a member that the plan does not have as it wants to be."""
+        return self.is_member and self.plan.members.get(self.member_id) != self._row()
+
+    @property
+    def pause_s(self) -> float:
+        """The time until this member may replace the plan; 0 or less: now.
+
+        All members of a group look at each plan. In a large group a plan is left alone for as long as that takes, and
+        longer where only members join, so that the next plan has all that joined meanwhile. A pause decides nothing
+        about any member.
+        """
+        count = len(self.plan.members)
+        if count <= AT_ONCE_MAX:
+            return 0.0
+        with contextlib.suppress(FileNotFoundError):
+            age_ns = time.time_ns() - os.stat(self._path).st_mtime_ns
+            pause_ns = count * (JOIN_PAUSE_NS if self._is_joining else PAUSE_NS)
+            return (pause_ns - age_ns) / 1e9 if age_ns >= 0 else 0.0
+        return 0.0
+
+    def _is_outdated(self, *, is_new: bool) -> bool:
         """True when the plan should be another one, as far as this member looks.
 
         A member asks the kernel about some members, chosen at random. In a large group all of them look, and again and
-        again, so each death is found at once, and the work of all looks grows with the number of members alone.
+        again, so each death is found at once, and the work of all looks grows with the number of members alone. The
+        planner has just asked about the members of a new plan.
         """
         if not self.is_member:
-            return self._next(plan) is not plan
-        if plan.members.get(self.member_id) != self._row() or plan.counts != self._counted(plan.counts):
+            return self._next(self.plan) is not self.plan
+        if self._is_joining or self.plan.counts != self._counted(self.plan.counts):
             return True
-        rows = list(plan.members.items())
+        if is_new:
+            return False
+        rows = list(self.plan.members.items())
         looked_at = random.sample(rows, min(len(rows), LOOKED_AT_MAX))
         return any(self._renewed(member_id, row) != row for member_id, row in looked_at)
 
-    def _publish(self, former: Plan) -> None:
+    def _publish(self) -> None:
+        former = self.plan
+        if self._is_joining:
+            self._check(former.members)
         self.plan = self._next(former)
         if self.plan is not former:
             write_plan(self._path, self.plan)
+            self._joins.empty()
             self.locks.ring()
 
     def _next(self, former: Plan) -> Plan:
@@ -208,12 +272,35 @@ class Membership:
         return Plan(former.epoch + 1, counts, members, assignment)
 
     def _living(self, former: Plan) -> dict[str, MemberRow]:
-        """The rows of members that live, of static ones that may return, and of this one."""
+        """The rows of members that live, of static ones that may return, of this one, and of those that joined."""
         renewed = {member_id: self._renewed(member_id, row) for member_id, row in former.members.items()}
         found = {member_id: row for member_id, row in renewed.items() if row is not None}
         if self.is_member:
             found[self.member_id] = self._row()
-        return found
+        return self._with_joins(found)
+
+    def _with_joins(self, members: dict[str, MemberRow]) -> dict[str, MemberRow]:
+        """Adds the members of the joins that live. One without a common assignor is told so by its own look.
+
+        Raises:
+            ConsumerStateError: this member has no assignor in common with all others.
+        """
+        common = set(self._assignors.by_name) if self.is_member else None
+        for row in members.values():
+            common = set(row.assignors) if common is None else common & set(row.assignors)
+            if not common:
+                raise self._no_common_assignor(row.assignors)
+        joined: dict[int, str] = {}
+        for member_id, row in self._joins.read().items():
+            shared = set(row.assignors) if common is None else common & set(row.assignors)
+            if shared and self._may_join(member_id, row, members.get(member_id)):
+                members[member_id], joined[row.slot], common = row, member_id, shared
+        return {member_id: row for member_id, row in members.items() if joined.get(row.slot, member_id) == member_id}
+
+    def _may_join(self, member_id: str, row: MemberRow, known: MemberRow | None) -> bool:
+        """True for the row of another member that lives, unless a living member has its id."""
+        is_known = known is not None and known.gone_ms is None and known.slot != row.slot
+        return member_id != self.member_id and not is_known and self._is_other(row)
 
     def _renewed(self, member_id: str, row: MemberRow) -> MemberRow | None:
         """The row of a member as it is now; None when it is dead, and is not expected to return."""
@@ -290,7 +377,7 @@ class Membership:
             return
         if self.is_member:
             self._check_owned(offsets)
-        self.locks.take_pen(timeout_s, self._stopped)
+        self.locks.take_pen(timeout_s, self.stopped)
         try:
             if not self.is_member:
                 self._check_alone()
@@ -358,7 +445,7 @@ def _missed(row: MemberRow) -> MemberRow | None:
     now_ms = _boot_ms()
     gone_ms = now_ms if row.gone_ms is None else row.gone_ms
     is_over = not 0 <= now_ms - gone_ms < row.session_timeout_ms
-    return None if is_over else replace(row, gone_ms=gone_ms)
+    return None if is_over else replace(row, slot=-1, gone_ms=gone_ms)
 
 
 def _wishes(members: Mapping[str, MemberRow]) -> dict[str, tuple[tuple[str, ...], tuple[str, ...]]]:

@@ -70,6 +70,7 @@ DEAD_SIZE_MIN = 256 << 10
 OFFSETS = ".offsets"
 LOCK = ".lock"
 PLAN = ".plan"
+JOINS = ".joins"
 ADDRESS_SIZE_MAX = 300
 ADDRESS = re.compile(r"[\w.:\[\]-]+:[0-9]+")
 DAMAGED = ".damaged-"
@@ -276,7 +277,7 @@ class GroupLock:
         Raises:
             OSError: one of them is still there.
         """
-        for suffix in (OFFSETS, PLAN, LOCK):
+        for suffix in (OFFSETS, JOINS, PLAN, LOCK):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self._stem + suffix)
 

@@ -97,7 +97,7 @@ def read_plan(path: str) -> Plan:
 
 
 def _parsed(document: Any) -> Plan:
-    members = {str(name): _row(row) for name, row in document["members"].items()}
+    members = {str(name): row_of(row) for name, row in document["members"].items()}
     assignment: Assignment = {
         str(name): [TopicPartition(str(topic), _number(number)) for topic, number in places]
         for name, places in document["assignment"].items()
@@ -118,7 +118,12 @@ def _number(given: Any) -> int:
     return number
 
 
-def _row(row: Any) -> MemberRow:
+def row_of(row: Any) -> MemberRow:
+    """The row of a member, from what JSON says of it.
+
+    Raises:
+        ValueError, TypeError, KeyError: it says something else.
+    """
     gone_ms = row["gone_ms"]
     return MemberRow(
         slot=int(row["slot"]),

@@ -66,15 +66,17 @@ def test_local_members_are_described_with_their_partitions(log: Path) -> None:
 
 @pytest.mark.parametrize("name", ["\ud800", "x" * 100_000, "\x00", ""], ids=["surrogate", "long", "zero", "empty"])
 def test_a_plan_with_strange_names_is_described(log: Path, name: str) -> None:
-    row = {"slot": 0, "pid": 2**70, "topics": [name], "assignors": [], "is_static": True, "session_timeout_ms": 0}
-    document = {
-        "epoch": 1,
-        "counts": {},
-        "members": {name: {**row, "gone_ms": None}},
-        "assignment": {name: [[name, 1]]},
-    }
+    row = {"pid": 2**70, "topics": [name], "assignors": [], "is_static": True, "session_timeout_ms": 0, "gone_ms": None}
     with served(log, is_writable=False) as address, Consumer(log, TOPIC, group_id=GROUP):
-        Path(plan_path(str(log), GROUP)).write_text(json.dumps(document))
+        plan = Path(plan_path(str(log), GROUP))
+        (member,) = json.loads(plan.read_bytes())["members"].values()
+        document = {
+            "epoch": 1,
+            "counts": {},
+            "members": {name: {**row, "slot": member["slot"]}},
+            "assignment": {name: [[name, 1]]},
+        }
+        plan.write_text(json.dumps(document))
         with Asking(address) as server:
             (group,) = server.ask(DESCRIBE_GROUPS, 5, {"groups": [GROUP]}).groups
     assert (group.group_state, len(group.members)) == ("Stable", 1)

@@ -15,12 +15,13 @@ from typing import Any
 import pytest
 
 from shmaccum import Consumer, ConsumerClosedError, ConsumerStateError, GroupBusyError, InvalidArgumentError
+from shmaccum.consumer import group
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.groups.member_locks import MemberLocks
 from shmaccum.segment_log.directory import LogDirectory
 from shmaccum.segment_log.log_watch import LogWatch
 from tests.log_support import TOPIC, make_batch, make_batches, open_log
-from tests.support import WATCHDOG_S
+from tests.support import WATCHDOG_S, wait_until
 
 PLACE = TopicPartition(TOPIC, 0)
 FOREVER_MS = 3_600_000
@@ -259,3 +260,16 @@ def test_a_poll_finds_records_while_a_stopped_member_has_the_pen(log: LogDirecto
         assert [record.value for record in consumer.poll(timeout_ms=FOREVER_MS)[PLACE]] == [b"2"]
         other.drop_pen()
     other.close()
+
+
+def test_a_plan_that_no_member_replaces_is_told(
+    log: LogDirectory, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group, "OUTDATED_S", 0.0)
+    with contextlib.ExitStack() as stack:
+        with contextlib.closing(MemberLocks(log.path, "g")) as other, other.planner():
+            consumer = stack.enter_context(consumer_of(log, group_id="g"))
+            assert consumer.poll() == {}
+            assert "the plan of the group 'g' has been outdated" in caplog.text
+            assert not consumer.assignment()
+        wait_until(lambda: not consumer.poll() and consumer.assignment() == {PLACE}, "the consumer plans itself")

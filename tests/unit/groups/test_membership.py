@@ -3,10 +3,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import itertools
 import os
+import random
+import signal
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -111,7 +117,8 @@ def test_a_member_that_leaves_is_replaced_at_the_next_look(join: Join) -> None:
     assert [member.pid for member in first.members()] == [os.getpid()]
 
 
-def test_a_slot_that_is_used_again_keeps_no_dead_member(join: Join) -> None:
+def test_a_slot_that_is_used_again_keeps_no_dead_member(join: Join, monkeypatch: pytest.MonkeyPatch) -> None:
+    same_slot(monkeypatch)
     first = join()
     settle(first)
     first.leave()
@@ -160,6 +167,21 @@ def test_partitions_of_a_static_member_move_after_its_session(join: Join) -> Non
     settle(first, static)
     static.leave()
     assert settle(first) == [3]
+
+
+def test_a_slot_that_is_used_again_does_not_bring_a_static_member_back(
+    join: Join, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = join()
+    same_slot(monkeypatch)
+    static = join(instance_id="s", session_timeout_ms=60_000)
+    settle(first, static)
+    static.leave()
+    settle(first)
+    successor = join()
+    settle(first, successor)
+    assert successor.locks.slot == static.locks.slot
+    assert [member.lives for member in first.members() if member.instance_id == "s"] == [False]
 
 
 def test_a_second_living_member_of_one_instance_is_refused(join: Join) -> None:
@@ -333,9 +355,204 @@ def test_a_look_at_a_plan_that_is_known_parses_nothing(join: Join, monkeypatch: 
     assert sorted(settle(*members)) == [1, 2]
 
 
-def test_a_former_holder_of_a_slot_is_no_member(join: Join) -> None:
+def same_slot(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has members look for a free slot from the first one on."""
+    monkeypatch.setattr(random, "randrange", lambda _count: 0)
+
+
+def test_a_former_holder_of_a_slot_is_no_member(join: Join, monkeypatch: pytest.MonkeyPatch) -> None:
+    same_slot(monkeypatch)
     former = join()
     former.leave()
     successor = join()
-    assert successor.locks.slot == 0
+    assert successor.locks.slot == former.locks.slot
     assert list(successor.plan.members) == [successor.member_id]
+
+
+# --- members that join together
+
+
+@contextlib.contextmanager
+def planning(directory: Path) -> Iterator[None]:
+    """A member of another process that makes a plan all the time."""
+    other = MemberLocks(os.fspath(directory), "g")
+    with other.planner() as is_planner:
+        assert is_planner
+        yield
+    other.close()
+
+
+def test_members_that_join_while_a_plan_is_made_share_the_next_one(join: Join, tmp_path: Path) -> None:
+    with planning(tmp_path):
+        members = [join() for _ in range(4)]
+        assert [member.look() for member in members] == [False] * 4
+    assert sorted(settle(*members)) == [0, 1, 1, 1]
+    assert members[0].plan.epoch == 1
+
+
+def test_a_member_whose_row_is_lost_joins_by_itself(join: Join, tmp_path: Path) -> None:
+    with planning(tmp_path):
+        members = [join() for _ in range(3)]
+    joins_of(tmp_path).write_bytes(b"")
+    assert settle(*members) == [1, 1, 1]
+
+
+def joins_of(directory: Path) -> Path:
+    (path,) = (directory / ".groups").glob("*.joins")
+    return path
+
+
+def test_a_member_that_is_not_in_a_new_plan_appends_its_row_again(join: Join, tmp_path: Path) -> None:
+    with planning(tmp_path):
+        members = [join() for _ in range(3)]
+    joins_of(tmp_path).write_bytes(b"")
+    members[0].look()
+    with planning(tmp_path):
+        assert [member.look() for member in members[1:]] == [False, False]
+    members[1].look()
+    assert len(members[1].plan.members) == 3
+
+
+def test_rows_that_come_while_a_plan_is_made_stay_for_the_next(
+    join: Join, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = Membership(os.fspath(tmp_path), "g", count_of=lambda _topic: 3, assignors=Assignors.of(["range"]))
+
+    def join_and_write(path: str, made: Plan) -> None:
+        late.subscribe(["a"])
+        plan.write_plan(path, made)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(membership, "write_plan", join_and_write)
+        first = join("range")
+    assert len(first.plan.members) == 1
+    first.locks.close()
+    try:
+        late.look()
+        assert list(late.plan.members) == [late.member_id]
+    finally:
+        late.leave()
+
+
+ROW = b'{"id": "%s", "slot": %d, "pid": 1, "topics": ["a"], "assignors": ["cooperative-sticky"], "is_static": false, '
+TAIL = b'"session_timeout_ms": 0, "gone_ms": null}'
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\xff",
+        b"[" * 100_000,
+        b"{}\n[]\n7\nnull",
+        ROW % (b"dead", 4095) + TAIL,
+        ROW % (b"none", -1) + TAIL,
+        ROW % (b"far", 2**70) + TAIL,
+        (ROW % (b"torn", 1))[:40],
+        ROW % (b"odd", 1) + b'"session_timeout_ms": [], "gone_ms": null}',
+    ],
+)
+def test_rows_that_make_no_sense_are_passed_over(join: Join, tmp_path: Path, content: bytes) -> None:
+    first = join()
+    joins_of(tmp_path).write_bytes(content)
+    second = join()
+    assert sorted(settle(first, second)) == [1, 2]
+    assert set(first.plan.members) == {first.member_id, second.member_id}
+
+
+def test_the_joins_of_a_group_whose_planner_does_not_get_on_stay_small(
+    join: Join, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shmaccum.groups.joins.SIZE_MAX", 500)
+    with planning(tmp_path):
+        members = [join() for _ in range(10)]
+        assert joins_of(tmp_path).stat().st_size < 1000
+    assert sum(settle(*members)) == 3
+
+
+def test_two_members_of_one_instance_that_join_together_do_not_both_stay(join: Join, tmp_path: Path) -> None:
+    with planning(tmp_path):
+        first, second = join(instance_id="s"), join(instance_id="s")
+    assert first.look()
+    with pytest.raises(ConsumerStateError, match="is the member 's'"):
+        second.look()
+    assert settle(first) == [3]
+
+
+def test_members_without_a_common_assignor_that_join_together_do_not_both_stay(join: Join, tmp_path: Path) -> None:
+    with planning(tmp_path):
+        first, second = join("range"), join("sticky")
+    assert first.look()
+    with pytest.raises(ConsumerStateError, match="is assigned by range"):
+        second.look()
+    assert settle(first) == [3]
+
+
+def test_members_of_which_only_each_two_have_an_assignor_in_common_are_refused(join: Join) -> None:
+    members = [join("range", "sticky"), join("sticky", "roundrobin")]
+    with pytest.raises(ConsumerStateError, match="set partition_assignment_strategy"):
+        join("range", "roundrobin")
+    assert sorted(settle(*members)) == [1, 2]
+
+
+def test_a_plan_of_a_large_group_is_left_alone_for_a_while(join: Join, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(membership, "AT_ONCE_MAX", 0)
+    first = join()
+    with monkeypatch.context() as patch:
+        patch.setattr(membership, "JOIN_PAUSE_NS", 10**12)
+        second, third = join(), join()
+        assert (second.look(), third.look()) == (False, False)
+        assert 0 < third.pause_s <= 1000
+        assert list(second.plan.members) == [first.member_id]
+    monkeypatch.setattr(membership, "JOIN_PAUSE_NS", 0)
+    assert third.look()
+    assert third.plan.epoch == 2
+    assert settle(first, second, third) == [1, 1, 1]
+
+
+def test_a_member_that_dies_at_any_call_of_its_join_leaves_nothing(join: Join, tmp_path: Path) -> None:
+    """Dies in a process of its own, before its first call of the kernel, before its second, and so on to its last."""
+    first = join()
+    settle(first)
+    for count in itertools.count(1):
+        has_died = dies_in_join(tmp_path, count)
+        assert settle(first) == [3], f"after a death before call {count}"
+        second = join()
+        assert sorted(settle(first, second)) == [1, 2], f"after a death before call {count}"
+        assert first.plan.members.keys() == {first.member_id, second.member_id}
+        second.leave()
+        assert settle(first) == [3]
+        if not has_died:
+            break
+    assert count > 20
+
+
+def dies_in_join(directory: Path, count: int) -> bool:
+    """Joins and takes part in a process that kills itself before so many calls of the kernel; False: it had fewer."""
+    child = os.fork()
+    if not child:
+        try:
+            kill_before_call(count)
+            assignors = Assignors.of(("cooperative-sticky",))
+            member = Membership(os.fspath(directory), "g", count_of=lambda _topic: 3, assignors=assignors)
+            member.subscribe(["a"])
+            member.look()
+            member.take()
+        finally:
+            os._exit(0)
+    _, status = os.waitpid(child, 0)
+    return os.WIFSIGNALED(status)
+
+
+CALLS = {"open", "close", "fcntl", "write", "pwrite", "replace", "ftruncate", "mkdir"}
+"""Functions that change what other processes see."""
+
+
+def kill_before_call(count: int) -> None:
+    """Ends this process before so many calls of the kernel that change something."""
+    left = itertools.count(count - 1, -1)
+
+    def note(_frame: FrameType, event: str, function: Any) -> None:
+        if event == "c_call" and function.__name__ in CALLS and next(left) == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.setprofile(note)

@@ -13,9 +13,10 @@ import pytest
 from shmaccum.exceptions import CorruptLogError, GroupModeError, InvalidArgumentError, LogBusyError
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.groups import member_locks, offsets_file
+from shmaccum.groups.joins import Joins
 from shmaccum.groups.member_locks import MemberLocks
 from shmaccum.groups.offsets_file import Committed, GroupLock, OffsetsFile, file_stem, group_ids, is_in_use
-from shmaccum.groups.plan import Plan, plan_path, write_plan
+from shmaccum.groups.plan import MemberRow, Plan, plan_path, write_plan
 from shmaccum.segment_log.file_names import GROUPS_FOLDER
 from tests.support import wait_until
 
@@ -268,6 +269,7 @@ def test_a_deleted_group_leaves_no_file(tmp_path: Path) -> None:
     file.commit({PLACES[0]: committed(1)})
     file.close()
     write_plan(plan_path(os.fspath(tmp_path), "g"), Plan())
+    Joins(os.fspath(tmp_path), "g").add("m", MemberRow(0, 1, ("a",), ("range",)))
     deleted(tmp_path)
     assert list((tmp_path / GROUPS_FOLDER).iterdir()) == []
     assert group_ids(os.fspath(tmp_path)) == []

@@ -23,8 +23,10 @@ from tests.support import WATCHDOG_S, wait_until
 LIMIT_S = 10.0
 HOLDER = """
 import sys, time
+import random
 from shmaccum.groups.member_locks import MemberLocks
 locks = MemberLocks(sys.argv[1], "g")
+random.randrange = lambda _count: 0  # the member takes the first slot
 locks.join()
 print(locks.slot, flush=True)
 time.sleep(3600)
