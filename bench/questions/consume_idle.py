@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What does a consumer cost when nothing happens, beside clients of Apache Kafka on the same machine?
+
+Processor time of this process, user and system, over some seconds, while a member of a group polls an empty topic, a
+second at a time. It has been idle for a while before: ours looks less often then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+
+from bench.apache_kafka import cluster, new_topic
+from bench.harness.question import Contender, Figure, Goal, Measurement, Question
+from bench.segments import tmpfs_folder
+from bench.stopwatch import Stopwatch
+from shmaccum.config import LogSinkOptions
+from shmaccum.consumer import Consumer
+from shmaccum.segment_log import LogDirectory
+
+OURS = "shmaccum"
+PEER, KAFKA_PYTHON = "confluent-kafka and Apache Kafka", "kafka-python and Apache Kafka"
+TOPIC = "flights"
+SETTLING_S, SECONDS = 6.0, 10.0
+POLL_S = 1.0
+
+
+def _share(poll: Callable[[], object]) -> Measurement:
+    settling = Stopwatch()
+    while settling.elapsed().wall_s < SETTLING_S:
+        poll()
+    stopwatch = Stopwatch()
+    while (elapsed := stopwatch.elapsed()).wall_s < SECONDS:
+        poll()
+    return {"cpu_share": elapsed.cpu_s / elapsed.wall_s}
+
+
+def _ours() -> Measurement:
+    with tmpfs_folder() as folder:
+        with LogDirectory(folder, LogSinkOptions(partitions=1)) as directory:
+            directory.create_topic(TOPIC)
+            directory.partition(TOPIC, 0)
+        with Consumer(folder, TOPIC, group_id="bench") as consumer:
+            return _share(lambda: consumer.poll(POLL_S * 1000))
+
+
+def _confluent() -> Measurement:
+    import confluent_kafka
+
+    topic = new_topic()
+    with contextlib.closing(
+        confluent_kafka.Consumer({"bootstrap.servers": cluster().bootstrap, "group.id": topic})
+    ) as consumer:
+        consumer.subscribe([topic])
+        return _share(lambda: consumer.consume(1, POLL_S))
+
+
+def _kafka_python() -> Measurement:
+    from kafka import KafkaConsumer
+
+    topic = new_topic()
+    with contextlib.closing(KafkaConsumer(topic, bootstrap_servers=cluster().bootstrap, group_id=topic)) as consumer:
+        return _share(lambda: consumer.poll(POLL_S * 1000))
+
+
+def contenders() -> list[Contender]:
+    """A member of a local group, and members of groups of a coordinator."""
+    return [Contender(OURS, _ours), Contender(PEER, _confluent), Contender(KAFKA_PYTHON, _kafka_python)]
+
+
+QUESTION = Question(
+    title="processor time of a consumer that has nothing to do",
+    figures=(Figure("cpu_share", "% of a core", 100.0, "lower"),),
+    contenders=contenders,
+    peer=PEER,
+    repetitions=3,
+    scope="full",
+    goals=(Goal("idle consumer, percent of a core", OURS, "cpu_share", 0.05),),
+)
