@@ -21,6 +21,7 @@ ASSIGNORS = ("range", "cooperative-sticky")
 """Kafka's default."""
 LOOK_INTERVAL_S_MIN = 0.001
 LOOK_INTERVAL_S_MAX = 5.0
+LOOK_S_PER_MEMBER = 0.00002
 UNWATCHED_INTERVAL_S_MAX = 0.05
 OUTDATED_S = 60.0
 """A plan that is outdated for so long is told of."""
@@ -88,7 +89,8 @@ class ConsumerGroup:
         """True when the consumer should look at the plan.
 
         The kernel tells of a death just before it frees the locks. So after each ring the consumer looks at once, after
-        a millisecond, after twice that, and so on up to five seconds.
+        a millisecond, after twice that, and so on up to five seconds. In a large group the first of these pauses is
+        longer, so that the looks of all members together take a part of it.
 
         Args:
             is_rung: the kernel told that something changed.
@@ -96,7 +98,7 @@ class ConsumerGroup:
         """
         now_s = time.monotonic()
         if is_rung:
-            self._interval_s = LOOK_INTERVAL_S_MIN
+            self._interval_s = max(LOOK_INTERVAL_S_MIN, LOOK_S_PER_MEMBER * len(self.membership.plan.members))
         elif now_s < self.next_look_s:
             return False
         self.next_look_s = now_s + self._interval_s

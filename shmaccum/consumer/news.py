@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """How a consumer waits: for appends to its partitions, for new topics, and for `wakeup` from another thread.
 
-inotify tells of each change of a watched folder, so an idle consumer sleeps. A user has 128 instances of inotify by
-default. Where the kernel gives no instance or no watch, the consumer looks by itself: after a millisecond, and after
-twice that each time nothing came, up to a tenth of a second.
+inotify tells of each change of a watched folder, so an idle consumer sleeps. All consumers of a process share one
+instance (`shared_watch`). Where the kernel gives no instance or no watch, the consumer looks by itself: after a
+millisecond, and after twice that each time nothing came, up to a tenth of a second.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import selectors
 import time
 from collections.abc import Callable, Iterable
 
+from shmaccum.consumer.shared_watch import shared_watch
 from shmaccum.exceptions import ConsumerStateError
-from shmaccum.segment_log.log_watch import LogWatch
 
 LOOK_INTERVAL_S = 5.0
 """A consumer whose folders are all watched looks at its files by itself this often."""
@@ -32,6 +32,7 @@ class News:
         has_watch: the kernel tells about every folder.
         is_closed: nothing is watched any more.
         heard: the paths of which the kernel told at the last `take`.
+        box: the paths of which the kernel told since then.
     """
 
     def __init__(self) -> None:
@@ -39,28 +40,24 @@ class News:
         self.is_closed = False
         self._end_wait: Callable[[], None] | None = None
         self.heard: set[str] = set()
+        self.box: set[str] = set()
+        self._is_rung = False
         self._interval_s = POLL_INTERVAL_S_MIN
         self._look_s = time.monotonic() + LOOK_INTERVAL_S
         self._watched: set[str] = set()
-        self._watch = LogWatch()
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._selector = selectors.EpollSelector()  # its own descriptor is readable when one of its files is
         self._selector.register(self._bell, selectors.EVENT_READ)
-        if self._watch.descriptor >= 0:
-            self._selector.register(self._watch.descriptor, selectors.EVENT_READ)
+        self._shared = shared_watch(self)
 
     def watch(self, paths: Iterable[str]) -> None:
         """Watches these folders and files, and no others."""
-        wanted = set(paths)
-        for path in self._watched - wanted:
-            self._watch.remove(path)
-        self._watched = wanted
-        unwatched = [path for path in wanted if self._watch.descriptor < 0 or not self._watch.add(path)]
-        self.has_watch = not unwatched
+        self._watched = set(paths)
+        self.has_watch = self._shared.watch(self, self._watched)
 
     def take(self) -> set[str]:
         """The paths that may have changed since the last call; now and then, and without a watch, all of them."""
-        self.heard = self._watch.changed() if self._watch.descriptor >= 0 else set()
+        self.heard = self._shared.take(self)
         if self.heard:
             self._interval_s = POLL_INTERVAL_S_MIN
         now_s = time.monotonic()
@@ -75,7 +72,12 @@ class News:
         Args:
             deadline_s: a time of the monotonic clock.
         """
-        return self._woke(is_ready=bool(self._selector.select(self._timeout_s(deadline_s))))
+        try:
+            may_sleep = self._shared.enter(self)
+            found = self._selector.select(self._timeout_s(deadline_s) if may_sleep else 0)
+        finally:
+            self._shared.leave(self)
+        return self._woke(is_ready=bool(found))
 
     async def wait_in_loop(self, deadline_s: float) -> bool:
         """As `wait`, while the event loop goes on. The loop watches one descriptor, that of our selector.
@@ -87,7 +89,8 @@ class News:
             raise ConsumerStateError("another task waits for records of this consumer: poll it in one task at a time")
         loop = asyncio.get_running_loop()
         woken: asyncio.Future[bool] = loop.create_future()
-        timer = loop.call_later(self._timeout_s(deadline_s), _resolve, woken, False)
+        may_sleep = self._shared.enter(self)
+        timer = loop.call_later(self._timeout_s(deadline_s) if may_sleep else 0, _resolve, woken, False)
         loop.add_reader(self._selector, _resolve, woken, True)
         self._end_wait = functools.partial(_end_wait, loop, self._selector, woken)
         try:
@@ -95,6 +98,7 @@ class News:
         finally:
             timer.cancel()
             self._leave_loop()
+            self._shared.leave(self)
 
     def _timeout_s(self, deadline_s: float) -> float:
         """The longest sleep before the next look."""
@@ -115,24 +119,36 @@ class News:
 
     def ring(self) -> None:
         """Ends a wait, or the next one, from any thread."""
+        self._is_rung = True
+        self.tell()
+
+    def tell(self) -> None:
+        """Ends a wait, from any thread: a path of this consumer is in its box."""
         os.eventfd_write(self._bell, 1)
+
+    def listen(self, descriptor: int) -> None:
+        """A wait ends, too, when this descriptor has news; from any thread."""
+        self._selector.register(descriptor, selectors.EVENT_READ)
+
+    def stop_listening(self, descriptor: int) -> None:
+        """A wait does not end any more by the news of this descriptor; from any thread."""
+        self._selector.unregister(descriptor)
 
     def take_ring(self) -> bool:
         """True when `ring` was called since the last time."""
         if self.is_closed:
             return True
-        try:
+        with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self._bell)
-        except BlockingIOError:
-            return False
-        return True
+        is_rung, self._is_rung = self._is_rung, False
+        return is_rung
 
     def close(self) -> None:
         """Lets go of all descriptors. A wait in an event loop ends."""
         self.is_closed = True
         self._leave_loop()
+        self._shared.remove(self)
         self._selector.close()
-        self._watch.close()
         with contextlib.suppress(OSError):
             os.close(self._bell)
 

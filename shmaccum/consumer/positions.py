@@ -6,6 +6,7 @@ A `Consumer` has three layers: positions, `sharing` (topics and the group), and 
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import os
 import weakref
@@ -23,6 +24,7 @@ from shmaccum.exceptions import (
     NoOffsetForPartitionError,
 )
 from shmaccum.format.topic_partition import TopicPartition
+from shmaccum.groups.plan import PARTITION_MAX
 from shmaccum.segment_log.log_batch import Views
 from shmaccum.segment_log.reader import LogReader, OffsetAndTimestamp, PartitionReader
 
@@ -104,8 +106,9 @@ class Positions:
 
     def _count_of(self, topic: str) -> int:
         """One more than the highest partition of a topic."""
-        found = [place.partition for place in self._reader.topic_partitions() if place.topic == topic]
-        return max(found, default=-1) + 1
+        places = self._reader.topic_partitions()  # in order
+        behind = bisect.bisect(places, TopicPartition(topic, PARTITION_MAX))
+        return places[behind - 1].partition + 1 if behind and places[behind - 1].topic == topic else 0
 
     def _flow(self, place: TopicPartition, *, is_new: bool = False) -> PartitionFlow:
         if place in self._flows:

@@ -23,7 +23,7 @@ from shmaccum.groups.plan import MemberRow, Plan, plan_path, read_plan, write_pl
 from shmaccum.victim import is_stopped
 
 PEN_TIMEOUT_S = 60.0
-LOOKED_AT_MAX = 16
+LOOKED_AT_MAX = 8
 """One look asks the kernel about so many members."""
 AT_ONCE_MAX = 16
 """Plans of a group with so many members follow one another at once."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hears at once that a process appends to a log: inotify, one instance for a whole server or consumer.
+"""Hears at once that a process appends to a log: inotify, one instance for many folders.
 
 A watch lies on a partition's folder. The kernel tells of writes, of new files, and of files that a writer closed, also
 by its death. Equal events that nobody read yet are one. A wake-up is a hint: the reader looks at the file itself, and
@@ -35,7 +35,7 @@ class LogWatch:
 
     def __init__(self) -> None:
         self.descriptor: int = _libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
-        self._folders: dict[int, str] = {}
+        self._folders: dict[int, set[str]] = {}
         self._watches: dict[str, int] = {}
 
     def add(self, folder: str) -> bool:
@@ -46,15 +46,18 @@ class LogWatch:
         watch = _libc.inotify_add_watch(self.descriptor, os.fsencode(folder), ctypes.c_uint32(mask))
         if watch < 0:
             return False
-        self._folders[watch], self._watches[folder] = folder, watch
+        self._folders.setdefault(watch, set()).add(folder)  # a folder with two names has one watch
+        self._watches[folder] = watch
         return True
 
     def remove(self, folder: str) -> None:
         """Watches it no longer."""
         watch = self._watches.pop(folder, None)
         if watch is not None:
-            del self._folders[watch]
-            _libc.inotify_rm_watch(self.descriptor, watch)
+            self._folders[watch].discard(folder)
+            if not self._folders[watch]:
+                del self._folders[watch]
+                _libc.inotify_rm_watch(self.descriptor, watch)
 
     @property
     def folder_count(self) -> int:
@@ -72,9 +75,10 @@ class LogWatch:
                 if mask & IN_Q_OVERFLOW:
                     found.update(self._watches)
                 elif mask & IN_IGNORED:
-                    self._watches.pop(self._folders.pop(watch, ""), None)
-                elif watch in self._folders:
-                    found.add(self._folders[watch])
+                    for folder in self._folders.pop(watch, ()):
+                        self._watches.pop(folder, None)
+                else:
+                    found.update(self._folders.get(watch, ()))
         return found
 
     def _read(self) -> bytes:
