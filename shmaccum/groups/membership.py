@@ -23,8 +23,8 @@ from shmaccum.groups.plan import MemberRow, Plan, plan_path, read_plan, write_pl
 from shmaccum.victim import is_stopped
 
 PEN_TIMEOUT_S = 60.0
-LOOKED_AT_MAX = 8
-"""One look asks the kernel about so many members."""
+LOOKED_AT_MIN, LOOKED_AT_MAX = 8, 32
+"""One look asks the kernel about so many members: about more of them in a small group, where few members look."""
 AT_ONCE_MAX = 16
 """Plans of a group with so many members follow one another at once."""
 JOIN_PAUSE_NS, PAUSE_NS = 1_000_000, 100_000
@@ -134,15 +134,18 @@ class Membership:
             OSError: the files of the group cannot be written.
         """
         self._topics = tuple(sorted(set(topics)))
-        if not self.is_member:
-            self._check(read_plan(self._path).members)
+        was_member = self.is_member
+        self.plan = read_plan(self._path)
+        if not was_member:
+            self._check(self.plan.members)
             self._found_group()
             self.locks.join()
         self._joins.add(self.member_id, self._row())
         try:
             self.look()
         except ConsumerStateError:
-            self.locks.unjoin()
+            if not was_member:
+                self.locks.unjoin()
             raise
 
     def _found_group(self) -> None:
@@ -248,7 +251,8 @@ class Membership:
         if is_new:
             return False
         rows = list(self.plan.members.items())
-        looked_at = random.sample(rows, min(len(rows), LOOKED_AT_MAX))
+        count = max(LOOKED_AT_MIN, LOOKED_AT_MAX**2 // len(rows))
+        looked_at = random.sample(rows, min(len(rows), count))
         return any(self._renewed(member_id, row) != row for member_id, row in looked_at)
 
     def _publish(self) -> None:

@@ -337,6 +337,7 @@ def test_a_forked_child_holds_no_lock(join: Join) -> None:
 
 
 def test_a_death_is_found_though_each_look_asks_about_few_members(join: Join, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(membership, "LOOKED_AT_MIN", 1)
     monkeypatch.setattr(membership, "LOOKED_AT_MAX", 1)
     members = [join() for _ in range(3)]
     settle(*members)
@@ -492,6 +493,28 @@ def test_members_of_which_only_each_two_have_an_assignor_in_common_are_refused(j
     with pytest.raises(ConsumerStateError, match="set partition_assignment_strategy"):
         join("range", "roundrobin")
     assert sorted(settle(*members)) == [1, 2]
+
+
+def test_a_member_whose_next_subscription_fails_stays_a_member(join: Join, tmp_path: Path) -> None:
+    class Fussy(Greedy):
+        def assign(self, group: Any) -> Any:
+            return {"nobody": group.partitions()} if group.counts.get("b") else super().assign(group)
+
+    first = join(Fussy())
+    settle(first)
+    with pytest.raises(ConsumerStateError, match="gives a-0 to 'nobody'"):
+        first.subscribe(["a", "b"])
+    first.subscribe(["a"])
+    assert settle(first) == [3]
+
+
+def test_a_member_that_joins_a_group_writes_one_row(join: Join, tmp_path: Path) -> None:
+    join().look()
+    with planning(tmp_path):
+        second = join()
+        second.look()
+        assert joins_of(tmp_path).read_bytes().count(b"\n") == 1
+    assert second.look()
 
 
 def test_a_plan_of_a_large_group_is_left_alone_for_a_while(join: Join, monkeypatch: pytest.MonkeyPatch) -> None:
