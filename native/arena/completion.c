@@ -7,6 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "arena/spilled.h"
 #include "base/point.h"
 
 static struct completion_entry *completion_cell(const struct arena *arena, uint64_t number)
@@ -95,13 +96,19 @@ static bool completion_is_of(const struct completion *completion, const struct r
 }
 
 /* Pending while the slot still holds this very batch. Completed between the loads: then its result is found. */
-static bool token_is_pending(const struct arena *arena, const struct record_token *token)
+static bool token_is_in_slot(const struct arena *arena, const struct record_token *token)
 {
     CHECK(token->slot_index < arena->geometry.slot_count);
     const struct slot_header *slot = &arena->slots[token->slot_index];
     enum slot_state state = slot_word_state(load_acquire_u64(&slot->word)); /* C5 */
     return (state == SLOT_OPEN || state == SLOT_READY) && load_relaxed_u64(&slot->seq) == token->seq &&
            load_relaxed_u32(&slot->partition_index) == token->partition_index;
+}
+
+/* The slot first, then the overflow (spilled.h). */
+static bool token_is_pending(const struct arena *arena, const struct record_token *token)
+{
+    return token_is_in_slot(arena, token) || spilled_has(arena, token->partition_index, token->seq);
 }
 
 /* Back in time over the results of the slot. Numbers only fall, so it ends; the ring bounds how far it can go. */

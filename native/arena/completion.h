@@ -12,7 +12,7 @@
  * find (anybody):   a batch is known by (partition, seq), which is never used twice. Look at the slot's word: still
  *                   OPEN or READY with these: pending. Else walk the list from last_completion: number (acquire, C2),
  *                   fields, number again (C1): changed = overwritten. The batch's own cell not found: the result has
- *                   expired.
+ *                   expired. A batch that lies in the sender's overflow (spilled.h) is in no slot, and pending too.
  *
  * WAITING for results: completion_wait, one word that is a count of wake-ups, a flag and a futex. The word is a hint,
  * and the truth is found again.

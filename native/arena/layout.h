@@ -188,6 +188,12 @@ struct globals {
     atomic_u64 outage_since_ns;             /* sender: CLOCK_BOOTTIME; 0: its sink works */
     atomic_u64 outage[OUTAGE_SIZE / 8];     /* sender: why its sink does not work, as text with a NUL behind it. Any
                                              * bytes may be found in it */
+
+    /* spilled.h has the rules. A former build of this layout has left zeros here: nothing was spilled. */
+    atomic_u64 spilled_batch_count;  /* sender: batches that lie in its overflow, */
+    atomic_u64 spilled_record_count; /* their records */
+    atomic_u64 spilled_size;         /* and the bytes of the overflow on disk */
+    atomic_u64 spilled_since_ns;     /* sender: CLOCK_BOOTTIME since when something lies there; 0: nothing does */
 };
 
 /* Entry i is alive while the byte lock PROCESS_LOCK_START + i is held and generation matches (process.h). */
@@ -242,6 +248,8 @@ struct partition_entry {
     atomic_u32 producer_epoch;             /* sender: its epoch; 0: none was ever assigned */
     atomic_u32 next_base_sequence;         /* sender: int32 */
     atomic_u32 queued_batch_count;         /* sender, a hint: batches not in flight, or PARTITION_UNAVAILABLE */
+    atomic_u64 spilled_first_seq;          /* sender: the batches of the partition that lie in the overflow have */
+    atomic_u64 spilled_end_seq;            /* numbers from the first one on, below the end (spilled.h) */
 };
 
 /* Running facts about the first n records of a batch. meta[n & 1] belongs to count n, so storing n + 1 never damages

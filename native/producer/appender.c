@@ -13,6 +13,7 @@
 #include "arena/process.h"
 #include "arena/process_share.h"
 #include "arena/registry.h"
+#include "arena/spilled.h"
 #include "base/bytes.h"
 #include "base/point.h"
 
@@ -25,14 +26,17 @@ enum status appender_open(struct arena *arena, struct appender **result, struct 
 {
     struct appender *appender = calloc(1, sizeof *appender);
     uint32_t *touched = calloc(arena->geometry.slot_count, sizeof *touched);
-    if (appender == NULL || touched == NULL) {
+    uint64_t *seqs = calloc(arena->geometry.partition_count, sizeof *seqs);
+    if (appender == NULL || touched == NULL || seqs == NULL) {
         free(appender);
         free(touched);
+        free(seqs);
         return error_set(error, STATUS_OS, "there is no memory to append to the arena with");
     }
     appender->arena = arena;
     appender->owner = arena->owner;
     appender->touched = touched;
+    appender->seqs = seqs;
     *result = appender;
     return STATUS_OK;
 }
@@ -41,6 +45,7 @@ void appender_close(struct appender *appender)
 {
     CHECK(appender->touched != NULL);
     free(appender->touched);
+    free(appender->seqs);
     free(appender);
 }
 
@@ -49,6 +54,7 @@ static COLD void appender_forget(struct appender *appender)
 {
     CHECK(appender->owner != appender->arena->owner);
     memset(appender->touched, 0, appender->arena->geometry.slot_count * sizeof *appender->touched);
+    memset(appender->seqs, 0, appender->arena->geometry.partition_count * sizeof *appender->seqs);
     appender->owner = appender->arena->owner;
 }
 
@@ -229,6 +235,7 @@ static inline void count_appended(struct appender *appender, const struct append
     store_relaxed_u64(&me->record_count, load_relaxed_u64(&me->record_count) + result->appended);
     store_relaxed_u64(&me->record_bytes, load_relaxed_u64(&me->record_bytes) + size);
     appender->touched[result->first.slot_index] = result->first.generation + 1;
+    appender->seqs[order->partition_index] = result->first.seq + 1;
     if (order->sticky != NULL) {
         order->sticky->size += size;
     }
@@ -356,6 +363,19 @@ static bool batch_seal_for_flush(struct arena *arena, uint32_t slot_index, uint3
     return false;
 }
 
+/* Every partition that this process appended to: a batch that is in its slot now may be spilled while it is waited
+ * for. */
+static void flush_note_partitions(const struct appender *appender, struct flush_ticket *ticket)
+{
+    CHECK(ticket->partitions != NULL);
+    for (uint32_t i = 0; i < registry_partition_count(appender->arena); i++) {
+        if (appender->seqs[i] != 0) {
+            ticket->partitions[ticket->partition_count++] =
+                (struct flush_partition){.partition_index = i, .seq = appender->seqs[i] - 1};
+        }
+    }
+}
+
 enum status appender_flush_begin(struct appender *appender, struct flush_ticket *ticket)
 {
     struct arena *arena = appender->arena;
@@ -365,9 +385,12 @@ enum status appender_flush_begin(struct appender *appender, struct flush_ticket 
         appender_forget(appender);
     }
     ticket->items = malloc(slot_count * sizeof *ticket->items);
-    if (ticket->items == NULL) {
+    ticket->partitions = malloc(arena->geometry.partition_count * sizeof *ticket->partitions);
+    if (ticket->items == NULL || ticket->partitions == NULL) {
+        appender_flush_end(ticket);
         return STATUS_OS;
     }
+    flush_note_partitions(appender, ticket);
     for (uint32_t i = 0; i < slot_count; i++) {
         if (appender->touched[i] == 0) {
             continue;
@@ -382,6 +405,18 @@ enum status appender_flush_begin(struct appender *appender, struct flush_ticket 
     return STATUS_OK;
 }
 
+/* The slots were looked at before: what has left one meanwhile is in the range of its partition, or has its result. */
+static uint32_t flush_spilled_remaining(const struct appender *appender, const struct flush_ticket *ticket)
+{
+    CHECK(ticket->partition_count <= appender->arena->geometry.partition_count);
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < ticket->partition_count; i++) {
+        const struct flush_partition *partition = &ticket->partitions[i];
+        count += spilled_has_up_to(appender->arena, partition->partition_index, partition->seq);
+    }
+    return count;
+}
+
 uint32_t appender_flush_remaining(struct appender *appender, struct flush_ticket *ticket)
 {
     CHECK(ticket->count <= appender->arena->geometry.slot_count);
@@ -393,7 +428,7 @@ uint32_t appender_flush_remaining(struct appender *appender, struct flush_ticket
         }
     }
     ticket->count = kept;
-    return kept;
+    return kept + flush_spilled_remaining(appender, ticket);
 }
 
 uint64_t appender_flush_record_count(const struct appender *appender, const struct flush_ticket *ticket)
@@ -412,5 +447,6 @@ uint64_t appender_flush_record_count(const struct appender *appender, const stru
 void appender_flush_end(struct flush_ticket *ticket)
 {
     free(ticket->items);
+    free(ticket->partitions);
     *ticket = (struct flush_ticket){0};
 }

@@ -27,6 +27,7 @@ struct appender {
     uint64_t linger;  /* of the batches it opens, as in slot_header: ns + 1; 0: the sender's linger holds */
     struct wake_set wakes; /* waiters that got slots of an append: the caller posts their semaphores, and empties it */
     uint32_t *touched; /* per slot: generation + 1 of the last batch that was appended to; 0 none. For flush. */
+    uint64_t *seqs;    /* per partition: seq + 1 of the last batch that was appended to; 0 none. Likewise. */
 };
 
 enum status appender_open(struct arena *arena, struct appender **appender, struct error *error) MUST_USE;
@@ -76,13 +77,18 @@ struct flush_ticket {
         uint32_t generation;
     } *items;
     uint32_t count;
+    struct flush_partition { /* as far as its batches may lie in the overflow (spilled.h) */
+        uint64_t seq;
+        uint32_t partition_index;
+    } *partitions;
+    uint32_t partition_count;
 };
 
 /* Seals the open batches this process appended to, and lists all its incomplete ones. */
 enum status appender_flush_begin(struct appender *appender, struct flush_ticket *ticket) MUST_USE;
-/* How many of them are still incomplete; forgets the others. */
+/* How many of them are still incomplete; forgets the others. A partition with spilled ones counts as one more. */
 uint32_t appender_flush_remaining(struct appender *appender, struct flush_ticket *ticket);
-/* How many records the incomplete ones hold, those of other processes included. */
+/* How many records the incomplete ones in the arena hold, those of other processes included. */
 uint64_t appender_flush_record_count(const struct appender *appender, const struct flush_ticket *ticket);
 void appender_flush_end(struct flush_ticket *ticket);
 

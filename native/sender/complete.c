@@ -9,6 +9,8 @@
  *   OPEN READY   no          expire, abort                     at once           at once, unless a hazard defers it
  *   READY        yes         quarantine                        then              never: the slot stays as BAD
  *   OPEN READY   no          expire, with dead letters         at once           at complete, when they are written
+ *   READY        yes         spill                             when the sink     at once: the bytes are in the overflow
+ *                                                              has the batch
  *
  * A result never changes: the first one recorded for a record is the one. Expiry changes the result, never the memory:
  * bytes that a socket may still be reading stay where they are.
@@ -24,6 +26,7 @@
 #include "arena/batch_seal.h"
 #include "arena/counters.h"
 #include "arena/delivery_clock.h"
+#include "arena/spilled.h"
 #include "base/point.h"
 #include "sender/drained_batch.h"
 
@@ -266,6 +269,36 @@ enum status sender_decide(struct sender_half *half, uint32_t slot_index, uint64_
     }
     decision_store(&half->arena->slots[slot_index], outcome);
     POINT(result_decided);
+    return STATUS_OK;
+}
+
+/* ---- spilled batches ---- */
+
+/* The overflow takes the batches of a partition in order, and the sink gets them before any other of it. So the sink
+ * has taken a batch of the epoch by the time it gets the next one from here. */
+enum status sender_spill(struct sender_half *half, uint32_t slot_index, uint64_t seq, struct wake_set *wakes)
+{
+    if (!sender_has_in_flight(half, slot_index, seq) || half->notes[slot_index].is_ended) {
+        return STATUS_STALE;
+    }
+    uint32_t partition_index = half->notes[slot_index].partition_index;
+    spilled_take_in(half->arena, partition_index, seq);
+    half->queues[partition_index].is_established = true;
+    batch_become_done(half, slot_index, wakes);
+    return STATUS_OK;
+}
+
+enum status sender_complete_spilled(struct sender_half *half, const struct completion *completion)
+{
+    const struct geometry *geometry = &half->arena->geometry;
+    CHECK(completion->result > RESULT_NONE && completion->result < RESULT_COUNT);
+    if (completion->slot_index >= geometry->slot_count || completion->partition_index >= geometry->partition_count) {
+        return STATUS_INVALID;
+    }
+    completion_record(half->arena, completion);
+    result_count(half->arena, completion->result, completion->record_count);
+    POINT(spilled_completed);
+    completion_wake(half->arena);
     return STATUS_OK;
 }
 

@@ -131,6 +131,12 @@ enum status sender_requeue(struct sender_half *half, uint32_t slot_index, uint64
 /* The reason why batches of the partition were to wait is gone: they may be drained at once. */
 void sender_end_backoff(struct sender_half *half, uint32_t partition_index);
 
+/* A drained batch that lies in the overflow now (spilled.h): its memory is free, and its result is still to come. */
+enum status sender_spill(struct sender_half *half, uint32_t slot_index, uint64_t seq, struct wake_set *wakes) MUST_USE;
+
+/* The result of records of a spilled batch. STATUS_INVALID: there is no such slot or partition. */
+enum status sender_complete_spilled(struct sender_half *half, const struct completion *completion) MUST_USE;
+
 /* A drained batch whose bytes contradict their checksum: RESULT_CORRUPT, its slot stays as BAD. */
 enum status sender_quarantine(struct sender_half *half, uint32_t slot_index, uint64_t seq) MUST_USE;
 

@@ -34,6 +34,7 @@ PyObject *arena_report_partitions(PyObject *self, PyObject *unused);
 PyObject *arena_report_processes(PyObject *self, PyObject *unused);
 PyObject *arena_report_recovery_plan(PyObject *self, PyObject *unused);
 PyObject *arena_report_delivery_clock(PyObject *self, PyObject *unused);
+PyObject *arena_report_spilled(PyObject *self, PyObject *unused);
 PyObject *arena_report_sender(PyObject *self, PyObject *unused);
 PyObject *arena_report_state_counts(PyObject *self, PyObject *unused);
 PyObject *arena_report_topics(PyObject *self, PyObject *unused);

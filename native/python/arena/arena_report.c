@@ -8,6 +8,7 @@
 #include "arena/process.h"
 #include "arena/recovery.h"
 #include "arena/verify.h"
+#include "arena/spilled.h"
 #include "python/arena/arena_methods.h"
 #include "python/common/arguments.h"
 #include "python/common/errors.h"
@@ -289,6 +290,33 @@ PyObject *arena_report_delivery_clock(PyObject *self, PyObject *unused)
                          (unsigned long long)load_relaxed_u64(&globals->delivery_timeout_ns), "counts_always",
                          PyBool_FromLong(load_relaxed_u32(&globals->delivery_counts_always) != 0), "outage_since_ns",
                          (unsigned long long)since_ns, "outage", since_ns == 0 ? "" : text);
+}
+
+/* Indexes of the partitions of which batches lie in the overflow. */
+static PyObject *spilled_partitions(const struct arena *core)
+{
+    PyObject *list = PyList_New(0);
+    for (uint32_t i = 0; i < registry_partition_count(core) && list != NULL; i++) {
+        if (spilled_has_up_to(core, i, UINT64_MAX)) {
+            list = list_add(list, PyLong_FromUnsignedLong(i));
+        }
+    }
+    return list;
+}
+
+PyObject *arena_report_spilled(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    const struct arena *core = core_of(self);
+    struct spilled_totals totals;
+    if (core == NULL) {
+        return NULL;
+    }
+    spilled_read(core, &totals);
+    return Py_BuildValue("{s:K,s:K,s:K,s:K,s:N}", "batch_count", (unsigned long long)totals.batch_count,
+                         "record_count", (unsigned long long)totals.record_count, "size",
+                         (unsigned long long)totals.size, "since_ns", (unsigned long long)totals.since_ns,
+                         "partitions", spilled_partitions(core));
 }
 
 static PyObject *topic_name(const struct arena *core, uint32_t topic_index)

@@ -589,6 +589,8 @@ static PyMethodDef arena_methods[] = {
      "Says that only processes that wait for the sender ring, and those with a batch due in so many microseconds."},
     {"set_topic_partition_count", FAST(arena_set_topic_partition_count), METH_FASTCALL | METH_KEYWORDS,
      "Sets the number of partitions that the sink reports for a topic."},
+    {"spilled", arena_report_spilled, METH_NOARGS,
+     "What lies in the overflow, since when, and of which partitions."},
     {"state_counts", arena_report_state_counts, METH_NOARGS, "State -> number of slots in it."},
     {"stand_by", arena_stand_by, METH_O, "Shows whether this process waits for the sender role."},
     {"take_doorbell", arena_take_doorbell, METH_NOARGS, "True for the one caller who is to ring the doorbell."},

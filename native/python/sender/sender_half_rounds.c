@@ -541,6 +541,17 @@ PyObject *half_requeue(PyObject *object, PyObject *const *args, Py_ssize_t count
     return batch_answer(self, batch, status, true);
 }
 
+PyObject *half_spill(PyObject *object, PyObject *given)
+{
+    struct sender_half_object *self = half_of(object);
+    struct batch_object *batch = batch_parse(self, given);
+    if (batch == NULL || !half_begin(self)) {
+        return NULL;
+    }
+    enum status status = sender_spill(self->core, batch->facts.slot_index, batch->facts.seq, &self->wakes);
+    return batch_answer(self, batch, status, true);
+}
+
 PyObject *half_quarantine(PyObject *object, PyObject *given)
 {
     struct sender_half_object *self = half_of(object);

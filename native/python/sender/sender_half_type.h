@@ -61,6 +61,7 @@ PyObject *half_quarantine(PyObject *self, PyObject *batch);
 PyObject *half_ready(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *half_requeue(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *half_show_life(PyObject *self, PyObject *unused);
+PyObject *half_spill(PyObject *self, PyObject *batch);
 PyObject *half_statistics(PyObject *self, PyObject *unused);
 PyObject *half_take_expired(PyObject *self, PyObject *unused);
 
@@ -77,5 +78,12 @@ PyObject *half_run_delivery_clock(PyObject *self, PyObject *run_ns);
 PyObject *half_set_sink_name(PyObject *self, PyObject *name);
 PyObject *half_tell_delivery_timeout(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *half_want_dead_letters(PyObject *self, PyObject *is_wanted);
+
+/* ---- the methods: sender_half_spilled.c ---- */
+
+PyObject *half_complete_spilled(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
+PyObject *half_partition_index(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
+PyObject *half_publish_spilled(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
+PyObject *half_set_spilled(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 
 #endif
