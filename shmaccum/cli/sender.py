@@ -88,6 +88,11 @@ def _detach(arena_name: str, url: str, mode: int, sink_options: dict[str, str], 
 @click.option(
     "--detach", is_flag=True, help="Start it in the background unless the arena has one; return when it works."
 )
+@click.option(
+    "--overflow",
+    metavar="log:DIR",
+    help="While the sink does not work and the arena fills, move the oldest batches to this log on disk.",
+)
 @click.option("--listen", metavar="HOST:PORT", help="Serve the log to Kafka clients, with --sink log:DIR.")
 @click.option(
     "--metrics",
@@ -111,6 +116,7 @@ def command(
     replace_stalled: str | None,
     idle_exit: str | None,
     detach: bool,
+    overflow: str | None,
     listen: str | None,
     metrics: str | None,
     options: tuple[str, ...],
@@ -131,6 +137,7 @@ def command(
         "idle_exit_ms": idle_exit,
         "listen": listen,
         "metrics_listen": metrics,
+        "overflow": overflow,
         "replace_stalled_ms": replace_stalled,
     }
     given = assignments(options) | {name: value for name, value in flags.items() if value}

@@ -235,6 +235,16 @@ def _outage(seen: Observation) -> Iterator[tuple[str, RenderableType]]:
         yield "clock", Text(clock.sentence(), style=PROBLEM)
 
 
+def _overflow(seen: Observation) -> Iterator[tuple[str, RenderableType]]:
+    """What lies on disk until the sink works again."""
+    facts = seen.overflow
+    if facts.age_ns is not None:
+        records = format_count(facts.record_count, "record")
+        batches = format_count(facts.batch_count, "batch", "batches")
+        since = format_duration_ns(facts.age_ns)
+        yield "overflow", Text(f"{records} in {batches}, {format_size(facts.size)} on disk, for {since}", style=PROBLEM)
+
+
 # --- tables
 
 
@@ -439,6 +449,7 @@ def _facts(seen: Observation, rates: Rates) -> RenderableType:
             *_damaged(seen),
             *_sender_lines(seen.sender),
             *_outage(seen),
+            *_overflow(seen),
             *_stopped(seen),
         ]
     )
@@ -450,7 +461,7 @@ def top_view(seen: Observation, rates: Rates) -> RenderableType:
 
     def make_view(shown: Sequence[int]) -> RenderableType:
         sets = (WORDS, APPENDED, HELD, RESOURCES, LIFE, PASSED)
-        lines = _lines([("in", _in(seen, rates)), *_sender_lines(seen.sender), *_outage(seen)])
+        lines = _lines([("in", _in(seen, rates)), *_sender_lines(seen.sender), *_outage(seen), *_overflow(seen)])
         return _apart([_head(seen), lines, ProcessTable("", sets, seen, rates, *shown)])
 
     return FittedToScreen(make_view, [_alive_count(seen)])

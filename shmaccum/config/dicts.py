@@ -157,6 +157,13 @@ class SenderOptionsDict(TypedDict, total=False):
     dead_letter: str | None
     """log:DIR: the sender writes batches that expire or are refused to this log before it frees their memory.
     Headers of each record tell the reason."""
+    overflow: str | None
+    """log:DIR: while the sink does not work and the arena fills, the sender moves the oldest batches to this log on
+    disk. They go first when the sink works again."""
+    overflow_at: int | str
+    """The sender moves batches to the overflow while more of the buffers are in use."""
+    overflow_max_bytes: int | str
+    """The most bytes of batches in the overflow."""
 
 
 class LogSinkOptionsDict(TypedDict, total=False):

@@ -6,11 +6,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from shmaccum.config.option import INT_MAX, boolean, choice, count, duration_ms, size, text
+from shmaccum.config.option import INT_MAX, boolean, choice, count, duration_ms, percent, size, text
 from shmaccum.config.table import Options
 
 IN_FLIGHT_MAX_IDEMPOTENT = 5
 DEAD_LETTER_KIND = "log:"
+OVERFLOW_KIND = "log:"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +78,14 @@ class SenderOptions(Options):
         "memory. Headers of each record tell the reason.",
     )
 
+    overflow: str | None = text(
+        None,
+        "log:DIR: while the sink does not work and the arena fills, the sender moves the oldest batches to this log on "
+        "disk. They go first when the sink works again.",
+    )
+    overflow_at: int = percent(50, "The sender moves batches to the overflow while more of the buffers are in use.")
+    overflow_max_bytes: int = size("10GiB", "The most bytes of batches in the overflow.", minimum=1)
+
     def contradictions(self) -> Iterator[str]:
         if self.delivery_timeout_ms < self.linger_ms + self.request_timeout_ms:
             yield (
@@ -94,6 +103,23 @@ class SenderOptions(Options):
             yield "dead_letter=log: needs a directory: write it behind the colon, as in log:/var/lib/events-failed"
         elif not (self.dead_letter or DEAD_LETTER_KIND).startswith(DEAD_LETTER_KIND):
             yield f"dead_letter={self.dead_letter} is no log: write the kind first, as in log:{self.dead_letter}"
+
+        yield from self._contradictions_of_overflow()
+
+    def _contradictions_of_overflow(self) -> Iterator[str]:
+        if self.overflow is None:
+            return
+        if not self.overflow.startswith(OVERFLOW_KIND):
+            yield f"overflow={self.overflow} is no log: write the kind first, as in log:{self.overflow}"
+        elif not self.overflow.removeprefix(OVERFLOW_KIND):
+            yield "overflow=log: needs a directory: write it behind the colon, as in log:/var/lib/events-overflow"
+        elif self.overflow == self.dead_letter:
+            yield f"overflow and dead_letter name one directory, {self.overflow}: name two"
+        if not self.enable_idempotence:
+            yield (
+                "overflow needs enable_idempotence, because a batch that was in flight when the outage began comes "
+                "again: leave enable_idempotence=false out"
+            )
 
     def _contradictions_of_idempotence(self) -> Iterator[str]:
         otherwise = "or say enable_idempotence=false and put up with duplicates"

@@ -139,6 +139,25 @@ class ErrorFacts:
 
 
 @dataclass(frozen=True)
+class OverflowFacts:
+    """What lies in the sender's overflow on disk, as the sender told it last."""
+
+    batch_count: int
+    record_count: int
+    size: int
+    """Bytes on disk."""
+    age_ns: int | None
+    """Since when something lies there; None: nothing does."""
+
+    @classmethod
+    def of(cls, spilled: Mapping[str, Any], now_ns: int) -> OverflowFacts:
+        """The facts of `Arena.spilled`."""
+        since_ns = spilled["since_ns"]
+        age_ns = max(now_ns - since_ns, 0) if since_ns else None
+        return cls(spilled["batch_count"], spilled["record_count"], spilled["size"], age_ns)
+
+
+@dataclass(frozen=True)
 class Observation:
     """One look at an arena. Sizes in bytes; totals count from the arena's creation."""
 
@@ -174,6 +193,7 @@ class Observation:
     counters: Mapping[str, int]
     sender: SenderFacts
     delivery_clock: DeliveryClock
+    overflow: OverflowFacts
     processes: tuple[ProcessFacts, ...]
     partitions: tuple[PartitionFacts, ...]
     topics: Mapping[str, int]
@@ -402,6 +422,7 @@ class Observer:
             counters=native.counters(),
             sender=self._sender(entries, now_ns),
             delivery_clock=clock,
+            overflow=OverflowFacts.of(native.spilled(), now_ns),
             processes=tuple(self._processes(entries, slots, now_ns)),
             partitions=tuple(_partitions(slots, queued, names, now_ns)),
             topics=self._topics(),

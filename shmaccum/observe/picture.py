@@ -67,6 +67,7 @@ class Painter:
             "queued_size": seen.queued_size,
             "oldest_age_ms": 0 if seen.oldest_batch is None else seen.oldest_batch.age_ns / 1e6,
             "waiting_count": seen.waiting_count,
+            "overflow": asdict(seen.overflow),
             "sender": asdict(seen.sender),
             "latencies": self._latencies(),
             "troubles": [trouble.as_json() for trouble in troubles(seen)],

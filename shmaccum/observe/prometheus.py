@@ -64,6 +64,13 @@ ARENA_GAUGES: Final[Mapping[str, tuple[str, Callable[[Observation], float]]]] = 
         "For how long the sink of the living sender has not worked, 0 while it works",
         lambda seen: (seen.delivery_clock.outage_ns or 0) / NS_PER_S,
     ),
+    "overflow_batches": ("Batches in the sender's overflow on disk", lambda seen: seen.overflow.batch_count),
+    "overflow_records": ("Records in the sender's overflow on disk", lambda seen: seen.overflow.record_count),
+    "overflow_bytes": ("Bytes of the sender's overflow on disk", lambda seen: seen.overflow.size),
+    "overflow_seconds": (
+        "For how long something has lain in the sender's overflow, 0 when nothing does",
+        lambda seen: (seen.overflow.age_ns or 0) / NS_PER_S,
+    ),
     "waiting_threads": ("Threads that wait for a buffer", lambda seen: seen.waiting_count),
     "poisoned": ("1 when the arena takes no more work", lambda seen: seen.poisoned is not None),
     "removed": ("1 when the arena lost its name and takes no more records", lambda seen: seen.is_removed),

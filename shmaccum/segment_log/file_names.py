@@ -14,6 +14,7 @@
       .transactions/                          which of them are, and how far that has come (transactions)
       .groups/                                the offsets of consumer groups (shmaccum/groups)
       .shipping/                              how far the log was shipped to a sink (shipped)
+      .overflow/                              of an overflow: its batches in the arena (shmaccum/sender/spill_file)
       flights-0/                              topic "flights", partition 0
         00000000000000000000.log              a segment: record batches, as on the wire, from this base offset on
         00000000000000000000.index            offset -> position, one entry about every 4 KiB
@@ -58,6 +59,7 @@ STAGING_FOLDER = ".staging"
 TRANSACTIONS_FOLDER = ".transactions"
 GROUPS_FOLDER = ".groups"
 SHIPPING_FOLDER = ".shipping"
+OVERFLOW_FOLDER = ".overflow"
 
 OF_A_NEW_DIRECTORY = {LOCK_FILE, META_FILE + TEMPORARY, STAGING_FOLDER, TRANSACTIONS_FOLDER, GROUPS_FOLDER}
 

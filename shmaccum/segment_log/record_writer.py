@@ -16,7 +16,7 @@ Header = tuple[str, bytes | None]
 
 @dataclass(frozen=True)
 class MadeBatch:
-    """A batch in private memory, as `PartitionLog.append` takes it; not idempotent."""
+    """A batch in private memory, as `PartitionLog.append` takes it; not idempotent without a producer id."""
 
     wire: bytes
     record_count: int
@@ -67,14 +67,23 @@ def encode_headers(headers: Iterable[Header]) -> bytes:
     return b"".join(sized(name.encode()) + sized(value) for name, value in headers)
 
 
-def make_batch(records: Sequence[NewRecord], headers: Sequence[Header] = ()) -> MadeBatch:
-    """A batch of these records; `headers` are put behind those of each."""
+NO_IDENTITY = (-1, -1, -1)
+
+
+def make_batch(
+    records: Sequence[NewRecord], headers: Sequence[Header] = (), identity: tuple[int, int, int] = NO_IDENTITY
+) -> MadeBatch:
+    """A batch of these records; `headers` are put behind those of each.
+
+    Args:
+        identity: producer id, epoch and base sequence.
+    """
     base_ms = records[0].timestamp_ms
     common = encode_headers(headers)
     body = b"".join(_record(index, record, base_ms, len(headers), common) for index, record in enumerate(records))
     max_ms = max(record.timestamp_ms for record in records)
-    header = BatchHeader(0, 0, -1, MAGIC, 0, 0, len(records) - 1, base_ms, max_ms, -1, -1, -1, len(records))
-    return MadeBatch(sealed_header(header, body) + body, len(records), max_ms)
+    header = BatchHeader(0, 0, -1, MAGIC, 0, 0, len(records) - 1, base_ms, max_ms, *identity, len(records))
+    return MadeBatch(sealed_header(header, body) + body, len(records), max_ms, *identity)
 
 
 def _record(index: int, record: NewRecord, base_ms: int, more_count: int, more: bytes) -> bytes:

@@ -9,6 +9,7 @@ Rules:
 * A step is the time between two looks. A step of more than `STEP_MAX_NS` counts as that: the sender was stopped, the
   host slept, or a write blocked, and nobody delivered meanwhile.
 * A sink with a peer (`Sink.answer_count`) proves its steps by the next answer. Until then they are kept apart.
+* While the overflow gets emptier no step counts: records of the arena wait for it.
 * An outage (`Sink.outage`) throws the steps away that are not proved yet. The outage is told in the arena's error log
   and published for everybody who reads the arena. The first step after it began in it, and does not count either.
 """
@@ -16,6 +17,7 @@ Rules:
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from shmaccum import _native
 from shmaccum._native import SenderHalf
@@ -40,11 +42,19 @@ class DeliveryClock:
         sink: the sink whose state decides whether the clock runs.
         options: the timeout and what counts for it; everybody who reads the arena is told.
         now_ns: the arena's clock.
+        is_held: asked while the sink works; True says that records of the arena wait for others all the same.
     """
 
     def __init__(
-        self, half: SenderHalf, native: _native.Arena, sink: Sink, options: SenderOptions, now_ns: int
+        self,
+        half: SenderHalf,
+        native: _native.Arena,
+        sink: Sink,
+        options: SenderOptions,
+        now_ns: int,
+        is_held: Callable[[], bool] = lambda: False,
     ) -> None:
+        self._is_held = is_held
         self._half = half
         self._native = native
         self._sink = sink
@@ -75,7 +85,7 @@ class DeliveryClock:
             self._turn(outage, now_ns)
             step_ns = 0
         if outage is None:
-            self._unproved_ns += step_ns
+            self._unproved_ns += 0 if self._is_held() else step_ns
             self._prove()
 
     def _prove(self) -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from shmaccum._native import SenderHalf
 from shmaccum.arena import Arena
@@ -62,6 +63,8 @@ class Host:
         self._options = options
         self._supervisor = supervisor
         self._repeats = Repeats()
+        self.on_end_backoff: Callable[[int], object] = half.end_backoff
+        """Called with the index of a partition that has no reason for a pause any more."""
         self.last_trouble = ("", 0)
         """The last report and its time, in nanoseconds of the arena's clock."""
 
@@ -100,7 +103,7 @@ class Host:
         self._supervisor.show_life()
 
     def end_backoff(self, partition_index: int) -> None:
-        self._half.end_backoff(partition_index)
+        self.on_end_backoff(partition_index)
 
     def set_available(self, partition_index: int, is_available: bool) -> None:
         self._half.set_available(partition_index, is_available)

@@ -40,6 +40,11 @@ class ProducerIdentity:
         self._is_known = False
         self._waiting: set[int] = set()
 
+    @property
+    def is_known(self) -> bool:
+        """True once the arena has an id of this sink; until then batches may lose their sequences."""
+        return self._is_known
+
     def acquire(self) -> bool:
         """True when batches may be drained; False while the sink is asking for an id."""
         if not self._is_known:
@@ -52,6 +57,20 @@ class ProducerIdentity:
         """The partition's sequences came to an end: it is muted until it can begin again in a new epoch."""
         self._half.mute(partition_index, True)
         self._waiting.add(partition_index)
+
+    def take_epoch(self, partition_index: int) -> tuple[int, int] | None:
+        """Producer id and an epoch for the batches of a partition that lie in the overflow, and for no others.
+
+        The arena goes on in the epoch behind it, and its own batches of the partition start over there.
+        None while the sink is asking for another id, because the epochs of this one are used up.
+        """
+        producer_id, epoch, _ = self._native.producer_identity
+        if producer_id < 0 or epoch + 2 > EPOCH_MAX:
+            self._is_known = self._ask()
+            return None
+        self._half.set_producer_id(producer_id, epoch + 2)
+        self._half.resequence(partition_index)
+        return producer_id, epoch + 1
 
     def _is_still_good(self) -> bool:
         producer_id, _, identity = self._native.producer_identity

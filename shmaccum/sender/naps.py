@@ -51,6 +51,11 @@ class Naps:
         self._nap_ns = NAP_NS if size > self._full_size else self._nap_after(wires)
         self._is_open = size < self._few_size or self._nap_ns > NAP_NS
 
+    def spilled(self, now_ns: int) -> None:
+        """Batches go to the overflow, and are full."""
+        self._last_sent_ns = now_ns
+        self._nap_ns = NAP_NS
+
     def begin(self, now_ns: int) -> int:
         """Tells producers how deep the sender rests. Answers when its nap ends; NEVER_NS: it is asleep."""
         if now_ns - self._last_sent_ns >= BUSY_NS:

@@ -7,6 +7,7 @@ One round::
     look                  the delivery clock runs by the time in which the sink has worked
     expire                what is older than delivery_timeout_ms on it gets that result, and is not sent any more
     letters               a few of those that failed go to the dead-letter log, if there is one
+    spill                 while the sink does not work, batches of a full arena go to the overflow, if there is one
     send                  ready → plan → drain → check → deliver
     rest                  on the sink's I/O and the doorbell, no longer than until something is due
     settle                each Ack: complete, requeue, split, start over
@@ -31,6 +32,7 @@ without a round.
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeVar
@@ -55,6 +57,7 @@ from shmaccum.sinks.sink import Ack, Acks, Sink, Verdict, WireBatch
 
 if TYPE_CHECKING:
     from shmaccum.sender.dead_letters import DeadLetters
+    from shmaccum.sender.overflow import Overflow
 
 TICK_NS = 100 * NS_PER_MS
 IDLE_TICK_NS = 1000 * NS_PER_MS
@@ -73,6 +76,7 @@ class Rounds:
         half: holds the role.
         sink: opened already, with `host`.
         letters: opened already; None: failed records are gone.
+        overflow: opened already; None: batches wait in the arena for as long as the sink does not work.
     """
 
     def __init__(
@@ -84,6 +88,7 @@ class Rounds:
         options: SenderOptions,
         results_bell: ResultsBell,
         letters: DeadLetters | None = None,
+        overflow: Overflow | None = None,
     ) -> None:
         self._half = half
         self._results_bell = results_bell
@@ -93,12 +98,15 @@ class Rounds:
         self._host = host
         self._report = host.report
         self._letters = letters
+        self._overflow = overflow
         self._linger_ns = options.linger_ms * NS_PER_MS
         self._delivery_timeout_ms = options.delivery_timeout_ms
         backoff = Backoff(options.retry_backoff_ms, options.retry_backoff_max_ms)
         now_ns = self._native.now_ns()
         self._metrics = SenderMetrics(now_ns)
-        self.delivery_clock = DeliveryClock(half, self._native, sink, options, now_ns)
+        self.delivery_clock = DeliveryClock(
+            half, self._native, sink, options, now_ns, lambda: overflow is not None and overflow.is_getting_emptier
+        )
         self._expiry = Expiry(half, host, self.delivery_clock, self._metrics, options.delivery_timeout_ms)
         self._naps = Naps(self._native, self._linger_ns)
         self._lending = Lending(half, self._native, Places(self._native))
@@ -115,6 +123,7 @@ class Rounds:
             retries=options.retries,
             backoff=backoff,
             letters=letters,
+            overflow=overflow,
         )
         self._topics = TopicPublisher(self._native, sink, host.report)
         self._trouble = Trouble(backoff)
@@ -131,13 +140,21 @@ class Rounds:
 
     @property
     def oldest_created_ns(self) -> int | None:
-        """The time at which the oldest batch without a result was opened, as of the last round; None: there is none."""
-        return self._half.oldest_created_ns
+        """The time at which the oldest batch without a result was opened, as of the last round; None: there is none.
+
+        A batch in the overflow counts as older than everything.
+        """
+        return 0 if self._overflow else self._half.oldest_created_ns
+
+    @property
+    def has_overflow(self) -> bool:
+        """True while something lies in the overflow."""
+        return bool(self._overflow)
 
     @property
     def is_idle(self) -> bool:
         """True when no batch is known, not even one that is filling."""
-        is_settled = not self._lending and not self._settling.kept_count and not self._letters
+        is_settled = not self._lending and not self._settling.kept_count and not self._letters and not self._overflow
         return self.oldest_created_ns is None and is_settled
 
     def metrics(self) -> dict[str, float]:
@@ -148,6 +165,7 @@ class Rounds:
             "batches-in-flight": len(self._lending),
             "batch-quarantine-total": self._lending.quarantine.count,
             **(self._letters.metrics() if self._letters is not None else {}),
+            **(self._overflow.metrics() if self._overflow is not None else {}),
             **self._sink.metrics(),
         }
 
@@ -171,6 +189,7 @@ class Rounds:
         if self._letters is not None:
             self._letters.collect(self._why)
             self._letters.work(now_ns)
+        self._spill(now_ns)
         if rest_ns := self._trouble.rest_ns(now_ns):
             self._leave_alone(rest_ns)
             return 0
@@ -196,6 +215,8 @@ class Rounds:
         self._half.maintain()
         self._half.publish_queues()
         self._settling.settle_kept(now_ns)
+        if self._overflow is not None:
+            self._overflow.tick()
 
     def _expire(self, now_ns: int) -> None:
         self.delivery_clock.look(now_ns)
@@ -211,22 +232,44 @@ class Rounds:
         trouble = self._settling.last_failure(partition_index) or self._host.last_trouble[0]
         return trouble or f"not delivered within {self._delivery_timeout_ms} ms"
 
+    def _spill(self, now_ns: int) -> None:
+        if self._overflow is not None and self._overflow.spill(self._lending, self._linger_ns, now_ns):
+            self._has_slept_long = False
+            self._naps.spilled(now_ns)
+
     # --- send
 
     def _send(self, now_ns: int) -> int:
         self._ask(lambda: self._topics.publish(now_ns), None)
-        if not self._ask(self._identity.acquire, False):
+        is_settled = self._identity.is_known or self._overflow is None or self._overflow.is_settled
+        if not is_settled or not self._ask(self._identity.acquire, False):
             self._look(now_ns)  # `_rest` does not wait where news is left: the batches that are ready now are none
             return 0
+        sent = 0 if self._overflow is None else self._send_overflow(self._overflow, now_ns)
         ready = self._ready(now_ns)
         if not ready:
-            return 0
+            return sent
         plan: Sequence[Sequence[int]] = self._ask(lambda: self._sink.plan(ready), [])
-        return sum(self._send_request(request, now_ns) for request in plan)
+        return sent + sum(self._send_request(request, now_ns) for request in plan)
+
+    def _send_overflow(self, overflow: Overflow, now_ns: int) -> int:
+        """Batches of the overflow go first, in deliveries of their own."""
+        sent = 0
+        while ready := overflow.ready(self._identity, now_ns):
+            plan: Sequence[Sequence[int]] = self._ask(functools.partial(self._sink.plan, ready), [])
+            deliveries = [wires for request in plan if (wires := overflow.take(request, now_ns))]
+            for wires in deliveries:
+                self._deliver(wires, now_ns)
+            if not deliveries:
+                break
+            sent += sum(map(len, deliveries))
+        return sent
 
     def _ready(self, now_ns: int) -> list[int]:
         """Partitions that have something, those first that the last deliveries had no room for."""
         ready = self._look(now_ns) + self._splitting.partitions_due()
+        if self._overflow:
+            ready = [index for index in ready if not self._overflow.holds(index)]
         if self._left_over:
             left_over = self._left_over
             ready.sort(key=lambda partition_index: left_over.get(partition_index, len(left_over)))
@@ -287,6 +330,8 @@ class Rounds:
 
     def _settle(self, acks: Iterable[Ack | Acks]) -> None:
         self._settling.settle(acks, self._native.now_ns())
+        if self._overflow is not None:
+            self._overflow.keep()
         self._results_bell.ring_if_awaited()
 
     # --- rest
@@ -319,7 +364,8 @@ class Rounds:
     @property
     def _other_duties_at_ns(self) -> int:
         letters_at_ns = None if self._letters is None else self._letters.due_ns()
-        return self._topics.look_at_ns if letters_at_ns is None else min(letters_at_ns, self._topics.look_at_ns)
+        overflow_at_ns = NEVER_NS if self._overflow is None else self._overflow.due_ns
+        return min(self._topics.look_at_ns, overflow_at_ns, NEVER_NS if letters_at_ns is None else letters_at_ns)
 
     def _sleep(self) -> Sequence[Ack | Acks]:
         """Nothing is queued: for a second a tick is a sign of life and a look for what nobody rang for, no more.

@@ -26,7 +26,7 @@ from shmaccum.arena.presence import Presence, SenderWatch
 from shmaccum.arena.results_bell import ResultsBell
 from shmaccum.arena.semaphores import WaiterSemaphores
 from shmaccum.config import DEAD_LETTER_KIND, SenderOptions
-from shmaccum.exceptions import LogBusyError, NotSenderError, SenderBusyError
+from shmaccum.exceptions import InvalidArgumentError, LogBusyError, NotSenderError, SenderBusyError
 from shmaccum.observe.prometheus import SENDER_ANSWER_S, ArenaCollector, SenderCollector, ServerCollector
 from shmaccum.questions import Questions
 from shmaccum.sender.backoff import NS_PER_MS
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from shmaccum.keeper.stalled import StallWatch
     from shmaccum.observe.server import MetricsServer
     from shmaccum.sender.dead_letters import DeadLetters
+    from shmaccum.sender.overflow import Overflow
 
 IDLE_LOOKS = 10
 CLOSE_TIMEOUT_S = 5.0
@@ -102,6 +103,7 @@ class Sender:
         self._results_bell = ResultsBell(self.arena)
         self._rounds: Rounds | None = None
         self._letters: DeadLetters | None = None
+        self._overflow: Overflow | None = None
         self._stop_at_ns: int | None = None
         self._stop_deadline_ns: int | None = None
         self._is_aborted = False
@@ -140,8 +142,16 @@ class Sender:
             host = Host(self._half, self.arena, places, self._doorbell, self.options, self._supervisor)
             self._outwait_former_sender(host, lambda: self._open_letters(places, host))
             self._outwait_former_sender(host, lambda: self.sink.open(host))
+            self._outwait_former_sender(host, lambda: self._open_overflow(host))
             self._rounds = Rounds(
-                self._half, self.sink, self._doorbell, host, self.options, self._results_bell, self._letters
+                self._half,
+                self.sink,
+                self._doorbell,
+                host,
+                self.options,
+                self._results_bell,
+                self._letters,
+                self._overflow,
             )
             self._results_bell.ring()  # for results that the former sender died with
             if self.options.listen is not None:
@@ -182,6 +192,30 @@ class Sender:
 
         directory = self.options.dead_letter.removeprefix(DEAD_LETTER_KIND)
         self._letters = DeadLetters(self._half, self.arena, places, directory, host.report)
+
+    def _open_overflow(self, host: Host) -> None:
+        if self.options.overflow is None:
+            self._check_no_overflow()
+            return
+        from shmaccum.sender.overflow import Overflow  # which brings the segment log
+
+        self._overflow = overflow = Overflow(self._half, host, self.sink, self.options)
+
+        def end_backoff(partition_index: int) -> None:
+            self._half.end_backoff(partition_index)
+            overflow.end_backoff(partition_index)
+
+        host.on_end_backoff = end_backoff
+
+    def _check_no_overflow(self) -> None:
+        """Records that lie in an overflow have to go before those of the arena."""
+        spilled = self.arena.native.spilled()
+        if spilled["partitions"]:
+            records = format_count(spilled["record_count"], "record")
+            raise InvalidArgumentError(
+                f"{records} of {self.arena.name} lie in the overflow of a former sender: name it "
+                "(overflow=log:DIR, --overflow log:DIR), so that they go first. If it is lost, name a new directory"
+            )
 
     def _serve_metrics(self) -> None:
         address = self.options.metrics_listen
@@ -319,7 +353,7 @@ class Sender:
     def _is_emptied(self) -> bool:
         """The same of an arena that was removed. It rests while only a producer keeps it from leaving."""
         assert self._rounds is not None
-        is_over = self._closing.is_over()
+        is_over = self._closing.is_over() and not self._rounds.has_overflow
         if not is_over and self._rounds.is_idle:
             self._rest(CLOSING_SLICE_S)
         return is_over
@@ -403,6 +437,7 @@ class Sender:
                     self._tell_what_is_left()
         finally:
             self._close_letters()
+            self._close_overflow()
             if is_in_order:
                 self._half.resign()
             self._half.close()
@@ -442,6 +477,18 @@ class Sender:
                 letters.close()
         except OSError as error:
             logger.warning("the dead-letter log could not be closed: %s", error)
+
+    def _close_overflow(self) -> None:
+        overflow, self._overflow = self._overflow, None
+        if overflow is None:
+            return
+        if overflow:
+            left = format_count(int(overflow.metrics()["overflow-records"]), "record")
+            logger.warning("%s of %s lie in %s: the next sender delivers them", left, self.arena.name, overflow.path)
+        try:
+            overflow.close()
+        except OSError as error:
+            logger.warning("the overflow could not be closed: %s", error)
 
     def _close_bells(self) -> None:
         self._results_bell.ring()  # the last results, and an arena without a sender

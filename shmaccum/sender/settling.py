@@ -31,10 +31,11 @@ from shmaccum.sender.identity import ProducerIdentity
 from shmaccum.sender.lending import Lending, let_go
 from shmaccum.sender.metrics import SenderMetrics
 from shmaccum.sender.splitting import Splitting, is_part
-from shmaccum.sinks.sink import Ack, Acks, Verdict, each_ack
+from shmaccum.sinks.sink import Ack, Acks, Verdict, WireBatch, each_ack
 
 if TYPE_CHECKING:
     from shmaccum.sender.dead_letters import DeadLetters
+    from shmaccum.sender.overflow import Overflow
 
 MESSAGE_TOO_LARGE = 10
 RECORD_ERRORS_MAX = 64
@@ -59,6 +60,7 @@ class Settling:
         retries: how often a batch is delivered again.
         backoff: how long it waits in between.
         letters: where the records of failed batches are kept; None: nowhere.
+        overflow: takes the acks of its batches; None: there is none.
     """
 
     def __init__(
@@ -73,6 +75,7 @@ class Settling:
         retries: int,
         backoff: Backoff,
         letters: DeadLetters | None = None,
+        overflow: Overflow | None = None,
     ) -> None:
         self._half = half
         self._lending = lending
@@ -83,6 +86,7 @@ class Settling:
         self._retries = retries
         self._backoff = backoff
         self._letters = letters
+        self._overflow = overflow
         self._kept: list[Ack] = []
         self._last_failures: dict[int, str] = {}
         self._handlers: dict[Verdict, Callable[[Ack, int], None]] = {
@@ -109,7 +113,7 @@ class Settling:
             wires = ack.wires if isinstance(ack, Acks) else (ack.wire,)
             lent_ns = self._lending.take_back(wires)
             latencies_ns += [now_ns - lent for lent in lent_ns if lent is not None]
-            if isinstance(ack, Acks) and None not in lent_ns:
+            if isinstance(ack, Acks) and None not in lent_ns and not self._is_of_overflow(ack.wires[0]):
                 self._deliver_all(ack, now_ns)
                 continue
             for one, lent in zip(each_ack([ack]), lent_ns, strict=True):
@@ -119,6 +123,10 @@ class Settling:
                 self._report(f"the sink acknowledged a batch of {one.wire.topic} that it does not have: ignored")
         if latencies_ns:
             self._metrics.acked(latencies_ns, now_ns)
+
+    def _is_of_overflow(self, wire: WireBatch) -> bool:
+        """True for a batch of the overflow; one delivery has batches of the overflow alone, or none of it."""
+        return self._overflow is not None and self._overflow.lends(wire)
 
     def _deliver_all(self, acks: Acks, now_ns: int) -> None:
         """Completes batches in one call, and unusual ones by single acks."""
@@ -138,6 +146,9 @@ class Settling:
             self._handle(ack, now_ns)
 
     def _handle(self, ack: Ack, now_ns: int) -> None:
+        if self._overflow is not None and self._overflow.lends(ack.wire):
+            self._overflow.settle(ack, self._metrics, self._letters, now_ns)
+            return
         try:
             if ack.wire.batch.is_ended:
                 self._give_back(ack)

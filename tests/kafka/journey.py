@@ -106,7 +106,8 @@ class Journey:
 
     def is_delivered(self) -> bool:
         """Nobody produces, and no batch is left."""
-        return not self.is_producing() and self.arena.statistics().slots["FREE"] == self.arena.geometry["slot_count"]
+        is_empty = self.arena.statistics().slots["FREE"] == self.arena.geometry["slot_count"]
+        return not self.is_producing() and is_empty and not self.arena.native.spilled()["partitions"]
 
     def delivered_count(self) -> int:
         """Records that have their result."""

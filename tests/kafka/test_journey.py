@@ -21,6 +21,7 @@ from tests.kafka.proxy import Proxy, proxied_broker
 
 SENDER_PERIOD_S = 0.3
 SHORT_COUNT = 12_000
+OVERFLOW_COUNT = 60_000
 LONG_COUNT = 250_000
 LONG_PRODUCER_COUNT = 8
 ENDLESS = 10**9
@@ -127,6 +128,37 @@ def check_nothing_expired(one: Journey, topics: list[str], count: int) -> None:
     one.run_until_delivered()
     assert one.arena.native.counters()["batches expired"] == 0
     assert one.check_arrived(topics) == count
+
+
+@pytest.mark.kafka
+def test_an_outage_that_is_longer_than_memory_costs_nothing(topics: list[str], arena_name: str, tmp_path: Path) -> None:
+    """The arena overflows; its senders are killed while they spill and while they deliver what lies on disk."""
+    with (
+        proxied_broker(tmp_path / "cluster") as (between, bootstrap),
+        journey(arena_name, bootstrap, tmp_path) as one,
+    ):
+        options = {"request_timeout_ms": "1s", "overflow": f"log:{tmp_path}/overflow"}
+
+        def replace() -> None:
+            one.start_sender("4s", **options)
+            one.kill_sender()
+
+        one.start_sender("4s", **options)
+        produce(one, topics, 3, OVERFLOW_COUNT)
+        one.run_until(lambda: one.delivered_count() > WARM_COUNT)
+        between.is_away = True
+        between.cut()
+        for wanted in (1, 20_000, 50_000):
+            one.run_until(lambda: one.arena.native.spilled()["record_count"] >= wanted)  # noqa: B023
+            replace()
+        between.is_away = False
+        for _ in range(2):
+            before = one.delivered_count()
+            one.run_until(lambda: one.delivered_count() > before)  # noqa: B023
+            replace()
+        one.run_until_delivered()
+        assert one.arena.native.counters()["batches expired"] == 0
+        assert one.check_arrived(topics) == 3 * OVERFLOW_COUNT
 
 
 # --- long forms

@@ -241,6 +241,12 @@ function lists() {
   $("error_count").textContent = shown(errors, counts.errors);
 }
 
+function overflowSentence(overflow) {
+  if (overflow.age_ns === null) return "";
+  return `; overflow: ${count(overflow.record_count, "record")} (${size(overflow.size)}) on disk, ` +
+    `for ${Math.round(overflow.age_ns / 1e9)} s`;
+}
+
 function senderSentence({ is_alive, name, pid, sink, epoch, heartbeat_age_ns, is_asleep }) {
   if (!is_alive) return "none: nothing is delivered until one is started (shmaccum sender)";
   const sign = heartbeat_age_ns === null ? "" : `, sign of life ${duration(heartbeat_age_ns)} ago`;
@@ -263,7 +269,8 @@ function show(now) {
   $("name").textContent = now.name;
   $("memory").textContent = `${size(now.buffer_memory)} in ${count(now.slot_count, "buffer")} of ${size(now.batch_size)}`;
   $("fill").textContent = `${percent(now.fill)} taken, ${count(now.queued_record_count, "record")} ` +
-    `(${size(now.queued_size)}) to deliver, ${count(now.waiting_count, "thread")} waiting`;
+    `(${size(now.queued_size)}) to deliver, ${count(now.waiting_count, "thread")} waiting` +
+    overflowSentence(now.overflow);
   $("sender").textContent = senderSentence(now.sender);
   tell(now.troubles.map((trouble) => trouble.sentence));
   paint();

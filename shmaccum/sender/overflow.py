@@ -1,0 +1,615 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The overflow: a log on disk that takes batches while the sink does not work and the arena fills (decision 0066).
+
+::
+
+    arena  ── spill: the oldest of each partition ──> overflow ── ship: before anything of the arena ──> sink
+           ────────────────── partitions of which nothing lies there ──────────────────────────────────>
+
+    spill   1 drain ─> 2 append to the log ─> 3 row in the spill file ─> 4 range in the arena ─> 5 free the slot
+    ship    6 read ─> 7 send ─> 8 ack ─> 9 result in the arena ─> 10 position ─> 11 range ─> 6
+
+Rules
+    A partition of which something lies in the overflow is *held*: nothing of it goes from the arena to the sink. So the
+    order of each partition is that of the overflow, and then that of the arena.
+    A batch keeps its producer id, epoch and sequence: perhaps it was in flight when the outage began.
+    A spilled record has no result before the sink has it, and it does not expire.
+    While the overflow gets emptier no record of the arena grows older: it waits for the overflow.
+
+DEATHS. Each step, the state that a death in it leaves, and the next sender's repair:
+
+    1        batches with a sequence in their slots: they are spilled, or sent, again
+    2, 3, 4  batches in their slots and in the log: before anything is sent, `_settle_front` drains the front of each
+             partition that lies in the overflow again, the log recognises what it has, and steps 3 to 5 follow
+    5        a slot that is DONE: it is freed
+    6 to 9   batches that the sink has or has not: they are sent again, and the sink drops those it has
+    10       a position that is whole, or the former one
+    11       a range that is too large: all ranges are set anew
+
+A disk that is full: the batches stay in the arena, and are tried again every second.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import final
+
+from shmaccum._native import Batch, SenderHalf
+from shmaccum.arena import Arena
+from shmaccum.arena.reports import INNOCENT, Kind, Reason, Report
+from shmaccum.arena.results import BatchResult
+from shmaccum.config import LogSinkOptions, SenderOptions
+from shmaccum.config.sender import OVERFLOW_KIND
+from shmaccum.exceptions import CorruptArenaError, LogError, ShmaccumError
+from shmaccum.format.topic_partition import TopicPartition
+from shmaccum.segment_log.broker_error import BrokerError
+from shmaccum.segment_log.directory import LogDirectory
+from shmaccum.segment_log.file_names import OVERFLOW_FOLDER
+from shmaccum.segment_log.partition_log import PartitionLog
+from shmaccum.segment_log.producer_state import KEPT_COUNT, SEQUENCE_MASK, Refusal
+from shmaccum.segment_log.reader import LogReader
+from shmaccum.sender.backlog import LOCAL_ID_START, Backlog, Shipment, spilled_of
+from shmaccum.sender.backoff import NEVER_NS, NS_PER_MS, Backoff
+from shmaccum.sender.dead_letters import DeadLetters
+from shmaccum.sender.host import Host
+from shmaccum.sender.identity import ProducerIdentity
+from shmaccum.sender.lending import Lending, let_go
+from shmaccum.sender.metrics import SenderMetrics
+from shmaccum.sender.settling import MESSAGE_TOO_LARGE, RECORD_ERRORS_MAX, blame_runs
+from shmaccum.sender.spill_file import Row, SpillFile
+from shmaccum.sinks.sink import Ack, Sink, Verdict, WireBatch
+
+SPILL_SIZE_MAX = 16 << 20
+"""Bytes that are drained at once."""
+SEGMENT_SIZE_MIN = 128 << 20
+PAUSE_NS = 1_000_000_000
+PERCENT = 100
+SEQUENCE_ERRORS = frozenset({BrokerError.OUT_OF_ORDER_SEQUENCE_NUMBER, BrokerError.INVALID_PRODUCER_EPOCH})
+
+
+@final
+class Overflow:
+    """The overflow of an arena.
+
+    Args:
+        half: with the sender role.
+        host: of the sender.
+        sink: where everything goes in the end.
+        options: of the sender; `overflow` names the directory, which is made when it is missing.
+
+    Raises:
+        InvalidArgumentError: the sink does not recognise a batch that comes twice.
+        LogBusyError, NotALogError, LogForbiddenError, LogError, OSError: the directory cannot be opened.
+    """
+
+    def __init__(self, half: SenderHalf, host: Host, sink: Sink, options: SenderOptions) -> None:
+        assert options.overflow is not None
+        self._half = half
+        self._arena: Arena = host.arena
+        self._native = host.arena.native
+        self._host = host
+        self._sink = sink
+        self._options = options
+        self._slot_count: int = self._native.geometry["slot_count"]
+        self._tag = int.from_bytes(host.arena.uuid[:8], "little")
+        self._backoff = Backoff(options.retry_backoff_ms, options.retry_backoff_max_ms)
+        self._backlogs: dict[int, Backlog] = {}
+        self._unsettled: set[int] = set()
+        self._not_before_ns = 0
+        self._since_ns = 0
+        self._progress_ns = self._native.now_ns()
+        self._published: tuple[int, ...] | None = None
+        self._size = 0
+        self.spilled_batch_count = 0
+        self.spilled_record_count = 0
+        is_synced = self._arena.durability != "process"
+        segment_bytes = max(SEGMENT_SIZE_MIN, 2 * host.batch_size_max)
+        self._is_synced = is_synced
+        self._directory = LogDirectory(
+            options.overflow.removeprefix(OVERFLOW_KIND),
+            LogSinkOptions(sync="batch" if is_synced else "none", segment_bytes=segment_bytes),
+            show_life=host.show_life,
+            arena_name=self._arena.name,
+        )
+        try:
+            self._open()
+        except BaseException:
+            self._directory.close()
+            raise
+
+    def _open(self) -> None:
+        self._folder = os.path.join(self._directory.path, OVERFLOW_FOLDER)
+        os.makedirs(self._folder, exist_ok=True)
+        self._reader = LogReader(self._directory.path, on_corrupt="skip")
+        for topic in self._directory.topics():
+            for number in range(self._directory.partition_count(topic)):
+                self._take_up(TopicPartition(topic, number))
+        for index in self._native.spilled()["partitions"]:
+            if index not in self._backlogs:
+                self._half.set_spilled(index, 0, 0)
+        if self._native.producer_identity[0] < 0:
+            local_id = LOCAL_ID_START + self._directory.new_producer_id()
+            self._half.set_producer_id(local_id, 0, self._directory.uuid)
+        since_ns = self._native.spilled()["since_ns"]
+        now_ns = self._native.now_ns()
+        self._since_ns = since_ns if 0 < since_ns <= now_ns else now_ns
+        self._size = self._size_on_disk()
+        self._publish()
+
+    def _take_up(self, place: TopicPartition) -> None:
+        backlog = self._new_backlog(self._half.partition_index(*place), place)
+        log = self._log(backlog)
+        backlog.take_up(log.log_end_offset)
+        if backlog.is_empty:
+            self._forget_producers(log)
+        else:
+            self._unsettled.add(backlog.index)
+        self._half.set_spilled(backlog.index, *(backlog.seq_range() or (0, backlog.end_seq)))
+
+    def _new_backlog(self, index: int, place: TopicPartition) -> Backlog:
+        path = os.path.join(self._folder, str(place))
+        backlog = self._backlogs[index] = Backlog(
+            index,
+            place,
+            self._reader.partition(*place),
+            SpillFile(path, is_synced=self._is_synced),
+            self._tag,
+            in_flight_max=self._sink.in_flight_max,
+            backoff=self._backoff,
+            report=self._host.report,
+        )
+        return backlog
+
+    def _log(self, backlog: Backlog) -> PartitionLog:
+        return self._directory.partition(*backlog.place)
+
+    @staticmethod
+    def _forget_producers(log: PartitionLog) -> None:
+        """The next batches that come have other sequences: those in between went to the sink from the arena."""
+        for producer_id in log.producers.producer_ids():
+            log.producers.forget(producer_id)
+
+    # --- facts
+
+    @property
+    def path(self) -> str:
+        """The directory."""
+        return self._directory.path
+
+    def lends(self, wire: WireBatch) -> bool:
+        """True for a batch of the overflow."""
+        return spilled_of(wire) is not None
+
+    def __bool__(self) -> bool:
+        """True while something lies in the overflow."""
+        return bool(self._unsettled) or any(not backlog.is_empty for backlog in self._backlogs.values())
+
+    def holds(self, partition_index: int) -> bool:
+        """True while nothing of a partition may go from the arena to the sink."""
+        backlog = self._backlogs.get(partition_index)
+        return backlog is not None and (not backlog.is_empty or partition_index in self._unsettled)
+
+    @property
+    def is_settled(self) -> bool:
+        """True when no batch of the arena is perhaps in the log, too: its sequence is what tells."""
+        return not self._unsettled
+
+    @property
+    def is_getting_emptier(self) -> bool:
+        """True while the sink takes what lies here: it took something within the last delivery timeout."""
+        if not self:
+            return False
+        return self._native.now_ns() - self._progress_ns < self._options.delivery_timeout_ms * NS_PER_MS
+
+    @property
+    def due_ns(self) -> int:
+        """The time at which something is to be tried again; NEVER_NS: nothing is."""
+        now_ns = self._native.now_ns()
+        times = [backlog.resume_ns for backlog in self._backlogs.values() if not backlog.is_empty]
+        times.append(self._not_before_ns)
+        return min([time_ns for time_ns in times if time_ns > now_ns], default=NEVER_NS)
+
+    def metrics(self) -> dict[str, float]:
+        """The content of the overflow, and counts of spilled batches and records since the sender's start."""
+        batch_count, record_count, size, _ = self._totals()
+        return {
+            "overflow-batches": batch_count,
+            "overflow-records": record_count,
+            "overflow-bytes": size,
+            "overflow-spilled-batch-total": self.spilled_batch_count,
+            "overflow-spilled-record-total": self.spilled_record_count,
+        }
+
+    def _totals(self) -> tuple[int, int, int, int]:
+        filled = [backlog for backlog in self._backlogs.values() if not backlog.is_empty]
+        batches = sum(backlog.batch_count for backlog in filled)
+        records = sum(backlog.end_offset - backlog.position.offset for backlog in filled)
+        return batches, records, self._size if filled else 0, self._since_ns if filled else 0
+
+    def _publish(self) -> None:
+        """Tells everybody who looks at the arena."""
+        totals = self._totals()
+        if totals != self._published:
+            self._half.publish_spilled(*totals)
+            self._published = totals
+
+    def _size_on_disk(self) -> int:
+        return sum(self._log(backlog).size for backlog in self._backlogs.values() if not backlog.is_empty)
+
+    # --- spill
+
+    def spill(self, lending: Lending, linger_ns: int, now_ns: int) -> int:
+        """Moves batches of the arena to the log, if it is time to. Answers how many."""
+        if now_ns < self._not_before_ns:
+            return 0
+        self._not_before_ns = 0
+        if self._sink.outage is not None:
+            self._progress_ns = now_ns
+        count = self._settle_fronts(lending, now_ns) if self._unsettled else 0
+        surplus = 0 if self._not_before_ns else self._surplus()
+        if not surplus:
+            return count
+        ready, _ = self._half.ready(linger_ns, False, now_ns, KEPT_COUNT)
+        lent = {wire.partition_index for wire in lending if not self.lends(wire)}
+        chosen = [index for index in ready if index not in lent and self._may_spill(index)]
+        return count + self._spill_from(chosen, surplus, lending, now_ns)
+
+    def _surplus(self) -> int:
+        """How many buffers more are in use than `overflow_at` says; 0 while nothing has to be done about it."""
+        if self._sink.outage is None and not self:
+            return 0
+        used = self._slot_count - self._native.state_counts()["FREE"]
+        return max(used - self._options.overflow_at * self._slot_count // PERCENT, 0)
+
+    def _may_spill(self, index: int) -> bool:
+        return index not in self._unsettled and (self._sink.outage is not None or self.holds(index))
+
+    def _spill_from(self, partition_indices: Sequence[int], surplus: int, lending: Lending, now_ns: int) -> int:
+        """Spills the oldest batches of each of the partitions, about as many as are too many."""
+        room = self._options.overflow_max_bytes - self._size
+        if not partition_indices or room < self._native.geometry["batch_size"]:
+            return 0
+        each = min(-(-surplus // len(partition_indices)), KEPT_COUNT)
+        request = [index for index in partition_indices for _ in range(each)]
+        batches, _ = self._half.drain(request, min(SPILL_SIZE_MAX, room), KEPT_COUNT, now_ns)
+        return self._take(batches, lending, now_ns)
+
+    def _settle_fronts(self, lending: Lending, now_ns: int) -> int:
+        """Batches that a dead sender, or a failed write, left in the arena and perhaps in the log, too."""
+        count = 0
+        ready = set(self._half.ready(0, True, now_ns, KEPT_COUNT)[0])
+        for index in sorted(self._unsettled):
+            count += self._settle_front(index, lending, now_ns) if index in ready else 0
+            if self._not_before_ns:
+                break
+            self._unsettled.discard(index)
+            backlog = self._backlogs[index]
+            backlog.end_offset = self._log(backlog).log_end_offset
+        return count
+
+    def _settle_front(self, index: int, lending: Lending, now_ns: int) -> int:
+        """Spills the batches at the front of a partition that were drained before: they may be in the log."""
+        count = 0
+        while batches := self._half.drain([index], 1, 1, now_ns)[0]:
+            if batches[0].attempt_count == 1:
+                self._half.requeue(batches[0])
+                break
+            count += self._take(batches, lending, now_ns)
+            if self._not_before_ns:
+                break
+        return count
+
+    def _take(self, batches: Iterable[Batch], lending: Lending, now_ns: int) -> int:
+        """Spills drained batches; those that cannot be go back to the arena."""
+        runs = itertools.groupby(batches, lambda batch: batch.partition_index)
+        return sum([self._take_some(list(of_partition), lending, now_ns) for _, of_partition in runs])
+
+    def _take_some(self, batches: list[Batch], lending: Lending, now_ns: int) -> int:
+        """Drained batches of one partition, in their order."""
+        wires: list[WireBatch] = []
+        for batch in itertools.takewhile(lambda batch: not batch.acked_record_count, batches):
+            wire = lending.whole(batch)
+            wires += [] if wire is None else [wire]
+        room = self._options.overflow_max_bytes - self._size
+        has_room = sum(wire.size for wire in wires) <= room  # not for a record that is much larger than a buffer
+        if not has_room:
+            self._fail(f"overflow_max_bytes leaves {room:,} bytes", now_ns)
+        spilled_count = self._try_to_write(wires, now_ns) if wires and has_room else 0
+        for wire in wires:
+            let_go(wire.buffers)
+        for wire in wires[:spilled_count]:
+            self._half.spill(wire.batch)
+        for batch in batches:
+            if not batch.is_over:  # delivered in part, or not written
+                self._half.requeue(batch)
+        return spilled_count
+
+    def _try_to_write(self, wires: Sequence[WireBatch], now_ns: int) -> int:
+        """Steps 2 and 3. Answers how many batches from the first on are in the log, and have their rows."""
+        try:
+            return self._write(wires, now_ns)
+        except (OSError, ShmaccumError) as error:
+            self._fail(str(error), now_ns)
+            return 0
+
+    def _write(self, wires: Sequence[WireBatch], now_ns: int) -> int:
+        backlog = self._backlog_of(wires[0])
+        log = self._log(backlog)
+        self._name_identity(backlog)
+        moved, failure = _appended(log, wires)
+        rows = [
+            Row(offset, wire.batch.seq, wire.batch.slot_index, wire.record_count, self._tag) for wire, offset in moved
+        ]
+        try:
+            if moved:
+                backlog.add(rows, moved[-1][1] + moved[-1][0].record_count)
+                self._count(moved)
+        finally:
+            if log.log_end_offset > backlog.end_offset:
+                self._unsettled.add(backlog.index)
+        if failure is not None:
+            self._fail(failure.message, now_ns)
+        return len(moved)
+
+    def _name_identity(self, backlog: Backlog) -> None:
+        """The ids of the first batches of a partition are those that this sink knows."""
+        identity = self._native.producer_identity[2]
+        if backlog.is_empty and backlog.position.identity != identity:
+            backlog.file.write_position(backlog.position._replace(identity=identity))
+
+    def _backlog_of(self, wire: WireBatch) -> Backlog:
+        backlog = self._backlogs.get(wire.partition_index)
+        if backlog is None:
+            self._directory.create_topic(wire.topic, wire.partition + 1)
+            self._directory.partition(wire.topic, wire.partition)
+            backlog = self._new_backlog(wire.partition_index, TopicPartition(wire.topic, wire.partition))
+        return backlog
+
+    def _fail(self, sentence: str, now_ns: int) -> None:
+        self._not_before_ns = now_ns + PAUSE_NS
+        self._host.report(f"the overflow cannot be written, and records stay in the arena: {sentence}")
+
+    def _count(self, moved: Sequence[tuple[WireBatch, int]]) -> None:
+        if moved and not self._size:
+            self._since_ns = self._native.now_ns()
+        self._size += sum(wire.size for wire, _ in moved)
+        self.spilled_batch_count += len(moved)
+        self.spilled_record_count += sum(wire.record_count for wire, _ in moved)
+
+    # --- ship
+
+    def ready(self, identity: ProducerIdentity, now_ns: int) -> list[int]:
+        """Partitions of which a batch may be sent."""
+        ready = []
+        for backlog in self._backlogs.values():
+            if backlog.is_empty or backlog.index in self._unsettled:
+                continue
+            self._guard(backlog, functools.partial(self._prepare, backlog, identity, now_ns))
+            if backlog.next_wire(now_ns) is not None:
+                ready.append(backlog.index)
+        return ready
+
+    def _prepare(self, backlog: Backlog, identity: ProducerIdentity, now_ns: int) -> None:
+        backlog.read(now_ns)
+        backlog.wants_epoch |= backlog.position.identity != self._sink.identity
+        if backlog.must_start_over and (fresh := identity.take_epoch(backlog.index)) is not None:
+            backlog.start_over(*fresh, self._sink.identity)
+
+    def _guard(self, backlog: Backlog, action: Callable[[], object]) -> None:
+        """Calls something that reads or writes the files of a partition; a failure is told and tried again."""
+        try:
+            action()
+        except (OSError, LogError) as error:
+            backlog.resume_ns = self._native.now_ns() + PAUSE_NS
+            self._host.report(f"the overflow of {backlog.place} cannot be read or kept now: {error}")
+
+    def take(self, partition_indices: Iterable[int], now_ns: int) -> list[WireBatch]:
+        """The batches of one delivery, which are in flight then."""
+        wires: list[WireBatch] = []
+        size = 0
+        for index in partition_indices:
+            wire = self._backlogs[index].next_wire(now_ns)
+            if wire is None:
+                continue
+            if wires and size + wire.size > self._sink.request_size_max:
+                break
+            self._backlogs[index].sent(wire)
+            wires.append(wire)
+            size += wire.size
+        return wires
+
+    def end_backoff(self, partition_index: int) -> None:
+        """The reason of a pause is gone: another broker leads the partition."""
+        if (backlog := self._backlogs.get(partition_index)) is not None:
+            backlog.resume_ns = 0
+
+    # --- settle
+
+    def settle(self, ack: Ack, metrics: SenderMetrics, letters: DeadLetters | None, now_ns: int) -> None:
+        """Takes the sink's answer for a batch."""
+        wire = ack.wire
+        backlog = self._backlogs[wire.partition_index]
+        backlog.back(wire)
+        if ack.verdict is Verdict.DELIVERED:
+            backlog.end(ack)
+        elif ack.verdict is Verdict.TOO_LARGE and wire.record_count > 1:
+            metrics.batches_split.add(1, now_ns)
+            backlog.halve(wire)
+        elif ack.verdict is Verdict.OUT_OF_SEQUENCE:
+            self._out_of_sequence(backlog, ack, now_ns)
+        elif ack.verdict is Verdict.RETRY and wire.attempt_count <= self._options.retries:
+            self._retry(backlog, ack, metrics, now_ns)
+        else:
+            self._refuse(backlog, ack, metrics, letters, now_ns)
+
+    def _retry(self, backlog: Backlog, ack: Ack, metrics: SenderMetrics, now_ns: int) -> None:
+        if ack.message:
+            self._host.report(Report(Kind.RETRIED, ack.message, str(backlog.place)))
+        metrics.retried(ack.wire.topic, ack.wire.record_count, now_ns)
+        backlog.again(ack.wire, None if ack.retry_after_ms is None else ack.retry_after_ms * NS_PER_MS, now_ns)
+
+    def _out_of_sequence(self, backlog: Backlog, ack: Ack, now_ns: int) -> None:
+        """A first attempt may have overtaken an older batch; a later one of the oldest was not taken for a gap."""
+        if backlog.is_head(ack.wire) and ack.wire.attempt_count > 1:
+            self._host.report(f"the overflow of {backlog.place} starts over in a new epoch: {ack.message}")
+            backlog.wants_epoch = True
+        backlog.again(ack.wire, 0, now_ns)
+
+    def _refuse(
+        self, backlog: Backlog, ack: Ack, metrics: SenderMetrics, letters: DeadLetters | None, now_ns: int
+    ) -> None:
+        wire = ack.wire
+        sentence = ack.message or "refused"
+        if ack.verdict is Verdict.RETRY:
+            sentence = f"given up after {wire.attempt_count} attempts: {ack.message}"
+        elif ack.verdict is Verdict.TOO_LARGE:
+            sentence = f"a record of {wire.size} bytes is too large for the sink: {ack.message}"
+            ack.error_code = ack.error_code or MESSAGE_TOO_LARGE
+        if letters is not None and not self._bury(wire, letters, Reason(BatchResult.FAILED, ack.error_code, sentence)):
+            backlog.again(wire, PAUSE_NS, now_ns)
+            return
+        self._host.report(Report(Kind.REFUSED, sentence, str(backlog.place), ack.error_code))
+        metrics.failed(wire.topic, wire.record_count, now_ns)
+        backlog.end(ack)
+
+    def _bury(self, wire: WireBatch, letters: DeadLetters, reason: Reason) -> bool:
+        """Writes the dead letter of a batch; False when that failed."""
+        try:
+            return letters.write(wire.batch, wire.first_record, reason, self._native.now_ns(), wire.record_count)
+        except CorruptArenaError as error:
+            self._host.report(str(error))
+            return True
+
+    def keep(self) -> None:
+        """Steps 9 to 11, for all partitions that have news."""
+        for backlog in self._backlogs.values():
+            if done := backlog.done():
+                self._guard(backlog, functools.partial(self._keep, backlog, done))
+
+    def _keep(self, backlog: Backlog, done: list[Shipment]) -> None:
+        self._progress_ns = self._native.now_ns()
+        for shipment in done:
+            if not shipment.is_recorded:
+                self._record(backlog, shipment)
+        backlog.advance(done)
+        if backlog.is_empty and backlog.index not in self._unsettled:
+            self._finish(backlog)
+        else:
+            self._delete_delivered(backlog)
+        if (seqs := backlog.seq_range()) is not None:
+            self._half.set_spilled(backlog.index, *seqs)
+
+    def _record(self, backlog: Backlog, shipment: Shipment) -> None:
+        shipment.is_recorded = True
+        row, ack = shipment.spilled.row, shipment.outcome
+        if row is None or ack is None or row.arena != self._tag:
+            return
+        backlog.late_seqs.discard(row.seq)
+        first = shipment.wire.first_record
+        for count, result, error_code in _results(ack):
+            offset = ack.base_offset if ack.verdict is Verdict.DELIVERED else -1
+            self._half.complete_spilled(
+                backlog.index,
+                row.slot_index,
+                row.seq,
+                first,
+                count,
+                int(result),
+                offset,
+                ack.log_append_time_ms,
+                error_code,
+            )
+            first += count
+
+    def _finish(self, backlog: Backlog) -> None:
+        """Nothing of the partition is left: its files are as good as new.
+
+        Where it went in an epoch of its own, the arena starts over in a later one, from which the sink has nothing.
+        """
+        if not backlog.position.has_own_sequences:
+            self._half.resequence(backlog.index)
+        backlog.finish()
+        log = self._log(backlog)
+        self._forget_producers(log)
+        log.delete_before(log.log_end_offset)
+        self._size = self._size_on_disk()
+
+    def _delete_delivered(self, backlog: Backlog) -> None:
+        log = self._log(backlog)
+        if len(log.segments) > 1 and log.segments[1] <= backlog.position.offset:
+            log.delete_before(backlog.position.offset)
+            self._size = self._size_on_disk()
+
+    def tick(self) -> None:
+        """Now and then: tells observers, and reports what the log found."""
+        self._publish()
+        for sentence in self._directory.findings:
+            self._host.report(sentence)
+        self._directory.findings.clear()
+
+    # --- the end
+
+    def close(self) -> None:
+        """Lets go of the files. The batches stay there for the next sender.
+
+        Raises:
+            OSError: the last sync failed.
+        """
+        for backlog in self._backlogs.values():
+            backlog.rest()
+            backlog.file.close()
+        self._backlogs.clear()
+        self._unsettled.clear()
+        self._directory.close()
+
+
+def _results(ack: Ack) -> Iterator[tuple[int, BatchResult, int]]:
+    """(records, result, error code) of the runs of records of a batch that share their fate."""
+    count = ack.wire.record_count
+    if ack.verdict is Verdict.DELIVERED:
+        yield count, BatchResult.SUCCEEDED, 0
+        return
+    runs = list(blame_runs(count, ack.record_errors)) if ack.record_errors else []
+    if not 1 < len(runs) <= RECORD_ERRORS_MAX:
+        runs = [(count, True)]
+    for run_count, is_blamed in runs:
+        yield run_count, BatchResult.FAILED, ack.error_code if is_blamed else INNOCENT
+
+
+def _appended(log: PartitionLog, wires: Sequence[WireBatch]) -> tuple[list[tuple[WireBatch, int]], Refusal | None]:
+    """Appends batches in their order: those that are in the log, with their offsets, and the failure of the next one.
+
+    A gap in the sequences is no damage here: the batch in between expired, or went to the sink before the outage. So
+    the log forgets what it knew of the producer.
+    """
+    moved: list[tuple[WireBatch, int]] = []
+    for run in _runs(wires):
+        outcomes = log.append(run)
+        if isinstance(outcomes[0], Refusal) and outcomes[0].error_code in SEQUENCE_ERRORS:
+            log.producers.forget(run[0].producer_id)
+            outcomes = log.append(run)
+        for wire, outcome in zip(run, outcomes, strict=True):
+            if isinstance(outcome, Refusal):
+                return moved, outcome
+            moved.append((wire, outcome))
+    return moved, None
+
+
+def _runs(wires: Sequence[WireBatch]) -> Iterator[list[WireBatch]]:
+    """Batches whose sequences follow each other."""
+    run: list[WireBatch] = []
+    for wire in wires:
+        if run and not _follows(run[-1], wire):
+            yield run
+            run = []
+        run.append(wire)
+    yield run
+
+
+def _follows(before: WireBatch, wire: WireBatch) -> bool:
+    expected = (before.base_sequence + before.record_count) & SEQUENCE_MASK
+    ids = before.producer_id, before.producer_epoch, expected
+    return ids == (wire.producer_id, wire.producer_epoch, wire.base_sequence)

@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The file beside each partition of an overflow: how far it was shipped, and which batches of the arena lie in it.
+
+::
+
+    .overflow/
+      flights-0        | position 64 | position 64 | zeros to 4096 | row 32 | row 32 | ...
+
+    position   number u64, offset i64, producer id i64, producer epoch i32, origin i64, identity 16 bytes, CRC u32
+    row        base offset i64, seq u64, slot index u32, record count u32, arena u64
+
+Rules, per field
+    number          The position with the larger number holds, if its CRC is right. The next one replaces the other.
+    offset          The sink has every record of the log below it. It may lie inside a batch that is delivered in parts.
+    producer epoch  -1: the batches go with the ids and sequences of their headers. Otherwise they go with this producer
+                    id and epoch, and the sequence of a record is its offset less the origin.
+    identity        Of the sink that knows the ids; zeros while none was shipped to yet.
+    base offset     Of the batch in the log. Rows ascend by it.
+    seq, slot index The name of the batch in the arena, by which its result is found.
+    arena           The first 8 bytes of the arena's uuid: a batch of another arena has nobody who waits for its result.
+
+Why it is safe
+    The sender alone writes, while it holds the lock of the log. A row is written behind its batch, and before the batch
+    leaves the arena. A death in a write leaves a part of a row at the end, which the next sender cuts.
+    The head is allocated with the file, so a position needs no space on a disk that is full.
+    Hostile bytes: a row that fits no batch is passed over, and the arena checks every number of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import struct
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, final
+
+from shmaccum._native import crc32c
+from shmaccum.exceptions import LogError
+from shmaccum.segment_log.producer_state import SEQUENCE_MASK
+from shmaccum.segment_log.regular_files import open_regular
+from shmaccum.segment_log.small_files import write_all
+
+HEAD_SIZE = 4096
+POSITION_SIZE = 64
+POSITION = struct.Struct("<Qqqiq16s")
+CRC = struct.Struct("<I")
+ROW = struct.Struct("<qQIIQ")
+NO_IDENTITY = bytes(16)
+ROWS_READ = 4096
+"""Rows of one read."""
+
+
+class Position(NamedTuple):
+    """How far a partition of the overflow was shipped."""
+
+    offset: int = 0
+    producer_id: int = -1
+    producer_epoch: int = -1
+    origin: int = 0
+    identity: bytes = NO_IDENTITY
+
+    @property
+    def has_own_sequences(self) -> bool:
+        """True when the batches go with the ids and sequences of their headers."""
+        return self.producer_epoch < 0
+
+    def sequence_at(self, offset: int) -> int:
+        """The sequence of the record with this offset, where the headers do not tell."""
+        return (offset - self.origin) & SEQUENCE_MASK
+
+
+class Row(NamedTuple):
+    """A batch of the log, and its name in the arena."""
+
+    base_offset: int
+    seq: int
+    slot_index: int
+    record_count: int
+    arena: int
+
+
+@final
+class SpillFile:
+    """The file as its one writer has it open.
+
+    Attributes:
+        position: the one that holds.
+        row_count: rows in the file.
+    """
+
+    def __init__(self, path: str, *, is_synced: bool) -> None:
+        """Opens the file, or makes it.
+
+        Args:
+            path: of the file; its folder is there.
+            is_synced: force what is written to disk.
+
+        Raises:
+            LogError: both positions are damaged.
+            OSError: it cannot be opened or made.
+        """
+        self._path = path
+        self._is_synced = is_synced
+        self._descriptor = open_regular(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
+        try:
+            self._open()
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self) -> None:
+        size = os.fstat(self._descriptor).st_size
+        if size < HEAD_SIZE:  # new, or its maker died
+            os.pwrite(self._descriptor, bytes(HEAD_SIZE), 0)
+            self._number = 0
+            self.row_count = 0
+            self.write_position(Position())
+            return
+        self.row_count = (size - HEAD_SIZE) // ROW.size
+        os.ftruncate(self._descriptor, HEAD_SIZE + self.row_count * ROW.size)
+        self._number, self.position = self._read_position()
+
+    def _read_position(self) -> tuple[int, Position]:
+        found: list[tuple[int, Position]] = []
+        for place in (0, POSITION_SIZE):
+            content = os.pread(self._descriptor, POSITION_SIZE, place)
+            (crc,) = CRC.unpack_from(content, POSITION.size)
+            number, *fields = POSITION.unpack_from(content)
+            if number and crc == crc32c(content[: POSITION.size]):
+                found.append((number, Position(*fields)))
+        if not found:
+            raise LogError(
+                f"{self._path} is damaged, so it is unknown what of the overflow was delivered: compare the log beside "
+                "it with the sink, move the directory away, and start the sender with a new one"
+            )
+        return max(found)
+
+    def write_position(self, position: Position) -> None:
+        """Writes a position down.
+
+        Raises:
+            OSError: the former position holds, or this one.
+        """
+        number = self._number + 1
+        content = POSITION.pack(number, *position)
+        os.pwrite(self._descriptor, content + CRC.pack(crc32c(content)), number % 2 * POSITION_SIZE)
+        self._force()
+        self._number, self.position = number, position
+
+    def _force(self) -> None:
+        if self._is_synced:
+            os.fdatasync(self._descriptor)
+
+    # --- rows
+
+    def append(self, rows: Sequence[Row]) -> None:
+        """Writes rows behind the others, all or none.
+
+        Raises:
+            OSError: none of them is there.
+        """
+        end = HEAD_SIZE + self.row_count * ROW.size
+        os.lseek(self._descriptor, end, os.SEEK_SET)
+        try:
+            write_all(self._descriptor, b"".join([ROW.pack(*row) for row in rows]))
+            self._force()
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._descriptor, end)
+            raise
+        self.row_count += len(rows)
+
+    def row(self, index: int) -> Row | None:
+        """The row at a place; None behind the last one."""
+        if not 0 <= index < self.row_count:
+            return None
+        content = os.pread(self._descriptor, ROW.size, HEAD_SIZE + index * ROW.size)
+        return Row._make(ROW.unpack(content)) if len(content) == ROW.size else None
+
+    def rows(self, first: int) -> Iterator[Row]:
+        """The rows from a place on."""
+        for place in range(first, self.row_count, ROWS_READ):
+            content = os.pread(self._descriptor, ROWS_READ * ROW.size, HEAD_SIZE + place * ROW.size)
+            yield from map(Row._make, ROW.iter_unpack(content[: len(content) // ROW.size * ROW.size]))
+
+    def find(self, offset: int) -> int:
+        """The place of the first row whose batch begins at an offset or behind it."""
+        low, high = 0, self.row_count
+        while low < high:
+            middle = (low + high) // 2
+            row = self.row(middle)
+            if row is not None and row.base_offset < offset:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def cut(self, row_count: int) -> None:
+        """Keeps so many rows.
+
+        Raises:
+            OSError: they are all there.
+        """
+        os.ftruncate(self._descriptor, HEAD_SIZE + row_count * ROW.size)
+        self.row_count = row_count
+
+    def close(self) -> None:
+        """Lets go of the file. Doing it twice does nothing."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1

@@ -1,0 +1,538 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The overflow: order, once each, bounds, deaths, a full disk, and futures that stay pending."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shmaccum.arena import Arena
+from shmaccum.arena.results import BatchResult
+from shmaccum.config import SenderOptions
+from shmaccum.exceptions import InvalidArgumentError, LogError
+from shmaccum.segment_log.broker_error import BrokerError
+from shmaccum.segment_log.partition_log import PartitionLog
+from shmaccum.segment_log.producer_state import Refusal
+from shmaccum.segment_log.reader import LogReader
+from shmaccum.sender import Sender
+from shmaccum.sender.overflow import Overflow
+from shmaccum.sender.spill_file import HEAD_SIZE, Row, SpillFile
+from shmaccum.sinks.log import LogSink
+from shmaccum.sinks.sink import Ack, WireBatch
+from tests.accumulator import Accumulator
+from tests.dying import dies_at_system_call
+from tests.sending import TOPIC, ScriptedSink, Sending, refuse, retry
+
+FAST: dict[str, Any] = {"linger_ms": 0, "retry_backoff_ms": 1, "retry_backoff_max_ms": 1}
+SLOT_COUNT = 16
+Open = Callable[..., Sending]
+
+
+class AwaySink(ScriptedSink):
+    """A sink that does not work while it is told so.
+
+    Attributes:
+        is_away: it does not work.
+    """
+
+    is_away = False
+
+    @property
+    def outage(self) -> str | None:
+        return "nobody answers" if self.is_away else None
+
+    def plan(self, ready: Sequence[int]) -> Sequence[Sequence[int]]:
+        return [] if self.is_away else super().plan(ready)
+
+
+@pytest.fixture
+def open_sending(arena: Arena, tmp_path: Path) -> Iterator[Open]:
+    opened: list[Sending] = []
+    sink = AwaySink()
+
+    def open_one(*, is_away: bool = False, **options: Any) -> Sending:
+        """The next sender, with a sink that remembers what the former one had."""
+        next_sink = AwaySink()
+        next_sink.broker = sink.broker
+        next_sink.is_away = is_away
+        if opened:
+            opened[-1].producer.close()
+        sending = Sending(arena, next_sink, **{**FAST, "overflow": f"log:{tmp_path}/overflow", **options})
+        sending.scripted = next_sink
+        opened.append(sending)
+        return sending
+
+    yield open_one
+    opened[-1].close()
+
+
+def away(sending: Sending) -> AwaySink:
+    assert isinstance(sending.sink, AwaySink)
+    return sending.sink
+
+
+def overflow_of(sending: Sending) -> Overflow:
+    assert sending.sender._overflow is not None
+    return sending.sender._overflow
+
+
+def settle(sending: Sending, rounds: int = 12) -> None:
+    for _ in range(rounds):
+        sending.sleep(10)
+        sending.run()
+
+
+def die(sending: Sending) -> None:
+    """The sender is gone, and left nothing in order."""
+    overflow = overflow_of(sending)
+    overflow._directory.abandon()
+    for backlog in overflow._backlogs.values():
+        backlog.rest()
+        backlog.file.close()
+    rounds = sending.sender._rounds
+    assert rounds is not None
+    for wire in rounds._lending.take_all_back():
+        for buffer in wire.buffers:
+            buffer.release()
+    sending.sender._half.close()
+    sending.sender._rounds = None
+    sending.sender._overflow = None
+    sending.sender._close_bells()
+    presence = sending.sender._presence
+    assert presence is not None
+    presence.close()
+
+
+# --- order, and once each
+
+
+def test_an_arena_that_fills_in_an_outage_is_emptied_into_the_overflow(open_sending: Open) -> None:
+    sending = open_sending(is_away=True)
+    tokens = [sending.append()[0] for _ in range(SLOT_COUNT)]
+    settle(sending)
+    assert sending.arena.native.state_counts()["FREE"] >= SLOT_COUNT // 2
+    assert sending.arena.native.spilled()["batch_count"] >= SLOT_COUNT // 2
+    assert [sending.result(token) for token in tokens] == [None] * SLOT_COUNT
+    tokens += [sending.append()[0] for _ in range(SLOT_COUNT // 2)]
+    away(sending).is_away = False
+    settle(sending)
+    assert sending.values() == list(range(SLOT_COUNT + SLOT_COUNT // 2))
+    assert [sending.completion(token)[2] for token in tokens[-8:]] == list(range(16, 24))
+    assert sending.arena.native.spilled()["partitions"] == []
+    assert not overflow_of(sending)
+
+
+def test_the_arena_goes_on_behind_the_overflow(open_sending: Open) -> None:
+    sending = open_sending(is_away=True, overflow_at=25)
+    for _ in range(5):
+        for partition in range(3):
+            sending.append(partition)
+    settle(sending)
+    away(sending).is_held = True
+    away(sending).is_away = False
+    settle(sending)
+    assert {index for delivery in away(sending).deliveries for index, _, _ in delivery} <= {0, 1, 2}
+    away(sending).is_held = False
+    settle(sending)
+    for partition in range(3):
+        assert sending.values(partition) == list(range(partition, 15, 3))
+
+
+def test_a_partition_without_batches_in_the_overflow_does_not_wait_for_it(open_sending: Open) -> None:
+    sending = open_sending(is_away=True)
+    for _ in range(SLOT_COUNT - 1):
+        sending.append()
+    settle(sending)
+    away(sending).is_away = False
+    away(sending).plan_filter = lambda index: index != sending.partition_index(0)
+    (other,) = sending.append(partition=1)
+    settle(sending)
+    assert sending.result(other) is BatchResult.SUCCEEDED
+    assert overflow_of(sending).holds(sending.partition_index(0))
+
+
+def test_a_batch_that_was_in_flight_when_the_outage_began_is_there_once(open_sending: Open) -> None:
+    sending = open_sending()
+    sending.append()
+    settle(sending, 2)
+
+    def arrives_and_is_lost(wire: WireBatch) -> Ack:
+        sending.scripted.broker.write([wire])
+        return retry(wire)
+
+    away(sending).script = [arrives_and_is_lost]
+    tokens = sending.append()
+    sending.run()
+    away(sending).is_away = True
+    tokens += [sending.append()[0] for _ in range(SLOT_COUNT - 1)]
+    settle(sending)
+    assert sending.result(tokens[0]) is None
+    away(sending).is_away = False
+    settle(sending)
+    assert sending.values() == list(range(SLOT_COUNT + 1))
+    assert sending.completion(tokens[0])[2] == 1
+
+
+def test_the_ids_and_sequences_are_those_of_the_arena(open_sending: Open) -> None:
+    sending = open_sending()
+    sending.append(count=2)
+    settle(sending, 2)
+    away(sending).is_away = True
+    for _ in range(SLOT_COUNT):
+        sending.append(count=2)
+    settle(sending)
+    away(sending).is_away = False
+    settle(sending)
+    sequences = [sequence for delivery in away(sending).deliveries for _, sequence, _ in delivery]
+    assert sequences == list(range(0, 2 * SLOT_COUNT + 2, 2))
+    assert sending.values() == list(range(2 * SLOT_COUNT + 2))
+
+
+# --- failures of the sink
+
+
+def test_a_batch_that_is_refused_fails_and_the_others_go_on_in_an_epoch_of_their_own(open_sending: Open) -> None:
+    sending = open_sending(is_away=True)
+    tokens = [sending.append()[0] for _ in range(SLOT_COUNT)]
+    settle(sending)
+    away(sending).script = [None, refuse]
+    away(sending).is_away = False
+    settle(sending, 20)
+    assert sending.completion(tokens[1])[:2] == (BatchResult.FAILED, 87)
+    assert sending.values() == [0, *range(2, SLOT_COUNT)]
+    assert all(sending.result(token) is BatchResult.SUCCEEDED for token in (tokens[0], *tokens[2:]))
+
+
+def test_a_refused_batch_of_the_overflow_is_a_dead_letter(open_sending: Open, tmp_path: Path) -> None:
+    sending = open_sending(is_away=True, dead_letter=f"log:{tmp_path}/failed")
+    for _ in range(SLOT_COUNT):
+        sending.append(count=2)
+    settle(sending)
+    away(sending).script = [None, refuse]
+    away(sending).is_away = False
+    settle(sending, 20)
+    records = list(LogReader(tmp_path / "failed").partition(TOPIC, 0).records())
+    assert [record.value for record in records] == [b"2", b"3"]
+
+
+def test_a_batch_that_is_too_large_goes_in_parts(open_sending: Open) -> None:
+    sending = open_sending(is_away=True)
+    tokens = [sending.append(count=6) for _ in range(SLOT_COUNT)]
+    settle(sending)
+    away(sending).size_max = 61 + 3 * 9
+    away(sending).is_away = False
+    settle(sending, 60)
+    assert sending.values() == list(range(6 * SLOT_COUNT))
+    assert [sending.completion(token)[2] for token in tokens[5]] == [30, 30, 30, 33, 33, 33]
+
+
+def test_a_retried_batch_keeps_its_place(open_sending: Open) -> None:
+    sending = open_sending(is_away=True)
+    for _ in range(SLOT_COUNT):
+        sending.append()
+    settle(sending)
+    away(sending).script = [None, retry, None, retry, None]
+    away(sending).is_away = False
+    settle(sending, 20)
+    assert sending.values() == list(range(SLOT_COUNT))
+
+
+# --- deaths
+
+
+def test_the_next_sender_goes_on_where_the_dead_one_was(open_sending: Open) -> None:
+    sending = open_sending(is_away=True)
+    tokens = [sending.append()[0] for _ in range(SLOT_COUNT)]
+    settle(sending)
+    die(sending)
+    sending = open_sending(is_away=True)
+    assert [sending.result(token) for token in tokens] == [None] * SLOT_COUNT
+    away(sending).is_away = False
+    settle(sending, 20)
+    assert sending.values() == list(range(SLOT_COUNT))
+    assert [sending.result(token) for token in tokens] == [BatchResult.SUCCEEDED] * SLOT_COUNT
+
+
+def test_a_death_behind_acks_that_nobody_wrote_down_repeats_nothing(
+    open_sending: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sending = open_sending(is_away=True)
+    tokens = [sending.append()[0] for _ in range(SLOT_COUNT)]
+    settle(sending)
+    away(sending).is_away = False
+    with monkeypatch.context() as patched:
+        patched.setattr(Overflow, "keep", lambda _: None)
+        settle(sending)
+    assert sending.values()
+    die(sending)
+    sending = open_sending()
+    settle(sending, 20)
+    assert sending.values() == list(range(SLOT_COUNT))
+    assert [sending.result(token) for token in tokens] == [BatchResult.SUCCEEDED] * SLOT_COUNT
+
+
+def test_a_sender_without_an_overflow_does_not_pass_the_one_that_is_filled(open_sending: Open) -> None:
+    sending = open_sending(is_away=True)
+    for _ in range(SLOT_COUNT):
+        sending.append()
+    settle(sending)
+    die(sending)
+    with pytest.raises(InvalidArgumentError, match="lie in the overflow of a former sender"):
+        Sender(sending.arena, AwaySink()).open()
+    sending = open_sending()
+    settle(sending, 20)
+    assert sending.values() == list(range(SLOT_COUNT))
+
+
+def test_an_overflow_outlives_its_arena(open_sending: Open, tmp_path: Path, arena_name: str) -> None:
+    sending = open_sending(is_away=True)
+    for _ in range(SLOT_COUNT):
+        sending.append()
+    settle(sending)
+    die(sending)
+    with Arena.create(arena_name + "-next", buffer_memory="64KiB", batch_size="4KiB") as arena:
+        try:
+            next_sink = AwaySink()
+            next_sink.broker = away(sending).broker
+            heir = Sending(arena, next_sink, **{**FAST, "overflow": f"log:{tmp_path}/overflow"})
+            (token,) = heir.append()
+            settle(heir, 20)
+            spilled = [int(value or b"") for value in next_sink.broker.values(TOPIC, 0)]
+            assert spilled == [*range(len(spilled) - 1), 0]
+            assert heir.result(token) is BatchResult.SUCCEEDED
+            heir.close()
+        finally:
+            Arena.remove(arena_name + "-next")
+    open_sending()
+
+
+class AwayLog(LogSink):
+    """A log that does not work while it is told so, and takes as few batches in flight as a broker."""
+
+    in_flight_max = 5
+    is_away = True
+
+    @property
+    def outage(self) -> str | None:
+        return "nobody answers" if self.is_away else super().outage
+
+    def plan(self, ready: Sequence[int]) -> Sequence[Sequence[int]]:
+        return [] if self.is_away else super().plan(ready)
+
+
+def open_sender(arena: Arena | str, tmp_path: Path) -> tuple[Sender, AwayLog]:
+    sink = AwayLog(str(tmp_path / "sink"))
+    sender = Sender(arena, sink, overflow=f"log:{tmp_path}/overflow", **FAST)
+    sender.open()
+    return sender, sink
+
+
+def run_rounds(sender: Sender, count: int) -> None:
+    for _ in range(count):
+        sender._wake()
+        sender.run_once()
+
+
+def outage_and_return(sender: Sender, sink: AwayLog) -> None:
+    """The sender spills, then ships and goes on."""
+    run_rounds(sender, 5)
+    sink.is_away = False
+    run_rounds(sender, 25)
+
+
+def test_a_sender_that_dies_at_any_system_call_of_an_outage_repeats_nothing(
+    arena_name: str, tmp_path: Path, seeded: Callable[[], random.Random]
+) -> None:
+    """The kill comes before every 40th system call or so of spilling and shipping."""
+    steps = seeded()
+    death_count = number = appended = 0
+    with Arena.create(arena_name, buffer_memory="64KiB", batch_size="4KiB") as arena, Accumulator(arena) as producer:
+
+        def prepare() -> Callable[[], object]:
+            sender, sink = open_sender(arena_name, tmp_path)
+            return lambda: outage_and_return(sender, sink)
+
+        while True:
+            number += steps.randint(20, 60)
+            tokens = []
+            for _ in range(14):
+                tokens.append(producer.append(TOPIC, 0, 1000, None, b"%d" % appended))
+                producer.flush_begin()
+                appended += 1
+            is_dead = dies_at_system_call(prepare, number)
+            death_count += is_dead
+            sender, sink = open_sender(arena, tmp_path)
+            outage_and_return(sender, sink)
+            sender.close()
+            values = [int(record.value or b"") for record in LogReader(tmp_path / "sink").partition(TOPIC, 0).records()]
+            assert values == list(range(appended)), f"killed before system call {number}"
+            results = [found.result for token in tokens if (found := producer.find(token)) is not None]
+            assert results == [BatchResult.SUCCEEDED] * len(tokens), f"killed before system call {number}"
+            if not is_dead:
+                break
+    assert death_count > 3
+
+
+# --- the disk
+
+
+def test_a_disk_that_is_full_leaves_the_batches_in_the_arena(
+    open_sending: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sending = open_sending(is_away=True)
+    full = Refusal(BrokerError.KAFKA_STORAGE_ERROR, "No space left on device", errno.ENOSPC)
+    with monkeypatch.context() as patched:
+        patched.setattr(PartitionLog, "append", lambda _, batches: [full] * len(batches))
+        for _ in range(SLOT_COUNT):
+            sending.append()
+        settle(sending)
+        assert sending.arena.native.state_counts()["READY"] == SLOT_COUNT
+        assert any("No space left on device" in sentence for sentence in sending.errors())
+    sending.sleep(1000)
+    settle(sending)
+    assert sending.arena.native.state_counts()["READY"] <= SLOT_COUNT // 2
+    away(sending).is_away = False
+    settle(sending, 20)
+    assert sending.values() == list(range(SLOT_COUNT))
+
+
+def test_a_disk_that_fills_between_the_log_and_the_rows_repeats_nothing(
+    open_sending: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sending = open_sending(is_away=True)
+    tokens = []
+
+    def fail(_file: SpillFile, _rows: Sequence[Row]) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(SpillFile, "append", fail)
+        tokens = [sending.append()[0] for _ in range(SLOT_COUNT)]
+        settle(sending)
+        away(sending).is_away = False
+        settle(sending)
+        assert sending.values() == []
+    sending.sleep(1000)
+    settle(sending, 20)
+    assert sending.values() == list(range(SLOT_COUNT))
+    assert [sending.result(token) for token in tokens] == [BatchResult.SUCCEEDED] * SLOT_COUNT
+
+
+def test_the_overflow_does_not_outgrow_its_bound(open_sending: Open) -> None:
+    sending = open_sending(is_away=True, overflow_max_bytes="40KiB")
+    bound = sending.sender.options.overflow_max_bytes
+    for _ in range(40):
+        if sending.arena.native.state_counts()["FREE"] == 0:
+            break
+        sending.producer.append(TOPIC, 0, 1000, None, b"x" * 3900)
+        sending.producer.flush_begin()
+        settle(sending, 2)
+    assert sending.arena.native.state_counts()["FREE"] == 0
+    assert 0 < overflow_of(sending).metrics()["overflow-bytes"] <= bound
+    away(sending).is_away = False
+    settle(sending, 20)
+    assert sending.arena.native.state_counts()["FREE"] == SLOT_COUNT
+
+
+def test_files_of_delivered_batches_are_deleted(open_sending: Open, tmp_path: Path) -> None:
+    sending = open_sending(is_away=True)
+    for _ in range(SLOT_COUNT):
+        sending.append()
+    settle(sending)
+    away(sending).is_away = False
+    settle(sending, 20)
+    logs = list((tmp_path / "overflow" / f"{TOPIC}-0").glob("*.log"))
+    assert [path.stat().st_size for path in logs] == [0]
+    assert (tmp_path / "overflow" / ".overflow" / f"{TOPIC}-0").stat().st_size == HEAD_SIZE
+
+
+def test_a_damaged_position_is_told(open_sending: Open, tmp_path: Path) -> None:
+    sending = open_sending(is_away=True)
+    for _ in range(SLOT_COUNT):
+        sending.append()
+    settle(sending)
+    die(sending)
+    path = tmp_path / "overflow" / ".overflow" / f"{TOPIC}-0"
+    content = bytearray(path.read_bytes())
+    content[8:16] = content[72:80] = b"\xff" * 8
+    path.write_bytes(content)
+    with pytest.raises(LogError, match="it is unknown what of the overflow was delivered"):
+        open_sender(sending.arena, tmp_path)
+    path.unlink()
+    sending = open_sending()
+    settle(sending, 30)
+    assert sending.values() == list(range(SLOT_COUNT))
+
+
+def test_a_log_that_lost_its_end_is_gone_on_with(open_sending: Open, tmp_path: Path) -> None:
+    sending = open_sending(is_away=True)
+    for _ in range(SLOT_COUNT):
+        sending.append()
+    settle(sending)
+    away(sending).is_away = False
+    settle(sending, 20)
+    die(sending)
+    shutil.rmtree(tmp_path / "overflow" / f"{TOPIC}-0")
+    sending = open_sending(is_away=True)
+    for _ in range(SLOT_COUNT):
+        sending.append()
+    settle(sending)
+    away(sending).is_away = False
+    settle(sending, 20)
+    assert len(sending.values()) == 2 * SLOT_COUNT
+
+
+# --- waits
+
+
+def test_a_flush_waits_for_the_batches_in_the_overflow(open_sending: Open) -> None:
+    sending = open_sending(is_away=True)
+    for _ in range(SLOT_COUNT):
+        sending.append()
+    ticket = sending.producer.flush_begin()
+    settle(sending)
+    later = sending.producer.flush_begin()
+    assert ticket.remaining()
+    assert later.remaining()
+    away(sending).is_away = False
+    settle(sending, 20)
+    assert ticket.remaining() == later.remaining() == 0
+
+
+def test_records_of_the_arena_do_not_expire_while_the_overflow_is_delivered(open_sending: Open) -> None:
+    sending = open_sending(is_away=True, delivery_timeout_ms=30_000, request_timeout_ms=1000)
+    tokens = [sending.append()[0] for _ in range(SLOT_COUNT)]
+    settle(sending)
+    away(sending).is_away = False
+    round_count = 0
+    while overflow_of(sending):
+        away(sending).script = [retry]
+        sending.sleep(10_000)
+        sending.run(2)
+        sending.sleep(10)
+        sending.run()
+        round_count += 1
+    assert round_count >= 3
+    settle(sending, 20)
+    assert [sending.result(token) for token in tokens] == [BatchResult.SUCCEEDED] * SLOT_COUNT
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"overflow": "/var/lib"}, "is no log"),
+        ({"overflow": "log:"}, "needs a directory"),
+        ({"overflow": "log:/a", "dead_letter": "log:/a"}, "name one directory"),
+        ({"overflow": "log:/a", "enable_idempotence": False}, "needs enable_idempotence"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_with_advice(options: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=sentence):
+        SenderOptions(**options)
