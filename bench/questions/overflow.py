@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How fast are spilling and delivering the overflow in an outage that is longer than memory, and a send meanwhile?
+
+The arena is full of sealed batches. The sink is a log on tmpfs, which works or says that it does not; the overflow lies
+on tmpfs, too. The peers: the same sender delivers the same batches to that log, and `send` beside such a sender.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from bench.arenas import temporary_arena
+from bench.harness.question import Contender, Figure, Goal, Measurement, Question
+from bench.segments import tmpfs_folder
+from bench.stopwatch import Stopwatch
+from shmaccum import Producer
+from shmaccum.arena import Arena
+from shmaccum.exceptions import BufferExhaustedError
+from shmaccum.sender import Sender
+from shmaccum.sinks.log import LogSink
+from tests.accumulator import Accumulator
+
+SPILLED, SHIPPED, DELIVERED = "spilling to the overflow", "delivering the overflow", "delivering to a log"
+SENT_BESIDE_SPILLING, SENT_BESIDE_DELIVERING = "send beside a spilling sender", "send beside a delivering sender"
+TOPIC = "flights"
+BUFFER_MEMORY = 64 << 20
+BATCH_SIZE = 16 << 10
+PARTITION_COUNT = 16
+RUN = [b"x" * 100] * 140
+SEND_COUNT = 300_000
+NOBODY = "kafka:127.0.0.1:1"
+
+
+class AwayLog(LogSink):
+    """A log that says that it does not work while `is_away`."""
+
+    is_away = False
+
+    @property
+    def outage(self) -> str | None:
+        return "away" if self.is_away else super().outage
+
+    def plan(self, ready: Sequence[int]) -> Sequence[Sequence[int]]:
+        return [] if self.is_away else super().plan(ready)
+
+
+@contextmanager
+def _full_arena() -> Iterator[Arena]:
+    with temporary_arena(buffer_memory=BUFFER_MEMORY, batch_size=BATCH_SIZE) as arena:
+        with Accumulator(arena, max_block_ms=0) as accumulator, contextlib.suppress(BufferExhaustedError):
+            while True:
+                for partition in range(PARTITION_COUNT):
+                    accumulator.append_many(TOPIC, partition, RUN)
+        yield arena
+
+
+def _used_count(arena: Arena) -> int:
+    """Buffers that are not free."""
+    return int(arena.geometry["slot_count"]) - arena.statistics().slots["FREE"]
+
+
+@contextmanager
+def _opened(arena: Arena, folder: Path) -> Iterator[tuple[Sender, AwayLog]]:
+    """A sender that has its topic and its id, and has delivered nothing."""
+    sink = AwayLog(str(folder / "sink"), partitions=PARTITION_COUNT)
+    with Sender(arena, sink, linger_ms=0, overflow=f"log:{folder}/overflow", overflow_at=1) as sender:
+        sender.open()
+        yield sender, sink
+
+
+def _emptied(sender: Sender, arena: Arena, left_count: int) -> Measurement:
+    used_count = _used_count(arena)
+    stopwatch = Stopwatch()
+    while _used_count(arena) > left_count:
+        sender.run_once()
+    elapsed = stopwatch.elapsed()
+    size = (used_count - left_count) * BATCH_SIZE
+    return {"bytes_per_s": size / elapsed.wall_s, "cpu_s_per_byte": elapsed.cpu_s / size}
+
+
+def _delivered() -> Measurement:
+    with _full_arena() as arena, tmpfs_folder() as folder, _opened(arena, folder) as (sender, _):
+        return _emptied(sender, arena, 0)
+
+
+def _spill(sender: Sender, sink: AwayLog, arena: Arena) -> Measurement:
+    sink.is_away = True
+    return _emptied(sender, arena, int(arena.geometry["slot_count"]) // 100)
+
+
+def _spilled() -> Measurement:
+    with _full_arena() as arena, tmpfs_folder() as folder, _opened(arena, folder) as (sender, sink):
+        measured = _spill(sender, sink, arena)
+        sink.is_away = False
+        sender.stop()
+        sender.run()
+        return measured
+
+
+def _shipped() -> Measurement:
+    with _full_arena() as arena, tmpfs_folder() as folder, _opened(arena, folder) as (sender, sink):
+        _spill(sender, sink, arena)
+        batch_count = arena.native.spilled()["batch_count"]
+        sink.is_away = False
+        stopwatch = Stopwatch()
+        while arena.native.spilled()["partitions"]:
+            sender.run_once()
+        elapsed = stopwatch.elapsed()
+        sender.stop()
+        sender.run()
+    size = batch_count * BATCH_SIZE
+    return {"bytes_per_s": size / elapsed.wall_s, "cpu_s_per_byte": elapsed.cpu_s / size}
+
+
+@contextmanager
+def _sender_process(arena: Arena, sink: str, folder: Path) -> Iterator[None]:
+    options = {"overflow": f"log:{folder}/overflow", "overflow_at": "1", "request_timeout_ms": "100"}
+    command = [sys.executable, "-m", "shmaccum.sender", arena.name, "--sink", sink]
+    for name, value in options.items():
+        command += ["--set", f"{name}={value}"]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    try:
+        while not arena.native.sender_is_alive:
+            time.sleep(0.001)
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _sent(sink: Callable[[Path], str]) -> Measurement:
+    """After the first batches: by then the sender is in the middle of it."""
+    with temporary_arena(buffer_memory=BUFFER_MEMORY, batch_size=BATCH_SIZE) as arena, tmpfs_folder() as folder:
+        arena.native.set_topic_partition_count(TOPIC, 1)
+        with _sender_process(arena, sink(folder), folder), Producer(arena) as producer:
+            value = bytes(100)
+            producer.send_many(TOPIC, [value] * 100_000)
+            while arena.statistics().slots["READY"] > 50:
+                time.sleep(0.001)
+            stopwatch = Stopwatch()
+            for _ in range(SEND_COUNT):
+                producer.send(TOPIC, value)
+            elapsed = stopwatch.elapsed()
+            producer.close(0)
+    return {"seconds_per_record": elapsed.wall_s / SEND_COUNT}
+
+
+def contenders() -> list[Contender]:
+    """Spilling and delivering, and the price of a send beside both."""
+    return [
+        Contender(SPILLED, _spilled),
+        Contender(SHIPPED, _shipped),
+        Contender(DELIVERED, _delivered),
+        Contender(SENT_BESIDE_SPILLING, lambda: _sent(lambda _: NOBODY), peer=SENT_BESIDE_DELIVERING),
+        Contender(SENT_BESIDE_DELIVERING, lambda: _sent(lambda folder: f"log:{folder}/sink")),
+    ]
+
+
+QUESTION = Question(
+    title="Outlast an outage that is longer than memory: full 16 KiB batches of 16 partitions, a log on tmpfs as sink",
+    figures=(
+        Figure("bytes_per_s", "GiB/s", 1 / 2**30, "higher"),
+        Figure("cpu_s_per_byte", "ns/KiB", 2**10 * 1e9, "lower", "processor time"),
+        Figure("seconds_per_record", "ns", 1e9, "lower", "time of a send"),
+    ),
+    contenders=contenders,
+    peer=DELIVERED,
+    goals=(
+        Goal("spilling to the overflow, of the log sink", SPILLED, "bytes_per_s", 0.8, is_ratio=True),
+        Goal("delivering the overflow, of the log sink", SHIPPED, "bytes_per_s", 1 / 1.2, is_ratio=True),
+        Goal("``send`` beside a spilling sender", SENT_BESIDE_SPILLING, "seconds_per_record", 1.05, is_ratio=True),
+    ),
+)
