@@ -364,8 +364,8 @@ class Overflow:
         backlog = self._backlogs.get(wire.partition_index)
         if backlog is None:
             self._directory.create_topic(wire.topic, wire.partition + 1)
-            self._directory.partition(wire.topic, wire.partition)
             backlog = self._new_backlog(wire.partition_index, TopicPartition(wire.topic, wire.partition))
+            backlog.take_up(self._log(backlog).log_end_offset)
         return backlog
 
     def _fail(self, sentence: str, now_ns: int) -> None:
