@@ -29,8 +29,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
+from shmaccum._native import header_for_producer
 from shmaccum.exceptions import CorruptLogError
-from shmaccum.format.batch_header import HEADER_SIZE, PREFIX, PREFIX_SIZE, replaced_header
+from shmaccum.format.batch_header import HEADER_SIZE
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.segment_log import LogBatch, PartitionReader
 from shmaccum.segment_log.producer_state import SEQUENCE_MASK
@@ -309,13 +310,7 @@ class Backlog:
 
     def _whole(self, batch: LogBatch) -> tuple[memoryview, ...]:
         """The batch as a producer sends it: its records as they lie in the log."""
-        if self.position.has_own_sequences:
-            prefix = PREFIX.pack(0, batch.header.batch_length, -1)
-            header = prefix + bytes(batch.view[PREFIX_SIZE:HEADER_SIZE])
-        else:
-            producer_id, epoch, sequence = self._identity_of(batch, 0)
-            ids = {"producer_id": producer_id, "producer_epoch": epoch, "base_sequence": sequence}
-            header = replaced_header(batch.header, batch.header._replace(base_offset=0, leader_epoch=-1, **ids))
+        header = header_for_producer(batch.view, *self._identity_of(batch, 0))
         return memoryview(header), batch.view[HEADER_SIZE:]
 
     def _part(

@@ -43,7 +43,7 @@ from shmaccum.arena.reports import INNOCENT, Kind, Reason, Report
 from shmaccum.arena.results import BatchResult
 from shmaccum.config import LogSinkOptions, SenderOptions
 from shmaccum.config.sender import OVERFLOW_KIND
-from shmaccum.exceptions import CorruptArenaError, LogError, ShmaccumError
+from shmaccum.exceptions import CorruptArenaError, InvalidArgumentError, LogError, ShmaccumError
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.segment_log.broker_error import BrokerError
 from shmaccum.segment_log.directory import LogDirectory
@@ -87,6 +87,11 @@ class Overflow:
 
     def __init__(self, half: SenderHalf, host: Host, sink: Sink, options: SenderOptions) -> None:
         assert options.overflow is not None
+        if not sink.is_idempotent:
+            raise InvalidArgumentError(
+                f"{sink.name or type(sink).__name__} does not recognise batches that come twice, as an overflow needs "
+                "it: leave overflow out, or deliver to kafka:HOST:PORT or log:DIR"
+            )
         self._half = half
         self._arena: Arena = host.arena
         self._native = host.arena.native

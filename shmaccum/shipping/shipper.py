@@ -37,7 +37,7 @@ from shmaccum.exceptions import (
 )
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.segment_log import LogReader
-from shmaccum.segment_log.file_names import LOCK_FILE, SHIPPING_FOLDER
+from shmaccum.segment_log.file_names import LOCK_FILE, OVERFLOW_FOLDER, SHIPPING_FOLDER
 from shmaccum.segment_log.lock_file import LockFile
 from shmaccum.segment_log.log_watch import LogWatch
 from shmaccum.segment_log.shipped import Position, PositionsFile, ShippedTo, forget_shipped, read_shipped
@@ -128,6 +128,11 @@ class Shipper(ClosedOnExit):
         self._starts = Starts(start)
         self.sink = _sink_of(to, sink_options or {})
         self._check_arguments()
+        if os.path.isdir(os.path.join(self.directory, OVERFLOW_FOLDER)):
+            raise NotALogError(
+                f"{self.directory} is the overflow of a sender: start it with --overflow log:{self.directory}, "
+                "and it delivers each batch there once"
+            )
         self._reader = LogReader(self.directory, on_corrupt="skip")
         if not self._reader.is_gapless:
             raise NotALogError(

@@ -16,7 +16,7 @@ import pytest
 from shmaccum.arena import Arena
 from shmaccum.arena.results import BatchResult
 from shmaccum.config import SenderOptions
-from shmaccum.exceptions import InvalidArgumentError, LogError
+from shmaccum.exceptions import InvalidArgumentError, LogError, NotALogError
 from shmaccum.segment_log.broker_error import BrokerError
 from shmaccum.segment_log.partition_log import PartitionLog
 from shmaccum.segment_log.producer_state import Refusal
@@ -24,6 +24,7 @@ from shmaccum.segment_log.reader import LogReader
 from shmaccum.sender import Sender
 from shmaccum.sender.overflow import Overflow
 from shmaccum.sender.spill_file import HEAD_SIZE, Row, SpillFile
+from shmaccum.shipping import Shipper
 from shmaccum.sinks.log import LogSink
 from shmaccum.sinks.sink import Ack, WireBatch
 from tests.accumulator import Accumulator
@@ -522,6 +523,19 @@ def test_records_of_the_arena_do_not_expire_while_the_overflow_is_delivered(open
     assert round_count >= 3
     settle(sending, 20)
     assert [sending.result(token) for token in tokens] == [BatchResult.SUCCEEDED] * SLOT_COUNT
+
+
+def test_an_overflow_is_not_shipped_behind_its_sender(open_sending: Open, tmp_path: Path) -> None:
+    open_sending()
+    with pytest.raises(NotALogError, match="is the overflow of a sender"):
+        Shipper(tmp_path / "overflow", f"log:{tmp_path}/copy")
+
+
+def test_a_sink_that_knows_no_sequences_gets_no_overflow(arena: Arena, tmp_path: Path) -> None:
+    sink = ScriptedSink(is_idempotent=False)
+    sender = Sender(arena, sink, overflow=f"log:{tmp_path}/overflow")
+    with pytest.raises(InvalidArgumentError, match="does not recognise batches that come twice"):
+        sender.open()
 
 
 @pytest.mark.parametrize(
