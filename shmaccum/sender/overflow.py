@@ -53,12 +53,12 @@ from shmaccum.segment_log.producer_state import KEPT_COUNT, SEQUENCE_MASK, Refus
 from shmaccum.segment_log.reader import LogReader
 from shmaccum.sender.backlog import LOCAL_ID_START, Backlog, Shipment, spilled_of
 from shmaccum.sender.backoff import NEVER_NS, NS_PER_MS, Backoff
+from shmaccum.sender.blame import MESSAGE_TOO_LARGE, RECORD_ERRORS_MAX, blame_runs
 from shmaccum.sender.dead_letters import DeadLetters
 from shmaccum.sender.host import Host
 from shmaccum.sender.identity import ProducerIdentity
 from shmaccum.sender.lending import Lending, let_go
 from shmaccum.sender.metrics import SenderMetrics
-from shmaccum.sender.settling import MESSAGE_TOO_LARGE, RECORD_ERRORS_MAX, blame_runs
 from shmaccum.sender.spill_file import Row, SpillFile
 from shmaccum.sinks.sink import Ack, Sink, Verdict, WireBatch
 

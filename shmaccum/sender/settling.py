@@ -18,8 +18,7 @@ is neither sent again nor split. With dead letters its records become one, but f
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from shmaccum._native import SenderHalf
@@ -27,6 +26,7 @@ from shmaccum.arena.reports import INNOCENT, Kind, Reason, Report
 from shmaccum.arena.results import BatchResult
 from shmaccum.exceptions import BatchInUseError, CorruptArenaError
 from shmaccum.sender.backoff import NS_PER_MS, Backoff
+from shmaccum.sender.blame import MESSAGE_TOO_LARGE, RECORD_ERRORS_MAX, blame_runs
 from shmaccum.sender.identity import ProducerIdentity
 from shmaccum.sender.lending import Lending, let_go
 from shmaccum.sender.metrics import SenderMetrics
@@ -37,19 +37,8 @@ if TYPE_CHECKING:
     from shmaccum.sender.dead_letters import DeadLetters
     from shmaccum.sender.overflow import Overflow
 
-MESSAGE_TOO_LARGE = 10
-RECORD_ERRORS_MAX = 64
-"""More than so many runs of good and bad records in one batch would push too much out of the ring of results."""
-
 SUCCEEDED = int(BatchResult.SUCCEEDED)
 FAILED = int(BatchResult.FAILED)
-
-
-def blame_runs(record_count: int, record_errors: Iterable[int]) -> Iterator[tuple[int, bool]]:
-    """(length, are they to blame) of the runs of records that share their fate."""
-    blamed = set(record_errors)
-    for is_blamed, run in itertools.groupby(range(record_count), blamed.__contains__):
-        yield sum(1 for _ in run), is_blamed
 
 
 class Settling:

@@ -21,7 +21,7 @@ import pytest
 from shmaccum.arena import Arena
 from shmaccum.arena.reports import INNOCENT
 from shmaccum.arena.results import BatchResult
-from shmaccum.sender.settling import MESSAGE_TOO_LARGE
+from shmaccum.sender.blame import MESSAGE_TOO_LARGE
 from shmaccum.sinks.sink import Ack, Verdict, WireBatch
 from tests.sending import ScriptedSink, Sending, refuse, rests_of, retry, too_large
 

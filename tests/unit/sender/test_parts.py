@@ -9,7 +9,7 @@ from shmaccum.arena import Arena
 from shmaccum.arena.places import Places
 from shmaccum.exceptions import CorruptArenaError
 from shmaccum.sender.backoff import NS_PER_MS, Backoff, Trouble
-from shmaccum.sender.settling import blame_runs
+from shmaccum.sender.blame import blame_runs
 from shmaccum.sender.splitting import node_end
 
 
