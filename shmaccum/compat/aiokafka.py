@@ -406,14 +406,11 @@ class AIOKafkaProducer:
 def _with_defaults(options: dict[str, Any]) -> dict[str, Any]:
     """The options, and those that follow from them.
 
-    A program that asks for fewer acknowledgements has no idempotence. In aiokafka a `send` waits for
-    ``request_timeout_ms`` at most.
+    In aiokafka a `send` waits for ``request_timeout_ms`` at most.
     """
     given = dict(options)
     if given.get("loop") is not None:
         warnings.warn("the loop parameter is deprecated and without use here", DeprecationWarning, stacklevel=3)
-    if _acks(given.get("acks", "all")) != "all":
-        given.setdefault("enable_idempotence", False)
     if not str(given.get("security_protocol", "")).startswith("SASL"):
         given.pop("sasl_mechanism", None)  # aiokafka has PLAIN here without a login, too
     given.setdefault("shmaccum_max_block_ms", given.get("request_timeout_ms", REQUEST_TIMEOUT_DEFAULT_MS))

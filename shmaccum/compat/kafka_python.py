@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, final
 
@@ -19,6 +19,7 @@ from shmaccum._native import DeliveryFuture
 from shmaccum.compat.errors import Ours, join, nearest
 from shmaccum.compat.settings import Rows, Settings, refused, to, without_use
 from shmaccum.config import INT_MAX
+from shmaccum.config.sender import IN_FLIGHT_MAX_IDEMPOTENT
 from shmaccum.exceptions import (
     BufferExhaustedError,
     DeliveryAbortedError,
@@ -172,14 +173,28 @@ class _Producer(kept_producer.Producer):
     _tracker_type = _Tracker
 
 
-def _without_conflict(given: dict[str, Any]) -> dict[str, Any]:
-    """Idempotence, which is on by default, gives way to options that rule it out (KIP-679)."""
-    conflicts = (
-        _acks(given.get("acks", "all")) != "all",
-        given.get("retries", 1) == 0,
-        given.get("max_in_flight_requests_per_connection", 1) > 5,
-    )
-    return {"enable_idempotence": False, **given} if any(conflicts) else given
+def _conflicts(given: Mapping[str, Any]) -> list[str]:
+    """The options that rule idempotence out, as they were given."""
+    wrong = {
+        "acks": _acks(given.get("acks", "all")) != "all",
+        "retries": given.get("retries", 1) == 0,
+        "max_in_flight_requests_per_connection": given.get("max_in_flight_requests_per_connection", 1)
+        > IN_FLIGHT_MAX_IDEMPOTENT,
+    }
+    return [f"{name}={given[name]!r}" for name, is_wrong in wrong.items() if is_wrong]
+
+
+def _refuse_conflicts(given: Mapping[str, Any]) -> None:
+    """Refuses options that rule idempotence out, where the program asked for it or for transactions, which need it.
+
+    Raises:
+        InvalidArgumentError: there are such options.
+    """
+    conflicts = _conflicts(given)
+    if conflicts and (given.get("enable_idempotence") or given.get("transactional_id")):
+        raise InvalidArgumentError(
+            f"enable_idempotence=True is incompatible with {', '.join(conflicts)}: leave those out, or leave it out"
+        )
 
 
 def _check_record(value: Any, key: Any, headers: Any) -> None:
@@ -219,17 +234,20 @@ class KafkaProducer:
     DEFAULT_CONFIG: ClassVar[dict[str, Any]] = kafka.KafkaProducer.DEFAULT_CONFIG
 
     def __init__(self, **configs: Any) -> None:
-        given = _without_conflict(configs)
-        self.config = {
-            **self.DEFAULT_CONFIG,
-            **given,
-            "acks": -1 if given.get("acks") == "all" else given.get("acks", -1),
-        }
-        servers = given.pop("bootstrap_servers", None) or self.DEFAULT_CONFIG["bootstrap_servers"]
+        given = {name: value for name, value in configs.items() if name != "bootstrap_servers"}
+        servers = configs.get("bootstrap_servers") or self.DEFAULT_CONFIG["bootstrap_servers"]
         with _translating():
+            _refuse_conflicts(configs)
             settings = Settings.split(given, ROWS, servers)
             settings.complete()
             self._producer = _Producer(**settings.make())
+        acks = configs.get("acks", -1)
+        self.config = {
+            **self.DEFAULT_CONFIG,
+            **configs,
+            "acks": -1 if acks == "all" else acks,
+            "enable_idempotence": settings.sender.get("enable_idempotence", True),
+        }
         self._send = self._producer.send
 
     def send(

@@ -30,6 +30,7 @@ from typing import Any
 from shmaccum.arena import DEFAULT_MODE, Arena
 from shmaccum.config import ArenaOptions, Options, ProducerOptions, SenderOptions
 from shmaccum.config.secret import Secret
+from shmaccum.config.sender import IN_FLIGHT_MAX_IDEMPOTENT
 from shmaccum.config.table import refuse
 from shmaccum.keeper import IDLE_EXIT_DEFAULT, Recipe
 from shmaccum.sinks import sink_options_type
@@ -165,7 +166,9 @@ class Settings:
             InvalidArgumentError: an option has a wrong value, or two contradict each other.
         """
         self._keep_those_of_the_sink()
+        self._give_way()
         self._fit_timeouts()
+        self._bound_records()
         self.sender.setdefault("idle_exit_ms", IDLE_EXIT_DEFAULT)
         digest = self._digest()
         self.arena_name = self.arena_name or f"compat-{_host(self.sink)}-{os.getuid()}-{digest}"
@@ -178,6 +181,22 @@ class Settings:
             table = sink_options_type(kind)
             known = () if table is None else table.table()
             self.sink_options = {name: value for name, value in self.sink_options.items() if name in known}
+
+    def _give_way(self) -> None:
+        """Idempotence that nobody asked for gives way to options that rule it out (KIP-679)."""
+        conflicts = (
+            str(self.sender.get("acks", "all")) not in {"all", "-1"},
+            str(self.sender.get("retries", 1)) == "0",
+            int(self.sender.get("max_in_flight_requests_per_connection", 1)) > IN_FLIGHT_MAX_IDEMPOTENT,
+        )
+        if any(conflicts):
+            self.sender.setdefault("enable_idempotence", False)
+
+    def _bound_records(self) -> None:
+        """A record within one batch is not measured against max_request_size, so no batch is larger than that."""
+        chosen = ArenaOptions.parse(self.arena)
+        if chosen.batch_size > chosen.max_request_size:
+            self.arena["batch_size"] = chosen.max_request_size
 
     def _fit_timeouts(self) -> None:
         """A delivery timeout that the program names counts all time, as it does in the library."""

@@ -96,6 +96,16 @@ def test_waits_that_end_are_exceptions_of_the_library_and_ours(unkept: dict[str,
     run(main)
 
 
+def test_a_record_beyond_the_largest_is_refused_also_where_a_batch_would_hold_it(own: dict[str, Any]) -> None:
+    async def main() -> None:
+        async with AIOKafkaProducer(**own | {"shmaccum_batch_size": "16KiB"}, max_request_size=1000) as producer:
+            assert (await producer.send_and_wait(TOPIC, b"v" * 500)).offset == 0
+            with pytest.raises(errors.MessageSizeTooLargeError):
+                await producer.send(TOPIC, b"v" * 5000)
+
+    run(main)
+
+
 def test_a_refused_record_has_the_librarys_exception_of_its_code(unkept: dict[str, Any], unsent: Arena) -> None:
     async def main() -> None:
         async with AIOKafkaProducer(**unkept) as producer:

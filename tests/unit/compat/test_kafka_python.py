@@ -129,8 +129,8 @@ def test_wrong_options_are_the_librarys_configuration_errors() -> None:
     with pytest.raises(errors.KafkaConfigurationError, match="ssl_context is refused") as refusal:
         KafkaProducer(ssl_context=object())
     assert isinstance(refusal.value, ValueError)
-    with pytest.raises(errors.KafkaConfigurationError, match="acks=1"):
-        KafkaProducer(acks=1, enable_idempotence=True)
+    with pytest.raises(errors.KafkaConfigurationError, match="incompatible with acks=1, retries=0"):
+        KafkaProducer(acks=1, retries=0, enable_idempotence=True)
 
 
 def test_idempotence_gives_way_where_it_was_not_asked_for(unkept: dict[str, Any], unsent: Arena) -> None:

@@ -102,3 +102,16 @@ def test_a_wrong_value_is_told_by_its_table() -> None:
         settings(timeout="soon")
     with pytest.raises(InvalidArgumentError, match="acks"):
         settings(acks="most")
+
+
+def test_idempotence_that_nobody_asked_for_gives_way() -> None:
+    assert settings(acks="1").sender["enable_idempotence"] is False
+    assert settings(shmaccum_retries=0).sender["enable_idempotence"] is False
+    assert "enable_idempotence" not in settings(acks="all").sender
+    with pytest.raises(InvalidArgumentError, match="enable_idempotence needs acks=all"):
+        settings(acks="1", shmaccum_enable_idempotence=True)
+
+
+def test_no_batch_is_larger_than_the_largest_record() -> None:
+    assert settings(size=1000).arena["batch_size"] == 1000
+    assert "batch_size" not in settings(size="1MiB").arena
