@@ -27,13 +27,14 @@ from tests.judges.suites import SUITES, Suite
 from tests.support import wait_until
 
 PLACE = ROOT / "build" / "judges"
-SERVER_OPTIONS = ("--writable", "-Xpartitions=4", "-Xgroup_initial_rebalance_delay_ms=50")
+SERVER_OPTIONS = ("--writable", "-Xgroup_initial_rebalance_delay_ms=50")
 
 
 @contextlib.contextmanager
-def server(folder: Path, told: Path) -> Iterator[str]:
+def server(folder: Path, told: Path, partitions: int) -> Iterator[str]:
     """The address of a server in a process of its own, as a user starts it; the file gets all that the server says."""
     command = [sys.executable, "-m", "shmaccum", "serve", str(folder), "--listen=127.0.0.1:0", *SERVER_OPTIONS]
+    command.append(f"-Xpartitions={partitions}")
     with open(told, "w") as errors, guarded(command, stderr=errors):
         wait_until(lambda: "serving" in told.read_text(), "the server listens")
         yield told.read_text().split(" at ")[1].split(",")[0]
@@ -47,7 +48,7 @@ def judge(suite: Suite, sources: Path) -> bool:
         print(f"{suite.name}: there is no {needed}")
         return False
     told = PLACE / f"{suite.name}-server.log"
-    with server(PLACE / f"{suite.name}-log", told) as address:
+    with server(PLACE / f"{suite.name}-log", told, suite.partitions) as address:
         outcomes = suite.run(needed, address, PLACE)
     counts = Counter(outcome.value for outcome in outcomes.values())
     print(f"{suite.name}: " + ", ".join(f"{count} {word}" for word, count in sorted(counts.items())))

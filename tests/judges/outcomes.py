@@ -72,7 +72,12 @@ def differences(suite: str, outcomes: Outcomes, table: list[Exemption]) -> Itera
 def of_junit(report: str) -> Outcomes:
     """The outcomes that pytest writes with ``--junitxml``; the name of a test is its file's and its own."""
     cases = ElementTree.fromstring(report).iter("testcase")
-    return {f"{case.get('classname', '').split('.')[2]}::{case.get('name')}": _of_case(case) for case in cases}
+    return {f"{_file_of(case)}::{case.get('name')}": _of_case(case) for case in cases}
+
+
+def _file_of(case: ElementTree.Element) -> str:
+    parts = case.get("classname", "").split(".")
+    return next((part for part in parts if part.startswith("test_")), parts[-1])
 
 
 def _of_case(case: ElementTree.Element) -> Outcome:

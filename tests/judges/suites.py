@@ -7,6 +7,9 @@
     SOURCES/franz-go/pkg/kgo/kgo.test           built by go test -c
     SOURCES/kafka-python/test/integration       as it is
     SOURCES/kafka-python/test/consumer          as it is; its consumer and its assignors are ours (local_consumer)
+    SOURCES/kafka-python/test/producer          as it is; its producer is ours (compat_producers)
+    SOURCES/confluent-kafka-python/tests        the same
+    SOURCES/aiokafka/tests                      the same
 """
 
 from __future__ import annotations
@@ -31,6 +34,15 @@ KAFKA_PYTHON_TESTS = ("admin", "consumer", "producer")
 """Those for SASL and TLS start a broker of their own."""
 KAFKA_PYTHON_UNIT_TESTS = ("test_assignors", "test_consumer")
 """Unit tests of consumers that can be pointed at ours. All other files there test parts of a client of a broker."""
+COMPAT_TESTS = {
+    "kafka-python-compat": (
+        "kafka-python/test",
+        ("test/integration/test_producer_integration.py", "test/producer/test_kip679_config.py"),
+    ),
+    "confluent-compat": ("confluent-kafka-python/tests", ("tests/test_Producer.py",)),
+    "aiokafka-compat": ("aiokafka/tests", ("tests/test_producer.py",)),
+}
+"""Suite -> the path below SOURCES without which it cannot run, and its tests of producers."""
 PATIENCE = 8
 """By how much the limits of librdkafka's tests are longer: one test that overruns ends its runner."""
 RUNNER = "librdkafka/tests/test-runner"
@@ -50,6 +62,8 @@ class Suite(NamedTuple):
     """The path below SOURCES without which the suite cannot run."""
     run: Callable[[Path, str, Path], Outcomes]
     """Takes the path in `needs`, the address of the server, and a folder for reports."""
+    partitions: int = 4
+    """The number of partitions that a topic of the server gets."""
 
 
 def _execute(command: list[str], folder: Path, variables: Mapping[str, str], log: Path) -> None:
@@ -121,10 +135,36 @@ def _run_kafka_python_unit(folder: Path, _address: str, place: Path) -> Outcomes
     return of_junit(report.read_text())
 
 
+def _run_compat(folder: Path, address: str, place: Path, *, name: str, files: tuple[str, ...]) -> Outcomes:
+    """Runs a library's tests of its producer with ours in its place. Their package is called tests, as this one is."""
+    source = folder.parent
+    report = place / f"{name}.xml"
+    plugins = ["-p", "no:cacheprovider", "-p", "compat_producers", "-c", os.devnull, f"--rootdir={source}"]
+    if name == "aiokafka-compat":
+        plugins.append("--noconftest")  # which starts brokers by docker
+    command = [sys.executable, "-m", "pytest", *(str(source / file) for file in files), "-q", *plugins]
+    limits = [f"--timeout={TEST_LIMIT_S}", "--timeout-method=signal", f"--junitxml={report}"]
+    variables = {
+        "JUDGED_ADDRESS": address,
+        "KAFKA_URI": f"tcp://{address}",
+        "KAFKA_VERSION": KAFKA_VERSION,
+        "PYTHONPATH": os.pathsep.join([str(source), str(ROOT / "tests" / "judges"), str(ROOT)]),
+    }
+    _execute([*command, *limits], source, variables, place / f"{name}.log")
+    return of_junit(report.read_text())
+
+
+def _compat_suite(name: str) -> Suite:
+    """A library's tests of its producer. aiokafka's expect two partitions of each topic."""
+    needs, files = COMPAT_TESTS[name]
+    return Suite(name, needs, partial(_run_compat, name=name, files=files), 2 if name == "aiokafka-compat" else 4)
+
+
 SUITES = (
     Suite("librdkafka", RUNNER, partial(_run_librdkafka, protocol="classic", name="librdkafka")),
     Suite("librdkafka-848", RUNNER, partial(_run_librdkafka, protocol="consumer", name="librdkafka-848")),
     Suite("franz-go", "franz-go/pkg/kgo/kgo.test", _run_kgo),
     Suite("kafka-python", "kafka-python/test/integration", _run_kafka_python),
     Suite("kafka-python-unit", "kafka-python/test/consumer", _run_kafka_python_unit),
+    *(_compat_suite(name) for name in COMPAT_TESTS),
 )

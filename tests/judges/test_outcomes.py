@@ -46,12 +46,14 @@ def test_a_report_of_pytest_is_read() -> None:
         <testcase classname="test.integration.test_a" name="bad"><failure/></testcase>
         <testcase classname="test.integration.test_b.TestClass" name="broken"><error/></testcase>
         <testcase classname="test.integration.test_b" name="left"><skipped/></testcase>
+        <testcase classname="tests.test_c" name="near"/>
     </testsuite></testsuites>"""
     assert of_junit(report) == {
         "test_a::good[1]": Outcome.PASSED,
         "test_a::bad": Outcome.FAILED,
         "test_b::broken": Outcome.FAILED,
         "test_b::left": Outcome.SKIPPED,
+        "test_c::near": Outcome.PASSED,
     }
 
 
