@@ -23,7 +23,7 @@ GROUPS = ("group-0", "group-1", "secret", "")
 MEMBERS = ("", "member-1", "member-2")
 INSTANCES = ("instance-1", "instance-2", "")
 ASSIGNORS = ("range", "uniform", "missing")
-PATTERNS = ("", "", "fuzz-.*")
+PATTERNS = ("", "", "fuzz-.*", "(", "(a*)*b", "(.?){1,200}z", r"\pL" * 600)
 EPOCHS = (0, 0, 0, 0, 1, -1, -2, -3, 2**31 - 1)
 """Of members and generations, beside those that groups have: 0 joins, -1 leaves, -2 leaves for a while (KIP-848)."""
 WORDS = ("range", "consumer", "PLAIN", "retention.ms", "1000", "x" * 300, "\u2603")
