@@ -157,7 +157,7 @@ class Producer(_native.Producer):
     # --- send
 
     def _native_hooks(self) -> tuple[Callable[..., tuple[Any, ...]] | None, Callable[..., None] | None]:
-        """What a native `send` calls before its append and behind it; None: nothing."""
+        """The two functions that a native `send` calls, before its append and behind it; None: nothing."""
         prepare = None if self._pipeline is None else functools.partial(self._pipeline.prepare, self)
         return prepare, self._conclude if self._is_concluded else None
 
