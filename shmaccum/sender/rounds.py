@@ -189,14 +189,14 @@ class Rounds:
         if self._letters is not None:
             self._letters.collect(self._why)
             self._letters.work(now_ns)
-        self._spill(now_ns)
+        has_spilled = self._spill(now_ns)
         if rest_ns := self._trouble.rest_ns(now_ns):
             self._leave_alone(rest_ns)
             return 0
         sent = self._send(now_ns)
         if sent:
             self._last_ready = []  # every ready partition is news now
-        self._settle(self._rest())
+        self._settle(self._poll(0) if has_spilled else self._rest())
         if failure_count == self._trouble.failure_count:
             self._trouble.end()
         return sent
@@ -232,10 +232,13 @@ class Rounds:
         trouble = self._settling.last_failure(partition_index) or self._host.last_trouble[0]
         return trouble or f"not delivered within {self._delivery_timeout_ms} ms"
 
-    def _spill(self, now_ns: int) -> None:
-        if self._overflow is not None and self._overflow.spill(self._lending, self._linger_ns, now_ns):
-            self._has_slept_long = False
-            self._naps.spilled(now_ns)
+    def _spill(self, now_ns: int) -> bool:
+        """True when batches went to the overflow: there may be more, so the round does not rest."""
+        if self._overflow is None or not self._overflow.spill(self._lending, self._linger_ns, now_ns):
+            return False
+        self._has_slept_long = False
+        self._naps.spilled(now_ns)
+        return True
 
     # --- send
 
