@@ -73,7 +73,7 @@ QUESTION = Question(
     figures=(Figure("cpu_share", "% of a core", 100.0, "lower"),),
     contenders=contenders,
     peer=PEER,
-    repetitions=3,
+    repetitions=5,
     scope="full",
     goals=(Goal("idle consumer, percent of a core", OURS, "cpu_share", 0.05),),
 )
