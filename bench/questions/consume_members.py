@@ -101,7 +101,7 @@ QUESTION = Question(
     ),
     contenders=contenders,
     peer=OURS,
-    repetitions=3,
+    repetitions=5,
     scope="full",
     goals=(Goal("1,000 members rebalance", OURS, "rebalance_s", 1.0),),
 )
