@@ -73,7 +73,8 @@ class RowAppender:
         """Flushes the appended records, and waits until all of them are delivered.
 
         A task ends in finite time: it gives up when no record was delivered for as long as the sender's
-        ``delivery_timeout_ms``. The other records stay in the arena and are delivered later, besides those of a retry.
+        ``delivery_timeout_ms``. While the sink works it waits twice as long, for then the sender lets the records
+        expire. The other records stay in the arena and are delivered later, besides those of a retry.
 
         Raises:
             DeliveryError: a record was not delivered, or its result is unknown.
@@ -93,12 +94,14 @@ class RowAppender:
     def _expect_progress_since(self, since_s: float) -> None:
         clock = DeliveryClock.of(self._producer.arena.native)
         patience_s = FLUSH_TIMEOUT_S if clock.timeout_ns is None else clock.timeout_ns / NS_PER_S
+        why = clock.sentence()
+        if not why:
+            patience_s *= 2
         if time.monotonic() - since_s >= patience_s:
             left = sum(deliveries.counts.pending for deliveries in self._pending)
-            why = clock.sentence() or "the sink is slow"
             raise FlushTimeoutError(
-                f"no record of this task was delivered for {patience_s:g} s ({why}): {format_count(left, 'record')} "
-                f"stay in the arena {self._producer.arena.name!r} and are delivered later"
+                f"no record of this task was delivered for {patience_s:g} s ({why or 'the sink is slow'}): "
+                f"{format_count(left, 'record')} stay in the arena {self._producer.arena.name!r} and are delivered later"
             )
 
     def _pieces(self, rows: Any) -> Iterator[Any]:
