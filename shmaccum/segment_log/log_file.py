@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import NamedTuple, final
 
@@ -34,7 +35,8 @@ class LogFile:
 
     def __del__(self) -> None:
         if self.descriptor >= 0:
-            os.close(self.descriptor)
+            with contextlib.suppress(OSError):  # nothing was written, so nothing is lost
+                os.close(self.descriptor)
 
 
 class FileRange(NamedTuple):
