@@ -29,7 +29,6 @@ from shmaccum.exceptions import ShmaccumError
 
 GROUP = "flights-consumers"
 GROUP_SIZE = 4
-VICTIM = 1
 POLL_MS = 20
 RECORDS_MAX = 2000
 PATIENCE_S = 60.0
@@ -41,6 +40,7 @@ Shares = dict[int, list[int]]
 class Takeover(NamedTuple):
     """The death of a consumer."""
 
+    number: int
     pid: int
     seconds: float
     """From the kill until every partition had an owner again."""
@@ -169,7 +169,7 @@ class Group:
         self._pipes.pop(victim).close()
         del self.shares[victim]
         self.settle()
-        return Takeover(self._members[victim].pid or 0, time.monotonic() - begin_s)
+        return Takeover(victim, self._members[victim].pid or 0, time.monotonic() - begin_s)
 
     def consumed(self) -> Consumed:
         """All records that are known."""
@@ -200,7 +200,7 @@ def consume(directory: Path, record_count: int, watch: Watcher) -> Consumed:
         watch(group.shares, None)
         group.go_on()
         group.hear_until(record_count // 2)
-        takeover = group.kill(VICTIM)
+        takeover = group.kill(next(number for number, share in sorted(group.shares.items()) if share))
         watch(group.shares, takeover)
         group.hear_until(record_count)
         return group.consumed()
