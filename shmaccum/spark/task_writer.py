@@ -98,10 +98,10 @@ class RowAppender:
         if not why:
             patience_s *= 2
         if time.monotonic() - since_s >= patience_s:
-            left = sum(deliveries.counts.pending for deliveries in self._pending)
+            left_count = format_count(sum(deliveries.counts.pending for deliveries in self._pending), "record")
             raise FlushTimeoutError(
                 f"no record of this task was delivered for {patience_s:g} s ({why or 'the sink is slow'}): "
-                f"{format_count(left, 'record')} stay in the arena {self._producer.arena.name!r} and are delivered later"
+                f"{left_count} stay in the arena {self._producer.arena.name!r} and are delivered later"
             )
 
     def _pieces(self, rows: Any) -> Iterator[Any]:
