@@ -208,6 +208,15 @@ def _function(config: Mapping[str, Any], name: str) -> Any:
     return found
 
 
+def _milliseconds(config: Mapping[str, Any], name: str, default: int) -> int:
+    try:
+        return int(config.get(name, default))
+    except (TypeError, ValueError):
+        raise translated(
+            InvalidArgumentError(f'Invalid value for configuration property "{name}": {config[name]!r} is no number')
+        ) from None
+
+
 def _settings(config: Mapping[str, Any]) -> Settings:
     """The settings of arena, sender and sink."""
     servers = [config[name] for name in SERVERS if config.get(name)]
@@ -220,16 +229,38 @@ def _settings(config: Mapping[str, Any]) -> Settings:
     return settings
 
 
+class _Own(NamedTuple):
+    """The options that are met here, and not by the producer of the arena."""
+
+    on_delivery: Callback | None
+    on_error: Callable[[KafkaError], object] | None
+    on_statistics: Callable[[str], object] | None
+    logger: logging.Logger | None
+    statistics_ms: int
+    propagation_ms: int
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> Self:
+        return cls(
+            _function(config, "on_delivery"),
+            _function(config, "error_cb"),
+            _function(config, "stats_cb"),
+            config.get("logger"),
+            _milliseconds(config, "statistics.interval.ms", 0),
+            _milliseconds(config, "topic.metadata.propagation.max.ms", PROPAGATION_DEFAULT_MS),
+        )
+
+
 @final
 class _Looks:
     """Looks for errors and statistics while somebody polls, and tells callbacks and a logger of them."""
 
-    def __init__(self, producer: _Producer, config: Mapping[str, Any]) -> None:
+    def __init__(self, producer: _Producer, own: _Own) -> None:
         self._producer = producer
-        self._on_error = _function(config, "error_cb")
-        self._on_statistics = _function(config, "stats_cb")
-        self._interval_s = int(config.get("statistics.interval.ms", 0)) / 1000
-        self._logger: logging.Logger | None = config.get("logger")
+        self._on_error = own.on_error
+        self._on_statistics = own.on_statistics
+        self._interval_s = own.statistics_ms / 1000
+        self._logger = own.logger
         self._told = set(read_reports(producer.arena.native))
         self._next_look_s = 0.0
         self._next_statistics_s = time.monotonic() + self._interval_s
@@ -306,21 +337,21 @@ class Producer:
 
     def __init__(self, *arguments: Mapping[str, Any], **options: Any) -> None:
         config = _configuration(arguments, options)
-        self._on_delivery: Callback | None = _function(config, "on_delivery")
+        own = _Own.of(config)
+        self._on_delivery = own.on_delivery
         self._config = {name: value for name, value in config.items() if not name.startswith(PREFIX_DOTTED)}
         with _translating():
             settings = _settings(config)
             producer = _Producer(**settings.make())
-        self._begin(producer, config, int(settings.sender.get("delivery_timeout_ms", TIMEOUT_DEFAULT_MS)))
+        self._begin(producer, own, int(settings.sender.get("delivery_timeout_ms", TIMEOUT_DEFAULT_MS)))
 
-    def _begin(self, producer: _Producer, config: Mapping[str, Any], timeout_ms: int) -> None:
-        propagation_ms = int(config.get("topic.metadata.propagation.max.ms", PROPAGATION_DEFAULT_MS))
-        self._times_out_first = timeout_ms <= propagation_ms
+    def _begin(self, producer: _Producer, own: _Own, timeout_ms: int) -> None:
+        self._times_out_first = timeout_ms <= own.propagation_ms
         self._flush_s = min(timeout_ms, TIMEOUT_DEFAULT_MS) / 1000
-        producer.patience_ms = min(timeout_ms, propagation_ms)
+        producer.patience_ms = min(timeout_ms, own.propagation_ms)
         self._send = producer.send
         self._deliveries = producer.deliveries()
-        self._looks = _Looks(producer, config)
+        self._looks = _Looks(producer, own)
         self.start_anew()
         self._producer = producer
         _producers.add(self)

@@ -246,6 +246,7 @@ class Settings:
         Raises:
             Exception: as `Arena.attach_or_create`.
         """
+        ProducerOptions.parse(self.producer)  # a wrong one is refused before there is an arena
         with Arena.attach_or_create(self.arena_name, **self.arena):
             mode = ArenaOptions.parse(self.arena).mode
         given_mode = None if mode == DEFAULT_MODE else mode

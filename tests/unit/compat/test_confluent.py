@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -243,3 +244,12 @@ def test_what_is_no_configuration_is_a_type_error() -> None:
         Producer()
     with pytest.raises(TypeError, match="error_cb"):
         Producer({"error_cb": 3})
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"error_cb": 3}, {"stats_cb": "f"}, {"statistics.interval.ms": "often"}, {"linger.ms": "x"}], ids=str
+)
+def test_a_refused_configuration_makes_no_arena(wrong: dict[str, Any]) -> None:
+    with pytest.raises((TypeError, KafkaException)):
+        Producer({"bootstrap.servers": "nowhere.invalid", **wrong})
+    assert not [name for name in os.listdir("/dev/shm") if name.startswith("compat-nowhere.invalid")]
