@@ -76,6 +76,7 @@ def rehearse(page: Page, name: str, folder: Path, timeout_s: float = PAGE_S) -> 
     """Runs the blocks of a page in `folder`; the failure, or None."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     environment = os.environ | {"PATH": path, "PYTHONPATH": f"{ROOT}{os.pathsep}.", TOKEN: name}
+    environment.pop("COLUMNS", None)  # a pipe has no width, and an arena of another test may have a long name
     command = [sys.executable, "-m", "tests.docs.rehearsal", str(page.path), name]
     with subprocess.Popen(
         command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
