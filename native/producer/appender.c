@@ -405,7 +405,7 @@ enum status appender_flush_begin(struct appender *appender, struct flush_ticket 
     return STATUS_OK;
 }
 
-/* The slots were looked at before: what has left one meanwhile is in the range of its partition, or has its result. */
+/* The slots were looked at before: a batch that has left one meanwhile is in its partition's range, or has a result. */
 static uint32_t flush_spilled_remaining(const struct appender *appender, const struct flush_ticket *ticket)
 {
     CHECK(ticket->partition_count <= appender->arena->geometry.partition_count);

@@ -236,7 +236,7 @@ def _outage(seen: Observation) -> Iterator[tuple[str, RenderableType]]:
 
 
 def _overflow(seen: Observation) -> Iterator[tuple[str, RenderableType]]:
-    """What lies on disk until the sink works again."""
+    """The batches that lie on disk until the sink works again."""
     facts = seen.overflow
     if facts.age_ns is not None:
         records = format_count(facts.record_count, "record")

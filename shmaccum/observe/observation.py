@@ -140,7 +140,7 @@ class ErrorFacts:
 
 @dataclass(frozen=True)
 class OverflowFacts:
-    """What lies in the sender's overflow on disk, as the sender told it last."""
+    """The batches in the sender's overflow on disk, as the sender told them last."""
 
     batch_count: int
     record_count: int

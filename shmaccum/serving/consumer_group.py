@@ -104,7 +104,7 @@ class Heartbeat(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes that the group keeps of what the member says about itself; 0: what it said before stays."""
+        """Bytes that the group keeps of the member's own words; 0: the former words stay."""
         if not self.has_topics:
             return 0
         names = self.topic_names or ()

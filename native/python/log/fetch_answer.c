@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The answer to a fetch (Kafka's FetchResponse, versions 4 to 17): what stands around the records, which go from their
+ * The answer to a fetch (Kafka's FetchResponse, versions 4 to 17): the bytes around the records, which go from their
  * file to the socket.
  *
  *   frame      size i32 | correlation id i32 | (tags) | throttle time i32 | (error i16 | session id i32, from 7 on) |
