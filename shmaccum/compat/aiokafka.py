@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, final
 
@@ -21,11 +21,10 @@ from aiokafka.structs import RecordMetadata, TopicPartition
 
 from shmaccum import aio
 from shmaccum._native import DeliveryFuture
-from shmaccum.compat.errors import Ours, join, nearest
+from shmaccum.compat.errors import Ours, join_of_code, translating
 from shmaccum.compat.settings import Rows, Settings, refused, to, without_use
 from shmaccum.exceptions import (
     BufferExhaustedError,
-    DeliveryFailedError,
     DeliveryTimeoutError,
     FlushTimeoutError,
     InvalidArgumentError,
@@ -116,17 +115,7 @@ ROWS: Rows = {
 
 def translated(error: Ours) -> Ours:
     """The error, which is one of aiokafka's, too."""
-    if isinstance(error, DeliveryFailedError) and error.error_code > 0:
-        return join(error, theirs.for_code(error.error_code))
-    return join(error, nearest(error, THEIRS))
-
-
-@contextlib.contextmanager
-def _translating() -> Iterator[None]:
-    try:
-        yield
-    except ShmaccumError as error:
-        raise translated(error) from None
+    return join_of_code(error, theirs.for_code, THEIRS)
 
 
 @final
@@ -178,7 +167,7 @@ class AIOKafkaProducer:
         given = _with_defaults(options)
         self._serializers = options.get("key_serializer"), options.get("value_serializer")
         self._batch_size = options.get("max_batch_size", BATCH_SIZE_DEFAULT)
-        with _translating():
+        with translating(translated):
             self._settings = Settings.split(given, ROWS, bootstrap_servers)
             self._settings.complete()
         self._has_results = self._settings.sender.get("acks") != "0"
@@ -195,7 +184,7 @@ class AIOKafkaProducer:
             KafkaConnectionError: no sender could be started.
         """
         if self._producer is None:
-            with _translating():
+            with translating(translated):
                 arguments = await asyncio.to_thread(self._settings.make)
                 producer = aio.Producer(**arguments)
                 await producer.start()
@@ -211,7 +200,7 @@ class AIOKafkaProducer:
         self._closed = True
         if self._producer is not None:
             try:
-                with _translating():
+                with translating(translated):
                     await self._producer.close()
             finally:
                 self._listening.close()
@@ -295,7 +284,7 @@ class AIOKafkaProducer:
         if value is None and key is None:
             raise AssertionError("Need at least one: key or value")
         partition, timestamp_ms, headers = rest
-        with _translating():
+        with translating(translated):
             return await producer.send(
                 topic, value, key, partition, timestamp_ms, None if headers is None else list(headers)
             )
@@ -353,7 +342,7 @@ class AIOKafkaProducer:
         producer = self._started()
         batch.close()
         keys, values, timestamps_ms, headers = zip(*batch.rows, strict=True) if batch.rows else [()] * 4
-        with _translating():
+        with translating(translated):
             deliveries = await producer.send_many(
                 topic, values, keys=keys, headers=headers, timestamps_ms=timestamps_ms, partition=partition
             )
@@ -372,7 +361,7 @@ class AIOKafkaProducer:
         Raises:
             KafkaTimeoutError: that took more than two minutes. The other records stay in the arena and will be sent.
         """
-        with _translating():
+        with translating(translated):
             await self._started().flush()
 
     async def partitions_for(self, topic: str) -> set[int]:
@@ -381,7 +370,7 @@ class AIOKafkaProducer:
         Raises:
             UnknownTopicOrPartitionError: no sender told within ``request_timeout_ms``.
         """
-        with _translating():
+        with translating(translated):
             return await self._started().partitions_for(topic)
 
     async def begin_transaction(self) -> None:

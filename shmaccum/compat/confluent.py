@@ -20,7 +20,7 @@ import os
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, final
 
@@ -31,7 +31,7 @@ from shmaccum import kept_producer
 from shmaccum._native import DeliveryFuture
 from shmaccum.arena.reports import Kind, Report, read_reports
 from shmaccum.compat.confluent_options import ROWS
-from shmaccum.compat.errors import join
+from shmaccum.compat.errors import join, translating
 from shmaccum.compat.settings import Settings
 from shmaccum.exceptions import (
     BufferExhaustedError,
@@ -103,14 +103,6 @@ def translated(error: ShmaccumError) -> ShmaccumError:
     if isinstance(error, ProducerClosedError):
         return join(error, RuntimeError, f"Producer has been closed: {error}")
     return join(error, KafkaException, _kafka_error(error))
-
-
-@contextlib.contextmanager
-def _translating() -> Iterator[None]:
-    try:
-        yield
-    except ShmaccumError as error:
-        raise translated(error) from None
 
 
 class _Sent(NamedTuple):
@@ -340,7 +332,7 @@ class Producer:
         own = _Own.of(config)
         self._on_delivery = own.on_delivery
         self._config = {name: value for name, value in config.items() if not name.startswith(PREFIX_DOTTED)}
-        with _translating():
+        with translating(translated):
             settings = _settings(config)
             producer = _Producer(**settings.make())
         self._begin(producer, own, int(settings.sender.get("delivery_timeout_ms", TIMEOUT_DEFAULT_MS)))
@@ -522,7 +514,7 @@ class Producer:
             left_s = end_s - time.monotonic()
             if served or left_s <= 0:
                 return served
-            with _translating():
+            with translating(translated):
                 self._deliveries.wait_until(self._has_reports, min(left_s, LOOK_S))
 
     def _has_reports(self) -> bool:
@@ -551,7 +543,7 @@ class Producer:
         producer = self._open()
         end_s = _end_s(self._flush_s if timeout is None or timeout < 0 else timeout)
         while True:
-            with _translating(), contextlib.suppress(FlushTimeoutError):
+            with translating(translated), contextlib.suppress(FlushTimeoutError):
                 producer.flush(min(max(end_s - time.monotonic(), 0), SLICE_S))
             self._serve()
             if len(self) == 0 or time.monotonic() >= end_s:
@@ -589,7 +581,7 @@ class Producer:
             finally:
                 self._producer = None
                 _producers.discard(self)
-                with _translating():
+                with translating(translated):
                     producer.close(0)
         return True
 

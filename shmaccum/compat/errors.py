@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
-from shmaccum.exceptions import ShmaccumError
+from shmaccum.exceptions import DeliveryFailedError, ShmaccumError
 
 Ours = TypeVar("Ours", bound=ShmaccumError)
 Table = Mapping[type[ShmaccumError], type[Exception]]
@@ -56,3 +57,19 @@ def join(error: Ours, theirs: type[Exception], *args: Any) -> Ours:
     """
     joined: Ours = _joined(theirs, type(error), args or error.args, vars(error))
     return joined
+
+
+def join_of_code(error: Ours, for_code: Callable[[int], type[Exception]], table: Table) -> Ours:
+    """The same error, with the library's class for the broker's code; without a code, with that of the table."""
+    if isinstance(error, DeliveryFailedError) and error.error_code > 0:
+        return join(error, for_code(error.error_code))
+    return join(error, nearest(error, table))
+
+
+@contextlib.contextmanager
+def translating(translated: Callable[[ShmaccumError], Exception]) -> Iterator[None]:
+    """The block's errors of ours leave it as `translated` gives them."""
+    try:
+        yield
+    except ShmaccumError as error:
+        raise translated(error) from None

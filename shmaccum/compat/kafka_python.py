@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, final
 
@@ -16,7 +15,7 @@ from kafka.serializer import SerializeWrapper
 
 from shmaccum import kept_producer
 from shmaccum._native import DeliveryFuture
-from shmaccum.compat.errors import Ours, join, nearest
+from shmaccum.compat.errors import Ours, join_of_code, translating
 from shmaccum.compat.settings import Rows, Settings, refused, to, without_use
 from shmaccum.config import INT_MAX
 from shmaccum.config.sender import IN_FLIGHT_MAX_IDEMPOTENT
@@ -24,7 +23,6 @@ from shmaccum.exceptions import (
     BufferExhaustedError,
     DeliveryAbortedError,
     DeliveryError,
-    DeliveryFailedError,
     DeliveryTimeoutError,
     FlushTimeoutError,
     InvalidArgumentError,
@@ -142,17 +140,7 @@ ROWS: Rows = {
 
 def translated(error: Ours) -> Ours:
     """The error, which is one of kafka-python's, too."""
-    if isinstance(error, DeliveryFailedError) and error.error_code > 0:
-        return join(error, theirs.for_code(error.error_code))
-    return join(error, nearest(error, THEIRS))
-
-
-@contextlib.contextmanager
-def _translating() -> Iterator[None]:
-    try:
-        yield
-    except ShmaccumError as error:
-        raise translated(error) from None
+    return join_of_code(error, theirs.for_code, THEIRS)
 
 
 @final
@@ -236,7 +224,7 @@ class KafkaProducer:
     def __init__(self, **configs: Any) -> None:
         given = {name: value for name, value in configs.items() if name != "bootstrap_servers"}
         servers = configs.get("bootstrap_servers") or self.DEFAULT_CONFIG["bootstrap_servers"]
-        with _translating():
+        with translating(translated):
             _refuse_conflicts(configs)
             settings = Settings.split(given, ROWS, servers)
             settings.complete()
@@ -286,7 +274,7 @@ class KafkaProducer:
         Raises:
             KafkaTimeoutError: the other records stay in the arena and will be sent.
         """
-        with _translating():
+        with translating(translated):
             self._producer.flush(FLUSH_TIMEOUT_S if timeout is None else timeout)
 
     def close(self, timeout: float | None = None, null_logger: bool = False) -> None:
@@ -298,7 +286,7 @@ class KafkaProducer:
             timeout: seconds; None: two minutes.
             null_logger: of no use here.
         """
-        with _translating():
+        with translating(translated):
             self._producer.close(FLUSH_TIMEOUT_S if timeout is None else timeout)
 
     def partitions_for(self, topic: str) -> set[int]:
@@ -307,7 +295,7 @@ class KafkaProducer:
         Raises:
             KafkaTimeoutError: no sender told within ``max_block_ms``.
         """
-        with _translating():
+        with translating(translated):
             return self._producer.partitions_for(topic)
 
     def metrics(self, raw: bool = False) -> dict[str, dict[str, float]] | None:
