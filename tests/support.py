@@ -149,17 +149,17 @@ class Child:
         reader, writer = os.pipe()
         self.pid = os.fork()
         if self.pid == 0:
-            os.close(reader)
-            self._run(function, arguments, writer)
+            self._run(function, arguments, reader, writer)
         os.close(writer)
         self._reader = reader
         self._is_waited_for = False
 
     @staticmethod
-    def _run(function: Callable[..., Any], arguments: tuple[Any, ...], writer: int) -> None:
+    def _run(function: Callable[..., Any], arguments: tuple[Any, ...], reader: int, writer: int) -> None:
         code = 1
         try:
             try:
+                os.close(reader)
                 report = repr(function(*arguments))
                 code = 0
             except BaseException:  # noqa: BLE001 - whatever it was, the parent is to read it

@@ -33,7 +33,7 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from shmaccum.arena.fifo import clear_fifo, make_fifo, open_fifo, unlink_orphan
+from shmaccum.arena.fifo import FifoEnd, clear_fifo, make_fifo, open_fifo, unlink_orphan
 from shmaccum.arena.file import ArenaFile
 from shmaccum.exceptions import ShmaccumError
 
@@ -94,7 +94,7 @@ class DoorbellButton:
     def __init__(self, arena: Arena) -> None:
         self._arena = arena
         self._path = ArenaFile.parse(arena.name).doorbell(arena.uuid)
-        self._descriptor: int | None = None
+        self._end: FifoEnd | None = None
 
     def ring(self) -> None:
         """Wakes the sender. Without a doorbell it wakes by itself, at its next tick."""
@@ -106,11 +106,10 @@ class DoorbellButton:
             self._arena.native.record_error(f"the doorbell cannot be rung: {error}")
 
     def _ring(self) -> None:
-        if self._descriptor is not None and os.fstat(self._descriptor).st_nlink == 0:
-            self.close()
-        if self._descriptor is None:
-            self._descriptor = open_fifo(self._path, self._arena.mode)
-        os.write(self._descriptor, b"\0")
+        end = self._end
+        if end is None or os.fstat(end.descriptor).st_nlink == 0:
+            end = self._end = FifoEnd(self._path, self._arena.mode)
+        os.write(end.descriptor, b"\0")
 
     def ring_if_asleep(self) -> None:
         """Rings when the sender sleeps, and nobody else has rung since."""
@@ -119,9 +118,7 @@ class DoorbellButton:
 
     def close(self) -> None:
         """Lets go of it; the next ring opens it again."""
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
+        self._end = None
 
 
 # --- waiting for descriptors

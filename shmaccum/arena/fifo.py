@@ -42,6 +42,28 @@ def open_fifo(path: str, arena_mode: int) -> int:
     raise ArenaForbiddenError(f"{path} is not this user's FIFO: remove it")
 
 
+class FifoEnd:
+    """A FIFO that is open as long as somebody refers to it: one thread may replace it while another one writes.
+
+    Args:
+        path: of the FIFO.
+        arena_mode: of its arena.
+
+    Raises:
+        OSError: it is not there, or cannot be opened.
+        ArenaForbiddenError: it is no FIFO, or another user's.
+    """
+
+    descriptor = -1
+
+    def __init__(self, path: str, arena_mode: int) -> None:
+        self.descriptor = open_fifo(path, arena_mode)
+
+    def __del__(self) -> None:
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+
+
 def make_fifo(path: str, arena: Arena) -> None:
     """Makes the FIFO, unless it is there, with the arena's group, and with its mode but for execution.
 

@@ -309,9 +309,9 @@ class MemberLocks:
 
     def close(self) -> None:
         """Closes the descriptor, whose locks the kernel frees with its last copy. Doing it twice does nothing."""
-        if self.is_open:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
             self.owned.clear()
 
 

@@ -289,9 +289,9 @@ class GroupLock:
 
     def release(self) -> None:
         """Gives the right back. Doing it twice does nothing."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
 
 
 def _let_go_in_child() -> None:
@@ -551,6 +551,6 @@ class OffsetsFile:
 
     def close(self) -> None:
         """Lets go of the file. Doing it twice does nothing."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)

@@ -111,9 +111,9 @@ class LockFile:
 
     def release(self) -> None:
         """Gives the lock back. Doing it twice does nothing."""
-        if self.is_held:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
 
 
 def _let_go_in_child() -> None:

@@ -91,6 +91,6 @@ class LogWatch:
 
     def close(self) -> None:
         """Lets go of all watches."""
-        if self.descriptor >= 0:
-            os.close(self.descriptor)
-            self.descriptor = -1
+        descriptor, self.descriptor = self.descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)

@@ -23,6 +23,7 @@ batch are ever cut. A death between pwritev and index leaves an index that lags,
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 from collections.abc import Sequence
@@ -225,9 +226,10 @@ class Segment:
 
     def close(self) -> None:
         """Lets go of the files."""
-        os.close(self._descriptor)
-        self.offset_index.close()
-        self.time_index.close()
+        with contextlib.ExitStack() as files:
+            files.callback(self.time_index.close)
+            files.callback(self.offset_index.close)
+            files.callback(os.close, self._descriptor)
 
 
 def _index_files(folder: str, base_offset: int) -> tuple[IndexFile, IndexFile]:

@@ -226,9 +226,9 @@ class PositionsFile:
 
     def close(self) -> None:
         """Lets go of the file. Doing it twice does nothing."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
 
 
 def forget_shipped(directory: str) -> bool:

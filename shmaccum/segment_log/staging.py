@@ -113,8 +113,8 @@ class StagedAttempt:
             self._close()
 
     def _close(self) -> None:
-        os.close(self._descriptor)
-        self._descriptor = -1
+        descriptor, self._descriptor = self._descriptor, -1
+        os.close(descriptor)
 
     def __enter__(self) -> StagedAttempt:
         return self

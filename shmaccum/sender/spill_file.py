@@ -206,6 +206,6 @@ class SpillFile:
 
     def close(self) -> None:
         """Lets go of the file. Doing it twice does nothing."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)

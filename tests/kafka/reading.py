@@ -28,20 +28,31 @@ def consume_records(
     bootstrap: str, topic: str, partition_count: int, record_count: int, **options: str
 ) -> dict[int, list[tuple[bytes | None, bytes | None]]]:
     """As `consume`, with the keys."""
+    told: list[str] = []
     settings = {"bootstrap.servers": bootstrap, "group.id": "tests", "check.crcs": True, "log_level": 0}
     settings |= {"enable.auto.commit": False, "fetch.wait.max.ms": 50}
-    consumer = Consumer({**settings, **{key.replace("_", "."): value for key, value in options.items()}})
-    consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partition_count)])
+    settings |= {key.replace("_", "."): value for key, value in options.items()}
+    consumer = Consumer({**settings, "error_cb": lambda error: told.append(str(error))})
+    try:
+        consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partition_count)])
+        found = _consumed(consumer, partition_count, record_count, told)
+        ends = [consumer.get_watermark_offsets(TopicPartition(topic, partition))[1] for partition in found]
+    finally:
+        consumer.close()
+    assert sum(map(len, found.values())) == sum(ends) == record_count
+    return found
+
+
+def _consumed(
+    consumer: Consumer, partition_count: int, record_count: int, told: list[str]
+) -> dict[int, list[tuple[bytes | None, bytes | None]]]:
     found: dict[int, list[tuple[bytes | None, bytes | None]]] = {partition: [] for partition in range(partition_count)}
     deadline = time.monotonic() + WATCHDOG_S
     while sum(map(len, found.values())) < record_count:
-        assert time.monotonic() < deadline, {partition: len(records) for partition, records in found.items()}
+        assert time.monotonic() < deadline, ({place: len(records) for place, records in found.items()}, told)
         for message in consumer.consume(10_000, timeout=0.2):
             partition = message.partition()
             assert message.error() is None, message.error()
             assert partition is not None
             found[partition].append((message.key(), message.value()))
-    ends = [consumer.get_watermark_offsets(TopicPartition(topic, partition))[1] for partition in found]
-    consumer.close()
-    assert sum(map(len, found.values())) == sum(ends) == record_count
     return found

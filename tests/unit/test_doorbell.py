@@ -142,12 +142,9 @@ def test_a_closed_doorbell_rings_at_no_file_that_has_its_number_now(arena: Arena
     doorbell = Doorbell(arena)
     number = doorbell.fileno()
     doorbell.close()
-    other = os.open(tmp_path / "other", os.O_WRONLY | os.O_CREAT)
-    if other != number:
-        os.dup2(other, number)
-        os.close(other)
-    doorbell.ring()
-    os.close(number)
+    with (tmp_path / "other").open("wb") as other:  # gets the lowest number that is free
+        assert other.fileno() <= number
+        doorbell.ring()
     assert (tmp_path / "other").read_bytes() == b""
 
 
@@ -233,3 +230,24 @@ def test_what_is_no_doorbell_is_refused(tmp_path: Path, kind: str) -> None:
         for batch in drain(accumulator):
             accumulator.complete(batch, BatchResult.SUCCEEDED)
     Arena.remove(path)
+
+
+def test_a_ring_goes_to_no_file_that_took_the_number_meanwhile(
+    arena: Arena, doorbell: Doorbell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One thread lets the doorbell go while another one is about to ring."""
+    button = DoorbellButton(arena)
+    button.ring()
+    doorbell.clear()
+    write = os.write
+
+    def write_late(descriptor: int, content: bytes) -> int:
+        button.close()
+        with (tmp_path / "bystander").open("wb") as bystander:
+            assert bystander.fileno() != descriptor
+            return write(descriptor, content)
+
+    monkeypatch.setattr(os, "write", write_late)
+    button.ring()
+    assert has_rung(doorbell)
+    assert open_count(doorbell) == 1

@@ -175,7 +175,7 @@ def first_use_behind_a_dead_parent(name: str, use: Callable[[Arena], object]) ->
         parent_pid = os.getpid()
         if os.fork() == 0:
             wait_until(lambda: os.getppid() != parent_pid, "the parent is gone, and its locks with it")
-            Child._run(use, (parent,), writer)
+            Child._run(use, (parent,), reader, writer)
         os.kill(os.getpid(), signal.SIGKILL)
     os.waitpid(middle, 0)
     os.close(writer)
