@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from shmaccum.config.consumer import ConsumerOptions
 from shmaccum.consumer import arrow
 from shmaccum.consumer.deserializers import Deserializers
+from shmaccum.consumer.group import REVOCATION_TIMEOUT_S
 from shmaccum.consumer.news import News
 from shmaccum.consumer.partition_flow import PartitionFlow
 from shmaccum.consumer.record import ConsumerRecord
@@ -441,17 +442,15 @@ class Consumer(Sharing):
         Raises:
             ConsumerStateError, CommitFailedError, GroupBusyError, OSError: as `commit`.
         """
-        self._in_group()
+        group = self._in_group()
         wanted = self._positions() if offsets is None else offsets
         deadline_s, interval_s = time.monotonic() + timeout_ms / 1000, COMMIT_INTERVAL_S_MIN
         while True:
             try:
-                self.commit(wanted, 0)
-            except GroupBusyError:
+                return self.commit(wanted, 0)
+            except GroupBusyError as error:
                 if time.monotonic() >= deadline_s:
-                    raise
-            else:
-                return
+                    raise GroupBusyError(f"{error}{group.membership.stopped()}") from None
             await asyncio.sleep(interval_s)
             interval_s = min(2 * interval_s, COMMIT_INTERVAL_S_MAX)
 
@@ -486,7 +485,7 @@ class Consumer(Sharing):
             return
         try:
             if self._group is not None:
-                self._group.commit_by_itself(self._positions() if autocommit else {})
+                self._group.commit_by_itself(self._positions() if autocommit else {}, REVOCATION_TIMEOUT_S)
                 self._tell("on_partitions_revoked", set(self._group.membership.locks.owned))
         finally:
             self._let_go()

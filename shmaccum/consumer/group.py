@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from shmaccum.config.consumer import ConsumerOptions
-from shmaccum.exceptions import ConsumerError, InvalidArgumentError
+from shmaccum.exceptions import ConsumerError, GroupBusyError, InvalidArgumentError
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.groups.membership import Assignors, Membership
 from shmaccum.groups.offsets_file import Committed
@@ -24,7 +25,7 @@ LOOK_INTERVAL_S_MAX = 5.0
 LOOK_S_PER_MEMBER = 0.00002
 UNWATCHED_INTERVAL_S_MAX = 0.05
 OUTDATED_S = 60.0
-"""A plan that is outdated for so long is told of."""
+"""A plan that is outdated for so long is told of, and so is a commit that is due."""
 OFFSET_MAX = 2**63 - 1
 REVOCATION_TIMEOUT_S = 1.0
 """A consumer that gives partitions up waits so long to commit their offsets. Other commits take microseconds."""
@@ -71,6 +72,7 @@ class ConsumerGroup:
         self._current_s = time.monotonic()
         self.commit_count = 0
         self._commit_s = time.monotonic() + options.auto_commit_interval_ms / 1000
+        self._uncommitted_s = math.inf
         self._committed: dict[TopicPartition, int] = {}
         self.membership = Membership(
             directory,
@@ -163,20 +165,34 @@ class ConsumerGroup:
     def commit_by_itself(self, positions: Mapping[TopicPartition, int], timeout_s: float = 0.0) -> None:
         """Commits the positions that changed since the last commit, with enable_auto_commit; errors are logged.
 
+        Where another member writes all the time, the commit stays due.
+
         Args:
             positions: of the records that were handed out.
             timeout_s: the longest wait for another member that writes.
         """
         if not self._options.enable_auto_commit:
             return
-        self._commit_s = time.monotonic() + self._options.auto_commit_interval_ms / 1000
         changed = {place: offset for place, offset in positions.items() if self._committed.get(place) != offset}
-        if not changed:
-            return
         try:
-            self.commit(changed, timeout_s)
+            if changed:
+                self.commit(changed, timeout_s)
+        except GroupBusyError as error:
+            self._tell_of_uncommitted(error, timeout_s)
+            return
         except (ConsumerError, OSError) as error:
             logger.warning("an automatic commit of the group %r failed: %s", self._options.group_id, error)
+        self._commit_s = time.monotonic() + self._options.auto_commit_interval_ms / 1000
+        self._uncommitted_s = math.inf
+
+    def _tell_of_uncommitted(self, error: GroupBusyError, timeout_s: float) -> None:
+        """Warns when a commit was given up, and once a minute while one is due."""
+        now_s = time.monotonic()
+        self._uncommitted_s = min(self._uncommitted_s, now_s)
+        if timeout_s > 0 or now_s - self._uncommitted_s >= OUTDATED_S:
+            self._uncommitted_s = now_s
+            hint = "" if timeout_s > 0 else self.membership.stopped()
+            logger.warning("an automatic commit of the group %r failed: %s%s", self._options.group_id, error, hint)
 
     def committed(self, place: TopicPartition) -> OffsetAndMetadata | None:
         """The committed offset of a partition."""

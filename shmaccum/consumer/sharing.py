@@ -207,7 +207,9 @@ class Sharing(Positions):
         return found if metadata or found is None else found.offset
 
     def group_members(self) -> list[GroupMember]:
-        """Every member of the group, with its process and partitions, and whether it is stopped.
+        """Every member of the group, with its process and partitions, and whether it lives and is stopped.
+
+        A consumer that is no member sees the plan as the members published it last.
 
         Raises:
             ConsumerStateError: the consumer has no group.

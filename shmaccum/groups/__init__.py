@@ -3,7 +3,7 @@
 
 ::
 
-    offsets_file    committed offsets, of every group
+    offsets_file    committed offsets, of every group               ─ shared_offsets   read once for all members here
     member_locks    living members and the owner of each partition: locks that the kernel frees
     joins           rows of members that no plan has yet
     plan            the published assignment            ─ assignors   the rules that compute it

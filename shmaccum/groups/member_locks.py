@@ -244,7 +244,7 @@ class MemberLocks:
 
         Args:
             timeout_s: the longest wait for it.
-            hint: makes the end of the message of a wait in vain.
+            hint: makes the end of the message after a wait in vain.
 
         Raises:
             GroupBusyError: another member had it all the time.
@@ -281,7 +281,7 @@ class MemberLocks:
 
     def _busy_sentence(self, timeout_s: float, hint: Callable[[], str]) -> str:
         if timeout_s <= 0:
-            return f"another member of the group {self._group_id!r} writes at this moment: try again{hint()}"
+            return f"another member of the group {self._group_id!r} writes at this moment: try again"
         return (
             f"another member of the group {self._group_id!r} has been writing for {timeout_s:g} s, it is probably "
             f"stopped: continue it or kill it{hint()}"

@@ -18,8 +18,9 @@ from shmaccum.groups.assignors import BY_NAME, Subscriptions
 from shmaccum.groups.joins import Joins
 from shmaccum.groups.member_locks import MemberLocks
 from shmaccum.groups.members import GroupMember, members_of
-from shmaccum.groups.offsets_file import Committed, OffsetsFile, has_group
+from shmaccum.groups.offsets_file import Committed, has_group
 from shmaccum.groups.plan import MemberRow, Plan, plan_path, read_plan, write_plan
+from shmaccum.groups.shared_offsets import shared_offsets
 from shmaccum.victim import is_stopped
 
 PEN_TIMEOUT_S = 60.0
@@ -106,9 +107,10 @@ class Membership:
         self._directory = directory
         self._path = plan_path(directory, group_id)
         self._joins = Joins(directory, group_id)
+        self._has_left = False
         self.locks = MemberLocks(directory, group_id)
         try:
-            self._offsets = OffsetsFile(directory, group_id, is_writer=False)
+            self._offsets = shared_offsets(directory, group_id)
         except BaseException:
             self.locks.close()
             raise
@@ -152,7 +154,7 @@ class Membership:
         """A group with members has a file of offsets, by which others know its name."""
         if not has_group(self._directory, self._group_id):
             with self.locks.pen(PEN_TIMEOUT_S, self.stopped):
-                self._offsets.prepare()
+                self._offsets.found()
 
     def wants(self, topics: Iterable[str]) -> bool:
         """True for a member that consumes exactly these topics."""
@@ -191,7 +193,7 @@ class Membership:
         )
 
     def look(self) -> bool:
-        """Reads the plan, and publishes a new one if members or partitions are others by now.
+        """Reads the plan; a member publishes a new one if members or partitions are others by now.
 
         Returns:
             False when the plan is outdated and cannot be replaced yet: another member publishes at this moment, or the
@@ -202,7 +204,7 @@ class Membership:
         """
         former_epoch, self.plan = self.plan.epoch, read_plan(self._path)
         is_new = self.plan.epoch != former_epoch
-        if not self._is_outdated(is_new=is_new):
+        if not self.is_member or not self._is_outdated(is_new=is_new):
             return True
         if is_new and self._is_joining:
             self._joins.add(self.member_id, self._row())
@@ -218,7 +220,7 @@ class Membership:
     @property
     def _is_joining(self) -> bool:
         """True for a member that the plan does not have as it wants to be."""
-        return self.is_member and self.plan.members.get(self.member_id) != self._row()
+        return self.plan.members.get(self.member_id) != self._row()
 
     @property
     def pause_s(self) -> float:
@@ -244,8 +246,6 @@ class Membership:
         again, so each death is found at once, and the work of all looks grows with the number of members alone. The
         planner has just asked about the members of a new plan.
         """
-        if not self.is_member:
-            return self._next(self.plan) is not self.plan
         if self._is_joining or self.plan.counts != self._counted(self.plan.counts):
             return True
         if is_new:
@@ -279,8 +279,7 @@ class Membership:
         """The rows of members that live, of static ones that may return, of this one, and of those that joined."""
         renewed = {member_id: self._renewed(member_id, row) for member_id, row in former.members.items()}
         found = {member_id: row for member_id, row in renewed.items() if row is not None}
-        if self.is_member:
-            found[self.member_id] = self._row()
+        found[self.member_id] = self._row()
         return self._with_joins(found)
 
     def _with_joins(self, members: dict[str, MemberRow]) -> dict[str, MemberRow]:
@@ -289,14 +288,14 @@ class Membership:
         Raises:
             ConsumerStateError: this member has no assignor in common with all others.
         """
-        common = set(self._assignors.by_name) if self.is_member else None
+        common = set(self._assignors.by_name)
         for row in members.values():
-            common = set(row.assignors) if common is None else common & set(row.assignors)
+            common &= set(row.assignors)
             if not common:
                 raise self._no_common_assignor(row.assignors)
         joined: dict[int, str] = {}
         for member_id, row in self._joins.read().items():
-            shared = set(row.assignors) if common is None else common & set(row.assignors)
+            shared = common & set(row.assignors)
             if shared and self._may_join(member_id, row, members.get(member_id)):
                 members[member_id], joined[row.slot], common = row, member_id, shared
         return {member_id: row for member_id, row in members.items() if joined.get(row.slot, member_id) == member_id}
@@ -385,7 +384,6 @@ class Membership:
         try:
             if not self.is_member:
                 self._check_alone()
-            self._offsets.prepare()
             self._offsets.commit(offsets)
         finally:
             self.locks.drop_pen()
@@ -414,14 +412,15 @@ class Membership:
         Raises:
             CorruptLogError, OSError: the file cannot be read.
         """
-        self._offsets.catch_up()
-        return self._offsets.offsets.get(place)
+        return self._offsets.committed(place)
 
     # --- the end
 
     def leave(self) -> None:
         """Gives everything up. A static member stays in the plan until its session time-out."""
-        self._offsets.close()
+        if not self._has_left:
+            self._has_left = True
+            self._offsets.release()
         self.locks.leave()
 
 

@@ -374,22 +374,25 @@ class OffsetsFile:
         if inode != self._seen_inode or size < self._size:
             self.offsets.clear()
             self._size = 0
-        self._seen_inode, self._seen_size = inode, size
-        return self._read()
+        damages = self._read()
+        self._seen_inode, self._seen_size = inode, size  # a file that makes no sense is told of at each call
+        return damages
 
     def _read(self) -> list[tuple[int, int]]:
         """Replays the whole frames behind those that were read; answers what is damaged."""
         start = self._size
-        frames = _frames(self._content()[start:])
+        frames = _frames(self._content(start))
         for position, body in frames.bodies:
             self._replay(body, start + position)
         self._size = start + frames.end
         return [(start + begin, start + end) for begin, end in frames.damages]
 
-    def _content(self) -> bytes:
+    def _content(self, start: int = 0) -> bytes:
+        """The file from this position on; empty where there is none."""
         try:
-            with open(self._path, "rb", opener=open_regular) as file:
-                return file.read()
+            with open(self._path, "rb", buffering=0, opener=open_regular) as file:
+                file.seek(start)
+                return file.readall()
         except FileNotFoundError:
             return b""
 

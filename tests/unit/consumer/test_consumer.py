@@ -30,7 +30,8 @@ from shmaccum import (
     RecordDeserializationError,
     TopicPartition,
 )
-from shmaccum.consumer import OffsetAndMetadata, news
+from shmaccum.consumer import OffsetAndMetadata, group, news
+from shmaccum.groups.member_locks import MemberLocks
 from shmaccum.segment_log.directory import LogDirectory
 from shmaccum.segment_log.log_watch import LogWatch
 from tests.log_support import START_MS, TOPIC, log_files, make_batch, make_batches, open_log
@@ -447,6 +448,31 @@ def test_positions_are_committed_by_a_poll_after_the_interval(log: LogDirectory)
         assert consumer.committed(PLACE) is None
         consumer.poll()
         assert consumer.committed(PLACE) == 1
+
+
+def test_an_automatic_commit_waits_for_no_member_and_stays_due(
+    log: LogDirectory, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(log, b"1")
+    other = MemberLocks(log.path, "g")
+    with consumer_of(log, TOPIC, group_id="g", auto_commit_interval_ms=0) as consumer:
+        assert values(consumer) == [b"1"]
+        with other.pen(0):
+            consumer.poll()
+            assert (consumer.committed(PLACE), caplog.text) == (None, "")
+            monkeypatch.setattr(group, "OUTDATED_S", 0.0)
+            consumer.poll()
+            assert "an automatic commit of the group 'g' failed: another member" in caplog.text
+        consumer.poll()
+        assert consumer.committed(PLACE) == 1
+    other.close()
+
+
+def test_a_consumer_that_is_no_member_sees_the_members(log: LogDirectory) -> None:
+    options = {"group_id": "g", "partition_assignment_strategy": ["sticky"]}
+    with consumer_of(log, TOPIC, **options) as consumer, consumer_of(log, group_id="g") as looking:
+        consumer.poll()
+        assert [member.partitions for member in looking.group_members()] == [[PLACE]]
 
 
 def test_commits_by_hand(log: LogDirectory) -> None:

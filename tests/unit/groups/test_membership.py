@@ -278,9 +278,23 @@ def test_a_pen_that_is_held_is_told(join: Join, tmp_path: Path, monkeypatch: pyt
         first.commit({PLACES[0]: offset(1)}, 0)
     monkeypatch.setattr("shmaccum.groups.membership.is_stopped", lambda _pid: True)
     with other.pen(0), pytest.raises(GroupBusyError, match=f"stopped processes of the group: {os.getpid()}"):
-        first.commit({PLACES[0]: offset(1)}, 0)
+        first.commit({PLACES[0]: offset(1)}, 0.001)
     other.close()
     first.commit({PLACES[0]: offset(1)}, 0)
+
+
+def test_a_consumer_that_is_no_member_looks_and_publishes_nothing(join: Join, tmp_path: Path) -> None:
+    first, second = join("range"), join("range")
+    settle(first, second)
+    second.locks.close()  # as a death does
+    looking = Membership(os.fspath(tmp_path), "g", count_of=lambda _topic: 9, assignors=Assignors.of(["sticky"]))
+    assert looking.look()
+    assert {member.member_id: member.lives for member in looking.members()} == {
+        first.member_id: True,
+        second.member_id: False,
+    }
+    looking.leave()
+    assert read_plan(plan_path(os.fspath(tmp_path), "g")).epoch == first.plan.epoch
 
 
 # --- modes, file systems, forks
