@@ -56,10 +56,14 @@ def _member(plan: Plan, member_id: str, *, lives: bool) -> GroupMember:
 def local_members(directory: str, group_id: str) -> list[GroupMember]:
     """The living members of a group that needs no server; none where a server coordinates the group.
 
+    A group without a plan has none, so a list of many remote groups opens no lock file.
+
     Raises:
         OSError: the lock file cannot be read.
     """
     plan = read_plan(plan_path(directory, group_id))
+    if not plan.members:
+        return []
     path = os.path.join(directory, GROUPS_FOLDER, file_stem(group_id) + LOCK)
     living = living_slots(path, {row.slot for row in plan.members.values()})
     return [member for member in members_of(plan, living) if member.lives]

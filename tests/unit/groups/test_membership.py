@@ -26,7 +26,7 @@ from shmaccum.exceptions import (
     LogForbiddenError,
 )
 from shmaccum.format.topic_partition import TopicPartition
-from shmaccum.groups import file_systems, membership, offsets_file, plan
+from shmaccum.groups import file_systems, members, membership, offsets_file, plan
 from shmaccum.groups.member_locks import MemberLocks
 from shmaccum.groups.membership import Assignors, Membership
 from shmaccum.groups.offsets_file import Committed, GroupLock, OffsetsFile
@@ -368,6 +368,16 @@ def test_a_look_at_a_plan_that_is_known_parses_nothing(join: Join, monkeypatch: 
         settle(*members)
     members.pop().leave()
     assert sorted(settle(*members)) == [1, 2]
+
+
+def test_a_look_at_a_group_without_a_plan_opens_no_lock_file(
+    join: Join, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    member = join()
+    settle(member)
+    monkeypatch.setattr(members, "living_slots", lambda _path, slots: set(slots) or pytest.fail("a lock file was read"))
+    assert [each.pid for each in members.local_members(os.fspath(tmp_path), "g")] == [os.getpid()]
+    assert not members.local_members(os.fspath(tmp_path), "remote")
 
 
 def same_slot(monkeypatch: pytest.MonkeyPatch) -> None:
