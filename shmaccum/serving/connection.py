@@ -21,8 +21,8 @@ from shmaccum.serving.messages import BadFrameError
 from shmaccum.serving.transport import Transport
 
 SIZE = struct.Struct(">i")
+SIZE_AND_KEY = struct.Struct(">ih")
 READ_SIZE = 256 << 10
-API_KEY_SIZE = 2
 STRANGER_SIZE_MAX = 64 << 10
 """Bytes of a request of a client that has not logged in yet."""
 PRODUCE = 0
@@ -137,9 +137,11 @@ class Connection:
         end = self._frame_end()
         if self.is_busy or end is None:
             return None
-        frame = memoryview(bytes(memoryview(self._received)[SIZE.size : end]))
-        del self._received[:end]
-        self._give_back()
+        received = self._received
+        frame = memoryview(bytes(received if end == len(received) else received[:end]))[SIZE.size :]
+        del received[:end]
+        if self._granted:
+            self._give_back()
         self.is_busy, self._is_answered = True, False
         self.active_s = time.monotonic()
         return frame
@@ -155,10 +157,9 @@ class Connection:
         Raises:
             BadFrameError: as `next_frame`.
         """
-        if len(self._received) < SIZE.size + API_KEY_SIZE:
+        if len(self._received) < SIZE_AND_KEY.size:
             return None
-        (size,) = SIZE.unpack_from(self._received)
-        api_key = int.from_bytes(self._received[SIZE.size : SIZE.size + API_KEY_SIZE], "big", signed=True)
+        size, api_key = SIZE_AND_KEY.unpack_from(self._received)
         size_max = self._limits.of(api_key) if self.is_known else STRANGER_SIZE_MAX
         if not 0 < size <= size_max:
             raise BadFrameError(f"a frame of {size} bytes; a request {api_key} has at most {size_max}")
