@@ -47,6 +47,8 @@ BROKER_PROPERTIES: Mapping[str, str] = {
     "auto.leader.rebalance.enable": "false",
     "controlled.shutdown.retry.backoff.ms": "200",
     "log.cleaner.enable": "false",
+    # Records of tests are years old. Half a minute after its start a broker would begin to delete them.
+    "log.retention.ms": "-1",
     # A broker that was killed is missed soon, so that it, or another leader, serves soon.
     "broker.heartbeat.interval.ms": "500",
     "broker.session.timeout.ms": "5000",
