@@ -69,7 +69,7 @@ class Producer(producer.Producer):
         **options: Unpack[KeptProducerOptionsDict],
     ) -> None:
         given: dict[str, Any] = {**options}
-        own, self._recipe = _split(sink, given) if isinstance(sink, str) else (given, sink)
+        own, self._recipe = split_options(sink, given) if isinstance(sink, str) else (given, sink)
         self._leave: weakref.finalize[..., Any] | None = None
         super().__init__(arena, mode=mode, is_kept=self._recipe is not None, **own)
         if self._recipe is not None:
@@ -100,8 +100,12 @@ def _producer_from(arena: Arena, given: Mapping[str, Any], recipe: Recipe | None
     return Producer(arena, sink=recipe, **given)
 
 
-def _split(sink: str, given: Mapping[str, Any]) -> tuple[dict[str, Any], Recipe]:
-    """The producer's options, and the recipe of its sender."""
+def split_options(sink: str, given: Mapping[str, Any]) -> tuple[dict[str, Any], Recipe]:
+    """The producer's options, and the recipe of its sender.
+
+    Raises:
+        InvalidArgumentError: the sink or an option is unknown, or an option is out of bounds.
+    """
     from shmaccum.keeper import IDLE_EXIT_DEFAULT, Recipe
     from shmaccum.sinks import sink_options_type
     from shmaccum.sinks.names import split_url

@@ -1,0 +1,348 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Log records of a program, sent through an arena: a handler for the standard library's ``logging``.
+
+::
+
+    logging.config.dictConfig({
+        "version": 1,
+        "handlers": {"arena": {"class": "shmaccum.logging.ArenaHandler", "arena": "logs", "sink": "kafka:broker:9092"}},
+        "root": {"handlers": ["arena"], "level": "INFO"},
+    })
+
+A log call costs its program some microseconds and never an exception. A record is safe from a death of its process when
+the call comes back. Where there is no room for a record in time, the handler drops it, counts it and tells of it: on
+stderr, and in the topic itself when the arena has room again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import logging
+import os
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, overload
+
+from shmaccum.arena import Arena
+from shmaccum.config import ArenaOptions, ProducerOptions
+from shmaccum.exceptions import PartitionCountUnknownError, ShmaccumError
+from shmaccum.kept_producer import Producer, split_options
+from shmaccum.units import format_count
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from shmaccum.config.dicts import ArenaOptionsDict, KeptProducerOptionsDict
+
+OWN_LOGGER = "shmaccum"
+MAX_BLOCK_DEFAULT = "10ms"
+START_TIMEOUT_S = 2.0
+START_SLICE_S = 0.005
+
+TOPIC, KEY, HEADERS = "kafka_topic", "kafka_key", "kafka_headers"
+"""The attributes of a log record that name the topic, key and headers of its Kafka record."""
+
+_STANDARD = frozenset({*vars(logging.makeLogRecord({})), "message", "asctime", "taskName", TOPIC, KEY, HEADERS})
+"""The attributes of a log record that are none of its ``extra=``, or have a place of their own in the Kafka record."""
+
+
+@functools.lru_cache(maxsize=16)
+def _second(seconds: int) -> str:
+    """A second since 1970 in the words of ISO 8601, in UTC; many records share one."""
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
+
+
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=str).encode
+
+
+class JsonFormatter(logging.Formatter):
+    """A log record as one JSON object: the fields of `fields`, and those that the program gave as ``extra=``."""
+
+    def fields(self, record: logging.LogRecord) -> dict[str, Any]:
+        """The fields that every object has; a subclass may have others.
+
+        ``timestamp`` (ISO 8601, UTC), ``level``, ``logger``, ``message``, ``process`` (its number), ``thread`` (its
+        name), ``file`` (its path), ``line`` and ``function``; ``exception`` and ``stack`` where there are any.
+        """
+        fields = {
+            "timestamp": f"{_second(int(record.created))}.{int(record.created % 1 * 1_000_000):06d}Z",
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+            "process": record.process,
+            "thread": record.threadName,
+            "file": record.pathname,
+            "line": record.lineno,
+            "function": record.funcName,
+        }
+        if record.exc_text or (record.exc_info and record.exc_info[0]):
+            fields["exception"] = record.exc_text or self.formatException(record.exc_info)  # type: ignore[arg-type]
+        if record.stack_info:
+            fields["stack"] = self.formatStack(record.stack_info)
+        return fields
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The object in one line. A value that JSON does not know becomes its ``str``."""
+        fields = self.fields(record)
+        given = vars(record)
+        if _STANDARD.issuperset(given):
+            return _encode(fields)
+        extra = {name: given[name] for name in given.keys() - _STANDARD - fields.keys()}
+        try:
+            return _encode({**fields, **extra})
+        except (TypeError, ValueError, RecursionError):  # a key that is no string, a NaN, a circle
+            return _encode({**fields, **{name: repr(value) for name, value in extra.items()}})
+
+
+class ArenaHandler(logging.Handler):
+    """Sends log records to a topic through an arena, which is made where there is none.
+
+    A formatter writes the value of a Kafka record, `JsonFormatter` unless another one is set. The timestamp is that of
+    the log call. ``extra={"kafka_key": ..., "kafka_headers": ..., "kafka_topic": ...}`` of a log call gives its record
+    a key, headers (pairs or a mapping) and another topic; str becomes UTF-8.
+
+    Usable by all threads, which do not wait for each other; a child of a fork goes on using the same handler. Records
+    of the loggers ``shmaccum`` and below are about this way, so they do not go it: those of WARNING and above go to
+    stderr.
+
+    Args:
+        arena: the name or path of an arena, or an Arena, which stays its owner's.
+        topic: of all records that name no other one.
+        sink: where the sender delivers that this process then keeps, as for `shmaccum.Producer`; None: none is kept.
+        level: of the handler, as for each of ``logging``.
+        arena_options: those of `shmaccum.config.ArenaOptions`, for an arena that is made here.
+        options: those of `shmaccum.Producer`. ``max_block_ms``, the longest time that a log call waits for room, is 10
+            ms by default; 0 suits an event loop.
+
+    Raises:
+        ArenaError: see `Arena.attach_or_create`.
+        InvalidArgumentError: an option is unknown or out of bounds.
+        SenderNotStartedError: there is no sender, and none could be started; the message has the reason.
+        OtherSinkError: the living sender delivers to another sink.
+    """
+
+    report_interval_s: ClassVar[float] = 10.0
+    """Dropped records are told on stderr at most once in so many seconds."""
+
+    def __init__(
+        self,
+        arena: str | os.PathLike[str] | Arena,
+        topic: str = "logs",
+        *,
+        sink: str | None = None,
+        level: int | str = logging.NOTSET,
+        arena_options: ArenaOptionsDict | None = None,
+        **options: Unpack[KeptProducerOptionsDict],
+    ) -> None:
+        options.setdefault("max_block_ms", MAX_BLOCK_DEFAULT)
+        self._producer = _producer(arena, arena_options or {}, sink, options)
+        self.topic = topic
+        self._drops = _Drops(self._producer.arena.name)
+        super().__init__(level)
+        self.setFormatter(JsonFormatter())
+        self._wait_for_partitions()
+
+    def _wait_for_partitions(self) -> None:
+        """A sender that has just begun does not know the topic yet; the first records are to find it known."""
+        deadline_s = time.monotonic() + START_TIMEOUT_S
+        while self._producer.will_be_delivered() and time.monotonic() < deadline_s:
+            with contextlib.suppress(PartitionCountUnknownError):
+                self._producer.partitions_for(self.topic)
+                return
+            time.sleep(START_SLICE_S)
+
+    @property
+    def drop_count(self) -> int:
+        """The records that this process had to drop so far."""
+        return self._drops.count
+
+    # --- a record
+
+    def handle(self, record: logging.LogRecord) -> Any:
+        """As every handler, but without its lock, so that no thread waits behind another one that waits for room."""
+        passed: Any = self.filter(record)
+        if passed:
+            self.emit(passed if isinstance(passed, logging.LogRecord) else record)
+        return passed
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Sends a record, or drops it; never raises. A record that cannot be formatted goes to `handleError`."""
+        if str(record.name).partition(".")[0] == OWN_LOGGER:
+            _tell_beside_the_arena(record)
+            return
+        try:
+            self._send(record)
+        except ShmaccumError as error:
+            self._drops.add(str(error), self.report_interval_s)
+        except Exception:  # noqa: BLE001 - a log call must not fail for its handler
+            self.handleError(record)
+        else:
+            if self._drops.is_owed:
+                self._send_drops()
+
+    def _send(self, record: logging.LogRecord) -> None:
+        text: str | bytes = self.format(record)
+        given = vars(record)
+        self._producer.send(
+            given.get(TOPIC) or self.topic,
+            _bytes(text),
+            _bytes(given.get(KEY)),
+            _headers(given.get(HEADERS)),
+            timestamp_ms=int(record.created * 1000),
+        )
+
+    def _send_drops(self) -> None:
+        """Sends a record that tells of the dropped ones."""
+        count, sentence = self._drops.take_owed()
+        facts = {"name": __name__, "levelno": logging.WARNING, "levelname": "WARNING", "msg": sentence}
+        notice = logging.makeLogRecord({**facts, "dropped_count": count})
+        try:
+            self._send(notice)
+        except ShmaccumError:
+            self._drops.owe_again(count)
+        except Exception:  # noqa: BLE001 - a formatter of the user's may raise anything
+            self.handleError(notice)
+
+    # --- the end
+
+    def flush(self) -> None:
+        """Waits until the sink has the records of this process, at most ``close_timeout_ms`` and where a sender runs.
+
+        Never raises: records that are left stay in the arena and will be delivered.
+        """
+        with contextlib.suppress(ShmaccumError):
+            self._producer.flush(self._patience_s)
+
+    def close(self) -> None:
+        """Tells of drops that nobody was told of, and closes the producer, which waits as `flush`; never raises.
+
+        ``logging`` calls it at the end of the process.
+        """
+        if self._drops.is_owed:
+            self._send_drops()
+        self._drops.report()
+        with contextlib.suppress(ShmaccumError):
+            self._producer.close(self._patience_s)
+        super().close()
+
+    @property
+    def _patience_s(self) -> float:
+        """The time to wait for deliveries. Without a sender there is nothing to wait for."""
+        return self._producer.options.close_timeout_ms / 1000 if self._producer.will_be_delivered() else 0.0
+
+
+class _Drops:
+    """The records that this process dropped, and how many of them were not told of yet. A forked child has none."""
+
+    def __init__(self, arena_name: str) -> None:
+        self._arena_name = arena_name
+        self.begin()
+        _all_drops.add(self)
+
+    def begin(self) -> None:
+        self._lock = threading.RLock()  # a signal handler may log
+        self.count = 0
+        self._unreported_count = 0
+        self._owed_count = 0
+        self._reason = ""
+        self._report_at_s = 0.0
+
+    def add(self, reason: str, report_interval_s: float) -> None:
+        """Counts a dropped record, and reports on stderr where the last report is old enough."""
+        now_s = time.monotonic()
+        with self._lock:
+            self.count += 1
+            self._unreported_count += 1
+            self._owed_count += 1
+            self._reason = reason
+            is_due = now_s >= self._report_at_s
+            if is_due:
+                self._report_at_s = now_s + report_interval_s
+        if is_due:
+            self.report()
+
+    def report(self) -> None:
+        """Writes on stderr how many records were dropped since the last report, if any."""
+        with self._lock:
+            count, self._unreported_count = self._unreported_count, 0
+        if count:
+            with contextlib.suppress(AttributeError, OSError, RuntimeError, ValueError):  # no stderr, or a closed one
+                sys.stderr.write(f"{__name__}: {self._sentence(count)}\n")
+
+    @property
+    def is_owed(self) -> bool:
+        """True while the topic has not been told of all dropped records."""
+        return self._owed_count > 0
+
+    def take_owed(self) -> tuple[int, str]:
+        """The dropped records that the topic has not been told of, and a sentence about them."""
+        with self._lock:
+            count, self._owed_count = self._owed_count, 0
+            return count, self._sentence(count)
+
+    def owe_again(self, count: int) -> None:
+        """The topic could not be told."""
+        with self._lock:
+            self._owed_count += count
+
+    def _sentence(self, count: int) -> str:
+        return (
+            f"{format_count(count, 'log record')} for the arena {self._arena_name!r} had to be dropped: {self._reason}"
+        )
+
+
+_all_drops: weakref.WeakSet[_Drops] = weakref.WeakSet()
+
+
+def _begin_in_child() -> None:
+    for drops in list(_all_drops):
+        drops.begin()
+
+
+os.register_at_fork(after_in_child=_begin_in_child)
+
+
+def _producer(
+    arena: str | os.PathLike[str] | Arena,
+    arena_options: ArenaOptionsDict,
+    sink: str | None,
+    options: KeptProducerOptionsDict,
+) -> Producer:
+    """The producer of a handler. A wrong option is refused before there is an arena."""
+    own, recipe = ({**options}, None) if sink is None else split_options(sink, options)
+    ProducerOptions.parse(own)
+    if isinstance(arena, Arena):
+        return Producer(arena, sink=recipe, **own)
+    with Arena.attach_or_create(arena, **arena_options):
+        mode = ArenaOptions.parse(arena_options).mode
+    return Producer(arena, mode=mode, sink=recipe, **own)
+
+
+def _tell_beside_the_arena(record: logging.LogRecord) -> None:
+    if logging.lastResort is not None and record.levelno >= logging.lastResort.level:
+        logging.lastResort.handle(record)
+
+
+@overload
+def _bytes(given: None) -> None: ...
+@overload
+def _bytes(given: object) -> bytes: ...
+def _bytes(given: object) -> bytes | None:
+    """The bytes of a key, a value or a header. A lone surrogate of a str becomes its escape, as JSON has it."""
+    if given is None or isinstance(given, bytes):
+        return given
+    return str(given).encode("utf-8", "backslashreplace")
+
+
+def _headers(
+    given: Mapping[str, object] | Iterable[tuple[str, object]] | None,
+) -> list[tuple[str, bytes | None]] | None:
+    if given is None:
+        return None
+    pairs = given.items() if isinstance(given, Mapping) else given
+    return [(str(name), _bytes(value)) for name, value in pairs]
