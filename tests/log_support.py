@@ -22,6 +22,8 @@ from shmaccum.segment_log.producer_state import Refusal
 TOPIC = "flights"
 START_MS = 1_700_000_000_000
 PRODUCER_ID = 4711
+A, B = 71, 72
+"""Two producers of transactions."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,14 @@ def make_batch(
     for index, value in enumerate(values):
         builder.append(index, timestamp_ms + index, key, value, list(headers))
     return MadeBatch(bytes(builder.build()), piece_count)
+
+
+def batch_of(producer_id: int, sequence: int, *values: bytes, epoch: int = 0) -> MadeBatch:
+    """A batch of a transaction."""
+    builder = DefaultRecordBatchBuilder(2, 0, True, producer_id, epoch, sequence, 1 << 20)
+    for index, value in enumerate(values):
+        builder.append(index, START_MS + index, None, value, [])
+    return MadeBatch(bytes(builder.build()))
 
 
 def make_batches(count: int, *, record_count: int = 3, value_size: int = 100, first: int = 0) -> list[MadeBatch]:

@@ -16,9 +16,11 @@ import click
 from shmaccum.cli.group import EXIT_BAD, Command, sentence_of
 from shmaccum.cli.lines import parse_delimiter
 from shmaccum.cli.log_place import directory_argument, offset_option, partitions, place_options
+from shmaccum.config.consumer import READ_COMMITTED, READ_UNCOMMITTED
 from shmaccum.exceptions import CorruptLogError, InvalidArgumentError
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.segment_log import Cursor, LogReader, LogRecord, PartitionReader
+from shmaccum.segment_log.reader import IsolationLevel, OnCorrupt
 from shmaccum.segment_log.start import Start
 
 FOLLOW_EVERY_S = 0.05
@@ -190,6 +192,13 @@ def _warn_of_damage(chosen: Sequence[PartitionReader]) -> bool:
 )
 @click.option("-K", "--key-delimiter", metavar="TEXT", help="Write the key of each record, and this text behind it.")
 @click.option("-F", "--follow", "is_following", is_flag=True, help="Wait for further records, until Ctrl-C.")
+@click.option(
+    "--isolation-level",
+    type=click.Choice([READ_UNCOMMITTED, READ_COMMITTED]),
+    default=READ_UNCOMMITTED,
+    show_default=True,
+    help="read_committed leaves out records of aborted transactions, and of open ones.",
+)
 @click.option("--skip-corrupt", is_flag=True, help="Pass over damaged batches, and name them at the end.")
 @click.pass_context
 def cat(
@@ -201,13 +210,15 @@ def cat(
     start_text: str,
     count: int | None,
     is_following: bool,
+    isolation_level: IsolationLevel,
     skip_corrupt: bool,
     **look: Any,
 ) -> None:
     """Write records to standard output, partition by partition in the order of their offsets."""
     piece = Look(**look).piece()
     start = Start.parse(start_text)
-    reader = LogReader(directory, on_corrupt="skip" if skip_corrupt else "raise")
+    on_corrupt: OnCorrupt = "skip" if skip_corrupt else "raise"
+    reader = LogReader(directory, on_corrupt=on_corrupt, isolation_level=isolation_level)
     chosen = partitions(reader, topic, partition)
     try:
         _write(read(chosen, start, is_following=is_following), piece, count)

@@ -11,6 +11,7 @@ from shmaccum.config.option import boolean, choice, count, duration_ms, function
 from shmaccum.config.table import Options
 
 MEMORYVIEW = "memoryview"
+READ_UNCOMMITTED, READ_COMMITTED = "read_uncommitted", "read_committed"
 DESERIALIZERS = ("bytes", "str", "json", "msgpack", MEMORYVIEW)
 
 
@@ -40,10 +41,10 @@ class ConsumerOptions(Options):
     )
     max_poll_records: int = count(500, "The most records that one poll returns.")
     isolation_level: str = choice(
-        "read_uncommitted",
-        ("read_uncommitted", "read_committed"),
-        "A log of shmaccum shows records of decided transactions only, so both levels are equal. read_committed is "
-        "refused for the log of a broker.",
+        READ_UNCOMMITTED,
+        (READ_UNCOMMITTED, READ_COMMITTED),
+        "read_committed gives no records of aborted transactions, and those of an open transaction when it is "
+        "committed. read_uncommitted gives all.",
     )
     check_crcs: bool = boolean(True, "Check the CRC of each batch before its records are handed out.")
     consumer_timeout_ms: int = duration_ms(

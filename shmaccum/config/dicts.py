@@ -88,8 +88,8 @@ class ConsumerOptionsDict(TypedDict, total=False):
     max_poll_records: int
     """The most records that one poll returns."""
     isolation_level: Literal["read_uncommitted", "read_committed"]
-    """A log of shmaccum shows records of decided transactions only, so both levels are equal. read_committed is
-    refused for the log of a broker."""
+    """read_committed gives no records of aborted transactions, and those of an open transaction when it is
+    committed. read_uncommitted gives all."""
     check_crcs: bool
     """Check the CRC of each batch before its records are handed out."""
     consumer_timeout_ms: int | str

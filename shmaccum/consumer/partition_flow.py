@@ -87,9 +87,16 @@ class PartitionFlow:
         if self.has_records:
             self.seek(self.position)
         batch = self._read()
-        if batch is not None:
+        if batch is None:
+            self._pass_over()
+        else:
             self.position = self._behind = batch.next_offset
         return batch
+
+    def _pass_over(self) -> None:
+        """Moves behind batches of aborted transactions, which are not handed out."""
+        assert self._cursor is not None
+        self.position = self._behind = max(self.position, self._cursor.offset)
 
     def _refill(self) -> bool:
         """Decodes one or more batches; False at the end of the log."""
@@ -99,6 +106,7 @@ class PartitionFlow:
         if not size:
             batch = self._read()
             if batch is None:
+                self._pass_over()
                 return False
             records = self._decoded(batch)
         self._records, self._next, self._behind = records, 0, self._cursor.offset

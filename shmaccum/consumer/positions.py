@@ -11,7 +11,7 @@ import contextlib
 import os
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from shmaccum.config.consumer import MEMORYVIEW, ConsumerOptions
 from shmaccum.consumer.group import ConsumerGroup
@@ -26,7 +26,7 @@ from shmaccum.exceptions import (
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.groups.plan import PARTITION_MAX
 from shmaccum.segment_log.log_batch import Views
-from shmaccum.segment_log.reader import LogReader, OffsetAndTimestamp, PartitionReader
+from shmaccum.segment_log.reader import IsolationLevel, LogReader, OffsetAndTimestamp, PartitionReader
 
 LOG_PREFIX = "log:"
 
@@ -50,12 +50,8 @@ class Positions:
 
     def __init__(self, log: str | os.PathLike[str], options: ConsumerOptions) -> None:
         self.options = options
-        self._reader = LogReader(os.fspath(log).removeprefix(LOG_PREFIX), verify_crc=options.check_crcs)
-        if options.isolation_level == "read_committed" and not self._reader.is_gapless:
-            raise InvalidArgumentError(
-                f"isolation_level=read_committed is refused for {self._reader.path}, the log of a Kafka broker: its "
-                "aborted records would be read; consume it through the broker, or with read_uncommitted"
-            )
+        path, isolation_level = os.fspath(log).removeprefix(LOG_PREFIX), cast(IsolationLevel, options.isolation_level)
+        self._reader = LogReader(path, verify_crc=options.check_crcs, isolation_level=isolation_level)
         self._views = Views(options.key_deserializer == MEMORYVIEW, options.value_deserializer == MEMORYVIEW)
         self._flows: dict[TopicPartition, PartitionFlow] = {}
         self._byte_count = 0
@@ -209,7 +205,8 @@ class Positions:
         return {place: self._reader.partition(*place).log_start_offset for place in map(place_of, partitions)}
 
     def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The offset behind the last record, of each partition.
+        """The offset behind the last record that may be read, of each partition: with read_committed it is the last
+        stable offset.
 
         Raises:
             LogPartitionNotFoundError: the log has no such partition.
@@ -233,12 +230,12 @@ class Positions:
         }
 
     def highwater(self, partition: TopicPartition) -> int:
-        """The offset behind the last record of an assigned partition.
+        """The offset behind the last record of an assigned partition, whether it is committed or not.
 
         Raises:
             ConsumerStateError: the partition is not assigned.
         """
-        return self._assigned(partition).partition.log_end_offset
+        return self._assigned(partition).partition.high_watermark
 
     # --- pauses
 

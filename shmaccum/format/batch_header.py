@@ -28,10 +28,14 @@ CRC_START = 21
 MAGIC = 2
 MAGIC_POSITION = 16
 
+ATTRIBUTES_POSITION = 22
+"""The low byte of the attributes, which has them all."""
 CODEC_MASK = 0x07
 LOG_APPEND_TIME = 0x08
 TRANSACTIONAL = 0x10
 CONTROL = 0x20
+OF_A_TRANSACTION = TRANSACTIONAL | CONTROL
+"""A batch with one of these attributes belongs to a transaction, or decides about one."""
 
 
 class BatchHeader(NamedTuple):

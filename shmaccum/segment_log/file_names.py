@@ -19,10 +19,11 @@
         00000000000000000000.log              a segment: record batches, as on the wire, from this base offset on
         00000000000000000000.index            offset -> position, one entry about every 4 KiB
         00000000000000000000.timeindex        timestamp -> offset
+        00000000000000000000.txnindex         the aborted transactions whose marker is there (transaction_index)
         00000000000000004711.log              the active segment
         00000000000000004711.index
         00000000000000004711.timeindex
-        00000000000000004711.snapshot         the producers' last sequences, below this offset
+        00000000000000004711.snapshot         the producers' last sequences and open transactions, below this offset
         leader-epoch-checkpoint               which epoch began at which offset (leader_epochs)
         partition.metadata                    the id of the topic
 """
@@ -41,10 +42,11 @@ from shmaccum.segment_log.regular_files import open_regular
 LOG = ".log"
 OFFSET_INDEX = ".index"
 TIME_INDEX = ".timeindex"
+TRANSACTION_INDEX = ".txnindex"
 SNAPSHOT = ".snapshot"
 DELETED = ".deleted"
 TEMPORARY = ".tmp"
-OF_A_SEGMENT = (LOG, OFFSET_INDEX, TIME_INDEX)
+OF_A_SEGMENT = (LOG, OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX)
 
 LOCK_FILE = ".lock"
 META_FILE = "meta.properties"

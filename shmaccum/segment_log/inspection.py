@@ -18,6 +18,7 @@ from shmaccum.segment_log.file_names import (
     OFFSET_INDEX,
     SNAPSHOT,
     TIME_INDEX,
+    TRANSACTION_INDEX,
     is_ours,
     offset_file,
     offsets_with,
@@ -27,6 +28,7 @@ from shmaccum.segment_log.index_file import OFFSET_ENTRY, TIME_ENTRY, ascends, l
 from shmaccum.segment_log.producer_state import ProducerState
 from shmaccum.segment_log.recovery import Scan, scan_from
 from shmaccum.segment_log.regular_files import open_regular
+from shmaccum.segment_log.transaction_index import ENTRY_SIZE, read_aborted
 from shmaccum.segment_log.walk import map_file
 
 
@@ -68,6 +70,7 @@ def check_partition(directory: str, place: TopicPartition) -> Iterator[LogFindin
             yield LogFinding(place, log, damage.position, f"{damage.problem} (up to {damage.resume_position})")
         yield from _check_offset_index(place, offset_file(folder, base_offset, OFFSET_INDEX), base_offset, scan)
         yield from _check_time_index(place, offset_file(folder, base_offset, TIME_INDEX), base_offset, scan)
+        yield from _check_transaction_index(place, folder, base_offset, scan)
         end_offset = scan.next_offset
     yield from _check_snapshots(place, folder)
 
@@ -102,6 +105,20 @@ def _check_time_index(place: TopicPartition, path: str, base_offset: int, scan: 
         if known.get(relative_offset) != timestamp_ms:
             text = f"no batch with timestamp {timestamp_ms} ends at offset {base_offset + relative_offset}"
             yield LogFinding(place, path, index * TIME_ENTRY.size, text)
+
+
+def _check_transaction_index(place: TopicPartition, folder: str, base_offset: int, scan: Scan) -> Iterator[LogFinding]:
+    path = offset_file(folder, base_offset, TRANSACTION_INDEX)
+    if not os.path.exists(path):
+        return
+    entries = read_aborted(folder, base_offset)
+    if os.path.getsize(path) != len(entries) * ENTRY_SIZE:
+        yield LogFinding(place, path, len(entries) * ENTRY_SIZE, "the entries behind make no sense")
+    known = {batch.last_offset for batch in scan.batches}
+    for index, entry in enumerate(entries):
+        if entry.last_offset not in known:
+            text = f"no marker stands at offset {entry.last_offset}"
+            yield LogFinding(place, path, index * ENTRY_SIZE, text)
 
 
 def _check_size(place: TopicPartition, path: str, whole: int) -> Iterator[LogFinding]:

@@ -13,6 +13,7 @@ from shmaccum.format.batch_header import (
     CONTROL,
     HEADER_SIZE,
     LOG_APPEND_TIME,
+    OF_A_TRANSACTION,
     BatchHeader,
     crc_problem,
 )
@@ -89,6 +90,11 @@ class LogBatch:
     def is_control(self) -> bool:
         """True for a broker's transaction marker; its records are not for users."""
         return bool(self.header.attributes & CONTROL)
+
+    @property
+    def is_of_transaction(self) -> bool:
+        """True for a batch of a transaction, and for a control batch."""
+        return bool(self.header.attributes & OF_A_TRANSACTION)
 
     # --- the view of an appender
 

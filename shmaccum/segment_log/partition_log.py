@@ -11,6 +11,10 @@ Procedure of an append: each batch is admitted by the producers' state, which kn
 rolls. A batch that a run did not get into the file (disk full, I/O error) is taken back from the producers' state and
 answered as a storage error, which may be tried again; a batch that got there whole stays and is acknowledged.
 
+Procedure of a marker: it ends its run, so that the state behind it counts for the next one. The entry of an aborted
+transaction is in the index before its marker is in the log (`transaction_index`). The transaction is over when the
+marker is written.
+
 Procedure of a roll: finish the time index; snapshot the producers' state at the new base offset; sync, when there is a
 policy; make the three new files. A death in between leaves an old segment that is appended to further, or an empty new
 one; both are what recovery expects.
@@ -23,9 +27,18 @@ import itertools
 import os
 import time
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from shmaccum.config import LogSinkOptions
-from shmaccum.format.batch_header import PREFIX, PREFIX_SIZE, UNCOUNTED_SIZE
+from shmaccum.format.batch_header import (
+    ATTRIBUTES_POSITION,
+    CONTROL,
+    OF_A_TRANSACTION,
+    PREFIX,
+    PREFIX_SIZE,
+    UNCOUNTED_SIZE,
+    read_header,
+)
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.segment_log.append_time import StampedBatch
 from shmaccum.segment_log.broker_error import BrokerError
@@ -35,6 +48,7 @@ from shmaccum.segment_log.file_names import (
     OFFSET_MAX,
     SNAPSHOT,
     TIME_INDEX,
+    TRANSACTION_INDEX,
     offset_file,
     offsets_with,
 )
@@ -44,6 +58,8 @@ from shmaccum.segment_log.recovery import Recovery
 from shmaccum.segment_log.regular_files import open_regular
 from shmaccum.segment_log.segment import IOV_MAX, Segment, Written
 from shmaccum.segment_log.small_files import make_partition_files, replace_file, sync_folder
+from shmaccum.segment_log.transaction_index import Aborted, append_aborted, remove_last
+from shmaccum.segment_log.transaction_marker import decision_in, marker_batch
 from shmaccum.segment_log.walk import RELATIVE_OFFSET_MAX
 
 Outcome = int | Refusal
@@ -64,6 +80,14 @@ _new_tuple = tuple.__new__
 """Makes a NamedTuple without its own __new__, which would take several times as long."""
 
 
+class Marker(NamedTuple):
+    """A marker that is to be written."""
+
+    producer_id: int
+    aborted: Aborted | None
+    """The entry for the index; None: it commits, or there is no transaction to end."""
+
+
 class Run:
     """Batches that go to the file together.
 
@@ -72,15 +96,17 @@ class Run:
         buffers: the bytes to write there.
         batches: the batches in it, for the indexes.
         outcomes: of these, and of those in between that were not to be written.
+        marker: the last batch, when it is one that ends a transaction.
     """
 
-    __slots__ = ("batches", "buffers", "end", "outcomes", "start")
+    __slots__ = ("batches", "buffers", "end", "marker", "outcomes", "start")
 
     def __init__(self, size: int) -> None:
         self.start = self.end = size
         self.buffers: list[bytes | memoryview] = []
         self.batches: list[Written] = []
         self.outcomes: list[Outcome] = []
+        self.marker: Marker | None = None
 
     def whole_below(self, position: int) -> list[Written]:
         """Those that are in the file, when it was written up to this position."""
@@ -139,6 +165,7 @@ class PartitionLog:
         self._unsnapshotted_count = 0
         self._is_sync_broken = False
         self._is_rolling = False
+        self._has_unsynced_entry = False
         self.closed = False
         if self.log_end_offset and not os.path.exists(offset_file(folder, self.log_end_offset, SNAPSHOT)):
             self._take_snapshot()  # after a death soon, the next writer need not read this again
@@ -205,11 +232,15 @@ class PartitionLog:
             is_too_much = end > size_max or timestamp_ms > timestamp_max or next_offset > offset_end
             if is_too_much or len(buffers) > RUN_BUFFERS_MAX:
                 break
-            known = admit(batch, offset)
+            pieces = batch.buffers
+            attributes = pieces[0][ATTRIBUTES_POSITION]
+            if attributes & OF_A_TRANSACTION:
+                known = self._admit_of_transaction(batch, offset, run, is_control=bool(attributes & CONTROL))
+            else:
+                known = admit(batch, offset)
             if known is not None:
                 outcomes.append(known)
                 continue
-            pieces = batch.buffers
             buffers.append(_pack_prefix(offset, size - UNCOUNTED_SIZE, epoch))
             buffers.append(pieces[0][PREFIX_SIZE:])
             if len(pieces) > 1:
@@ -219,8 +250,28 @@ class PartitionLog:
             if not position:
                 timestamp_max = self._timestamp_max(timestamp_ms)
             position, offset = end, next_offset
+            if run.marker is not None:
+                break
         run.end = position
         return run
+
+    def _admit_of_transaction(self, batch: Appendable, offset: int, run: Run, *, is_control: bool) -> Outcome | None:
+        """As the producers' state admits a batch of a transaction, or a marker, which ends the run."""
+        if not is_control:
+            return self.producers.admit_of_transaction(batch, offset)
+        refusal = self.producers.admit_marker(batch, offset)
+        if refusal is None:
+            run.marker = self._marker_at(offset, batch)
+        return refusal
+
+    def _marker_at(self, offset: int, batch: Appendable) -> Marker:
+        content = memoryview(b"".join(batch.buffers))
+        producer_id, transactions = batch.producer_id, self.producers.transactions
+        first_offset = transactions.first_offset_of(producer_id)
+        if first_offset is None or decision_in(content, read_header(content)) is not False:
+            return Marker(producer_id, None)
+        stable_offset = transactions.stable_offset_without(producer_id, offset + 1)
+        return Marker(producer_id, Aborted(producer_id, first_offset, offset, stable_offset))
 
     def _timestamp_max(self, first_timestamp_ms: int | None) -> int:
         """The youngest record that a segment takes whose first batch is this old."""
@@ -230,7 +281,11 @@ class PartitionLog:
         """Puts a run into the file. On failure what is not there whole gets the failure as its outcome."""
         if not run.batches:
             return None
-        done, error = self._active.write(run.buffers, run.end - run.start)
+        try:
+            self._index_marker(run.marker)
+            done, error = self._active.write(run.buffers, run.end - run.start)
+        except OSError as failure:
+            done, error = 0, failure
         written = run.batches if error is None else run.whole_below(run.start + done)
         self._find(self._active.note(written), "no index entries were written, look-ups will take longer")
         if written:
@@ -239,6 +294,8 @@ class PartitionLog:
         if error is not None:
             return self._take_back(run, error)
         self.producers.settle()
+        if run.marker is not None:
+            self.producers.end_transaction(run.marker.producer_id)
         self._unsnapshotted_count += len(written)
         if self._is_snapshot_due:
             self._take_snapshot()
@@ -247,6 +304,9 @@ class PartitionLog:
     def _take_back(self, run: Run, error: OSError) -> Refusal:
         """A batch that was not written whole was not appended: neither for the producers' state nor for the file."""
         self.producers.cut(self.log_end_offset)
+        if run.marker is not None and run.marker.aborted is not None:
+            with contextlib.suppress(OSError):  # an entry without a marker tells readers nothing
+                remove_last(self.folder, self._active.base_offset, run.marker.aborted)
         with contextlib.suppress(OSError):  # the next write cuts before it writes
             self._active.cut()
         failure = self._storage_error("could not be appended to", error)
@@ -255,6 +315,36 @@ class PartitionLog:
             for outcome in run.outcomes
         ]
         return failure
+
+    def _index_marker(self, marker: Marker | None) -> None:
+        """Writes the entry of an aborted transaction, in front of its marker.
+
+        Raises:
+            OSError: the marker may not be written.
+        """
+        if marker is not None and marker.aborted is not None:
+            self._has_unsynced_entry = True
+            append_aborted(self.folder, self._active.base_offset, marker.aborted)
+
+    def end_transaction(self, producer_id: int, producer_epoch: int, *, is_commit: bool) -> Outcome:
+        """Appends the marker that ends a producer's transaction; without one the marker fences older epochs alone.
+
+        Args:
+            producer_id: the producer.
+            producer_epoch: its epoch from now on; batches of an older one are refused.
+            is_commit: False: readers of committed records pass over those of the transaction.
+
+        Returns:
+            The offset of the marker, or the refusal: the epoch is old, or a storage error that may be tried again.
+        """
+        timestamp_ms = int(self._clock() * 1000)
+        marker = marker_batch(producer_id, producer_epoch, is_commit=is_commit, timestamp_ms=timestamp_ms)
+        return self.append([marker])[0]
+
+    @property
+    def stable_offset(self) -> int:
+        """The last stable offset: the first one of an open transaction, or the log end offset."""
+        return max(self.producers.transactions.stable_offset(self.log_end_offset), self.log_start_offset)
 
     def _storage_error(self, what: str, error: OSError) -> Refusal:
         return Refusal(
@@ -360,7 +450,16 @@ class PartitionLog:
         self._is_sync_broken = True
         self._active.sync()
         self._is_sync_broken = False
+        self._sync_entries()
         self.recovery_point = self.log_end_offset
+
+    def _sync_entries(self) -> None:
+        """Forces the entries of aborted transactions to disk, for what lies below the recovery point is trusted."""
+        path = offset_file(self.folder, self._active.base_offset, TRANSACTION_INDEX)
+        if self._has_unsynced_entry and os.path.exists(path):
+            sync_file(path)
+            sync_folder(self.folder)
+        self._has_unsynced_entry = False
 
     def _synced(self, outcomes: list[Outcome]) -> list[Outcome]:
         """With sync=batch no offset is told before its bytes are on disk, that of a duplicate neither."""

@@ -6,7 +6,9 @@ The rules are a broker's. For each producer id the last batches are known by the
 * a batch with the sequences of one of them is a duplicate and is answered with the offset it got the first time;
 * an older producer epoch is refused (47), a newer one has to begin with sequence 0;
 * otherwise the first sequence must follow the last one, where 0 follows 2^31 - 1; else it is refused (45);
-* of a producer id never seen here any first sequence is taken.
+* of a producer id never seen here any first sequence is taken;
+* the marker of a transaction has no sequence. One with a newer epoch fences the older one: the next batch has to begin
+  with sequence 0.
 
 On disk (``.snapshot``, big-endian), the state below the offset that names the file:
 
@@ -14,11 +16,12 @@ On disk (``.snapshot``, big-endian), the state below the offset that names the f
 
     | version i16 = 1 | crc u32 of all after it | count i32 | rows |
     row: producer id i64, epoch i16, last sequence i32, last offset i64, last offset delta i32, timestamp i64,
-         coordinator epoch i32 = -1, first offset of a transaction i64 = -1                        46 bytes
+         coordinator epoch i32 = -1, first offset of the open transaction i64 (-1: none)            46 bytes
 
 Kafka keeps one row for each producer and so recognises only its last batch after a restart. Here each remembered batch
 has its row, oldest first: Kafka's reader keeps the last of them, and batches that were in flight when a sender died are
-recognised all. A snapshot that is damaged or missing is no loss: the state is rebuilt from batch headers.
+recognised all. All rows of a producer tell its open transaction. A snapshot that is damaged or missing is no loss: the
+state is rebuilt from batch headers.
 """
 
 from __future__ import annotations
@@ -28,10 +31,13 @@ from typing import NamedTuple, Protocol
 
 from shmaccum._native import crc32c
 from shmaccum.segment_log.broker_error import BrokerError
+from shmaccum.segment_log.open_transactions import OpenTransactions
 
 KEPT_COUNT = 32
 """A broker remembers 5, because no client has more in flight; the log sink has this many, for fewer system calls."""
 SEQUENCE_MASK = 0x7FFF_FFFF
+NO_SEQUENCE = -1
+NO_OFFSET = -1
 
 SNAPSHOT_VERSION = 1
 _HEAD = struct.Struct(">hIi")
@@ -87,7 +93,7 @@ class Appendable(Protocol):
 
 
 class KnownBatch(NamedTuple):
-    """A batch of a producer that is in the log."""
+    """A batch of a producer that is in the log. A marker that fences an epoch is one without sequences (-1)."""
 
     epoch: int
     first_sequence: int
@@ -98,9 +104,14 @@ class KnownBatch(NamedTuple):
 
 
 class ProducerState:
-    """The producers of one partition."""
+    """The producers of one partition.
+
+    Attributes:
+        transactions: those that are open.
+    """
 
     def __init__(self) -> None:
+        self.transactions = OpenTransactions()
         self._producers: dict[int, list[KnownBatch]] = {}
         self._touched: set[int] = set()
 
@@ -127,6 +138,35 @@ class ProducerState:
         known.append(_new_tuple(KnownBatch, (epoch, first, last, offset, offset + count - 1, batch.max_timestamp_ms)))
         return None
 
+    def admit_of_transaction(self, batch: Appendable, offset: int) -> int | Refusal | None:
+        """As `admit`, for a batch of a transaction: the first one that is to be written begins it."""
+        known = self.admit(batch, offset)
+        if known is None:
+            self.transactions.begin(batch.producer_id, offset)
+        return known
+
+    def admit_marker(self, batch: Appendable, offset: int) -> Refusal | None:
+        """Decides about a marker. The transaction is open until the marker is written and `end_transaction` is called.
+
+        Returns:
+            None: write it. A refusal: the epoch is older than that of a batch or marker that came before.
+        """
+        known = self._producers.setdefault(batch.producer_id, [])
+        if known and batch.producer_epoch < known[-1].epoch:
+            return _fenced(batch.producer_id, known[-1].epoch, batch.producer_epoch)
+        self._touched.add(batch.producer_id)
+        self._fence(known, batch.producer_epoch, offset, batch.max_timestamp_ms)
+        return None
+
+    @staticmethod
+    def _fence(known: list[KnownBatch], epoch: int, offset: int, timestamp_ms: int) -> None:
+        if not known or epoch > known[-1].epoch:
+            known.append(KnownBatch(epoch, NO_SEQUENCE, NO_SEQUENCE, offset, offset, timestamp_ms))
+
+    def end_transaction(self, producer_id: int) -> int | None:
+        """A marker is written: the first offset of the transaction that it ended; None: there was none."""
+        return self.transactions.end(producer_id)
+
     def timestamp_ms(self, producer_id: int, base_offset: int) -> int | None:
         """The timestamp of a batch that a producer has at this offset; None when it is not remembered."""
         known = self._producers.get(producer_id, ())
@@ -140,6 +180,7 @@ class ProducerState:
 
     def cut(self, log_end_offset: int) -> None:
         """The batches admitted from this offset on were not written after all."""
+        self.transactions.cut(log_end_offset)
         for producer_id in self._touched:
             known = self._producers[producer_id]
             while known and known[-1].base_offset >= log_end_offset:
@@ -155,9 +196,23 @@ class ProducerState:
         known.append(batch)
         del known[:-KEPT_COUNT]
 
+    def replay_of_transaction(self, producer_id: int, batch: KnownBatch) -> None:
+        """The same, for a batch of a transaction."""
+        self.replay(producer_id, batch)
+        self.transactions.begin(producer_id, batch.base_offset)
+
+    def replay_marker(self, producer_id: int, epoch: int, offset: int, timestamp_ms: int) -> int | None:
+        """Takes over a marker that was found in the log; answers as `end_transaction`."""
+        self._fence(self._producers.setdefault(producer_id, []), epoch, offset, timestamp_ms)
+        return self.end_transaction(producer_id)
+
     def forget_before(self, log_start_offset: int) -> None:
-        """Forgets producers none of whose batches are left in the log."""
-        gone = [key for key, known in self._producers.items() if known[-1].last_offset < log_start_offset]
+        """Forgets producers none of whose batches are left in the log, unless their transaction is open."""
+        gone = [
+            key
+            for key, known in self._producers.items()
+            if known[-1].last_offset < log_start_offset and self.transactions.first_offset_of(key) is None
+        ]
         for producer_id in gone:
             del self._producers[producer_id]
 
@@ -177,7 +232,11 @@ class ProducerState:
 
     def snapshot(self) -> bytes:
         """The state as Kafka writes it."""
-        rows = [_row(producer_id, batch) for producer_id, known in self._producers.items() for batch in known]
+        rows = [
+            _row(producer_id, batch, self.transactions.first_offset_of(producer_id))
+            for producer_id, known in self._producers.items()
+            for batch in known
+        ]
         body = struct.pack(">i", len(rows)) + b"".join(rows)
         return _HEAD.pack(SNAPSHOT_VERSION, crc32c(body), len(rows)) + b"".join(rows)
 
@@ -191,12 +250,16 @@ class ProducerState:
         if version != SNAPSHOT_VERSION or not is_whole:
             return None
         state = cls()
-        for producer_id, epoch, last_sequence, last_offset, delta, timestamp, *_ in _ROW.iter_unpack(
+        begun = {}
+        for producer_id, epoch, last_sequence, last_offset, delta, timestamp, _, begin in _ROW.iter_unpack(
             content[_HEAD.size :]
         ):
-            first_sequence = (last_sequence - delta) & SEQUENCE_MASK
+            first_sequence = (last_sequence - delta) & SEQUENCE_MASK if last_sequence >= 0 else NO_SEQUENCE
             known = KnownBatch(epoch, first_sequence, last_sequence, last_offset - delta, last_offset, timestamp)
             state.replay(producer_id, known)
+            if begin >= 0:
+                begun[producer_id] = begin
+        state.transactions = OpenTransactions(begun.items())
         return state
 
 
@@ -210,11 +273,7 @@ def _judge(producer_id: int, known: list[KnownBatch], epoch: int, first: int, co
                 return batch.base_offset
         expected = (last.last_sequence + 1) & SEQUENCE_MASK
     elif epoch < last.epoch:
-        return Refusal(
-            BrokerError.INVALID_PRODUCER_EPOCH,
-            f"producer {producer_id} has epoch {last.epoch} by now, a batch of epoch {epoch} came: "
-            "the sender that sent it was replaced",
-        )
+        return _fenced(producer_id, last.epoch, epoch)
     elif first == 0:
         return None
     else:
@@ -226,8 +285,24 @@ def _judge(producer_id: int, known: list[KnownBatch], epoch: int, first: int, co
     )
 
 
-def _row(producer_id: int, batch: KnownBatch) -> bytes:
+def _fenced(producer_id: int, epoch: int, former_epoch: int) -> Refusal:
+    return Refusal(
+        BrokerError.INVALID_PRODUCER_EPOCH,
+        f"producer {producer_id} has epoch {epoch} by now, a batch of epoch {former_epoch} came: "
+        "the sender that sent it was replaced",
+    )
+
+
+def _row(producer_id: int, batch: KnownBatch, begin: int | None) -> bytes:
     delta = batch.last_offset - batch.base_offset
+    first_offset = NO_OFFSET if begin is None else begin
     return _ROW.pack(
-        producer_id, batch.epoch, batch.last_sequence, batch.last_offset, delta, batch.timestamp_ms, -1, -1
+        producer_id,
+        batch.epoch,
+        batch.last_sequence,
+        batch.last_offset,
+        delta,
+        batch.timestamp_ms,
+        -1,
+        first_offset,
     )

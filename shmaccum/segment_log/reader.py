@@ -3,6 +3,9 @@
 
 A reader sees a partition up to its high watermark, which is the end of the last whole batch. Retention may delete a
 segment that it reads; it reads an open one to the end, and then gets an error (`OffsetOutOfRangeError`), no gap.
+
+A reader of committed records ends at the last stable offset and passes over the batches of aborted transactions. It
+asks `TransactionView` at batches of transactions alone: the last stable offset is always the offset of one.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from contextlib import closing
 from typing import Any, Literal, NamedTuple
 
 from shmaccum._native import ConsumerRecord
+from shmaccum.config.consumer import READ_COMMITTED, READ_UNCOMMITTED
 from shmaccum.exceptions import (
     CorruptLogError,
     InvalidArgumentError,
@@ -36,9 +40,11 @@ from shmaccum.segment_log.lock_file import is_locked
 from shmaccum.segment_log.log_batch import LogBatch, LogRecord, UnreadBatch, Views
 from shmaccum.segment_log.segment_view import Missing, SegmentView
 from shmaccum.segment_log.small_files import read_offsets_checkpoint
+from shmaccum.segment_log.transaction_view import TransactionView
 from shmaccum.segment_log.walk import Damage, OffsetRange, at_least, exactly
 
 OnCorrupt = Literal["raise", "skip"]
+IsolationLevel = Literal["read_uncommitted", "read_committed"]
 
 POLL_INTERVAL_S_MIN = 0.001
 POLL_INTERVAL_S_MAX = 0.1
@@ -58,6 +64,7 @@ class LogReader:
     Attributes:
         path: absolute.
         verify_crc, on_corrupt: as given.
+        is_committed: records of open and of aborted transactions are not given.
         is_gapless: every offset is there; not so in a broker's log, which may be compacted.
 
     Args:
@@ -65,22 +72,34 @@ class LogReader:
         verify_crc: check each batch's CRC before it is handed out.
         on_corrupt: "raise" ends reading at damage with a `CorruptLogError`, "skip" goes on behind it and notes it in
             `PartitionReader.skipped`.
+        isolation_level: "read_committed" gives no records of aborted transactions, and those of an open one when it
+            is committed; "read_uncommitted" gives all.
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], *, verify_crc: bool = True, on_corrupt: OnCorrupt = "raise"
+        self,
+        path: str | os.PathLike[str],
+        *,
+        verify_crc: bool = True,
+        on_corrupt: OnCorrupt = "raise",
+        isolation_level: IsolationLevel = "read_uncommitted",
     ) -> None:
         """Looks whether the directory is there.
 
         Raises:
             NotALogError: it is not, or is no directory, or has no partition but something else.
-            InvalidArgumentError: on_corrupt is neither of both.
+            InvalidArgumentError: on_corrupt or isolation_level is none of its words.
         """
         self.path = os.path.abspath(path)
         self.verify_crc = verify_crc
         self.on_corrupt = on_corrupt
         if on_corrupt not in {"raise", "skip"}:
             raise InvalidArgumentError(f'on_corrupt is "raise" or "skip", not {on_corrupt!r}')
+        if isolation_level not in {READ_COMMITTED, READ_UNCOMMITTED}:
+            raise InvalidArgumentError(
+                f'isolation_level is "{READ_UNCOMMITTED}" or "{READ_COMMITTED}", not {isolation_level!r}'
+            )
+        self.is_committed = isolation_level == READ_COMMITTED
         if not os.path.isdir(self.path):
             raise NotALogError(f"{self.path} is no directory: name the log directory that the sender writes")
         self.is_gapless = is_ours(self.path)
@@ -139,6 +158,7 @@ class PartitionReader:
         self.place = place
         self.folder = os.path.join(reader.path, str(place))
         self.skipped: list[CorruptLogError] = []
+        self._transactions: tuple[TransactionView, Cursor] | None = None
 
     # --- offsets
 
@@ -158,15 +178,70 @@ class PartitionReader:
 
     @property
     def log_end_offset(self) -> int:
-        """The offset after the last whole batch: the high watermark.
+        """The end for this reader: the high watermark, or the last stable offset for one of committed records.
 
         Raises:
             CorruptLogError: damage near the end, unless it is to be skipped.
         """
-        with closing(Cursor(self, None)) as cursor:
+        return self.stable_offset if self.reader.is_committed else self.high_watermark
+
+    @property
+    def high_watermark(self) -> int:
+        """The offset after the last whole batch.
+
+        Raises:
+            CorruptLogError: damage near the end, unless it is to be skipped.
+        """
+        with closing(Cursor(self, None, is_raw=True)) as cursor:
             for _ in cursor.poll():
                 pass
             return cursor.offset
+
+    # --- transactions
+
+    @property
+    def stable_offset(self) -> int:
+        """The last stable offset: the first one of an open transaction, or the high watermark.
+
+        Raises:
+            CorruptLogError: damage near the end, unless it is to be skipped.
+        """
+        view, cursor = self._looked_at_transactions()
+        return max(view.stable_offset(cursor.offset), self.log_start_offset)
+
+    def open_transactions(self) -> dict[int, int]:
+        """The first offset of each open transaction, by producer id.
+
+        Raises:
+            CorruptLogError: damage near the end, unless it is to be skipped.
+        """
+        return self._looked_at_transactions()[0].open_transactions()
+
+    def _looked_at_transactions(self) -> tuple[TransactionView, Cursor]:
+        """The transactions up to the last whole batch, and the cursor that stands there."""
+        if self._transactions is None:
+            view = TransactionView(self.folder)
+            self._transactions = view, Cursor(self, max(view.noted_from, min(self.segments(), default=0)), is_raw=True)
+        view, cursor = self._transactions
+        for batch in cursor.poll():
+            if batch.is_of_transaction:
+                view.note(batch.header, batch.view)
+        cursor.close()
+        return view, cursor
+
+    def is_open_at(self, batch: LogBatch) -> bool:
+        """True while a batch stands at the last stable offset or behind it."""
+        if self._transactions is not None:
+            view, cursor = self._transactions
+            if batch.base_offset < view.stable_offset(cursor.offset):
+                return False
+        view, cursor = self._looked_at_transactions()
+        return batch.base_offset >= view.stable_offset(cursor.offset)
+
+    def is_aborted(self, batch: LogBatch) -> bool:
+        """True when the transaction of a batch was aborted; it is no open one."""
+        assert self._transactions is not None
+        return self._transactions[0].is_aborted(batch.producer_id, batch.base_offset)
 
     def offset_for_timestamp(self, timestamp_ms: int) -> OffsetAndTimestamp | None:
         """The first record with this timestamp or a larger one (Kafka's offsetsForTimes); None when there is none.
@@ -306,8 +381,16 @@ class Cursor:
         offset: the next one to read.
     """
 
-    def __init__(self, partition: PartitionReader, offset: int | None) -> None:
-        """Nothing is opened before `poll`. Without an offset it begins with the last few batches."""
+    def __init__(self, partition: PartitionReader, offset: int | None, *, is_raw: bool = False) -> None:
+        """Nothing is opened before `poll`. Without an offset it begins with the last few batches.
+
+        Args:
+            partition: the partition to read.
+            offset: the first one.
+            is_raw: reads whatever lies in the files, also records that somebody deleted or that are not committed.
+        """
+        self._is_raw = is_raw
+        self._is_committed = partition.reader.is_committed and not is_raw
         self.offset = 0 if offset is None else offset
         self._partition = partition
         self._is_from_end = offset is None
@@ -326,10 +409,13 @@ class Cursor:
         while (view := self._view or self._open()) is not None:
             found = view.batch(self._position, self._expected)
             if isinstance(found, LogBatch):
+                if self._is_committed and found.is_of_transaction and self._partition.is_open_at(found):
+                    return
+                is_wanted = found.next_offset > self.offset and not self._is_passed_over(found)
                 self._position += found.size
                 self._expected = self._behind(view, found.next_offset)
-                if found.next_offset > self.offset:
-                    self.offset = found.next_offset
+                self.offset = max(self.offset, found.next_offset)
+                if is_wanted:
                     yield found
             elif not self._go_on(view, found):
                 break
@@ -338,6 +424,11 @@ class Cursor:
             raise OffsetOutOfRangeError(
                 f"offset {self.offset} of {self._partition.place} was not given out yet: the log ends at {end_offset}"
             )
+
+    def _is_passed_over(self, batch: LogBatch) -> bool:
+        """True for a batch of an aborted transaction, when committed records are read; its marker is none."""
+        is_judged = self._is_committed and batch.is_of_transaction and not batch.is_control
+        return is_judged and self._partition.is_aborted(batch)
 
     def next_unread(self) -> UnreadBatch | None:
         """The next batch of the open segment, without a look at its records.
@@ -393,7 +484,7 @@ class Cursor:
         while segments := self._partition.segments():
             if self._is_from_end:
                 self.offset = segments[-1]
-            elif self.offset < (start := max(segments[0], self._partition.deleted_before)):
+            elif self.offset < (start := max(segments[0], 0 if self._is_raw else self._partition.deleted_before)):
                 raise self._retained(start)
             base_offset = segments[bisect.bisect_right(segments, self.offset) - 1]
             if (view := self._enter(base_offset, is_finished=base_offset != segments[-1])) is not None:

@@ -13,14 +13,15 @@ an index that lags behind its ``.log``    completed from the batches behind its 
 a torn or wrong index                     written anew from the batches
 a torn tail of the last segment           cut to the last whole batch: it was never acknowledged; a new leader epoch
 the log of a host that crashed            a new leader epoch, for offsets that were read may be given anew
+a ``.txnindex`` that its markers belie     written anew from the markers behind the newest snapshot
 damage, with whole batches behind it      left where it is, reported; the log goes on in a new segment
 a snapshot of more than the log has       removed: an older one or the log itself tells the state
 ========================================  ==========================================================================
 
 Amount that is read: bytes of this boot of the kernel are in its page cache however their writer died, so batches
 below the newest snapshot are trusted and only what follows is checked. After a crash of the host only what was synced
-(the recovery point) is trusted. In both cases each segment's last indexed stretch is walked, so that damage done by
-hand at an end is found as well.
+(the recovery point) is trusted, and only a snapshot below it. In both cases each segment's last indexed stretch is
+walked, so that damage done by hand at an end is found as well.
 
 Why it may be interrupted: every step computes from the files what they should be, and can be done twice.
 """
@@ -32,7 +33,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from shmaccum.format.batch_header import BatchHeader, read_header
+from shmaccum.format.batch_header import CONTROL, TRANSACTIONAL, BatchHeader, read_header
 from shmaccum.segment_log.file_names import (
     DELETED,
     LOG,
@@ -41,6 +42,7 @@ from shmaccum.segment_log.file_names import (
     SNAPSHOT,
     TEMPORARY,
     TIME_INDEX,
+    TRANSACTION_INDEX,
     offset_file,
     offsets_with,
 )
@@ -61,6 +63,8 @@ from shmaccum.segment_log.producer_state import KnownBatch, ProducerState
 from shmaccum.segment_log.regular_files import open_regular
 from shmaccum.segment_log.segment import Indexer, Segment, Written
 from shmaccum.segment_log.small_files import replace_file
+from shmaccum.segment_log.transaction_index import Aborted, pack_aborted, read_aborted
+from shmaccum.segment_log.transaction_marker import decision_in
 from shmaccum.segment_log.walk import Damage, Found, at_least, batch_problem, map_file, walk
 
 INDEXES = ((OFFSET_INDEX, OFFSET_ENTRY), (TIME_INDEX, TIME_ENTRY))
@@ -107,6 +111,7 @@ class Recovery:
         self.folder = folder
         self.index_interval = index_interval
         self.is_same_boot = is_same_boot
+        self.recovery_point = recovery_point
         self.findings: list[str] = []
         self._remove_leftovers()
         self.epochs = LeaderEpochs(folder)
@@ -335,8 +340,20 @@ class Recovery:
         state, offset = self._newest_state(end_offset)
         for base_offset, next_base in zip(self.segments, [*self.segments[1:], end_offset + 1], strict=True):
             if next_base > offset:
-                self._replay(state, base_offset, offset)
+                aborted = self._replay(state, base_offset, offset)
+                self._write_transaction_index(base_offset, offset, aborted)
         return state
+
+    def _write_transaction_index(self, base_offset: int, offset: int, aborted: Sequence[Aborted]) -> None:
+        """The file of a segment as it should be: below an offset as it is, behind it what the markers tell."""
+        path = self._path(base_offset, TRANSACTION_INDEX)
+        kept = [entry for entry in read_aborted(self.folder, base_offset) if entry.last_offset < offset]
+        entries = pack_aborted([*kept, *aborted])
+        was_there = os.path.exists(path)
+        if (was_there and _content_of(path) != entries) or (entries and not was_there):
+            replace_file(path, entries)
+            flaw = "wrong" if was_there else "missing"
+            self.findings.append(f"{path} was {flaw}: written anew from the markers")
 
     def _newest_state(self, end_offset: int) -> tuple[ProducerState, int]:
         newest: tuple[ProducerState, int] | None = None
@@ -344,22 +361,45 @@ class Recovery:
             path = self._path(offset, SNAPSHOT)
             with open(path, "rb", opener=open_regular) as file:
                 state = ProducerState.from_snapshot(file.read()) if offset <= end_offset else None
+            is_trusted = self.is_same_boot or offset <= max(self.recovery_point, self.segments[0])
             if state is None:
                 os.unlink(path)
                 self.findings.append(f"{path} was damaged or of more than the log has: removed")
-            elif newest is None:
+            elif newest is None and is_trusted:
                 newest = state, offset
             if newest and self.is_same_boot:
                 break  # older batches were sound when written, and their bytes are still in the page cache
         return newest or (ProducerState(), self.segments[0])
 
-    def _replay(self, state: ProducerState, base_offset: int, offset: int) -> None:
+    def _replay(self, state: ProducerState, base_offset: int, offset: int) -> list[Aborted]:
+        """Takes over the batches of a segment from an offset on; answers the transactions that were aborted there."""
+        aborted = []
         view = map_file(self._path(base_offset, LOG))
         index = load_entries(self._path(base_offset, OFFSET_INDEX), OFFSET_ENTRY)
         position = last_position_for(index, max(offset - base_offset - 1, 0))
         for found in walk(view, base_offset, position, is_crc_checked=False, is_gapless=True):
             if isinstance(found, Found) and found.header.producer_id >= 0 and found.header.base_offset >= offset:
-                state.replay(found.header.producer_id, known_batch(found.header))
+                entry = replay_batch(state, found.header, view[found.position : found.position + found.header.size])
+                if entry is not None:
+                    aborted.append(entry)
+        return aborted
+
+
+def replay_batch(state: ProducerState, header: BatchHeader, batch: memoryview) -> Aborted | None:
+    """Takes over a batch of the log; the answer is the transaction that it aborted."""
+    producer_id = header.producer_id
+    if not header.attributes & CONTROL:
+        replay = state.replay_of_transaction if header.attributes & TRANSACTIONAL else state.replay
+        replay(producer_id, known_batch(header))
+        return None
+    is_commit = decision_in(batch, header)
+    if is_commit is None:
+        return None
+    offset = header.base_offset
+    first_offset = state.replay_marker(producer_id, header.producer_epoch, offset, header.max_timestamp_ms)
+    if first_offset is None or is_commit:
+        return None
+    return Aborted(producer_id, first_offset, offset, state.transactions.stable_offset(offset + 1))
 
 
 def scan_from(view: memoryview, position: int, base_offset: int, *, is_gapless: bool = True) -> Scan:
@@ -375,6 +415,11 @@ def scan_from(view: memoryview, position: int, base_offset: int, *, is_gapless: 
         else:
             scan.damages.append(found)
     return scan
+
+
+def _content_of(path: str) -> bytes:
+    with open(path, "rb", opener=open_regular) as file:
+        return file.read()
 
 
 def known_batch(header: BatchHeader) -> KnownBatch:

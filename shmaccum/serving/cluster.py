@@ -12,7 +12,7 @@ from shmaccum.segment_log.broker_error import BrokerError
 from shmaccum.segment_log.leader_epochs import NO_EPOCH, NO_OFFSET
 from shmaccum.segment_log.reader import LogReader
 from shmaccum.serving.call import Call, Values
-from shmaccum.serving.fetching import epoch_problem
+from shmaccum.serving.fetching import READ_COMMITTED, epoch_problem
 from shmaccum.serving.log_heads import LogHead
 from shmaccum.serving.settings import NODE_ID
 from shmaccum.serving.topics import NO_TOPIC_ID, Topics
@@ -170,17 +170,21 @@ class Cluster:
     # --- offsets
 
     def list_offsets(self, call: Call) -> None:
-        """ListOffsets: the first, the last, or that of a time (KIP-79, 734)."""
-        call.answer(
+        """ListOffsets: the first, the last, or that of a time (KIP-79, 734). For a client that reads committed records
+        the last stable offset is the end."""
+        is_committed = call.message.isolation_level == READ_COMMITTED
+        topics = [
             {
-                "topics": [
-                    {"name": topic.name, "partitions": [self._listed(topic.name, asked) for asked in topic.partitions]}
-                    for topic in call.message.topics
-                ]
+                "name": topic.name,
+                "partitions": [
+                    self._listed(topic.name, asked, is_committed=is_committed) for asked in topic.partitions
+                ],
             }
-        )
+            for topic in call.message.topics
+        ]
+        call.answer({"topics": topics})
 
-    def _listed(self, topic: str, asked: Any) -> Values:
+    def _listed(self, topic: str, asked: Any, *, is_committed: bool) -> Values:
         answer = {
             "partition_index": asked.partition_index,
             "error_code": BrokerError.NONE,
@@ -195,18 +199,22 @@ class Cluster:
         if (problem := epoch_problem(getattr(asked, "current_leader_epoch", NO_EPOCH), head)) is not None:
             return {**answer, "error_code": problem}
         try:
-            found = self._offset_at(head, asked.timestamp)
+            found = self._offset_at(head, asked.timestamp, head.readable_end(is_committed=is_committed))
         except CorruptLogError:
             return {**answer, "error_code": BrokerError.CORRUPT_MESSAGE}
         if found is None:
             return answer
         return {**answer, "offset": found[0], "timestamp": found[1], "leader_epoch": head.epochs.at(found[0])}
 
-    def _offset_at(self, head: LogHead, timestamp_ms: int) -> tuple[int, int] | None:
+    def _offset_at(self, head: LogHead, timestamp_ms: int, end_offset: int) -> tuple[int, int] | None:
         if timestamp_ms == LATEST:
-            return head.end_offset, -1
+            return end_offset, -1
         if timestamp_ms in (EARLIEST, EARLIEST_LOCAL):
             return head.start_offset, -1
+        found = self._offset_of_record(head, timestamp_ms)
+        return None if found is None or found[0] >= end_offset else found
+
+    def _offset_of_record(self, head: LogHead, timestamp_ms: int) -> tuple[int, int] | None:
         partition = self._reader.partition(*head.place)
         if timestamp_ms == MAX_TIMESTAMP:
             return partition.offset_of_max_timestamp()

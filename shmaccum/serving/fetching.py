@@ -10,6 +10,9 @@ may end in the middle of a batch, which clients know.
 
 A fetch that finds fewer than ``min_bytes`` is *parked*: the server asks it again when one of its partitions grew, and
 answers when its time is over. Its limits are Kafka's: the first batch always goes, whatever its size.
+
+A fetch of committed records ends at the last stable offset, and its answer names the aborted transactions: the client
+leaves their records out.
 """
 
 from __future__ import annotations
@@ -26,6 +29,8 @@ from shmaccum.serving.topics import TopicKey
 
 NO_EPOCH = -1
 NO_SESSION = 0
+READ_COMMITTED = 1
+"""Isolation level of a fetch."""
 FINAL_EPOCH = -1
 """Of a session: none, or its last fetch (KIP-227)."""
 
@@ -55,6 +60,11 @@ class FetchRequest(NamedTuple):
     wanted: list[Wanted]
     forgotten: list[tuple[TopicKey, int]]
 
+    @property
+    def is_committed(self) -> bool:
+        """True when records of open and of aborted transactions are not wanted."""
+        return self.isolation_level == READ_COMMITTED
+
 
 class Found(NamedTuple):
     """The records found in one partition, or the error."""
@@ -64,6 +74,9 @@ class Found(NamedTuple):
     end_offset: int = -1
     start_offset: int = -1
     records: FileRange | None = None
+    stable_offset: int = -1
+    aborted: tuple[tuple[int, int], ...] = ()
+    """Producer id and first offset of the aborted transactions that may have records here."""
 
     @property
     def size(self) -> int:
@@ -98,7 +111,7 @@ def find(
     found = []
     left, is_first = request.max_bytes, True
     for each in wanted:
-        one = _find_one(each, head_of(each), left, is_first=is_first)
+        one = _find_one(request, each, head_of(each), left, is_first=is_first)
         if one.records is not None:
             is_first = False
             left = max(left - one.records.size, 0)
@@ -106,7 +119,9 @@ def find(
     return found
 
 
-def _find_one(wanted: Wanted, head: LogHead | BrokerError | None, left: int, *, is_first: bool) -> Found:
+def _find_one(
+    request: FetchRequest, wanted: Wanted, head: LogHead | BrokerError | None, left: int, *, is_first: bool
+) -> Found:
     if isinstance(head, BrokerError):
         return Found(wanted, head)
     if head is None:
@@ -114,7 +129,8 @@ def _find_one(wanted: Wanted, head: LogHead | BrokerError | None, left: int, *, 
         return Found(wanted, BrokerError.UNKNOWN_TOPIC_ID if is_by_id else BrokerError.UNKNOWN_TOPIC_OR_PARTITION)
     if (problem := epoch_problem(wanted.leader_epoch, head)) is not None:
         return Found(wanted, problem)
-    return _find_records(wanted, head, max(min(wanted.size_max, left), 0), is_first=is_first)
+    size_max = max(min(wanted.size_max, left), 0)
+    return _find_records(wanted, head, size_max, is_first=is_first, is_committed=request.is_committed)
 
 
 def epoch_problem(leader_epoch: int, head: LogHead) -> BrokerError | None:
@@ -125,17 +141,20 @@ def epoch_problem(leader_epoch: int, head: LogHead) -> BrokerError | None:
     return BrokerError.FENCED_LEADER_EPOCH if leader_epoch < latest else BrokerError.UNKNOWN_LEADER_EPOCH
 
 
-def _find_records(wanted: Wanted, head: LogHead, size_max: int, *, is_first: bool) -> Found:
-    is_asked = wanted.offset < head.end_offset and (size_max > 0 or is_first)
-    ranged = head.file_range(wanted.offset, size_max) if is_asked else None
+def _find_records(wanted: Wanted, head: LogHead, size_max: int, *, is_first: bool, is_committed: bool) -> Found:
+    readable_end = head.readable_end(is_committed=is_committed)
+    is_asked = wanted.offset < readable_end and (size_max > 0 or is_first)
+    ranged = head.file_range(wanted.offset, size_max, readable_end) if is_asked else None
     start_offset, end_offset = head.start_offset, head.end_offset  # which a look into the files may have moved
+    stable_offset = head.stable_offset
     if not start_offset <= wanted.offset <= end_offset:
-        return Found(wanted, BrokerError.OFFSET_OUT_OF_RANGE, end_offset, start_offset)
+        return Found(wanted, BrokerError.OFFSET_OUT_OF_RANGE, end_offset, start_offset, None, stable_offset)
     if is_asked and ranged is None:
-        return Found(wanted, BrokerError.CORRUPT_MESSAGE, end_offset, start_offset)
+        return Found(wanted, BrokerError.CORRUPT_MESSAGE, end_offset, start_offset, None, stable_offset)
     has_room = ranged is not None and (is_first or ranged[1] <= size_max)
     records = ranged[0] if ranged is not None and has_room else None
-    return Found(wanted, BrokerError.NONE, end_offset, start_offset, records)
+    aborted = head.aborted(wanted.offset, records, readable_end) if is_committed and records is not None else ()
+    return Found(wanted, BrokerError.NONE, end_offset, start_offset, records, stable_offset, aborted)
 
 
 def is_enough(request: FetchRequest, found: Sequence[Found]) -> bool:

@@ -13,6 +13,9 @@ file that retention deletes stays readable while its range is in use.
 Procedure: `refresh` asks for the size of the active segment, reads what is new, and checks it batch by batch. A segment
 ends when a file stands there that begins with the verified end: offsets have no holes in a log of ours, so one look
 tells. Positions of batches are noted about every `NOTE_INTERVAL` bytes; those of older segments come from ``.index``.
+
+The last stable offset follows from the transactions that are open (`transaction_view`). So a partition is read from
+its newest snapshot on, which tells those that were open there.
 """
 
 from __future__ import annotations
@@ -23,12 +26,13 @@ from collections import OrderedDict
 from typing import final
 
 from shmaccum._native import find_batch
-from shmaccum.format.batch_header import HEADER_SIZE, BatchHeader, crc_problem, read_header
+from shmaccum.format.batch_header import HEADER_SIZE, OF_A_TRANSACTION, BatchHeader, crc_problem, read_header
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.segment_log.file_names import LOG, OFFSET_INDEX, offset_file, offsets_with
 from shmaccum.segment_log.index_file import OFFSET_ENTRY, ascends, load_entries
 from shmaccum.segment_log.leader_epochs import LeaderEpochs
 from shmaccum.segment_log.log_file import FileRange, LogFile
+from shmaccum.segment_log.transaction_view import TransactionView
 
 NOTE_INTERVAL = 16 << 10
 READ_SIZE = 1 << 20
@@ -76,6 +80,16 @@ class _Positions:
             self.offsets.append(offset)
             self.positions.append(position)
 
+    def cut(self, offset: int) -> None:
+        """Drops what is known of batches that begin behind an offset."""
+        kept = max(bisect.bisect_right(self.offsets, offset), 1)
+        del self.offsets[kept:], self.positions[kept:]
+
+    def behind(self, position: int) -> int | None:
+        """An offset behind all batches that begin below a position; None: only the end of the segment is known."""
+        slot = bisect.bisect_left(self.positions, position)
+        return self.offsets[slot] + 1 if slot < len(self.offsets) else None
+
     def before(self, offset: int) -> int:
         """Where to begin the walk to an offset."""
         return self.positions[max(bisect.bisect_right(self.offsets, offset) - 1, 0)]
@@ -104,6 +118,7 @@ class LogHead:
         folder: path of it.
         end_offset: behind the last whole batch that was verified.
         epochs: the leader epochs, as they were when a batch with the latest one was verified.
+        transactions: those that are open, and those that were aborted.
     """
 
     def __init__(self, directory: str, place: TopicPartition, files: OpenFiles) -> None:
@@ -116,18 +131,24 @@ class LogHead:
         self.folder = os.path.join(directory, str(place))
         self._files = files
         self._indexed: OrderedDict[int, _Positions] = OrderedDict()
-        segments = offsets_with(self.folder, LOG)
-        self._segments = segments or [0]
+        self.transactions = TransactionView(self.folder)
+        segments = offsets_with(self.folder, LOG) or [0]
+        self._segments = segments[: max(bisect.bisect_right(segments, self.transactions.noted_from), 1)]
         self._deleted_before = 0
         self.epochs = LeaderEpochs(self.folder)
         self._enter(self._segments[-1])
         self.refresh()
+        if self.end_offset < segments[-1]:  # damage lies in between, which recovery left where it is
+            self._segments = segments
+            self._enter(segments[-1])
+            self.refresh()
 
     def _enter(self, base_offset: int) -> None:
-        """Makes a segment the active one. Of the batches that its index knows only the last is read again."""
+        """Makes a segment the active one. Batches below the newest snapshot that its index knows are not read again."""
         self.end_offset = base_offset
         self._end = 0
         self._notes = _indexed_positions(self.folder, base_offset)
+        self._notes.cut(self.transactions.noted_from)
         file = self._open(base_offset)
         while file is not None and len(self._notes.positions) > 1:
             position = self._notes.positions[-1]
@@ -147,6 +168,15 @@ class LogHead:
     def start_offset(self) -> int:
         """The first offset that was neither retained away nor deleted."""
         return max(self._segments[0], min(self._deleted_before, self.end_offset))
+
+    @property
+    def stable_offset(self) -> int:
+        """The last stable offset: below it, every transaction is decided."""
+        return max(self.transactions.stable_offset(self.end_offset), self.start_offset)
+
+    def readable_end(self, *, is_committed: bool) -> int:
+        """The offset at which a client stops: the last stable offset for one that reads committed records alone."""
+        return self.stable_offset if is_committed else self.end_offset
 
     # --- the end
 
@@ -177,6 +207,8 @@ class LogHead:
         position = 0
         while (header := self._whole_batch(block, position)) is not None:
             self._notes.note(header.base_offset, self._end + position)
+            if header.attributes & OF_A_TRANSACTION:
+                self.transactions.note(header, block[position : position + header.size])
             position += header.size
             self.end_offset = header.next_offset
             if header.leader_epoch > self.epochs.latest:
@@ -194,6 +226,8 @@ class LogHead:
         whole = memoryview(os.pread(file.descriptor, header.size, self._end))
         if len(whole) < header.size or crc_problem(header, whole):
             return False
+        if header.attributes & OF_A_TRANSACTION:
+            self.transactions.note(header, whole)
         self._end += header.size
         self.end_offset = header.next_offset
         self.epochs = LeaderEpochs(self.folder)
@@ -227,21 +261,28 @@ class LogHead:
         first = there[0] if there else self._segments[-1]
         keep = bisect.bisect_left(self._segments, first)
         self._segments = self._segments[keep:] or [self._segments[-1]]
+        self.transactions.forget_before(self._segments[0])
 
     # --- ranges
 
-    def file_range(self, offset: int, size_max: int) -> tuple[FileRange, int] | None:
+    def file_range(self, offset: int, size_max: int, end_offset: int | None = None) -> tuple[FileRange, int] | None:
         """The bytes from the batch that has this offset on, of one segment, and the size of that first batch.
 
         The first batch always goes whole. The batches behind it may be cut anywhere. The answer is None at the end of
         the log, and when the segment was retained away (`start_offset` tells then).
 
+        Args:
+            offset: the first one that is wanted.
+            size_max: the most bytes, but for the first batch.
+            end_offset: where a batch begins that is not given, nor those behind it; default: the end of the log.
+
         Raises:
             OSError: the log cannot be read.
         """
-        if not self.start_offset <= offset < self.end_offset:
+        end_offset = self.end_offset if end_offset is None else end_offset
+        if not self.start_offset <= offset < end_offset:
             return None
-        slot = bisect.bisect_right(self._segments, offset) - 1
+        slot = self._slot_of(offset)
         file = self._open(self._segments[slot])
         if file is None:
             self.retain()
@@ -253,7 +294,32 @@ class LogHead:
         if found is None:
             return None
         position, first_size = found
+        if end_offset < self.end_offset and self._slot_of(end_offset) == slot:
+            cut = find_batch(file.descriptor, notes.before(end_offset), end, end_offset)
+            end = end if cut is None else cut[0]
         return FileRange(file, position, max(min(size_max, end - position), first_size)), first_size
+
+    def _slot_of(self, offset: int) -> int:
+        """Which of the segments has an offset."""
+        return bisect.bisect_right(self._segments, offset) - 1
+
+    def aborted(self, offset: int, records: FileRange, end_offset: int) -> tuple[tuple[int, int], ...]:
+        """Producer id and first offset of the aborted transactions that may have records in a range.
+
+        Args:
+            offset: the first one that is wanted.
+            records: the range.
+            end_offset: records from here on are not in it.
+
+        Raises:
+            OSError: an index cannot be read.
+        """
+        slot = self._slot_of(offset)
+        notes = self._notes if slot == len(self._segments) - 1 else self._positions(self._segments[slot])
+        behind = notes.behind(records.position + records.size)
+        if behind is None:
+            behind = self._segments[slot + 1] if slot + 1 < len(self._segments) else end_offset
+        return tuple(entry[:2] for entry in self.transactions.aborted(offset, min(behind, end_offset)))
 
     def _positions(self, base_offset: int) -> _Positions:
         """Those of a finished segment, kept for the segments that were asked for last."""

@@ -115,7 +115,7 @@ class LongPoll:
     def _try_answer(self, fetch: _Fetch) -> bool:
         """Answers a fetch when there is enough, or when its time is over."""
         call, request, session = fetch.call, fetch.request, fetch.session
-        found = find(request, fetch.wanted, functools.partial(self._readable_head, call.user))
+        found = find(request, fetch.wanted, functools.partial(self._readable_head, call.user, request.is_committed))
         if not is_enough(request, found) and fetch.deadline_s > time.monotonic():
             return False
         told = found if session is None else session.news(found)
@@ -129,11 +129,11 @@ class LongPoll:
             if one.records is not None:
                 self._numbers.note_fetched(self._topics.name_of_key(one.wanted.topic) or "", one.records.size)
 
-    def _readable_head(self, user: User, wanted: Wanted) -> LogHead | BrokerError | None:
+    def _readable_head(self, user: User, is_committed: bool, wanted: Wanted) -> LogHead | BrokerError | None:
         if user is not ANYBODY and not readable(user, wanted.topic, self._topics):
             return TOPIC_REFUSED
         head = self._topics.head(wanted.topic, wanted.partition)
-        if head is not None and wanted.offset >= head.end_offset:
+        if head is not None and wanted.offset >= head.readable_end(is_committed=is_committed):
             head.refresh()
         return head
 

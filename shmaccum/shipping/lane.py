@@ -41,7 +41,7 @@ from typing import Any
 
 from shmaccum._native import header_for_producer
 from shmaccum.exceptions import CorruptLogError, OffsetOutOfRangeError
-from shmaccum.format.batch_header import HEADER_SIZE
+from shmaccum.format.batch_header import HEADER_SIZE, OF_A_TRANSACTION
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.segment_log import LogBatch, LogReader
 from shmaccum.segment_log.file_names import LOG, offset_file
@@ -243,6 +243,10 @@ class Lane:
                 self.is_hungry = False
                 return
             self._behind_gap = None
+            if batch.header.attributes & OF_A_TRANSACTION:
+                self._behind_gap = batch
+                self._stop_at_transaction(batch)
+                return
             if batch.base_offset != self._expected:
                 self._behind_gap = batch
                 return
@@ -250,6 +254,14 @@ class Lane:
             self._dress(shipment)
             self._window.append(shipment)
             self.lent_size += shipment.lent_size
+
+    def _stop_at_transaction(self, batch: LogBatch | UnreadBatch) -> None:
+        """Ships nothing of a transaction: its marker and its producer are known to this log alone."""
+        if not self._window and self.refusal is None:
+            self.refuse(
+                f"offset {batch.base_offset} begins a record batch of a transaction, and transactions are not shipped: "
+                "copy the partition with a consumer that reads with read_committed, or ship other topics"
+            )
 
     def _take_back(self) -> None:
         """Takes what is not acked out of the window, so that it is read again with every byte verified."""

@@ -16,8 +16,19 @@ from kafka.record import MemoryRecords
 from shmaccum.config import LogSinkOptions
 from shmaccum.segment_log import LogDirectory, LogReader, StagedAttempt, TransactionId, Winner, transactions
 from tests.kafka.distribution import require
-from tests.kafka.dumping import dump_each
-from tests.log_support import TOPIC, MadeBatch, log_files, make_batch, make_batches, open_log, partition_folder
+from tests.kafka.dumping import dump, dump_each
+from tests.log_support import (
+    TOPIC,
+    A,
+    B,
+    MadeBatch,
+    batch_of,
+    log_files,
+    make_batch,
+    make_batches,
+    open_log,
+    partition_folder,
+)
 
 WAYS = ("closed", "open", "killed", "recovered", "applied")
 """Every way a log can be left."""
@@ -119,3 +130,21 @@ def test_dump_log_segments_accepts_every_segment_index_and_snapshot(path: Path, 
     assert sane.count("passed sanity check") == len(indexes) > 6
     assert "Mismatches" not in verified
     assert len(list(partition_folder(path).glob("*.snapshot"))) == data.count(".snapshot\n")
+
+
+@pytest.mark.xdist_group("dumped")
+@pytest.mark.timeout(900)
+def test_dump_log_segments_reads_transactions(tmp_path: Path) -> None:
+    require()
+    with open_log(tmp_path, segment_bytes=1000) as log:
+        partition = log.partition(TOPIC, 0)
+        for sequence in range(20):
+            partition.append([batch_of(A, sequence, b"a" * 100), batch_of(B, sequence, b"b" * 100)])
+            partition.end_transaction(A, 0, is_commit=True)
+            partition.end_transaction(B, 0, is_commit=False)
+        partition.append([batch_of(A, 20, b"open")])
+    said = dump(partition_folder(tmp_path), "--deep-iteration", "--print-data-log")
+    assert said.count("endTxnMarker: COMMIT") == said.count("endTxnMarker: ABORT") == 20
+    assert said.count("isTransactional: true isControl: true") == 40
+    assert len(re.findall(rf"version: 0 producerId: {B} firstOffset: \d+ lastOffset: \d+", said)) == 20
+    assert re.search(rf"producerId: {A} .*currentTxnFirstOffset: Optional(Long)?\[80\]", said)

@@ -6,9 +6,11 @@ from __future__ import annotations
 import os
 import socket
 import struct
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import confluent_kafka
 import pytest
 
 from shmaccum.exceptions import ServerUnreachableError
@@ -17,7 +19,7 @@ from shmaccum.segment_log.broker_error import BrokerError
 from shmaccum.serving.asking import Asking
 from shmaccum.serving.log_heads import LogHead
 from shmaccum.serving.messages import decode_answer, encode_request
-from tests.log_support import TOPIC, log_files, make_batch, make_batches, open_log
+from tests.log_support import TOPIC, A, B, batch_of, log_files, make_batch, make_batches, open_log
 from tests.serving_support import DEADLINE_S, served
 
 FETCH, VERSION = 1, 11
@@ -159,3 +161,84 @@ def test_pipelined_fetches_are_answered_in_order(tmp_path: Path) -> None:
                     (size,) = struct.unpack(">i", answers.read(4))
                     (topic,) = decode_answer(FETCH, VERSION, answers.read(size)).responses
                     assert whole_offsets(topic.partitions[0].records)[0] == offset - offset % 3
+
+
+# --- transactions
+
+
+def committed(server: Asking, offset: int, **limits: int) -> Any:
+    """The answer for the one partition, to a fetch of committed records."""
+    (topic,) = server.ask(FETCH, VERSION, {**request(offset, **limits), "isolation_level": 1}).responses
+    (found,) = topic.partitions
+    return found
+
+
+def latest(server: Asking, isolation_level: int) -> int:
+    """The end that ListOffsets tells."""
+    partition = {"partition_index": 0, "current_leader_epoch": -1, "timestamp": -1}
+    asked = {
+        "replica_id": -1,
+        "isolation_level": isolation_level,
+        "topics": [{"name": TOPIC, "partitions": [partition]}],
+    }
+    return int(server.ask(2, 5, asked).topics[0].partitions[0].offset)
+
+
+def test_a_fetch_of_committed_records_ends_at_the_last_stable_offset(tmp_path: Path) -> None:
+    with open_log(tmp_path) as directory:
+        log = directory.partition(TOPIC, 0)
+        log.append([make_batch([b"plain"]), batch_of(A, 0, b"a"), batch_of(B, 0, b"b"), make_batch([b"behind"])])
+        with served(tmp_path, is_writable=False) as address, Asking(address) as server:
+            found = committed(server, 0)
+            assert whole_offsets(found.records) == [0]
+            assert (found.high_watermark, found.last_stable_offset, found.aborted_transactions) == (4, 1, [])
+            assert whole_offsets(fetch(server, 0).records) == [0, 1, 2, 3]
+            assert not committed(server, 1).records
+            assert (latest(server, 0), latest(server, 1)) == (4, 1)
+            log.end_transaction(B, 0, is_commit=False)
+            log.append([make_batch([b"more"])])
+            assert committed(server, 1).last_stable_offset == 1
+            log.end_transaction(A, 0, is_commit=True)
+            found = committed(server, 1)
+            assert whole_offsets(found.records) == [1, 2, 3]
+            assert [(one.producer_id, one.first_offset) for one in found.aborted_transactions] == [(B, 2)]
+            assert committed(server, 5).aborted_transactions == [], "the aborted transaction ended before"
+            assert latest(server, 1) == 7
+        with served(tmp_path, is_writable=False) as address, Asking(address) as server:  # which learns from files alone
+            found = committed(server, 0)
+            assert [(one.producer_id, one.first_offset) for one in found.aborted_transactions] == [(B, 2)]
+            assert found.last_stable_offset == 7
+
+
+def test_a_parked_fetch_of_committed_records_is_answered_by_the_commit(tmp_path: Path) -> None:
+    with open_log(tmp_path) as directory, served(tmp_path, is_writable=False) as address:
+        log = directory.partition(TOPIC, 0)
+        log.append([batch_of(A, 0, b"a")])
+        with Asking(address) as server, ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(committed, server, 0, wait_ms=60_000)
+            log.append([make_batch([b"plain"])])  # it wakes the fetch, which finds nothing it may have
+            log.end_transaction(A, 0, is_commit=True)
+            assert whole_offsets(waiting.result(DEADLINE_S).records) == [0, 1], (
+                "the marker is in a segment of its own time"
+            )
+
+
+def test_a_client_reads_what_is_committed(tmp_path: Path) -> None:
+    with open_log(tmp_path, segment_bytes=3000) as directory, served(tmp_path, is_writable=False) as address:
+        log = directory.partition(TOPIC, 0)
+        for sequence in range(60):
+            log.append([batch_of(A, sequence, b"a%d" % sequence), batch_of(B, sequence, b"b%d" % sequence)])
+            log.end_transaction(A, 0, is_commit=sequence % 3 == 0)
+            log.end_transaction(B, 0, is_commit=sequence % 3 == 1)
+        log.append([make_batch([b"end"]), batch_of(A, 60, b"open")])
+        expected = {b"a%d" % each for each in range(0, 60, 3)} | {b"b%d" % each for each in range(1, 60, 3)} | {b"end"}
+        settings = {"bootstrap.servers": address, "group.id": "g", "enable.partition.eof": True, "check.crcs": True}
+        consumer = confluent_kafka.Consumer({**settings, "isolation.level": "read_committed"})
+        try:
+            consumer.assign([confluent_kafka.TopicPartition(TOPIC, 0, 0)])
+            found = set()
+            while (message := consumer.poll(DEADLINE_S)) is not None and message.error() is None:
+                found.add(message.value())
+        finally:
+            consumer.close()
+        assert found == expected

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.kafka.distribution import TOOL_TIMEOUT_S, java_command
 
-SUFFIXES = (".log", ".index", ".timeindex", ".snapshot")
+SUFFIXES = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
 COMPLAINTS = re.compile(r"mismatch|non-consecutive|corrupt|exception|error|invalid|should be|not found", re.IGNORECASE)
 
 

@@ -10,14 +10,32 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from shmaccum.segment_log import LogReader, check_log
+from shmaccum.segment_log.partition_log import PartitionLog
 from tests.kafka.broker import Cluster, running_cluster
 from tests.kafka.distribution import require
-from tests.log_support import START_MS, TOPIC, log_files, make_batches, open_log, partition_folder
+from tests.log_support import (
+    START_MS,
+    TOPIC,
+    A,
+    B,
+    batch_of,
+    log_files,
+    make_batch,
+    make_batches,
+    open_log,
+    partition_folder,
+)
 
 pytestmark = pytest.mark.kafka
 
 RECORD_COUNT = 300
 POLL_S = 30.0
+ONE_BROKER = {
+    "log.retention.ms": "-1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+}
+"""Settings with which a single broker coordinates transactions."""
 
 
 @pytest.mark.timeout(300)
@@ -71,15 +89,68 @@ def test_a_broker_loads_our_segments_and_serves_them(tmp_path: Path) -> None:
         cluster.create_topic(TOPIC, 1)
         broker = cluster.brokers[0]
         broker.stop()
-        theirs = partition_folder(broker.log_directory)
-        for file in theirs.iterdir():
-            if file.name != "partition.metadata":  # it has the topic's id
-                file.unlink()
-        for file in partition_folder(ours).iterdir():
-            if file.name != "partition.metadata":
-                shutil.copy(file, theirs)
+        replace_partition(partition_folder(broker.log_directory), partition_folder(ours))
         cluster.start()
         assert consumed(cluster, len(records)) == [(record.offset, record.value) for record in records]
         broker.stop()
         assert list(LogReader(broker.log_directory).partition(TOPIC, 0).records()) == records
     assert check_log(ours) == []
+
+
+@pytest.mark.timeout(300)
+def test_a_broker_and_our_reader_see_the_same_committed_records(tmp_path: Path) -> None:
+    """Transactions of a broker's producer, read by us; the same of ours, loaded by a broker."""
+    require()
+    ours = tmp_path / "ours"
+    with open_log(ours, segment_bytes=2000) as log:
+        write_transactions(log.partition(TOPIC, 0))
+    with running_cluster(tmp_path / "kafka", properties=ONE_BROKER) as cluster:
+        cluster.create_topic(TOPIC, 1)
+        produce_transactions(cluster)
+        broker = cluster.brokers[0]
+        theirs = committed_values(broker.log_directory)
+        assert theirs == [value for _, value in consumed(cluster, len(theirs))] == [b"committed 0", b"committed 1"]
+        broker.stop()
+        replace_partition(partition_folder(broker.log_directory), partition_folder(ours))
+        cluster.start()
+        committed = committed_values(ours)
+        assert len(committed) == 20
+        assert [value for _, value in consumed(cluster, len(committed))] == committed
+    assert check_log(ours) == []
+
+
+def write_transactions(partition: PartitionLog) -> None:
+    """Committed and aborted transactions of two producers, between plain records; the last one is open."""
+    for sequence in range(10):
+        partition.append([batch_of(A, sequence, b"a%d" % sequence), batch_of(B, sequence, b"b%d" % sequence)])
+        partition.append([make_batch([b"plain %d" % sequence + b"." * 200])])
+        partition.end_transaction(A, 0, is_commit=True)
+        partition.end_transaction(B, 0, is_commit=False)
+    partition.append([batch_of(A, 10, b"open")])
+
+
+def produce_transactions(cluster: Cluster) -> None:
+    """Two committed transactions and an aborted one in between."""
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": "t"})
+    producer.init_transactions(POLL_S)
+    for text in ("committed 0", "aborted", "committed 1"):
+        producer.begin_transaction()
+        producer.produce(TOPIC, text.encode())
+        producer.flush(POLL_S)
+        (producer.abort_transaction if text == "aborted" else producer.commit_transaction)(POLL_S)
+
+
+def committed_values(path: Path) -> list[bytes | None]:
+    """What our reader gives of partition 0."""
+    reader = LogReader(path, isolation_level="read_committed")
+    return [record.value for record in reader.partition(TOPIC, 0).records()]
+
+
+def replace_partition(theirs: Path, ours: Path) -> None:
+    """Gives a broker our files in place of its own; the topic keeps its id."""
+    for file in theirs.iterdir():
+        if file.name != "partition.metadata":
+            file.unlink()
+    for file in ours.iterdir():
+        if file.name != "partition.metadata":
+            shutil.copy(file, theirs)

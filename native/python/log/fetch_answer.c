@@ -7,8 +7,9 @@
  *              topics | (tags)
  *   topic      name: text, or id: 16 bytes from 13 on | partitions | (tags)
  *   partition  number i32 | error i16 | high watermark i64 | last stable offset i64 |
- *              (log start offset i64, from 5 on) | no aborted transactions | (nearer replica i32, from 11 on) |
+ *              (log start offset i64, from 5 on) | aborted transactions | (nearer replica i32, from 11 on) |
  *              length of the records | records | (tags)
+ *   aborted    producer id i64 | first offset i64 | (tags)
  *
  *   pieces     [ bytes | range of a file | bytes | range of a file | ... | bytes ]
  *
@@ -25,12 +26,14 @@ enum {
     VERSION_MAX = 17,
     FLEXIBLE_VERSION = 12,
     TOPIC_ID_SIZE = 16,
-    FOUND_FIELD_COUNT = 5,
+    FOUND_FIELD_COUNT = 7,
+    ABORTED_FIELD_COUNT = 2,
     WANTED_FIELD_COUNT = 5,
     RANGE_FIELD_COUNT = 3,
     NO_REPLICA = -1,
     FRAME_SIZE_MAX = 40,     /* of bytes around the topics */
-    PARTITION_SIZE_MAX = 80, /* of bytes around a topic's name and one partition's records */
+    PARTITION_SIZE_MAX = 80, /* of bytes around a topic's name, aborted transactions and one partition's records */
+    ABORTED_SIZE_MAX = 17,   /* of bytes of one aborted transaction */
 };
 
 /* One partition of the answer: borrowed from the caller's objects. */
@@ -39,9 +42,11 @@ struct found {
     const char *name;
     Py_ssize_t name_size;
     PyObject *records; /* a range of a file, or None */
+    PyObject *aborted; /* a tuple: of each transaction its producer id and its first offset */
     int64_t records_size;
     int64_t end_offset;
     int64_t start_offset;
+    int64_t stable_offset;
     int32_t partition;
     int16_t error;
 };
@@ -73,6 +78,16 @@ static bool topic_read(PyObject *topic, struct found *found)
     return found->name != NULL && found->name_size <= INT16_MAX;
 }
 
+static bool aborted_read(PyObject *aborted, struct found *found)
+{
+    bool is_right = PyTuple_Check(aborted);
+    for (Py_ssize_t i = 0; is_right && i < PyTuple_GET_SIZE(aborted); i++) {
+        is_right = is_tuple_of(PyTuple_GET_ITEM(aborted, i), ABORTED_FIELD_COUNT);
+    }
+    found->aborted = aborted;
+    return is_right;
+}
+
 /* False, perhaps with an exception set, when the object is no Found of shmaccum/serving/fetching.py. */
 static bool found_read(PyObject *object, struct found *found)
 {
@@ -92,7 +107,9 @@ static bool found_read(PyObject *object, struct found *found)
         }
         found->records_size = PyLong_AsLongLong(PyTuple_GET_ITEM(found->records, 2));
     }
-    return topic_read(PyTuple_GET_ITEM(wanted, 0), found) && found->records_size >= 0 && PyErr_Occurred() == NULL;
+    found->stable_offset = PyLong_AsLongLong(PyTuple_GET_ITEM(object, 5));
+    return topic_read(PyTuple_GET_ITEM(wanted, 0), found) && aborted_read(PyTuple_GET_ITEM(object, 6), found) &&
+           found->records_size >= 0 && PyErr_Occurred() == NULL;
 }
 
 /* An array of all partitions, and the most bytes that stand around their records; NULL with an exception set. */
@@ -105,7 +122,8 @@ static struct found *all_found_read(PyObject *list, Py_ssize_t count, size_t *si
             PyMem_Free(found);
             return PyErr_Occurred() ? NULL : (void *)PyErr_Format(PyExc_TypeError, "item %zd is no Found", i);
         }
-        *size_max += PARTITION_SIZE_MAX + (size_t)found[i].name_size;
+        size_t aborted_count = (size_t)PyTuple_GET_SIZE(found[i].aborted);
+        *size_max += PARTITION_SIZE_MAX + (size_t)found[i].name_size + aborted_count * ABORTED_SIZE_MAX;
     }
     return found != NULL ? found : (void *)PyErr_NoMemory();
 }
@@ -184,16 +202,31 @@ static bool bytes_put(struct writer *writer)
     return is_put;
 }
 
+/* False with an exception set. */
+static bool aborted_write(struct writer *writer, PyObject *aborted)
+{
+    length_write(writer, PyTuple_GET_SIZE(aborted));
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(aborted); i++) {
+        PyObject *one = PyTuple_GET_ITEM(aborted, i);
+        int64_write(writer, PyLong_AsLongLong(PyTuple_GET_ITEM(one, 0)));
+        int64_write(writer, PyLong_AsLongLong(PyTuple_GET_ITEM(one, 1)));
+        no_tags_write(writer);
+    }
+    return PyErr_Occurred() == NULL;
+}
+
 static bool partition_write(struct writer *writer, const struct found *found)
 {
     int32_write(writer, found->partition);
     int16_write(writer, found->error);
     int64_write(writer, found->end_offset);
-    int64_write(writer, found->end_offset);
+    int64_write(writer, found->stable_offset);
     if (writer->version >= 5) {
         int64_write(writer, found->start_offset);
     }
-    length_write(writer, 0);
+    if (!aborted_write(writer, found->aborted)) {
+        return false;
+    }
     if (writer->version >= 11) {
         int32_write(writer, NO_REPLICA);
     }

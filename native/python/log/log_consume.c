@@ -5,8 +5,9 @@
  *   consume_batch   one batch, whose header was read and whose CRC was checked, decompressed if need be
  *   consume_block   all plain batches from a position of a block on: headers, CRCs and records in one call
  *
- * consume_block leaves a batch to its caller that is not plain: compressed, a control batch, cut by the end of the
- * block, at an unexpected offset, or damaged. So only the caller judges a batch. The answer has nothing of it.
+ * consume_block leaves a batch to its caller that is not plain: compressed, of a transaction, a control batch, cut by
+ * the end of the block, at an unexpected offset, or damaged. So only the caller judges a batch. The answer has nothing
+ * of it.
  *
  * Bytes are input: no byte outside of the block is read, and a batch makes at most a record of seven of its bytes.
  */
@@ -173,7 +174,7 @@ static bool batch_is_plain(const struct block *block, const uint8_t *batch, size
     if (record_batch_header_read(batch, room, header) != STATUS_OK) {
         return false;
     }
-    const int16_t not_plain = RECORD_BATCH_COMPRESSION_MASK | RECORD_BATCH_CONTROL;
+    const int16_t not_plain = RECORD_BATCH_COMPRESSION_MASK | RECORD_BATCH_TRANSACTIONAL | RECORD_BATCH_CONTROL;
     const int32_t length_min = RECORD_BATCH_HEADER_SIZE - RECORD_BATCH_UNCOUNTED_SIZE;
     bool is_whole = header->batch_length >= length_min &&
                     (size_t)header->batch_length + RECORD_BATCH_UNCOUNTED_SIZE <= room;

@@ -386,13 +386,6 @@ def test_wrong_calls_say_what_to_do(log: LogDirectory, tmp_path: Path) -> None:
             consumer.seek(PLACE, -1)
 
 
-def test_read_committed_is_refused_for_the_log_of_a_broker(tmp_path: Path) -> None:
-    (tmp_path / "events-0").mkdir()
-    (tmp_path / "meta.properties").write_text("version=1\nnode.id=1\n")
-    with pytest.raises(InvalidArgumentError, match="log of a Kafka broker"):
-        Consumer(tmp_path, isolation_level="read_committed")
-
-
 def test_a_closed_consumer_says_so(log: LogDirectory) -> None:
     consumer = consumer_of(log, TOPIC)
     descriptors = set(os.listdir("/proc/self/fd"))

@@ -150,7 +150,12 @@ def test_records_stand_as_ranges_between_the_bytes_of_an_answer(version: int, tm
 
 def test_objects_that_are_no_findings_are_refused() -> None:
     wanted = Wanted("t", 0, 0, 100, -1)
-    for one in (None, (), (wanted, 0, 0, 0), (wanted, 0, 0, 0, b"bytes"), (("t",), 0, 0, 0, None)):
+    whole = Found(wanted, BrokerError.NONE)
+    aborted: Any
+    for aborted in (None, [], (1,), ((1,),), ((1, "x"),), ((1, 2**63),)):
+        with pytest.raises((TypeError, OverflowError)):
+            write_fetch(12, 1, 0, 0, [whole._replace(aborted=aborted)])
+    for one in (None, (), whole[:6], (*whole[:4], b"bytes", -1, ()), (("t",), *whole[1:])):
         with pytest.raises(TypeError):
             write_fetch(12, 1, 0, 0, [one])  # type: ignore[list-item]
     for topic in ("t" * 40_000, b"short", 5):
@@ -167,7 +172,7 @@ def test_an_answer_is_what_kafka_reads(version: int) -> None:
     wanted = [Wanted(topic_key(version, topic), number, 5, 100, -1) for topic in range(2) for number in range(2)]
     errors = [BrokerError.NONE, BrokerError.OFFSET_OUT_OF_RANGE, BrokerError.NONE, BrokerError.CORRUPT_MESSAGE]
     found = [
-        Found(one, error, 900 + number, 10 + number)
+        Found(one, error, 900 + number, 10 + number, None, 800 + number, ((77, number), (78, 9)) if number else ())
         for number, (one, error) in enumerate(zip(wanted, errors, strict=True))
     ]
     (frame,) = write_answer(as_request(version), found, session_id=99 if version >= 7 else 0)
@@ -184,5 +189,9 @@ def test_an_answer_is_what_kafka_reads(version: int) -> None:
     assert [one.partition_index for _, one in partitions] == [0, 1, 0, 1]
     assert [one.error_code for _, one in partitions] == errors
     assert [one.high_watermark for _, one in partitions] == [900, 901, 902, 903]
+    assert [one.last_stable_offset for _, one in partitions] == [800, 801, 802, 803]
+    assert [[(each.producer_id, each.first_offset) for each in one.aborted_transactions] for _, one in partitions] == [
+        list(one.aborted) for one in found
+    ]
     assert version < 5 or [one.log_start_offset for _, one in partitions] == [10, 11, 12, 13]
     assert [bytes(one.records) for _, one in partitions] == [b""] * 4
