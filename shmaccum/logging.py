@@ -47,39 +47,30 @@ START_SLICE_S = 0.005
 TOPIC, KEY, HEADERS = "kafka_topic", "kafka_key", "kafka_headers"
 """The attributes of a log record that name the topic, key and headers of its Kafka record."""
 
-_STANDARD = frozenset({*vars(logging.makeLogRecord({})), "message", "asctime", "taskName", TOPIC, KEY, HEADERS})
-"""The attributes of a log record that are none of its ``extra=``, or have a place of their own in the Kafka record."""
+_OF_PLACE = ("level", "logger", "file", "line", "function", "process", "thread")
+"""The fields of a JSON object that calls of one place share."""
 
-
-@functools.lru_cache(maxsize=16)
-def _second(seconds: int) -> str:
-    """A second since 1970 in the words of ISO 8601, in UTC; many records share one."""
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
-
-
-_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=str).encode
+_STANDARD = frozenset(
+    {*vars(logging.makeLogRecord({})), *_OF_PLACE, TOPIC, KEY, HEADERS, "message", "asctime", "taskName", "timestamp"}
+)
+"""The attributes of a log record that are none of its ``extra=``, or that have a place of their own."""
 
 
 class JsonFormatter(logging.Formatter):
-    """A log record as one JSON object: the fields of `fields`, and those that the program gave as ``extra=``."""
+    """A log record as one JSON object.
 
-    def fields(self, record: logging.LogRecord) -> dict[str, Any]:
-        """The fields that every object has; a subclass may have others.
+    Its fields are ``timestamp`` (ISO 8601, UTC), ``message``, ``level``, ``logger``, ``file`` (a path), ``line``,
+    ``function``, ``process`` (a number), ``thread`` (a name), and those of `more`.
+    """
 
-        ``timestamp`` (ISO 8601, UTC), ``level``, ``logger``, ``message``, ``process`` (its number), ``thread`` (its
-        name), ``file`` (its path), ``line`` and ``function``; ``exception`` and ``stack`` where there are any.
+    def more(self, record: logging.LogRecord) -> dict[str, Any]:
+        """The fields that not every record has; a subclass may have others.
+
+        ``exception`` and ``stack`` where there are any, and those that the program gave as ``extra=``, but for names
+        that stand in each object.
         """
-        fields = {
-            "timestamp": f"{_second(int(record.created))}.{int(record.created % 1 * 1_000_000):06d}Z",
-            "level": record.levelname,
-            "logger": record.name,
-            "message": record.getMessage(),
-            "process": record.process,
-            "thread": record.threadName,
-            "file": record.pathname,
-            "line": record.lineno,
-            "function": record.funcName,
-        }
+        given = vars(record)
+        fields = {} if _STANDARD.issuperset(given) else {name: given[name] for name in given.keys() - _STANDARD}
         if record.exc_text or (record.exc_info and record.exc_info[0]):
             fields["exception"] = record.exc_text or self.formatException(record.exc_info)  # type: ignore[arg-type]
         if record.stack_info:
@@ -88,15 +79,44 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """The object in one line. A value that JSON does not know becomes its ``str``."""
-        fields = self.fields(record)
-        given = vars(record)
-        if _STANDARD.issuperset(given):
-            return _encode(fields)
-        extra = {name: given[name] for name in given.keys() - _STANDARD - fields.keys()}
-        try:
-            return _encode({**fields, **extra})
-        except (TypeError, ValueError, RecursionError):  # a key that is no string, a NaN, a circle
-            return _encode({**fields, **{name: repr(value) for name, value in extra.items()}})
+        created = record.created
+        timestamp = f"{_second(int(created))}.{int(created % 1 * 1_000_000):06d}Z"
+        place = _place(
+            record.levelname,
+            record.name,
+            record.pathname,
+            record.lineno,
+            record.funcName,
+            record.process,
+            record.threadName,
+        )
+        more = self.more(record)
+        rest = f"{place}, {_members(more)}" if more else place
+        return f'{{"timestamp": "{timestamp}", "message": {_quoted(record.getMessage())}, {rest}}}'
+
+
+@functools.lru_cache(maxsize=16)
+def _second(seconds: int) -> str:
+    """A second since 1970 in the words of ISO 8601, in UTC; many records share one."""
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
+
+
+@functools.lru_cache(maxsize=4096)
+def _place(*values: object) -> str:
+    """The members that tell where a call stands and in which process and thread; calls of one place share them."""
+    return _members(dict(zip(_OF_PLACE, values, strict=True)))
+
+
+def _members(fields: Mapping[str, object]) -> str:
+    """The members of a JSON object, without its braces."""
+    try:
+        return _encode(fields)[1:-1]
+    except (TypeError, ValueError, RecursionError):  # a key that is no string, a NaN, a circle
+        return _encode({str(name): repr(value) for name, value in fields.items()})[1:-1]
+
+
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=str).encode
+_quoted = json.encoder.encode_basestring
 
 
 class ArenaHandler(logging.Handler):
