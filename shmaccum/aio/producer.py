@@ -7,13 +7,13 @@ import asyncio
 import contextlib
 import os
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, final
 
 from shmaccum._native import DeliveryFuture
 from shmaccum.aio.deliveries import Deliveries
 from shmaccum.aio.loop_producer import LoopProducer, WouldWaitError
 from shmaccum.arena import Arena
+from shmaccum.closing import StoppedOnExit
 from shmaccum.exceptions import ProducerClosedError
 from shmaccum.producer import deliveries as native
 from shmaccum.producer.delivery import RecordMetadata
@@ -22,7 +22,7 @@ from shmaccum.producer.producer import FLUSH_TIMEOUT_S
 from shmaccum.producer.serializers import Headers
 
 if TYPE_CHECKING:
-    from typing_extensions import Self, Unpack
+    from typing_extensions import Unpack
 
     from shmaccum.config.dicts import KeptProducerOptionsDict
     from shmaccum.keeper import Recipe
@@ -34,7 +34,7 @@ Answer = TypeVar("Answer")
 
 
 @final
-class Producer:
+class Producer(StoppedOnExit):
     """Sends records through an arena from the tasks of one event loop, which never stands still for it.
 
     ::
@@ -96,15 +96,6 @@ class Producer:
 
     async def stop(self) -> None:
         """Closes the producer: aiokafka's name of `close`."""
-        await self.close()
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
         await self.close()
 
     def _started(self) -> LoopProducer:

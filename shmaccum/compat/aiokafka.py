@@ -11,8 +11,7 @@ import asyncio
 import contextlib
 import warnings
 from collections.abc import Callable, Iterable
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, final
 
 import aiokafka.errors as theirs
 from aiokafka.partitioner import DefaultPartitioner
@@ -21,6 +20,7 @@ from aiokafka.structs import RecordMetadata, TopicPartition
 
 from shmaccum import aio
 from shmaccum._native import DeliveryFuture
+from shmaccum.closing import StoppedOnExit
 from shmaccum.compat.errors import Ours, join_of_code, translating
 from shmaccum.compat.settings import Rows, Settings, refused, to, without_use
 from shmaccum.exceptions import (
@@ -38,9 +38,6 @@ from shmaccum.exceptions import (
     UnknownPartitionError,
 )
 from shmaccum.producer.loop_results import LoopResults
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 CREATE_TIME, LOG_APPEND_TIME = 0, 1
 BATCH_SIZE_DEFAULT = 16384
@@ -142,7 +139,7 @@ class BatchBuilder(TheirBuilder):  # type: ignore[misc]
         return metadata
 
 
-class AIOKafkaProducer:
+class AIOKafkaProducer(StoppedOnExit):
     """Sends records through the arena that belongs to these settings, in aiokafka's words.
 
     ::
@@ -216,15 +213,6 @@ class AIOKafkaProducer:
                 waiting.set_exception(translated(error))
                 waiting.exception()  # nobody has to ask for it
         self._waiting.clear()
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.stop()
 
     def __del__(self) -> None:
         if self._closed is False and self._producer is not None:

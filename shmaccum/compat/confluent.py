@@ -21,7 +21,6 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, final
 
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, Message
@@ -30,6 +29,7 @@ from confluent_kafka.admin import AdminClient
 from shmaccum import kept_producer
 from shmaccum._native import DeliveryFuture
 from shmaccum.arena.reports import Kind, Report, read_reports
+from shmaccum.closing import ClosedOnExit
 from shmaccum.compat.confluent_options import ROWS
 from shmaccum.compat.errors import join, translating
 from shmaccum.compat.settings import Settings
@@ -304,7 +304,7 @@ def _code_of(report: Report) -> int:
     return report.error_code if report.error_code > 0 else int(KafkaError._TRANSPORT)
 
 
-class Producer:
+class Producer(ClosedOnExit):
     """Sends records through the arena that belongs to these settings, in confluent-kafka's words.
 
     ::
@@ -630,14 +630,6 @@ class Producer:
         raise KafkaException(KafkaError(KafkaError._NOT_CONFIGURED, reason))
 
     begin_transaction = commit_transaction = abort_transaction = send_offsets_to_transaction = init_transactions
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _check_message(index: int, message: Any) -> None:

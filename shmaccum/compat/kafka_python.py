@@ -4,8 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, final
+from typing import Any, ClassVar, final
 
 import kafka
 import kafka.errors as theirs
@@ -15,6 +14,7 @@ from kafka.serializer import SerializeWrapper
 
 from shmaccum import kept_producer
 from shmaccum._native import DeliveryFuture
+from shmaccum.closing import ClosedOnExit
 from shmaccum.compat.errors import Ours, join_of_code, translating
 from shmaccum.compat.settings import Rows, Settings, refused, to, without_use
 from shmaccum.config import INT_MAX
@@ -37,9 +37,6 @@ from shmaccum.exceptions import (
 )
 from shmaccum.producer.delivery import DeliveryTracker
 from shmaccum.producer.producer import FLUSH_TIMEOUT_S
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 MAGIC = 2
 """The version of Kafka's record format that every record here has."""
@@ -199,7 +196,7 @@ def _is_header(item: Any) -> bool:
     return isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str) and isinstance(item[1], bytes)
 
 
-class KafkaProducer:
+class KafkaProducer(ClosedOnExit):
     """Sends records through the arena that belongs to these settings, in kafka-python's words.
 
     ::
@@ -330,14 +327,6 @@ class KafkaProducer:
     @property
     def _closed(self) -> bool:
         return self._producer.closed
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __str__(self) -> str:
         return f"<KafkaProducer client_id={self.config['client_id']} arena={self._producer.arena.name}>"

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import html
+import mmap
 import os
 import re
 import shutil
@@ -68,6 +69,33 @@ def test_the_page_shows_the_arena_and_a_hostile_sentence_is_text(arena: Arena, t
     ):
         assert fact in words, words
     assert page.count("<polyline") >= 4, "there are no curves"
+
+
+def test_a_hostile_topic_is_text(arena: Arena, tmp_path: Path) -> None:
+    """A process that may write the arena may write any name over that of a topic."""
+    topic = "t" * len(HOSTILE)
+    with Accumulator(arena) as accumulator:
+        accumulator.become_sender()
+        accumulator.append(topic, 0, 1, None, b"x")
+        overwrite(arena, topic.encode(), HOSTILE.encode())
+        with closing(MetricsServer("127.0.0.1:0", ArenaCollector(arena))) as server:
+            page = shown(f"http://127.0.0.1:{server.port}/", tmp_path)
+        overwrite(arena, HOSTILE.encode(), topic.encode())
+        deliver_all(accumulator)
+    assert f"<title>{arena.name} (shmaccum)</title>" in page
+    assert f"{HOSTILE}-0" in text_of(page)
+    assert "<img" not in page
+    assert len(re.findall("<script", page)) == 1
+
+
+def overwrite(arena: Arena, found: bytes, wanted: bytes) -> None:
+    """Writes over each place of the arena's memory that has those bytes."""
+    with open(f"/dev/shm/{arena.name}", "r+b") as stream, mmap.mmap(stream.fileno(), 0) as memory:
+        at = memory.find(found)
+        assert at >= 0
+        while at >= 0:
+            memory[at : at + len(wanted)] = wanted
+            at = memory.find(found, at + len(wanted))
 
 
 def test_the_page_tells_the_trouble(arena: Arena, tmp_path: Path) -> None:

@@ -4,14 +4,16 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import threading
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
+import shmaccum
 from shmaccum.aio import Producer
 from shmaccum.arena import Arena
 from shmaccum.arena.results_bell import ResultsBell
@@ -464,3 +466,55 @@ def test_many_loops_leave_no_descriptor(arena: Arena, sender: RunningSender) -> 
     for _ in range(5):
         run(main())
     wait_until(lambda: len(os.listdir("/proc/self/fd")) <= before, "the descriptors are closed")
+
+
+# --- other loops
+
+ON_ANY_LOOP = (
+    test_a_send_answers_a_future_that_can_be_awaited,
+    test_results_need_no_thread,
+    test_one_ring_wakes_the_loops_of_two_threads,
+    test_a_refused_record_raises_where_it_is_awaited,
+    test_a_full_arena_lets_other_tasks_run,
+    test_sends_that_waited_keep_their_order,
+    test_a_cancelled_send_leaves_the_queue,
+    test_a_close_ends_a_send_that_waits,
+    test_many_records_keep_their_order_through_a_full_arena,
+    test_an_await_that_is_given_up_leaves_nothing,
+)
+
+
+@pytest.mark.parametrize("test", ON_ANY_LOOP, ids=lambda test: test.__name__.removeprefix("test_"))
+def test_the_same_holds_with_uvloop(
+    arena: Arena, sender: RunningSender, monkeypatch: pytest.MonkeyPatch, test: Callable[[Arena, RunningSender], None]
+) -> None:
+    uvloop = pytest.importorskip("uvloop")
+    monkeypatch.setattr(asyncio, "run", uvloop.run)
+    test(arena, sender)
+
+
+def test_a_task_of_trio_sends_from_a_thread(arena: Arena, sender: RunningSender) -> None:
+    trio = pytest.importorskip("trio")
+    turns = 0
+
+    async def main() -> int:
+        nonlocal turns
+        with shmaccum.Producer(arena) as producer:
+            sender.hold()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(beat)
+                future = await trio.to_thread.run_sync(producer.send, TOPIC, VALUE)
+                waiting = functools.partial(future.get, timeout=60)
+                sender.go_on()
+                metadata = await trio.to_thread.run_sync(waiting)
+                nursery.cancel_scope.cancel()
+        return int(metadata.offset)
+
+    async def beat() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await trio.sleep(0)
+
+    assert trio.run(main) == 0
+    assert turns > 0, "the loop stood still"
