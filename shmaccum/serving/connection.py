@@ -192,10 +192,12 @@ class Connection:
             ConnectionError: a file ended too early: it was cut meanwhile, and its bytes are never made up.
             OSError: the socket broke.
         """
+        transport = self.transport
         try:
-            self.transport.shake_hands()
+            if not transport.is_open:
+                transport.shake_hands()
             while self._to_send:
-                self._drop(self.transport.send(self._to_send))
+                self._drop(transport.send(self._to_send))
         except BlockingIOError:
             return
         if self._is_answered:
