@@ -24,6 +24,8 @@ PROCESS_COUNT_MAX: int
 WAITER_COUNT_MAX: int
 OPTIONS_SIZE_MAX: int
 LAYOUT_VERSION: int
+INDEX_FILE_SIZE_MAX: int
+PRODUCER_ROWS_KEPT: int
 RESULT_SUCCEEDED: int
 RESULT_FAILED: int
 RESULT_EXPIRED: int
@@ -469,6 +471,41 @@ class Appender:
     def flush_begin(self) -> FlushTicket: ...
 
 # The sender's side of an arena: readiness, draining, results.
+class SegmentEnd:
+    descriptor: int
+    first_timestamp_ms: int
+    is_torn: bool
+    next_offset: int
+    size: int
+
+class IndexPosition:
+    base_offset: int
+    entry_position: int
+    indexed_timestamp_ms: int
+    interval: int
+    max_timestamp_ms: int
+    max_timestamp_offset: int
+
+class IndexFileEnd:
+    descriptor: int
+    size: int
+
+@final
+class LogEnd:
+    is_open: bool
+    def __new__(
+        cls,
+        segment: SegmentEnd,
+        position: IndexPosition,
+        offset_index: IndexFileEnd,
+        time_index: IndexFileEnd,
+        known: Mapping[int, Sequence[tuple[int, ...]]],
+        row_type: type[tuple[Any, ...]],
+        leader_epoch: int,
+        segment_bytes: int,
+        segment_ms: int,
+    ) -> LogEnd: ...
+
 @final
 class SenderHalf:
     def __new__(cls, arena: Arena, wake: Callable[[tuple[int, ...]], object]) -> SenderHalf: ...
@@ -479,6 +516,16 @@ class SenderHalf:
     @property
     def oldest_created_ns(self) -> int | None: ...
     def abort(self, is_in_flight_included: bool = False) -> int: ...
+    # Batches that were left, how many partitions were looked at, and the numbers of `sinks.sink.Appended` as a tuple.
+    def append_to_log(
+        self,
+        log_ends: Mapping[int, LogEnd],
+        partitions: Sequence[int],
+        size_max: int,
+        in_flight_max: int,
+        now_ns: int,
+        largest_record: int,
+    ) -> tuple[list[Batch], int, tuple[Any, ...] | None]: ...
     def become_sender(self) -> None: ...
     def close(self) -> None: ...
     def complete(

@@ -217,3 +217,18 @@ enum status records_walk(const uint8_t *start, const uint8_t *end, uint32_t coun
     }
     return cursor == end ? STATUS_OK : STATUS_CORRUPT;
 }
+
+uint32_t record_size_largest(const uint8_t *cursor, const uint8_t *end)
+{
+    uint32_t largest = 0;
+    while (cursor < end) {
+        const uint8_t *begin = cursor;
+        int32_t length;
+        if (varint_read(&cursor, end, &length) != STATUS_OK || length < 0 || length > end - cursor) {
+            break;
+        }
+        cursor += length;
+        largest = (uint32_t)(cursor - begin) > largest ? (uint32_t)(cursor - begin) : largest;
+    }
+    return largest;
+}

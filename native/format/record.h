@@ -128,6 +128,9 @@ MUST_USE enum status record_renumber(const uint8_t **cursor, const uint8_t *end,
 /* Whether [start, end) is exactly `count` records, numbered from 0: CORRUPT if not. Safe for any bytes. */
 MUST_USE enum status records_walk(const uint8_t *start, const uint8_t *end, uint32_t count);
 
+/* Bytes of the largest record among those in [cursor, end), as far as they are records. */
+uint32_t record_size_largest(const uint8_t *cursor, const uint8_t *end);
+
 /* Reads one header; start with view.headers and view.headers_end, and read view.header_count of them. */
 MUST_USE enum status record_header_read(const uint8_t **cursor, const uint8_t *end, struct record_header_view *view);
 

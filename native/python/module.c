@@ -17,6 +17,7 @@
 #include "python/common/view_type.h"
 #include "python/log/consumer_record.h"
 #include "python/log/log.h"
+#include "python/log/log_end_type.h"
 #include "python/producer/buffer_wait_type.h"
 #include "python/producer/flush_ticket_type.h"
 #include "python/producer/future_type.h"
@@ -271,9 +272,13 @@ static bool types_add(PyObject *module, struct module_state *state)
            type_add(module, &consumer_record_spec, true, &state->consumer_record_type) &&
            consumer_record_finish(state->consumer_record_type) &&
            type_add(module, &flush_ticket_spec, true, &state->flush_ticket_type) &&
+           type_add(module, &index_file_end_spec, true, &state->index_file_end_type) &&
+           type_add(module, &index_position_spec, true, &state->index_position_type) &&
+           type_add(module, &log_end_spec, true, &state->log_end_type) &&
            type_add(module, &produce_request_spec, true, &state->produce_request_type) &&
            type_add(module, &producer_spec, true, &state->producer_type) &&
            type_add(module, &receipt_spec, true, &state->receipt_type) &&
+           type_add(module, &segment_end_spec, true, &state->segment_end_type) &&
            type_add(module, &sender_half_spec, true, &state->sender_half_type) &&
            type_add(module, &token_spec, true, &state->token_type) &&
            type_add_derived(module, &future_spec, state->token_type, &state->future_type) &&
@@ -288,7 +293,9 @@ static bool constants_add(PyObject *module)
            PyModule_AddIntMacro(module, OPTIONS_SIZE_MAX) == 0 && PyModule_AddIntMacro(module, LAYOUT_VERSION) == 0 &&
            PyModule_AddIntMacro(module, RESULT_SUCCEEDED) == 0 && PyModule_AddIntMacro(module, RESULT_FAILED) == 0 &&
            PyModule_AddIntMacro(module, RESULT_EXPIRED) == 0 && PyModule_AddIntMacro(module, RESULT_ABORTED) == 0 &&
-           PyModule_AddIntMacro(module, RESULT_CORRUPT) == 0;
+           PyModule_AddIntMacro(module, RESULT_CORRUPT) == 0 &&
+           PyModule_AddIntMacro(module, INDEX_FILE_SIZE_MAX) == 0 &&
+           PyModule_AddIntMacro(module, PRODUCER_ROWS_KEPT) == 0;
 }
 
 static bool names_intern(struct module_state *state)
@@ -327,9 +334,13 @@ static int module_exec(PyObject *module)
     X(consumer_record_type)   \
     X(flush_ticket_type)      \
     X(future_type)            \
+    X(index_file_end_type)    \
+    X(index_position_type)    \
+    X(log_end_type)          \
     X(produce_request_type)   \
     X(producer_type)          \
     X(receipt_type)           \
+    X(segment_end_type)       \
     X(sender_half_type)       \
     X(token_type)             \
     X(view_type)

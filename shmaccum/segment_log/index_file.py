@@ -35,6 +35,7 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import NamedTuple, cast, final
 
+from shmaccum._native import INDEX_FILE_SIZE_MAX, IndexFileEnd
 from shmaccum.segment_log.regular_files import open_regular
 from shmaccum.segment_log.small_files import write_all
 
@@ -60,8 +61,6 @@ TIME_ENTRY = Entry(struct.Struct(">qi"), {"timestamp_ms": ">i8", "relative_offse
 pack_offset_entry = OFFSET_ENTRY.struct.pack
 pack_time_entry = TIME_ENTRY.struct.pack
 
-INDEX_SIZE_MAX = 10 << 20
-"""Kafka's segment.index.bytes: a segment whose index would outgrow it is rolled."""
 NO_TIMESTAMP = -1
 
 
@@ -173,28 +172,29 @@ def ascends(column: Sequence[int]) -> bool:
     return bool(np.all(np.greater(column[1:], column[:-1])))
 
 
-class IndexFile:
-    """An index as its writer has it open.
+class IndexFile(IndexFileEnd):
+    """An index as its writer has it open; an append in C moves its numbers, too.
 
     Attributes:
         path: of the file.
+        descriptor: the open file; -1: it is closed.
         size: bytes of whole entries in it.
     """
 
     def __init__(self, path: str, entry: Entry) -> None:
         self.path = path
         self.entry_size = entry.size
-        self._descriptor = open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW)
+        self.descriptor = open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW)
         try:
-            self.size = os.fstat(self._descriptor).st_size
+            self.size = os.fstat(self.descriptor).st_size
         except OSError:
-            os.close(self._descriptor)
+            os.close(self.descriptor)
             raise
 
     @property
     def is_full(self) -> bool:
         """True when there may be no room for another entry and the one a roll adds."""
-        return self.size + 2 * self.entry_size > INDEX_SIZE_MAX
+        return self.size + 2 * self.entry_size > INDEX_FILE_SIZE_MAX
 
     def append(self, entries: bytes) -> None:
         """Adds whole entries, or none.
@@ -203,16 +203,17 @@ class IndexFile:
             OSError: none was added.
         """
         try:
-            write_all(self._descriptor, entries)
+            write_all(self.descriptor, entries)
         except OSError:
-            os.ftruncate(self._descriptor, self.size)
+            os.ftruncate(self.descriptor, self.size)
             raise
         self.size += len(entries)
 
     def sync(self) -> None:
         """Forces the entries to disk."""
-        os.fdatasync(self._descriptor)
+        os.fdatasync(self.descriptor)
 
     def close(self) -> None:
         """Lets go of the file."""
-        os.close(self._descriptor)
+        descriptor, self.descriptor = self.descriptor, -1
+        os.close(descriptor)

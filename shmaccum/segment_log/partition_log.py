@@ -29,6 +29,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from shmaccum._native import LogEnd
 from shmaccum.config import LogSinkOptions
 from shmaccum.format.batch_header import (
     ATTRIBUTES_POSITION,
@@ -53,7 +54,7 @@ from shmaccum.segment_log.file_names import (
     offsets_with,
 )
 from shmaccum.segment_log.index_file import TIME_ENTRY, last_timestamp, load_entries
-from shmaccum.segment_log.producer_state import Appendable, Refusal
+from shmaccum.segment_log.producer_state import Appendable, KnownBatch, Refusal
 from shmaccum.segment_log.recovery import Recovery
 from shmaccum.segment_log.regular_files import open_regular
 from shmaccum.segment_log.segment import IOV_MAX, Segment, Written
@@ -72,6 +73,7 @@ LOOSE_SNAPSHOTS_KEPT = 2
 RUN_BUFFERS_MAX = IOV_MAX - 2
 TIMESTAMP_MAX = 2**63 - 1
 LOG_APPEND_TIME = "LogAppendTime"
+NO_ENTRIES = "no index entries were written, look-ups will take longer"
 OWN_TIME = -1
 """The answer of an append whose records have the times of their producer, as in Kafka's protocol."""
 
@@ -119,7 +121,6 @@ class PartitionLog:
     Attributes:
         place: topic and partition.
         folder: path of it.
-        log_end_offset: the next offset to be given.
         segments: base offsets, the active segment's last.
         epochs: the leader epochs; batches get the latest.
         findings: a sentence for each problem at opening, or with an index since.
@@ -154,13 +155,13 @@ class PartitionLog:
         recovered = Recovery(folder, options.index_interval_bytes, recovery_point, is_same_boot=is_same_boot).run()
         self.segments = recovered.segments
         self.producers = recovered.producers
-        self.log_end_offset = recovered.log_end_offset
         self.epochs = recovered.epochs
         self.findings = recovered.findings
         self._active = recovered.active
         self.recovery_point = min(recovery_point, self.log_end_offset)
         self._start_offset = min(start_offset, self.log_end_offset)
         self._appended_ms = OWN_TIME
+        self._log_end: LogEnd | None = None
         self._snapshot_size = self._active.size
         self._unsnapshotted_count = 0
         self._is_sync_broken = False
@@ -225,7 +226,7 @@ class PartitionLog:
         buffers, written, outcomes, admit = run.buffers, run.batches, run.outcomes, self.producers.admit
         size_max = 0 if active.is_index_full or self._is_rolling else self._options.segment_bytes
         offset_end = active.base_offset + RELATIVE_OFFSET_MAX + 1
-        timestamp_max = self._timestamp_max(active.first_timestamp_ms)
+        timestamp_max = self._timestamp_max(active.first_timestamp_ms) if position else TIMESTAMP_MAX
         for batch in batches[first:] if first else batches:
             size, count, timestamp_ms = batch.size, batch.record_count, batch.max_timestamp_ms
             end, next_offset = position + size, offset + count
@@ -273,9 +274,9 @@ class PartitionLog:
         stable_offset = transactions.stable_offset_without(producer_id, offset + 1)
         return Marker(producer_id, Aborted(producer_id, first_offset, offset, stable_offset))
 
-    def _timestamp_max(self, first_timestamp_ms: int | None) -> int:
+    def _timestamp_max(self, first_timestamp_ms: int) -> int:
         """The youngest record that a segment takes whose first batch is this old."""
-        return TIMESTAMP_MAX if first_timestamp_ms is None else first_timestamp_ms + self._options.segment_ms
+        return first_timestamp_ms + self._options.segment_ms
 
     def _write(self, run: Run) -> Refusal | None:
         """Puts a run into the file. On failure what is not there whole gets the failure as its outcome."""
@@ -287,18 +288,15 @@ class PartitionLog:
         except OSError as failure:
             done, error = 0, failure
         written = run.batches if error is None else run.whole_below(run.start + done)
-        self._find(self._active.note(written), "no index entries were written, look-ups will take longer")
+        self._find(self._active.note(written), NO_ENTRIES)
         if written:
-            self.log_end_offset = written[-1].last_offset + 1
             self._on_append()
         if error is not None:
             return self._take_back(run, error)
         self.producers.settle()
         if run.marker is not None:
             self.producers.end_transaction(run.marker.producer_id)
-        self._unsnapshotted_count += len(written)
-        if self._is_snapshot_due:
-            self._take_snapshot()
+        self._count_unsnapshotted(len(written))
         return None
 
     def _take_back(self, run: Run, error: OSError) -> Refusal:
@@ -357,6 +355,45 @@ class PartitionLog:
         if error is not None:
             self.findings.append(f"{self._active.path}: {os.strerror(error.errno or 0)}; {consequence}")
 
+    # --- appends in C
+
+    def log_end(self) -> LogEnd | None:
+        """Ordinary batches of a sender may be appended by it; None: all go by `append`.
+
+        It is the same one until the log rolls, is closed, or goes on with other options.
+        """
+        is_ordinary = not (self.closed or self._is_rolling or self.sets_time or self._options.sync == "batch")
+        if self._log_end is None and is_ordinary:
+            active, options = self._active, self._options
+            self._log_end = LogEnd(
+                active,
+                active.indexer,
+                active.offset_index,
+                active.time_index,
+                self.producers.known,
+                KnownBatch,
+                self.epochs.latest,
+                options.segment_bytes,
+                options.segment_ms,
+            )
+        return self._log_end
+
+    def _close_end(self) -> None:
+        if self._log_end is not None:
+            self._log_end.is_open, self._log_end = False, None
+
+    def appended(self, batch_count: int, index_errno: int) -> None:
+        """Batches were appended by the log end.
+
+        Args:
+            batch_count: at least one.
+            index_errno: the number of the error for which an index has no entries of them; 0: there was none.
+        """
+        if index_errno:
+            self._find(OSError(index_errno, ""), NO_ENTRIES)
+        self._on_append()
+        self._count_unsnapshotted(batch_count)
+
     # --- roll
 
     def _make_room(self, batch: Appendable) -> Refusal | None:
@@ -384,6 +421,7 @@ class PartitionLog:
         old = self._active
         if not old.size:
             return
+        self._close_end()
         old.finish()
         self._take_snapshot()
         if self._options.sync != "none":
@@ -408,6 +446,11 @@ class PartitionLog:
         return segment
 
     # --- snapshots
+
+    def _count_unsnapshotted(self, batch_count: int) -> None:
+        self._unsnapshotted_count += batch_count
+        if self._is_snapshot_due:
+            self._take_snapshot()
 
     @property
     def _is_snapshot_due(self) -> bool:
@@ -474,6 +517,7 @@ class PartitionLog:
 
     def use(self, options: LogSinkOptions) -> None:
         """Goes on with other options."""
+        self._close_end()
         self._options = options
 
     def delete_before(self, offset: int) -> None:
@@ -554,6 +598,11 @@ class PartitionLog:
     # --- close
 
     @property
+    def log_end_offset(self) -> int:
+        """The next offset to be given."""
+        return self._active.next_offset
+
+    @property
     def log_start_offset(self) -> int:
         """The first offset that was neither retained away nor deleted."""
         return max(self.segments[0], self._start_offset)
@@ -573,6 +622,7 @@ class PartitionLog:
         if self.closed:
             return
         self.closed = True
+        self._close_end()
         try:
             self._take_snapshot()
             if self._options.sync != "none":
@@ -584,6 +634,7 @@ class PartitionLog:
         """Lets go of the files and of nothing else, as a death would."""
         if not self.closed:
             self.closed = True
+            self._close_end()
             self._active.close()
 
 

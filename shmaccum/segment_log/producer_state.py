@@ -29,11 +29,11 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple, Protocol
 
-from shmaccum._native import crc32c
+from shmaccum._native import PRODUCER_ROWS_KEPT, crc32c
 from shmaccum.segment_log.broker_error import BrokerError
 from shmaccum.segment_log.open_transactions import OpenTransactions
 
-KEPT_COUNT = 32
+KEPT_COUNT = PRODUCER_ROWS_KEPT
 """A broker remembers 5, because no client has more in flight; the log sink has this many, for fewer system calls."""
 SEQUENCE_MASK = 0x7FFF_FFFF
 NO_SEQUENCE = -1
@@ -108,11 +108,12 @@ class ProducerState:
 
     Attributes:
         transactions: those that are open.
+        known: producer id -> its batches, oldest first; an append in C enters batches here, too.
     """
 
     def __init__(self) -> None:
         self.transactions = OpenTransactions()
-        self._producers: dict[int, list[KnownBatch]] = {}
+        self.known: dict[int, list[KnownBatch]] = {}
         self._touched: set[int] = set()
 
     def admit(self, batch: Appendable, offset: int) -> int | Refusal | None:
@@ -125,9 +126,9 @@ class ProducerState:
         if producer_id < 0:
             return None
         epoch, first, count = batch.producer_epoch, batch.base_sequence, batch.record_count
-        known = self._producers.get(producer_id)
+        known = self.known.get(producer_id)
         if known is None:
-            known = self._producers[producer_id] = []
+            known = self.known[producer_id] = []
         elif epoch != known[-1].epoch or first != (known[-1].last_sequence + 1) & SEQUENCE_MASK:
             answer = _judge(producer_id, known, epoch, first, count)
             if answer is not None:
@@ -151,7 +152,7 @@ class ProducerState:
         Returns:
             None: write it. A refusal: the epoch is older than that of a batch or marker that came before.
         """
-        known = self._producers.setdefault(batch.producer_id, [])
+        known = self.known.setdefault(batch.producer_id, [])
         if known and batch.producer_epoch < known[-1].epoch:
             return _fenced(batch.producer_id, known[-1].epoch, batch.producer_epoch)
         self._touched.add(batch.producer_id)
@@ -169,30 +170,30 @@ class ProducerState:
 
     def timestamp_ms(self, producer_id: int, base_offset: int) -> int | None:
         """The timestamp of a batch that a producer has at this offset; None when it is not remembered."""
-        known = self._producers.get(producer_id, ())
+        known = self.known.get(producer_id, ())
         return next((batch.timestamp_ms for batch in known if batch.base_offset == base_offset), None)
 
     def settle(self) -> None:
         """The admitted batches are written: forgets batches older than the last of them."""
         for producer_id in self._touched:
-            del self._producers[producer_id][:-KEPT_COUNT]
+            del self.known[producer_id][:-KEPT_COUNT]
         self._touched.clear()
 
     def cut(self, log_end_offset: int) -> None:
         """The batches admitted from this offset on were not written after all."""
         self.transactions.cut(log_end_offset)
         for producer_id in self._touched:
-            known = self._producers[producer_id]
+            known = self.known[producer_id]
             while known and known[-1].base_offset >= log_end_offset:
                 known.pop()
             if not known:
-                del self._producers[producer_id]
-        self._touched.intersection_update(self._producers)
+                del self.known[producer_id]
+        self._touched.intersection_update(self.known)
         self.settle()
 
     def replay(self, producer_id: int, batch: KnownBatch) -> None:
         """Remembers a batch that was found in the log, whatever came before it."""
-        known = self._producers.setdefault(producer_id, [])
+        known = self.known.setdefault(producer_id, [])
         known.append(batch)
         del known[:-KEPT_COUNT]
 
@@ -203,30 +204,30 @@ class ProducerState:
 
     def replay_marker(self, producer_id: int, epoch: int, offset: int, timestamp_ms: int) -> int | None:
         """Takes over a marker that was found in the log; answers as `end_transaction`."""
-        self._fence(self._producers.setdefault(producer_id, []), epoch, offset, timestamp_ms)
+        self._fence(self.known.setdefault(producer_id, []), epoch, offset, timestamp_ms)
         return self.end_transaction(producer_id)
 
     def forget_before(self, log_start_offset: int) -> None:
         """Forgets producers none of whose batches are left in the log, unless their transaction is open."""
         gone = [
             key
-            for key, known in self._producers.items()
+            for key, known in self.known.items()
             if known[-1].last_offset < log_start_offset and self.transactions.first_offset_of(key) is None
         ]
         for producer_id in gone:
-            del self._producers[producer_id]
+            del self.known[producer_id]
 
     def forget(self, producer_id: int) -> None:
         """Forgets a producer that will send nothing any more."""
-        self._producers.pop(producer_id, None)
+        self.known.pop(producer_id, None)
 
     def producer_ids(self) -> list[int]:
         """Everybody who is remembered."""
-        return list(self._producers)
+        return list(self.known)
 
     def batches_of(self, producer_id: int) -> list[KnownBatch]:
         """The remembered batches of one producer, oldest first."""
-        return list(self._producers.get(producer_id, ()))
+        return list(self.known.get(producer_id, ()))
 
     # --- snapshot
 
@@ -234,7 +235,7 @@ class ProducerState:
         """The state as Kafka writes it."""
         rows = [
             _row(producer_id, batch, self.transactions.first_offset_of(producer_id))
-            for producer_id, known in self._producers.items()
+            for producer_id, known in self.known.items()
             for batch in known
         ]
         body = struct.pack(">i", len(rows)) + b"".join(rows)

@@ -188,7 +188,7 @@ class Recovery:
 
     def _resume(self, segment: Segment, scan: Scan, view: memoryview) -> None:
         """Gives an opened segment what its writer knew."""
-        segment.size = scan.end
+        segment.size, segment.next_offset = scan.end, scan.next_offset
         if scan.end:
             segment.first_timestamp_ms = read_header(view).max_timestamp_ms
         segment.indexer = self._indexer(segment.base_offset, scan)

@@ -13,8 +13,9 @@ Rules: batches are only added, at `size`, whole. Base offsets ascend from the on
 positions fit 31 bits. Bytes of the file beyond `size` are no part of the log.
 
 Procedure: `write` puts batches at `size` with one pwritev; `note` moves `size` over those that are whole and adds their
-index entries. A write that came back short or failed leaves part of a batch behind: the file is cut to the last whole
-one before anything else is written, at once or (when that fails too) with the next write.
+index entries. For ordinary batches of a sender both are one step in C (native/log/segment_end.h), on the same numbers.
+A write that came back short or failed leaves part of a batch behind: the file is cut to the last whole one before
+anything else is written, at once or (when that fails too) with the next write.
 
 Why it is safe: a reader takes a batch only when all of its length is there, and the kernel makes a file longer only
 after the bytes are in it. A whole batch that a reader saw is never taken back, because only bytes behind the last whole
@@ -29,6 +30,7 @@ import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from shmaccum._native import IndexPosition, SegmentEnd
 from shmaccum.segment_log.file_names import LOG, OFFSET_INDEX, TIME_INDEX, offset_file
 from shmaccum.segment_log.index_file import (
     NO_TIMESTAMP,
@@ -52,10 +54,12 @@ class Written(NamedTuple):
     max_timestamp_ms: int
 
 
-class Indexer:
-    """Which batches get entries in the indexes (Kafka's LogSegment.append).
+class Indexer(IndexPosition):
+    """Which batches get entries in the indexes (Kafka's LogSegment.append); an append in C moves its numbers, too.
 
     Attributes:
+        base_offset: of the segment.
+        interval: more bytes than this lie between two entries.
         entry_position: where the batch of the last entry begins.
         max_timestamp_ms: the largest so far.
         max_timestamp_offset: the last offset of the batch that has it.
@@ -97,14 +101,17 @@ class Indexer:
         return self.max_timestamp_ms > self.indexed_timestamp_ms
 
 
-class Segment:
-    """The open files of one segment; `PartitionLog` has one, the active one.
+class Segment(SegmentEnd):
+    """The open files of one segment; `PartitionLog` has one, the active one. An append in C moves its numbers, too.
 
     Attributes:
         base_offset: the offset it is named by.
         path: of its ``.log``.
+        descriptor: the open ``.log``; -1: it is closed.
         size: bytes of whole batches.
-        first_timestamp_ms: the largest timestamp of the first batch, by whose age the segment is rolled; None: empty.
+        next_offset: the offset of the next batch.
+        first_timestamp_ms: the largest timestamp of the first batch, by whose age the segment is rolled, if it has one.
+        is_torn: something stands behind the last whole batch.
     """
 
     def __init__(self, folder: str, base_offset: int, index_interval: int) -> None:
@@ -116,15 +123,14 @@ class Segment:
         self.base_offset = base_offset
         self.path = offset_file(folder, base_offset, LOG)
         self.indexer = Indexer(base_offset, index_interval)
-        self.first_timestamp_ms: int | None = None
-        self._descriptor = open_regular(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
+        self.next_offset = base_offset
+        self.descriptor = open_regular(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
         try:
-            self.size = os.fstat(self._descriptor).st_size
+            self.size = os.fstat(self.descriptor).st_size
             self.offset_index, self.time_index = _index_files(folder, base_offset)
         except BaseException:
-            os.close(self._descriptor)
+            os.close(self.descriptor)
             raise
-        self._is_torn = False
         self.synced_size = 0
 
     # --- append
@@ -140,30 +146,31 @@ class Segment:
         """
         done = 0
         try:
-            if self._is_torn:
+            if self.is_torn:
                 self.cut()
             while done < size:
-                self._is_torn = True
+                self.is_torn = True
                 count = os.pwritev(
-                    self._descriptor, buffers if len(buffers) <= IOV_MAX else buffers[:IOV_MAX], self.size + done
+                    self.descriptor, buffers if len(buffers) <= IOV_MAX else buffers[:IOV_MAX], self.size + done
                 )
                 if count == 0:
                     raise OSError(errno.EIO, f"the batches are {size - done} bytes shorter than they say")
                 done += count
                 if done < size:
                     buffers = rest_of(buffers, count)
-            self._is_torn = False
+            self.is_torn = False
         except OSError as error:
             return done, error.with_traceback(None)  # whose frames would go on holding the arena's buffers
         return done, None
 
     def note(self, batches: Sequence[Written]) -> OSError | None:
-        """These batches are in the file: moves `size`, adds index entries. Answers why an index has none, if so."""
+        """These batches are in the file: moves the numbers, adds index entries. Answers why an index has none."""
         if not batches:
             return None
-        if self.first_timestamp_ms is None:
+        if not self.size:
             self.first_timestamp_ms = batches[0].max_timestamp_ms
         self.size = batches[-1].end
+        self.next_offset = batches[-1].last_offset + 1
         offset_entries, time_entries = self.indexer.entries(batches)
         try:
             if offset_entries:
@@ -180,8 +187,8 @@ class Segment:
         Raises:
             OSError: it is still there; the next write tries again.
         """
-        os.ftruncate(self._descriptor, self.size)
-        self._is_torn = False
+        os.ftruncate(self.descriptor, self.size)
+        self.is_torn = False
 
     # --- rolling
 
@@ -203,7 +210,7 @@ class Segment:
         Raises:
             OSError: bytes written since the last sync may be lost in a crash of the host.
         """
-        os.fdatasync(self._descriptor)
+        os.fdatasync(self.descriptor)
         self.synced_size = self.size
 
     def rewrite(self) -> None:
@@ -216,8 +223,8 @@ class Segment:
         """
         position = self.synced_size
         while position < self.size:
-            content = os.pread(self._descriptor, min(self.size - position, 1 << 20), position)
-            position += os.pwrite(self._descriptor, content, position)
+            content = os.pread(self.descriptor, min(self.size - position, 1 << 20), position)
+            position += os.pwrite(self.descriptor, content, position)
 
     def sync_indexes(self) -> None:
         """Forces the index entries to disk; only a finished segment's are worth it, others can be made anew."""
@@ -226,10 +233,11 @@ class Segment:
 
     def close(self) -> None:
         """Lets go of the files."""
+        descriptor, self.descriptor = self.descriptor, -1
         with contextlib.ExitStack() as files:
             files.callback(self.time_index.close)
             files.callback(self.offset_index.close)
-            files.callback(os.close, self._descriptor)
+            files.callback(os.close, descriptor)
 
 
 def _index_files(folder: str, base_offset: int) -> tuple[IndexFile, IndexFile]:

@@ -11,11 +11,11 @@ the sink's is right. Here a batch counts as it lies in the arena, which is how i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from shmaccum.format.batch_header import HEADER_SIZE
 from shmaccum.sinks.sensors import Sensor
-from shmaccum.sinks.sink import WireBatch
+from shmaccum.sinks.sink import Appended, WireBatch
 
 NS_PER_MS = 1_000_000
 RECORD_SIZE_MIN = 7
@@ -100,6 +100,28 @@ class SenderMetrics:
         is_one_topic = len({wire.topic for wire in wires}) == 1  # as nearly always
         for topic, its_records, its_size in [(wires[0].topic, records, size)] if is_one_topic else _by_topic(wires):
             self._topic(topic, now_ns).sent(its_records, its_size, now_ns)
+
+    def largest_record(self, now_ns: int) -> int:
+        """Bytes of the largest record of late, as far as it is known."""
+        return int(self._record_size.maximum(now_ns))
+
+    def appended(self, appended: Appended, topic_of: Callable[[int], str], now_ns: int, latency_ns: int) -> None:
+        """Batches were appended to logs of the sink, and have their results.
+
+        Args:
+            topic_of: the topic of a partition index.
+            latency_ns: from the beginning of the call that appended them to its end.
+        """
+        count, records, size = appended.batch_count, appended.record_count, appended.size
+        self._batch_size.record(size, count, appended.largest_size, now_ns)
+        self._queue_time_ms.record(appended.age_sum_ns / NS_PER_MS, count, appended.age_max_ns / NS_PER_MS, now_ns)
+        self._records_sent.add(records, now_ns)
+        self._bytes_sent.add(size, now_ns)
+        self._record_size.record(0, 0, appended.largest_record, now_ns)
+        for partition_index, _, its_records, its_size, _ in appended.rows:
+            self._topic(topic_of(partition_index), now_ns).sent(its_records, its_size, now_ns)
+        latency_ms = latency_ns / NS_PER_MS
+        self._latency_ms.record(latency_ms * count, count, latency_ms, now_ns)
 
     def _largest_record(self, wires: Sequence[WireBatch], now_ns: int) -> int:
         """Or less, of batches in which no record can be larger than what is known: they are not looked into."""

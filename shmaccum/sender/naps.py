@@ -46,9 +46,18 @@ class Naps:
 
     def sent(self, wires: Sequence[WireBatch], now_ns: int) -> None:
         """These batches go now."""
+        said_ns = [wire.batch.linger_ns for wire in wires if wire.batch.linger_ns >= 0]
+        self.went(max([wire.size for wire in wires]), min(said_ns, default=-1), now_ns)
+
+    def went(self, size: int, linger_ns: int, now_ns: int) -> None:
+        """Batches go now, or went.
+
+        Args:
+            size: bytes of the largest.
+            linger_ns: the shortest that a producer set; -1: none did.
+        """
         self._last_sent_ns = now_ns
-        size = max([wire.size for wire in wires])
-        self._nap_ns = NAP_NS if size > self._full_size else self._nap_after(wires)
+        self._nap_ns = NAP_NS if size > self._full_size else self._nap_after(linger_ns)
         self._is_open = size < self._few_size or self._nap_ns > NAP_NS
 
     def spilled(self, now_ns: int) -> None:
@@ -68,12 +77,12 @@ class Naps:
         """The sender is awake: nobody rings."""
         self._native.set_sender_asleep(False)
 
-    def _nap_after(self, wires: Sequence[WireBatch]) -> int:
+    def _nap_after(self, linger_ns: int) -> int:
         """The time for which no producer has to ring, after batches that are far from full.
 
         Where batches go because they have lingered, the next ones will linger, too, for the
         shortest of these times; a producer with a batch due before that rings. A batch whose producer set no linger has
         the sender's.
         """
-        said_ns = [wire.batch.linger_ns for wire in wires if wire.batch.linger_ns >= 0]
-        return max(NAP_NS, min([self._linger_ns, LONG_NAP_NS, *said_ns]))
+        shortest_ns = min(self._linger_ns, LONG_NAP_NS)
+        return max(NAP_NS, shortest_ns if linger_ns < 0 else min(shortest_ns, linger_ns))

@@ -53,7 +53,7 @@ from shmaccum.sender.naps import Naps
 from shmaccum.sender.settling import Settling
 from shmaccum.sender.splitting import Splitting
 from shmaccum.sender.topics import TopicPublisher
-from shmaccum.sinks.sink import Ack, Acks, Sink, Verdict, WireBatch
+from shmaccum.sinks.sink import Ack, Acks, Appended, Sink, Verdict, WireBatch
 
 if TYPE_CHECKING:
     from shmaccum.sender.dead_letters import DeadLetters
@@ -109,7 +109,8 @@ class Rounds:
         )
         self._expiry = Expiry(half, host, self.delivery_clock, self._metrics, options.delivery_timeout_ms)
         self._naps = Naps(self._native, self._linger_ns)
-        self._lending = Lending(half, self._native, Places(self._native))
+        self._places = Places(self._native)
+        self._lending = Lending(half, self._native, self._places)
         self._splitting = Splitting(half, self._lending)
         is_idempotent = options.enable_idempotence and sink.is_idempotent
         self._identity = ProducerIdentity(half, self._native, sink, self._lending, enable_idempotence=is_idempotent)
@@ -287,8 +288,7 @@ class Rounds:
         return ready
 
     def _send_request(self, request: Sequence[int], now_ns: int) -> int:
-        sink = self._sink
-        batches, seen_count = self._half.drain(request, sink.request_size_max, sink.in_flight_max, now_ns)
+        batches, seen_count, sent = self._drain(request, now_ns)
         if self._left_over or seen_count < len(request):
             self._leave_over(request, seen_count)
         wires = self._wires(batches)
@@ -296,7 +296,34 @@ class Rounds:
             wires += [part for index in due if index in request and (part := self._splitting.take_due(index))]
         if wires:
             self._deliver(wires, now_ns)
-        return len(wires)
+        return sent + len(wires)
+
+    def _drain(self, request: Sequence[int], now_ns: int) -> tuple[list[Batch], int, int]:
+        """Batches to be delivered, how many partitions were looked at, and how many batches have their results already.
+
+        Ordinary batches are appended to the logs of the sink here, where it has some.
+        """
+        sink = self._sink
+        if not sink.log_ends:
+            return *self._half.drain(request, sink.request_size_max, sink.in_flight_max, now_ns), 0
+        batches, seen_count, numbers = self._half.append_to_log(
+            sink.log_ends,
+            request,
+            sink.request_size_max,
+            sink.in_flight_max,
+            now_ns,
+            self._metrics.largest_record(now_ns),
+        )
+        return batches, seen_count, 0 if numbers is None else self._note(Appended(*numbers), now_ns)
+
+    def _note(self, appended: Appended, now_ns: int) -> int:
+        """Batches were appended to logs of the sink, and have their results: answers how many."""
+        self._has_slept_long = False
+        self._results_bell.ring_if_awaited()
+        self._naps.went(appended.largest_size, appended.linger_ns, now_ns)
+        self._metrics.appended(appended, lambda index: self._places[index][0], now_ns, self._native.now_ns() - now_ns)
+        self._ask(lambda: self._sink.appended(appended.rows), None)
+        return appended.batch_count
 
     def _leave_over(self, request: Sequence[int], seen_count: int) -> None:
         """Those behind the ones that were seen had no room, and come first until they have."""

@@ -2,8 +2,8 @@
 """``log:DIR`` appends to a log directory in Kafka's format: no server is needed to keep what was produced.
 
 A delivery is cut by partitions, and each partition's batches go into its file by one system call, straight from the
-arena. The log is idempotent as a broker is, so batches that a dead sender had written are recognised and not
-written twice.
+arena. Behind the first delivery of a partition, the sender appends its ordinary batches in C (docs/decisions/0068). The
+log is idempotent as a broker is, so batches that a dead sender had written are recognised and not written twice.
 """
 
 from __future__ import annotations
@@ -12,14 +12,16 @@ import errno
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from shmaccum._native import LogEnd
 from shmaccum.config import ServerOptions
 from shmaccum.exceptions import InvalidArgumentError, LogPartitionNotFoundError, UnknownTopicError
+from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.segment_log.broker_error import BrokerError
 from shmaccum.segment_log.directory import LogDirectory
 from shmaccum.segment_log.partition_log import Outcome, PartitionLog
 from shmaccum.segment_log.producer_state import KEPT_COUNT, Refusal
 from shmaccum.sinks.names import one_spelling
-from shmaccum.sinks.sink import Ack, SinkHost, SynchronousSink, Verdict, WireBatch
+from shmaccum.sinks.sink import Ack, AppendedRow, SinkHost, SynchronousSink, Verdict, WireBatch
 
 if TYPE_CHECKING:
     from shmaccum.serving.numbers import Family
@@ -75,6 +77,8 @@ class LogSink(SynchronousSink):
         self._host: SinkHost | None = None
         self._outage: str | None = None
         self._server: ServerThread | None = None
+        self.log_ends: dict[int, LogEnd] = {}
+        self._places: dict[int, TopicPartition] = {}
 
     @property
     def outage(self) -> str | None:
@@ -146,11 +150,26 @@ class LogSink(SynchronousSink):
             self._host.show_life()
         outcomes = [log] * len(batches) if isinstance(log, Refusal) else log.append(batches)
         self._outage = self._outage or next(filter(None, map(_medium_failure, outcomes)), None)
+        if isinstance(log, PartitionLog) and isinstance(outcomes[-1], int):
+            self._open_end(batches[0].partition_index, log)
         acks = [_ack(batch, outcome) for batch, outcome in zip(batches, outcomes, strict=True)]
         if isinstance(log, PartitionLog) and log.sets_time:
             for ack in (each for each in acks if each.verdict is Verdict.DELIVERED):
                 ack.log_append_time_ms = log.time_of(ack.wire, ack.base_offset)
         return acks
+
+    def _open_end(self, partition_index: int, log: PartitionLog) -> None:
+        """The next ordinary batches of the partition need not come by `deliver`."""
+        log_end = log.log_end()
+        if log_end is not None:
+            self.log_ends[partition_index] = log_end
+            self._places[partition_index] = log.place
+
+    def appended(self, rows: Sequence[AppendedRow]) -> None:
+        self._outage = None
+        for partition_index, batch_count, _, _, index_errno in rows:
+            self.directory.partition(*self._places[partition_index]).appended(batch_count, index_errno)
+        self._report()
 
     def _open(self, topic: str, partition: int) -> PartitionLog | Refusal:
         """The partition's log. Batches of a dead sender come before anybody asked for the topic's partitions."""

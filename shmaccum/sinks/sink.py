@@ -68,9 +68,10 @@ import abc
 import enum
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
-from shmaccum._native import Batch
+from shmaccum._native import Batch, LogEnd
 from shmaccum.arena.doorbell import wait_readable
 from shmaccum.config import Options, SenderOptions
 from shmaccum.exceptions import InvalidArgumentError
@@ -209,6 +210,29 @@ def each_ack(acks: Iterable[Ack | Acks]) -> Iterator[Ack]:
             yield ack
 
 
+AppendedRow = tuple[int, int, int, int, int]
+"""Partition index, batches, records, bytes, and the errno for which an index has no entry of them; 0: it has."""
+
+
+class Appended(NamedTuple):
+    """What one call of `SenderHalf.append_to_log` appended, of all partitions together."""
+
+    batch_count: int
+    record_count: int
+    size: int
+    """Bytes of all batches."""
+    largest_size: int
+    """Bytes of the largest batch."""
+    age_sum_ns: int
+    """The times since the batches were opened, added."""
+    age_max_ns: int
+    largest_record: int
+    """Bytes; 0 when no record is larger than those known before."""
+    linger_ns: int
+    """The shortest linger that a producer set; -1: none did."""
+    rows: list[AppendedRow]
+
+
 class SinkHost(Protocol):
     """The sender as the sink that it opened may use it."""
 
@@ -264,6 +288,9 @@ class Sink(abc.ABC):
     """Bytes of one delivery; a larger batch goes alone."""
     options_type: ClassVar[type[Options] | None] = None
     """The table of its options, so that what no table has is refused with advice; None: its constructor knows them."""
+    log_ends: Mapping[int, LogEnd] = MappingProxyType({})
+    """Partition index -> the open end of its log. The sender appends ordinary batches of these partitions itself, in C,
+    and tells `appended`. All other batches come by `deliver`."""
     takes_files: bool = False
     """Its batches may have records that lie in a file."""
     is_idempotent: bool = False
@@ -339,6 +366,9 @@ class Sink(abc.ABC):
 
         Their Acks come from `poll` like any others. The batches keep the results that they have.
         """
+
+    def appended(self, rows: Sequence[AppendedRow]) -> None:  # noqa: B027 - nothing to do for a sink without logs
+        """The sender appended batches to ends of its logs; at least one in each row."""
 
     @property
     def outage(self) -> str | None:

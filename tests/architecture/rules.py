@@ -24,14 +24,15 @@ LINE_LENGTH_MAX = 120
 NATIVE_FOLDERS = {
     "base": (),
     "format": ("base",),
+    "log": ("base", "format"),
     "arena": ("base", "format"),
     "producer": ("base", "format", "arena"),
-    "sender": ("base", "format", "arena"),
+    "sender": ("base", "format", "log", "arena"),
     "python/common": ("base", "format", "arena"),
     "python/arena": ("base", "format", "arena", "python/common"),
     "python/producer": ("base", "format", "arena", "producer", "python/common"),
-    "python/sender": ("base", "format", "arena", "sender", "python/common"),
-    "python/log": ("base", "format", "python/common"),
+    "python/sender": ("base", "format", "log", "arena", "sender", "python/common", "python/log"),
+    "python/log": ("base", "format", "log", "python/common"),
 }
 # The module names every type, so it includes all rooms.
 NATIVE_MODULE = PurePosixPath("native/python/module.c")

@@ -32,15 +32,16 @@ from setup import LANGUAGE_FLAGS, ROOT, WARNING_FLAGS, sanitize_flags
 
 TESTS = ROOT / "tests" / "native"
 CACHE = ROOT / "build" / "native-tests"
-LAYERS = ("base", "format", "arena", "producer", "sender")
+LAYERS = ("base", "format", "log", "arena", "producer", "sender")
 BELOW = ("arena", "format", "base")
-WHOLE_CORE = ("sender", "producer", *BELOW)
+WHOLE_CORE = ("sender", "producer", "log", *BELOW)
 LAYERS_OF_TESTS = {
     "base": ("base",),
     "format": ("format", "base"),
+    "log": ("log", "format", "base"),
     "arena": BELOW,
     "producer": ("producer", *BELOW),
-    "sender": ("sender", *BELOW),
+    "sender": ("sender", "log", *BELOW),
     "core": WHOLE_CORE,
 }
 CORE_INCLUDE = '#include "core/'

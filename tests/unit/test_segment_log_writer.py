@@ -130,7 +130,7 @@ def test_a_segment_is_rolled_before_an_offset_does_not_fit_its_index(tmp_path: P
     with open_log(tmp_path) as log:
         partition = log.partition(TOPIC, 0)
         partition.append(make_batches(1))
-        partition.log_end_offset += 2**31 - 4
+        partition._active.next_offset += 2**31 - 4
         assert offsets(partition.append(make_batches(2, first=1))) == [2**31 - 1, 2**31 + 2]
         assert partition.segments == [0, 2**31 - 1]
 

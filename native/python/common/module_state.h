@@ -8,6 +8,7 @@
  *   BufferWait ─────────────────────> Arena
  *   Receipt ────────────────────────> Arena, tracker
  *   ProduceRequest: buffers it was given, until it is written
+ *   LogEnd ──> SegmentEnd, IndexPosition, two IndexFileEnds, a dict of the producers
  *   DeliveryFuture: a Token (numbers only) ──> tracker (Python's) ──> Arena (Python's)
  *
  * Each arrow is a strong reference, so the mapping outlives everything that points into it. close() ends the mapping
@@ -52,9 +53,13 @@ struct module_state {
     PyTypeObject *consumer_record_type;
     PyTypeObject *flush_ticket_type;
     PyTypeObject *future_type;
+    PyTypeObject *index_file_end_type;
+    PyTypeObject *index_position_type;
+    PyTypeObject *log_end_type;
     PyTypeObject *produce_request_type;
     PyTypeObject *producer_type;
     PyTypeObject *receipt_type;
+    PyTypeObject *segment_end_type;
     PyTypeObject *sender_half_type;
     PyTypeObject *token_type;
     PyTypeObject *view_type;

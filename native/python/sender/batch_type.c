@@ -7,8 +7,8 @@
 #include "python/sender/batch_type.h"
 
 #include "base/bytes.h"
+#include "format/record.h"
 #include "format/record_batch.h"
-#include "format/varint.h"
 #include "python/common/arguments.h"
 #include "python/common/errors.h"
 #include "python/common/record_decode.h"
@@ -250,22 +250,6 @@ static PyObject *batch_get_partition(PyObject *object, void *unused)
     return partition == NULL ? NULL : PyLong_FromLong(partition->partition);
 }
 
-/* Bytes of the largest record among those in [cursor, end), as far as they are records. */
-static uint32_t record_size_max(const uint8_t *cursor, const uint8_t *end)
-{
-    uint32_t largest = 0;
-    while (cursor < end) {
-        const uint8_t *begin = cursor;
-        int32_t length;
-        if (varint_read(&cursor, end, &length) != STATUS_OK || length < 0 || length > end - cursor) {
-            break;
-        }
-        cursor += length;
-        largest = (uint32_t)(cursor - begin) > largest ? (uint32_t)(cursor - begin) : largest;
-    }
-    return largest;
-}
-
 /* A batch in several buffers is one record. */
 static PyObject *batch_get_record_size_max(PyObject *object, void *unused)
 {
@@ -279,7 +263,7 @@ static PyObject *batch_get_record_size_max(PyObject *object, void *unused)
     }
     struct piece piece = batch_piece(self, 0);
     return PyLong_FromUnsignedLong(
-        record_size_max(piece.start + RECORD_BATCH_HEADER_SIZE, piece.start + piece.size));
+        record_size_largest(piece.start + RECORD_BATCH_HEADER_SIZE, piece.start + piece.size));
 }
 
 static PyObject *batch_get_is_over(PyObject *object, void *unused)

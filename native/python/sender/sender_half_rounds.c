@@ -53,10 +53,8 @@ PyObject *half_maintain(PyObject *object, PyObject *unused)
 
 /* ---- ready ---- */
 
-enum { NOW = -1 };
-
 /* `now_ns` of a call; NOW: the arena's clock. */
-static uint64_t now_or(const struct sender_half_object *self, int64_t now_ns)
+uint64_t half_now_or(const struct sender_half_object *self, int64_t now_ns)
 {
     return now_ns == NOW ? arena_now_ns(self->arena->core) : (uint64_t)now_ns;
 }
@@ -119,7 +117,7 @@ PyObject *half_ready(PyObject *object, PyObject *const *args, Py_ssize_t count, 
     if (!half_begin_with(self, &table, args, count, names, &given)) {
         return NULL;
     }
-    const struct ready_options options = {.now_ns = now_or(self, given.now_ns),
+    const struct ready_options options = {.now_ns = half_now_or(self, given.now_ns),
                                           .linger_ns = (uint64_t)given.linger_ns,
                                           .in_flight_max = (uint32_t)given.in_flight_max,
                                           .is_everything_ready = given.is_everything_ready,
@@ -129,7 +127,7 @@ PyObject *half_ready(PyObject *object, PyObject *const *args, Py_ssize_t count, 
 
 /* ---- drain ---- */
 
-static bool partitions_parse(const struct sender_half_object *self, PyObject *tuple, uint32_t *partitions)
+bool half_partitions_parse(const struct sender_half_object *self, PyObject *tuple, uint32_t *partitions)
 {
     const struct integer_range range = {"a partition index", 0,
                                         (int64_t)registry_partition_count(self->core->arena) - 1};
@@ -144,7 +142,7 @@ static bool partitions_parse(const struct sender_half_object *self, PyObject *tu
 }
 
 /* A batch without an object of its own could never be completed: it goes back. */
-static PyObject *batches_to_list(struct sender_half_object *self, const struct drained_batch *batches, uint32_t count)
+PyObject *half_batches_to_list(struct sender_half_object *self, const struct drained_batch *batches, uint32_t count)
 {
     PyObject *list = PyList_New(0);
     for (uint32_t i = 0; i < count; i++) {
@@ -171,11 +169,11 @@ static PyObject *drain_partitions(struct sender_half_object *self, const struct 
     PyObject *result = NULL;
     if (partitions == NULL || batches == NULL || count > UINT32_MAX) {
         PyErr_NoMemory();
-    } else if (partitions_parse(self, tuple, partitions)) {
+    } else if (half_partitions_parse(self, tuple, partitions)) {
         uint32_t seen;
         uint32_t drained =
             sender_drain(self->core, options, partitions, (uint32_t)count, batches, &seen);
-        result = Py_BuildValue("(NI)", batches_to_list(self, batches, drained), seen);
+        result = Py_BuildValue("(NI)", half_batches_to_list(self, batches, drained), seen);
     }
     PyMem_Free(partitions);
     PyMem_Free(batches);
@@ -208,7 +206,7 @@ PyObject *half_drain(PyObject *object, PyObject *const *args, Py_ssize_t count, 
     PyObject *partitions = PySequence_Tuple(given.partitions);
     PyObject *result = NULL;
     if (partitions != NULL && half_begin(self)) {
-        const struct drain_options options = {.now_ns = now_or(self, given.now_ns),
+        const struct drain_options options = {.now_ns = half_now_or(self, given.now_ns),
                                               .size_max = (uint32_t)given.size_max,
                                               .in_flight_max = (uint32_t)given.in_flight_max};
         result = half_end(self, drain_partitions(self, &options, partitions));
@@ -222,7 +220,7 @@ PyObject *half_drain(PyObject *object, PyObject *const *args, Py_ssize_t count, 
 static PyObject *letters_to_list(struct sender_half_object *self, const struct drained_batch *batches,
                                  const struct batch_outcome *outcomes, uint32_t count)
 {
-    PyObject *list = batches_to_list(self, batches, count);
+    PyObject *list = half_batches_to_list(self, batches, count);
     for (uint32_t i = 0; i < count && list != NULL; i++) {
         PyObject *letter =
             Py_BuildValue("(Oii)", PyList_GET_ITEM(list, i), (int)outcomes[i].result, (int)outcomes[i].error_code);
@@ -583,7 +581,7 @@ PyObject *half_expire(PyObject *object, PyObject *const *args, Py_ssize_t count,
     if (!half_begin_with(self, &table, args, count, names, &given)) {
         return NULL;
     }
-    uint32_t expired = sender_expire(self->core, now_or(self, given.now_ns), (uint64_t)given.delivery_timeout_ns,
+    uint32_t expired = sender_expire(self->core, half_now_or(self, given.now_ns), (uint64_t)given.delivery_timeout_ns,
                                      &next_expiry_ns, &self->wakes);
     return half_end(self, Py_BuildValue("(IN)", expired, ns_or_none(next_expiry_ns)));
 }

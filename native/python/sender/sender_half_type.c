@@ -246,6 +246,9 @@ static void half_dealloc(PyObject *object)
 
 static PyMethodDef half_methods[] = {
     {"abort", FAST(half_abort), METH_FASTCALL | METH_KEYWORDS, "Fails every batch: how many."},
+    {"append_to_log", FAST(half_append_to_log), METH_FASTCALL | METH_KEYWORDS,
+     "Drains, and appends ordinary batches to their logs: (batches that were left, how many partitions were looked at, "
+     "numbers of what was appended or None)."},
     {"become_sender", half_become_sender, METH_NOARGS, "Takes the sender role or raises SenderBusyError."},
     {"close", half_close, METH_NOARGS, "Gives up the sender role, as a death does: resign() leaves it in order."},
     {"complete", FAST(half_complete), METH_FASTCALL | METH_KEYWORDS, "Ends a drained batch."},

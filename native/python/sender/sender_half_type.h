@@ -45,6 +45,18 @@ PyObject *half_end(struct sender_half_object *self, PyObject *result);
 bool half_begin_with(struct sender_half_object *self, const struct argument_table *table, PyObject *const *args,
                      Py_ssize_t count, PyObject *names, void *fields);
 
+enum { NOW = -1 };
+
+/* `now_ns` of a call; NOW: the arena's clock. */
+uint64_t half_now_or(const struct sender_half_object *self, int64_t now_ns);
+
+/* The indices of a tuple. False with an exception set. */
+bool half_partitions_parse(const struct sender_half_object *self, PyObject *tuple, uint32_t *partitions);
+
+/* A Batch for each. A batch without an object of its own could never be completed: it goes back. NULL with an exception
+ * set. */
+PyObject *half_batches_to_list(struct sender_half_object *self, const struct drained_batch *batches, uint32_t count);
+
 /* ---- the methods: sender_half_rounds.c ---- */
 
 PyObject *half_abort(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
@@ -64,6 +76,10 @@ PyObject *half_show_life(PyObject *self, PyObject *unused);
 PyObject *half_spill(PyObject *self, PyObject *batch);
 PyObject *half_statistics(PyObject *self, PyObject *unused);
 PyObject *half_take_expired(PyObject *self, PyObject *unused);
+
+/* ---- the methods: sender_half_append.c ---- */
+
+PyObject *half_append_to_log(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 
 /* ---- the methods: sender_half_settings.c ---- */
 

@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * SenderHalf.append_to_log: the ordinary round of a sender whose sink is a segment log (sender/log_run.h), in one call.
+ *
+ *   drain → runs of one partition → what fits, entered into the producers' tables
+ *         → WITHOUT THE GIL: checksums, pwritev, index entries
+ *         → completed, tables settled → numbers, and Batches of what is left
+ *
+ * Memory comes first: once a byte is written nothing can fail before the log's numbers, the tables and the results
+ * agree. Batches are completed with the GIL, because producers of the same process may use the same handle of the arena.
+ */
+#include <string.h>
+
+#include "python/common/errors.h"
+#include "python/log/log_end_type.h"
+#include "python/sender/batch_type.h"
+#include "sender/log_run.h"
+
+struct append_arguments {
+    PyObject *log_ends; /* {partition index: LogEnd} */
+    PyObject *partitions;
+    int64_t size_max;
+    int64_t in_flight_max;
+    int64_t now_ns;
+    int64_t largest_record;
+};
+
+struct append_call {
+    struct sender_half_object *half;
+    PyObject *log_ends;
+    uint32_t *partitions;
+    struct drained_batch *drained;
+    struct log_batch *batches;
+    struct batch_completion *completions;
+    struct log_run *runs;
+    PyObject **log_end_objects; /* of the runs; NULL: the partition has none */
+    uint32_t drained_count;
+    uint32_t run_count;
+    uint32_t seen_count;
+    uint32_t largest_record; /* known before the call */
+};
+
+static bool call_allocate(struct append_call *call, size_t count)
+{
+    call->partitions = PyMem_Calloc(count + 1, sizeof *call->partitions);
+    call->drained = PyMem_Calloc(count + 1, sizeof *call->drained);
+    call->batches = PyMem_Calloc(count + 1, sizeof *call->batches);
+    call->completions = PyMem_Calloc(count + 1, sizeof *call->completions);
+    call->runs = PyMem_Calloc(count + 1, sizeof *call->runs);
+    call->log_end_objects = PyMem_Calloc(count + 1, sizeof *call->log_end_objects);
+    bool is_allocated = call->partitions != NULL && call->drained != NULL && call->batches != NULL &&
+                        call->completions != NULL && call->runs != NULL && call->log_end_objects != NULL;
+    if (!is_allocated) {
+        PyErr_NoMemory();
+    }
+    return is_allocated;
+}
+
+static struct log_end_object *log_end_at(const struct append_call *call, uint32_t run)
+{
+    return (struct log_end_object *)call->log_end_objects[run];
+}
+
+static void call_free(struct append_call *call)
+{
+    for (uint32_t i = 0; i < call->run_count; i++) {
+        Py_XDECREF(call->log_end_objects[i]);
+    }
+    PyMem_Free(call->partitions);
+    PyMem_Free(call->drained);
+    PyMem_Free(call->batches);
+    PyMem_Free(call->completions);
+    PyMem_Free(call->runs);
+    PyMem_Free(call->log_end_objects);
+}
+
+/* ---- planning ---- */
+
+/* A new reference, or NULL: the partition has none. */
+static PyObject *log_end_find(const struct append_call *call, uint32_t partition_index)
+{
+    PyObject *key = PyLong_FromUnsignedLong(partition_index);
+    PyObject *log = key == NULL ? NULL : PyDict_GetItemWithError(call->log_ends, key);
+    Py_XDECREF(key);
+    PyErr_Clear(); /* then the batches are left, and nothing is lost */
+    return log != NULL && Py_IS_TYPE(log, call->half->state->log_end_type) ? Py_NewRef(log) : NULL;
+}
+
+/* A log takes one run of a call, because the next one would begin where this one ends. */
+static uint32_t run_fit(const struct append_call *call, struct log_run *run, struct log_end_object *log)
+{
+    struct log_batch *batches = &call->batches[run->drained - call->drained];
+    if (log == NULL || log->is_in_call) {
+        return 0;
+    }
+    log->is_in_call = true;
+    run->log = &log->core;
+    uint32_t fit_count =
+        log_end_fit(log, batches, log_run_describe(call->half->core, run->drained, run->count, batches));
+    if (!log_end_remember(log, batches, fit_count)) {
+        PyErr_Clear(); /* without memory: left, as above */
+        fit_count = 0;
+    }
+    return fit_count;
+}
+
+static void run_plan(struct append_call *call, uint32_t first, uint32_t count)
+{
+    struct log_run *run = &call->runs[call->run_count];
+    *run = (struct log_run){.drained = &call->drained[first], .batches = &call->batches[first], .count = count};
+    call->log_end_objects[call->run_count] = log_end_find(call, run->drained->partition_index);
+    run->fit_count = run_fit(call, run, log_end_at(call, call->run_count));
+    call->run_count++;
+}
+
+/* A run is what was drained of one partition. */
+static void runs_plan(struct append_call *call)
+{
+    uint32_t first = 0;
+    for (uint32_t end = 1; end <= call->drained_count; end++) {
+        if (end == call->drained_count ||
+            call->drained[end].partition_index != call->drained[first].partition_index) {
+            run_plan(call, first, end - first);
+            first = end;
+        }
+    }
+}
+
+/* ---- writing and completing ---- */
+
+static void runs_write(struct append_call *call)
+{
+    uint32_t largest_record = call->largest_record;
+    Py_BEGIN_ALLOW_THREADS
+    for (uint32_t i = 0; i < call->run_count; i++) {
+        struct log_run *run = &call->runs[i];
+        if (run->fit_count > 0) {
+            sender_show_life(call->half->core);
+            log_run_write(run, largest_record);
+            largest_record = run->largest_record;
+        }
+    }
+    Py_END_ALLOW_THREADS
+}
+
+static void runs_complete(struct append_call *call, const uint32_t *remembered_counts)
+{
+    for (uint32_t i = 0; i < call->run_count; i++) {
+        const struct log_run *run = &call->runs[i];
+        struct log_end_object *log = log_end_at(call, i);
+        if (remembered_counts[i] > 0) {
+            log_end_settle(log, run->batches, remembered_counts[i], run->append.batch_count);
+            log_run_complete(call->half->core, run, call->completions, &call->half->wakes);
+        }
+        if (run->log != NULL) {
+            log->is_in_call = false;
+        }
+    }
+}
+
+/* ---- the answer ---- */
+
+/* What the sender's numbers need of all batches that were appended (sender/metrics.py). */
+struct tally {
+    uint64_t batch_count;
+    uint64_t record_count;
+    uint64_t size;
+    uint64_t size_largest; /* of a batch */
+    uint64_t age_sum_ns;
+    uint64_t age_max_ns;
+    uint64_t largest_record; /* 0: none is larger than known before */
+    int64_t linger_min_ns;   /* -1: no batch says one */
+};
+
+static void batch_tally(struct tally *tally, const struct drained_batch *batch, uint64_t now_ns)
+{
+    uint64_t age_ns = now_ns > batch->created_ns ? now_ns - batch->created_ns : 0;
+    tally->batch_count++;
+    tally->record_count += batch->record_count;
+    tally->size += batch->size;
+    tally->size_largest = batch->size > tally->size_largest ? batch->size : tally->size_largest;
+    tally->age_sum_ns += age_ns;
+    tally->age_max_ns = age_ns > tally->age_max_ns ? age_ns : tally->age_max_ns;
+    if (batch->linger_ns >= 0 && (tally->linger_min_ns < 0 || batch->linger_ns < tally->linger_min_ns)) {
+        tally->linger_min_ns = batch->linger_ns;
+    }
+}
+
+static PyObject *run_row(const struct log_run *run)
+{
+    unsigned long long record_count = 0;
+    unsigned long long size = 0;
+    for (uint32_t i = 0; i < run->append.batch_count; i++) {
+        record_count += run->drained[i].record_count;
+        size += run->drained[i].size;
+    }
+    return Py_BuildValue("(IIKKi)", run->drained->partition_index, run->append.batch_count, record_count, size,
+                         run->append.index_error);
+}
+
+static PyObject *runs_rows(const struct append_call *call, struct tally *tally, uint64_t now_ns)
+{
+    PyObject *rows = PyList_New(0);
+    for (uint32_t i = 0; i < call->run_count && rows != NULL; i++) {
+        const struct log_run *run = &call->runs[i];
+        PyObject *row = run->append.batch_count == 0 ? NULL : run_row(run);
+        for (uint32_t j = 0; j < run->append.batch_count; j++) {
+            batch_tally(tally, &run->drained[j], now_ns);
+        }
+        if (run->largest_record > call->largest_record && run->largest_record > tally->largest_record) {
+            tally->largest_record = run->largest_record;
+        }
+        if (run->append.batch_count > 0 && (row == NULL || PyList_Append(rows, row) < 0)) {
+            Py_CLEAR(rows);
+        }
+        Py_XDECREF(row);
+    }
+    return rows;
+}
+
+static PyObject *appended_numbers(const struct append_call *call, uint64_t now_ns)
+{
+    struct tally tally = {.linger_min_ns = -1};
+    PyObject *rows = runs_rows(call, &tally, now_ns);
+    if (rows == NULL || tally.batch_count == 0) {
+        Py_XDECREF(rows);
+        return rows == NULL ? NULL : Py_NewRef(Py_None);
+    }
+    return Py_BuildValue("(KKKKKKKLN)", (unsigned long long)tally.batch_count, (unsigned long long)tally.record_count,
+                         (unsigned long long)tally.size, (unsigned long long)tally.size_largest,
+                         (unsigned long long)tally.age_sum_ns, (unsigned long long)tally.age_max_ns,
+                         (unsigned long long)tally.largest_record, (long long)tally.linger_min_ns, rows);
+}
+
+/* Moves the batches that were not appended to the front of `drained`; answers how many they are. */
+static uint32_t left_gather(struct append_call *call)
+{
+    uint32_t left_count = 0;
+    for (uint32_t i = 0; i < call->run_count; i++) {
+        const struct log_run *run = &call->runs[i];
+        uint32_t count = run->count - run->append.batch_count;
+        memmove(&call->drained[left_count], &run->drained[run->append.batch_count], count * sizeof *call->drained);
+        left_count += count;
+    }
+    return left_count;
+}
+
+/* ---- the call ---- */
+
+static PyObject *call_run(struct append_call *call, const struct drain_options *options, uint32_t partition_count)
+{
+    call->drained_count = sender_drain(call->half->core, options, call->partitions, partition_count, call->drained,
+                                       &call->seen_count);
+    runs_plan(call);
+    for (uint32_t i = 0; i < call->run_count; i++) {
+        call->partitions[i] = call->runs[i].fit_count; /* a damaged batch makes it less */
+    }
+    runs_write(call);
+    runs_complete(call, call->partitions);
+    PyObject *numbers = appended_numbers(call, options->now_ns);
+    PyObject *left = half_batches_to_list(call->half, call->drained, left_gather(call));
+    return Py_BuildValue("(NIN)", left, call->seen_count, numbers);
+}
+
+static PyObject *append_tuple(struct sender_half_object *self, const struct append_arguments *given, PyObject *tuple)
+{
+    struct append_call call = {
+        .half = self, .log_ends = given->log_ends, .largest_record = (uint32_t)given->largest_record};
+    size_t count = (size_t)PyTuple_GET_SIZE(tuple);
+    PyObject *result = NULL;
+    const struct drain_options options = {.now_ns = half_now_or(self, given->now_ns),
+                                          .size_max = (uint32_t)given->size_max,
+                                          .in_flight_max = (uint32_t)given->in_flight_max};
+    if (count > UINT32_MAX) {
+        PyErr_NoMemory();
+    } else if (call_allocate(&call, count) && half_partitions_parse(self, tuple, call.partitions)) {
+        result = call_run(&call, &options, (uint32_t)count);
+    }
+    call_free(&call);
+    return result;
+}
+
+PyObject *half_append_to_log(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)
+{
+    static const struct argument_table table = {
+        .signature = {.function = "append_to_log",
+                      .names = {"log_ends", "partitions", "size_max", "in_flight_max", "now_ns", "largest_record"},
+                      .required_count = 6,
+                      .count = 6},
+        .arguments = {OBJECT_ARGUMENT(struct append_arguments, log_ends),
+                      OBJECT_ARGUMENT(struct append_arguments, partitions),
+                      INTEGER_ARGUMENT(struct append_arguments, size_max, 1, UINT32_MAX),
+                      INTEGER_ARGUMENT(struct append_arguments, in_flight_max, 1, UINT32_MAX),
+                      INTEGER_ARGUMENT(struct append_arguments, now_ns, 0, INT64_MAX),
+                      INTEGER_ARGUMENT(struct append_arguments, largest_record, 0, UINT32_MAX)}};
+    struct sender_half_object *self = (struct sender_half_object *)object;
+    struct append_arguments given;
+    if (!arguments_parse(self->state, &table, args, count, names, &given)) {
+        return NULL;
+    }
+    if (!PyDict_Check(given.log_ends)) {
+        return PyErr_Format(PyExc_TypeError, "log_ends must be a dict, not %.80s", Py_TYPE(given.log_ends)->tp_name);
+    }
+    PyObject *partitions = PySequence_Tuple(given.partitions);
+    PyObject *result = NULL;
+    if (partitions != NULL && half_begin(self)) {
+        result = half_end(self, append_tuple(self, &given, partitions));
+    }
+    Py_XDECREF(partitions);
+    return result;
+}

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0
+ */
+#include "sender/log_run.h"
+
+#include "base/point.h"
+#include "format/crc32c.h"
+#include "format/record.h"
+#include "format/record_batch.h"
+#include "sender/sender_half.h"
+
+enum { RECORD_SIZE_MIN = 7 };
+
+static bool batch_is_whole(const struct sender_half *half, const struct drained_batch *drained)
+{
+    CHECK(drained->slot_index < half->arena->geometry.slot_count);
+    return drained->size <= half->arena->geometry.batch_size && drained->acked_record_count == 0 &&
+           !half->notes[drained->slot_index].is_ended;
+}
+
+uint32_t log_run_describe(const struct sender_half *half, const struct drained_batch *drained, uint32_t count,
+                          struct log_batch *batches)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (!batch_is_whole(half, &drained[i])) {
+            return i;
+        }
+        batches[i] = (struct log_batch){.bytes = arena_slot_data(half->arena, drained[i].slot_index),
+                                        .size = drained[i].size,
+                                        .record_count = drained[i].record_count,
+                                        .max_timestamp_ms = drained[i].max_timestamp_ms,
+                                        .producer_id = drained[i].producer_id,
+                                        .base_sequence = drained[i].base_sequence,
+                                        .producer_epoch = drained[i].producer_epoch};
+    }
+    return count;
+}
+
+/* A batch that somebody scribbled on contradicts the checksum of what was appended. */
+static bool batch_is_sound(const struct drained_batch *drained, const struct log_batch *batch)
+{
+    CHECK(batch->size > RECORD_BATCH_HEADER_SIZE);
+    uint32_t checksum =
+        crc32c_extend(0, batch->bytes + RECORD_BATCH_ATTRIBUTES, batch->size - RECORD_BATCH_ATTRIBUTES);
+    return checksum == drained->crc;
+}
+
+/* Looks into a batch only where one of its records may be larger than those known. */
+static uint32_t larger_of(uint32_t known_largest, const struct log_batch *batch)
+{
+    uint32_t records_size = batch->size - RECORD_BATCH_HEADER_SIZE;
+    uint64_t others_size = (uint64_t)RECORD_SIZE_MIN * (batch->record_count - 1);
+    if (records_size <= known_largest + others_size) {
+        return known_largest;
+    }
+    uint32_t largest =
+        record_size_largest(batch->bytes + RECORD_BATCH_HEADER_SIZE, batch->bytes + batch->size);
+    return largest > known_largest ? largest : known_largest;
+}
+
+void log_run_write(struct log_run *run, uint32_t known_largest)
+{
+    CHECK(run->fit_count <= run->count);
+    run->largest_record = known_largest;
+    for (uint32_t i = 0; i < run->fit_count; i++) {
+        if (!batch_is_sound(&run->drained[i], &run->batches[i])) {
+            run->fit_count = i;
+            break;
+        }
+        run->largest_record = larger_of(run->largest_record, &run->batches[i]);
+    }
+    run->base_offset = run->log->segment->next_offset;
+    run->append = (struct log_append){0};
+    if (run->fit_count > 0) {
+        run->append = segment_append(run->log, run->batches, run->fit_count);
+    }
+}
+
+void log_run_complete(struct sender_half *half, const struct log_run *run, struct batch_completion *completions,
+                      struct wake_set *wakes)
+{
+    CHECK(run->append.batch_count <= run->fit_count);
+    int64_t offset = run->base_offset;
+    for (uint32_t i = 0; i < run->append.batch_count; i++) {
+        completions[i] = (struct batch_completion){
+            .seq = run->drained[i].seq,
+            .slot_index = run->drained[i].slot_index,
+            .outcome = {.result = RESULT_SUCCEEDED, .base_offset = offset, .log_append_time_ms = -1}};
+        offset += run->drained[i].record_count;
+    }
+    POINT(log_run_written);
+    (void)sender_complete_many(half, completions, run->append.batch_count, wakes);
+}

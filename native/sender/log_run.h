@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The ordinary round of a sender whose sink is a segment log: drained batches of a partition go to its log and end.
+ *
+ *   drained   | batch | batch | batch | batch | batch |      of one partition, in order
+ *             |<------ a run's fit_count ----->| left
+ *               log_run_write: checksums, one pwritev, index entries
+ *               log_run_complete: results, slots free
+ *
+ * An ordinary batch lies whole in one slot and has no result so far. Its bytes are those that were appended, its
+ * sequence follows, and it fits into the open segment. The first batch that is not ordinary ends the run. This batch
+ * and those behind it are left, in flight and in their order: the sender delivers them to the sink as any others.
+ *
+ * log_run_write reads the arena and changes nothing in it, so a thread may run it while other threads of the process
+ * use the arena.
+ *
+ * DEATHS. Before pwritev: nothing has happened, and the next sender sends the batches again. Behind pwritev: batches
+ * that are whole in the file are found by the recovery of the log, and the next sender's are recognised as duplicates.
+ * What is torn, and an index that lags, is the business of the same recovery.
+ */
+#ifndef SENDER_LOG_RUN_H
+#define SENDER_LOG_RUN_H
+
+#include "log/segment_end.h"
+#include "sender/sender.h"
+
+struct log_run {
+    struct log_end *log;
+    const struct drained_batch *drained;
+    const struct log_batch *batches; /* the same */
+    uint32_t count;
+    uint32_t fit_count;       /* ordinary as far as is known */
+    int64_t base_offset;      /* of the first batch */
+    struct log_append append; /* what log_run_write did */
+    uint32_t largest_record;  /* bytes of the largest record, if any was larger than known before */
+};
+
+/* How many of these batches, from the first on, are ordinary in themselves; fills `batches` for them. */
+uint32_t log_run_describe(const struct sender_half *half, const struct drained_batch *drained, uint32_t count,
+                          struct log_batch *batches);
+
+/* Writes the run's batches that fit; a damaged one ends them. Looks for records larger than `known_largest`. */
+void log_run_write(struct log_run *run, uint32_t known_largest);
+
+/* Completes what was written. `completions` has room for the run. */
+void log_run_complete(struct sender_half *half, const struct log_run *run, struct batch_completion *completions,
+                      struct wake_set *wakes);
+
+#endif

@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "log/segment_end.h"
+
+#include "base/bytes.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "testing.h"
+
+enum { BATCH_SIZE = 100, RECORDS = 3, START_MS = 1000 };
+
+/* A partition's files in memory, and batches of which each byte tells its place. */
+struct files {
+    struct segment_end segment;
+    struct index_position position;
+    struct index_file_end offset_index;
+    struct index_file_end time_index;
+    struct log_end log;
+    uint8_t bytes[LOG_RUN_MAX + 1][BATCH_SIZE];
+    struct log_batch batches[LOG_RUN_MAX + 1];
+};
+
+static void files_open(struct files *files)
+{
+    *files = (struct files){
+        .segment = {.descriptor = memfd_create("log", 0), .next_offset = 70},
+        .position = {.base_offset = 70, .interval = 250, .max_timestamp_ms = -1, .indexed_timestamp_ms = -1},
+        .offset_index = {.descriptor = memfd_create("index", 0)},
+        .time_index = {.descriptor = memfd_create("timeindex", 0)},
+        .log = {.segment_bytes = 1 << 20, .segment_ms = 1000, .leader_epoch = 7},
+    };
+    files->log.segment = &files->segment;
+    files->log.position = &files->position;
+    files->log.offset_index = &files->offset_index;
+    files->log.time_index = &files->time_index;
+    for (int i = 0; i <= LOG_RUN_MAX; i++) {
+        memset(files->bytes[i], i, BATCH_SIZE);
+        files->batches[i] = (struct log_batch){.bytes = files->bytes[i],
+                                               .size = BATCH_SIZE,
+                                               .record_count = RECORDS,
+                                               .max_timestamp_ms = START_MS + i,
+                                               .producer_id = -1};
+    }
+}
+
+static void files_close(struct files *files)
+{
+    close(files->segment.descriptor);
+    close(files->offset_index.descriptor);
+    close(files->time_index.descriptor);
+}
+
+static uint64_t file_size(int descriptor)
+{
+    return (uint64_t)lseek(descriptor, 0, SEEK_END);
+}
+
+static void expect_batch_at(const struct files *files, int number)
+{
+    uint8_t found[BATCH_SIZE];
+    EXPECT_EQ_U64((uint64_t)pread(files->segment.descriptor, found, BATCH_SIZE, number * BATCH_SIZE), BATCH_SIZE);
+    EXPECT_EQ_U64(load_be64(found), (uint64_t)(70 + number * RECORDS));
+    EXPECT_EQ_U64(load_be32(found + 8), BATCH_SIZE - 12);
+    EXPECT_EQ_U64(load_be32(found + 12), 7);
+    EXPECT(memcmp(found + 16, files->bytes[number] + 16, BATCH_SIZE - 16) == 0);
+}
+
+TEST(batches_get_offsets_and_stand_behind_one_another)
+{
+    struct files files;
+    files_open(&files);
+    struct log_append append = segment_append(&files.log, files.batches, 2);
+    EXPECT_EQ_U64(append.batch_count, 2);
+    append = segment_append(&files.log, files.batches + 2, 3);
+    EXPECT_EQ_U64(append.batch_count, 3);
+    EXPECT_EQ_U64((uint64_t)append.error, 0);
+    EXPECT_EQ_U64((uint64_t)append.index_error, 0);
+    for (int i = 0; i < 5; i++) {
+        expect_batch_at(&files, i);
+    }
+    EXPECT_EQ_U64((uint64_t)files.segment.size, 5 * BATCH_SIZE);
+    EXPECT_EQ_U64((uint64_t)files.segment.next_offset, 70 + 5 * RECORDS);
+    EXPECT_EQ_U64((uint64_t)files.segment.first_timestamp_ms, START_MS);
+    EXPECT(!files.segment.is_torn);
+    files_close(&files);
+}
+
+TEST(an_entry_is_written_for_a_batch_when_the_interval_went_by)
+{
+    struct files files;
+    uint8_t entry[TIME_ENTRY_SIZE];
+    files_open(&files);
+    (void)segment_append(&files.log, files.batches, 5); /* the one at 300 is more than 250 behind the beginning */
+    EXPECT_EQ_U64(file_size(files.offset_index.descriptor), OFFSET_ENTRY_SIZE);
+    EXPECT_EQ_U64(file_size(files.time_index.descriptor), TIME_ENTRY_SIZE);
+    EXPECT_EQ_U64((uint64_t)files.offset_index.size, OFFSET_ENTRY_SIZE);
+    EXPECT_EQ_U64((uint64_t)pread(files.offset_index.descriptor, entry, OFFSET_ENTRY_SIZE, 0), OFFSET_ENTRY_SIZE);
+    EXPECT_EQ_U64(load_be32(entry), 4 * RECORDS - 1);
+    EXPECT_EQ_U64(load_be32(entry + 4), 3 * BATCH_SIZE);
+    EXPECT_EQ_U64((uint64_t)pread(files.time_index.descriptor, entry, TIME_ENTRY_SIZE, 0), TIME_ENTRY_SIZE);
+    EXPECT_EQ_U64(load_be64(entry), START_MS + 3);
+    EXPECT_EQ_U64(load_be32(entry + 8), 4 * RECORDS - 1);
+    files_close(&files);
+}
+
+TEST(batches_fit_up_to_the_limits_of_a_segment)
+{
+    struct files files;
+    files_open(&files);
+    EXPECT_EQ_U64(segment_fit(&files.log, files.batches, 10), 10);
+    EXPECT_EQ_U64(segment_fit(&files.log, files.batches, LOG_RUN_MAX + 1), LOG_RUN_MAX);
+    files.log.segment_bytes = 3 * BATCH_SIZE;
+    EXPECT_EQ_U64(segment_fit(&files.log, files.batches, 10), 3);
+    files.log.segment_bytes = BATCH_SIZE - 1;
+    EXPECT_EQ_U64(segment_fit(&files.log, files.batches, 10), 0);
+    files.log.segment_bytes = INT64_MAX;
+    files.log.segment_ms = 4;
+    EXPECT_EQ_U64(segment_fit(&files.log, files.batches, 10), 5);
+    files.batches[0].max_timestamp_ms = INT64_MAX;
+    EXPECT_EQ_U64(segment_fit(&files.log, files.batches, 10), 10);
+    files.segment.next_offset = files.position.base_offset + INT32_MAX + INT64_C(1) - 2 * RECORDS;
+    EXPECT_EQ_U64(segment_fit(&files.log, files.batches, 10), 2);
+    files.segment.next_offset = files.position.base_offset;
+    files.offset_index.size = INDEX_FILE_SIZE_MAX - OFFSET_ENTRY_SIZE;
+    EXPECT_EQ_U64(segment_fit(&files.log, files.batches, 10), 0);
+    files_close(&files);
+}
+
+TEST(a_file_that_is_closed_for_writing_keeps_what_it_has)
+{
+    struct files files;
+    files_open(&files);
+    (void)segment_append(&files.log, files.batches, 1);
+    int writable = files.segment.descriptor;
+    files.segment.descriptor = files.offset_index.descriptor + 1000; /* no file is open there */
+    struct log_append append = segment_append(&files.log, files.batches + 1, 2);
+    EXPECT_EQ_U64(append.batch_count, 0);
+    EXPECT_EQ_U64((uint64_t)append.error, EBADF);
+    EXPECT(files.segment.is_torn);
+    EXPECT_EQ_U64((uint64_t)files.segment.size, BATCH_SIZE);
+    files.segment.descriptor = writable;
+    EXPECT_EQ_U64((uint64_t)pwrite(writable, "torn", 4, BATCH_SIZE), 4);
+    append = segment_append(&files.log, files.batches + 1, 2);
+    EXPECT_EQ_U64(append.batch_count, 2);
+    EXPECT_EQ_U64(file_size(writable), 3 * BATCH_SIZE);
+    expect_batch_at(&files, 2);
+    files_close(&files);
+}
+
+TEST(an_index_that_takes_no_entry_costs_no_batch)
+{
+    struct files files;
+    files_open(&files);
+    int writable = files.offset_index.descriptor;
+    files.offset_index.descriptor = writable + 1000;
+    struct log_append append = segment_append(&files.log, files.batches, 5);
+    EXPECT_EQ_U64(append.batch_count, 5);
+    EXPECT_EQ_U64((uint64_t)append.index_error, EBADF);
+    EXPECT_EQ_U64((uint64_t)files.offset_index.size, 0);
+    files.offset_index.descriptor = writable;
+    files_close(&files);
+}
+
+RUN_ALL()
