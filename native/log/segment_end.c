@@ -69,9 +69,10 @@ static void batches_gather(const struct log_end *log, const struct log_batch *ba
         store_be64(prefix + RECORD_BATCH_BASE_OFFSET, (uint64_t)offset);
         store_be32(prefix + RECORD_BATCH_LENGTH, batches[i].size - RECORD_BATCH_UNCOUNTED_SIZE);
         store_be32(prefix + RECORD_BATCH_LEADER_EPOCH, (uint32_t)log->leader_epoch);
-        gathered->pieces[PIECES_PER_BATCH * i] = (struct iovec){.iov_base = prefix, .iov_len = PREFIX_SIZE};
-        gathered->pieces[PIECES_PER_BATCH * i + 1] =
-            (struct iovec){.iov_base = (void *)(batches[i].bytes + PREFIX_SIZE), .iov_len = batches[i].size - PREFIX_SIZE};
+        struct iovec *pieces = &gathered->pieces[PIECES_PER_BATCH * i];
+        pieces[0] = (struct iovec){.iov_base = prefix, .iov_len = PREFIX_SIZE};
+        pieces[1].iov_base = (void *)(batches[i].bytes + PREFIX_SIZE);
+        pieces[1].iov_len = batches[i].size - PREFIX_SIZE;
         gathered->size += batches[i].size;
         offset += batches[i].record_count;
     }

@@ -49,7 +49,7 @@ struct index_file_end {
     int descriptor;
 };
 
-/* What the next index entry depends on (Kafka's LogSegment.append). */
+/* The numbers on which the next index entry depends (Kafka's LogSegment.append). */
 struct index_position {
     int64_t base_offset;
     int64_t interval;             /* more bytes than this lie between two entries */

@@ -14,9 +14,9 @@
  * log_run_write reads the arena and changes nothing in it, so a thread may run it while other threads of the process
  * use the arena.
  *
- * DEATHS. Before pwritev: nothing has happened, and the next sender sends the batches again. Behind pwritev: batches
- * that are whole in the file are found by the recovery of the log, and the next sender's are recognised as duplicates.
- * What is torn, and an index that lags, is the business of the same recovery.
+ * DEATHS. Before pwritev: nothing has happened, and the next sender sends the batches again. Behind pwritev: the
+ * recovery of the log finds the batches that are whole in the file, and the log knows them when the next sender sends
+ * them. The recovery also cuts a torn batch, and completes an index that lags.
  */
 #ifndef SENDER_LOG_RUN_H
 #define SENDER_LOG_RUN_H
@@ -31,7 +31,7 @@ struct log_run {
     uint32_t count;
     uint32_t fit_count;       /* ordinary as far as is known */
     int64_t base_offset;      /* of the first batch */
-    struct log_append append; /* what log_run_write did */
+    struct log_append append; /* the result of log_run_write */
     uint32_t largest_record;  /* bytes of the largest record, if any was larger than known before */
 };
 

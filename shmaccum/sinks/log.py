@@ -2,7 +2,7 @@
 """``log:DIR`` appends to a log directory in Kafka's format: no server is needed to keep what was produced.
 
 A delivery is cut by partitions, and each partition's batches go into its file by one system call, straight from the
-arena. Behind the first delivery of a partition, the sender appends its ordinary batches in C (docs/decisions/0068). The
+arena. Behind the first delivery of a partition, the sender appends its ordinary batches in C (docs/decisions/0071). The
 log is idempotent as a broker is, so batches that a dead sender had written are recognised and not written twice.
 """
 

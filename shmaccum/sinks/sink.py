@@ -215,7 +215,7 @@ AppendedRow = tuple[int, int, int, int, int]
 
 
 class Appended(NamedTuple):
-    """What one call of `SenderHalf.append_to_log` appended, of all partitions together."""
+    """Sums over the batches of all partitions that one call of `SenderHalf.append_to_log` appended."""
 
     batch_count: int
     record_count: int

@@ -136,7 +136,7 @@ def test_a_segment_is_rolled_before_an_offset_does_not_fit_its_index(tmp_path: P
 
 
 def test_a_segment_is_rolled_when_an_index_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shmaccum.segment_log.index_file.INDEX_SIZE_MAX", 5 * 12)
+    monkeypatch.setattr("shmaccum.segment_log.index_file.INDEX_FILE_SIZE_MAX", 5 * 12)
     with open_log(tmp_path, index_interval_bytes=1) as log:
         partition = log.partition(TOPIC, 0)
         for batch in make_batches(12):

@@ -27,7 +27,7 @@ extern PyType_Spec log_end_spec;
 
 struct log_end_object {
     PyObject ob_base;
-    PyObject *parts[4]; /* what `core` points into: segment, index position, offset index, time index */
+    PyObject *parts[4]; /* segment, index position, offset index, time index: `core` points into them */
     PyObject *known;
     PyTypeObject *row_type;
     struct log_end core;

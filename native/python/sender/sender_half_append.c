@@ -7,7 +7,7 @@
  *         → completed, tables settled → numbers, and Batches of what is left
  *
  * Memory comes first: once a byte is written nothing can fail before the log's numbers, the tables and the results
- * agree. Batches are completed with the GIL, because producers of the same process may use the same handle of the arena.
+ * agree. Batches are completed with the GIL, because producers of the process may use the same handle of the arena.
  */
 #include <string.h>
 
@@ -160,7 +160,7 @@ static void runs_complete(struct append_call *call, const uint32_t *remembered_c
 
 /* ---- the answer ---- */
 
-/* What the sender's numbers need of all batches that were appended (sender/metrics.py). */
+/* Sums over all batches that were appended, for the sender's numbers (sender/metrics.py). */
 struct tally {
     uint64_t batch_count;
     uint64_t record_count;
