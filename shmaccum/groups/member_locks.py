@@ -48,7 +48,6 @@ import hashlib
 import os
 import random
 import time
-import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import final
 
@@ -57,7 +56,7 @@ from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.groups.file_systems import check_locks_of
 from shmaccum.groups.offsets_file import LOCK, file_stem
 from shmaccum.segment_log.file_names import GROUPS_FOLDER
-from shmaccum.segment_log.lock_file import FLOCK
+from shmaccum.segment_log.lock_descriptor import FLOCK, LockDescriptor
 from shmaccum.segment_log.regular_files import is_file_at, open_regular
 
 MODE_BYTE = 0
@@ -72,8 +71,6 @@ TAKEN_PEN = FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, PEN_BYTE, 1, 0)
 DROPPED_PEN = FLOCK.pack(fcntl.F_UNLCK, os.SEEK_SET, PEN_BYTE, 1, 0)
 PEN_INTERVAL_S_MIN = 0.0001
 PEN_INTERVAL_S_MAX = 0.01
-
-_open: weakref.WeakSet[MemberLocks] = weakref.WeakSet()
 
 
 def partition_byte(place: TopicPartition) -> int:
@@ -108,15 +105,15 @@ def _locker_begins_at(descriptor: int, byte: int) -> bool:
     return found[0] != fcntl.F_UNLCK and found[2] == byte
 
 
-def _opened(path: str) -> int:
-    """A descriptor of the lock file, which is made if need be.
+def _open(descriptor: LockDescriptor, path: str) -> None:
+    """Opens the lock file, which is made if need be.
 
     Raises:
         LogForbiddenError: the user may not write there.
     """
     try:
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        return open_regular(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
+        descriptor.open(path)
     except OSError as error:
         if error.errno not in {errno.EACCES, errno.EPERM, errno.EROFS}:
             raise
@@ -152,11 +149,10 @@ class MemberLocks:
         self.slot = -1
         self.owned: set[TopicPartition] = set()
         self._group_id = group_id
-        self._descriptor = -1
-        _open.add(self)
-        while not is_file_at(self.path, self._descriptor):
+        self._descriptor = LockDescriptor()
+        while not is_file_at(self.path, self._descriptor.number):
             self.close()  # the group was deleted before the file was locked
-            self._descriptor = _opened(self.path)
+            _open(self._descriptor, self.path)
             self._lock_mode(directory)
 
     def _lock_mode(self, directory: str) -> None:
@@ -169,22 +165,16 @@ class MemberLocks:
 
     def _set(self, kind: int, byte: int) -> bool:
         """Locks or unlocks one byte; False when another descriptor has it."""
-        try:
-            fcntl.fcntl(self._descriptor, fcntl.F_OFD_SETLK, FLOCK.pack(kind, os.SEEK_SET, byte, 1, 0))
-        except (BlockingIOError, PermissionError):
-            return False
-        return True
+        return self._descriptor.set(kind, byte, 1)
 
     def _is_locked(self, byte: int) -> bool:
         """True while another descriptor has the byte."""
-        asked = FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0)
-        found: int = FLOCK.unpack(fcntl.fcntl(self._descriptor, fcntl.F_OFD_GETLK, asked))[0]
-        return found != fcntl.F_UNLCK
+        return self._descriptor.kind_at(byte) != fcntl.F_UNLCK
 
     @property
     def is_open(self) -> bool:
         """False after `close`, and in a forked child."""
-        return self._descriptor >= 0
+        return self._descriptor.is_open
 
     # --- members
 
@@ -266,7 +256,7 @@ class MemberLocks:
 
     def _try_pen(self) -> bool:
         try:
-            fcntl.fcntl(self._descriptor, fcntl.F_OFD_SETLK, TAKEN_PEN)
+            fcntl.fcntl(self._descriptor.number, fcntl.F_OFD_SETLK, TAKEN_PEN)
         except (BlockingIOError, PermissionError):
             return False
         return True
@@ -290,11 +280,11 @@ class MemberLocks:
     def drop_pen(self) -> None:
         """Lets other members write. A forked child, whose copy of the locks is closed, does nothing."""
         if self.is_open:
-            fcntl.fcntl(self._descriptor, fcntl.F_OFD_SETLK, DROPPED_PEN)
+            fcntl.fcntl(self._descriptor.number, fcntl.F_OFD_SETLK, DROPPED_PEN)
 
     def ring(self) -> None:
         """Tells every member that something changed."""
-        os.pwrite(self._descriptor, time.monotonic_ns().to_bytes(BELL_SIZE, "big"), 0)
+        os.pwrite(self._descriptor.number, time.monotonic_ns().to_bytes(BELL_SIZE, "big"), 0)
 
     def leave(self) -> None:
         """Frees every lock at once, and tells the others. Doing it twice does nothing.
@@ -303,22 +293,11 @@ class MemberLocks:
         keep the locks for this moment.
         """
         if self.is_open:
-            fcntl.fcntl(self._descriptor, fcntl.F_OFD_SETLK, FLOCK.pack(fcntl.F_UNLCK, os.SEEK_SET, 0, 0, 0))
+            self._descriptor.set(fcntl.F_UNLCK, 0, 0)
             self.ring()
-            self.close()
+        self.close()
 
     def close(self) -> None:
         """Closes the descriptor, whose locks the kernel frees with its last copy. Doing it twice does nothing."""
-        descriptor, self._descriptor = self._descriptor, -1
-        if descriptor >= 0:
-            os.close(descriptor)
-            self.owned.clear()
-
-
-def _let_go_in_child() -> None:
-    for locks in list(_open):
-        with contextlib.suppress(OSError):
-            locks.close()
-
-
-os.register_at_fork(after_in_child=_let_go_in_child)
+        self.owned.clear()
+        self._descriptor.close()

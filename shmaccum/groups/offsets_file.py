@@ -44,7 +44,6 @@ import os
 import re
 import struct
 import time
-import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, final
 from urllib.parse import quote, unquote
@@ -55,7 +54,8 @@ from shmaccum._native import crc32c
 from shmaccum.exceptions import CorruptLogError, GroupModeError, InvalidArgumentError, LogBusyError
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.segment_log.file_names import GROUPS_FOLDER, TEMPORARY
-from shmaccum.segment_log.lock_file import FLOCK, is_locked
+from shmaccum.segment_log.lock_descriptor import LockDescriptor
+from shmaccum.segment_log.lock_file import is_locked
 from shmaccum.segment_log.regular_files import is_file_at, open_regular
 from shmaccum.segment_log.small_files import replace_file_synced, sync_folder, write_all
 
@@ -78,8 +78,6 @@ BODY_PACKER = msgpack.Packer()
 """Made once: each has a buffer of 256 KiB."""
 BODY = re.compile(rb"\x92\xa5group|\x93\xa6commit|\x92\xa6forget|\x94\xaageneration")
 """The first bytes of every body."""
-
-_held: weakref.WeakSet[GroupLock] = weakref.WeakSet()
 
 
 class Committed(NamedTuple):
@@ -237,29 +235,26 @@ class GroupLock:
         folder = os.path.join(directory, GROUPS_FOLDER)
         os.makedirs(folder, exist_ok=True)
         self._stem = os.path.join(folder, file_stem(group_id))
-        self._descriptor = -1
-        _held.add(self)
-        while not is_file_at(self._stem + LOCK, self._descriptor):
+        self._descriptor = LockDescriptor()
+        while not is_file_at(self._stem + LOCK, self._descriptor.number):
             self.release()  # the file was removed before it was locked
-            self._descriptor = open_regular(self._stem + LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
+            self._descriptor.open(self._stem + LOCK)
             self._lock(directory, group_id)
-        os.ftruncate(self._descriptor, 0)  # the address of a former holder
+        os.ftruncate(self._descriptor.number, 0)  # the address of a former holder
 
     def _lock(self, directory: str, group_id: str) -> None:
-        try:
-            fcntl.fcntl(self._descriptor, fcntl.F_OFD_SETLK, FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
-        except (BlockingIOError, PermissionError):
+        if not self._descriptor.set(fcntl.F_WRLCK, 0, 0):
             is_local = self._is_local()
             self.release()
             if is_local:
                 raise GroupModeError(
                     f"the group {group_id!r} of {directory} is shared by consumers on its host, without a server: "
                     "consume there, stop them, or name another group"
-                ) from None
+                )
             raise LogBusyError(
                 f"the group {group_id!r} of {directory} is coordinated by another process: consume through that one, "
                 "or stop it"
-            ) from None
+            )
 
     def sign(self, address: str) -> None:
         """Tells where the holder takes requests: HOST:PORT.
@@ -268,8 +263,8 @@ class GroupLock:
             OSError: the file still tells nothing, or something else.
         """
         content = address.encode()
-        os.pwrite(self._descriptor, content, 0)
-        os.ftruncate(self._descriptor, len(content))
+        os.pwrite(self._descriptor.number, content, 0)
+        os.ftruncate(self._descriptor.number, len(content))
 
     def remove_files(self) -> None:
         """Takes the files of the group away, the lock file last. The holder releases the lock next.
@@ -283,24 +278,11 @@ class GroupLock:
 
     def _is_local(self) -> bool:
         """True when the first byte has the read lock that every local member holds."""
-        asked = FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
-        found: int = FLOCK.unpack(fcntl.fcntl(self._descriptor, fcntl.F_OFD_GETLK, asked))[0]
-        return found == fcntl.F_RDLCK
+        return self._descriptor.kind_at(0) == fcntl.F_RDLCK
 
     def release(self) -> None:
         """Gives the right back. Doing it twice does nothing."""
-        descriptor, self._descriptor = self._descriptor, -1
-        if descriptor >= 0:
-            os.close(descriptor)
-
-
-def _let_go_in_child() -> None:
-    for lock in list(_held):
-        with contextlib.suppress(OSError):
-            lock.release()
-
-
-os.register_at_fork(after_in_child=_let_go_in_child)
+        self._descriptor.close()
 
 
 def coordinator_address(directory: str, group_id: str) -> str | None:

@@ -11,8 +11,9 @@
     for record in partition.records(offset=4711):
         print(record.offset, record.timestamp_ms, record.key, record.value, record.headers)
 
-The files: `file_names` (what lies where), `segment` and `index_file` (the bytes), `producer_state` (duplicates),
-`partition_log` (append, roll, retain), `recovery` (after a death), `directory` (all partitions; the one writer).
+The files: `file_names` (what lies where), `lock_file` (the right to write), `segment` and `index_file` (the bytes),
+`producer_state` (duplicates), `partition_log` (append, roll, retain), `recovery` (after a death), `directory` (all
+partitions; the one writer).
 Records that are to be seen all or not at all: `transactions` (who decides), `staging` (an attempt), `applying` (the
 writer), `transaction_files` (the states).
 Reading: `segment_view` (a file that may still grow), `reader` (partitions, offsets, time), `log_batch`, `codecs`,

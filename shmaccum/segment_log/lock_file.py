@@ -1,28 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """The right to write a log directory: an OFD lock on ``.lock``, where Kafka's broker keeps its own.
 
-The kernel frees it when its holder dies, in whatever way. A forked child would share it, so a child closes it at once.
+The kernel frees it when its holder dies, in whatever way, and a forked child has none (`lock_descriptor`).
 The file also tells who the holder is, for messages, and under which boot of the kernel it wrote, for recovery.
 """
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import fcntl
 import os
-import struct
-import weakref
 from urllib.parse import quote, unquote
 
 from shmaccum.exceptions import LogBusyError
+from shmaccum.segment_log.lock_descriptor import FLOCK, LockDescriptor
 from shmaccum.segment_log.regular_files import open_regular
 from shmaccum.segment_log.small_files import properties, read_properties
 
-FLOCK = struct.Struct("hhqqi4x")
 BOOT_ID_FILE = "/proc/sys/kernel/random/boot_id"
-
-_held: weakref.WeakSet[LockFile] = weakref.WeakSet()
 
 
 def boot_id() -> str:
@@ -68,26 +63,24 @@ class LockFile:
         """
         self.path = path
         self._arena_name = arena_name
-        self._descriptor = open_regular(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
+        self._descriptor = LockDescriptor()
+        self._descriptor.open(path)
         try:
             self._lock()
             self.is_same_boot = read_properties(path).get("boot.id") == boot_id()
         except BaseException:
-            os.close(self._descriptor)
+            self._descriptor.close()
             raise
-        _held.add(self)
 
     def _lock(self) -> None:
-        try:
-            fcntl.fcntl(self._descriptor, fcntl.F_OFD_SETLK, FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
-        except (BlockingIOError, PermissionError):
+        if not self._descriptor.set(fcntl.F_WRLCK, 0, 0):
             holder = read_properties(self.path)
             raise LogBusyError(
                 f"{os.path.dirname(self.path)} is written by another process (pid {holder.get('pid', 'unknown')}): a "
                 "segment log has one writer at a time; stop that one, or name another directory",
                 unquote(holder.get("arena", "")),
                 holder.get("pid", ""),
-            ) from None
+            )
 
     def sign(self, server: str = "") -> None:
         """Writes who holds the lock, under which boot, and where it takes requests.
@@ -100,26 +93,15 @@ class LockFile:
         """
         holder = {"boot.id": boot_id(), "pid": str(os.getpid()), "arena": quote(self._arena_name, errors="replace")}
         content = properties({**holder, "server": quote(server)})
-        if os.pwrite(self._descriptor, content, 0) < len(content):
+        if os.pwrite(self._descriptor.number, content, 0) < len(content):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)
-        os.ftruncate(self._descriptor, len(content))
+        os.ftruncate(self._descriptor.number, len(content))
 
     @property
     def is_held(self) -> bool:
         """False after release, and in a forked child."""
-        return self._descriptor >= 0
+        return self._descriptor.is_open
 
     def release(self) -> None:
         """Gives the lock back. Doing it twice does nothing."""
-        descriptor, self._descriptor = self._descriptor, -1
-        if descriptor >= 0:
-            os.close(descriptor)
-
-
-def _let_go_in_child() -> None:
-    for lock in list(_held):
-        with contextlib.suppress(OSError):
-            lock.release()
-
-
-os.register_at_fork(after_in_child=_let_go_in_child)
+        self._descriptor.close()

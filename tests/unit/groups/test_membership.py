@@ -324,7 +324,7 @@ def test_a_user_who_may_not_write_is_told(join: Join, monkeypatch: pytest.Monkey
     def refuse(path: str, _flags: int) -> int:
         raise OSError(number, os.strerror(number), path)
 
-    monkeypatch.setattr("shmaccum.groups.member_locks.open_regular", refuse)
+    monkeypatch.setattr("shmaccum.segment_log.lock_descriptor.open_regular", refuse)
     with pytest.raises(LogForbiddenError, match=r"may not write .*g\.lock.* consume without group_id"):
         join()
 

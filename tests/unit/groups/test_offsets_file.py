@@ -6,18 +6,19 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 from shmaccum.exceptions import CorruptLogError, GroupModeError, InvalidArgumentError, LogBusyError
 from shmaccum.format.topic_partition import TopicPartition
-from shmaccum.groups import member_locks, offsets_file
+from shmaccum.groups import offsets_file
 from shmaccum.groups.joins import Joins
 from shmaccum.groups.member_locks import MemberLocks
 from shmaccum.groups.offsets_file import Committed, GroupLock, OffsetsFile, file_stem, group_ids, is_in_use
 from shmaccum.groups.plan import MemberRow, Plan, plan_path, write_plan
+from shmaccum.segment_log import lock_descriptor
 from shmaccum.segment_log.file_names import GROUPS_FOLDER
+from shmaccum.segment_log.regular_files import open_regular
 from tests.support import wait_until
 
 PLACES = [TopicPartition("flights", partition) for partition in range(3)]
@@ -278,30 +279,22 @@ def test_a_deleted_group_leaves_no_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("module", "opener", "take"),
-    [
-        (offsets_file, "open_regular", lambda path: GroupLock(path, "g").release),
-        (member_locks, "_opened", lambda path: MemberLocks(path, "g").close),
-    ],
+    "take",
+    [lambda path: GroupLock(path, "g").release, lambda path: MemberLocks(path, "g").close],
     ids=["server", "member"],
 )
 def test_a_lock_file_that_is_removed_before_it_is_locked_is_opened_anew(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    module: ModuleType,
-    opener: str,
-    take: Callable[[str], Callable[[], None]],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, take: Callable[[str], Callable[[], None]]
 ) -> None:
     """Else two processes could have the lock: one on the removed file, one on the new one."""
-    original = getattr(module, opener)
 
-    def open_and_lose(*arguments: object) -> int:
-        descriptor: int = original(*arguments)
+    def open_and_lose(path: str, flags: int) -> int:
+        descriptor = open_regular(path, flags)
         monkeypatch.undo()
         deleted(tmp_path)
         return descriptor
 
-    monkeypatch.setattr(module, opener, open_and_lose)
+    monkeypatch.setattr(lock_descriptor, "open_regular", open_and_lose)
     release = take(os.fspath(tmp_path))
     with pytest.raises((LogBusyError, GroupModeError)):
         GroupLock(os.fspath(tmp_path), "g")
