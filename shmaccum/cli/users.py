@@ -89,7 +89,8 @@ def remove(path: str, name: str) -> None:
 def allow(path: str, name: str, right: str, resource: str) -> None:
     """Give a user a right.
 
-    RESOURCE is topic:NAME, group:NAME, or topic:PREFIX* and group:PREFIX* for all names that begin with PREFIX.
+    RESOURCE is topic:NAME, group:NAME or transactional-id:NAME; PREFIX* in place of NAME stands for all names that
+    begin with PREFIX.
     """
     grant = parse_grant(right, resource)
     with _changed_grants(path, name) as grants:

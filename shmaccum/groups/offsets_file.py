@@ -4,15 +4,18 @@
 ::
 
     .groups/NAME.offsets   | frame | frame | frame | ... | frame being written |
-    frame                  | size u32 | crc u32 of the body | body: msgpack |          big-endian
+    frame                  as `frames` has it
 
     body   ["group", group id]                                                        the first frame
            ["commit", time ms, [[topic, partition, offset, leader epoch, metadata]...]]
            ["forget", [[topic, partition]...]]
            ["generation", number, protocol type, protocol]
+           ["pending", producer id, time ms, [[topic, partition, offset, leader epoch, metadata]...]]
+           ["end", producer id, is committed]
 
 Rules: one commit of all its partitions is one frame, so a commit is in the file whole or not at all. A later frame
-replaces what an earlier one said of the same partition. The file is written only under the group's lock (`GroupLock`),
+replaces what an earlier one said of the same partition. Pending offsets are those of a transaction of Kafka: they count
+from the frame on that ends it with a commit. The file is written only under the group's lock (`GroupLock`),
 which the kernel frees with its holder. A deleted group leaves no file: the holder of its lock removes them. A process
 that opened the lock file before has locked a file without a name, notices that, and opens the new one.
 
@@ -42,17 +45,14 @@ import hashlib
 import logging
 import os
 import re
-import struct
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, final
 from urllib.parse import quote, unquote
 
-import msgpack
-
-from shmaccum._native import crc32c
 from shmaccum.exceptions import CorruptLogError, GroupModeError, InvalidArgumentError, LogBusyError
 from shmaccum.format.topic_partition import TopicPartition
+from shmaccum.groups.frames import FRAME_SIZE_MAX, HEAD, Body, beginnings, find_frames, pack_frame, whole_frame
 from shmaccum.segment_log.file_names import GROUPS_FOLDER, TEMPORARY
 from shmaccum.segment_log.lock_descriptor import LockDescriptor
 from shmaccum.segment_log.lock_file import is_locked
@@ -61,8 +61,6 @@ from shmaccum.segment_log.small_files import replace_file_synced, sync_folder, w
 
 logger = logging.getLogger(__name__)
 
-HEAD = struct.Struct(">II")
-FRAME_SIZE_MAX = 64 << 20
 NAME_SIZE_MAX = 180
 DIGEST_SIZE = 16
 DEAD_SIZE_MIN = 256 << 10
@@ -74,10 +72,7 @@ JOINS = ".joins"
 ADDRESS_SIZE_MAX = 300
 ADDRESS = re.compile(r"[\w.:\[\]-]+:[0-9]+")
 DAMAGED = ".damaged-"
-BODY_PACKER = msgpack.Packer()
-"""Made once: each has a buffer of 256 KiB."""
-BODY = re.compile(rb"\x92\xa5group|\x93\xa6commit|\x92\xa6forget|\x94\xaageneration")
-"""The first bytes of every body."""
+BODIES = beginnings([("group", 2), ("commit", 3), ("forget", 2), ("generation", 4), ("pending", 4), ("end", 3)])
 
 
 class Committed(NamedTuple):
@@ -135,80 +130,10 @@ def _group_id_of(path: str) -> str | None:
 
 def _group_id_in(path: str) -> str | None:
     with contextlib.suppress(OSError), open(path, "rb", opener=open_regular) as file:
-        frame = _whole_frame(file.read(HEAD.size + 4 * FRAME_SIZE_MAX // 1024), 0)
+        frame = whole_frame(file.read(HEAD.size + 4 * FRAME_SIZE_MAX // 1024), 0)
         if frame is not None and frame[1][0] == "group" and len(frame[1]) == 2:
             return str(frame[1][1])
     return None
-
-
-def _frame(body: list[Any]) -> bytes:
-    packed: bytes = BODY_PACKER.pack(body)
-    return HEAD.pack(len(packed), crc32c(packed)) + packed
-
-
-def _whole_frame(content: bytes, position: int) -> tuple[int, list[Any]] | None:
-    """End and body of the frame that begins here; None when there is no whole one."""
-    if position + HEAD.size > len(content):
-        return None
-    size, crc = HEAD.unpack_from(content, position)
-    end = position + HEAD.size + size
-    if size > FRAME_SIZE_MAX or end > len(content):
-        return None
-    packed = content[position + HEAD.size : end]
-    if crc32c(packed) != crc:
-        return None
-    try:
-        body = msgpack.unpackb(packed)
-    except ValueError:
-        return None
-    return (end, body) if isinstance(body, list) and body else None
-
-
-def _is_torn(content: bytes, position: int) -> bool:
-    """True when the bytes from here on are the beginning of a frame whose writer died."""
-    if position + HEAD.size > len(content):
-        return True
-    size = int.from_bytes(content[position : position + 4], "big")
-    return HEAD.size < size <= FRAME_SIZE_MAX and position + HEAD.size + size > len(content)
-
-
-class Frames(NamedTuple):
-    """The frames of a file.
-
-    Attributes:
-        bodies: of the whole frames, in order, each with its position.
-        end: behind the last whole frame.
-        damages: positions of bytes that are no frame, each with the position behind them.
-    """
-
-    bodies: list[tuple[int, list[Any]]]
-    end: int
-    damages: list[tuple[int, int]]
-
-
-def _frames(content: bytes) -> Frames:
-    """All whole frames. Bytes behind the last one are damage, unless they are the beginning of a frame."""
-    found = Frames([], 0, [])
-    position, end = 0, 0
-    while position < len(content):
-        frame = _whole_frame(content, position)
-        if frame is None:
-            resume = _next_frame(content, position + 1)
-            if resume < len(content) or not _is_torn(content, position):
-                found.damages.append((position, resume))
-            position = resume
-        else:
-            found.bodies.append((position, frame[1]))
-            position = end = frame[0]
-    return found._replace(end=end)
-
-
-def _next_frame(content: bytes, position: int) -> int:
-    """The position of the next whole frame; the end of the content when there is none."""
-    for match in BODY.finditer(content, position + HEAD.size):
-        if _whole_frame(content, match.start() - HEAD.size) is not None:
-            return match.start() - HEAD.size
-    return len(content)
 
 
 def _inode_and_size(path: str) -> tuple[int, int]:
@@ -307,6 +232,7 @@ class OffsetsFile:
     Attributes:
         group_id: the group.
         offsets: the committed offset of each partition.
+        pending: by producer id, the offsets of transactions that are not decided.
         generation, protocol_type, protocol: of the group when it was stable last.
     """
 
@@ -325,6 +251,7 @@ class OffsetsFile:
         """
         self.group_id = group_id
         self.offsets: dict[TopicPartition, Committed] = {}
+        self.pending: dict[int, dict[TopicPartition, Committed]] = {}
         self.generation = 0
         self.protocol_type: str | None = None
         self.protocol: str | None = None
@@ -355,6 +282,7 @@ class OffsetsFile:
             return []
         if inode != self._seen_inode or size < self._size:
             self.offsets.clear()
+            self.pending.clear()
             self._size = 0
         damages = self._read()
         self._seen_inode, self._seen_size = inode, size  # a file that makes no sense is told of at each call
@@ -363,7 +291,7 @@ class OffsetsFile:
     def _read(self) -> list[tuple[int, int]]:
         """Replays the whole frames behind those that were read; answers what is damaged."""
         start = self._size
-        frames = _frames(self._content(start))
+        frames = find_frames(self._content(start), BODIES)
         for position, body in frames.bodies:
             self._replay(body, start + position)
         self._size = start + frames.end
@@ -378,7 +306,7 @@ class OffsetsFile:
         except FileNotFoundError:
             return b""
 
-    def _replay(self, body: list[Any], position: int) -> None:
+    def _replay(self, body: Body, position: int) -> None:
         try:
             self._apply(body)
         except (ValueError, TypeError, IndexError) as error:
@@ -386,16 +314,18 @@ class OffsetsFile:
                 self._path, position, position, f"no frame of group {self.group_id!r}: {error}"
             ) from None
 
-    def _apply(self, body: list[Any]) -> None:
+    def _apply(self, body: Body) -> None:
         kind, *rest = body
         if kind == "group":
             if rest != [self.group_id]:
                 raise ValueError(f"the file is of group {rest}")
         elif kind == "commit":
-            time_ms, rows = rest
-            for topic, partition, offset, leader_epoch, metadata in rows:
-                place = TopicPartition(str(topic), int(partition))
-                self.offsets[place] = Committed(int(offset), int(leader_epoch), str(metadata), int(time_ms))
+            self.offsets.update(_committed_in(*rest))
+        elif kind == "pending":
+            producer_id, *offsets = rest
+            self.pending.setdefault(int(producer_id), {}).update(_committed_in(*offsets))
+        elif kind == "end":
+            self._end(*rest)
         elif kind == "forget":
             for topic, partition in rest[0]:
                 self.offsets.pop(TopicPartition(topic, partition), None)
@@ -466,13 +396,46 @@ class OffsetsFile:
         """
         if not offsets:
             return
-        time_ms = next(iter(offsets.values())).time_ms
-        rows = [[*place, one.offset, one.leader_epoch, one.metadata] for place, one in offsets.items()]
-        self._append(["commit", time_ms, rows])
+        self._append(["commit", *_rows(offsets)])
         self.offsets.update(offsets)
-        if self._size >= DEAD_SIZE_MIN + 200 * len(self.offsets):
+        self._shorten()
+
+    def _shorten(self) -> None:
+        """Writes the file anew when most of it is said again later."""
+        known = len(self.offsets) + sum(map(len, self.pending.values()))
+        if self._size >= DEAD_SIZE_MIN + 200 * known:
             with contextlib.suppress(OSError):  # the old file is as good
                 self._rewrite()
+
+    def commit_pending(self, producer_id: int, offsets: Mapping[TopicPartition, Committed]) -> None:
+        """Writes offsets down that count when the transaction of a producer is committed; all of them or none.
+
+        Raises:
+            OSError: none is pending.
+        """
+        if offsets:
+            self._append(["pending", producer_id, *_rows(offsets)])
+            self.pending.setdefault(producer_id, {}).update(offsets)
+
+    def end_pending(self, producer_id: int, *, is_commit: bool) -> None:
+        """The transaction of a producer is decided: its offsets count, or are dropped. Doing it twice does nothing.
+
+        Raises:
+            OSError: they are still pending.
+        """
+        if producer_id in self.pending:
+            self._append(["end", producer_id, is_commit])
+            self._end(producer_id, is_commit)
+            self._shorten()
+
+    def _end(self, producer_id: int, is_commit: bool) -> None:
+        offsets = self.pending.pop(producer_id, {})
+        if is_commit:
+            self.offsets.update(offsets)
+
+    def is_pending(self, place: TopicPartition) -> bool:
+        """True while the next offset of a partition depends on a transaction (KIP-447)."""
+        return any(place in offsets for offsets in self.pending.values())
 
     def forget(self, places: Iterable[TopicPartition]) -> None:
         """Takes offsets back. A place that is named twice, or has none, makes no difference.
@@ -495,8 +458,8 @@ class OffsetsFile:
         self._append(["generation", generation, protocol_type, protocol])
         self.generation, self.protocol_type, self.protocol = generation, protocol_type, protocol
 
-    def _append(self, body: list[Any]) -> None:
-        content = _frame(body)
+    def _append(self, body: Body) -> None:
+        content = pack_frame(body)
         try:
             write_all(self._descriptor, content)
             if self._is_synced:
@@ -508,7 +471,7 @@ class OffsetsFile:
         self._seen_size = self._size
 
     def _rewrite(self) -> None:
-        content = b"".join(_frame(body) for body in self._bodies())
+        content = b"".join(pack_frame(body) for body in self._bodies())
         temporary = self._path + TEMPORARY
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_NOFOLLOW
         descriptor = open_regular(temporary, flags)
@@ -525,7 +488,7 @@ class OffsetsFile:
         if self._is_synced:
             sync_folder(self._folder)
 
-    def _bodies(self) -> Iterator[list[Any]]:
+    def _bodies(self) -> Iterator[Body]:
         yield ["group", self.group_id]
         yield ["generation", self.generation, self.protocol_type, self.protocol]
         by_time: dict[int, list[list[Any]]] = {}
@@ -533,9 +496,25 @@ class OffsetsFile:
             by_time.setdefault(one.time_ms, []).append([*place, one.offset, one.leader_epoch, one.metadata])
         for time_ms, rows in by_time.items():
             yield ["commit", time_ms, rows]
+        for producer_id, offsets in self.pending.items():
+            yield ["pending", producer_id, *_rows(offsets)]
 
     def close(self) -> None:
         """Lets go of the file. Doing it twice does nothing."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
+
+
+def _rows(offsets: Mapping[TopicPartition, Committed]) -> tuple[int, list[list[Any]]]:
+    """Offsets that are committed together, as a frame has them: the time of the first, and a row for each."""
+    rows = [[*place, one.offset, one.leader_epoch, one.metadata] for place, one in offsets.items()]
+    return next(iter(offsets.values())).time_ms, rows
+
+
+def _committed_in(time_ms: int, rows: list[list[Any]]) -> dict[TopicPartition, Committed]:
+    """The offsets that a frame tells."""
+    return {
+        TopicPartition(str(topic), int(partition)): Committed(int(offset), int(epoch), str(metadata), int(time_ms))
+        for topic, partition, offset, epoch, metadata in rows
+    }

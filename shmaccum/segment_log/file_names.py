@@ -13,6 +13,7 @@
       .staging/                               logs of attempts whose records are not to be seen yet (staging)
       .transactions/                          which of them are, and how far that has come (transactions)
       .groups/                                the offsets of consumer groups (shmaccum/groups)
+      transactional-ids                       the states of transactional ids (shmaccum/serving/transactions_file)
       .shipping/                              how far the log was shipped to a sink (shipped)
       .overflow/                              of an overflow: its batches in the arena (shmaccum/sender/spill_file)
       flights-0/                              topic "flights", partition 0
@@ -55,6 +56,7 @@ PRODUCER_IDS_FILE = "producer-ids"
 RECOVERY_POINTS_FILE = "recovery-point-offset-checkpoint"
 START_OFFSETS_FILE = "log-start-offset-checkpoint"
 TOPIC_SETTINGS_FILE = "topic-settings.json"
+TRANSACTIONAL_IDS_FILE = "transactional-ids"
 LEADER_EPOCHS_FILE = "leader-epoch-checkpoint"
 PARTITION_METADATA_FILE = "partition.metadata"
 STAGING_FOLDER = ".staging"

@@ -21,14 +21,16 @@ from shmaccum.serving.call import Call, Handler, Values
 from shmaccum.serving.consumer_requests import described_values, refusal_values
 from shmaccum.serving.messages import BadFrameError
 from shmaccum.serving.topics import NO_TOPIC_ID, TopicKey, Topics
+from shmaccum.serving.transaction_values import described_transaction
 from shmaccum.serving.users import ANYBODY, Right, User
 
 TOPIC_REFUSED = BrokerError.TOPIC_AUTHORIZATION_FAILED
 GROUP_REFUSED = BrokerError.GROUP_AUTHORIZATION_FAILED
 CLUSTER_REFUSED = BrokerError.CLUSTER_AUTHORIZATION_FAILED
 TOPIC_RESOURCE = 2
-GROUP_KEY = 0
-"""Of FindCoordinator: the key is a group's."""
+ID_REFUSED = BrokerError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+KINDS_OF_KEYS = {0: ("group", GROUP_REFUSED), 1: ("transactional-id", ID_REFUSED)}
+"""Of FindCoordinator: the kind of resource that a key names, and the error for a principal who does not see it."""
 
 SEVERAL_KEYS_VERSION = 4
 """Of FindCoordinator: from this version on it asks for several groups."""
@@ -306,11 +308,12 @@ def _without_offsets(topic: Values) -> Values:
 
 
 def _find_coordinator(call: Call, handler: Handler, _topics: Topics) -> None:
-    """FindCoordinator: a group that the principal sees."""
+    """FindCoordinator: a group or a transactional id that the principal sees."""
+    kind, refusal = KINDS_OF_KEYS.get(call.message.key_type, ("", GROUP_REFUSED))
 
     def seen(one: Values, key: str) -> Values:
-        is_seen = call.message.key_type != GROUP_KEY or call.user.sees("group", key)
-        return one if is_seen else {**one, "error_code": GROUP_REFUSED, "node_id": -1, "host": "", "port": -1}
+        is_seen = not kind or call.user.sees(kind, key)
+        return one if is_seen else {**one, "error_code": refusal, "node_id": -1, "host": "", "port": -1}
 
     def amended(values: Values) -> Values:
         if call.version >= SEVERAL_KEYS_VERSION:
@@ -359,6 +362,93 @@ def _delete_offsets(call: Call, handler: Handler, topics: Topics) -> None:
         call.answer({"error_code": GROUP_REFUSED, "topics": []})
 
 
+# --- transactions
+
+
+def _has_id(call: Call, name: str | None) -> bool:
+    """True when the principal may use a transactional id; a request without one needs none."""
+    return name is None or call.user.may(Right.WRITE, "transactional-id", name)
+
+
+def _produce(call: Call, handler: Handler, topics: Topics) -> None:
+    """Produce: the right to write each topic, and to use the transactional id."""
+    if _has_id(call, call.message.transactional_id):
+        _each("topic_data", "responses", _topic(may(Right.WRITE, "topic")), _refused_produce)(call, handler, topics)
+        return
+    refused = [_refused_produce(topic) for topic in call.message.topic_data]
+    for partition in (each for topic in refused for each in topic["partition_responses"]):
+        partition["error_code"] = ID_REFUSED
+    call.answer({"responses": refused})
+
+
+def _init_producer_id(call: Call, handler: Handler, _topics: Topics) -> None:
+    """InitProducerId: the right to use the transactional id, or without one to write any topic."""
+    name = call.message.transactional_id
+    nothing: Values = {"producer_id": -1, "producer_epoch": -1}
+    if not _has_id(call, name):
+        call.answer({"error_code": ID_REFUSED, **nothing})
+    elif name is None and not call.user.has(Right.WRITE, "topic"):
+        call.answer({"error_code": CLUSTER_REFUSED, **nothing})
+    else:
+        handler(call)
+
+
+def _add_partitions(call: Call, handler: Handler, _topics: Topics) -> None:
+    """AddPartitionsToTxn: the right to use the id, and to write each topic; all partitions are added or none."""
+    asked = call.message.v3_and_below_topics
+    errors = {topic.name: TOPIC_REFUSED for topic in asked if not call.user.may(Right.WRITE, "topic", topic.name)}
+    has_id = _has_id(call, call.message.v3_and_below_transactional_id)
+    if has_id and not errors:
+        handler(call)
+        return
+    rest = BrokerError.OPERATION_NOT_ATTEMPTED
+    results = [_not_added(topic, errors.get(topic.name, rest) if has_id else ID_REFUSED) for topic in asked]
+    call.answer({"results_by_topic_v3_and_below": results})
+
+
+def _not_added(topic: Any, error: BrokerError) -> Values:
+    partitions = [{"partition_index": number, "partition_error_code": error} for number in topic.partitions]
+    return {"name": topic.name, "results_by_partition": partitions}
+
+
+def _add_offsets(call: Call, handler: Handler, _topics: Topics) -> None:
+    """AddOffsetsToTxn: the right to use the id, and to read the group."""
+    if not _has_id(call, call.message.transactional_id):
+        call.answer({"error_code": ID_REFUSED})
+    elif not call.user.may(Right.READ, "group", call.message.group_id):
+        call.answer({"error_code": GROUP_REFUSED})
+    else:
+        handler(call)
+
+
+def _commit_of_transaction(call: Call, handler: Handler, topics: Topics) -> None:
+    """TxnOffsetCommit: the right to use the id, to read the group, and each topic."""
+    if _has_id(call, call.message.transactional_id):
+        _commit(call, handler, topics)
+        return
+    refused = [_partitions(topic) for topic in call.message.topics]
+    for partition in (each for topic in refused for each in topic["partitions"]):
+        partition["error_code"] = ID_REFUSED
+    call.answer({"topics": refused})
+
+
+def _refused_producers(topic: Any) -> Values:
+    nothing: Values = {"error_code": TOPIC_REFUSED, "error_message": None, "active_producers": []}
+    return {"name": topic.name, "partitions": [{"partition_index": one, **nothing} for one in topic.partition_indexes]}
+
+
+def _list_transactions(call: Call, handler: Handler, _topics: Topics) -> None:
+    """ListTransactions: those whose id the principal sees."""
+
+    def amended(values: Values) -> Values:
+        states = values["transaction_states"]
+        seen = [one for one in states if call.user.sees("transactional-id", one["transactional_id"])]
+        return {**values, "transaction_states": seen}
+
+    call.amend(amended)
+    handler(call)
+
+
 _JOINED: Values = {
     "generation_id": -1,
     "protocol_type": None,
@@ -373,7 +463,7 @@ _REFUSED_DIRECTORY: Values = {"error_code": CLUSTER_REFUSED, "log_dir": "", "top
 _ADMINISTERED = _topic(may(Right.ADMIN, "topic"))
 
 RULES: Mapping[int, Rule] = {
-    0: _each("topic_data", "responses", _topic(may(Right.WRITE, "topic")), _refused_produce),
+    0: _produce,
     1: _anybody,  # see `readable`
     2: _each("topics", "topics", _topic(sees("topic")), _refused_offsets),
     3: _seen_topics,
@@ -391,11 +481,12 @@ RULES: Mapping[int, Rule] = {
     19: _each("topics", "topics", _ADMINISTERED, _refused_creation),
     20: _delete_topics,
     21: _each("topics", "topics", _ADMINISTERED, functools.partial(_partitions, low_watermark=-1)),
-    22: _whole(
-        lambda call: call.user.has(Right.WRITE, "topic"),
-        lambda _call: {"error_code": CLUSTER_REFUSED, "producer_id": -1, "producer_epoch": -1},
-    ),
+    22: _init_producer_id,
     23: _each("topics", "topics", lambda call, one, _topics: call.user.sees("topic", one.topic), _refused_epochs),
+    24: _add_partitions,
+    25: _add_offsets,
+    26: _whole(lambda call: _has_id(call, call.message.transactional_id), lambda _call: {"error_code": ID_REFUSED}),
+    28: _commit_of_transaction,
     32: _resources(sees("topic"), "results"),
     33: _resources(may(Right.ADMIN, "topic"), "responses"),
     34: _whole(lambda call: call.user.is_administrator, _refused_moves),
@@ -414,6 +505,14 @@ RULES: Mapping[int, Rule] = {
     46: _administrator({"error_message": None, "topics": []}),
     47: _delete_offsets,
     60: _anybody,
+    61: _each("topics", "topics", _topic(may(Right.READ, "topic")), _refused_producers),
+    65: _each(
+        "transactional_ids",
+        "transaction_states",
+        _named(sees("transactional-id")),
+        lambda name: described_transaction(name, ID_REFUSED),
+    ),
+    66: _list_transactions,
     68: _consumer_heartbeat,
     69: _each("group_ids", "groups", _named(sees("group")), _described_consumer_group),
     74: _administrator({"config_resources": []}),

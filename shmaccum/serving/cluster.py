@@ -60,11 +60,11 @@ class Cluster:
         return {"node_id": NODE_ID, "host": self.address.host, "port": self.address.port}
 
     def find_coordinator(self, call: Call) -> None:
-        """FindCoordinator: this node coordinates every group, and no transactions."""
+        """FindCoordinator: this node coordinates every group, and every transaction when it writes the log."""
         message = call.message
-        is_known = message.key_type == GROUP_KEY
+        is_known = message.key_type == GROUP_KEY or (message.key_type == TRANSACTION_KEY and self._writing is not None)
         error = BrokerError.NONE if is_known else _REFUSED_KEYS.get(message.key_type, BrokerError.INVALID_REQUEST)
-        sentence = None if is_known else "this log coordinates consumer groups, no transactions and no share groups"
+        sentence = None if is_known else "this log coordinates consumer groups, and no transactions while it is read"
         one = {**self._node, "error_code": error, "error_message": sentence}
         coordinators = [{**one, "key": key} for key in message.coordinator_keys] if call.version >= 4 else []
         call.answer({**one, "coordinators": coordinators} if call.version < 4 else {"coordinators": coordinators})

@@ -17,7 +17,7 @@ import math
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, final
 
 from shmaccum.exceptions import CorruptLogError, GroupModeError, InvalidArgumentError, LogBusyError
@@ -51,6 +51,8 @@ GROUP_SHARE_MAX = 0.25
 """Of the memory of all groups, the share that one group may have."""
 LOADED_MAX = 1000
 """Groups that are loaded at once: each has two open files. As many more are kept as they were read last."""
+STABLE_VERSION = 7
+"""Of OffsetFetch: from this version on a client may ask for offsets alone that no transaction can change."""
 CLASSIC_TYPE, CONSUMER_TYPE = "classic", "consumer"
 """The kinds of groups, as ListGroups tells them."""
 CONSUMER = "consumer"
@@ -409,6 +411,17 @@ class Coordinator:
         call.answer({"topics": [_committed(topic, errors, group_error) for topic in message.topics]})
 
     def _commit(self, loaded: _Loaded, message: Any, version: int) -> dict[TopicPartition, BrokerError]:
+        offsets, errors = self._judged_offsets(message, has_epochs=version >= 6)
+        try:
+            loaded.file.commit(offsets)
+        except OSError:
+            errors.update(dict.fromkeys(offsets, BrokerError.KAFKA_STORAGE_ERROR))
+        return errors
+
+    def _judged_offsets(
+        self, message: Any, *, has_epochs: bool
+    ) -> tuple[dict[TopicPartition, Committed], dict[TopicPartition, BrokerError]]:
+        """The offsets of a commit that can be taken, and the errors of the others."""
         errors, offsets = {}, {}
         time_ms = int(time.time() * 1000)
         for topic in message.topics:
@@ -416,15 +429,47 @@ class Coordinator:
                 place = TopicPartition(topic.name, one.partition_index)
                 error = self._commit_problem(place, one)
                 if error is None:
-                    epoch = one.committed_leader_epoch if version >= 6 else -1
+                    epoch = one.committed_leader_epoch if has_epochs else -1
                     offsets[place] = Committed(one.committed_offset, epoch, one.committed_metadata or "", time_ms)
                 else:
                     errors[place] = error
+        return offsets, errors
+
+    def commit_of_transaction(self, call: Call) -> dict[TopicPartition, BrokerError] | BrokerError:
+        """TxnOffsetCommit: the valid offsets are in the file, and count when the transaction is committed.
+
+        Returns:
+            The errors of single partitions, or that of all.
+        """
+        message = call.message
+        loaded = self._load(message.group_id)
+        if isinstance(loaded, BrokerError):
+            return loaded
+        if call.version >= 3 and (message.generation_id != NO_GENERATION or message.member_id):
+            error = loaded.group.commit_problem(
+                message.member_id, message.group_instance_id, message.generation_id, self._clock_ms()
+            )
+            if error is not BrokerError.NONE:
+                return error
+        offsets, errors = self._judged_offsets(message, has_epochs=call.version >= 2)
         try:
-            loaded.file.commit(offsets)
+            loaded.file.commit_pending(message.producer_id, offsets)
         except OSError:
-            errors.update(dict.fromkeys(offsets, BrokerError.KAFKA_STORAGE_ERROR))
+            return BrokerError.COORDINATOR_NOT_AVAILABLE
         return errors
+
+    def end_transaction(self, group_id: str, producer_id: int, *, is_commit: bool) -> bool:
+        """A transaction is decided: its offsets count, or are dropped; False: that is to be tried again."""
+        if not has_group(self._directory, group_id):
+            return True
+        loaded = self._load(group_id)
+        if isinstance(loaded, BrokerError):
+            return False
+        try:
+            loaded.file.end_pending(producer_id, is_commit=is_commit)
+        except OSError:
+            return False
+        return True
 
     def _commit_problem(self, place: TopicPartition, one: Any) -> BrokerError | None:
         if not 0 <= place.partition < self._topics.partition_count(place.topic):
@@ -436,16 +481,18 @@ class Coordinator:
         """OffsetFetch: of one group, or from version 8 on of several."""
         message = call.message
         if call.version >= 8:
-            call.answer({"groups": [self._fetched_group(group, call.version) for group in message.groups]})
+            call.answer({"groups": [self._fetched_group(group, call) for group in message.groups]})
         else:
-            error, topics = self._fetched(message.group_id, _asked_places(message.topics))
+            is_stable = call.version >= STABLE_VERSION and message.require_stable
+            error, topics = self._fetched(message.group_id, _asked_places(message.topics), is_stable=is_stable)
             call.answer({"error_code": error, "topics": topics})
 
-    def _fetched_group(self, group: Any, version: int) -> Values:
-        problem = self._epoch_problem(group) if version >= 9 else BrokerError.NONE
+    def _fetched_group(self, group: Any, call: Call) -> Values:
+        problem = self._epoch_problem(group) if call.version >= 9 else BrokerError.NONE
         if problem is not BrokerError.NONE:
             return {"group_id": group.group_id, "topics": [], "error_code": problem}
-        error, topics = self._fetched(group.group_id, _asked_places(group.topics))
+        is_stable = call.message.require_stable
+        error, topics = self._fetched(group.group_id, _asked_places(group.topics), is_stable=is_stable)
         return {"group_id": group.group_id, "topics": topics, "error_code": error}
 
     def _epoch_problem(self, asked: Any) -> BrokerError:
@@ -455,27 +502,45 @@ class Coordinator:
             return BrokerError.NONE
         return loaded.group.epoch_problem(asked.member_id or "", asked.member_epoch)
 
-    def _fetched(self, group_id: str, places: list[TopicPartition] | None) -> tuple[BrokerError, list[Values]]:
+    def _fetched(
+        self, group_id: str, places: list[TopicPartition] | None, *, is_stable: bool
+    ) -> tuple[BrokerError, list[Values]]:
+        """The offsets of a group, by topic.
+
+        Args:
+            group_id: the group.
+            places: those that are asked for; None: all that have an offset.
+            is_stable: where a transaction may change an offset, the answer is an error (KIP-447).
+        """
         try:
-            offsets = self._offsets_of(group_id)
+            file = self._file_of(group_id)
         except (CorruptLogError, OSError):
             return BrokerError.COORDINATOR_NOT_AVAILABLE, []
-        return BrokerError.NONE, _by_topic(offsets, sorted(offsets) if places is None else places)
+        offsets = {} if file is None else file.offsets
+        asked = sorted(offsets) if places is None else places
+        unstable = {place for place in asked if file is not None and file.is_pending(place)} if is_stable else set()
+        return BrokerError.NONE, _by_topic(offsets, asked, unstable)
 
     def _offsets_of(self, group_id: str) -> Mapping[TopicPartition, Committed]:
-        """The offsets of a group. This call loads no group, and reads the frames alone that a file got since."""
+        """The offsets of a group."""
+        file = self._file_of(group_id)
+        return {} if file is None else file.offsets
+
+    def _file_of(self, group_id: str) -> OffsetsFile | None:
+        """The offsets file of a group, None where it has none. This call loads no group, and reads the frames alone
+        that a file got since."""
         loaded = self._groups.get(group_id)
         if loaded is not None:
-            return loaded.file.offsets
+            return loaded.file
         if not has_group(self._directory, group_id):
             self._read_files.pop(group_id, None)
-            return {}
+            return None
         file = self._read_files.pop(group_id, None) or OffsetsFile(self._directory, group_id, is_writer=False)
         file.catch_up()
         self._read_files[group_id] = file
         if len(self._read_files) > LOADED_MAX:
             self._read_files.popitem(last=False)
-        return file.offsets
+        return file
 
     def delete_offsets(self, call: Call) -> None:
         """OffsetDelete (KIP-496): not of topics that a living group consumes."""
@@ -671,18 +736,20 @@ def _asked_places(topics: Iterable[Any] | None) -> list[TopicPartition] | None:
     return [TopicPartition(topic.name, partition) for topic in topics for partition in topic.partition_indexes]
 
 
-def _by_topic(offsets: Mapping[TopicPartition, Committed], places: Iterable[TopicPartition]) -> list[Values]:
+def _by_topic(
+    offsets: Mapping[TopicPartition, Committed], places: Iterable[TopicPartition], unstable: Collection[TopicPartition]
+) -> list[Values]:
     nothing = Committed(-1, -1, "", 0)
     topics: dict[str, list[Values]] = {}
     for place in places:
-        found = offsets.get(place, nothing)
+        found = nothing if place in unstable else offsets.get(place, nothing)
         topics.setdefault(place.topic, []).append(
             {
                 "partition_index": place.partition,
                 "committed_offset": found.offset,
                 "committed_leader_epoch": found.leader_epoch,
                 "metadata": found.metadata,
-                "error_code": BrokerError.NONE,
+                "error_code": BrokerError.UNSTABLE_OFFSET_COMMIT if place in unstable else BrokerError.NONE,
             }
         )
     return [{"name": topic, "partitions": partitions} for topic, partitions in topics.items()]

@@ -47,7 +47,8 @@ MODULES = {
     "sasl": (17, 36),
     "metadata.api_versions": (18,),
     "admin.topics": (19, 20, 21, 37, 43, 45, 46, 75),
-    "producer.transaction": (22,),
+    "producer.transaction": (22, 24, 25, 26, 28),
+    "admin.transactions": (61, 65, 66),
     "admin.configs": (32, 33, 44, 74),
     "admin.cluster": (34, 35, 60),
 }

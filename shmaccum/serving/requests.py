@@ -86,9 +86,17 @@ def routes(
 
 
 def _written(writing: Writing, settings: Settings) -> dict[int, Route]:
+    transactions = writing.transactions
     return {
         PRODUCE: Route(0, 13, writing.produce),
-        INIT_PRODUCER_ID: Route(0, 5, writing.init_producer_id),
+        INIT_PRODUCER_ID: Route(0, 5, transactions.init_producer_id),
+        24: Route(0, 3, transactions.add_partitions),
+        25: Route(0, 4, transactions.add_offsets),
+        26: Route(0, 4, transactions.end),
+        28: Route(0, 4, transactions.commit_offsets),
+        61: Route(0, 0, transactions.describe_producers),
+        65: Route(0, 0, transactions.describe),
+        66: Route(0, 1, transactions.list),
         19: Route(2, 7, writing.create_topics),
         20: Route(1, 6, writing.delete_topics),
         21: Route(0, 2, writing.delete_records),

@@ -64,6 +64,7 @@ from shmaccum.serving.requests import (
 from shmaccum.serving.settings import Settings
 from shmaccum.serving.throttle import Throttle
 from shmaccum.serving.topics import Topics
+from shmaccum.serving.transaction_coordinator import TransactionCoordinator
 from shmaccum.serving.transport import PlainTransport, TlsFiles, TlsTransport
 from shmaccum.serving.users import ANYBODY, NOBODY, User, UsersFile
 from shmaccum.serving.writing import Writing
@@ -160,11 +161,16 @@ class LogServer(ClosedOnExit):
         self._teller = teller
         if teller is not None:
             teller.on_append = self._polls.tell
-        self._writing = None if self._log is None else Writing(self._log, self._topics, self._numbers)
         self._coordinator = _new_coordinator(self._topics, self.options)
         self._coordinator.address = f"{self.address.host}:{self.address.port}"
+        self._writing = None if self._log is None else self._new_writing(self._log)
         if self._log is not None:
             self._log.tell_server(self._coordinator.address)
+
+    def _new_writing(self, log: LogDirectory) -> Writing:
+        is_synced = self.options.sync == "batch"
+        transactions = TransactionCoordinator(log, self._coordinator, is_synced=is_synced)
+        return Writing(log, self._topics, self._numbers, transactions)
 
     def _new_selector(self) -> selectors.DefaultSelector:
         """A selector of everything but the clients."""
@@ -254,6 +260,8 @@ class LogServer(ClosedOnExit):
             self._is_accepting = True
         if self._log is not None:
             self._log.maintain()
+        if self._writing is not None:
+            self._writing.transactions.tick()
         self._topics.retain()
         self._read_changed_files()
         self._close_overdue(now_s)
@@ -487,6 +495,8 @@ class LogServer(ClosedOnExit):
         for connection in list(self._connections):
             self._close(connection)
         self._hashing.close()
+        if self._writing is not None:
+            self._writing.transactions.close()
         self._coordinator.close()
         self._selector.close()
         self._polls.close()

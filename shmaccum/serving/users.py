@@ -7,6 +7,7 @@
     user alice SCRAM-SHA-512 salt=BASE64,stored_key=BASE64,server_key=BASE64,iterations=8192
     allow alice read topic:flights*
     allow alice read group:readers
+    allow alice write transactional-id:etl
 
 A line is a login or a right; blank lines and lines that begin with ``#`` count for nothing. A login is the salted
 verifier of RFC 5802, in the spelling of Kafka's ScramCredentialUtils. It holds no password and cannot be turned into
@@ -46,7 +47,8 @@ ITERATIONS_MIN, ITERATIONS_MAX = 4096, 1_000_000
 SALT_SIZE = 16
 SALT_SIZE_MAX = 1024
 NAME = re.compile(r"[^\s,=*:]{1,128}")
-PATTERN = re.compile(r"(topic|group):(\S{0,249})")
+KINDS = ("topic", "group", "transactional-id")
+PATTERN = re.compile(rf"({'|'.join(KINDS)}):(\S{{0,249}})")
 DECISIONS_MAX = 10_000
 """Decisions about rights that are kept for each user: names come from clients."""
 HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
@@ -66,7 +68,7 @@ class Grant(NamedTuple):
 
     right: Right
     kind: str
-    """"topic" or "group"."""
+    """One of `KINDS`."""
     pattern: str
     """A name, or the beginning of names with ``*`` behind it."""
 
@@ -88,8 +90,8 @@ def parse_grant(right: str, resource: str) -> Grant:
     found = PATTERN.fullmatch(resource)
     if right not in known or found is None or not found[2] or "*" in found[2][:-1]:
         raise InvalidArgumentError(
-            f"'{right} {resource}' is no right: write read, write or admin, and topic:NAME, topic:PREFIX*, group:NAME "
-            "or group:PREFIX*"
+            f"'{right} {resource}' is no right: write read, write or admin, and topic:NAME, group:NAME or "
+            "transactional-id:NAME, or the same with PREFIX* in place of a name"
         )
     if found[1] == "group" and known[right] is Right.WRITE:
         raise InvalidArgumentError(f"'{right} {resource}' is no right: a group is read (its members) or administered")
@@ -189,7 +191,7 @@ class User:
         return Grant(Right.ADMIN, "topic", "*") in self.grants
 
 
-ANYBODY = User("ANONYMOUS", grants=tuple(Grant(right, kind, "*") for right in Right for kind in ("topic", "group")))
+ANYBODY = User("ANONYMOUS", grants=tuple(Grant(right, kind, "*") for right in Right for kind in KINDS))
 """The principal of a server without a users file."""
 NOBODY = User("NOBODY")
 """The principal of a client that has still to log in: it has no rights."""

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The requests that change a log: Produce, and those that make and delete topics. Only a writable server has them.
 
-A batch is appended as it came, under the sequences of its producer: the log takes each once, as a broker does.
+A batch is appended as it came, under the sequences of its producer: the log takes each once, as a broker does. A batch
+of a transaction needs a partition that its producer has added to it (`transaction_coordinator`).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any, final
 
 from shmaccum.config import ServerOptions
 from shmaccum.exceptions import InvalidArgumentError, LogError, LogPartitionNotFoundError
-from shmaccum.format.batch_header import CONTROL, HEADER_SIZE, TRANSACTIONAL, crc_problem, read_header
+from shmaccum.format.batch_header import CONTROL, HEADER_SIZE, crc_problem, read_header
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.segment_log.broker_error import BrokerError
 from shmaccum.segment_log.directory import LogDirectory
@@ -23,9 +24,12 @@ from shmaccum.serving.call import Call, Values
 from shmaccum.serving.numbers import ServerNumbers
 from shmaccum.serving.settings import changeable
 from shmaccum.serving.topics import NO_TOPIC_ID, Topics
+from shmaccum.serving.transaction_coordinator import TransactionCoordinator
 from shmaccum.units import format_count
 
 ACKS = (-1, 0, 1)
+ID_VERSION = 13
+"""Of Produce: from this version on a topic has its id in place of its name."""
 PARTITION_COUNT_MAX = 1000
 """Partitions of one topic: each is a folder, no other client is answered while they are made, and one request could
 ask for billions."""
@@ -42,6 +46,7 @@ class Writing:
         directory: open for writing.
         topics: the topics that the server serves.
         numbers: where the batches are counted that clients produce.
+        transactions: their coordinator.
     """
 
     def __init__(
@@ -49,7 +54,9 @@ class Writing:
         directory: LogDirectory,
         topics: Topics,
         numbers: ServerNumbers,
+        transactions: TransactionCoordinator,
     ) -> None:
+        self.transactions = transactions
         self._numbers = numbers
         self._directory = directory
         self._topics = topics
@@ -59,18 +66,18 @@ class Writing:
     def produce(self, call: Call) -> None:
         """Produce: appends each partition's batches, all that are right."""
         message = call.message
-        is_by_id = call.version >= 13
+        is_by_id = call.version >= ID_VERSION
         responses = []
         for topic in message.topic_data:
             name = self._topics.name_of(topic.topic_id) if is_by_id else topic.name
-            partitions = [self._produced(name, data, message, is_by_id=is_by_id) for data in topic.partition_data]
+            partitions = [self._produced(name, data, call) for data in topic.partition_data]
             responses.append({"name": name, "topic_id": topic.topic_id, "partition_responses": partitions})
         if message.acks == 0:
             call.answer_with([])
         else:
             call.answer({"responses": responses})
 
-    def _produced(self, topic: str | None, data: Any, message: Any, *, is_by_id: bool) -> Values:
+    def _produced(self, topic: str | None, data: Any, call: Call) -> Values:
         answer: Values = {
             "index": data.index,
             "error_code": BrokerError.NONE,
@@ -80,7 +87,7 @@ class Writing:
             "record_errors": [],
             "error_message": None,
         }
-        found = self._append(topic, data, message, is_by_id=is_by_id)
+        found = self._append(topic, data, call)
         if isinstance(found, Refusal):
             return {**answer, "error_code": int(found.error_code), "error_message": found.message or None}
         assert topic is not None
@@ -91,18 +98,31 @@ class Writing:
     def _start_offset(self, topic: str, partition: int) -> int:
         return self._directory.partition(topic, partition).log_start_offset
 
-    def _append(self, topic: str | None, data: Any, message: Any, *, is_by_id: bool) -> tuple[int, int] | Refusal:
+    def _append(self, topic: str | None, data: Any, call: Call) -> tuple[int, int] | Refusal:
         """Appends the batches of one partition; the first one's offset and time."""
+        message, is_by_id = call.message, call.version >= ID_VERSION
         if message.acks not in ACKS:
             return Refusal(BrokerError.INVALID_REQUIRED_ACKS, f"acks is {message.acks}, not one of -1, 0, 1")
-        if message.transactional_id is not None:
-            return Refusal(BrokerError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "this log takes no transactions")
         if topic is None or not 0 <= data.index < self._directory.partition_count(topic):
             return Refusal(BrokerError.UNKNOWN_TOPIC_ID if is_by_id else BrokerError.UNKNOWN_TOPIC_OR_PARTITION, "")
         batches = split(memoryview(bytes(data.records or b"")), self._message_size_max(topic))
         if isinstance(batches, Refusal):
             return batches
-        return self._append_batches(TopicPartition(topic, data.index), batches)
+        place = TopicPartition(topic, data.index)
+        problems = (self._transaction_problem(batch, place, call) for batch in batches)
+        problem = next((each for each in problems if each is not None), None)
+        return problem or self._append_batches(place, batches)
+
+    def _transaction_problem(self, batch: LogBatch, place: TopicPartition, call: Call) -> Refusal | None:
+        """The reason why a batch does not fit the transactions of its producer; None: it does."""
+        if batch.is_of_transaction:
+            return self.transactions.problem_of(call.message.transactional_id, batch, place, call.version)
+        if batch.producer_id >= 0 and self.transactions.is_open(batch.producer_id, place):
+            return Refusal(
+                BrokerError.INVALID_TXN_STATE,
+                f"producer {batch.producer_id} has an open transaction in {place}, and sent a batch outside of it",
+            )
+        return None
 
     def _message_size_max(self, topic: str) -> int:
         """Bytes of the largest batch that a topic takes (max.message.bytes)."""
@@ -128,15 +148,6 @@ class Writing:
         first = outcomes[0]
         assert isinstance(first, int)
         return first, log.time_of(batches[0], first)
-
-    def init_producer_id(self, call: Call) -> None:
-        """InitProducerId: a new id for an idempotent producer."""
-        if call.message.transactional_id is not None:
-            error, producer_id = BrokerError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, -1
-        else:
-            error, producer_id = BrokerError.NONE, self._directory.new_producer_id()
-        epoch = 0 if error is BrokerError.NONE else -1
-        call.answer({"error_code": error, "producer_id": producer_id, "producer_epoch": epoch})
 
     # --- topics
 
@@ -293,8 +304,8 @@ def split(records: memoryview, size_max: int) -> list[LogBatch] | Refusal:
         problem = header.problem or ("it is cut short" if len(view) < header.size else crc_problem(header, view))
         if problem is not None:
             return Refusal(BrokerError.CORRUPT_MESSAGE, f"a record batch is not what it says: {problem}")
-        if header.attributes & (CONTROL | TRANSACTIONAL) or header.record_count != header.last_offset_delta + 1:
-            return Refusal(BrokerError.INVALID_RECORD, "a batch of a transaction, or one whose offsets have holes")
+        if header.attributes & CONTROL or header.record_count != header.last_offset_delta + 1:
+            return Refusal(BrokerError.INVALID_RECORD, "a marker of a transaction, or a batch whose offsets have holes")
         if header.size > size_max:
             return Refusal(BrokerError.MESSAGE_TOO_LARGE, f"a batch of {header.size} bytes, {size_max} are taken")
         batches.append(LogBatch(header, view, "", 0))

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from setup import ROOT
 from tests.judges.guard import guarded
-from tests.judges.outcomes import Outcome, Outcomes, of_go, of_junit, of_librdkafka
+from tests.judges.outcomes import Outcomes, of_go, of_junit, of_librdkafka
 from tests.kafka import distribution
 
 KAFKA_VERSION = "4.1.1"
@@ -48,8 +48,6 @@ PATIENCE = 8
 RUNNER = "librdkafka/tests/test-runner"
 TOOLS = {"kafka-topics.sh": "org.apache.kafka.tools.TopicCommand", "kafka-acls.sh": "org.apache.kafka.tools.AclCommand"}
 """Kafka's scripts -> the programs behind them."""
-KGO_SKIPPED = ("TestTxnEtl",)
-"""Tests of transactions, which the server refuses: they would ask again for minutes."""
 TEST_LIMIT_S = 90
 """Of one test of kafka-python: one of them waits for a minute."""
 
@@ -106,9 +104,9 @@ def _run_librdkafka(runner: Path, address: str, place: Path, *, protocol: str, n
 def _run_kgo(program: Path, address: str, place: Path) -> Outcomes:
     log = place / "franz-go.log"
     variables = {"KGO_SEEDS": address, "KGO_TEST_RF": "1", "KGO_TEST_RECORDS": "50000"}
-    command = [str(program), "-test.v", f"-test.timeout={LIMIT_S:.0f}s", f"-test.skip=^({'|'.join(KGO_SKIPPED)})$"]
+    command = [str(program), "-test.v", f"-test.timeout={LIMIT_S:.0f}s"]
     _execute(command, program.parent, variables, log)
-    return {**of_go(log.read_text(errors="replace")), **dict.fromkeys(KGO_SKIPPED, Outcome.SKIPPED)}
+    return of_go(log.read_text(errors="replace"))
 
 
 def _run_kafka_python(folder: Path, address: str, place: Path) -> Outcomes:

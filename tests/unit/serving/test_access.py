@@ -24,6 +24,7 @@ TOPIC, GROUP = "hidden", "secret"
 TOPIC_ERROR = BrokerError.TOPIC_AUTHORIZATION_FAILED
 GROUP_ERROR = BrokerError.GROUP_AUTHORIZATION_FAILED
 CLUSTER_ERROR = BrokerError.CLUSTER_AUTHORIZATION_FAILED
+ID_ERROR = BrokerError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 PARTITION = {"partition_index": 0, "current_leader_epoch": -1, "timestamp": -1}
 RECORDS = {"partition_index": 0, "offset": 0}
 EPOCH = {"partition": 0, "current_leader_epoch": -1, "leader_epoch": 0}
@@ -34,6 +35,8 @@ TOPIC_NAMED: dict[str, Any] = {"resource_type": 2, "resource_name": TOPIC}
 NODE_NAMED: dict[str, Any] = {"resource_type": 4, "resource_name": "1"}
 ASKED: dict[str, Any] = {"configuration_keys": None}
 CHANGED: dict[str, Any] = {"configs": []}
+PRODUCER: dict[str, Any] = {"transactional_id": "t", "producer_id": 1, "producer_epoch": 0}
+ADDED: dict[str, Any] = {"topics": [{"name": TOPIC, "partitions": [0]}]}
 PRODUCED = {"name": TOPIC, "partition_data": [{"index": 0, "records": b""}]}
 
 ADMIN = User("admin", grants=tuple(parse_grant("read", each) for each in ("topic:*", "group:*")))
@@ -58,6 +61,14 @@ CASES: list[tuple[int, dict[str, Any], BrokerError]] = [
     (20, {"topic_names": [TOPIC], "topics": [{"name": TOPIC, "topic_id": NO_TOPIC_ID}]}, TOPIC_ERROR),
     (21, {"topics": [{"name": TOPIC, "partitions": [RECORDS]}]}, TOPIC_ERROR),
     (22, {"transactional_id": None}, CLUSTER_ERROR),
+    (0, {"acks": -1, "transactional_id": "t", "topic_data": [PRODUCED]}, ID_ERROR),
+    (22, {**PRODUCER, "transaction_timeout_ms": 1}, ID_ERROR),
+    (24, {f"v3_and_below_{name}": value for name, value in (PRODUCER | ADDED).items()}, ID_ERROR),
+    (25, {**PRODUCER, "group_id": GROUP}, ID_ERROR),
+    (26, {**PRODUCER, "committed": True}, ID_ERROR),
+    (28, {**PRODUCER, **MEMBER, "topics": [{"name": TOPIC, "partitions": [COMMITTED]}]}, ID_ERROR),
+    (61, {"topics": [{"name": TOPIC, "partition_indexes": [0]}]}, TOPIC_ERROR),
+    (65, {"transactional_ids": ["t"]}, ID_ERROR),
     (
         23,
         {"topics": [{"topic": TOPIC, "partitions": [EPOCH]}]},
@@ -116,7 +127,7 @@ def answer(server: LogServer, user: User, api_key: int, version: int, values: di
 def errors(found: Any) -> set[int]:
     """Every error code in an answer."""
     if isinstance(found, dict):
-        own = {found["error_code"]} if "error_code" in found else set()
+        own = {found[name] for name in ("error_code", "partition_error_code") if name in found}
         return own.union(*(errors(value) for value in found.values()))
     return set().union(*(errors(each) for each in found)) if isinstance(found, list) else set()
 
@@ -143,6 +154,28 @@ def test_a_principal_without_rights_gets_the_error_of_kafka(
 
 def test_every_request_has_a_rule(server: LogServer) -> None:
     assert {*server._routes, *login_routes(server._hashing, server._refuse_login)} - set(RULES) == set()
+
+
+def test_the_right_to_an_id_is_not_one_to_topics_and_groups(server: LogServer) -> None:
+    user = User("producer", grants=(parse_grant("write", "transactional-id:t"), parse_grant("read", "group:open")))
+    key = {"transactional_id": "t", "transaction_timeout_ms": 60_000, "producer_id": -1, "producer_epoch": -1}
+    begun = answer(server, user, 22, 4, key)
+    assert begun["error_code"] == 0
+    producer = {**PRODUCER, "producer_id": begun["producer_id"], "producer_epoch": begun["producer_epoch"]}
+    added = {f"v3_and_below_{name}": value for name, value in (producer | ADDED).items()}
+    assert errors(answer(server, user, 24, 3, added)) == {TOPIC_ERROR}
+    assert errors(answer(server, user, 25, 3, {**producer, "group_id": GROUP})) == {GROUP_ERROR}
+    assert errors(answer(server, user, 25, 3, {**producer, "group_id": "open"})) == {0}
+    offset = [{"name": TOPIC, "partitions": [COMMITTED]}]
+    committed = {**producer, **MEMBER, "group_id": "open", "topics": offset}
+    assert errors(answer(server, user, 28, 3, committed)) == {TOPIC_ERROR}
+    named = {"key": "t", "key_type": 1, "coordinator_keys": ["t"]}
+    for version in (1, 4):
+        assert errors(answer(server, user, 10, version, named)) - {0} == set()
+        assert errors(answer(server, User("stranger"), 10, version, named)) == {ID_ERROR}
+    listed = {"state_filters": [], "producer_id_filters": [], "duration_filter": -1}
+    assert [one["transactional_id"] for one in answer(server, user, 66, 1, listed)["transaction_states"]] == ["t"]
+    assert answer(server, User("stranger"), 66, 1, listed)["transaction_states"] == []
 
 
 def test_a_list_leaves_out_what_the_principal_may_not_see(server: LogServer) -> None:
