@@ -35,6 +35,15 @@ except AttributeError as error:
 else:
     raise AssertionError
 """
+SENDER = """
+import sys
+import shmaccum.sender.__main__, shmaccum.sinks.kafka.sink, shmaccum.sinks.kafka.library.client
+unwanted = {"kafka.protocol.admin.topics", "kafka.protocol.consumer.fetch", "shmaccum.segment_log", "numpy"}
+assert not unwanted & sys.modules.keys(), unwanted & sys.modules.keys()
+import kafka.protocol.admin
+assert kafka.protocol.admin.CreateTopicsRequest.API_KEY == 19
+assert kafka.protocol.admin.ListGroupsRequest is sys.modules["kafka.protocol.admin.groups"].ListGroupsRequest
+"""
 SERVER = """
 import sys
 import shmaccum.serving
@@ -48,7 +57,9 @@ from kafka import KafkaAdminClient
 """
 
 
-@pytest.mark.parametrize("program", [LATER, BEFORE, UNKNOWN, SERVER], ids=["later", "before", "unknown", "server"])
+@pytest.mark.parametrize(
+    "program", [LATER, BEFORE, UNKNOWN, SENDER, SERVER], ids=["later", "before", "unknown", "sender", "server"]
+)
 def test_a_program_finds_all_of_the_package_whose_clients_we_leave_out(program: str) -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")

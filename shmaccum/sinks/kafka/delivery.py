@@ -16,14 +16,16 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from shmaccum.segment_log.log_file import FileRange
 from shmaccum.sinks.kafka.errors import NETWORK_EXCEPTION, Action, sentence, treatment
 from shmaccum.sinks.kafka.produce import PartitionAnswer
 from shmaccum.sinks.sink import Ack, Verdict, WireBatch
 
-Topic = tuple[str, bytes | None, tuple[int, ...], tuple[tuple[bytes | memoryview | FileRange, ...], ...]]
+if TYPE_CHECKING:
+    from shmaccum.segment_log.log_file import FileRange  # which brings the whole log
+
+Topic: TypeAlias = "tuple[str, bytes | None, tuple[int, ...], tuple[tuple[bytes | memoryview | FileRange, ...], ...]]"
 """The parts of a ProduceRequest: a topic's name and id, and its partitions with their bytes."""
 COMES_AGAIN = frozenset({None, Verdict.RETRY, Verdict.TOO_LARGE})
 """Fates of a batch that may yet arrive; None while it is in flight."""

@@ -31,4 +31,5 @@ from them; then there is no `Outcome`.
 
 from shmaccum.kafka_package import import_without_clients
 
-import_without_clients("kafka")
+for _package in ("kafka", "kafka.protocol.admin", "kafka.protocol.consumer"):
+    import_without_clients(_package)
