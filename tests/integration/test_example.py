@@ -18,6 +18,14 @@ from tests.kafka.dumping import dump_each
 
 FLIGHT_COUNT = 20_000
 FEW_FLIGHTS = 500
+RUNS = pytest.mark.parametrize(
+    "arguments",
+    [
+        pytest.param((), id="undisturbed", marks=pytest.mark.slow),
+        pytest.param(("--kill",), id="worker and sender killed"),
+    ],
+)
+"""A run without deaths has all steps of the other; the tests of the page and of an older log have such runs, too."""
 
 
 def run(directory: Path, *arguments: str, flights: int = FLIGHT_COUNT) -> subprocess.CompletedProcess[str]:
@@ -40,7 +48,7 @@ def shares(rows: list[tuple[str, str]]) -> list[tuple[str, int]]:
     return sorted((state.partition(" ")[2], cells.count("■")) for state, cells in rows)
 
 
-@pytest.mark.parametrize("arguments", [(), ("--kill",)], ids=["undisturbed", "worker and sender killed"])
+@RUNS
 def test_every_flight_is_read_back_once_by_every_reader(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     directory = tmp_path / "out" / "log"
     ended = run(directory, *arguments)
@@ -54,7 +62,7 @@ def test_every_flight_is_read_back_once_by_every_reader(tmp_path: Path, argument
     assert ("killed in mid-flight, and replaced" in ended.stdout) == bool(arguments)
 
 
-@pytest.mark.parametrize("arguments", [(), ("--kill",)], ids=["undisturbed", "worker and sender killed"])
+@RUNS
 def test_every_flight_is_consumed_by_a_group_from_the_sender(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     ended = run(tmp_path / "log", "--serve", "--no-peer", *arguments)
     assert ended.returncode == 0, ended.stdout + ended.stderr
