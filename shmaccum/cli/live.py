@@ -28,7 +28,7 @@ from shmaccum.cli.group import looking_at, print_json
 from shmaccum.observe.observation import Observation, Observer, Rates
 
 INTERVAL_S = 1.0
-ONE_SHOT_S = 0.25
+ONE_SHOT_S = 0.05
 WIDTH_OF_A_PIPE = 110
 
 LEAVING_KEYS = frozenset(b"qQ")

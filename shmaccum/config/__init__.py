@@ -11,17 +11,24 @@
     page        docs/reference/options.rst, written from the tables
 """
 
-from shmaccum.config.arena import ArenaOptions
-from shmaccum.config.consumer import ConsumerOptions
-from shmaccum.config.kafka import KafkaSinkOptions
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from shmaccum.config.option import INT_MAX, LONG_MAX, Option
-from shmaccum.config.producer import ProducerOptions
-from shmaccum.config.sender import DEAD_LETTER_KIND, SenderOptions
-from shmaccum.config.server import ServerOptions
-from shmaccum.config.shipper import ShipperOptions
-from shmaccum.config.sinks import LogSinkOptions, PlacelessSinkOptions
-from shmaccum.config.spark import SparkSinkOptions, SparkSourceOptions
 from shmaccum.config.table import Options, command_line_value, folded, parse_together
+
+if TYPE_CHECKING:
+    from shmaccum.config.arena import ArenaOptions
+    from shmaccum.config.consumer import ConsumerOptions
+    from shmaccum.config.kafka import KafkaSinkOptions
+    from shmaccum.config.producer import ProducerOptions
+    from shmaccum.config.sender import DEAD_LETTER_KIND, SenderOptions
+    from shmaccum.config.server import ServerOptions
+    from shmaccum.config.shipper import ShipperOptions
+    from shmaccum.config.sinks import LogSinkOptions, PlacelessSinkOptions
+    from shmaccum.config.spark import SparkSinkOptions, SparkSourceOptions
 
 __all__ = [
     "DEAD_LETTER_KIND",
@@ -45,16 +52,29 @@ __all__ = [
     "parse_together",
 ]
 
-Options.tables = (
-    ArenaOptions,
-    ProducerOptions,
-    ConsumerOptions,
-    SenderOptions,
-    LogSinkOptions,
-    KafkaSinkOptions,
-    PlacelessSinkOptions,
-    ServerOptions,
-    ShipperOptions,
-    SparkSinkOptions,
-    SparkSourceOptions,
-)
+_TABLES = {
+    "ArenaOptions": "arena",
+    "ProducerOptions": "producer",
+    "ConsumerOptions": "consumer",
+    "SenderOptions": "sender",
+    "LogSinkOptions": "sinks",
+    "KafkaSinkOptions": "kafka",
+    "PlacelessSinkOptions": "sinks",
+    "ServerOptions": "server",
+    "ShipperOptions": "shipper",
+    "SparkSinkOptions": "spark",
+    "SparkSourceOptions": "spark",
+}
+"""The tables in the order of the page, and the module of each. A process makes the tables that it uses."""
+_HOMES = {**_TABLES, "DEAD_LETTER_KIND": "sender"}
+
+
+def __getattr__(name: str) -> Any:
+    """A name of a table's module, which is imported when the name is first used."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return value
+
+
+Options.find_tables = lambda: tuple(__getattr__(name) for name in _TABLES)

@@ -103,7 +103,7 @@ def _dictionary(table: type[Options]) -> Iterator[str]:
 
 def dicts_source() -> str:
     """The text of ``shmaccum/config/dicts.py``."""
-    lines = (line for table in shmaccum.config.Options.tables for line in _dictionary(table))
+    lines = (line for table in shmaccum.config.Options.find_tables() for line in _dictionary(table))
     return HEAD + "\n".join(lines) + "\n" + TAIL
 
 

@@ -89,7 +89,7 @@ def _section(table: type[Options]) -> Iterator[str]:
 
 def options_page() -> str:
     """The whole page, reStructuredText."""
-    return HEAD + "".join(line for table in Options.tables for line in _section(table))
+    return HEAD + "".join(line for table in Options.find_tables() for line in _section(table))
 
 
 if __name__ == "__main__":

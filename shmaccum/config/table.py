@@ -15,7 +15,7 @@ from __future__ import annotations
 import difflib
 import functools
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -45,8 +45,8 @@ class Options:
     """The owner of the options, as a sentence calls it."""
     place: ClassVar[str]
     """The call or command that takes the options."""
-    tables: ClassVar[tuple[type[Options], ...]] = ()
-    """All tables, in the order of the page; `shmaccum.config` names them."""
+    find_tables: ClassVar[Callable[[], tuple[type[Options], ...]]]
+    """All tables, in the order of the page; `shmaccum.config` knows where they are."""
 
     def __post_init__(self) -> None:
         for name, option in type(self).table().items():
@@ -155,13 +155,13 @@ def _unknown(name: str, tables: tuple[type[Options], ...]) -> str:
     spelled = _spelled(name)
     whose = " or the ".join(table.scope for table in tables)
     is_own = folded(name) in _spellings_by_folded_name(tables)
-    for other in Options.tables:
+    for other in Options.find_tables():
         if not is_own and folded(name) in _spellings_by_folded_name((other,)):
             place = other.place.replace("``", "'")
             return f"{name} is an option of the {other.scope}: give it to {place}"
     if spelled in ABSENT:
         return f"{name} is no option here: {ABSENT[spelled]}"
-    nearest = _nearest(name, tables) or _nearest(name, Options.tables)
+    nearest = _nearest(name, tables) or _nearest(name, Options.find_tables())
     advice = f"did you mean {nearest}?" if nearest else "'shmaccum options' shows all"
     return f"{name} is no option of the {whose}: {advice}"
 
@@ -232,7 +232,7 @@ def _secrets() -> set[str]:
     """Every spelling of an option that is a secret."""
     return {
         spelling
-        for table in Options.tables
+        for table in Options.find_tables()
         for spelling, name in table.spellings().items()
         if table.table()[name].kind == "secret"
     }

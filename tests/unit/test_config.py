@@ -36,7 +36,7 @@ from shmaccum.units import parse_duration_ms, parse_size, spell_duration_ms, spe
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "options.rst"
 
-ROWS = [(table, name, option) for table in Options.tables for name, option in table.table().items()]
+ROWS = [(table, name, option) for table in Options.find_tables() for name, option in table.table().items()]
 NUMERIC_ROWS = [row for row in ROWS if row[2].kind in {"size", "duration", "count", "mode", "percent"}]
 
 
@@ -204,7 +204,7 @@ def parsed(table: type[Options], options: dict[str, Any]) -> Options | str:
 
 @given(st.dictionaries(st.text(max_size=20), st.none() | st.integers() | st.text(max_size=8) | st.binary(max_size=3)))
 def test_any_options_are_read_or_refused(options: dict[str, Any]) -> None:
-    for table in Options.tables:
+    for table in Options.find_tables():
         found = parsed(table, options)
         names = {name.replace(".", "_") for name in options}
         assert isinstance(found, str) or (isinstance(found, table) and names <= table.spellings().keys())
@@ -224,7 +224,7 @@ def test_any_value_is_read_within_bounds_or_refused(row: tuple[type[Options], st
 # --- one truth
 
 
-@pytest.mark.parametrize("table", Options.tables)
+@pytest.mark.parametrize("table", Options.find_tables())
 def test_the_typed_dictionary_of_a_table_has_its_options(table: type[Options]) -> None:
     typed = getattr(dicts, f"{table.__name__}Dict")
     assert list(typed.__annotations__) == list(table.table())
@@ -261,7 +261,7 @@ def test_producer_and_sender_linger_alike() -> None:
 
 
 def test_spellings_are_unique_within_a_table_and_across_what_is_given_together() -> None:
-    for table in Options.tables:
+    for table in Options.find_tables():
         assert set(table.spellings().values()) == set(table.table())
     assert not set(SenderOptions.spellings()) & set(LogSinkOptions.spellings())
 

@@ -32,7 +32,7 @@ def test_every_exception_is_a_public_name() -> None:
 
 
 def test_every_table_of_options_is_a_public_name() -> None:
-    assert {table.__name__ for table in Options.tables} - set(shmaccum.__all__) == set()
+    assert {table.__name__ for table in Options.find_tables()} - set(shmaccum.__all__) == set()
 
 
 def test_an_unknown_name_is_no_attribute() -> None:
@@ -59,3 +59,9 @@ def test_a_process_that_produces_does_not_load_the_sender() -> None:
     assert {
         name for name in loaded if name.startswith(("shmaccum.sender", "shmaccum.sinks", "shmaccum.keeper"))
     } == set()
+
+
+def test_a_process_makes_no_table_of_options_that_it_does_not_use() -> None:
+    loaded = loaded_by("from shmaccum import Producer")
+    assert "shmaccum.config.producer" in loaded
+    assert loaded & {f"shmaccum.config.{name}" for name in ("server", "kafka", "sinks", "shipper", "spark")} == set()
