@@ -29,6 +29,10 @@ from shmaccum.sinks import sink_options_type, sink_type, split_url
 
 OF_SPARK = {"checkpointlocation", "queryname"}
 """Options that Spark itself adds."""
+OF_A_TABLE = {"provider", "location", "owner", "comment", "external", "is_managed_location", "collation"}
+"""Properties that Spark adds to the options of a table of its catalog (TableCatalog.PROP_...)."""
+TABLE_OPTION_PREFIX = "option."
+"""Spark gives each option of such a table a second time, behind this prefix."""
 KAFKA_PREFIX = "kafka."
 BOOTSTRAP_SERVERS = "kafka.bootstrap.servers"
 BYTES_ALREADY = "keys and values are the bytes of the columns: cast or encode them there"
@@ -119,12 +123,15 @@ def sink_settings(given: Mapping[str, Any]) -> SinkSettings:
     Raises:
         InvalidArgumentError: an option is missing, unknown, out of bounds, contradicts another, or has no meaning here.
     """
-    options = _without_prefix(given)
+    options = _without_prefix(_of_user(given))
     own, rest = _taken(SparkSinkOptions, options)
     if own.delivery_guarantee == EXACTLY_ONCE:
         return _exactly_once(own, rest)
     if own.arena is None:
-        raise InvalidArgumentError("no arena is named: say .option('arena', NAME); a new one is created on each node")
+        raise InvalidArgumentError(
+            "no arena is named: say .option('arena', NAME), or in SQL INSERT INTO table WITH ('arena' = 'NAME', ...); "
+            "a new one is created on each node"
+        )
     if "/" in own.arena.lstrip("/") and not os.path.isabs(own.arena):
         raise InvalidArgumentError(f"the arena {own.arena} is a relative path, {OF_THEIR_OWN}")
     if own.sender == "external":
@@ -137,13 +144,21 @@ def sink_settings(given: Mapping[str, Any]) -> SinkSettings:
     return _auto(own, rest, _checked_sink(own.sink))
 
 
+def _of_user(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a read or write without those that Spark adds."""
+    is_table = any(name.lower() == "provider" for name in given)
+    return {name: value for name, value in given.items() if not _is_of_spark(name.lower(), is_table=is_table)}
+
+
+def _is_of_spark(name: str, *, is_table: bool) -> bool:
+    return name in OF_SPARK or (is_table and (name in OF_A_TABLE or name.startswith(TABLE_OPTION_PREFIX)))
+
+
 def _without_prefix(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a write without Spark's own, and those of the Kafka connector by the names they have here."""
+    """The options of a write, those of the Kafka connector by the names they have here."""
     options: dict[str, Any] = {}
     for name, value in given.items():
         lowered = name.lower()
-        if lowered in OF_SPARK:
-            continue
         if lowered == BOOTSTRAP_SERVERS:
             name, value = "sink", f"kafka:{value}"
         elif lowered.startswith(KAFKA_PREFIX):
@@ -252,7 +267,7 @@ def source_options(given: Mapping[str, Any]) -> SparkSourceOptions:
             exactly one of ``path`` and ``arena`` is given; of a log, not exactly one of ``assign``, ``subscribe`` and
             ``subscribePattern``.
     """
-    kept = {name: value for name, value in given.items() if name.lower() not in OF_SPARK}
+    kept = _of_user(given)
     for name in kept:
         otherwise = NO_CONSUMER if name.lower().startswith(KAFKA_PREFIX) else None
         if (reason := REFUSED_BY_THE_SOURCE.get(folded(name), otherwise)) is not None:
@@ -261,7 +276,7 @@ def source_options(given: Mapping[str, Any]) -> SparkSourceOptions:
     if options.path is None and options.arena is None:
         raise InvalidArgumentError(
             "nothing to read is named: say .option('path', DIR) or .load(DIR) for a log directory, or "
-            ".option('arena', NAME) to look into an arena"
+            ".option('arena', NAME) to look into an arena; in SQL, SELECT ... FROM table WITH ('path' = 'DIR', ...)"
         )
     if options.path is not None and options.arena is not None:
         raise InvalidArgumentError("path and arena are both given: read a log, or look into an arena")

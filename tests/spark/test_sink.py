@@ -94,6 +94,28 @@ def test_mistakes_are_told_by_spark(spark: Any, node_arena: str, log: Path) -> N
         frame.write.format("shmaccum").option("arena", node_arena).save()
 
 
+def test_statements_of_sql_write_and_read(spark: Any, node_arena: str, log: Path) -> None:
+    options = f"WITH ('arena' = '{node_arena}', 'sink' = 'log:{log}', 'topic' = 'flights')"
+    spark.sql("CREATE TABLE sent (value STRING) USING shmaccum")
+    try:
+        spark.sql(f"INSERT INTO sent {options} SELECT cast(id AS STRING) FROM range(10)")
+        with pytest.raises(Exception, match="INSERT INTO table WITH"):
+            spark.sql("INSERT INTO sent VALUES ('without options')")
+        with pytest.raises(Exception, match="cannot be overwritten"):
+            spark.sql(f"INSERT OVERWRITE sent {options} VALUES ('other')")
+    finally:
+        spark.sql("DROP TABLE sent")
+    spark.sql(f"CREATE TABLE flights USING shmaccum OPTIONS (path '{log}', subscribe 'flights')")
+    try:
+        (row,) = spark.sql(f"SELECT count(*) FROM flights WITH ('path' = '{log}', 'subscribe' = 'flights')").collect()
+    finally:
+        spark.sql("DROP TABLE flights")
+    spark.sql(f"CREATE TEMPORARY VIEW seen USING shmaccum OPTIONS (path '{log}', subscribe 'flights')")
+    (seen,) = spark.sql("SELECT count(*) FROM seen").collect()
+    spark.catalog.dropTempView("seen")
+    assert (row[0], seen[0]) == (10, 10)
+
+
 def test_map_in_arrow(spark: Any, node_arena: str, log: Path) -> None:
     from shmaccum.spark import arrow_appender
 

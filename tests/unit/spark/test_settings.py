@@ -79,6 +79,25 @@ def test_bootstrap_servers_name_the_sink() -> None:
     assert settings.sink_options == {"compression_type": "gzip"}
 
 
+OF_A_TABLE = {"provider": "shmaccum", "owner": "root", "location": "file:/warehouse/flights"}
+"""Properties that Spark adds for a table of its catalog."""
+
+
+def as_of_a_table(given: dict[str, str]) -> dict[str, str]:
+    return {**given, **{f"option.{name}": value for name, value in given.items()}, **OF_A_TABLE}
+
+
+def test_a_table_of_a_catalog_has_the_options_that_its_user_gave() -> None:
+    given = LOG | {"topic": "flights", "bufferMemory": "64MiB"}
+    assert sink_settings(as_of_a_table(given)) == sink_settings(given)
+    assert source_options(as_of_a_table(DIRECTORY)) == source_options(DIRECTORY)
+
+
+def test_without_a_table_the_properties_of_one_are_unknown() -> None:
+    with pytest.raises(InvalidArgumentError, match="location is no option of the Spark source"):
+        source_options(DIRECTORY | {"location": "x"})
+
+
 def test_an_external_sender_needs_no_sink() -> None:
     settings = sink_settings({"arena": "/dev/shm/events", "sender": "external", "kafka.linger.ms": "7"})
     assert settings.sink is None
