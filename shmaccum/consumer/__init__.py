@@ -10,9 +10,10 @@
     consumer          records: poll, iterate, many at once        ─ record, deserializers, arrow
     sharing           topics, and the part that a group gives to this consumer
     positions         assigned partitions: positions, pauses
-    group             when it looks at the plan of its group, and when it commits      ─ shmaccum/groups
+    group             its looks at the plan of its group, and its commits              ─ shmaccum/groups
     partition_flow    one partition: its position, and records decoded ahead
-    news              waiting for appends
+    news              waiting for appends   ─ shared_watch   one watch for all consumers of a process, with a timer
+                                            ─ bell           one of them looks at the plan of their group for all
 """
 
 from shmaccum.consumer.consumer import Consumer

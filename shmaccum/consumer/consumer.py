@@ -121,7 +121,7 @@ class Consumer(Sharing):
         while True:
             self._hear(news)
             found = take()
-            if found or news.take_ring() or time.monotonic() >= deadline_s or news.wait(self._next_s(deadline_s)):
+            if found or news.take_ring() or time.monotonic() >= deadline_s or news.wait(deadline_s):
                 return found
 
     def _begin_wait(self) -> News:
@@ -130,10 +130,6 @@ class Consumer(Sharing):
             raise ConsumerStateError("the consumer has neither a subscription nor an assignment: subscribe or assign")
         self._poll_count += 1
         return news
-
-    def _next_s(self, deadline_s: float) -> float:
-        """The time until which the consumer may sleep."""
-        return deadline_s if self._group is None else min(deadline_s, self._group.next_look_s)
 
     def _hear(self, news: News) -> None:
         """Marks the partitions that may have more records than were read."""
@@ -146,9 +142,9 @@ class Consumer(Sharing):
         if group is not None:
             if group.is_commit_due():
                 group.commit_by_itself(self._positions())
-            is_rung = group.membership.locks.path in news.heard
-            if group.membership.is_member and group.is_look_due(is_rung=is_rung, has_watch=news.has_watch):
-                self._rebalance(group)
+            is_rung = group.membership.locks.path in changed
+            if group.membership.is_member and (is_rung or news.is_told):
+                self._rebalance(group, is_told=not is_rung)
 
     def _ready(self) -> Iterator[PartitionFlow]:
         """The partitions that may have records, in turn."""
@@ -393,7 +389,7 @@ class Consumer(Sharing):
             found = take()
             is_over = news.take_ring() or time.monotonic() >= deadline_s
             if not (found or is_over):
-                is_over = await news.wait_in_loop(self._next_s(deadline_s))
+                is_over = await news.wait_in_loop(deadline_s)
         self._living()
         return found
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The group of a consumer: when it looks at the plan, and when it commits by itself."""
+"""The group of a consumer: its looks at the plan, and its commits."""
 
 from __future__ import annotations
 
@@ -20,10 +20,8 @@ logger = logging.getLogger(__name__)
 
 ASSIGNORS = ("range", "cooperative-sticky")
 """Kafka's default."""
-LOOK_INTERVAL_S_MIN = 0.001
-LOOK_INTERVAL_S_MAX = 5.0
-LOOK_S_PER_MEMBER = 0.00002
-UNWATCHED_INTERVAL_S_MAX = 0.05
+BUSY_PAUSE_S_MIN = 0.001
+BUSY_PAUSE_S_MAX = 0.05
 OUTDATED_S = 60.0
 """A plan that is outdated for so long is told of, and so is a commit that is due."""
 OFFSET_MAX = 2**63 - 1
@@ -47,7 +45,7 @@ class ConsumerGroup:
 
     Attributes:
         membership: the member.
-        next_look_s: when to look at the plan at the latest, by the monotonic clock.
+        pause_s: the time from the last look until this member wants to look again; infinity: at news.
         commit_count: how many commits were made.
 
     Args:
@@ -66,8 +64,7 @@ class ConsumerGroup:
     ) -> None:
         assert options.group_id is not None
         self._options = options
-        self._interval_s = LOOK_INTERVAL_S_MIN
-        self.next_look_s = 0.0
+        self.pause_s = math.inf
         self._busy_s = 0.0
         self._current_s = time.monotonic()
         self.commit_count = 0
@@ -87,37 +84,21 @@ class ConsumerGroup:
         if options.replace_stalled_ms is not None:
             self._stopped = StoppedWatch(options.group_id, self.membership.locks.path, options.replace_stalled_ms)
 
-    def is_look_due(self, *, is_rung: bool, has_watch: bool) -> bool:
-        """True when the consumer should look at the plan.
-
-        The kernel tells of a death just before it frees the locks. So after each ring the consumer looks at once, after
-        a millisecond, after twice that, and so on up to five seconds. In a large group the first of these pauses is
-        longer, so that the looks of all members together take a part of it.
+    def look(self, *, is_told: bool) -> bool:
+        """Looks at the plan; False when it is outdated and cannot be replaced yet. The next look follows soon then.
 
         Args:
-            is_rung: the kernel told that something changed.
-            has_watch: the kernel tells; without it the consumer looks every 50 ms.
+            is_told: another member of this process has looked for the dead.
         """
-        now_s = time.monotonic()
-        if is_rung:
-            self._interval_s = max(LOOK_INTERVAL_S_MIN, LOOK_S_PER_MEMBER * len(self.membership.plan.members))
-        elif now_s < self.next_look_s:
-            return False
-        self.next_look_s = now_s + self._interval_s
-        longest_s = LOOK_INTERVAL_S_MAX if has_watch else UNWATCHED_INTERVAL_S_MAX
-        self._interval_s = min(2 * self._interval_s, longest_s)
-        return True
-
-    def look(self) -> bool:
-        """Looks at the plan; False when it is outdated and cannot be replaced yet. The next look follows soon then."""
-        self._watch_stopped()
-        now_s = time.monotonic()
-        if self.membership.look():
-            self._busy_s, self._current_s = 0.0, now_s
+        self.pause_s = self._watch_stopped()
+        if self.membership.look(is_told=is_told):
+            self._busy_s = 0.0
             return True
-        self._busy_s = min(2 * self._busy_s, UNWATCHED_INTERVAL_S_MAX) or LOOK_INTERVAL_S_MIN
-        self.next_look_s = now_s + max(self._busy_s, self.membership.pause_s)
-        self._tell_of_outdated(now_s)
+        if not self._busy_s:
+            self._current_s = time.monotonic()
+        self._busy_s = min(2 * self._busy_s, BUSY_PAUSE_S_MAX) or BUSY_PAUSE_S_MIN
+        self.pause_s = min(self.pause_s, max(self._busy_s, self.membership.pause_s))
+        self._tell_of_outdated(time.monotonic())
         return False
 
     def _tell_of_outdated(self, now_s: float) -> None:
@@ -132,11 +113,9 @@ class ConsumerGroup:
                 self.membership.stopped(),
             )
 
-    def _watch_stopped(self) -> None:
-        """With replace_stalled_ms: looks for stopped members, more often while there is one."""
-        if self._stopped is not None:
-            pause_s = self._stopped.look(self.membership.others())
-            self.next_look_s = min(self.next_look_s, time.monotonic() + pause_s)
+    def _watch_stopped(self) -> float:
+        """With replace_stalled_ms: looks for stopped members, and answers the time until the next look."""
+        return math.inf if self._stopped is None else self._stopped.look(self.membership.others())
 
     # --- offsets
 

@@ -2,8 +2,9 @@
 """How a consumer waits: for appends to its partitions, for new topics, and for `wakeup` from another thread.
 
 inotify tells of each change of a watched folder, so an idle consumer sleeps. All consumers of a process share one
-instance (`shared_watch`). Where the kernel gives no instance or no watch, the consumer looks by itself: after a
-millisecond, and after twice that each time nothing came, up to a tenth of a second.
+instance (`shared_watch`), and those of one group hear its bell together (`bell`). Where the kernel gives no instance or
+no watch, the consumer looks by itself: after a millisecond, and after twice that each time nothing came, up to a tenth
+of a second.
 """
 
 from __future__ import annotations
@@ -14,15 +15,20 @@ import functools
 import os
 import selectors
 import time
+import weakref
 from collections.abc import Callable, Iterable
 
-from shmaccum.consumer.shared_watch import shared_watch
+from shmaccum.consumer.shared_watch import TOLD, shared_watch
 from shmaccum.exceptions import ConsumerStateError
+from shmaccum.groups.membership import Membership
+from shmaccum.groups.plan import Plan
 
 LOOK_INTERVAL_S = 5.0
 """A consumer whose folders are all watched looks at its files by itself this often."""
 POLL_INTERVAL_S_MIN = 0.001
 POLL_INTERVAL_S_MAX = 0.1
+UNWATCHED_STRIKE_S = 0.05
+"""A consumer whose folders are not all watched looks at the plan of its group this often, at most."""
 
 
 class News:
@@ -31,40 +37,73 @@ class News:
     Attributes:
         has_watch: the kernel tells about every folder.
         is_closed: nothing is watched any more.
-        heard: the paths of which the kernel told at the last `take`.
-        box: the paths of which the kernel told since then.
+        is_told: another member of this process told this one at the last `take` to look at the plan.
+        box: the paths of which the kernel told since the last `take`.
     """
 
     def __init__(self) -> None:
         self.has_watch = True
         self.is_closed = False
+        self.is_told = False
         self._end_wait: Callable[[], None] | None = None
-        self.heard: set[str] = set()
         self.box: set[str] = set()
         self._is_rung = False
         self._interval_s = POLL_INTERVAL_S_MIN
         self._look_s = time.monotonic() + LOOK_INTERVAL_S
         self._watched: set[str] = set()
+        self._member: weakref.ref[Membership] | None = None
+        self._bell_path: str | None = None
+        self._strike_s = 0.0
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._selector = selectors.EpollSelector()  # its own descriptor is readable when one of its files is
         self._selector.register(self._bell, selectors.EVENT_READ)
         self._shared = shared_watch(self)
 
-    def watch(self, paths: Iterable[str]) -> None:
-        """Watches these folders and files, and no others."""
+    def watch(self, paths: Iterable[str], member: Membership | None = None) -> None:
+        """Watches these folders and files, and no others.
+
+        Args:
+            paths: the folders and files.
+            member: with its group's lock file as the bell.
+        """
         self._watched = set(paths)
-        self.has_watch = self._shared.watch(self, self._watched)
+        self._member = None if member is None else weakref.ref(member)
+        self._bell_path = None if member is None else member.locks.path
+        shared = set() if self._bell_path is None else {self._bell_path}
+        self.has_watch = self._shared.watch(self, self._watched | shared, self._bell_path)
 
     def take(self) -> set[str]:
         """The paths that may have changed since the last call; now and then, and without a watch, all of them."""
-        self.heard = self._shared.take(self)
-        if self.heard:
+        found = self._shared.take(self)
+        self.is_told = TOLD in found
+        if found:
             self._interval_s = POLL_INTERVAL_S_MIN
         now_s = time.monotonic()
         if self.has_watch and now_s < self._look_s:
-            return self.heard
+            return found
         self._look_s = now_s + LOOK_INTERVAL_S
-        return set(self._watched)
+        return found | self._watched | self._unheard(now_s)
+
+    def _unheard(self, now_s: float) -> set[str]:
+        """The bell, which strikes by itself where the kernel does not tell of it."""
+        if self.has_watch or self._bell_path is None or now_s < self._strike_s:
+            return set()
+        self._strike_s = now_s + UNWATCHED_STRIKE_S
+        return {self._bell_path}
+
+    def strike(self) -> None:
+        """The next `take` finds that this member has to look at the plan."""
+        if self._bell_path is not None:
+            self.box.add(self._bell_path)
+
+    def looked(self, plan: Plan, pause_s: float) -> None:
+        """This member has looked at the plan; `pause_s` is the time until it wants to look again."""
+        self._shared.looked(self, plan, pause_s)
+
+    def is_concerned(self, plan: Plan) -> bool:
+        """True when this member has to act on a plan that another one of this process has read."""
+        member = None if self._member is None else self._member()
+        return member is not None and member.is_concerned(plan)
 
     def wait(self, deadline_s: float) -> bool:
         """Sleeps until there may be news, or until the deadline; True when `ring` ended it.

@@ -124,8 +124,8 @@ class Positions:
                 self._byte_count += flow.byte_count
                 flow.close()
         self._flows = flows
-        shared = [self._group.membership.locks.path] if self._group is not None else []
-        self._living().watch([self._reader.path, *shared, *(flow.partition.folder for flow in flows.values())])
+        member = self._group.membership if self._group is not None and self._group.membership.is_member else None
+        self._living().watch([self._reader.path, *(flow.partition.folder for flow in flows.values())], member)
 
     def _assigned(self, partition: TopicPartition) -> PartitionFlow:
         self._living()

@@ -117,13 +117,15 @@ class Sharing(Positions):
         if wanted is not None:
             if not self._group.membership.wants(wanted):
                 self._group.membership.subscribe(wanted)
-            self._group.next_look_s = 0.0
             self._set_flows(self._flows)  # the lock file is watched from now on
+            self._living().strike()
 
-    def _rebalance(self, group: ConsumerGroup) -> None:
+    def _rebalance(self, group: ConsumerGroup, *, is_told: bool) -> None:
         """Gives up the partitions that the plan has for others, and takes those that it has for this member."""
         member = group.membership
-        if not group.look():
+        is_current = group.look(is_told=is_told)
+        self._living().looked(member.plan, group.pause_s)
+        if not is_current:
             return
         self._give_up(group, member.locks.owned - member.wanted)
         member.take()

@@ -8,7 +8,7 @@ import os
 import random
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, final
 
@@ -24,12 +24,14 @@ from shmaccum.groups.shared_offsets import shared_offsets
 from shmaccum.victim import is_stopped
 
 PEN_TIMEOUT_S = 60.0
-LOOKED_AT_MIN, LOOKED_AT_MAX = 8, 32
-"""One look asks the kernel about so many members: about more of them in a small group, where few members look."""
+LOOKED_AT_MAX = 32
+"""One look asks the kernel about so many processes, by one member of each, and about so many members besides."""
 AT_ONCE_MAX = 16
 """Plans of a group with so many members follow one another at once."""
-JOIN_PAUSE_NS, PAUSE_NS = 1_000_000, 100_000
-"""A plan is left alone for so long for each of its members, before members that join, or other changes, replace it."""
+PAUSE_NS = 100_000
+"""A plan is left alone for so long for each of its members."""
+JOIN_PAUSE_NS, JOIN_PAUSE_NS_MAX = 30_000, 1_000_000
+"""Where only members join, each member adds so much to this pause for each process, and so much at most."""
 
 
 def _boot_ms() -> int:
@@ -108,6 +110,7 @@ class Membership:
         self._path = plan_path(directory, group_id)
         self._joins = Joins(directory, group_id)
         self._has_left = False
+        self._is_waiting = False
         self.locks = MemberLocks(directory, group_id)
         try:
             self._offsets = shared_offsets(directory, group_id)
@@ -192,8 +195,11 @@ class Membership:
             "of them"
         )
 
-    def look(self) -> bool:
+    def look(self, *, is_told: bool = False) -> bool:
         """Reads the plan; a member publishes a new one if members or partitions are others by now.
+
+        Args:
+            is_told: another member of this process has looked for the dead.
 
         Returns:
             False when the plan is outdated and cannot be replaced yet: another member publishes at this moment, or the
@@ -204,7 +210,7 @@ class Membership:
         """
         former_epoch, self.plan = self.plan.epoch, read_plan(self._path)
         is_new = self.plan.epoch != former_epoch
-        if not self.is_member or not self._is_outdated(is_new=is_new):
+        if not self.is_member or not self._is_outdated(is_known=is_new or is_told):
             return True
         if is_new and self._is_joining:
             self._joins.add(self.member_id, self._row())
@@ -213,7 +219,7 @@ class Membership:
         with self.locks.planner() as is_planner:
             if is_planner:
                 self.plan = read_plan(self._path)
-                if self._is_outdated(is_new=False):
+                if self._is_outdated(is_known=False):
                     self._publish()
         return is_planner
 
@@ -226,7 +232,7 @@ class Membership:
     def pause_s(self) -> float:
         """The time until this member may replace the plan; 0 or less: now.
 
-        All members of a group look at each plan. In a large group a plan is left alone for as long as that takes, and
+        All processes of a group read each plan. In a large group a plan is left alone for as long as that takes, and
         longer where only members join, so that the next plan has all that joined meanwhile. A pause decides nothing
         about any member.
         """
@@ -235,25 +241,36 @@ class Membership:
             return 0.0
         with contextlib.suppress(FileNotFoundError):
             age_ns = time.time_ns() - os.stat(self._path).st_mtime_ns
-            pause_ns = count * (JOIN_PAUSE_NS if self._is_joining else PAUSE_NS)
+            pause_ns = count * (self._join_pause_ns if self._is_joining else PAUSE_NS)
             return (pause_ns - age_ns) / 1e9 if age_ns >= 0 else 0.0
         return 0.0
 
-    def _is_outdated(self, *, is_new: bool) -> bool:
+    @property
+    def _join_pause_ns(self) -> int:
+        """The pause for each member, which grows with the processes that read the plan."""
+        return min(JOIN_PAUSE_NS * len({row.pid for row in self.plan.members.values()}), JOIN_PAUSE_NS_MAX)
+
+    def _is_outdated(self, *, is_known: bool) -> bool:
         """True when the plan should be another one, as far as this member looks.
 
-        A member asks the kernel about some members, chosen at random. In a large group all of them look, and again and
-        again, so each death is found at once, and the work of all looks grows with the number of members alone. The
-        planner has just asked about the members of a new plan.
+        Args:
+            is_known: the planner of a new plan, or another member of this process, has just looked for the dead.
         """
         if self._is_joining or self.plan.counts != self._counted(self.plan.counts):
             return True
-        if is_new:
-            return False
+        return not is_known and any(self._renewed(member_id, row) != row for member_id, row in self._looked_at())
+
+    def _looked_at(self) -> Iterator[tuple[str, MemberRow]]:
+        """The members that one look asks the kernel about.
+
+        The death of a process frees the bytes of all its members, so one member tells it. Members are chosen at random,
+        and all processes of a group look again and again. So a look costs little, and each death is found soon.
+        """
         rows = list(self.plan.members.items())
-        count = max(LOOKED_AT_MIN, LOOKED_AT_MAX**2 // len(rows))
-        looked_at = random.sample(rows, min(len(rows), count))
-        return any(self._renewed(member_id, row) != row for member_id, row in looked_at)
+        if len(rows) > LOOKED_AT_MAX:
+            of_processes = list({row.pid: (member_id, row) for member_id, row in rows}.values())
+            yield from random.sample(of_processes, min(len(of_processes), LOOKED_AT_MAX))
+        yield from random.sample(rows, min(len(rows), LOOKED_AT_MAX))
 
     def _publish(self) -> None:
         former = self.plan
@@ -349,7 +366,19 @@ class Membership:
 
     def take(self) -> set[TopicPartition]:
         """Takes the pending partitions that are free by now."""
-        return {place for place in self.pending if self.locks.take(place)}
+        taken = {place for place in self.pending if self.locks.take(place)}
+        self._is_waiting = bool(self.pending)
+        return taken
+
+    def is_concerned(self, plan: Plan) -> bool:
+        """True when this member has to act on a plan that another member of this process has read; in any thread.
+
+        It waits for a partition, or it is not in the plan as it wants to be, or the plan gives it other partitions.
+        """
+        if plan is self.plan or self._is_waiting:
+            return self._is_waiting
+        is_same = plan.assignment.get(self.member_id) == self.plan.assignment.get(self.member_id)
+        return not is_same or plan.members.get(self.member_id) != self._row()
 
     def give_up(self, places: Iterable[TopicPartition]) -> None:
         """Lets others have these partitions; their offsets were committed before."""

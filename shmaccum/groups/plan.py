@@ -8,7 +8,7 @@
                          "members": {ID: {"slot": 0, "pid": 4711, "topics": [...], ...}},
                          "assignment": {ID: [["flights", 0], ["flights", 1]]}}
 
-Rules: the file is JSON, written beside and renamed by the member that has the pen, so a reader sees one whole plan.
+Rules: the file is JSON, written beside and renamed by the planner, so a reader sees one whole plan.
 Each change raises the epoch. A file that cannot be read counts as no plan: the next member that looks publishes one.
 The plan is no proof: the locks say who lives and who owns a partition (`member_locks`).
 """
@@ -19,7 +19,7 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.groups.assignors import Assignment
@@ -28,6 +28,7 @@ from shmaccum.segment_log.file_names import GROUPS_FOLDER, TEMPORARY
 from shmaccum.segment_log.regular_files import open_regular
 from shmaccum.segment_log.small_files import write_all
 
+Key: TypeAlias = tuple[int, int, int, bytes]
 PARTITION_MAX = 2**31 - 1
 HEAD_SIZE = 64
 PARSED_MAX = 64
@@ -65,7 +66,7 @@ class Plan:
         return set(self.assignment.get(member_id, ()))
 
 
-_parsed_before: dict[str, tuple[tuple[int, int, int, bytes], Plan]] = {}
+_parsed_before: dict[str, tuple[Key, Plan]] = {}
 
 
 def plan_path(directory: str, group_id: str) -> str:
@@ -83,17 +84,26 @@ def read_plan(path: str) -> Plan:
         with open(path, "rb", buffering=0, opener=open_regular) as file:
             status = os.fstat(file.fileno())
             head = file.read(HEAD_SIZE)
-            key = status.st_ino, status.st_mtime_ns, status.st_size, head
+            key = _key(status, head)
             former = _parsed_before.get(path)
             if former is not None and former[0] == key:
                 return former[1]
             plan = _parsed(json.loads(head + file.readall()))
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return Plan()
+    _remember(path, key, plan)
+    return plan
+
+
+def _key(status: os.stat_result, head: bytes) -> Key:
+    """The facts that tell one plan from another."""
+    return status.st_ino, status.st_mtime_ns, status.st_size, head
+
+
+def _remember(path: str, key: Key, plan: Plan) -> None:
     if len(_parsed_before) >= PARSED_MAX:
         _parsed_before.clear()
     _parsed_before[path] = key, plan
-    return plan
 
 
 def _parsed(document: Any) -> Plan:
@@ -137,7 +147,7 @@ def row_of(row: Any) -> MemberRow:
 
 
 def write_plan(path: str, plan: Plan) -> None:
-    """Publishes a plan; the caller has the pen.
+    """Publishes a plan, which this process does not parse again; the caller has the planner's byte.
 
     Raises:
         OSError: the former plan is still there.
@@ -147,6 +157,8 @@ def write_plan(path: str, plan: Plan) -> None:
     descriptor = open_regular(path + TEMPORARY, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW)
     try:
         write_all(descriptor, content)
+        key = _key(os.fstat(descriptor), content[:HEAD_SIZE])
     finally:
         os.close(descriptor)
     os.replace(path + TEMPORARY, path)
+    _remember(path, key, plan)

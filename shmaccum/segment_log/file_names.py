@@ -140,8 +140,9 @@ def partitions_of(directory: str) -> list[TopicPartition]:
 
 def strangers_in(directory: str) -> list[str]:
     """The files of a directory that no log put there."""
-    names = set(os.listdir(directory))
-    return [] if META_FILE in names else sorted(names - OF_A_NEW_DIRECTORY)
+    if os.path.lexists(os.path.join(directory, META_FILE)):
+        return []
+    return sorted(set(os.listdir(directory)) - OF_A_NEW_DIRECTORY)
 
 
 def is_ours(directory: str) -> bool:

@@ -351,13 +351,60 @@ def test_a_forked_child_holds_no_lock(join: Join) -> None:
 
 
 def test_a_death_is_found_though_each_look_asks_about_few_members(join: Join, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(membership, "LOOKED_AT_MIN", 1)
     monkeypatch.setattr(membership, "LOOKED_AT_MAX", 1)
     members = [join() for _ in range(3)]
     settle(*members)
     members.pop().locks.close()  # as a death does
     while sum(len(member.locks.owned) for member in members) < len(PLACES):
         settle(*members)
+
+
+def test_the_death_of_a_process_is_found_at_once_by_each_look_in_a_large_group(
+    join: Join, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(membership, "LOOKED_AT_MAX", 2)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "getpid", lambda: 4711)
+        dead = [join() for _ in range(2)]
+    members = [join() for _ in range(8)]
+    settle(*members)
+    for one in dead:
+        one.locks.close()  # as a death does
+    assert all(member._is_outdated(is_known=False) for member in members for _ in range(20))
+    assert not any(member._is_outdated(is_known=True) for member in members)
+
+
+def test_a_member_is_concerned_by_its_own_share_alone(join: Join) -> None:
+    first, second, third = join(), join(), join()
+    settle(first, second, third)
+    assert not any(member.is_concerned(first.plan) for member in (first, second, third))
+    third.leave()
+    first.look()
+    taker = next(member for member in (first, second) if len(first.plan.partitions_of(member.member_id)) == 2)
+    assert second.is_concerned(first.plan) == (taker is second)
+    settle(first, second)
+    assert not second.is_concerned(first.plan)
+
+
+def test_a_member_is_concerned_while_it_waits_for_a_partition(join: Join) -> None:
+    first = join()
+    settle(first)
+    second = join()
+    second.take()
+    assert second.is_concerned(second.plan)
+    settle(first, second)
+    assert not second.is_concerned(second.plan)
+
+
+def test_a_member_that_is_not_in_the_plan_is_concerned_by_the_next_one(join: Join, tmp_path: Path) -> None:
+    with planning(tmp_path):
+        first, second = join(), join()
+    joins_of(tmp_path).write_bytes(b"")
+    first.look()
+    assert second.is_concerned(first.plan)
+    with planning(tmp_path):
+        second.look()
+    assert not second.is_concerned(first.plan)
 
 
 def test_a_look_at_a_plan_that_is_known_parses_nothing(join: Join, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A timer of the kernel as a descriptor, so that whichever thread waits for other descriptors waits for it, too."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+import time
+from typing import final
+
+ITIMERSPEC = struct.Struct("@llll")
+TFD_TIMER_ABSTIME = 1
+NS_PER_S = 10**9
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@final
+class Timer:
+    """One timer.
+
+    Attributes:
+        descriptor: readable from the time on that was set last; -1 after `close`.
+
+    Raises:
+        OSError: the process has too many descriptors.
+    """
+
+    def __init__(self) -> None:
+        self.descriptor: int = _libc.timerfd_create(time.CLOCK_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC)
+        if self.descriptor < 0:
+            raise OSError(ctypes.get_errno(), "the kernel gives no timer to this process")
+        self._time_s = float("inf")
+
+    def set(self, time_s: float) -> None:
+        """Sets the time of the monotonic clock, at which the descriptor gets readable; infinity: never."""
+        if time_s != self._time_s:
+            self._time_s = time_s
+            time_ns = 0 if time_s == float("inf") else max(int(time_s * NS_PER_S), 1)
+            _libc.timerfd_settime(
+                self.descriptor, TFD_TIMER_ABSTIME, ITIMERSPEC.pack(0, 0, *divmod(time_ns, NS_PER_S)), None
+            )
+
+    def close(self) -> None:
+        """Lets go of the timer. Doing it twice does nothing."""
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
