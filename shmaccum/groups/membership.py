@@ -181,8 +181,10 @@ class Membership:
                 f"process {same.pid} is the member {self.member_id!r} of the group {self._group_id!r}: stop it, or use "
                 "another group_instance_id"
             )
-        for row in members.values():
-            if self._assignors.by_name.keys().isdisjoint(row.assignors) and self._is_other(row):
+        kinds = {row.assignors for row in members.values()}
+        foreign = {names for names in kinds if self._assignors.by_name.keys().isdisjoint(names)}
+        for row in members.values() if foreign else ():
+            if row.assignors in foreign and self._is_other(row):
                 raise self._no_common_assignor(row.assignors)
 
     def _is_other(self, row: MemberRow) -> bool:

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,6 +26,9 @@ from shmaccum.groups.plan import MemberRow, Plan
 from shmaccum.segment_log.directory import LogDirectory
 from tests.log_support import TOPIC, open_log
 from tests.support import WATCHDOG_S, wait_until
+
+IN_GROUP: dict[str, Any] = {"group_id": "g", "partition_assignment_strategy": ["sticky"]}
+"""Only the partitions of a member that leaves change hands."""
 
 
 class Hearer:
@@ -149,7 +153,7 @@ def start(log: LogDirectory) -> Iterator[Callable[[], Consumer]]:
     threads: dict[Consumer, threading.Thread] = {}
 
     def begin() -> Consumer:
-        consumer = Consumer(log.path, TOPIC, group_id="g")
+        consumer = Consumer(log.path, TOPIC, **IN_GROUP)
         threads[consumer] = threading.Thread(target=keep_polling, args=(consumer,))
         threads[consumer].start()
         return consumer
@@ -232,7 +236,7 @@ def ring_and_wait(other: MemberLocks, looks: list[Membership]) -> None:
 
 def test_a_consumer_that_does_not_poll_delays_nobody(start: Callable[[], Consumer], log: LogDirectory) -> None:
     """The consumer that listens for all goes on with its program, and another member leaves meanwhile."""
-    with Consumer(log.path, TOPIC, group_id="g") as busy:
+    with Consumer(log.path, TOPIC, **IN_GROUP) as busy:
         busy.poll(timeout_ms=1)
         consumers = [start(), start()]
         wait_until(lambda: busy.poll(timeout_ms=1) is not None and is_settled(busy, *consumers), "all have a share")
@@ -247,7 +251,7 @@ def test_a_forked_child_has_a_group_of_its_own(start: Callable[[], Consumer], lo
     child = os.fork()
     if not child:
         try:
-            with Consumer(log.path, TOPIC, group_id="g") as own:
+            with Consumer(log.path, TOPIC, **IN_GROUP) as own:
                 wait_until(lambda: own.poll(timeout_ms=1) == {} and len(own.assignment()) == 3, "the child has a share")
             os._exit(0)
         finally:

@@ -593,6 +593,7 @@ def test_a_plan_of_a_large_group_is_left_alone_for_a_while(join: Join, monkeypat
     first = join()
     with monkeypatch.context() as patch:
         patch.setattr(membership, "JOIN_PAUSE_NS", 10**12)
+        patch.setattr(membership, "JOIN_PAUSE_NS_MAX", 10**12)
         second, third = join(), join()
         assert (second.look(), third.look()) == (False, False)
         assert 0 < third.pause_s <= 1000
