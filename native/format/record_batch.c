@@ -79,6 +79,8 @@ void record_batch_change_producer(uint8_t header[RECORD_BATCH_HEADER_SIZE],
     uint32_t former = header_crc(header);
     store_be64(header + RECORD_BATCH_BASE_OFFSET, 0);
     store_be32(header + RECORD_BATCH_LEADER_EPOCH, (uint32_t)-1);
+    store_be16(header + RECORD_BATCH_ATTRIBUTES,
+               (uint16_t)(load_be16(header + RECORD_BATCH_ATTRIBUTES) & ~RECORD_BATCH_LOG_APPEND_TIME));
     store_be64(header + RECORD_BATCH_PRODUCER_ID, (uint64_t)producer->id);
     store_be16(header + RECORD_BATCH_PRODUCER_EPOCH, (uint16_t)producer->epoch);
     store_be32(header + RECORD_BATCH_BASE_SEQUENCE, (uint32_t)producer->base_sequence);

@@ -409,6 +409,8 @@ static PyMethodDef module_methods[] = {
      "(position, size) of the batch that has an offset, from a position of an open segment on; None: there is none."},
     {"send_pieces", FAST(log_send_pieces), METH_FASTCALL | METH_KEYWORDS,
      "How many bytes of the pieces a socket took that does not block."},
+    {"ship_convoy", FAST(log_ship_convoy), METH_FASTCALL | METH_KEYWORDS,
+     "Ships the ordinary batches of lanes to the brokers behind their links; `found` gets how far it came."},
     {"crc32c", FAST(module_crc32c), METH_FASTCALL | METH_KEYWORDS,
      "The CRC-32C of bytes, unsigned 32 bits; goes on from the checksum of what stands before them."},
     {"header_for_producer", FAST(log_header_for_producer), METH_FASTCALL | METH_KEYWORDS,

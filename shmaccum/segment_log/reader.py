@@ -38,6 +38,7 @@ from shmaccum.segment_log.file_names import (
 )
 from shmaccum.segment_log.lock_file import is_locked
 from shmaccum.segment_log.log_batch import LogBatch, LogRecord, UnreadBatch, Views
+from shmaccum.segment_log.log_file import LogFile
 from shmaccum.segment_log.segment_view import Missing, SegmentView
 from shmaccum.segment_log.small_files import read_offsets_checkpoint
 from shmaccum.segment_log.transaction_view import TransactionView
@@ -448,6 +449,19 @@ class Cursor:
             self.offset = found.next_offset
             self._expected = exactly(found.next_offset)
         return found
+
+    def unread_place(self) -> tuple[LogFile, int] | None:
+        """The file and the byte where the header of the next batch stands; None where `poll` has to look."""
+        view = self._view
+        if view is None or not self._expected.first == self.offset == self._expected.last:
+            return None
+        return view.file, self._position
+
+    def skip_to(self, position: int, offset: int) -> None:
+        """Goes on at this byte of the open segment. Another reader has proved the batches in front of it."""
+        self._position = position
+        self.offset = offset
+        self._expected = exactly(offset)
 
     def consume(self, first_offset: int, views: Views) -> tuple[list[ConsumerRecord], int]:
         """The records of the plain batches that the last `poll` has read ahead, and the bytes of those batches.

@@ -98,6 +98,12 @@ class SegmentView:
         self.is_finished = True
         self.refresh()
 
+    @property
+    def file(self) -> LogFile:
+        """The open file."""
+        assert self._file is not None
+        return self._file
+
     def close(self) -> None:
         """Lets go of the file; batches that were handed out stay readable, and hold it as long as they need it."""
         self._block = memoryview(b"")

@@ -208,9 +208,23 @@ class PositionsFile:
         except OSError:
             os.ftruncate(self._descriptor, self.shipped.size)
             raise
-        self.shipped.size += len(content)
+        self.appended(self.shipped.size + len(content), positions)
+
+    @property
+    def descriptor(self) -> int:
+        """For another writer, who appends lines that are forced to disk, and tells `appended` of them."""
+        return self._descriptor
+
+    @property
+    def size_max(self) -> int:
+        """Bytes from which on the file is written anew."""
+        return DEAD_SIZE_MIN + ROW_SIZE * len(self.shipped.positions)
+
+    def appended(self, size: int, positions: Mapping[TopicPartition, Position]) -> None:
+        """The file has so many bytes by now, and these positions are on disk."""
+        self.shipped.size = size
         self.shipped.positions.update(positions)
-        if self.shipped.size > DEAD_SIZE_MIN + ROW_SIZE * len(self.shipped.positions):
+        if size > self.size_max:
             with contextlib.suppress(OSError):  # the former file is as good
                 self._rewrite()
 

@@ -31,13 +31,14 @@ Rules
 
 from __future__ import annotations
 
+import enum
 import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from shmaccum._native import header_for_producer
 from shmaccum.exceptions import CorruptLogError, OffsetOutOfRangeError
@@ -47,6 +48,7 @@ from shmaccum.segment_log import LogBatch, LogReader
 from shmaccum.segment_log.file_names import LOG, offset_file
 from shmaccum.segment_log.leader_epochs import LeaderEpochs
 from shmaccum.segment_log.log_batch import UnreadBatch
+from shmaccum.segment_log.log_file import LogFile
 from shmaccum.segment_log.reader import Cursor
 from shmaccum.segment_log.shipped import Position
 from shmaccum.segment_log.small_files import read_topic_id, uuid_text
@@ -110,6 +112,30 @@ class Route:
     takes_files: bool
 
 
+class LaneState(enum.IntEnum):
+    """How a convoy left a lane (native/shipping/lane.h)."""
+
+    GOES = 0
+    """The next batch may be ordinary."""
+    ENDS = 1
+    """No ordinary batch follows: the lane looks why."""
+    BROKEN = 2
+    """A batch was not acked, or its fate is unknown: all behind the position go again."""
+
+
+class LaneReport(NamedTuple):
+    """How far a lane came in a convoy."""
+
+    state: int
+    offset: int
+    """On disk, as the next two."""
+    byte: int
+    """Of the segment, where the batch with the offset begins."""
+    leader_epoch: int
+    record_count: int
+    byte_count: int
+
+
 class Lane:
     """One partition of the log.
 
@@ -158,6 +184,7 @@ class Lane:
         self._is_out_of_sequence = False
         self._is_known = False
         self._is_damaged = False
+        self._has_to_look = True
 
     # --- facts
 
@@ -191,6 +218,17 @@ class Lane:
         """True when the window is empty, and there may be batches to fill it; not while it waits to start over."""
         waits = self._behind_gap is not None and self._behind_gap.base_offset != self._expected
         return self.is_hungry and not self._window and not waits and self.refusal is None
+
+    @property
+    def unread_place(self) -> tuple[LogFile, int] | None:
+        """The file and the byte of the next header; None where the lane has to look itself."""
+        return None if self._cursor is None else self._cursor.unread_place()
+
+    def is_ordinary(self, now_ns: int) -> bool:
+        """True when the next batches may go in a convoy, once the window is empty."""
+        may_go = self._is_known and not self._has_to_look and self.refusal is None and now_ns >= self._resume_ns
+        is_sound = not (self._failure_count or self._is_damaged or self._is_out_of_sequence)
+        return may_go and is_sound and self._behind_gap is None and self.unread_place is not None
 
     def log_end_offset(self) -> int:
         """The offset after the last whole batch of the log; of a deleted partition the position."""
@@ -237,6 +275,7 @@ class Lane:
             if self.is_out:
                 return
             self._take_back()
+        self._has_to_look = False
         while len(self._window) < self.route.in_flight_max and (not self._window or has_room(self.lent_size)):
             batch = self._behind_gap or self._next()
             if batch is None:
@@ -262,6 +301,18 @@ class Lane:
                 f"offset {batch.base_offset} begins a record batch of a transaction, and transactions are not shipped: "
                 "copy the partition with a consumer that reads with read_committed, or ship other topics"
             )
+
+    def take(self, report: LaneReport) -> None:
+        """Takes over how far a convoy came."""
+        assert self._cursor is not None
+        self.position = self.position._replace(offset=report.offset, leader_epoch=report.leader_epoch)
+        self.record_count += report.record_count
+        self.byte_count += report.byte_count
+        self._has_to_look = report.state != LaneState.GOES
+        if report.state == LaneState.BROKEN:
+            self.rest()
+        else:
+            self._cursor.skip_to(report.byte, report.offset)
 
     def _take_back(self) -> None:
         """Takes what is not acked out of the window, so that it is read again with every byte verified."""

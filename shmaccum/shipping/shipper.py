@@ -42,6 +42,7 @@ from shmaccum.segment_log.lock_file import LockFile
 from shmaccum.segment_log.log_watch import LogWatch
 from shmaccum.segment_log.shipped import Position, PositionsFile, ShippedTo, forget_shipped, read_shipped
 from shmaccum.sender.backoff import Backoff
+from shmaccum.shipping.convoy import Convoy
 from shmaccum.shipping.host import NS_PER_S, RateLimit, ShipperHost
 from shmaccum.shipping.lane import Lane, Route, resumed, topic_id_of
 from shmaccum.shipping.starts import Starts
@@ -58,6 +59,10 @@ LOOK_S = 1.0
 OPEN_LANES_MAX = 64
 """Beyond so many partitions, one that is read to its end lets go of its files."""
 CLOSE_TIMEOUT_S = 5.0
+CONVOY_MS = 800
+"""A convoy goes for so long; an eighth of it once a lane has ended. Between two of them others have their turn."""
+CONVOY_MS_MIN = 100
+"""While other lanes have batches in flight."""
 
 
 class ShippingProgress(NamedTuple):
@@ -152,6 +157,8 @@ class Shipper(ClosedOnExit):
         self._bell = self._rope = -1
         self._selector: selectors.BaseSelector | None = None
         self._look_ns = 0
+        self._no_convoy_before_ns = 0
+        self._has_convoys = self.sink.takes_files and self.options.rate_limit is None
         self._is_stopped = False
         self._is_ending = False
         self._is_sink_open = False
@@ -367,6 +374,7 @@ class Shipper(ClosedOnExit):
         if self._file is None:
             raise NotALogError("the shipper is not open: call open() or run()")
         self._look()
+        self._go_in_convoy()
         self._read()
         self._write_positions()
         self._send()
@@ -386,11 +394,40 @@ class Shipper(ClosedOnExit):
         for lane in self.lanes:
             lane.is_hungry |= is_due or lane.folder in changed
 
+    def _go_in_convoy(self) -> None:
+        """Ships the batches of lanes that are ordinary, without a look at each."""
+        assert self._file is not None
+        now_ns = time.monotonic_ns()
+        if not self._has_convoys or self._is_over or now_ns < self._no_convoy_before_ns:
+            return
+        ready = {lane.route.index: lane for lane in self.lanes if self._may_join(lane, now_ns)}
+        if not (ready and (loans := self._guard(lambda: self.sink.lend(list(ready))))):
+            return
+        convoy = Convoy(loans, ready)
+        is_alone = all(lane.is_empty or lane.route.index in ready for lane in self.lanes)
+        is_kept = convoy.run(
+            self.sink,
+            self._file,
+            self._bell,
+            request_size_max=self.sink.request_size_max,
+            time_ms=CONVOY_MS if is_alone else CONVOY_MS_MIN,
+            answer_time_ms=self.options.request_timeout_ms,
+        )
+        if not is_kept:
+            self._host.report(f"the positions of {self.directory} cannot be written: look for room on its disk")
+            self._no_convoy_before_ns = time.monotonic_ns() + int(LOOK_S * NS_PER_S)
+
+    def _may_join(self, lane: Lane, now_ns: int) -> bool:
+        return lane.is_hungry and lane.is_empty and lane.is_ordinary(now_ns)
+
     def _read(self) -> None:
+        now_ns = time.monotonic_ns()
         left = self.options.read_ahead_bytes - sum(lane.lent_size for lane in self.lanes)
         for lane in self.lanes:
             if not lane.is_hungry or (lane.refusal is not None and not lane.is_empty):
                 continue
+            if self._has_convoys and not lane.is_empty and lane.is_ordinary(now_ns):
+                continue  # when its window is empty it goes in a convoy
             former = lane.lent_size
 
             def has_room(size: int, most: int = left + former) -> bool:

@@ -28,6 +28,8 @@ Bytes
     thread reads them. A view that is left over keeps the batch's memory from being reused, and is reported.
     A sink that `takes_files` may get batches of a shipper whose header is in memory and whose records lie in a file
     (`WireBatch.records`). Nobody has read these records, so only their receiver finds damage in them.
+    It may also `lend` the sockets behind it: what a borrower sends by them is the borrower's own affair, and gets no
+    Ack. Between `lend` and `give_back` no other method is called.
 
 Answers
     Each delivered batch gets exactly one Ack, with the WireBatch that was delivered; in any order, in any later poll.
@@ -148,6 +150,43 @@ class WireBatch:
             batch.attempt_count,
             batch,
         )
+
+
+class Loan(NamedTuple):
+    """A plain socket to a broker, between two frames, and the partitions that the broker leads.
+
+    Nothing is in flight on it. The borrower writes Produce requests and reads their answers, all before its next call
+    of the sink, which is `give_back`.
+    """
+
+    node_id: int
+    socket: int
+    version: int
+    """Of Produce."""
+    client_id: str
+    acks: int
+    requests_max: int
+    """Requests without an answer at once."""
+    partition_indices: Sequence[int]
+    topic_ids: Mapping[str, bytes]
+    """By topic; empty below version 13."""
+
+
+class Repayment(NamedTuple):
+    """The use that was made of a loan."""
+
+    is_broken: bool
+    """The socket is not between two frames: its connection is closed."""
+    throttle_ms: int
+    """The broker wants a pause."""
+    request_count: int
+    """Requests that were answered."""
+    record_count: int
+    """Records that were acked."""
+    sent_size: int
+    received_size: int
+    acked: Sequence[int]
+    """Partition indices of which a batch was acked."""
 
 
 class Verdict(enum.Enum):
@@ -360,6 +399,17 @@ class Sink(abc.ABC):
 
         The arena keeps a batch without an Ack, and the next sender delivers it.
         """
+
+    def lend(self, partition_indices: Sequence[int]) -> Sequence[Loan]:  # noqa: ARG002 - most sinks have no sockets
+        """Sockets for the ordinary rounds of a shipper, to the leaders of those partitions that may go now.
+
+        A partition is left out when it has to go by `plan` and `deliver`: nobody leads it, its leader is busy, or its
+        first batch goes alone.
+        """
+        return ()
+
+    def give_back(self, loan: Loan, repayment: Repayment) -> None:  # noqa: B027 - nothing to do where nothing is lent
+        """The socket of a loan is not used any more."""
 
     def leave_out_ended(self) -> None:  # noqa: B027 - nothing to do for a sink whose deliveries are begun at once
         """Some lent batches have their result meanwhile (`Batch.is_ended`); those not begun are not sent.

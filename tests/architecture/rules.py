@@ -28,11 +28,12 @@ NATIVE_FOLDERS = {
     "arena": ("base", "format"),
     "producer": ("base", "format", "arena"),
     "sender": ("base", "format", "log", "arena"),
+    "shipping": ("base", "format"),
     "python/common": ("base", "format", "arena"),
     "python/arena": ("base", "format", "arena", "python/common"),
     "python/producer": ("base", "format", "arena", "producer", "python/common"),
     "python/sender": ("base", "format", "log", "arena", "sender", "python/common", "python/log"),
-    "python/log": ("base", "format", "log", "python/common"),
+    "python/log": ("base", "format", "log", "shipping", "python/common"),
 }
 # The module names every type, so it includes all rooms.
 NATIVE_MODULE = PurePosixPath("native/python/module.c")

@@ -32,13 +32,14 @@ from setup import LANGUAGE_FLAGS, ROOT, WARNING_FLAGS, sanitize_flags
 
 TESTS = ROOT / "tests" / "native"
 CACHE = ROOT / "build" / "native-tests"
-LAYERS = ("base", "format", "log", "arena", "producer", "sender")
+LAYERS = ("base", "format", "log", "shipping", "arena", "producer", "sender")
 BELOW = ("arena", "format", "base")
 WHOLE_CORE = ("sender", "producer", "log", *BELOW)
 LAYERS_OF_TESTS = {
     "base": ("base",),
     "format": ("format", "base"),
     "log": ("log", "format", "base"),
+    "shipping": ("shipping", "format", "base"),
     "arena": BELOW,
     "producer": ("producer", *BELOW),
     "sender": ("sender", "log", *BELOW),

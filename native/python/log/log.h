@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reading and serving logs: the functions of the module.
+ * Reading, serving and shipping logs: the functions of the module.
  */
 #ifndef PYTHON_LOG_LOG_H
 #define PYTHON_LOG_LOG_H
@@ -32,6 +32,9 @@ PyObject *log_find_batch(PyObject *module, PyObject *const *args, Py_ssize_t cou
 
 /* send_pieces(socket, pieces): how many bytes of an answer a socket took. */
 PyObject *log_send_pieces(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names);
+
+/* ship_convoy(links, lanes, found, ...): the ordinary rounds of a shipper. */
+PyObject *log_ship_convoy(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names);
 
 /* Fields are stored straight into the objects of a type, so it must be laid out as a tuple. */
 static inline bool is_tuple_type(PyObject *object)

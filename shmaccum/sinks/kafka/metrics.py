@@ -53,6 +53,14 @@ class ProduceMetrics:
         node.request_total += 1
         node.record_total += record_count
 
+    def lent(self, node_id: int, request_count: int, record_count: int, now_ns: int) -> None:
+        """So many requests went by a socket that was lent. Their latencies are not known."""
+        node = self._node(node_id, now_ns)
+        node.request_total += request_count
+        node.record_total += record_count
+        if request_count:
+            self._records_per_request.add(record_count / request_count, now_ns)
+
     def answered(self, node_id: int, latency_ms: float, throttle_ms: float, now_ns: int) -> None:
         """A request was answered."""
         node = self._node(node_id, now_ns)

@@ -55,6 +55,8 @@ from shmaccum.sinks.sink import (
     NO_PRODUCER_ID,
     Ack,
     Acks,
+    Loan,
+    Repayment,
     Sink,
     SinkHost,
     Verdict,
@@ -457,6 +459,45 @@ class KafkaSink(Sink):
         self._metrics.sent(delivery.node_id, sum([wire.record_count for wire in delivery.wires]), now_ns)
         if self._pool is not None:
             self._compression.sent(delivery.with_sizes(), now_ns)
+
+    # --- lend
+
+    def lend(self, partition_indices: Sequence[int]) -> Sequence[Loan]:
+        """One loan for each leader to which nothing is in flight, with its partitions that were acked lately."""
+        self._want_answer()
+        self._forget_old_leaders()
+        unknown = self._known.missing(partition_indices, time.monotonic())
+        by_node: dict[int, list[int]] = {}
+        for partition_index in partition_indices:
+            node_id = self._leader_of(partition_index)
+            if node_id is not None and partition_index not in unknown:
+                by_node.setdefault(node_id, []).append(partition_index)
+        loans = [self._loan(node_id, indices) for node_id, indices in by_node.items() if self._can_take(node_id)]
+        return [loan for loan in loans if loan is not None]
+
+    def _loan(self, node_id: int, indices: Sequence[int]) -> Loan | None:
+        descriptor = None if self._lane(node_id).count else self._client.lend(node_id)
+        if descriptor is None:
+            return None
+        found = {topic: self._client.topic_id(topic) for topic, _ in map(self._host.topic_partition, indices)}
+        topic_ids = {topic: topic_id.bytes for topic, topic_id in found.items() if topic_id is not None}
+        has_topic_ids = len(topic_ids) == len(found)
+        return Loan(
+            node_id,
+            descriptor,
+            version_for(self._client.produce_versions(node_id), has_topic_ids=has_topic_ids),
+            self._client.client_id,
+            self._required_acks,
+            min(self._requests_max, IN_FLIGHT_MAX),
+            indices,
+            topic_ids if has_topic_ids else {},
+        )
+
+    def give_back(self, loan: Loan, repayment: Repayment) -> None:
+        self._produce_answer_count += repayment.request_count
+        self._known.acked(repayment.acked, time.monotonic())
+        self._metrics.lent(loan.node_id, repayment.request_count, repayment.record_count, time.monotonic_ns())
+        self._client.give_back(loan.node_id, repayment)
 
     # --- leave out
 

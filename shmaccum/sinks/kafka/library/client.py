@@ -20,9 +20,10 @@ from shmaccum.sinks.kafka.library.failures import describe, error_code
 from shmaccum.sinks.kafka.library.frames import OVER, Outcome, OverTimer, Sent
 from shmaccum.sinks.kafka.library.login import check_login, quiet_library, tls_context
 from shmaccum.sinks.kafka.library.loop import Selector
-from shmaccum.sinks.kafka.produce import PRODUCE_API_KEY, PartitionAnswer
+from shmaccum.sinks.kafka.produce import PRODUCE_API_KEY, PartitionAnswer, PlainAnswer
 from shmaccum.sinks.kafka.traffic import Traffic
 from shmaccum.sinks.sensors import NS_PER_S, WINDOW_NS
+from shmaccum.sinks.sink import Repayment
 
 # The library's own limit pauses a connection for everything, metadata too: ours counts Produce requests only.
 LIBRARY_IN_FLIGHT_MAX = 1_000
@@ -311,6 +312,21 @@ class Client:
             conn.parser.in_flight_requests.remove(sent)
             conn.in_flight_requests.remove(_in_flight(sent))
             conn._reauth.on_response_processed()  # noqa: SLF001 - a login waits until nothing is in flight
+
+    def lend(self, node_id: int) -> int | None:
+        """The socket of a node that is ready, when nothing is in flight to it; None otherwise."""
+        conn = self._manager.connection(node_id)
+        if conn.in_flight_requests or conn.parser.in_flight_requests or conn.transport.unwritten:
+            return None
+        descriptor: int = conn.transport.lend()
+        return descriptor
+
+    def give_back(self, node_id: int, repayment: Repayment) -> None:
+        """The socket of a node is the library's again."""
+        conn = self._manager.connection(node_id)
+        conn.transport.give_back(repayment)
+        if repayment.throttle_ms:
+            conn._maybe_throttle(PlainAnswer(repayment.throttle_ms, (), ()))  # noqa: SLF001 - as with every answer
 
     def ask_producer_id(self) -> ProducerIdRequest:
         """Asks any broker for a new producer id (InitProducerId without a transactional id)."""

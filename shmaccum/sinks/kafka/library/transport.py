@@ -20,6 +20,7 @@ from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
 
 from shmaccum.sinks.kafka.library.frames import Frame, Sent
 from shmaccum.sinks.kafka.traffic import NodeTraffic
+from shmaccum.sinks.sink import Repayment
 
 RECEIVE_SIZE = 64 * 1024
 FRAME_HEAD_SIZE = 4
@@ -94,6 +95,21 @@ class FrameTransport(KafkaTCPTransport):  # type: ignore[misc]
         """One of the untouched ones is not written."""
         self._write_buffer.remove(sent)
         sent.withdraw()
+
+    def lend(self) -> int:
+        """The socket. Nothing of the library reads or writes it before `give_back`, because no poll comes between."""
+        descriptor: int = self._sock.fileno()
+        return descriptor
+
+    def give_back(self, repayment: Repayment) -> None:
+        """The socket is between two frames, or is broken."""
+        self.traffic.requests += repayment.request_count
+        self.traffic.responses += repayment.request_count
+        self.traffic.bytes_sent += repayment.sent_size
+        self.traffic.bytes_received += repayment.received_size
+        self.last_write = self.last_read = time.monotonic()
+        if repayment.is_broken:
+            self.abort(error=errors.KafkaConnectionError("the connection was lost, or a request was not answered"))
 
     def _sock_send(self) -> tuple[int, Exception | None]:
         """Writes until nothing is left or the socket is full."""

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A partition of a log on its way to another sink, while all is ordinary.
+ *
+ *   segment   │ shipped, on disk │ acked │ in flight │ header read │ not read yet ...
+ *                                ^ kept              ^ next
+ *                                └──── window ───────┘ at most SHIP_WINDOW batches
+ *
+ * Rules
+ *   The window begins at the position on disk, and a broker remembers the last five batches of a producer. So a broker
+ *   recognises each batch that a death leaves unknown.
+ *   A header is read with 61 bytes, and nothing proves it before the broker has acked its batch. It counts when it
+ *   begins at the offset that follows, and its whole batch lies in the file. Anything else ends the lane here, and the
+ *   caller looks at it.
+ *   A batch keeps its records. Its header gets the producer, and the sequence that follows from its offset.
+ *
+ * The file is input: no number of it is believed before it is bounded.
+ */
+#ifndef SHIPPING_LANE_H
+#define SHIPPING_LANE_H
+
+#include "format/produce.h"
+#include "format/record_batch.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+enum {
+    SHIP_WINDOW = 5,                  /* batches of a producer that a broker remembers */
+    SHIP_BATCH_SIZE_MAX = 64 << 20,   /* a larger batch is read before anybody believes its header */
+};
+
+enum ship_lane_state {
+    SHIP_LANE_GOES,   /* the next batch may be ordinary */
+    SHIP_LANE_ENDS,   /* no ordinary batch follows: the caller looks why */
+    SHIP_LANE_BROKEN, /* a batch was not acked, or its fate is unknown: all behind the kept position go again */
+};
+
+/* Bytes that stay with the caller. */
+struct ship_text {
+    const char *bytes;
+    size_t size;
+};
+
+/* A place in the log, and the leader epoch of the batch in front of it. */
+struct ship_place {
+    int64_t offset;
+    off_t position;
+    int32_t leader_epoch;
+};
+
+struct ship_batch {
+    struct ship_place end;
+    int64_t record_count;
+    uint32_t size;
+    bool is_acked;
+};
+
+struct ship_lane {
+    struct produce_topic topic; /* its batch count is unused */
+    int32_t partition;
+    int file;
+    int64_t limit_offset; /* batches from here on are not shipped */
+    struct record_batch_producer producer; /* its base sequence is unused */
+    int64_t origin; /* the offset whose record has sequence 0 */
+    struct ship_text name; /* as it stands in the positions file, with quotes */
+    struct ship_text topic_id;
+    enum ship_lane_state state;
+    struct ship_place kept; /* on disk */
+    struct ship_place next;
+    off_t file_size;
+    bool has_header; /* of the batch at `next` */
+    uint8_t header[RECORD_BATCH_HEADER_SIZE];
+    struct record_batch_header fields;
+    struct ship_batch window[SHIP_WINDOW]; /* batch n of the lane in place n % SHIP_WINDOW */
+    uint64_t first; /* of the window */
+    uint64_t end;
+    int64_t record_count; /* kept by now */
+    int64_t byte_count;
+};
+
+/* True when the lane has another batch whose turn it may be; `lane_batch_size` and `lane_take` are about that batch.
+ * It reads the header, and ends the lane where none is ordinary. */
+bool lane_looks_ahead(struct ship_lane *lane);
+
+/* Bytes of the batch ahead, header included. */
+uint32_t lane_batch_size(const struct ship_lane *lane);
+
+/* Puts the batch ahead into the window. Writes its header for the sink, and answers its number. */
+uint64_t lane_take(struct ship_lane *lane, uint8_t header[RECORD_BATCH_HEADER_SIZE]);
+
+void lane_ack(struct ship_lane *lane, uint64_t number);
+
+/* True when batches are acked that the position on disk does not tell of; `place` is the one that does then. */
+bool lane_due(const struct ship_lane *lane, struct ship_place *place);
+
+/* The place of `lane_due` is on disk. */
+void lane_keep(struct ship_lane *lane);
+
+#endif
