@@ -6,8 +6,8 @@
  *             └─ sendmsg ──┘ sendfile  └─ sendmsg ──┘ sendfile       sendmsg
  *
  * Rules
- *   Nothing is in flight before and after: whoever lends the socket finds it between two frames, or is told that it is
- *   broken and closes it.
+ *   Nothing is in flight before and after. The lender finds the socket between two frames, or learns that it is broken
+ *   and closes it.
  *   A request has at most one batch of each lane, as Kafka wants it. The lanes of a topic stand in a row.
  *   No call waits for the broker. The bytes of a request go before those of the next one.
  *   An answer in which all is well acks its batches. Any other breaks the lanes of its request, and the caller sends
@@ -55,7 +55,7 @@ struct ship_link {
     struct ship_request requests[SHIP_REQUESTS_MAX]; /* request n in place n % SHIP_REQUESTS_MAX */
     uint32_t first; /* not answered */
     uint32_t end;
-    bool is_sending; /* the youngest one: what follows says how far */
+    bool is_sending; /* the youngest one; the two below say how far */
     uint32_t step;   /* twice the batch, plus 1 for its records */
     size_t step_done;
     struct produce_answer answer;

@@ -7,8 +7,8 @@
 
 Rules
     A lane goes in a convoy when its window is empty, the sink has acked a batch of its epoch, and it knows where the
-    next header stands. Everything else goes the lane's own way: the first batch, damage, the end of a segment, and
-    whatever the broker does not take.
+    next header stands. Everything else goes the lane's own way: the first batch, damage, the end of a segment, and a
+    batch that the broker does not take.
     The native call knows no errors. Where an answer is not ordinary the lane reads on at its position and sends again,
     and the sink tells it what is wrong. The broker drops batches that it has.
     Positions are written by the native call, in the format of `PositionsFile`.
@@ -38,9 +38,7 @@ class Convoy:
 
     def __init__(self, loans: Sequence[Loan], lanes: Mapping[int, Lane]) -> None:
         self._loans = loans
-        self._lanes = [
-            sorted((lanes[index] for index in loan.partition_indices), key=_order_of) for loan in loans
-        ]
+        self._lanes = [sorted((lanes[index] for index in loan.partition_indices), key=_order_of) for loan in loans]
 
     def run(
         self,

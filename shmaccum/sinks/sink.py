@@ -28,8 +28,8 @@ Bytes
     thread reads them. A view that is left over keeps the batch's memory from being reused, and is reported.
     A sink that `takes_files` may get batches of a shipper whose header is in memory and whose records lie in a file
     (`WireBatch.records`). Nobody has read these records, so only their receiver finds damage in them.
-    It may also `lend` the sockets behind it: what a borrower sends by them is the borrower's own affair, and gets no
-    Ack. Between `lend` and `give_back` no other method is called.
+    It may also `lend` the sockets behind it. Batches that a borrower sends by them get no Ack. Between `lend` and
+    `give_back` no other method is called.
 
 Answers
     Each delivered batch gets exactly one Ack, with the WireBatch that was delivered; in any order, in any later poll.
@@ -162,7 +162,7 @@ class Loan(NamedTuple):
     node_id: int
     socket: int
     version: int
-    """Of Produce."""
+    """The version of its Produce requests."""
     client_id: str
     acks: int
     requests_max: int

@@ -5,8 +5,8 @@
  *   link   (socket, version, client, acks, requests_max, request_size_max, lane count)
  *   lane   (topic, topic id or None, partition, file, position, offset, limit offset, epoch, origin, leader epoch,
  *           name, topic id as text)                                                  those of a link in a row
- *   found  a list that gets (lane ...), (link ...) and (size, has failed) before the call returns. A signal handler that
- *          raises would lose an answer of the call, and with it how far the positions file is.
+ *   found  a list that gets (lane ...), (link ...) and (size, has failed) before the call returns. A signal handler
+ *          that raises would lose an answer of the call, and with it how far the positions file is.
  */
 #include "base/clock.h"
 #include "python/common/arguments.h"
