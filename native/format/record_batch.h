@@ -99,8 +99,8 @@ struct record_batch_producer {
 
 /* Gives a finished batch another producer, in front of the same records: base offset, leader epoch and kind of
  * timestamp are those of a batch from a producer. A crc is linear, so the new one follows from the former one and from
- * the two headers, and no record is read. A batch that was damaged keeps a crc that does not fit it. The batch length is
- * no smaller than it can be. */
+ * the two headers, and no record is read. A batch that was damaged keeps a crc that does not fit it. The batch length
+ * is no smaller than it can be. */
 void record_batch_change_producer(uint8_t header[RECORD_BATCH_HEADER_SIZE],
                                   const struct record_batch_producer *producer);
 
