@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The transaction word's protocol, explored exhaustively; every planted mistake is found."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.model.explorer import Report, explore
+from tests.model.transaction_model import MUTATIONS, Bounds, State, TransactionModel
+
+
+def run(bounds: Bounds, mutation: str = "") -> Report[State]:
+    report = explore(TransactionModel(bounds, mutation))
+    print(f"{bounds} {mutation}: {report}")
+    return report
+
+
+ONE = Bounds(records=((0,),))
+ONE_DIES = Bounds(records=((0,),), deaths=1)
+ONE_BATCH_FAILS = Bounds(records=((0,),), failures=1)
+A_SENDER_DIES_AND_A_BATCH_FAILS = Bounds(records=((0,),), failures=1, deaths=1)
+A_CHAIN = Bounds(records=((0,),), oversized=(0,))
+A_CHAIN_DIES = Bounds(records=((0,),), oversized=(0,), deaths=1)
+ONE_JOINS_THE_FIRST = Bounds(records=((1,),), transactions=(2,), slot_count=1, aborts=False)
+TWO_COORDINATORS = Bounds(records=((0,),), transactions=(1, 1), slot_count=1, aborts=False)
+ONE_JOINS_BESIDE_ANOTHER = Bounds(records=((0,), (1,)), transactions=(2,), slot_count=1, aborts=False)
+
+SHORT = [ONE, ONE_BATCH_FAILS, A_CHAIN, ONE_JOINS_THE_FIRST]
+MIDDLE = [ONE_DIES, A_SENDER_DIES_AND_A_BATCH_FAILS, A_CHAIN_DIES, TWO_COORDINATORS]
+LONG = [
+    Bounds(records=((0,),), transactions=(2,)),
+    Bounds(records=((1,),), transactions=(2,)),
+    Bounds(records=((0,),), transactions=(1, 1), slot_count=1, aborts=False, deaths=1),
+    Bounds(records=((0,), (0,)), aborts=False),
+    Bounds(records=((0,), (0,)), aborts=False, oversized=(1,)),
+    Bounds(records=((0,), (0,)), deaths=1),
+    ONE_JOINS_BESIDE_ANOTHER,
+]
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    "bounds", [*SHORT, *(pytest.param(bounds, marks=pytest.mark.slow) for bounds in MIDDLE)], ids=str
+)
+def test_transactions_are_sound(bounds: Bounds) -> None:
+    """Each record ends once, in the transaction it was accepted in, and nobody waits for ever."""
+    assert run(bounds).problem is None
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("bounds", LONG, ids=str)
+def test_transactions_are_sound_with_wider_bounds(bounds: Bounds) -> None:
+    """The same, in minutes."""
+    assert run(bounds).problem is None
+
+
+# Bounds in which each mistake shows.
+BOUNDS = {
+    "no look behind OPEN": ONE,
+    "look before OPEN": ONE,
+    "seal before the word": ONE,
+    "sender seals nothing": ONE_DIES,
+    "decide without a look": ONE,
+    "done before ABORT_ONLY": A_SENDER_DIES_AND_A_BATCH_FAILS,
+    "chain by store": A_CHAIN,
+    "join looked at first": ONE_JOINS_BESIDE_ANOTHER,
+    "no look at the number": ONE_JOINS_THE_FIRST,
+    "plain commit": ONE,
+    "no abort of the dead": ONE_DIES,
+    "end before the broker": ONE,
+    "begin beside another": TWO_COORDINATORS,
+    "outcome not awaited": TWO_COORDINATORS,
+}
+MARKS = {
+    "join looked at first": [pytest.mark.exhaustive, pytest.mark.timeout(3600)],
+    "no abort of the dead": [pytest.mark.slow],
+    "done before ABORT_ONLY": [pytest.mark.slow],
+    "begin beside another": [pytest.mark.slow],
+}
+
+
+@pytest.mark.parametrize("mutation", [pytest.param(name, marks=MARKS.get(name, [])) for name in sorted(MUTATIONS)])
+def test_mistakes_are_found(mutation: str) -> None:
+    """A model that cannot fail proves nothing."""
+    assert run(BOUNDS[mutation], mutation).problem is not None
