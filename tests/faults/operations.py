@@ -27,6 +27,7 @@ from shmaccum.segment_log.inspection import check_log
 from shmaccum.segment_log.producer_state import Refusal
 from shmaccum.segment_log.reader import LogReader
 from shmaccum.sender import Sender
+from shmaccum.sinks.log import LogSink
 from shmaccum.sinks.memory import MemorySink
 from tests.accumulator import Accumulator
 from tests.log_support import TOPIC, make_batches, open_log, partition_folder
@@ -426,6 +427,44 @@ def expect_whole_log(path: Path, batch_count: int) -> None:
     assert check_log(path) == []
 
 
+class LogRounds(Operation):
+    """Rounds of a sender that appends ordinary batches to a log in C, with index entries and a roll in between."""
+
+    options: ClassVar[dict[str, Any]] = {"segment_bytes": 5000, "index_interval_bytes": 1}
+    values: ClassVar[list[bytes]] = [b"%d" % number * 1500 for number in range(5)]
+
+    def prepare(self) -> None:
+        self.path = self.folder / "log"
+        self.arena = Arena.create(self.name, **SMALL)
+        self.sender = Sender(self.arena, LogSink(str(self.path), **self.options), linger_ms=0)
+        self.sender.open()
+        self.accumulator = Accumulator(self.arena)
+        self._append(b"first")
+        self._deliver()
+        for value in self.values:
+            self._append(value)
+
+    def _append(self, value: bytes) -> None:
+        self.accumulator.append(TOPIC, 0, 1000, None, value)
+
+    def _deliver(self) -> None:
+        """A round that failed is left alone for a while, so this takes as many as it takes."""
+        while self.arena.statistics().slots["FREE"] < self.arena.geometry["slot_count"]:
+            self.sender.run_once()
+
+    def run(self) -> None:
+        self.sender.run_once()
+        self.sender.run_once()
+
+    def settle(self) -> None:
+        self._deliver()
+        self.sender.close()
+        self.accumulator.close()
+        assert read_values(self.path) == [b"first", *self.values]
+        assert check_log(self.path) == []
+        arena_end(self.arena, [])
+
+
 class LogRecover(Operation):
     """Opens a log that nobody closed, with a torn tail and without one of its indexes."""
 
@@ -492,6 +531,7 @@ OPERATIONS: dict[str, type[Operation]] = {
     "ring": Ring,
     "sync": Sync,
     "log-append": LogAppend,
+    "log-rounds": LogRounds,
     "log-recover": LogRecover,
     "log-read": LogRead,
 }
