@@ -117,17 +117,20 @@ class LogServer(ClosedOnExit):
         self._tls = TlsFiles(self.options) if self.options.ssl_certfile is not None else None
         self._users = UsersFile(self.options.users_file) if self.options.users_file is not None else None
         self._listener = _listen(listening)
-        try:
+        with contextlib.ExitStack() as taken:  # closes them when one cannot be had
+            taken.callback(self._listener.close)
             self._log = LogDirectory(directory, self.options) if is_writable else None
-        except BaseException:
-            self._listener.close()
-            raise
-        self.directory = LogReader(directory, verify_crc=False).path
-        self.address = Address(listening.host, self._listener.getsockname()[1])
-        self._begin_clients()
-        self._open_log(writer or self._log)
-        self._routes = self._new_routes(advertised._replace(port=advertised.port or self.address.port))
-        self._selector = self._new_selector()
+            if self._log is not None:
+                taken.callback(self._log.close)
+            self.directory = LogReader(directory, verify_crc=False).path
+            self.address = Address(listening.host, self._listener.getsockname()[1])
+            self._begin_clients()
+            taken.callback(self._bell.close)
+            taken.callback(self._rope.close)
+            self._open_log(writer or self._log)
+            self._routes = self._new_routes(advertised._replace(port=advertised.port or self.address.port))
+            self._selector = self._new_selector()
+            taken.pop_all()
 
     def _begin_clients(self) -> None:
         """The loop's own state: nobody is connected, nothing is under way."""

@@ -176,6 +176,26 @@ def test_a_file_that_is_mostly_dead_is_written_anew(tmp_path: Path, monkeypatch:
     assert found.generation == 3
 
 
+def test_pending_offsets_count_from_the_commit_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    places = [TopicPartition("t", number) for number in range(3)]
+    file = written(tmp_path)
+    file.commit({places[0]: committed(1)})
+    file.commit_pending(7, {places[0]: committed(10), places[1]: committed(11)})
+    file.commit_pending(8, {places[2]: committed(12)})
+    monkeypatch.setattr(offsets_file, "DEAD_SIZE_MIN", -(10**9))
+    file.commit({places[2]: committed(2)})  # and writes the file anew
+    for known in (file, read(tmp_path)):
+        assert {place: one.offset for place, one in known.offsets.items()} == {places[0]: 1, places[2]: 2}
+        assert [known.is_pending(place) for place in places] == [True] * 3
+    file.end_pending(7, is_commit=True)
+    file.end_pending(7, is_commit=False)  # which finds nothing
+    file.end_pending(8, is_commit=False)
+    file.close()
+    for known in (file, read(tmp_path)):
+        assert [known.offsets[place].offset for place in places] == [10, 11, 2]
+        assert known.pending == {}
+
+
 def test_a_rewrite_that_dies_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(offsets_file, "DEAD_SIZE_MIN", 0)
 

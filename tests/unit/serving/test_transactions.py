@@ -16,6 +16,7 @@ import pytest
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.segment_log import LogDirectory, LogReader, check_log
 from shmaccum.segment_log.broker_error import BrokerError
+from shmaccum.serving import LogServer
 from shmaccum.serving.consumer_group import ConsumerLimits
 from shmaccum.serving.coordinator import Coordinator
 from shmaccum.serving.group import Limits
@@ -303,6 +304,22 @@ def test_a_step_that_cannot_be_written_is_refused(tmp_path: Path, monkeypatch: p
     assert host.end(is_commit=True) is BrokerError.NONE
     assert host.committed() == ([[b"v"], [b"v"]], 1)
     host.close()
+
+
+def test_a_server_that_cannot_read_the_ids_leaves_nothing_open(tmp_path: Path) -> None:
+    (tmp_path / "log").mkdir()
+    with LogServer(tmp_path / "log", "127.0.0.1:0", is_writable=True):
+        pass
+    ids = tmp_path / "log" / "transactional-ids"
+    ids.unlink()
+    ids.mkdir()
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(OSError, match="transactional-ids"):
+        LogServer(tmp_path / "log", "127.0.0.1:0", is_writable=True)
+    assert len(os.listdir("/proc/self/fd")) == before
+    ids.rmdir()
+    with LogServer(tmp_path / "log", "127.0.0.1:0", is_writable=True):
+        pass
 
 
 def test_a_topic_that_was_deleted_holds_no_transaction(tmp_path: Path) -> None:
