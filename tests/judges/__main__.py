@@ -23,7 +23,7 @@ from pathlib import Path
 from setup import ROOT
 from tests.judges.guard import guarded
 from tests.judges.outcomes import differences, read_table
-from tests.judges.suites import SUITES, Suite
+from tests.judges.suites import SUITES, Suite, version_problem
 from tests.support import wait_until
 
 PLACE = ROOT / "build" / "judges"
@@ -46,6 +46,9 @@ def judge(suite: Suite, sources: Path) -> bool:
     needed = sources / suite.needs
     if not needed.exists():
         print(f"{suite.name}: there is no {needed}")
+        return False
+    if (problem := version_problem(suite, sources)) is not None:
+        print(f"{suite.name}: {problem}")
         return False
     told = PLACE / f"{suite.name}-server.log"
     with server(PLACE / f"{suite.name}-log", told, suite.partitions) as address:

@@ -15,10 +15,12 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import sys
 from collections.abc import Callable, Mapping
 from functools import partial
+from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -43,6 +45,9 @@ COMPAT_TESTS = {
     "aiokafka-compat": ("aiokafka/tests", ("tests/test_producer.py",)),
 }
 """Suite -> the path below SOURCES without which it cannot run, and its tests of producers."""
+VERSION_FILES = {"kafka-python": "kafka/version.py", "aiokafka": "aiokafka/__init__.py"}
+"""Libraries that tests import from SOURCES, in front of the installed package, and the file that has their version."""
+VERSION = re.compile(r"""__version__ = ['"](\d+\.\d+)""")
 PATIENCE = 8
 """By how much the limits of librdkafka's tests are longer: one test that overruns ends its runner."""
 RUNNER = "librdkafka/tests/test-runner"
@@ -62,6 +67,19 @@ class Suite(NamedTuple):
     """Takes the path in `needs`, the address of the server, and a folder for reports."""
     partitions: int = 4
     """The number of partitions that a topic of the server gets."""
+
+
+def version_problem(suite: Suite, sources: Path) -> str | None:
+    """Why the sources of a suite are the wrong ones; None: they have the version that is installed, or need not."""
+    library = Path(suite.needs).parts[0]
+    file = VERSION_FILES.get(library)
+    found = VERSION.search((sources / library / file).read_text()) if file is not None else None
+    if found is None or metadata.version(library).startswith(f"{found[1]}."):
+        return None
+    return (
+        f"{sources / library} has version {found[1]}, and {metadata.version(library)} is installed: check out the "
+        "sources of the installed version"
+    )
 
 
 def _execute(command: list[str], folder: Path, variables: Mapping[str, str], log: Path) -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import subprocess
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from tests.judges.outcomes import (
     of_librdkafka,
     read_table,
 )
-from tests.judges.suites import SUITES, write_tools
+from tests.judges.suites import SUITES, VERSION_FILES, version_problem, write_tools
 from tests.kafka import distribution
 
 TABLE = [Exemption("s", "exempt", "It does not apply."), Exemption("other", "wrong", "It does not apply either.")]
@@ -84,3 +85,20 @@ def test_each_row_of_the_table_names_a_suite_and_a_reason() -> None:
     assert {row.suite for row in table} <= {suite.name for suite in SUITES}
     assert [row for row in table if not row.reason.endswith(".")] == []
     assert len({(row.suite, row.test) for row in table}) == len(table)
+
+
+@pytest.mark.parametrize("library", VERSION_FILES)
+def test_sources_of_another_version_are_refused(tmp_path: Path, library: str) -> None:
+    installed = metadata.version(library)
+    (suite, *_) = [each for each in SUITES if each.needs.startswith(f"{library}/")]
+    file = tmp_path / library / VERSION_FILES[library]
+    file.parent.mkdir(parents=True)
+    file.write_text(f'__version__ = "{installed}"\n')
+    assert version_problem(suite, tmp_path) is None
+    file.write_text("__version__ = '1.2.3'\n")
+    assert f"has version 1.2, and {installed} is installed" in (version_problem(suite, tmp_path) or "")
+
+
+def test_sources_that_no_test_imports_may_have_any_version(tmp_path: Path) -> None:
+    (suite, *_) = [each for each in SUITES if each.name == "librdkafka"]
+    assert version_problem(suite, tmp_path) is None
