@@ -24,15 +24,20 @@ PARTITION_COUNT = 3
 
 @contextlib.contextmanager
 def running(path: Path, *, is_writable: bool = True, **options: Any) -> Iterator[LogServer]:
-    """A server in a thread."""
+    """A server in a thread, which a mistake of ours ends: pytest tells of it."""
     with LogServer(path, "127.0.0.1:0", is_writable=is_writable, partitions=PARTITION_COUNT, **options) as server:
-        thread = threading.Thread(target=server.run)
+        thread = threading.Thread(target=_run, args=[server])
         thread.start()
         try:
             yield server
         finally:
             server.stop()
             thread.join()
+
+
+def _run(server: LogServer) -> None:
+    while not server._is_stopped:
+        server.run_once()
 
 
 @contextlib.contextmanager

@@ -83,13 +83,23 @@ class LongPoll:
         topics: the topics that the server serves.
         ring: wakes the server's loop, from any thread.
         numbers: where the bytes are counted that clients fetch.
+        fail: ends the connection of a parked fetch that cannot be answered; the fetch is forgotten by then.
         is_told: every append is told by `tell`, so the kernel need not be asked.
     """
 
-    def __init__(self, topics: Topics, ring: Callable[[], None], numbers: ServerNumbers, *, is_told: bool) -> None:
+    def __init__(
+        self,
+        topics: Topics,
+        ring: Callable[[], None],
+        numbers: ServerNumbers,
+        *,
+        fail: Callable[[Call, Exception], None],
+        is_told: bool,
+    ) -> None:
         self._topics = topics
         self._numbers = numbers
         self._ring = ring
+        self._fail = fail
         self._watch = None if is_told else LogWatch()
         self._sessions = Sessions()
         self._parked: dict[Call, _Fetch] = {}
@@ -163,7 +173,13 @@ class LongPoll:
             heapq.heapify(self._deadlines)
 
     def _ask_again(self, parked: _Fetch) -> None:
-        if self._try_answer(parked):
+        try:
+            is_over = self._try_answer(parked)
+        except Exception as error:  # noqa: BLE001 - no other fetch is to blame for it
+            self.drop(parked.call)
+            self._fail(parked.call, error)
+            return
+        if is_over:
             self.drop(parked.call)
 
     def drop(self, call: Call) -> None:

@@ -9,8 +9,9 @@
             └── bell          a writer of this process appended, or `stop`
 
 Rules: nothing here waits for a client, a disk or another thread. A connection has one request under way. A mistake of
-a client costs its own connection. The log is read as it lies in its files, verified batch by batch (`log_heads`),
-whether this server writes it or a sender beside it does.
+a client costs its own connection, and so does a request that cannot be answered. Any other failure, as on a full disk,
+is told in the server's log, and the loop goes on. The log is read as it lies in its files, verified batch by batch
+(`log_heads`), whether this server writes it or a sender beside it does.
 """
 
 from __future__ import annotations
@@ -74,6 +75,7 @@ logger.addFilter(Throttle())
 
 BACKLOG = 512
 MAINTAIN_INTERVAL_S = 1.0
+PROBLEM_PAUSE_S = 0.2
 NUMBERS_TIMEOUT_S = 2.0
 FAILED_LOGIN_DELAY_S = 1.0
 META_UUID_KEY = "directory.id"
@@ -160,7 +162,9 @@ class LogServer(ClosedOnExit):
         self._numbers = ServerNumbers()
         self._hashing = Hashing(self._ring)
         self._topics = Topics(self.directory)
-        self._polls = LongPoll(self._topics, self._ring, self._numbers, is_told=teller is not None)
+        self._polls = LongPoll(
+            self._topics, self._ring, self._numbers, fail=self._fail_call, is_told=teller is not None
+        )
         self._teller = teller
         if teller is not None:
             teller.on_append = self._polls.tell
@@ -204,9 +208,16 @@ class LogServer(ClosedOnExit):
     # --- the loop
 
     def run(self) -> None:
-        """Serves until `stop` is called."""
+        """Serves until `stop` is called. A problem of the log, or a mistake of ours, is told and ends nothing."""
         while not self._is_stopped:
+            self._run_once_or_tell()
+
+    def _run_once_or_tell(self) -> None:
+        try:
             self.run_once()
+        except Exception:
+            logger.exception("the server of %s has a problem and goes on", self.directory)
+            time.sleep(PROBLEM_PAUSE_S)
 
     def run_once(self) -> None:
         """Waits until something is to be done, and does it."""
@@ -363,6 +374,9 @@ class LogServer(ClosedOnExit):
             frame = connection.next_frame()
             if frame is not None:
                 self._handle(connection, frame)
+        except OSError as error:  # of the log: `_send` meets those of the socket
+            logger.error("a request from %s could not be answered: %s", connection.host, error)
+            self._close(connection)
         except Exception as error:  # noqa: BLE001 - see `_fail`
             self._fail(connection, error)
         self._served = None
@@ -400,6 +414,13 @@ class LogServer(ClosedOnExit):
         elif not isinstance(error, OSError):
             logger.error("a request from %s could not be answered; its connection is closed", host, exc_info=error)
         self._close(connection)
+
+    def _fail_call(self, call: Call, error: Exception) -> None:
+        """Ends the connection of a request that waited and cannot be answered. An OSError is one of the log."""
+        if isinstance(error, OSError):
+            logger.error("a request from %s that waited could not be answered: %s", call.host, error)
+        for connection in [each for each, waiting in self._waiting.items() if waiting is call]:
+            self._fail(connection, error)
 
     def _close(self, connection: Connection) -> None:
         if connection.is_gone:

@@ -26,8 +26,6 @@ from shmaccum.serving.server import LogServer
 
 logger = logging.getLogger(__name__)
 
-PAUSE_S = 1.0
-
 
 @final
 class ServerThread:
@@ -56,21 +54,10 @@ class ServerThread:
             ) from error
         self.port = self._server.address.port
         self._is_closed = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="shmaccum-server", daemon=True)
+        self._thread = threading.Thread(target=self._server.run, name="shmaccum-server", daemon=True)
         self._thread.start()
         host, port = self._server.address
         logger.info("serving %s at %s:%d, to read", directory.path, host, port)
-
-    def _run(self) -> None:
-        while not self._is_closed.is_set():
-            self._run_until_problem()
-
-    def _run_until_problem(self) -> None:
-        try:
-            self._server.run()
-        except Exception:  # the writer goes on, whatever happens here
-            logger.exception("the server of %s has a problem and goes on in %g s", self._directory.path, PAUSE_S)
-            self._is_closed.wait(PAUSE_S)
 
     @property
     def families(self) -> Callable[[], list[Family]]:

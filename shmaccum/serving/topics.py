@@ -7,6 +7,7 @@ somebody asks for all of them or for one that is not known, and else kept.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 import uuid
@@ -46,7 +47,6 @@ class Topics:
         self._epochs: dict[TopicPartition, int] = {}
         self._starts: dict[TopicPartition, int] = {}
         self.retain()
-        self.look()
 
     def look(self) -> None:
         """Reads the directory again, unless nothing was made or deleted in it since."""
@@ -146,9 +146,15 @@ class Topics:
         return self._epochs[place]
 
     def retain(self) -> None:
-        """Looks what was deleted, by retention or on demand; call it now and then."""
+        """Looks what was deleted, by retention or on demand; call it now and then.
+
+        Raises:
+            OSError: the log cannot be read.
+        """
+        self.look()
         starts = read_offsets_checkpoint(os.path.join(self.directory, START_OFFSETS_FILE))
         for head in set(self._heads.values()):
-            head.start_at(starts.get(head.place, 0))
+            with contextlib.suppress(FileNotFoundError):  # its topic is being deleted
+                head.start_at(starts.get(head.place, 0))
         self._starts = starts
         self._epochs.clear()

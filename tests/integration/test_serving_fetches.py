@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import struct
@@ -20,7 +21,8 @@ from shmaccum.serving.asking import Asking
 from shmaccum.serving.log_heads import LogHead
 from shmaccum.serving.messages import decode_answer, encode_request
 from tests.log_support import TOPIC, A, B, batch_of, log_files, make_batch, make_batches, open_log
-from tests.serving_support import DEADLINE_S, served
+from tests.serving_support import DEADLINE_S, address_of, answer_of, running, served, stranger
+from tests.support import wait_until
 
 FETCH, VERSION = 1, 11
 LARGE = 1 << 20
@@ -148,6 +150,50 @@ def test_a_file_that_is_cut_under_a_fetch_ends_its_connection_alone(
                     fetch(server, 0)
             with Asking(address) as server:
                 assert fetch(server, 7).error_code == BrokerError.OFFSET_OUT_OF_RANGE
+
+
+def test_a_topic_that_is_deleted_beside_a_server_is_unknown_to_it(tmp_path: Path) -> None:
+    with open_log(tmp_path) as directory:
+        directory.partition(TOPIC, 0).append(make_batches(1))
+        with served(tmp_path, is_writable=False) as address, Asking(address) as server:
+            assert whole_offsets(fetch(server, 0).records) == [0]
+            directory.delete_topic(TOPIC)
+            while (found := fetch(server, 0)).error_code == 0:
+                assert whole_offsets(found.records) == [0]
+            assert found.error_code == BrokerError.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def cannot_read(_head: LogHead) -> bool:
+    raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+def test_a_waiting_fetch_that_cannot_be_answered_ends_its_connection_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with open_log(tmp_path) as directory, running(tmp_path, is_writable=False) as server:
+        log = directory.partition(TOPIC, 0)
+        with monkeypatch.context() as patched, stranger(address_of(server)) as client:
+            client.sendall(encode_request(FETCH, VERSION, request(0, wait_ms=int(DEADLINE_S * 1000))))
+            wait_until(lambda: bool(server._polls._parked), "the fetch waits")
+            patched.setattr(LogHead, "refresh", cannot_read)
+            log.append(make_batches(1))
+            assert answer_of(client) == b""
+        with Asking(address_of(server)) as other:
+            assert whole_offsets(fetch(other, 0).records) == [0]
+    assert "waited could not be answered: [Errno 5]" in caplog.text
+
+
+def test_a_fetch_of_a_log_that_cannot_be_read_is_told_in_the_log_of_the_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with open_log(tmp_path) as directory, served(tmp_path, is_writable=False) as address:
+        directory.partition(TOPIC, 0).append(make_batches(1))
+        with Asking(address) as server:
+            assert fetch(server, 0).error_code == 0
+            monkeypatch.setattr(LogHead, "refresh", cannot_read)
+            with pytest.raises(ServerUnreachableError):
+                fetch(server, 3)
+    assert "could not be answered: [Errno 5]" in caplog.text
 
 
 def test_pipelined_fetches_are_answered_in_order(tmp_path: Path) -> None:
