@@ -90,7 +90,7 @@ class Recipe:
     def command(self, arena: Arena) -> list[str]:
         """The command line of the sender's process."""
         return [
-            sys.executable,
+            _interpreter(),
             "-m",
             "shmaccum.sender",
             arena.name,
@@ -277,6 +277,15 @@ def start(arena: Arena, recipe: Recipe, deadline_s: float) -> None:
         if not is_closed:
             raise SenderNotStartedError(f"the sender of {arena.name} did not begin in time")
         raise SenderNotStartedError(f"the sender of {arena.name} could not begin: {_reason(log, begins_at)}")
+
+
+def _interpreter() -> str:
+    """The program that runs Python. In a server that embeds it, such as uWSGI, ``sys.executable`` is the server."""
+    if Path(sys.executable).name.startswith("py"):
+        return sys.executable
+    names = (f"python{sys.version_info.major}.{sys.version_info.minor}", "python3", "python")
+    places = (Path(sys.exec_prefix, "bin", name) for name in names)
+    return next((str(place) for place in places if place.is_file()), sys.executable)
 
 
 @contextlib.contextmanager

@@ -391,3 +391,19 @@ def test_the_log_is_of_the_level_that_its_news_deserve(
     levels = [(record.levelname, record.getMessage()) for record in caplog.records if record.name == "shmaccum.keeper"]
     assert levels[0] == ("WARNING", f"the sender of {kept.name} died: another one is started")
     assert levels[-1][0] == "INFO"
+
+
+# --- servers that embed Python
+
+
+def test_a_server_that_embeds_python_starts_the_sender_with_python(
+    kept: Arena, log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In uWSGI ``sys.executable`` is uWSGI."""
+    monkeypatch.setattr(sys, "executable", "/usr/sbin/uwsgi")
+    with Producer(kept, sink=f"log:{log}", linger_ms=0) as producer:
+        assert producer.send(TOPIC, b"record").get(WATCHDOG_S).offset == 0
+
+
+def test_a_python_starts_the_sender_itself(kept: Arena, log: Path) -> None:
+    assert Recipe(f"log:{log}", {}, {}).command(kept)[0] == sys.executable
