@@ -41,6 +41,7 @@ from shmaccum.sender.backoff import NS_PER_MS, Backoff
 from shmaccum.sender.spill_file import Position, Row, SpillFile
 from shmaccum.sender.splitting import node_end
 from shmaccum.sinks.sink import Ack, Verdict, WireBatch
+from shmaccum.units import format_count
 
 READ_AHEAD_SIZE = 4 << 20
 """Bytes of a window, but for its first batch."""
@@ -96,6 +97,11 @@ class Shipment:
     outcome: Ack | None = None
     """The answer that ends it; None: it goes (again)."""
     is_recorded: bool = False
+
+    @property
+    def first_offset(self) -> int:
+        """The offset of its first record."""
+        return self.spilled.log_batch.base_offset + self.wire.first_record
 
     @property
     def end_offset(self) -> int:
@@ -235,6 +241,22 @@ class Backlog:
             shipment = self._shipment(batch, now_ns)
             self._window.append(shipment)
             size += shipment.wire.size
+
+    @property
+    def has_lost_its_end(self) -> bool:
+        """True after `read`, when no whole batch lies in front of the end: all were written, so they are damaged."""
+        return not self._window and not self.is_empty
+
+    def pass_lost_end(self) -> None:
+        """Goes on behind records at the end that cannot be read any more.
+
+        Raises:
+            OSError: the position is where it was.
+        """
+        lost = format_count(self.end_offset - self.position.offset, "record")
+        self.file.write_position(self.position._replace(offset=self.end_offset))
+        self.rest()
+        self._report(f"the overflow of {self.place} is damaged at its end: {lost} cannot be read, and are lost")
 
     def _peek(self) -> LogBatch | None:
         """The next batch of the log below the end."""
@@ -431,12 +453,12 @@ class Backlog:
         return self.wants_epoch or is_strange
 
     def start_over(self, producer_id: int, epoch: int, identity: bytes) -> None:
-        """The rest goes in an epoch of its own.
+        """The rest goes in an epoch of its own, from the first batch on that can be read. Requires one in the window.
 
         Raises:
             OSError: it could not be written down, and nothing has changed.
         """
-        offset = self.position.offset
+        offset = self._window[0].first_offset
         self.file.write_position(Position(offset, producer_id, epoch, offset, identity))
         self.wants_epoch = self._is_known = False
         for shipment in self._window:

@@ -399,6 +399,10 @@ class Overflow:
 
     def _prepare(self, backlog: Backlog, identity: ProducerIdentity, now_ns: int) -> None:
         backlog.read(now_ns)
+        if backlog.has_lost_its_end:
+            backlog.pass_lost_end()
+            self._go_on_behind(backlog)
+            return
         backlog.wants_epoch |= backlog.position.identity != self._sink.identity
         if backlog.must_start_over and (fresh := identity.take_epoch(backlog.index)) is not None:
             backlog.start_over(*fresh, self._sink.identity)
@@ -500,6 +504,10 @@ class Overflow:
             if not shipment.is_recorded:
                 self._record(backlog, shipment)
         backlog.advance(done)
+        self._go_on_behind(backlog)
+
+    def _go_on_behind(self, backlog: Backlog) -> None:
+        """Files and range follow the position, which is another one by now."""
         if backlog.is_empty and backlog.index not in self._unsettled:
             self._finish(backlog)
         else:

@@ -17,6 +17,7 @@ from shmaccum.arena import Arena
 from shmaccum.arena.results import BatchResult
 from shmaccum.config import SenderOptions
 from shmaccum.exceptions import InvalidArgumentError, LogError, NotALogError
+from shmaccum.format.batch_header import HEADER_SIZE, read_header
 from shmaccum.segment_log.broker_error import BrokerError
 from shmaccum.segment_log.partition_log import PartitionLog
 from shmaccum.segment_log.producer_state import Refusal
@@ -488,6 +489,48 @@ def test_a_log_that_lost_its_end_is_gone_on_with(open_sending: Open, tmp_path: P
     away(sending).is_away = False
     settle(sending, 20)
     assert len(sending.values()) == 2 * SLOT_COUNT
+
+
+def damage(sending: Sending, tmp_path: Path, number: int) -> None:
+    """Damages a record of a batch of the overflow, counted from its first or last, before any batch was read ahead."""
+    for backlog in overflow_of(sending)._backlogs.values():
+        backlog._window.clear()
+        backlog.rest()
+    (log,) = (tmp_path / "overflow" / f"{TOPIC}-0").glob("*.log")
+    content = bytearray(log.read_bytes())
+    size = read_header(content).size
+    content[number % (len(content) // size) * size + HEADER_SIZE + 1] ^= 0xFF
+    log.write_bytes(content)
+
+
+def test_damage_in_the_middle_of_an_overflow_is_told_and_the_rest_is_delivered(
+    open_sending: Open, tmp_path: Path
+) -> None:
+    sending = open_sending(is_away=True)
+    for _ in range(SLOT_COUNT):
+        sending.append()
+    settle(sending)
+    damage(sending, tmp_path, 3)
+    away(sending).is_away = False
+    settle(sending, 40)
+    assert sending.values() == [value for value in range(SLOT_COUNT) if value != 3]
+    assert any("the overflow of topic-0 is damaged: bytes" in sentence for sentence in sending.errors())
+    assert not overflow_of(sending)
+
+
+def test_damage_at_the_end_of_an_overflow_holds_nothing_back(open_sending: Open, tmp_path: Path) -> None:
+    sending = open_sending(is_away=True)
+    for _ in range(SLOT_COUNT):
+        sending.append()
+    settle(sending)
+    spilled_count = sending.arena.native.spilled()["batch_count"]
+    damage(sending, tmp_path, -1)
+    away(sending).is_away = False
+    settle(sending, 40)
+    assert sending.values() == [value for value in range(SLOT_COUNT) if value != spilled_count - 1]
+    assert any("is damaged at its end: 1 record cannot be read" in sentence for sentence in sending.errors())
+    assert sending.arena.native.spilled()["partitions"] == []
+    assert not overflow_of(sending)
 
 
 # --- waits
