@@ -15,6 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
+from shmaccum import Producer
 from shmaccum._native import decode_batch
 from shmaccum.arena import Arena
 from shmaccum.exceptions import InvalidArgumentError, OtherSinkError, SenderNotStartedError
@@ -22,7 +23,7 @@ from shmaccum.keeper import ensure_sender
 from shmaccum.sender import Sender
 from tests.accumulator import Accumulator
 from tests.sending import process_exists
-from tests.support import WATCHDOG_S, Child, wait_until
+from tests.support import WATCHDOG_S, Child, end_senders, wait_until
 
 TOPIC = "topic"
 KILLS = 8
@@ -203,6 +204,24 @@ def test_what_a_dead_sender_left_may_be_delivered_elsewhere(
     os.kill(pid, signal.SIGTERM)
     wait_until(lambda: not process_exists(pid), "it has left")
     assert log_values(tmp_path / "other") == [b"left"]
+
+
+def test_a_kept_sender_gets_the_overflow_that_its_producer_names(arena: Arena, folder: Path, tmp_path: Path) -> None:
+    options = {"idle_exit_ms": 100, "linger_ms": 0}
+    with Producer(arena, sink=f"log:{folder}", overflow=f"log:{tmp_path}/overflow", **options) as producer:
+        assert producer.send(TOPIC, b"x").get(WATCHDOG_S).offset == 0
+    assert is_log_of(arena, tmp_path / "overflow")
+
+
+def test_a_sender_that_is_ensured_gets_an_overflow(arena: Arena, folder: Path, tmp_path: Path) -> None:
+    assert ensure_sender(arena, f"log:{folder}", idle_exit="100ms", overflow=f"log:{tmp_path}/overflow")
+    assert is_log_of(arena, tmp_path / "overflow")
+
+
+def is_log_of(arena: Arena, overflow: Path) -> bool:
+    """The sender has opened the directory as its overflow; it leaves then."""
+    end_senders(arena)
+    return (overflow / ".overflow").is_dir()
 
 
 def ensure_at(arena_name: str, folder: Path) -> str:
