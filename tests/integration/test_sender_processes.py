@@ -207,8 +207,7 @@ def test_what_a_dead_sender_left_may_be_delivered_elsewhere(
 
 
 def test_a_kept_sender_gets_the_overflow_that_its_producer_names(arena: Arena, folder: Path, tmp_path: Path) -> None:
-    options = {"idle_exit_ms": 100, "linger_ms": 0}
-    with Producer(arena, sink=f"log:{folder}", overflow=f"log:{tmp_path}/overflow", **options) as producer:
+    with Producer(arena, sink=f"log:{folder}", overflow=f"log:{tmp_path}/overflow", linger_ms=0) as producer:
         assert producer.send(TOPIC, b"x").get(WATCHDOG_S).offset == 0
     assert is_log_of(arena, tmp_path / "overflow")
 
