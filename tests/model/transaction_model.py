@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The transaction word as a model: appenders, coordinators and senders that may die at any step.
 
-One step of the model is one access to shared memory, as decision 0072 has it. There is one partition and
+One step of the model is one access to shared memory, as decision 0070 has it. There is one partition and
 no producer lock: any appender may be passed at any time, so all of them run at once. The slots' bytes and hazards are
 left to ``lock_model.py``. A record is oversized where its appender is in ``oversized`` (its chain is one slot here).
 
