@@ -407,6 +407,8 @@ static PyMethodDef module_methods[] = {
      "The pieces of the answer to a Fetch: bytes, and the ranges of files that stand between them."},
     {"find_batch", FAST(log_find_batch), METH_FASTCALL | METH_KEYWORDS,
      "(position, size) of the batch that has an offset, from a position of an open segment on; None: there is none."},
+    {"append_frame", FAST(log_append_frame), METH_FASTCALL | METH_KEYWORDS,
+     "Size of a file behind a frame that was written under a lock; 0: the lock is taken, or the file has changed."},
     {"send_pieces", FAST(log_send_pieces), METH_FASTCALL | METH_KEYWORDS,
      "How many bytes of the pieces a socket took that does not block."},
     {"ship_convoy", FAST(log_ship_convoy), METH_FASTCALL | METH_KEYWORDS,

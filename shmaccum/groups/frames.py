@@ -42,9 +42,15 @@ class Frames(NamedTuple):
     damages: list[tuple[int, int]]
 
 
+def pack_body(body: Body) -> bytes:
+    """The bytes of a body."""
+    packed: bytes = _PACKER.pack(body)
+    return packed
+
+
 def pack_frame(body: Body) -> bytes:
     """The bytes of a frame."""
-    packed: bytes = _PACKER.pack(body)
+    packed = pack_body(body)
     return HEAD.pack(len(packed), crc32c(packed)) + packed
 
 

@@ -176,6 +176,11 @@ class MemberLocks:
         """False after `close`, and in a forked child."""
         return self._descriptor.is_open
 
+    @property
+    def descriptor(self) -> int:
+        """The descriptor that holds the locks; -1 when they are closed."""
+        return self._descriptor.number
+
     # --- members
 
     def join(self) -> None:

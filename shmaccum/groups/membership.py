@@ -16,7 +16,7 @@ from shmaccum.exceptions import CommitFailedError, ConsumerStateError
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.groups.assignors import BY_NAME, Subscriptions
 from shmaccum.groups.joins import Joins
-from shmaccum.groups.member_locks import MemberLocks
+from shmaccum.groups.member_locks import PEN_BYTE, MemberLocks
 from shmaccum.groups.members import GroupMember, members_of
 from shmaccum.groups.offsets_file import Committed, has_group
 from shmaccum.groups.plan import MemberRow, Plan, plan_path, read_plan, write_plan
@@ -411,6 +411,8 @@ class Membership:
             return
         if self.is_member:
             self._check_owned(offsets)
+            if self.locks.is_open and self._offsets.commit_at_once(offsets, self.locks.descriptor, PEN_BYTE):
+                return
         self.locks.take_pen(timeout_s, self.stopped)
         try:
             if not self.is_member:

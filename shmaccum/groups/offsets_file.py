@@ -50,9 +50,19 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, final
 from urllib.parse import quote, unquote
 
+from shmaccum._native import append_frame
 from shmaccum.exceptions import CorruptLogError, GroupModeError, InvalidArgumentError, LogBusyError
 from shmaccum.format.topic_partition import TopicPartition
-from shmaccum.groups.frames import FRAME_SIZE_MAX, HEAD, Body, beginnings, find_frames, pack_frame, whole_frame
+from shmaccum.groups.frames import (
+    FRAME_SIZE_MAX,
+    HEAD,
+    Body,
+    beginnings,
+    find_frames,
+    pack_body,
+    pack_frame,
+    whole_frame,
+)
 from shmaccum.segment_log.file_names import GROUPS_FOLDER, TEMPORARY
 from shmaccum.segment_log.lock_descriptor import LockDescriptor
 from shmaccum.segment_log.lock_file import is_locked
@@ -400,10 +410,32 @@ class OffsetsFile:
         self.offsets.update(offsets)
         self._shorten()
 
+    def commit_at_once(self, offsets: Mapping[TopicPartition, Committed], lock: int, byte: int) -> bool:
+        """As `commit`, by one call of the native core, which takes the right to write and gives it back.
+
+        Args:
+            offsets: those of one commit, one at least.
+            lock: a descriptor of the lock file.
+            byte: the byte of it that gives the right to write.
+
+        Returns:
+            False when nothing was written: another process writes, or wrote since this one did, or there is more to do.
+        """
+        if self._descriptor < 0 or self._is_synced or self._is_mostly_dead():
+            return False
+        size = append_frame(lock, byte, self._descriptor, self._size, pack_body(["commit", *_rows(offsets)]))
+        if size:
+            self._size = self._seen_size = size
+            self.offsets.update(offsets)
+        return size > 0
+
+    def _is_mostly_dead(self) -> bool:
+        """True when most of the file is said again later, and enough of it that a rewrite is worth it."""
+        return self._size >= DEAD_SIZE_MIN + 200 * (len(self.offsets) + sum(map(len, self.pending.values())))
+
     def _shorten(self) -> None:
         """Writes the file anew when most of it is said again later."""
-        known = len(self.offsets) + sum(map(len, self.pending.values()))
-        if self._size >= DEAD_SIZE_MIN + 200 * known:
+        if self._is_mostly_dead():
             with contextlib.suppress(OSError):  # the old file is as good
                 self._rewrite()
 

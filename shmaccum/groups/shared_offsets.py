@@ -7,8 +7,8 @@
     release           a member leaves; the last one of the process closes the file
 
 Rules: one lock for each file covers what was read of it and where the next frame goes. A member that commits has the
-pen first and takes this lock next, and nobody waits for the pen with this lock. Members are counted under a lock of the
-process, which a consumer that is collected as garbage may take in the middle of anything.
+pen first and takes this lock next, or takes both without a wait. Nobody waits for the pen with this lock. Members are
+counted under a lock of the process, which a consumer that is collected as garbage may take in the middle of anything.
 
 Deaths: a forked child has none of these files and new locks, before its copies of the parent's consumers let go.
 """
@@ -62,6 +62,11 @@ class SharedOffsets:
         with self._lock:
             self._file.prepare()
             self._file.commit(offsets)
+
+    def commit_at_once(self, offsets: Mapping[TopicPartition, Committed], lock: int, byte: int) -> bool:
+        """As `commit`, without a wait: takes the pen and drops it; see `OffsetsFile.commit_at_once`."""
+        with self._lock:
+            return self._file.commit_at_once(offsets, lock, byte)
 
     def add_user(self) -> SharedOffsets:
         """One more member uses the file."""

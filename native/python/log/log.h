@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reading, serving and shipping logs: the functions of the module.
+ * Reading, serving and shipping logs, and the commits of their groups: the functions of the module.
  */
 #ifndef PYTHON_LOG_LOG_H
 #define PYTHON_LOG_LOG_H
@@ -35,6 +35,9 @@ PyObject *log_send_pieces(PyObject *module, PyObject *const *args, Py_ssize_t co
 
 /* ship_convoy(links, lanes, found, ...): the ordinary rounds of a shipper. */
 PyObject *log_ship_convoy(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names);
+
+/* append_frame(lock, byte, file, size, body): the size of a file behind a frame that was written under a lock. */
+PyObject *log_append_frame(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names);
 
 /* Fields are stored straight into the objects of a type, so it must be laid out as a tuple. */
 static inline bool is_tuple_type(PyObject *object)

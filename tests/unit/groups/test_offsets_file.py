@@ -3,12 +3,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
-from collections.abc import Callable
+import resource
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from shmaccum._native import append_frame
 from shmaccum.exceptions import CorruptLogError, GroupModeError, InvalidArgumentError, LogBusyError
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.groups import offsets_file
@@ -18,6 +22,7 @@ from shmaccum.groups.offsets_file import Committed, GroupLock, OffsetsFile, file
 from shmaccum.groups.plan import MemberRow, Plan, plan_path, write_plan
 from shmaccum.segment_log import lock_descriptor
 from shmaccum.segment_log.file_names import GROUPS_FOLDER
+from shmaccum.segment_log.lock_descriptor import FLOCK
 from shmaccum.segment_log.regular_files import open_regular
 from tests.support import wait_until
 
@@ -320,3 +325,107 @@ def test_a_lock_file_that_is_removed_before_it_is_locked_is_opened_anew(
         GroupLock(os.fspath(tmp_path), "g")
     release()
     GroupLock(os.fspath(tmp_path), "g").release()
+
+
+# --- a commit in one call of the native core
+
+
+class AtOnce:
+    """A lock file, and a file of offsets that this process has written."""
+
+    def __init__(self, directory: Path) -> None:
+        self.file = written(directory)
+        self.lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT)
+        self.path = path_of(directory)
+
+    def commit(self, offset: int) -> bool:
+        return self.file.commit_at_once({PLACES[0]: committed(offset)}, self.lock, BYTE)
+
+    def close(self) -> None:
+        self.file.close()
+        os.close(self.lock)
+
+
+BYTE = 1
+
+
+@pytest.fixture
+def at_once(tmp_path: Path) -> Iterator[AtOnce]:
+    with contextlib.closing(AtOnce(tmp_path)) as made:
+        yield made
+
+
+def set_lock(path: Path, kind: int) -> int:
+    """A descriptor of its own that asks for the byte."""
+    descriptor = os.open(path, os.O_RDWR)
+    fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, FLOCK.pack(kind, os.SEEK_SET, BYTE, 1, 0))
+    return descriptor
+
+
+def test_a_commit_at_once_is_the_same_frame_and_frees_the_lock(tmp_path: Path, at_once: AtOnce) -> None:
+    for offset in range(5):
+        assert at_once.commit(offset)
+    file = written(tmp_path, "h")
+    for offset in range(5):
+        file.commit({PLACES[0]: committed(offset)})
+    file.close()
+    head = len(b"\0" * 8 + b"\x92\xa5group\xa1g")
+    assert at_once.path.read_bytes()[head:] == path_of(tmp_path, "h").read_bytes()[head:]
+    assert read(tmp_path).offsets == at_once.file.offsets == {PLACES[0]: committed(4)}
+    os.close(set_lock(tmp_path / "lock", fcntl.F_WRLCK))
+
+
+def test_a_commit_at_once_writes_nothing_while_another_has_the_lock(tmp_path: Path, at_once: AtOnce) -> None:
+    other, before = set_lock(tmp_path / "lock", fcntl.F_WRLCK), at_once.path.read_bytes()
+    assert not at_once.commit(1)
+    assert (at_once.path.read_bytes(), at_once.file.offsets) == (before, {})
+    os.close(other)
+    assert at_once.commit(1)
+
+
+def test_a_commit_at_once_leaves_a_file_alone_that_others_wrote(tmp_path: Path, at_once: AtOnce) -> None:
+    other = written(tmp_path)
+    other.commit({PLACES[1]: committed(1)})
+    other.close()
+    assert not at_once.commit(1)
+    at_once.file.prepare()
+    assert at_once.commit(1)
+    at_once.path.unlink()
+    assert not at_once.commit(2)
+    assert at_once.file.offsets == {PLACES[0]: committed(1), PLACES[1]: committed(1)}
+
+
+def test_a_commit_at_once_on_a_full_disk_leaves_no_part_of_a_frame(tmp_path: Path, at_once: AtOnce) -> None:
+    """The limit of a file's size lets the kernel write a part of the frame."""
+    assert at_once.commit(1)
+    before = at_once.path.read_bytes()
+    former = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 11, former[1]))
+    try:
+        assert not at_once.commit(2)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, former)
+    assert at_once.path.read_bytes() == before
+    assert at_once.commit(2)
+    assert read(tmp_path).offsets == {PLACES[0]: committed(2)}
+
+
+def test_a_long_file_is_written_anew_though_its_commits_are_made_at_once(
+    at_once: AtOnce, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(offsets_file, "DEAD_SIZE_MIN", 300)
+    for offset in range(100):
+        if not at_once.commit(offset):
+            at_once.file.commit({PLACES[0]: committed(offset)})
+    assert at_once.path.stat().st_size < 700
+
+
+def test_append_frame_refuses_wrong_arguments(tmp_path: Path) -> None:
+    with open(tmp_path / "file", "ab") as file:
+        with pytest.raises(TypeError, match="'body' must be bytes, not str"):
+            append_frame(file.fileno(), 1, file.fileno(), 0, "text")  # type: ignore[arg-type]
+        with pytest.raises(InvalidArgumentError, match="lock"):
+            append_frame(-1, 1, file.fileno(), 0, b"")
+        assert append_frame(2**31 - 1, 1, file.fileno(), 0, b"x") == 0
+        assert append_frame(file.fileno(), 1, 2**31 - 1, 0, b"x") == 0
+    assert (tmp_path / "file").read_bytes() == b""
