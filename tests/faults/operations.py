@@ -430,6 +430,7 @@ def expect_whole_log(path: Path, batch_count: int) -> None:
 class LogRounds(Operation):
     """Rounds of a sender that appends ordinary batches to a log in C, with index entries and a roll in between."""
 
+    keeps = (".log", ".index", ".timeindex")
     options: ClassVar[dict[str, Any]] = {"segment_bytes": 5000, "index_interval_bytes": 1}
     values: ClassVar[list[bytes]] = [b"%d" % number * 1500 for number in range(5)]
 

@@ -71,7 +71,7 @@ class Suite(NamedTuple):
 
 def version_problem(suite: Suite, sources: Path) -> str | None:
     """Why the sources of a suite are the wrong ones; None: they have the version that is installed, or need not."""
-    library = Path(suite.needs).parts[0]
+    library = suite.needs.partition("/")[0]
     file = VERSION_FILES.get(library)
     found = VERSION.search((sources / library / file).read_text()) if file is not None else None
     if found is None or metadata.version(library).startswith(f"{found[1]}."):
