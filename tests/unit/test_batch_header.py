@@ -33,8 +33,9 @@ def test_a_header_for_another_producer_fits_the_same_records(
     batch = sealed_header(header(*former, attributes), records) + records
     again = header_for_producer(batch, *new) + records
     assert crc_problem(read_header(again), memoryview(again)) is None
-    changed = header(*new, attributes & ~LOG_APPEND_TIME)._replace(base_offset=0, leader_epoch=-1, batch_length=len(batch) - 12)
-    assert read_header(again)._replace(crc=0) == changed
+    changed = header(*new, attributes & ~LOG_APPEND_TIME)
+    placed = changed._replace(base_offset=0, leader_epoch=-1, batch_length=len(batch) - 12)
+    assert read_header(again)._replace(crc=0) == placed
 
 
 def test_a_header_for_another_producer_does_not_fit_damaged_records() -> None:
