@@ -42,7 +42,7 @@ from shmaccum.sinks.memory import MemorySink
 from shmaccum.sinks.sink import Sink
 from tests.dying import dies_at_system_call
 from tests.sending import ScriptedSink
-from tests.support import Child, end_senders, wait_until
+from tests.support import WATCHDOG_S, Child, end_senders, wait_until
 
 TOPIC = "flights"
 SMALL: dict[str, Any] = {"buffer_memory": "64KiB", "batch_size": "4KiB", "process_count": 16, "waiter_count": 8}
@@ -513,6 +513,8 @@ def test_the_command_ends_with_a_code_of_its_own(arena_name: str, tmp_path: Path
         command = [sys.executable, "-m", "shmaccum", "sender", arena_name, "--sink", f"log:{tmp_path / 'log'}"]
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
             wait_until(lambda: arena.native.sender_is_alive, "the sender has its role")
+            with Producer(arena_name) as producer:
+                producer.send("flights", b"1").get(WATCHDOG_S)  # so it has opened everything
             Arena.remove(arena_name)
             _, said = process.communicate(timeout=60)
         assert process.returncode == EXIT_CODE == 3
