@@ -67,7 +67,7 @@ from shmaccum.segment_log.file_names import GROUPS_FOLDER, TEMPORARY
 from shmaccum.segment_log.lock_descriptor import LockDescriptor
 from shmaccum.segment_log.lock_file import is_locked
 from shmaccum.segment_log.regular_files import is_file_at, open_regular
-from shmaccum.segment_log.small_files import replace_file_synced, sync_folder, write_all
+from shmaccum.segment_log.small_files import append_or_cut, replace_file_synced, sync_folder, write_all
 
 logger = logging.getLogger(__name__)
 
@@ -492,13 +492,7 @@ class OffsetsFile:
 
     def _append(self, body: Body) -> None:
         content = pack_frame(body)
-        try:
-            write_all(self._descriptor, content)
-            if self._is_synced:
-                os.fdatasync(self._descriptor)
-        except OSError:
-            os.ftruncate(self._descriptor, self._size)
-            raise
+        append_or_cut(self._descriptor, content, self._size, is_synced=self._is_synced)
         self._size += len(content)
         self._seen_size = self._size
 

@@ -150,3 +150,24 @@ def read_topic_id(folder: str) -> bytes | None:
         return next((parse_uuid(value.strip()) for key, _, value in pairs if key.strip() == "topic_id"), None)
     except (FileNotFoundError, NotALogError):
         return None
+
+
+def append_or_cut(descriptor: int, content: bytes, size: int, *, is_synced: bool) -> None:
+    """Appends all of it to a file that was opened to append, or nothing.
+
+    Args:
+        descriptor: of the file.
+        content: to be appended.
+        size: of the file, in bytes.
+        is_synced: force it to disk.
+
+    Raises:
+        OSError: the file is as it was.
+    """
+    try:
+        write_all(descriptor, content)
+        if is_synced:
+            os.fdatasync(descriptor)
+    except OSError:
+        os.ftruncate(descriptor, size)
+        raise

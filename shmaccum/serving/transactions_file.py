@@ -32,7 +32,7 @@ from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.groups.frames import Body, beginnings, find_frames, pack_frame
 from shmaccum.segment_log.file_names import TRANSACTIONAL_IDS_FILE
 from shmaccum.segment_log.regular_files import open_regular
-from shmaccum.segment_log.small_files import replace_file_synced, write_all
+from shmaccum.segment_log.small_files import append_or_cut, replace_file_synced
 from shmaccum.serving.transactional_id import TransactionalId, TransactionState
 
 logger = logging.getLogger(__name__)
@@ -132,13 +132,7 @@ class TransactionsFile:
 
     def _append(self, bodies: list[Body]) -> None:
         content = b"".join(map(pack_frame, bodies))
-        try:
-            write_all(self._descriptor, content)
-            if self._is_synced:
-                os.fdatasync(self._descriptor)
-        except OSError:
-            os.ftruncate(self._descriptor, self._size)
-            raise
+        append_or_cut(self._descriptor, content, self._size, is_synced=self._is_synced)
         self._size += len(content)
         if self._size >= DEAD_SIZE_MIN + 400 * len(self._ids):
             self._rewrite()
@@ -160,9 +154,9 @@ class TransactionsFile:
 
     def close(self) -> None:
         """Lets go of the file. Doing it twice does nothing."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
 
 
 def _body(state: TransactionalId) -> Body:

@@ -226,7 +226,7 @@ def test_a_full_disk_commits_nothing_and_the_next_commit_is_whole(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(offsets_file, "write_all", write_half)
+        patched.setattr("shmaccum.segment_log.small_files.write_all", write_half)
         with pytest.raises(OSError, match="No space"):
             file.commit({PLACES[0]: committed(2)})
     assert file.offsets == {PLACES[0]: committed(1)}
