@@ -344,19 +344,31 @@ def _encode(api_key: int, version: int, correlation_id: int, answer: Mapping[str
     return bytes(message.encode(header=True, framed=True))
 
 
+@functools.cache
+def _present_fields(message_type: Any, version: int) -> Mapping[str, Any]:
+    """The fields that a version has, each with the type of its structure, or of its array's; None: it has neither."""
+    return {
+        name: schema.data_class if schema.is_struct() or schema.is_struct_array() else None
+        for name, schema in message_type.fields.items()
+        if schema.for_version_q(version)
+    }
+
+
 def _build(message_type: Any, version: int, values: Mapping[str, Any]) -> Any:
     """A message, with what the version does not have left out."""
+    present = _present_fields(message_type, version)
     fields: dict[str, Any] = {}
     for name, value in values.items():
-        schema = message_type.fields[name]
-        if schema.for_version_q(version):
-            fields[name] = _built_field(schema, version, value)
+        if name in present:
+            fields[name] = _built_field(present[name], version, value)
+        elif name not in message_type.fields:
+            raise KeyError(f"{message_type.__name__} has no field {name!r}")
     return message_type(version=version, **fields)
 
 
-def _built_field(schema: Any, version: int, value: Any) -> Any:
-    if isinstance(value, dict) and schema.is_struct():
-        return _build(schema.data_class, version, value)
-    if isinstance(value, list) and value and isinstance(value[0], dict):
-        return [_build(schema.data_class, version, each) for each in value]
-    return value
+def _built_field(inner: Any, version: int, value: Any) -> Any:
+    if inner is None or value is None:
+        return value
+    if isinstance(value, list):
+        return [_build(inner, version, each) for each in value]
+    return _build(inner, version, value)

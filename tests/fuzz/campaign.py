@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """``make fuzz``: the targets under libFuzzer (clang), one after another, and the lines that they covered.
 
+The last target is ``frames``: requests with faults under a server, without clang (`frames_campaign`).
+
     python -m tests.fuzz.campaign                     every target for a minute
     python -m tests.fuzz.campaign --seconds 600 arena
     python -m tests.fuzz.campaign --keep              then keep the smallest set of inputs that covers as much
@@ -22,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from setup import LANGUAGE_FLAGS, ROOT, sanitize_flags
-from tests.fuzz import targets
+from tests.fuzz import frames_campaign, targets
 from tests.native.c_build import LAYERS, TESTS, layer_sources
 
 PLACE = ROOT / "build" / "fuzz"
@@ -90,6 +92,8 @@ def run(name: str, program: Path, *arguments: str) -> Outcome:
 
 def explore(name: str, seconds: int) -> bool:
     """Fuzzes one target. True when every input was survived."""
+    if name == frames_campaign.NAME:
+        return frames_campaign.explore(seconds)
     outcome = run(name, build(name), f"-max_total_time={seconds}", str(folder(name)))
     print(f"{name}: {outcome.input_count:,} inputs, {outcome.covered_edge_count} edges covered", flush=True)
     if outcome.found is not None:
@@ -114,14 +118,14 @@ def keep(name: str) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", default=list(targets.NAMES), metavar="TARGET")
+    parser.add_argument("names", nargs="*", default=[*targets.NAMES, frames_campaign.NAME], metavar="TARGET")
     parser.add_argument("--seconds", type=int, default=60, help="for each target")
     parser.add_argument("--keep", action="store_true", help="write the corpora of the project anew")
     given = parser.parse_args()
     for name in given.names:
         if not explore(name, given.seconds):
             return 1
-        if given.keep:
+        if given.keep and name in targets.NAMES:
             keep(name)
     return 0
 

@@ -13,10 +13,10 @@ import random
 import struct
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, final
+from typing import Any, TypeVar, final
 
 from shmaccum.serving import messages
-from tests.log_support import make_batch
+from tests.log_support import batch_of, make_batch
 
 TOPICS = ("fuzz-0", "fuzz-1", "hidden", "missing", "")
 GROUPS = ("group-0", "group-1", "secret", "")
@@ -24,9 +24,21 @@ MEMBERS = ("", "member-1", "member-2")
 INSTANCES = ("instance-1", "instance-2", "")
 ASSIGNORS = ("range", "uniform", "missing")
 PATTERNS = ("", "", "fuzz-.*", "(", "(a*)*b", "(.?){1,200}z", r"\pL" * 600)
+TRANSACTIONS = ("transaction-0", "transaction-1", "hidden", "")
+TOKENS = (
+    b"",
+    b"\0user\0password",
+    b"\0user\0wrong",
+    b"user\0nobody\0password",
+    b"n,,n=user,r=nonce",
+    b"y,a=user,n=user,r=nonce",
+    b"p=tls-unique,,n=user,r=nonce",
+    b"c=biws,r=nonce,p=AAAA",
+)
+"""Of logins: first and last tokens of PLAIN and of SCRAM."""
 EPOCHS = (0, 0, 0, 0, 1, -1, -2, -3, 2**31 - 1)
 """Of members and generations, beside those that groups have: 0 joins, -1 leaves, -2 leaves for a while (KIP-848)."""
-WORDS = ("range", "consumer", "PLAIN", "retention.ms", "1000", "x" * 300, "\u2603")
+WORDS = ("range", "consumer", "PLAIN", "SCRAM-SHA-256", "retention.ms", "1000", "x" * 300, "\u2603")
 NUMBERS = {
     "bool": ("?", (False, True)),
     "int8": (">b", (0, 1, 2, 4, -1, 127, -128)),
@@ -41,8 +53,19 @@ ELEMENTS_MAX = 3
 NULL_SHARE = 0.3
 SIZE = struct.Struct(">i")
 
+Value = TypeVar("Value")
 Schema = Mapping[str, Any]
 Fault = Callable[[random.Random, bytearray], None]
+
+
+def pick(chance: random.Random, values: Sequence[Value]) -> Value:
+    """One of the values; `random.choice` takes three times as long, and a frame needs ten of them."""
+    return values[int(chance.random() * len(values))]
+
+
+def below(chance: random.Random, end: int) -> int:
+    """A number from 0 on."""
+    return int(chance.random() * end)
 
 
 @functools.cache
@@ -72,7 +95,20 @@ class Frames:
         self._topic_ids = (*topic_ids, uuid.UUID(int=0), uuid.UUID(int=1 << 100))
         self.members: Sequence[str] = ()
         self.epochs: Sequence[int] = ()
-        self._records = [make_batch([b"value"] * count).wire for count in (1, 2, 3)]
+        self._producers: Sequence[tuple[int, int]] = ()
+        self._plain = [make_batch([b"value"] * count).wire for count in (1, 2, 3)]
+        self._records = self._plain
+
+    def note_producers(self, producers: Sequence[tuple[int, int]]) -> None:
+        """Lets frames name these producers, by id and epoch, and bring batches of their transactions."""
+        self._producers = producers
+        batches = [
+            batch_of(producer_id, sequence, b"value", epoch=epoch).wire
+            for producer_id, epoch in producers
+            if epoch >= 0
+            for sequence in range(2)
+        ]
+        self._records = self._plain + batches
 
     def whole(self, api_key: int, version: int) -> bytes:
         """A frame of a request, with its size in front."""
@@ -80,7 +116,7 @@ class Frames:
         is_flexible = messages.is_flexible(api_key, version)
         structs = {each["name"]: each["fields"] for each in schema.get("commonStructs", ())}
         body = self._fields(schema["fields"], version, structs, is_flexible=is_flexible)
-        head = struct.pack(">hhih", api_key, version, self._chance.randrange(100), 4) + b"fuzz" + b"\0" * is_flexible
+        head = struct.pack(">hhih", api_key, version, below(self._chance, 100), 4) + b"fuzz" + b"\0" * is_flexible
         return SIZE.pack(len(head) + len(body)) + head + body
 
     def _fields(self, fields: Any, version: int, structs: Mapping[str, Any], *, is_flexible: bool) -> bytes:
@@ -100,23 +136,34 @@ class Frames:
 
         if not field["type"].startswith("[]"):
             return self._length(-1, kind, is_flexible=is_flexible) if is_null and inner is None else one()
-        count = -1 if is_null else self._chance.randint(0, ELEMENTS_MAX)
+        count = -1 if is_null else below(self._chance, ELEMENTS_MAX + 1)
         return self._length(count, "array", is_flexible=is_flexible) + b"".join(one() for _ in range(count))
 
     def _simple(self, name: str, kind: str, *, is_flexible: bool) -> bytes:
         """A field that is no structure."""
         if kind in NUMBERS:
             layout, values = NUMBERS[kind]
-            if kind == "int32" and ("generation" in name or name.endswith("memberepoch")):
-                values = (*EPOCHS, *self.epochs)
-            return struct.pack(layout, self._chance.choice(values))
+            values = self._known_numbers(name, kind) or values
+            return struct.pack(layout, pick(self._chance, values))
         if kind == "uuid":
-            return self._chance.choice(self._topic_ids).bytes
+            return pick(self._chance, self._topic_ids).bytes
         if kind == "string":
             content = self._text(name).encode()
         else:
-            content = self._chance.choice(self._records) if kind == "records" else self._chance.randbytes(8)
+            content = pick(self._chance, self._records) if kind == "records" else self._content(name)
         return self._length(len(content), kind, is_flexible=is_flexible) + content
+
+    def _known_numbers(self, name: str, kind: str) -> Sequence[int]:
+        """The numbers that a field of this name may have on this server; none: it may have any."""
+        if kind == "int32" and ("generation" in name or name.endswith("memberepoch")):
+            return (*EPOCHS, *self.epochs)
+        if name.endswith(("producerid", "producerepoch")):
+            return [each[name.endswith("epoch")] for each in self._producers]
+        return ()
+
+    def _content(self, name: str) -> bytes:
+        """Bytes, which are a token where the field has one."""
+        return pick(self._chance, TOKENS) if name == "authbytes" else self._chance.randbytes(8)
 
     @staticmethod
     def _length(size: int, kind: str, *, is_flexible: bool) -> bytes:
@@ -126,8 +173,8 @@ class Frames:
 
     def _text(self, name: str) -> str:
         if name in {"name", "resourcename"}:
-            return self._chance.choice(TOPICS)
-        return self._chance.choice(next((values for part, values in self._known() if part in name), WORDS))
+            return pick(self._chance, TOPICS)
+        return pick(self._chance, next((values for part, values in self._known() if part in name), WORDS))
 
     def _known(self) -> Iterator[tuple[str, Sequence[str]]]:
         """A part of a field's name, and the texts that such a field may have."""
@@ -135,6 +182,7 @@ class Frames:
         yield "instance", INSTANCES
         yield "member", (*MEMBERS, *self.members)
         yield "assignor", ASSIGNORS
+        yield "transaction", TRANSACTIONS
         yield from (("topic", TOPICS), ("group", GROUPS), ("key", GROUPS))
 
 
@@ -143,33 +191,33 @@ class Frames:
 
 def flip(chance: random.Random, frame: bytearray) -> None:
     """Some bits."""
-    for _ in range(chance.randint(1, 4)):
-        frame[chance.randrange(4, len(frame))] ^= 1 << chance.randrange(8)
+    for _ in range(1 + below(chance, 4)):
+        frame[4 + below(chance, len(frame) - 4)] ^= 1 << below(chance, 8)
 
 
 def put_number(chance: random.Random, frame: bytearray) -> None:
     """A number at an edge, where a length or a count may be."""
-    size = chance.choice((1, 2, 4, 4, 8))
-    at = chance.randrange(4, len(frame))
-    content = (chance.choice(EDGES) & ((1 << 8 * size) - 1)).to_bytes(size, "big")
+    size = pick(chance, (1, 2, 4, 4, 8))
+    at = 4 + below(chance, len(frame) - 4)
+    content = (pick(chance, EDGES) & ((1 << 8 * size) - 1)).to_bytes(size, "big")
     frame[at : at + size] = content[: len(frame) - at]
 
 
 def cut(chance: random.Random, frame: bytearray) -> None:
     """The end is missing."""
-    del frame[chance.randrange(SIZE.size + 1, len(frame)) :]
+    del frame[SIZE.size + 1 + below(chance, len(frame) - SIZE.size - 1) :]
 
 
 def insert(chance: random.Random, frame: bytearray) -> None:
     """Bytes too many."""
-    at = chance.randrange(4, len(frame))
-    frame[at:at] = chance.choice((bytes(4), b"\xff" * 5, chance.randbytes(3)))
+    at = 4 + below(chance, len(frame) - 4)
+    frame[at:at] = pick(chance, (bytes(4), b"\xff" * 5, chance.randbytes(3)))
 
 
 def repeat(chance: random.Random, frame: bytearray) -> None:
     """A piece comes many times."""
-    first, second = sorted(chance.randrange(4, len(frame)) for _ in range(2))
-    frame[second:second] = frame[first:second] * chance.choice((1, 2, 50))
+    first, second = sorted(4 + below(chance, len(frame) - 4) for _ in range(2))
+    frame[second:second] = frame[first:second] * pick(chance, (1, 2, 50))
 
 
 FAULTS: tuple[Fault, ...] = (flip, flip, put_number, put_number, put_number, cut, insert, repeat)
@@ -178,9 +226,9 @@ FAULTS: tuple[Fault, ...] = (flip, flip, put_number, put_number, put_number, cut
 def faulty(chance: random.Random, frame: bytes) -> bytes:
     """The frame with some faults; nearly always its size is right for what it is now."""
     damaged = bytearray(frame)
-    for _ in range(chance.choice((1, 1, 1, 2, 4))):
+    for _ in range(pick(chance, (1, 1, 1, 2, 4))):
         if len(damaged) > SIZE.size + 1:
-            chance.choice(FAULTS)(chance, damaged)
+            pick(chance, FAULTS)(chance, damaged)
     if chance.random() > 0.02:
         damaged[:4] = SIZE.pack(len(damaged) - 4)
     return bytes(damaged)

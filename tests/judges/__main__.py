@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import re
 import shutil
 import signal
 import sys
@@ -27,6 +28,8 @@ from tests.judges.suites import SUITES, Suite, version_problem
 from tests.support import wait_until
 
 PLACE = ROOT / "build" / "judges"
+LISTENING = re.compile(r" at (\S+:\d+), to read")
+"""The server's first sentence, which may come in pieces and behind warnings."""
 SERVER_OPTIONS = ("--writable", "-Xgroup_initial_rebalance_delay_ms=50")
 
 
@@ -36,8 +39,8 @@ def server(folder: Path, told: Path, partitions: int) -> Iterator[str]:
     command = [sys.executable, "-m", "shmaccum", "serve", str(folder), "--listen=127.0.0.1:0", *SERVER_OPTIONS]
     command.append(f"-Xpartitions={partitions}")
     with open(told, "w") as errors, guarded(command, stderr=errors):
-        wait_until(lambda: "serving" in told.read_text(), "the server listens")
-        yield told.read_text().split(" at ")[1].split(",")[0]
+        wait_until(lambda: LISTENING.search(told.read_text()), "the server listens")
+        yield LISTENING.findall(told.read_text())[0]
     shutil.rmtree(folder)
 
 

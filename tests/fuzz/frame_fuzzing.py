@@ -1,0 +1,358 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A whole server under hostile frames, in memory: framing, decoding, rights, every handler, the answer.
+
+::
+
+    frames.py ──bytes──> Clients ──> LogServer._take_frame ──> route, handler ──> MemoryTransport
+
+The dispatcher, its parts and the log on disk are those of a server. A client's socket alone is missing, and with it
+the kernel's part: a client here reads everything at once, and `Selector` never asks the kernel about it.
+
+`fuzz` tries frames for some seconds and holds the server's memory, descriptors and files against bounds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import logging
+import os
+import random
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from selectors import SelectorKey
+from typing import Any, NamedTuple, final
+
+import psutil
+
+from shmaccum.segment_log.log_file import FileRange
+from shmaccum.serving import LogServer, messages
+from shmaccum.serving.connection import Connection
+from shmaccum.serving.fetching import Piece
+from shmaccum.serving.login import Login
+from shmaccum.serving.requests import BEFORE_LOGIN
+from shmaccum.serving.users import User, UsersFile, Verifier, changed_users, parse_grant
+from tests.fuzz.frames import TOPICS, Frames, faulty, pick
+
+FRAME_CPU_S = 3.0
+GROWTH_MAX = 64 << 20
+DESCRIPTOR_GROWTH_MAX = 64
+FILE_GROWTH_MAX = 256
+"""Files that frames may make after the first quarter, as a segment that is full or a new group's offsets."""
+WHOLE_COUNT = 4
+"""Whole frames of each version of each request, from which faulty ones are made."""
+WHOLE_SHARE = 0.2
+STRANGER_SHARE = 0.05
+"""Of clients of a server with users: they still have to log in."""
+ROUND_COUNT = 5000
+"""Frames between two rounds of the server's loop, and between two batches of new whole frames."""
+MEMBERS_MAX = 20
+PRODUCERS_MAX = 2
+WAITING_MAX = 30
+PASSWORD = "password"
+RIGHTS = (
+    *(f"{right} topic:fuzz-{number}" for right in ("read", "write", "admin") for number in range(2)),
+    *(f"{right} group:group-{number}" for right in ("read", "admin") for number in range(2)),
+    *(f"write transactional-id:transaction-{number}" for number in range(2)),
+)
+
+
+class Target(NamedTuple):
+    """A server, the folder with all its files, and the login of a user; None: nobody has to log in."""
+
+    server: LogServer
+    folder: Path
+    login: Login | None
+
+
+class Outcome(NamedTuple):
+    """The frames that were tried, the growth that they left, and the answers by the name of the API."""
+
+    count: int
+    cpu_s: float
+    memory_growth: int
+    descriptor_growth: int
+    file_growth: int
+    answers: dict[str, int]
+
+
+class FailOnError(logging.Handler):
+    """A request that failed in our code is logged at ERROR."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        raise record.exc_info[1] if record.exc_info and record.exc_info[1] else AssertionError(record.getMessage())
+
+
+# --- clients
+
+
+@final
+class MemoryTransport:
+    """A client that reads everything at once."""
+
+    is_open = True
+    wants_to_write = False
+
+    def __init__(self) -> None:
+        self.socket: Any = self  # the selector's key of this client
+
+    def shake_hands(self) -> None:
+        """Nothing to be done."""
+
+    def receive(self, size_max: int) -> bytes:
+        raise AssertionError("the fuzzer brings the bytes itself")
+
+    def send(self, pieces: tuple[Piece, ...]) -> int:
+        return sum(piece.size if isinstance(piece, FileRange) else len(piece) for piece in pieces)
+
+    def close(self) -> None:
+        """Nothing to be done."""
+
+
+@final
+class Selector:
+    """The server's selector, which hears nothing of clients in memory and never waits for anybody."""
+
+    def __init__(self, real: Any) -> None:
+        self._real = real
+        self._clients: set[MemoryTransport] = set()
+
+    def register(self, file: Any, events: int, data: Any) -> None:
+        if isinstance(file, MemoryTransport):
+            self._clients.add(file)
+        else:
+            self._real.register(file, events, data)
+
+    def unregister(self, file: Any) -> None:
+        if isinstance(file, MemoryTransport):
+            self._clients.remove(file)
+        else:
+            self._real.unregister(file)
+
+    def modify(self, file: Any, events: int, data: Any) -> None:
+        if not isinstance(file, MemoryTransport):
+            self._real.modify(file, events, data)
+
+    def select(self, _timeout_s: float) -> list[tuple[SelectorKey, int]]:
+        return self._real.select(0)  # type: ignore[no-any-return]
+
+    def close(self) -> None:
+        self._real.close()
+
+
+@final
+class Clients:
+    """Clients of a server, in the thread of the server: some stay, some wait for an answer, some never log in."""
+
+    def __init__(self, target: Target, chance: random.Random) -> None:
+        self._server = target.server
+        self._login = target.login
+        self._chance = chance
+        self._waiting: deque[Connection] = deque()
+        self._now: Connection | None = None
+        self._round_cpu_s = 0.0
+        self.begin_round()
+
+    def begin_round(self) -> None:
+        """Notes the CPU time, which is asked for seldom: a call may cost as much as ten frames."""
+        self._round_cpu_s = time.process_time()
+
+    def has_stranger(self) -> bool:
+        """True when the next frame comes from a client that has not logged in."""
+        return not self._free().is_known
+
+    def take(self, frame: bytes) -> None:
+        """Brings a frame to the server and lets it answer."""
+        connection = self._free()
+        connection._received += frame
+        begun_s = time.monotonic()
+        self._server._take_frame(connection)
+        is_long = time.monotonic() - begun_s > FRAME_CPU_S
+        assert not (is_long and time.process_time() - self._round_cpu_s > FRAME_CPU_S), "a frame held the server up"
+
+    def _free(self) -> Connection:
+        """A connection that can take a frame: the one of before, unless it is gone, waits or got half a frame."""
+        now = self._now
+        if now is not None and not now.is_gone and not now.is_busy and not now._received:
+            return now
+        if now is not None:
+            self._leave(now)
+        self._now = self._new()
+        return self._now
+
+    def _leave(self, connection: Connection) -> None:
+        if connection.is_gone or not connection.is_busy:
+            self._server._close(connection)
+            return
+        self._waiting.append(connection)
+        if len(self._waiting) >= WAITING_MAX:
+            self._server._close(self._waiting.popleft())
+
+    def _new(self) -> Connection:
+        server, login = self._server, self._login
+        if login is not None and self._chance.random() < STRANGER_SHARE:
+            login = Login(login._users)
+        connection = Connection(MemoryTransport(), "fuzz", login, server._limits)
+        server._connections.add(connection)
+        server._hosts["fuzz"] += 1
+        server._selector.register(connection.transport.socket, 1, connection)
+        return connection
+
+    def close(self) -> None:
+        for connection in [*self._waiting, *([self._now] if self._now else [])]:
+            self._server._close(connection)
+
+
+# --- servers
+
+
+@contextlib.contextmanager
+def read_by_everybody(folder: Path) -> Iterator[Target]:
+    """A server that only reads, without users."""
+    _make_log(folder / "log")
+    with LogServer(folder / "log", "127.0.0.1:0") as server:
+        yield _in_memory(Target(server, folder, None))
+
+
+@contextlib.contextmanager
+def written_by_a_user(folder: Path) -> Iterator[Target]:
+    """A server that writes, for a user with few rights, so that no fault of a name makes a topic for ever."""
+    _make_log(folder / "log")
+    users, login = _logged_in(folder / "users")
+    with LogServer(folder / "log", "127.0.0.1:0", is_writable=True, users_file=users) as server:
+        yield _in_memory(Target(server, folder, login))
+
+
+SERVERS: dict[str, Callable[[Path], contextlib.AbstractContextManager[Target]]] = {
+    "everybody reads": read_by_everybody,
+    "a user writes": written_by_a_user,
+}
+
+
+def _make_log(path: Path) -> None:
+    with LogServer(path, "127.0.0.1:0", is_writable=True, partitions=2) as server:
+        assert server._writing is not None
+        for topic in TOPICS[:3]:
+            server._writing.create_topic(topic, None)
+
+
+def _logged_in(path: Path) -> tuple[str, Login]:
+    """A users file, and the login of a user who may do something and not everything."""
+    verifier = Verifier.of(PASSWORD, "SCRAM-SHA-256", iterations=4096)
+    with changed_users(str(path)) as users:
+        users["user"] = User("user", {"SCRAM-SHA-256": verifier}, tuple(parse_grant(*each.split()) for each in RIGHTS))
+    login = Login(UsersFile(str(path)))
+    login.begin("PLAIN")
+    proof = login.step(b"\0user\0" + PASSWORD.encode())
+    assert callable(proof)
+    login.conclude(proof())
+    assert login.user is not None
+    return str(path), login
+
+
+def _in_memory(target: Target) -> Target:
+    target.server._selector = Selector(target.server._selector)  # type: ignore[assignment]
+    return target
+
+
+# --- the fuzzer
+
+
+def whole_frames(frames: Frames, server: LogServer) -> tuple[list[bytes], list[bytes]]:
+    """Some of each version of each request that the server answers and that has a schema; those for a login again."""
+    known: tuple[list[bytes], list[bytes]] = [], []
+    for key, route in server._routes.items():
+        if key not in messages.API_KEYS:
+            continue
+        for version in range(route.version_min, route.version_max + 1):
+            made = [frames.whole(key, version) for _ in range(WHOLE_COUNT)]
+            known[0].extend(made)
+            known[1].extend(made if key in BEFORE_LOGIN else ())
+    return known
+
+
+def note_state(frames: Frames, server: LogServer) -> None:
+    """Lets frames name members that groups have, at their generations and epochs, and producers of transactions."""
+    groups = [loaded.group for loaded in server._coordinator._groups.values()]
+    members = [member for group in groups for member in group.members.values()][-MEMBERS_MAX:]
+    frames.members = [member.member_id for member in members]
+    frames.epochs = [group.generation for group in groups] + [getattr(member, "epoch", 0) for member in members]
+    if server._writing is not None:
+        ids = list(server._writing.transactions._file.ids.values())[-PRODUCERS_MAX:]
+        frames.note_producers([(each.producer_id, each.epoch) for each in ids])
+
+
+class _Use(NamedTuple):
+    """The memory, descriptors and files that a server has."""
+
+    memory: int
+    descriptors: int
+    files: int
+
+
+def _use(folder: Path) -> _Use:
+    files = sum(len(names) for _, _, names in os.walk(folder))
+    return _Use(psutil.Process().memory_info().rss, len(os.listdir("/proc/self/fd")), files)
+
+
+@contextlib.contextmanager
+def _failing_on_errors() -> Iterator[None]:
+    handler, log = FailOnError(), logging.getLogger("shmaccum")
+    log.addHandler(handler)
+    log.setLevel(logging.ERROR)
+    gc.collect()
+    gc.freeze()  # what is there stays, and is not looked through again and again
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+        log.removeHandler(handler)
+        log.setLevel(logging.NOTSET)
+
+
+def _try_frames(clients: Clients, chance: random.Random, known: tuple[list[bytes], list[bytes]]) -> None:
+    """The frames between two rounds of the server's loop.
+
+    Raises:
+        AssertionError: a frame is not survived; its bytes are printed.
+    """
+    frame = b""
+    try:
+        for _ in range(ROUND_COUNT):
+            frame = pick(chance, known[clients.has_stranger()])
+            frame = frame if chance.random() < WHOLE_SHARE else faulty(chance, frame)
+            clients.take(frame)
+    except BaseException:
+        print(f"not survived: {frame.hex()}")
+        raise
+
+
+def fuzz(target: Target, seconds: float, seed: int) -> Outcome:
+    """Tries frames for so long.
+
+    Raises:
+        AssertionError: a frame is not survived, holds the server up, or all of them left something behind.
+    """
+    server = target.server
+    chance = random.Random(seed)
+    frames = Frames(chance, [server._topics.topic_id(topic) for topic in TOPICS[:3]])
+    clients = Clients(target, chance)
+    count, uses, begun_cpu_s = 0, [], time.process_time()
+    end_s = time.monotonic() + seconds
+    with _failing_on_errors(), contextlib.closing(clients):
+        while time.monotonic() < end_s:
+            note_state(frames, server)
+            known = whole_frames(frames, server)
+            clients.begin_round()
+            _try_frames(clients, chance, known)
+            count += ROUND_COUNT
+            server.run_once()
+            uses.append(_use(target.folder))
+    growth = [end - begin for begin, end in zip(uses[len(uses) // 4], uses[-1], strict=True)]
+    outcome = Outcome(count, time.process_time() - begun_cpu_s, *growth, dict(server._numbers._requests))
+    assert outcome.memory_growth < GROWTH_MAX, "the frames left memory behind"
+    assert outcome.descriptor_growth < DESCRIPTOR_GROWTH_MAX, "the frames left descriptors behind"
+    assert outcome.file_growth < FILE_GROWTH_MAX, "the frames left files behind"
+    return outcome

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The frames of `frame_fuzzing` for long: in pieces, each with a seed and a server of its own, the two kinds in turn.
+
+    python -m tests.fuzz.campaign --seconds 3600 frames        both kinds, 300 s a piece
+    SHMACCUM_SEED=7 python -m tests.fuzz.campaign frames       the first piece has this seed
+
+A piece prints its seed, the frames, and the memory, descriptors and files that the server had more at its end. A
+frame that is not survived ends the campaign with its bytes. No clang is needed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import tempfile
+import time
+import traceback
+from pathlib import Path
+
+from tests.fuzz.frame_fuzzing import SERVERS, Outcome, fuzz
+
+NAME = "frames"
+PIECE_SECONDS = 300.0
+
+
+def explore(seconds: float) -> bool:
+    """Tries frames for so long. True when every frame was survived."""
+    seed = int(os.environ.get("SHMACCUM_SEED") or random.SystemRandom().getrandbits(40))
+    end_s, total = time.monotonic() + seconds, 0
+    for number, kind in zip(itertools.count(), itertools.cycle(SERVERS)):
+        left_s = end_s - time.monotonic()
+        if left_s <= 0:
+            break
+        try:
+            outcome = _piece(kind, min(PIECE_SECONDS, left_s, seconds / len(SERVERS)), seed + number)
+        except Exception:  # noqa: BLE001 - a frame may end our code in any way
+            print(f"{traceback.format_exc()}not survived: SHMACCUM_SEED={seed + number}, a server that {kind}")
+            return False
+        total += outcome.count
+        print(f"SHMACCUM_SEED={seed + number}: {kind}: {_told(outcome)}; {total:,} in all", flush=True)
+    return True
+
+
+def _piece(kind: str, seconds: float, seed: int) -> Outcome:
+    with tempfile.TemporaryDirectory(prefix="shmaccum-frames-") as folder, SERVERS[kind](Path(folder)) as target:
+        return fuzz(target, seconds, seed)
+
+
+def _told(outcome: Outcome) -> str:
+    least = min(outcome.answers, key=outcome.answers.__getitem__)
+    return (
+        f"{outcome.count:,} frames in {outcome.cpu_s:.0f} s of CPU, {sum(outcome.answers.values()):,} answers of "
+        f"{len(outcome.answers)} APIs (the fewest {outcome.answers[least]:,}, {least}); "
+        f"+{outcome.memory_growth >> 10} KiB, {outcome.descriptor_growth:+} descriptors, {outcome.file_growth:+} files"
+    )
