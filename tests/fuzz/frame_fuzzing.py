@@ -67,14 +67,20 @@ class Target(NamedTuple):
     login: Login | None
 
 
+class Use(NamedTuple):
+    """The memory in bytes, the descriptors and the files that a server has."""
+
+    memory_size: int
+    descriptor_count: int
+    file_count: int
+
+
 class Outcome(NamedTuple):
     """The frames that were tried, the growth that they left, and the answers by the name of the API."""
 
-    count: int
+    frame_count: int
     cpu_s: float
-    memory_growth: int
-    descriptor_growth: int
-    file_growth: int
+    growth: Use
     answers: dict[str, int]
 
 
@@ -284,17 +290,9 @@ def note_state(frames: Frames, server: LogServer) -> None:
         frames.note_producers([(each.producer_id, each.epoch) for each in ids])
 
 
-class _Use(NamedTuple):
-    """The memory, descriptors and files that a server has."""
-
-    memory: int
-    descriptors: int
-    files: int
-
-
-def _use(folder: Path) -> _Use:
+def _use(folder: Path) -> Use:
     files = sum(len(names) for _, _, names in os.walk(folder))
-    return _Use(psutil.Process().memory_info().rss, len(os.listdir("/proc/self/fd")), files)
+    return Use(psutil.Process().memory_info().rss, len(os.listdir("/proc/self/fd")), files)
 
 
 @contextlib.contextmanager
@@ -350,9 +348,8 @@ def fuzz(target: Target, seconds: float, seed: int) -> Outcome:
             count += ROUND_COUNT
             server.run_once()
             uses.append(_use(target.folder))
-    growth = [end - begin for begin, end in zip(uses[len(uses) // 4], uses[-1], strict=True)]
-    outcome = Outcome(count, time.process_time() - begun_cpu_s, *growth, dict(server._numbers._requests))
-    assert outcome.memory_growth < GROWTH_MAX, "the frames left memory behind"
-    assert outcome.descriptor_growth < DESCRIPTOR_GROWTH_MAX, "the frames left descriptors behind"
-    assert outcome.file_growth < FILE_GROWTH_MAX, "the frames left files behind"
-    return outcome
+    growth = Use(*(end - begin for begin, end in zip(uses[len(uses) // 4], uses[-1], strict=True)))
+    assert growth.memory_size < GROWTH_MAX, "the frames left memory behind"
+    assert growth.descriptor_count < DESCRIPTOR_GROWTH_MAX, "the frames left descriptors behind"
+    assert growth.file_count < FILE_GROWTH_MAX, "the frames left files behind"
+    return Outcome(count, time.process_time() - begun_cpu_s, growth, dict(server._numbers._requests))

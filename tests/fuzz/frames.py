@@ -143,8 +143,7 @@ class Frames:
         """A field that is no structure."""
         if kind in NUMBERS:
             layout, values = NUMBERS[kind]
-            values = self._known_numbers(name, kind) or values
-            return struct.pack(layout, pick(self._chance, values))
+            return struct.pack(layout, pick(self._chance, self._known_numbers(name, kind) or values))
         if kind == "uuid":
             return pick(self._chance, self._topic_ids).bytes
         if kind == "string":

@@ -37,7 +37,7 @@ def explore(seconds: float) -> bool:
         except Exception:  # noqa: BLE001 - a frame may end our code in any way
             print(f"{traceback.format_exc()}not survived: SHMACCUM_SEED={seed + number}, a server that {kind}")
             return False
-        total += outcome.count
+        total += outcome.frame_count
         print(f"SHMACCUM_SEED={seed + number}: {kind}: {_told(outcome)}; {total:,} in all", flush=True)
     return True
 
@@ -48,9 +48,10 @@ def _piece(kind: str, seconds: float, seed: int) -> Outcome:
 
 
 def _told(outcome: Outcome) -> str:
+    growth = outcome.growth
     least = min(outcome.answers, key=outcome.answers.__getitem__)
     return (
-        f"{outcome.count:,} frames in {outcome.cpu_s:.0f} s of CPU, {sum(outcome.answers.values()):,} answers of "
+        f"{outcome.frame_count:,} frames in {outcome.cpu_s:.0f} s of CPU, {sum(outcome.answers.values()):,} answers of "
         f"{len(outcome.answers)} APIs (the fewest {outcome.answers[least]:,}, {least}); "
-        f"+{outcome.memory_growth >> 10} KiB, {outcome.descriptor_growth:+} descriptors, {outcome.file_growth:+} files"
+        f"{growth.memory_size >> 10:+} KiB, {growth.descriptor_count:+} descriptors, {growth.file_count:+} files"
     )

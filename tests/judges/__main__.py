@@ -39,7 +39,7 @@ def server(folder: Path, told: Path, partitions: int) -> Iterator[str]:
     command = [sys.executable, "-m", "shmaccum", "serve", str(folder), "--listen=127.0.0.1:0", *SERVER_OPTIONS]
     command.append(f"-Xpartitions={partitions}")
     with open(told, "w") as errors, guarded(command, stderr=errors):
-        wait_until(lambda: LISTENING.search(told.read_text()), "the server listens")
+        wait_until(lambda: LISTENING.search(told.read_text()) is not None, "the server listens")
         yield LISTENING.findall(told.read_text())[0]
     shutil.rmtree(folder)
 
