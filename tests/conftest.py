@@ -21,7 +21,12 @@ from tests.accumulator import Accumulator
 from tests.sending import process_exists
 from tests.support import check_idle, each_semaphore, left_in_shared_memory
 
-pytest_plugins = ["tests.running.leftovers", "tests.running.overrun", "tests.running.workers"]
+pytest_plugins = [
+    "tests.running.collecting",
+    "tests.running.leftovers",
+    "tests.running.overrun",
+    "tests.running.workers",
+]
 
 NAME_PATTERN = re.compile(r"shmaccum-test-(\d+)-\d+")
 NAME_PREFIX = f"shmaccum-test-{os.getpid()}-"

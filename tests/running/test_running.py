@@ -190,6 +190,15 @@ import gc
 def test_collects():
     gc.collect()
 """
+NOTES_ITS_IMPORT = """
+import os
+
+with open(os.environ["PYTEST_XDIST_WORKER"], "a") as file:
+    file.write(__name__ + " ")
+
+def test_good():
+    pass
+"""
 STANDS_STILL = """
 import pytest
 from xdist.scheduler import LoadGroupScheduling
@@ -335,6 +344,18 @@ def test_the_report_says_how_the_worker_died(dying: Run, name: str) -> None:
 def test_what_a_dead_worker_had_started_is_killed(dying: Run) -> None:
     pid = int((dying.folder / "child").read_text())
     wait_until(lambda: not process_exists(pid), "the child is gone")
+
+
+def test_workers_import_different_modules_first_and_each_module_once(tmp_path: Path) -> None:
+    names = [f"test_{letter}" for letter in "abcd"]
+    plugin = "from tests.running.collecting import *\n"
+    run = run_planted(tmp_path, {"conftest": plugin, **dict.fromkeys(names, NOTES_ITS_IMPORT)}, workers=2)
+    assert run.counts() == {"passed": 4}
+    imported = {worker: (tmp_path / worker).read_text().split() for worker in ("gw0", "gw1")}
+    assert imported == {
+        "gw0": ["test_a", "test_c", "test_b", "test_d"],
+        "gw1": ["test_b", "test_d", "test_a", "test_c"],
+    }
 
 
 def test_the_tests_of_a_group_run_in_one_worker(tmp_path: Path) -> None:
