@@ -30,12 +30,13 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadGroupScheduling, Scheduling
 from xdist.workermanage import WorkerController
 
-from tests.running.overrun import EXIT_LIMIT_S, Note, note_path, stacks_path
+from tests.running.overrun import EXIT_LIMIT_S, Note, note_path, stacks_path, stretch
 
 LOOK_S = 1.0
 IDLE_INI = "idle_limit"
 IDLE_S = 180.0
-"""Time without a running test and without any news: workers that start and collect on a busy machine need less."""
+"""Time without a running test and without any news. Workers that start and collect need less. Where more processes
+want to run than there are cores, the time is longer, as the limit of a test is."""
 EXIT_STATUS = 3
 STACKS_MAX = 20_000
 """Characters of a dead worker's stacks that a report shows."""
@@ -123,7 +124,7 @@ class Supervisor:
     """The plugin of the controller."""
 
     def __init__(self, config: pytest.Config) -> None:
-        self._idle_limit = float(config.getini(IDLE_INI))
+        self._config = config
         self._notes = Path(tempfile.mkdtemp(prefix="shmaccum-tests-"))
         self._news_at = time.monotonic()
         self._killed: dict[str, str] = {}
@@ -201,8 +202,11 @@ class Supervisor:
         for worker, note in notes.items():
             if now > note.kill_at and worker not in self._killed:
                 self._kill(worker, note)
-        if now > self._news_at + self._idle_limit and not any(note.nodeid for note in notes.values()):
+        if now > self._news_at + self._idle_limit() and not any(note.nodeid for note in notes.values()):
             self._end_the_run(notes)
+
+    def _idle_limit(self) -> float:
+        return float(self._config.getini(IDLE_INI)) * stretch(self._config)
 
     def _kill(self, worker: str, note: Note) -> None:
         state = "gone"
@@ -220,7 +224,7 @@ class Supervisor:
         faulthandler.dump_traceback_later(EXIT_LIMIT_S, exit=True)
         workers = ", ".join(f"{worker} (process {note.pid})" for worker, note in sorted(notes.items()))
         pytest.exit(
-            f"no test runs, and for {self._idle_limit:g} s no worker has started or finished one: {workers}",
+            f"no test runs, and for {self._idle_limit():g} s no worker has started or finished one: {workers}",
             EXIT_STATUS,
         )
 
