@@ -47,7 +47,7 @@ WHEEL_TOOLS := build/wheel-tools
 PYTEST := env -u PYTHONDONTWRITEBYTECODE PYTHONPYCACHEPREFIX="$(CURDIR)/build/pycache" \
     PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/python -m pytest
 SOURCES := $(shell find native) setup.py pyproject.toml
-CHECKED := $(wildcard setup.py shmaccum tests bench)
+CHECKED := $(wildcard setup.py shmaccum tests bench examples)
 
 # Where Java is, and a Python that pyspark knows, make test has tests with Spark.
 SPARK_WHERE_JAVA_IS := $(shell command -v java >/dev/null && $(PYTHON) -c \

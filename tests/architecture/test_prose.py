@@ -13,7 +13,7 @@ from tests.architecture.prose import Hard, hard_sentences, sentence_count, sente
 
 CEILING = 5
 """The number of hard sentences of a thousand that a room may have."""
-TOPS = ("bench", "docs", "native", "shmaccum", "tests")
+TOPS = ("bench", "docs", "examples", "native", "shmaccum", "tests")
 PAGES = ("README.rst", "SECURITY.rst", "CHANGELOG.rst", "CONTRIBUTING.rst")
 SUFFIXES = {".py", ".pyi", ".c", ".h", ".rst"}
 PLANTED = PurePosixPath("tests/architecture/test_prose.py")

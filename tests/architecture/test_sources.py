@@ -20,7 +20,7 @@ from tests.architecture.rules import C_SUFFIXES, PYTHON_SUFFIXES, Rule
 pytestmark = pytest.mark.xdist_group("sources")
 """One worker parses each file."""
 
-SOURCE_FOLDERS = ("native", "shmaccum", "tests", "bench")
+SOURCE_FOLDERS = ("native", "shmaccum", "tests", "bench", "examples")
 BUILD_FILES = (
     "setup.py",
     "pyproject.toml",

@@ -12,7 +12,8 @@ A page says so in comments, which a reader of the site does not see::
     .. saved as: app.py              the next block becomes this file
     .. output                        the next block is what the block before it prints; "..." stands for anything
 
-A block in a language of `RUN` is run, one in a language of `PARSED` is parsed, one of ``text`` is shown.
+A block in a language of `RUN` is run, one in a language of `PARSED` is parsed, one of ``text`` is shown. A program of
+``examples`` that the page includes is saved under its own name, whole.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from pathlib import Path
 
 import docutils.core
 from docutils import nodes
+from docutils.parsers.rst import Directive, directives
 
 from setup import ROOT
 
@@ -31,6 +33,10 @@ PARSED = {"ini", "yaml", "toml"}
 SHOWN = {"text"}
 # Docutils knows fewer directives and roles than Sphinx: an unknown one is no block, and no error here.
 SETTINGS = {"report_level": 5, "halt_level": 5, "file_insertion_enabled": False, "syntax_highlight": "none"}
+
+
+LANGUAGES = {".py": "python", ".yml": "yaml"}
+"""The language of an included file by its suffix."""
 
 
 class PageError(Exception):
@@ -72,6 +78,22 @@ class Page:
         return any(block.is_run for block in self.blocks)
 
 
+class LiteralInclude(Directive):
+    """Sphinx's directive of that name: a block with the text of a file, whichever lines of it the site shows."""
+
+    required_arguments = 1
+    option_spec = dict.fromkeys(("caption", "language", "lines", "start-at"), directives.unchanged)
+
+    def run(self) -> list[nodes.Node]:
+        path = Path(self.state.document.current_source or "").parent / self.arguments[0]
+        if not path.is_file() or path.suffix not in LANGUAGES:
+            raise PageError(f"{path} is no file of Python and none of YAML: a page includes no others")
+        text = path.read_text(encoding="utf-8")
+        block = nodes.literal_block(text, text, classes=["code", LANGUAGES[path.suffix]], included=path.name)
+        block.line = self.lineno
+        return [block]
+
+
 def read_page(path: Path) -> Page:
     """All blocks of a page, read as docutils reads them.
 
@@ -95,6 +117,7 @@ def read_page(path: Path) -> Page:
 def _comments_and_blocks(path: Path) -> Iterator[nodes.Element]:
     """Comments and literal blocks in the order of the page."""
     text = path.read_text(encoding="utf-8")
+    directives.register_directive("literalinclude", LiteralInclude)  # a build of Sphinx in this process has its own
     tree = docutils.core.publish_doctree(text, source_path=str(path), settings_overrides=SETTINGS)
     for node in tree.findall(nodes.Element):
         is_wanted = isinstance(node, (nodes.comment, nodes.literal_block))
@@ -122,6 +145,8 @@ def _block(page: Page, node: nodes.Element, mark: str) -> Block:
         raise PageError(
             f"{page.name}:{line}: a block in {language or 'no language'}; say .. code-block:: sh or another"
         )
+    if "included" in node:
+        return Block(language, node.astext(), line, file=node["included"])
     block = Block(language, node.astext() + "\n", line)
     verb, _, rest = mark.partition(":")
     if verb == "saved as":

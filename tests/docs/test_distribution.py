@@ -74,7 +74,7 @@ def kept(folder: str) -> set[str]:
 
 @in_one_worker
 def test_the_documentation_is_in_the_source_distribution(sdist: set[str]) -> None:
-    assert kept("docs") - sdist == set(), "MANIFEST.in leaves these out"
+    assert (kept("docs") | kept("examples")) - sdist == set(), "MANIFEST.in leaves these out"
     pages = {"README.rst", "CONTRIBUTING.rst", "CHANGELOG.rst", "SECURITY.rst", "LICENSE", "Makefile", "pyproject.toml"}
     assert pages <= sdist
     assert any(name.endswith(".png") for name in sdist), "no picture"

@@ -189,6 +189,26 @@ def test_a_block_that_hangs_is_ended_with_what_it_started(name: str, tmp_path: P
     assert [process for process in psutil.process_iter() if _token(process) == name] == []
 
 
+def test_an_included_program_is_saved_whole_under_its_own_name(name: str, tmp_path: Path) -> None:
+    (tmp_path / "sources").mkdir()
+    (tmp_path / "sources" / "tell.py").write_text("word = 'events'\nprint(word)\n")
+    text = ".. rehearsal\n   events = {name}\n\n.. literalinclude:: sources/tell.py\n   :lines: 2-\n\n"
+    text += block("sh", "python tell.py; wc -l < tell.py") + ".. output\n\n" + block("text", "events", "2")
+    page = planted(tmp_path, text)
+    assert [each.file for each in page.blocks] == ["tell.py", None, None]
+    assert rehearse(page, name, tmp_path) is None
+
+
+def test_each_example_is_included_by_a_page_that_kills_a_process() -> None:
+    found = {path.relative_to(ROOT): path.name for path in (ROOT / "examples").rglob("*.py")}
+    assert len(found) > 12, "the examples are not found"
+    texts = [page.path.read_text(encoding="utf-8") for page in PAGES if page.is_run]
+    for path in found:
+        including = [text for text in texts if f":: ../../{path}\n" in text]
+        assert including, f"no page that is run includes {path}"
+        assert any("kill -KILL" in text or "SIGKILL" in text or "kills itself" in text for text in including), path
+
+
 def test_names_are_replaced_as_whole_words_and_read_back(name: str, tmp_path: Path) -> None:
     text = ".. rehearsal\n   events = {name}\n\n" + block("sh", "echo events my_events events.log")
     text += ".. output\n\n" + block("text", "events my_events events.log")
@@ -204,8 +224,9 @@ def test_names_are_replaced_as_whole_words_and_read_back(name: str, tmp_path: Pa
         (".. not run: because\n\n" + block("sh", "true"), "needs its reason"),
         (".. output\n\n" + block("text", "42"), "no block before"),
         (".. rehearsal\n   sometimes\n\n", "no replacement"),
+        (".. literalinclude:: missing.py\n\n", "missing.py is no file"),
     ],
-    ids=["no language", "unknown language", "no reason", "output of nothing", "unknown word"],
+    ids=["no language", "unknown language", "no reason", "output of nothing", "unknown word", "no such file"],
 )
 def test_a_page_that_says_nonsense_is_refused(tmp_path: Path, text: str, fault: str) -> None:
     with pytest.raises(PageError, match=fault):

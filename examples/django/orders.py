@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An application of Django that sends a record for each order, when the transaction of its database has committed."""
+
+import functools
+
+from django.apps import AppConfig, apps
+from django.db import transaction
+from django.http import HttpRequest, JsonResponse
+from django.urls import path
+
+import shmaccum
+
+
+class OrdersConfig(AppConfig):
+    """The application, which holds the producer of its process."""
+
+    name = "orders"
+    producer: shmaccum.Producer
+
+    def ready(self) -> None:
+        """Makes the producer: Django calls this once in each process."""
+        shmaccum.Arena.attach_or_create("shop").close()
+        self.producer = shmaccum.Producer("shop", sink="log:log", linger_ms=5, max_block_ms=100)
+
+
+def order(request: HttpRequest, number: int) -> JsonResponse:
+    """Keeps an order, and sends its record behind the commit."""
+    producer = apps.get_app_config("orders").producer
+    with transaction.atomic():  # the view writes the row of the order here
+        send = functools.partial(producer.send, "orders", key=b"%d" % number, value=request.path.encode())
+        transaction.on_commit(send)
+    return JsonResponse({"accepted": number})
+
+
+urlpatterns = [path("order/<int:number>", order)]
