@@ -3,8 +3,7 @@
 
 #include "arena/counters.h"
 
-/* 0: nobody. */
-static uint32_t slot_holder(const struct arena *arena, uint32_t slot_index, uint64_t word)
+uint32_t process_share_holder(const struct arena *arena, uint32_t slot_index, uint64_t word)
 {
     CHECK(slot_index < arena->geometry.slot_count);
     switch (slot_word_state(word)) {
@@ -25,7 +24,7 @@ uint32_t process_share_held(const struct arena *arena)
     CHECK(arena->owner != 0);
     uint32_t count = 0;
     for (uint32_t i = 0; i < arena->geometry.slot_count; i++) {
-        count += slot_holder(arena, i, load_acquire_u64(&arena->slots[i].word)) == arena->owner;
+        count += process_share_holder(arena, i, load_acquire_u64(&arena->slots[i].word)) == arena->owner;
     }
     return count;
 }

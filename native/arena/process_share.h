@@ -82,6 +82,9 @@ static inline void process_share_subtract(struct arena *arena, uint32_t count)
     arena->held_count_bound -= count < arena->held_count_bound ? count : arena->held_count_bound;
 }
 
+/* The owner for whose share a slot with this word counts; 0: nobody. Input: the owner may be any number. */
+uint32_t process_share_holder(const struct arena *arena, uint32_t slot_index, uint64_t word);
+
 /* Slots this process holds, from the words alone. */
 uint32_t process_share_held(const struct arena *arena);
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exceptions and warnings say of the sender what stands here, where records wait for it."""
+"""Words about the sender of an arena, in exceptions and warnings and where people look at the arena."""
 
 from __future__ import annotations
 
@@ -8,6 +8,12 @@ from shmaccum.arena.delivery_span import DeliveryClock
 from shmaccum.arena.reports import Kind, read_entries
 
 FRESH_NS = 60 * 10**9
+
+
+def readable_name(name: bytes) -> str:
+    """A text for people of any bytes in the arena. Bytes that are no text, or would move a cursor, become escapes."""
+    text = name.decode(errors="backslashreplace")
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
 
 
 def sender_state(arena: Arena) -> str:

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from shmaccum.arena.arena import SLOT_STATES
+
 Table = npt.NDArray[Any]
 Words = npt.NDArray[np.uint64]
 
@@ -113,7 +115,6 @@ DTYPES = {
     "completions": COMPLETION,
 }
 
-SLOT_STATES = ("FREE", "GRANT", "OWNED", "OPEN", "READY", "DONE", "CONT", "BAD")
 PENDING_STATES = (SLOT_STATES.index("OPEN"), SLOT_STATES.index("READY"))
 """The states of a batch that has records and no result."""
 

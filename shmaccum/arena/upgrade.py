@@ -49,6 +49,7 @@ import crc32c
 import numpy as np
 
 from shmaccum import _native
+from shmaccum.arena.arena import SLOT_STATES
 from shmaccum.arena.file import ArenaFile, Descriptors
 from shmaccum.arena.former_layout import (
     ATTACH_LOCK_BYTE,
@@ -57,7 +58,7 @@ from shmaccum.arena.former_layout import (
     FormerArena,
     Rows,
 )
-from shmaccum.arena.tables import SLOT_STATES, slot_state
+from shmaccum.arena.tables import slot_state
 from shmaccum.exceptions import (
     ArenaBusyError,
     ArenaForbiddenError,

@@ -13,7 +13,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from shmaccum.arena import Arena, tables
+from shmaccum.arena import SLOT_STATES, Arena
 from shmaccum.cli.group import Command, arena_argument, json_option, looking_at, print_json
 from shmaccum.cli.live import make_console, show
 from shmaccum.exceptions import CorruptArenaError
@@ -298,8 +298,8 @@ def _show_slot(inspector: Inspector, slot_index: int, hex_size: int) -> None:
 
 def _parse_states(_ctx: click.Context, _parameter: click.Parameter, value: tuple[str, ...]) -> frozenset[str] | None:
     states = frozenset(name.upper() for text in value for name in text.split(","))
-    if unknown := states - set(tables.SLOT_STATES):
-        raise click.BadParameter(f"{', '.join(sorted(unknown))}: a slot is one of {', '.join(tables.SLOT_STATES)}")
+    if unknown := states - set(SLOT_STATES):
+        raise click.BadParameter(f"{', '.join(sorted(unknown))}: a slot is one of {', '.join(SLOT_STATES)}")
     return states or None
 
 
@@ -359,7 +359,7 @@ def command(
         elif completions is not None:
             _show_completions(inspector.completions(completions), is_json=is_json)
         elif is_listing or states or topic:
-            not_free = frozenset(tables.SLOT_STATES) - {"FREE"}
+            not_free = frozenset(SLOT_STATES) - {"FREE"}
             _show_slots(inspector.slots(states or not_free, topic), is_json=is_json)
         else:
             _show_overview(overview(arena), is_json=is_json)

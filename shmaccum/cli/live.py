@@ -20,7 +20,6 @@ from typing import Any
 
 import click
 from rich.console import Console, RenderableType
-from rich.live import Live
 
 from shmaccum.arena import Arena
 from shmaccum.arena.doorbell import wait_readable
@@ -198,6 +197,8 @@ def _rest_of(watching: Watching, console: Console) -> contextlib.AbstractContext
 
 def _paint(console: Console, looks: Iterator[tuple[Observation, Rates]], view: View) -> None:
     """Paints until q or Ctrl-C; the last view stays on the terminal."""
+    from rich.live import Live  # slow to import, and only a view that is painted over needs it
+
     last: RenderableType | None = None
     try:
         with Live(console=console, screen=True, auto_refresh=False) as live:

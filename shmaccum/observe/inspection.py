@@ -24,7 +24,7 @@ import crc32c
 import msgpack
 
 from shmaccum import _native
-from shmaccum.arena import Arena, tables
+from shmaccum.arena import SLOT_STATES, Arena, tables
 from shmaccum.arena.delivery_span import DeliveryClock
 from shmaccum.exceptions import InvalidArgumentError, ShmaccumError
 from shmaccum.format.batch_header import HEADER_SIZE, MAGIC, BatchHeader, sealed_header
@@ -146,7 +146,7 @@ class Inspector:
         words = self.arena.slot_table()["word"].copy()
         found = tables.slot_state(words)
         for slot_index in range(self.slot_count):
-            if states is not None and tables.SLOT_STATES[int(found[slot_index])] not in states:
+            if states is not None and SLOT_STATES[int(found[slot_index])] not in states:
                 continue
             facts = self.slot(slot_index)
             if topic is None or facts.topic == topic:
@@ -302,7 +302,7 @@ RESULT_NAMES: Mapping[int, str] = {
 
 
 def _state(header: Any) -> str:
-    return tables.SLOT_STATES[int(tables.slot_state(header["word"]))]
+    return SLOT_STATES[int(tables.slot_state(header["word"]))]
 
 
 def _count(header: Any) -> int:

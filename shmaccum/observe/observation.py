@@ -3,37 +3,51 @@
 
 An `Observer` reads a live, idle or damaged arena that may be opened read-only, takes no lock, and asks none of the
 processes it reports on. Parts are read one after another while the arena is in use, so they need not add up exactly.
-Bytes of another process are input; an impossible index is shown as ``?``. psutil gives names and figures of processes
-only; the kernel's locks tell the living from the dead.
+Bytes of another process are input; an impossible index is shown as ``?``. /proc gives the figures of processes only;
+the kernel's locks tell the living from the dead. No large package is imported here, because ``shmaccum stat`` is to
+answer at once.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import numpy as np
-import psutil
-
-from shmaccum.arena import WAITER_WAIT, Arena, tables
+from shmaccum.arena import SLOT_STATES, Arena
 from shmaccum.arena.delivery_span import DeliveryClock
 from shmaccum.arena.removal import has_lost_its_name
 from shmaccum.arena.reports import read_entries
-from shmaccum.sinks.names import readable_name
+from shmaccum.arena.sender_state import readable_name
 
-STATE_OF = {name: index for index, name in enumerate(tables.SLOT_STATES)}
-OWNER_INDEX_BITS = 12
-OWNER_GENERATION_BITS = 19
-OWNER_MASK = 2 ** (OWNER_INDEX_BITS + OWNER_GENERATION_BITS) - 1
-OPENED_STATES = ("OPEN", "READY", "DONE", "CONT")
+SLOT_COUNT_BITS = 17
+SLOT_SIZE_BITS = 26
+STATE_SHIFT = 61
+"""The packing of a slot word (native/arena/slot_word.h)."""
+
+STATE_OF = {name: index for index, name in enumerate(SLOT_STATES)}
 UNSEEN = "unseen"
 GONE = "gone"
 DETACHED = "detached"
-STOPPED = psutil.STATUS_STOPPED
+STOPPED = "stopped"
+PROCESS_STATES: Mapping[str, str] = {
+    "R": "running",
+    "S": "sleeping",
+    "D": "disk-sleep",
+    "T": STOPPED,
+    "t": "tracing-stop",
+    "Z": "zombie",
+    "X": "dead",
+    "I": "idle",
+    "P": "parked",
+}
+"""The letters of /proc/PID/stat, and psutil's names of them."""
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
 
 
 # --- facts
@@ -259,26 +273,34 @@ class Rates:
 # --- looking
 
 
-def _process_fields(pid: int) -> list[str]:
-    """The fields of /proc/PID/stat from the third on, which is the state; none when there is no such process."""
+class _Running(NamedTuple):
+    """What /proc tells of a process at one moment."""
+
+    state: str
+    """As psutil names it."""
+    cpu_s: float
+    """Seconds of CPU so far, in user mode and in the kernel."""
+    start_time_ticks: int
+    """Tells a process from a later one with the same number."""
+    memory_size: int
+    """Resident bytes."""
+
+
+def _running(pid: int) -> _Running | None:
+    """The facts of a process; None when there is no such process."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as stream:
-            return stream.read().rpartition(")")[2].split()
-    except OSError:
-        return []
-
-
-def _start_time_ticks(pid: int) -> int | None:
-    """Field 22 of /proc/PID/stat: tells a process from a later one with the same number."""
-    try:
-        return int(_process_fields(pid)[19])
-    except (IndexError, ValueError):
+            fields = stream.read().rpartition(")")[2].split()  # from the third field on
+        letter, ticks, start, pages = fields[0], int(fields[11]) + int(fields[12]), int(fields[19]), int(fields[21])
+    except (OSError, IndexError, ValueError):
         return None
+    return _Running(PROCESS_STATES.get(letter, letter), ticks / TICKS_PER_S, start, pages * PAGE_SIZE)
 
 
 def _lives_on(entry: Mapping[str, Any]) -> bool:
     """True when the process that had the entry last is no zombie, whether or not it is attached."""
-    return _start_time_ticks(entry["pid"]) == entry["start_time_ticks"] and _process_fields(entry["pid"])[:1] != ["Z"]
+    running = _running(entry["pid"])
+    return running is not None and running.start_time_ticks == entry["start_time_ticks"] and running.state != "zombie"
 
 
 def _ran_last_ms(process: str) -> float | None:
@@ -298,79 +320,77 @@ def _resting_ns(pid: int) -> int | None:
 
 
 class _ProcessWatch:
-    """psutil's view of the attached processes; kept between looks, for CPU is what happened between two."""
+    """The figures of attached processes; kept between looks, because CPU is a share of the time between two."""
 
     def __init__(self) -> None:
-        self._watched: dict[tuple[int, int], psutil.Process] = {}
+        self._cpu_before: dict[tuple[int, int], tuple[float, float]] = {}
 
     def look(self, entry: Mapping[str, Any]) -> tuple[str, float | None, int | None]:
-        """State, CPU in percent of one core, resident bytes."""
+        """State, CPU in percent of one core, resident bytes. A first look has no CPU to tell, which is 0."""
         if not entry["alive"]:
             return DETACHED if _lives_on(entry) else GONE, None, None
-        try:
-            process = self._process(entry["pid"], entry["start_time_ticks"])
-            if process is None:
-                return UNSEEN, None, None
-            with process.oneshot():
-                return process.status(), process.cpu_percent(), process.memory_info().rss
-        except (psutil.Error, OSError, ValueError):
+        running = _running(entry["pid"])
+        if running is None or running.start_time_ticks != entry["start_time_ticks"]:
             return UNSEEN, None, None
+        return running.state, self._cpu_percent(entry["pid"], running), running.memory_size
 
-    def _process(self, pid: int, start_time_ticks: int) -> psutil.Process | None:
-        key = (pid, start_time_ticks)
-        if key not in self._watched:
-            if _start_time_ticks(pid) != start_time_ticks:
-                return None
-            self._watched[key] = psutil.Process(pid)
-        return self._watched[key]
-
-
-@dataclass(frozen=True)
-class _Slots:
-    """A private copy of the slot headers, taken apart."""
-
-    states: tables.Words
-    words: tables.Words
-    table: tables.Table
-
-    @classmethod
-    def copy(cls, arena: Arena) -> _Slots:
-        table = arena.slot_table().copy()
-        return cls(tables.slot_state(table["word"]), table["word"], table)
-
-    def counts(self) -> dict[str, int]:
-        numbers = np.bincount(self.states.astype(np.int64), minlength=len(tables.SLOT_STATES))
-        return dict(zip(tables.SLOT_STATES, numbers.tolist(), strict=True))
-
-    def queued(self) -> tables.Table:
-        """Indices of slots with a batch that waits to be sent."""
-        is_queued = (self.states == STATE_OF["READY"]) | (self.states == STATE_OF["OPEN"])
-        found: tables.Table = np.flatnonzero(is_queued & (tables.slot_record_count(self.words) > 0))
-        return found
-
-    def owned_by(self) -> dict[int, int]:
-        """Owner -> slots it holds privately."""
-        return _counts(self.words[self.states == STATE_OF["OWNED"]] & np.uint64(OWNER_MASK))
-
-    def held_by(self) -> dict[int, int]:
-        """Owner -> slots that count for its share, as native/arena/process_share.c counts them."""
-        held = _counts(self.table["opener"][np.isin(self.states, [STATE_OF[state] for state in OPENED_STATES])])
-        for owner, count in self.owned_by().items():
-            held[owner] = held.get(owner, 0) + count
-        held.pop(0, None)
-        return held
+    def _cpu_percent(self, pid: int, running: _Running) -> float:
+        key = (pid, running.start_time_ticks)
+        now_s = time.monotonic()
+        before_s, cpu_before_s = self._cpu_before.get(key, (now_s, running.cpu_s))
+        self._cpu_before[key] = (now_s, running.cpu_s)
+        return 100 * (running.cpu_s - cpu_before_s) / (now_s - before_s) if now_s > before_s else 0.0
 
 
-def _counts(owners: tables.Table) -> dict[int, int]:
-    values, numbers = np.unique(owners, return_counts=True)
-    return {int(value): int(number) for value, number in zip(values, numbers, strict=True)}
+class _Queue(NamedTuple):
+    """The batches of a partition that wait to be sent."""
+
+    partition_index: int
+    batch_count: int
+    record_count: int
+    size: int
+    created_ns: int
+    """Of the oldest one."""
 
 
-def owner_of(entry: Mapping[str, Any]) -> int:
-    """The word by which slots name a process (native/arena/slot_word.h)."""
-    index: int = entry["entry"]
-    generation: int = entry["generation"] & (2**OWNER_GENERATION_BITS - 1)
-    return generation << OWNER_INDEX_BITS | (index + 1)
+class _Oldest(NamedTuple):
+    """The batch that waits longest."""
+
+    slot_index: int
+    word: int
+    partition_index: int
+    created_ns: int
+    delivery_stamp_ms: int
+
+
+class _Held(NamedTuple):
+    """The buffers of a process: those it holds privately, and all that count for its share."""
+
+    owned: int
+    all: int
+
+
+class _Census:
+    """Everything that the slots of an arena hold, counted in one look (native/arena/census.h)."""
+
+    def __init__(self, arena: Arena) -> None:
+        counted = arena.native.census()
+        self.states: dict[str, int] = dict(zip(SLOT_STATES, counted["states"], strict=True))
+        self.queues = [_Queue(*row) for row in counted["queues"]]
+        self.damage: list[tuple[int, int]] = counted["damage"]
+        self.oldest = None if counted["oldest"] is None else _Oldest(*counted["oldest"])
+        self.waiting: list[int] = counted["waiting"]
+        self._held = {entry: _Held(owned, held) for entry, owned, held in counted["holdings"]}
+
+    def held_by(self, entry: Mapping[str, Any]) -> _Held:
+        """The buffers of the process that has an entry, or had it last."""
+        return self._held.get(entry["entry"], _Held(0, 0))
+
+    def held_by_the_dead(self, entries: Sequence[Mapping[str, Any]]) -> int:
+        """Buffers of processes that are gone."""
+        return sum(held.all for held in self._held.values()) - sum(
+            self.held_by(entry).all for entry in entries if entry["alive"]
+        )
 
 
 class Observer:
@@ -389,9 +409,7 @@ class Observer:
         """One look."""
         arena, native = self.arena, self.arena.native
         now_ns = native.now_ns()
-        slots = _Slots.copy(arena)
-        queued = slots.queued()
-        counts = slots.counts()
+        census = _Census(arena)
         entries = native.processes()
         names = native.partitions()
         clock = DeliveryClock.of(native)
@@ -407,15 +425,15 @@ class Observer:
             batch_size=arena.geometry["batch_size"],
             slot_count=arena.geometry["slot_count"],
             process_slot_count_max=arena.geometry["process_slot_count_max"],
-            dead_slot_count=_held_by_the_dead(slots, entries),
-            slots=counts,
-            damaged=_damaged(slots, names),
-            fill=1 - counts["FREE"] / len(slots.table),
-            queued_batch_count=len(queued),
-            queued_record_count=int(tables.slot_record_count(slots.words[queued]).sum()),
-            queued_size=int(tables.slot_size(slots.words[queued]).sum()),
-            oldest_batch=_oldest(slots, queued, names, clock),
-            waiting_count=self._waiting_count(),
+            dead_slot_count=census.held_by_the_dead(entries),
+            slots=census.states,
+            damaged=_damaged(census, names),
+            fill=1 - census.states["FREE"] / arena.geometry["slot_count"],
+            queued_batch_count=sum(queue.batch_count for queue in census.queues),
+            queued_record_count=sum(queue.record_count for queue in census.queues),
+            queued_size=sum(queue.size for queue in census.queues),
+            oldest_batch=_oldest(census.oldest, names, clock),
+            waiting_count=len(census.waiting),
             record_count=sum(entry["record_count"] for entry in entries),
             record_bytes=sum(entry["record_bytes"] for entry in entries),
             completion_count=native.completion_tail,
@@ -423,27 +441,14 @@ class Observer:
             sender=self._sender(entries, now_ns),
             delivery_clock=clock,
             overflow=OverflowFacts.of(native.spilled(), now_ns),
-            processes=tuple(self._processes(entries, slots, now_ns)),
-            partitions=tuple(_partitions(slots, queued, names, now_ns)),
+            processes=tuple(self._processes(entries, census, now_ns)),
+            partitions=tuple(_partitions(census, names, now_ns)),
             topics=self._topics(),
             errors=tuple(
                 ErrorFacts(entry.status, entry.report.sentence, entry.report_count, max(now_ns - entry.last_ns, 0))
                 for entry in read_entries(native)
             ),
         )
-
-    def _waiting_count(self) -> int:
-        return int(self._is_waiting().sum())
-
-    def _is_waiting(self) -> tables.Table:
-        """For each waiter entry, whether somebody waits there for a buffer."""
-        is_waiting: tables.Table = (self.arena.waiter_table()["word"] >> np.uint64(62)) == WAITER_WAIT
-        return is_waiting
-
-    def _waiting_entries(self) -> set[int]:
-        """Process entries of those who wait."""
-        owners = self.arena.waiter_table()["owner"][self._is_waiting()] & np.uint32(2**OWNER_INDEX_BITS - 1)
-        return {int(owner) - 1 for owner in owners}
 
     def _topics(self) -> dict[str, int]:
         counts: dict[str, int] = {}
@@ -470,13 +475,12 @@ class Observer:
             sink=readable_name(facts["sink_name"]) if facts["sink_name"] else None,
         )
 
-    def _processes(self, entries: list[dict[str, Any]], slots: _Slots, now_ns: int) -> Iterator[ProcessFacts]:
-        owned, held = slots.owned_by(), slots.held_by()
+    def _processes(self, entries: list[dict[str, Any]], census: _Census, now_ns: int) -> Iterator[ProcessFacts]:
         slot_size = self.arena.geometry["batch_size"]
-        waiting = self._waiting_entries()
+        waiting = frozenset(census.waiting)
         for entry in entries:
             state, cpu_percent, memory_size = self._watch.look(entry)
-            held_slot_count = held.get(owner_of(entry), 0)
+            held = census.held_by(entry)
             yield ProcessFacts(
                 entry=entry["entry"],
                 pid=entry["pid"],
@@ -489,9 +493,9 @@ class Observer:
                 attached_age_ns=max(now_ns - entry["attached_ns"], 0),
                 record_count=_own(entry, "record_count"),
                 record_bytes=_own(entry, "record_bytes"),
-                owned_slot_count=owned.get(owner_of(entry), 0),
-                held_slot_count=held_slot_count,
-                held_size=held_slot_count * slot_size,
+                owned_slot_count=held.owned,
+                held_slot_count=held.all,
+                held_size=held.all * slot_size,
                 is_waiting=entry["entry"] in waiting,
                 is_forcing=entry["alive"] and entry["is_forcing"],
                 passed_count=_own(entry, "passed_count"),
@@ -512,62 +516,43 @@ def _own(entry: Mapping[str, Any], name: str) -> int:
     return max(int(entry[name]) - int(entry[f"{name}_before"]), 0)
 
 
-def _held_by_the_dead(slots: _Slots, entries: Sequence[Mapping[str, Any]]) -> int:
-    alive = {owner_of(entry) for entry in entries if entry["alive"]}
-    return sum(count for owner, count in slots.held_by().items() if owner not in alive)
-
-
 def partition_name(names: list[tuple[str, int]], partition_index: int) -> tuple[str, int]:
     """Topic and partition of an index read from the arena; ("?", -1) of an impossible one."""
     return names[partition_index] if partition_index < len(names) else ("?", -1)
 
 
-def _oldest(
-    slots: _Slots, queued: tables.Table, names: list[tuple[str, int]], clock: DeliveryClock
-) -> BatchFacts | None:
-    if len(queued) == 0:
+def _oldest(oldest: _Oldest | None, names: list[tuple[str, int]], clock: DeliveryClock) -> BatchFacts | None:
+    if oldest is None:
         return None
-    index = int(queued[np.argmin(slots.table["created_ns"][queued])])
-    slot, word = slots.table[index], slots.words[index : index + 1]
-    topic, partition = partition_name(names, int(slot["partition_index"]))
+    topic, partition = partition_name(names, oldest.partition_index)
     return BatchFacts(
-        slot_index=index,
-        state=tables.SLOT_STATES[int(slots.states[index])],
+        slot_index=oldest.slot_index,
+        state=SLOT_STATES[oldest.word >> STATE_SHIFT],
         topic=topic,
         partition=partition,
-        record_count=int(tables.slot_record_count(word)[0]),
-        size=int(tables.slot_size(word)[0]),
-        age_ns=max(clock.now_ns - int(slot["created_ns"]), 0),
-        left_ns=clock.left_ns(int(slot["created_ns"]), int(slot["delivery_stamp_ms"])),
+        record_count=oldest.word >> SLOT_SIZE_BITS & 2**SLOT_COUNT_BITS - 1,
+        size=oldest.word & 2**SLOT_SIZE_BITS - 1,
+        age_ns=max(clock.now_ns - oldest.created_ns, 0),
+        left_ns=clock.left_ns(oldest.created_ns, oldest.delivery_stamp_ms),
     )
 
 
-def _damaged(slots: _Slots, names: list[tuple[str, int]]) -> dict[str, int]:
+def _damaged(census: _Census, names: list[tuple[str, int]]) -> dict[str, int]:
     """Records of quarantined batches by topic."""
     counts: dict[str, int] = {}
-    for index in np.flatnonzero(slots.states == STATE_OF["BAD"]).tolist():
-        topic, _ = partition_name(names, int(slots.table["partition_index"][index]))
-        counts[topic] = counts.get(topic, 0) + int(tables.slot_record_count(slots.words[index : index + 1])[0])
+    for partition_index, record_count in census.damage:
+        topic, _ = partition_name(names, partition_index)
+        counts[topic] = counts.get(topic, 0) + record_count
     return counts
 
 
-def _partitions(
-    slots: _Slots, queued: tables.Table, names: list[tuple[str, int]], now_ns: int
-) -> Iterator[PartitionFacts]:
+def _partitions(census: _Census, names: list[tuple[str, int]], now_ns: int) -> Iterator[PartitionFacts]:
     """The queue of each partition, empty ones too."""
-    indices = slots.table["partition_index"][queued]
-    possible = queued[indices < len(names)]
-    indices = indices[indices < len(names)]
-    words = slots.words[possible]
-
-    def summed(weights: tables.Words) -> tables.Table:
-        total: tables.Table = np.bincount(indices, weights=weights.astype(np.float64), minlength=len(names))
-        return total
-
-    batches = np.bincount(indices, minlength=len(names))
-    records, sizes = summed(tables.slot_record_count(words)), summed(tables.slot_size(words))
-    oldest = np.full(len(names), np.iinfo(np.uint64).max, dtype=np.uint64)
-    np.minimum.at(oldest, indices, slots.table["created_ns"][possible])
+    queues = {queue.partition_index: queue for queue in census.queues}
     for index, (topic, partition) in enumerate(names):
-        age_ns = max(now_ns - int(oldest[index]), 0) if batches[index] else None
-        yield PartitionFacts(topic, partition, int(batches[index]), int(records[index]), int(sizes[index]), age_ns)
+        queue = queues.get(index)
+        if queue is None:
+            yield PartitionFacts(topic, partition, 0, 0, 0, None)
+        else:
+            age_ns = max(now_ns - queue.created_ns, 0)
+            yield PartitionFacts(topic, partition, queue.batch_count, queue.record_count, queue.size, age_ns)

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from shmaccum.arena import Arena, tables
+from shmaccum.arena import SLOT_STATES, Arena, tables
 from shmaccum.observe.health import troubles
 from shmaccum.observe.inspection import FILLED_STATES
 from shmaccum.observe.observation import STATE_OF, Observation, Observer, partition_name
@@ -92,7 +92,7 @@ class Painter:
         names = self._arena.native.partitions()
         return {
             "span": span,
-            "state_names": tables.SLOT_STATES,
+            "state_names": SLOT_STATES,
             "states": (shown + ord("0")).tobytes().decode("latin-1"),
             "labels": [partition_name(names, int(index)) for index in used],
             "filled": np.stack([filled, label_of.reshape(-1)], axis=1).tolist(),

@@ -121,7 +121,7 @@ class ArenaCollector:
     """
 
     def __init__(self, arena: Arena) -> None:
-        from shmaccum.observe.observation import Observer  # with numpy and psutil, which a mere sender does without
+        from shmaccum.observe.observation import Observer
 
         self._core = _families()
         self.arena = arena

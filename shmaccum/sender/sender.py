@@ -25,6 +25,7 @@ from shmaccum.arena.places import Places
 from shmaccum.arena.presence import Presence, SenderWatch
 from shmaccum.arena.results_bell import ResultsBell
 from shmaccum.arena.semaphores import WaiterSemaphores
+from shmaccum.arena.sender_state import readable_name
 from shmaccum.config import DEAD_LETTER_KIND, SenderOptions
 from shmaccum.exceptions import InvalidArgumentError, LogBusyError, NotSenderError, SenderBusyError
 from shmaccum.observe.prometheus import SENDER_ANSWER_S, ArenaCollector, SenderCollector, ServerCollector
@@ -35,7 +36,7 @@ from shmaccum.sender.host import Host, logger
 from shmaccum.sender.rounds import NS_PER_S, Rounds
 from shmaccum.sender.supervisor import Supervisor
 from shmaccum.sinks import open_sink
-from shmaccum.sinks.names import expect_sink, living_sender, name_in_arena, readable_name
+from shmaccum.sinks.names import expect_sink, living_sender, name_in_arena
 from shmaccum.sinks.sink import Sink
 from shmaccum.units import format_count
 

@@ -14,6 +14,7 @@ import os
 import re
 
 from shmaccum.arena import Arena
+from shmaccum.arena.sender_state import readable_name
 from shmaccum.exceptions import InvalidArgumentError, OtherSinkError
 
 NAME_SIZE_MAX = 255
@@ -60,12 +61,6 @@ def name_in_arena(text: str) -> bytes:
     end = CUT + hashlib.sha256(whole).hexdigest()[:DIGEST_LETTERS]
     begin = whole[: NAME_SIZE_MAX - len(end)].decode(errors="ignore")  # no half of a letter
     return (begin + end).encode()
-
-
-def readable_name(name: bytes) -> str:
-    """A text for people of any bytes in the arena. Bytes that are no text, or would move a cursor, become escapes."""
-    text = name.decode(errors="backslashreplace")
-    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
 
 
 def living_sender(arena: Arena) -> str:

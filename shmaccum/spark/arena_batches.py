@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from shmaccum.arena import Arena, tables
+from shmaccum.arena import SLOT_STATES, Arena, tables
 from shmaccum.config import LONG_MAX, SparkSourceOptions
 from shmaccum.exceptions import ArenaError, CorruptArenaError, CorruptLogError, InvalidArgumentError
 from shmaccum.format.batch_header import HEADER_SIZE
@@ -120,8 +120,8 @@ def waiting_batches(arena: Arena, options: SparkSourceOptions) -> list[WaitingBa
     """The waiting batches of the wanted partitions, by partition, oldest first. No bytes of records are read."""
     slots = arena.slot_table().copy()
     states = tables.slot_state(slots["word"])
-    is_waiting = np.isin(states, [tables.SLOT_STATES.index(state) for state in WAITING_STATES])
-    is_bad = states == tables.SLOT_STATES.index("BAD")
+    is_waiting = np.isin(states, [SLOT_STATES.index(state) for state in WAITING_STATES])
+    is_bad = states == SLOT_STATES.index("BAD")
     counts = tables.slot_record_count(slots["word"]).astype(np.int64)
     (chosen,) = np.nonzero(is_waiting & ((counts > 0) | is_bad))
     names = arena.native.partitions()

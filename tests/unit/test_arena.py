@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from shmaccum import _native
-from shmaccum.arena import Arena, VerifyDepth, tables
+from shmaccum.arena import SLOT_STATES, Arena, VerifyDepth, tables
 from shmaccum.exceptions import (
     ArenaClosedError,
     ArenaExistsError,
@@ -553,7 +553,7 @@ def test_the_tables_agree_with_the_c_side(arena: Arena, sender: Accumulator) -> 
     sender.append("t", 3, 1300, b"k", b"v")
     slot = arena.slot_table()[token.slot_index]
     words = arena.slot_table()["word"]
-    assert tables.slot_state(words)[token.slot_index] == tables.SLOT_STATES.index("OPEN")
+    assert tables.slot_state(words)[token.slot_index] == SLOT_STATES.index("OPEN")
     assert tables.slot_record_count(words)[token.slot_index] == 2
     assert slot["partition_index"] == token.partition_index
     assert slot["seq"] == token.seq

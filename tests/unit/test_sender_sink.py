@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from shmaccum.arena import Arena
+from shmaccum.arena.sender_state import readable_name
 from shmaccum.exceptions import ArenaInUseError, InvalidArgumentError, OtherSinkError, SenderNotStartedError
 from shmaccum.keeper import ensure_sender
 from shmaccum.observe.observation import Observer
@@ -22,7 +23,7 @@ from shmaccum.sinks import open_sink
 from shmaccum.sinks.kafka.sink import KafkaSink
 from shmaccum.sinks.log import LogSink
 from shmaccum.sinks.memory import MemorySink
-from shmaccum.sinks.names import NAME_SIZE_MAX, expect_sink, name_in_arena, one_spelling, readable_name
+from shmaccum.sinks.names import NAME_SIZE_MAX, expect_sink, name_in_arena, one_spelling
 from tests.accumulator import Accumulator
 from tests.sending import ScriptedSink
 from tests.unit.cli.conftest import Shell

@@ -25,6 +25,12 @@ PyObject *arena_completion_wait(PyObject *self, PyObject *const *args, Py_ssize_
  * layout_fields.c. */
 PyObject *layout_fields(PyObject *module, PyObject *unused);
 
+/* Appends to a list and takes over `item`; frees the list when anything failed. arena_report.c. */
+PyObject *list_add(PyObject *list, PyObject *item);
+
+/* Everything that the slots hold, counted in one look; arena_census.c. */
+PyObject *arena_census(PyObject *self, PyObject *unused);
+
 /* Methods that only read and show; arena_report.c. */
 PyObject *arena_report_counters(PyObject *self, PyObject *unused);
 PyObject *arena_report_errors(PyObject *self, PyObject *unused);

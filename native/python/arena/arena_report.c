@@ -157,8 +157,7 @@ PyObject *arena_report_recovery_plan(PyObject *self, PyObject *unused)
 
 /* ---- lists ---- */
 
-/* Takes over `item`; frees the list when anything failed. */
-static PyObject *list_add(PyObject *list, PyObject *item)
+PyObject *list_add(PyObject *list, PyObject *item)
 {
     if (item == NULL || PyList_Append(list, item) < 0) {
         Py_CLEAR(list);

@@ -562,6 +562,8 @@ static PyMethodDef arena_methods[] = {
      "Says that the sender has delivered all that it could, and leaves."},
     {"look_at_name", arena_look_at_name, METH_NOARGS,
      "Begins to close an arena that lost its name; answers `closing`."},
+    {"census", arena_census, METH_NOARGS,
+     "What the slots hold, counted in one look: states, queues, damage, holders, processes that wait for a buffer."},
     {"close", arena_close, METH_NOARGS, "Leaves the arena; raises ArenaInUseError while something of it is in use."},
     {"attach", arena_attach_again, METH_NOARGS, "Attaches anew in the child of a fork; else does nothing."},
     {"count_wait", FAST(arena_count_wait), METH_FASTCALL | METH_KEYWORDS, "Counts one wait for buffers."},

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from rich.console import Console, RenderableType
 
 from shmaccum import _native
-from shmaccum.arena import Arena, tables
+from shmaccum.arena import SLOT_STATES, Arena
 from shmaccum.cli.live import make_console
 from shmaccum.cli.stat_view import STATE_STYLES, busiest, cells, stat_view, top_view
 from shmaccum.exceptions import InvalidArgumentError
@@ -57,7 +57,7 @@ def test_a_bar_is_full_and_shows_whatever_exists(counts: list[int], width: int) 
 
 
 def test_every_state_has_a_style() -> None:
-    assert set(STATE_STYLES) == set(tables.SLOT_STATES)
+    assert set(STATE_STYLES) == set(SLOT_STATES)
 
 
 def test_a_terminal_without_unicode_gets_a_bar_of_ascii(seen: Observation) -> None:
