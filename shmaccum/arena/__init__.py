@@ -7,7 +7,6 @@ Producers and the sender meet here; nothing in this folder knows either of them.
 from shmaccum.arena.arena import (
     DEFAULT_MODE,
     SIZES,
-    SLOT_STATES,
     WAITER_WAIT,
     Arena,
     ArenaStatistics,
@@ -18,7 +17,6 @@ from shmaccum.arena.arena import (
 __all__ = [
     "DEFAULT_MODE",
     "SIZES",
-    "SLOT_STATES",
     "WAITER_WAIT",
     "Arena",
     "ArenaStatistics",

@@ -51,8 +51,6 @@ TOPIC_NAME_SIZE_MEAN = 64
 TOPIC_NAME_SIZE_MAX = 249
 COMPLETION_COUNT_MIN = 4096
 WAITER_WAIT = 1
-SLOT_STATES = ("FREE", "GRANT", "OWNED", "OPEN", "READY", "DONE", "CONT", "BAD")
-"""The states of a slot by their number in its word (native/arena/slot_word.h)."""
 
 
 class VerifyDepth(enum.IntEnum):

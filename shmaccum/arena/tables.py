@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from shmaccum.arena.arena import SLOT_STATES
+from shmaccum.arena.slot_word import SLOT_STATES
 
 Table = npt.NDArray[Any]
 Words = npt.NDArray[np.uint64]

@@ -49,7 +49,6 @@ import crc32c
 import numpy as np
 
 from shmaccum import _native
-from shmaccum.arena.arena import SLOT_STATES
 from shmaccum.arena.file import ArenaFile, Descriptors
 from shmaccum.arena.former_layout import (
     ATTACH_LOCK_BYTE,
@@ -58,6 +57,7 @@ from shmaccum.arena.former_layout import (
     FormerArena,
     Rows,
 )
+from shmaccum.arena.slot_word import SLOT_STATES
 from shmaccum.arena.tables import slot_state
 from shmaccum.exceptions import (
     ArenaBusyError,

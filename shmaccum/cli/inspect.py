@@ -13,7 +13,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from shmaccum.arena import SLOT_STATES, Arena
+from shmaccum.arena import Arena
+from shmaccum.arena.slot_word import SLOT_STATES
 from shmaccum.cli.group import Command, arena_argument, json_option, looking_at, print_json
 from shmaccum.cli.live import make_console, show
 from shmaccum.exceptions import CorruptArenaError

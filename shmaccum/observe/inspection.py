@@ -24,8 +24,9 @@ import crc32c
 import msgpack
 
 from shmaccum import _native
-from shmaccum.arena import SLOT_STATES, Arena, tables
+from shmaccum.arena import Arena, tables
 from shmaccum.arena.delivery_span import DeliveryClock
+from shmaccum.arena.slot_word import SLOT_STATES
 from shmaccum.exceptions import InvalidArgumentError, ShmaccumError
 from shmaccum.format.batch_header import HEADER_SIZE, MAGIC, BatchHeader, sealed_header
 

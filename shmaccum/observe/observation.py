@@ -18,18 +18,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from shmaccum.arena import SLOT_STATES, Arena
+from shmaccum.arena import Arena
 from shmaccum.arena.delivery_span import DeliveryClock
 from shmaccum.arena.removal import has_lost_its_name
 from shmaccum.arena.reports import read_entries
 from shmaccum.arena.sender_state import readable_name
+from shmaccum.arena.slot_word import SLOT_STATES, record_count_of, size_of, state_of
 
-SLOT_COUNT_BITS = 17
-SLOT_SIZE_BITS = 26
-STATE_SHIFT = 61
-"""The packing of a slot word (native/arena/slot_word.h)."""
-
-STATE_OF = {name: index for index, name in enumerate(SLOT_STATES)}
 UNSEEN = "unseen"
 GONE = "gone"
 DETACHED = "detached"
@@ -274,10 +269,10 @@ class Rates:
 
 
 class _Running(NamedTuple):
-    """What /proc tells of a process at one moment."""
+    """The facts of a process at one moment, from /proc."""
 
     state: str
-    """As psutil names it."""
+    """The state, by psutil's name of it."""
     cpu_s: float
     """Seconds of CPU so far, in user mode and in the kernel."""
     start_time_ticks: int
@@ -350,7 +345,7 @@ class _Queue(NamedTuple):
     record_count: int
     size: int
     created_ns: int
-    """Of the oldest one."""
+    """The time at which the oldest one was opened."""
 
 
 class _Oldest(NamedTuple):
@@ -527,11 +522,11 @@ def _oldest(oldest: _Oldest | None, names: list[tuple[str, int]], clock: Deliver
     topic, partition = partition_name(names, oldest.partition_index)
     return BatchFacts(
         slot_index=oldest.slot_index,
-        state=SLOT_STATES[oldest.word >> STATE_SHIFT],
+        state=state_of(oldest.word),
         topic=topic,
         partition=partition,
-        record_count=oldest.word >> SLOT_SIZE_BITS & 2**SLOT_COUNT_BITS - 1,
-        size=oldest.word & 2**SLOT_SIZE_BITS - 1,
+        record_count=record_count_of(oldest.word),
+        size=size_of(oldest.word),
         age_ns=max(clock.now_ns - oldest.created_ns, 0),
         left_ns=clock.left_ns(oldest.created_ns, oldest.delivery_stamp_ms),
     )

@@ -14,10 +14,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from shmaccum.arena import SLOT_STATES, Arena, tables
+from shmaccum.arena import Arena, tables
+from shmaccum.arena.slot_word import SLOT_STATES, STATE_OF
 from shmaccum.observe.health import troubles
 from shmaccum.observe.inspection import FILLED_STATES
-from shmaccum.observe.observation import STATE_OF, Observation, Observer, partition_name
+from shmaccum.observe.observation import Observation, Observer, partition_name
 
 CELL_COUNT_MAX = 16_384
 ROW_COUNT_MAX = 50

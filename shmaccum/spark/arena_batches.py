@@ -21,7 +21,8 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from shmaccum.arena import SLOT_STATES, Arena, tables
+from shmaccum.arena import Arena, tables
+from shmaccum.arena.slot_word import SLOT_STATES
 from shmaccum.config import LONG_MAX, SparkSourceOptions
 from shmaccum.exceptions import ArenaError, CorruptArenaError, CorruptLogError, InvalidArgumentError
 from shmaccum.format.batch_header import HEADER_SIZE

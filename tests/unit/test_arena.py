@@ -18,7 +18,8 @@ import numpy as np
 import pytest
 
 from shmaccum import _native
-from shmaccum.arena import SLOT_STATES, Arena, VerifyDepth, tables
+from shmaccum.arena import Arena, VerifyDepth, tables
+from shmaccum.arena.slot_word import SLOT_STATES
 from shmaccum.exceptions import (
     ArenaClosedError,
     ArenaExistsError,

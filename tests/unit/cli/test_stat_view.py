@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 from rich.console import Console, RenderableType
 
 from shmaccum import _native
-from shmaccum.arena import SLOT_STATES, Arena
+from shmaccum.arena import Arena
+from shmaccum.arena.slot_word import SLOT_STATES
 from shmaccum.cli.live import make_console
 from shmaccum.cli.stat_view import STATE_STYLES, busiest, cells, stat_view, top_view
 from shmaccum.exceptions import InvalidArgumentError
@@ -280,6 +281,22 @@ def test_a_process_that_left_and_lives_is_not_gone(arena: Arena) -> None:
         entry = other.native.entry_index
     facts = next(facts for facts in Observer(arena).observe().processes if facts.entry == entry)
     assert (facts.pid, facts.state, facts.is_alive) == (os.getpid(), "detached", False)
+
+
+LOOK = """
+import sys
+from shmaccum.cli import main
+try:
+    main(sys.argv[1:])
+finally:
+    print(sorted({"numpy", "psutil", "rich.live", "shmaccum.sinks"} & set(sys.modules)), file=sys.stderr)
+"""
+
+
+def test_a_look_loads_no_large_package(arena: Arena) -> None:
+    command = [sys.executable, "-c", LOOK, "stat", arena.name, "--once"]
+    looked = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert (arena.name in looked.stdout, looked.stderr) == (True, "[]\n")
 
 
 SHARE: dict[str, Any] = {"buffer_memory": "64KiB", "batch_size": "4KiB", "process_count": 16, "waiter_count": 8}

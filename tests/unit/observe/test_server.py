@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from shmaccum.arena import Arena
-from shmaccum.observe.observation import STATE_OF
+from shmaccum.arena.slot_word import STATE_OF
 from shmaccum.observe.picture import CELL_COUNT_MAX, _most_telling
 from shmaccum.observe.prometheus import ArenaCollector, SenderCollector, ServerCollector
 from shmaccum.observe.server import MetricsServer

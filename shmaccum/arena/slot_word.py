@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One slot word taken apart (native/arena/slot_word.h). `tables` does the same with many of them."""
+
+from __future__ import annotations
+
+SLOT_STATES = ("FREE", "GRANT", "OWNED", "OPEN", "READY", "DONE", "CONT", "BAD")
+"""The states of a slot by their number."""
+
+STATE_OF = {name: number for number, name in enumerate(SLOT_STATES)}
+STATE_SHIFT = 61
+COUNT_BITS = 17
+SIZE_BITS = 26
+
+
+def state_of(word: int) -> str:
+    """The state of the slot."""
+    return SLOT_STATES[word >> STATE_SHIFT]
+
+
+def record_count_of(word: int) -> int:
+    """Committed records; meaningful for OPEN, READY, DONE and BAD."""
+    return word >> SIZE_BITS & 2**COUNT_BITS - 1
+
+
+def size_of(word: int) -> int:
+    """Bytes up to the end of the last committed record; meaningful for OPEN, READY, DONE and BAD."""
+    return word & 2**SIZE_BITS - 1
