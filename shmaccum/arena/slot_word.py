@@ -19,9 +19,9 @@ def state_of(word: int) -> str:
 
 def record_count_of(word: int) -> int:
     """Committed records; meaningful for OPEN, READY, DONE and BAD."""
-    return word >> SIZE_BITS & 2**COUNT_BITS - 1
+    return (word >> SIZE_BITS) & ((1 << COUNT_BITS) - 1)
 
 
 def size_of(word: int) -> int:
     """Bytes up to the end of the last committed record; meaningful for OPEN, READY, DONE and BAD."""
-    return word & 2**SIZE_BITS - 1
+    return word & ((1 << SIZE_BITS) - 1)
