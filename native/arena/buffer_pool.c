@@ -285,6 +285,7 @@ static bool slot_is_oversized(const struct arena *arena, uint32_t slot_index, ui
         return slot_word_is_chain(word);
     case SLOT_CONT:
         return true;
+    case SLOT_OPEN:
     case SLOT_READY:
     case SLOT_DONE:
     case SLOT_BAD:

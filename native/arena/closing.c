@@ -3,7 +3,7 @@
 
 #include <sys/stat.h>
 
-#include "arena/counters.h"
+#include "arena/batch_seal.h"
 #include "base/point.h"
 
 static void closing_raise(struct arena *arena, enum closing closing)
@@ -16,30 +16,12 @@ static void closing_raise(struct arena *arena, enum closing closing)
     barrier_store_load(); /* X1 */
 }
 
-/* The CAS fails when a record was committed meanwhile, or another process sealed the batch. */
-static void slot_close(struct arena *arena, uint32_t slot_index)
-{
-    CHECK(slot_index < arena->geometry.slot_count);
-    atomic_u64 *cell = &arena->slots[slot_index].word;
-    uint64_t word = load_acquire_u64(cell);
-    while (slot_word_state(word) == SLOT_OPEN) {
-        enum slot_state sealed = slot_word_count(word) == 0 ? SLOT_DONE : SLOT_READY;
-        if (cas_u64(cell, &word, slot_word_with_state(word, sealed))) {
-            counter_add(arena, COUNTER_BATCHES_SEALED_FLUSH, 1);
-            POINT(slot_closed);
-            return;
-        }
-    }
-}
-
 void closing_begin(struct arena *arena)
 {
     CHECK(!arena->is_read_only);
     closing_raise(arena, CLOSING_BEGUN);
     POINT(closing_begun);
-    for (uint32_t i = 0; i < arena->geometry.slot_count; i++) {
-        slot_close(arena, i);
-    }
+    batch_seal_all(arena);
 }
 
 void closing_end(struct arena *arena)

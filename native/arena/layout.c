@@ -81,7 +81,7 @@ static uint64_t fingerprint_tables(uint64_t fingerprint)
     return fingerprint;
 }
 
-uint64_t layout_fingerprint(void)
+uint64_t layout_fingerprint(bool is_transactional)
 {
     uint64_t fingerprint = UINT64_C(0xcbf29ce484222325);
     MIX_NUMBER(LAYOUT_VERSION);
@@ -90,6 +90,10 @@ uint64_t layout_fingerprint(void)
     MIX_NUMBER(COUNTER_COUNT);
     MIX_NUMBER(ERROR_LOG_COUNT);
     MIX_NUMBER(NEWS_GROUP_WORDS);
+    if (is_transactional) {
+        MIX_FIELD(globals, transaction);
+        MIX_NUMBER(TRANSACTION_ABORT_ONLY);
+    }
     return fingerprint_tables(fingerprint_globals(fingerprint_words(fingerprint)));
 }
 
@@ -127,6 +131,7 @@ enum status geometry_validate(const struct geometry *geometry, struct error *err
         {"record_size_max", geometry->record_size_max, RECORDS_START + 1, BATCH_SIZE_MAX},
         {"process_slot_count_max", geometry->process_slot_count_max, 0, geometry->slot_count},
         {"durability", geometry->durability, DURABILITY_PROCESS, DURABILITY_SYNC},
+        {"is_transactional", geometry->is_transactional, 0, 1},
     };
     RETURN_IF_FAILED(bounds_check(bounds, sizeof bounds / sizeof bounds[0], error));
     if (geometry->slot_stride != round_up(geometry->batch_size, PAGE_SIZE_BYTES) ||

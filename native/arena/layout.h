@@ -47,6 +47,7 @@
 #ifndef ARENA_LAYOUT_H
 #define ARENA_LAYOUT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -84,6 +85,16 @@ enum sender_sleep {
                          * rings, too: a full batch, or one that lingers for less */
 };
 
+/* How far a transaction has come (transaction.h). */
+enum transaction_state {
+    TRANSACTION_NONE = 0,
+    TRANSACTION_OPEN = 1,
+    TRANSACTION_COMMITTING = 2, /* no more records; the sender delivers what is there */
+    TRANSACTION_DECIDED = 3,    /* the sink has every record: only the commit itself is left to be told */
+    TRANSACTION_ABORTING = 4,   /* no more records; the sender throws away what is there */
+    TRANSACTION_ABORT_ONLY = 5, /* no more records, and no commit any more: the coordinator has to abort */
+};
+
 /* How far an arena that lost its name has come with closing (closing.h). */
 enum closing {
     CLOSING_NOT = 0,
@@ -111,7 +122,8 @@ struct geometry {
     uint32_t oversized_slot_count_max; /* slots that records larger than a slot may hold together */
     uint32_t record_size_max;       /* max.request.size: the largest batch of one record, header included */
     uint32_t process_slot_count_max; /* slots that one process may hold (process_share.h); 0: all of them */
-    uint32_t durability;       /* enum durability */
+    uint16_t durability;       /* enum durability */
+    uint16_t is_transactional; /* 1: records are appended inside transactions alone (transaction.h) */
     uint32_t sync_interval_ms; /* of DURABILITY_INTERVAL */
 };
 
@@ -173,6 +185,9 @@ struct globals {
     atomic_u32 is_clean;            /* 1 from the last orderly detach until the next attach */
     atomic_u32 poisoned_status;     /* anyone, 0 -> enum status by cas */
     atomic_u32 closing;             /* anyone, enum closing by cas from the value read, upwards; cold recovery: 0 */
+    atomic_u64 transaction;         /* transaction word; anyone, by cas from the value read (transaction.h) */
+    atomic_u64 transaction_begun_ns; /* coordinator, before OPEN: CLOCK_BOOTTIME */
+    atomic_u32 transaction_coordinator; /* anyone, owner by cas from 0 or from a dead owner; the coordinator: 0 */
 
     /* sender: where it delivers, as text (sinks/sink.py: Sink.name), a NUL behind it and to the end. Written when the
      * role is taken, before sender_epoch is raised and sender_owner published. Readers take what they read between two
@@ -365,6 +380,7 @@ enum {
 STATIC_CHECK(sizeof(struct geometry) == 64);
 STATIC_CHECK(offsetof(struct superblock, options) + OPTIONS_SIZE_MAX <= PAGE_SIZE_BYTES);
 STATIC_CHECK(sizeof(struct globals) <= PAGE_SIZE_BYTES);
+STATIC_CHECK(offsetof(struct globals, sink_name) - offsetof(struct globals, arena_epoch) == CACHE_LINE);
 STATIC_CHECK(sizeof(struct process_entry) == 128);
 STATIC_CHECK(offsetof(struct process_entry, writing) == 64);
 STATIC_CHECK(sizeof(struct waiter_entry) == 64);
@@ -382,8 +398,9 @@ STATIC_CHECK(SLOT_INDEX_BITS + SLOT_GENERATION_BITS <= 43);
 STATIC_CHECK(WAITER_INDEX_BITS + GRANT_TICKET_BITS == 43);
 STATIC_CHECK(OWNER_INDEX_BITS + OWNER_GENERATION_BITS == 31);
 
-/* A number that differs whenever a struct, an offset or a constant above differs. */
-uint64_t layout_fingerprint(void);
+/* A number that differs whenever a struct, an offset or a constant above differs. Transactional arenas have another one
+ * than plain arenas, because a build without transactions would deliver their records outside of any. */
+uint64_t layout_fingerprint(bool is_transactional);
 
 /* Checks every number of a geometry against what the words can hold; `error` gets a sentence. */
 enum status geometry_validate(const struct geometry *geometry, struct error *error) MUST_USE;

@@ -11,6 +11,7 @@
 #include "arena/counters.h"
 #include "arena/delivery_clock.h"
 #include "arena/durability.h"
+#include "arena/transaction.h"
 #include "arena/news.h"
 #include "arena/producer_id.h"
 #include "base/bytes.h"
@@ -444,6 +445,7 @@ enum status recovery_run(struct arena *arena, struct recovery_report *report, st
     if (!report->is_same_boot) {
         durability_recover(arena);
     }
+    transaction_recover(arena, report->is_same_boot);
     POINT(recovery_rebuilt);
     if (!arena_lost_its_name(arena)) {
         store_relaxed_u32(&arena->globals->closing, CLOSING_NOT);

@@ -38,7 +38,7 @@ enum status superblock_fill(struct arena *arena, const void *options, uint32_t o
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
     superblock->layout_version = LAYOUT_VERSION;
-    superblock->layout_fingerprint = layout_fingerprint();
+    superblock->layout_fingerprint = layout_fingerprint(arena->geometry.is_transactional != 0);
     superblock->arena_size = arena->size;
     superblock->created_ms = (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
     superblock->geometry = arena->geometry;
@@ -51,6 +51,13 @@ enum status superblock_fill(struct arena *arena, const void *options, uint32_t o
     return STATUS_OK;
 }
 
+static bool layout_is_known(const struct superblock *superblock)
+{
+    bool is_transactional = superblock->geometry.is_transactional != 0;
+    return superblock->layout_version == LAYOUT_VERSION &&
+           superblock->layout_fingerprint == layout_fingerprint(is_transactional);
+}
+
 static enum status superblock_judge(const struct superblock *superblock, uint64_t file_size, struct error *error)
 {
     uint64_t magic = load_relaxed_u64(&superblock->magic);
@@ -60,7 +67,7 @@ static enum status superblock_judge(const struct superblock *superblock, uint64_
     if (magic != ARENA_MAGIC) {
         return error_set(error, STATUS_NOT_AN_ARENA, "%s", status_sentence(STATUS_NOT_AN_ARENA));
     }
-    if (superblock->layout_version != LAYOUT_VERSION || superblock->layout_fingerprint != layout_fingerprint()) {
+    if (!layout_is_known(superblock)) {
         return error_set(error, STATUS_OTHER_LAYOUT,
                          "the arena has layout version %u, this build has %d or another fingerprint of the layout: "
                          "drain the arena with the build that made it, then remove it",

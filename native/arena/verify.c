@@ -289,7 +289,7 @@ static bool slot_counts_as_oversized(const struct arena *arena, uint32_t slot_in
     if (state == SLOT_GRANT) {
         return grant_counts_as_oversized(arena, word);
     }
-    bool is_head = state == SLOT_READY || state == SLOT_DONE || state == SLOT_BAD;
+    bool is_head = state == SLOT_OPEN || state == SLOT_READY || state == SLOT_DONE || state == SLOT_BAD;
     return state == SLOT_CONT || (state == SLOT_OWNED && slot_word_is_chain(word)) ||
            (is_head && arena->slots[slot_index].chain_next != 0);
 }

@@ -33,6 +33,8 @@
     X(TRY_AGAIN, "the state changed meanwhile")                                                            \
     X(REMOVED, "the arena was removed: it takes no more records")                                          \
     X(SHARE_USED, "this process holds all of the buffers that one process may have")                      \
+    X(NO_TRANSACTION, "no transaction is open: begin one before you send to this arena")                   \
+    X(TRANSACTION_ENDED, "the transaction takes no more records")                                          \
     X(SYNC_FAILED, "forcing the arena to disk failed: nothing more is acknowledged, export what it holds")
 
 enum status {

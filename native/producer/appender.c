@@ -14,6 +14,7 @@
 #include "arena/process_share.h"
 #include "arena/registry.h"
 #include "arena/spilled.h"
+#include "arena/transaction.h"
 #include "base/bytes.h"
 #include "base/point.h"
 
@@ -146,6 +147,7 @@ static inline enum status locked_append(struct arena *arena, struct partition_ho
             return status;
         }
         call->has_filled |= hold->has_sealed_full;
+        RETURN_IF_FAILED(transaction_admits(arena, hold->joined)); /* also while no buffer is free */
         if (!locked_may_open(arena, hold, call)) {
             return STATUS_TRY_AGAIN;
         }
@@ -255,7 +257,8 @@ static enum status chain_fill(struct arena *arena, uint32_t partition_index, con
     return status;
 }
 
-static enum status chain_commit(struct arena *arena, const struct append_order *order, struct append_result *result)
+static enum status chain_commit(struct arena *arena, uint64_t joined, const struct append_order *order,
+                                struct append_result *result)
 {
     CHECK(order->count >= 1);
     CHECK(order->reservation->count > 1);
@@ -263,6 +266,7 @@ static enum status chain_commit(struct arena *arena, const struct append_order *
     do {
         struct partition_hold hold;
         partition_lock(arena, order->partition_index, &hold);
+        hold.joined = joined;
         status = producer_batch_commit_chain(arena, &hold, order->reservation->slots, order->records, &result->first);
         partition_unlock(arena, &hold);
     } while (status == STATUS_TRY_AGAIN);
@@ -275,17 +279,21 @@ static enum status append_oversized(struct appender *appender, const struct appe
     CHECK(need > 1);
     struct arena *arena = appender->arena;
     struct reservation *reservation = order->reservation;
+    RETURN_IF_FAILED(transaction_admits(arena, appender->joined));
     result->need = need; /* of whoever has no slots yet, or comes while the arena closes: the queue says so */
     if (reservation == NULL || reservation->count < need) {
         return STATUS_EXHAUSTED;
     }
     RETURN_IF_FAILED(chain_fill(arena, order->partition_index, reservation->slots, need, order->records));
-    enum status status = chain_commit(arena, order, result);
-    if (status == STATUS_REMOVED) {
-        return STATUS_EXHAUSTED;
+    enum status status = chain_commit(arena, appender->joined, order, result);
+    if (status != STATUS_OK && status != STATUS_STALE) {
+        return status == STATUS_REMOVED ? STATUS_EXHAUSTED : status;
     }
     reservation->slots += need;
     reservation->count -= need;
+    if (status == STATUS_STALE) {
+        return STATUS_EXHAUSTED;
+    }
     barrier_store_load(); /* X2 */
     if (UNLIKELY(arena_closing(arena) == CLOSING_DONE)) {
         return STATUS_EXHAUSTED;
@@ -321,6 +329,7 @@ enum status appender_append(struct appender *appender, const struct append_order
     for (;;) {
         struct partition_hold hold;
         partition_lock(arena, order->partition_index, &hold);
+        hold.joined = appender->joined;
         status = locked_append(arena, &hold, &call, result);
         partition_unlock(arena, &hold);
         if (LIKELY(status != STATUS_TRY_AGAIN) || call.has_moved_on) {

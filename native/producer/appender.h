@@ -24,6 +24,7 @@
 struct appender {
     struct arena *arena;
     uint32_t owner;   /* the name of this process when `touched` was filled: a fork's child has another one */
+    uint64_t joined;  /* number of the transaction that its records belong to; 0: whichever is open */
     uint64_t linger;  /* of the batches it opens, as in slot_header: ns + 1; 0: the sender's linger holds */
     struct wake_set wakes; /* waiters that got slots of an append: the caller posts their semaphores, and empties it */
     uint32_t *touched; /* per slot: generation + 1 of the last batch that was appended to; 0 none. For flush. */
@@ -64,6 +65,7 @@ struct append_order {
 /* Appends records[0..count) to one partition, as many as one batch takes (at least one on STATUS_OK).
  * STATUS_EXHAUSTED: nothing was appended; wait for result->need slots (buffer_pool.h) and call again with them.
  * STATUS_TRY_AGAIN: nothing was appended, the sticky partition moved on: choose again.
+ * STATUS_NO_TRANSACTION, STATUS_TRANSACTION_ENDED: nothing was appended (transaction.h).
  * STATUS_DETACHED (call arena_ensure_attached), STATUS_POISONED, STATUS_INVALID. */
 enum status appender_append(struct appender *appender, const struct append_order *order,
                             struct append_result *result) MUST_USE;

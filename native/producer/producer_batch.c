@@ -9,6 +9,7 @@
 #include "arena/counters.h"
 #include "arena/delivery_clock.h"
 #include "arena/news.h"
+#include "arena/transaction.h"
 #include "base/bytes.h"
 #include "base/point.h"
 #include "format/crc32c.h"
@@ -73,6 +74,7 @@ void partition_lock(struct arena *arena, uint32_t partition_index, struct partit
     hold->partition_index = partition_index;
     hold->has_sealed_full = false;
     hold->linger = 0;
+    hold->joined = 0;
     if (UNLIKELY(!partition_try_lock(arena, hold))) {
         partition_lock_slow(arena, hold);
     }
@@ -293,6 +295,9 @@ enum status producer_batch_append(struct arena *arena, struct partition_hold *ho
     if (UNLIKELY(!word_is_possible(arena, word))) {
         return STATUS_CORRUPT;
     }
+    if (UNLIKELY(hold->joined != 0)) {
+        RETURN_IF_FAILED(transaction_admits(arena, hold->joined));
+    }
     enum status status = open_batch_append(arena, slot_index, word, records, count, appended, first);
     if (status == STATUS_EXHAUSTED && batch_seal(arena, slot_index, word)) {
         hold->has_sealed_full = true;
@@ -339,6 +344,13 @@ static bool seq_take(struct partition_hold *hold, struct slot_header *slot)
     return cas_u64(&hold->partition->next_seq, &seq, seq + 1);
 }
 
+/* Behind OPEN and X2. */
+static enum status opener_is_admitted(const struct arena *arena, const struct partition_hold *hold)
+{
+    CHECK(lock_word_owner(hold->lock) == arena->owner);
+    return arena_takes_records(arena) ? transaction_admits(arena, hold->joined) : STATUS_EXHAUSTED;
+}
+
 enum status producer_batch_open(struct arena *arena, struct partition_hold *hold, uint32_t slot_index,
                                 int64_t base_timestamp_ms, bool *is_spare_kept)
 {
@@ -359,9 +371,10 @@ enum status producer_batch_open(struct arena *arena, struct partition_hold *hold
     store_seq_cst_u64(&slot->word, opened); /* P3; our own OWNED slot: nobody else may change it */
     POINT(slot_opened);
     barrier_store_load(); /* X2 */
-    if (UNLIKELY(!arena_takes_records(arena))) {
+    enum status admitted = opener_is_admitted(arena, hold);
+    if (UNLIKELY(admitted != STATUS_OK)) {
         *is_spare_kept = cas_u64(&slot->word, &opened, owned);
-        return STATUS_EXHAUSTED;
+        return admitted;
     }
     uint64_t mine = open_word(lock_word_acquisition(hold->lock), slot_index);
     if (UNLIKELY(!cas_u64(&hold->partition->open, &open, mine))) {
@@ -463,6 +476,35 @@ static bool chain_seal_before(struct arena *arena, struct partition_hold *hold)
     return cas_u64(&hold->partition->open, &open, open_word(lock_word_acquisition(hold->lock), NO_SLOT));
 }
 
+/* In an arena with transactions: whoever ends the transaction can seal the head before it has its record. The sender
+ * leaves an empty batch to its opener for a while, counted from created_ns. */
+static enum status chain_become_ready_inside(struct arena *arena, const struct partition_hold *hold,
+                                             struct slot_header *head, uint32_t size)
+{
+    CHECK(arena_is_transactional(arena));
+    uint64_t owned = load_relaxed_u64(&head->word);
+    uint32_t generation = slot_word_generation(owned);
+    uint64_t opened = slot_word(SLOT_OPEN, generation, slot_payload_filled(0, RECORDS_START));
+    head->created_ns = arena_now_ns(arena);
+    store_seq_cst_u64(&head->word, opened); /* P3 */
+    POINT(chain_opened);
+    barrier_store_load(); /* X2 */
+    enum status admitted = transaction_admits(arena, hold->joined);
+    uint64_t next = admitted == STATUS_OK ? slot_word(SLOT_READY, generation, slot_payload_filled(1, size)) : owned;
+    return cas_u64(&head->word, &opened, next) ? admitted : STATUS_STALE; /* P1 */
+}
+
+static enum status chain_become_ready(struct arena *arena, const struct partition_hold *hold, struct slot_header *head,
+                                      uint32_t size)
+{
+    if (UNLIKELY(arena_is_transactional(arena))) {
+        return chain_become_ready_inside(arena, hold, head, size);
+    }
+    uint32_t generation = slot_word_generation(load_relaxed_u64(&head->word));
+    store_seq_cst_u64(&head->word, slot_word(SLOT_READY, generation, slot_payload_filled(1, size))); /* P1 */
+    return STATUS_OK;
+}
+
 enum status producer_batch_commit_chain(struct arena *arena, struct partition_hold *hold, const uint32_t *slots,
                                         const struct measured_record *record, struct batch_place *place)
 {
@@ -479,7 +521,7 @@ enum status producer_batch_commit_chain(struct arena *arena, struct partition_ho
     news_set(arena, slots[0]);
     uint64_t seq = load_relaxed_u64(&head->seq);
     uint32_t generation = slot_word_generation(load_relaxed_u64(&head->word));
-    store_seq_cst_u64(&head->word, slot_word(SLOT_READY, generation, slot_payload_filled(1, size))); /* P1 */
+    RETURN_IF_FAILED(chain_become_ready(arena, hold, head, size));
     /* No hazard names the head: from here on it may be sent, freed and filled with another batch. */
     counter_add(arena, COUNTER_BATCHES_OVERSIZED, 1);
     *place = (struct batch_place){.slot_index = slots[0],

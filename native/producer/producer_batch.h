@@ -21,8 +21,12 @@
  *   OPEN(0) → CAS open -> (a, slot). If a CAS on next_seq or open fails we were passed: take the slot back by CAS
  *   OPEN(0) -> OWNED if nobody sealed it, and start over.
  *
+ * TRANSACTIONS (transaction.h): an opener reads the word of the transaction behind OPEN; an appender that joined one
+ *   reads it between 3 and 4.
+ *
  * OVERSIZED RECORD: written into OWNED slots before the lock is taken; pieces OWNED -> CONT(head); lock; seal the
  *   open batch; next_seq by CAS; head OWNED -> READY(1, size): committed and sealed at once.
+ *   In an arena with transactions: head OWNED -> OPEN(0) → look at the transaction → CAS OPEN(0) -> READY(1, size).
  *
  * TAKE-OVER: a process that waited longer than its patience behind one acquisition passes its holder H, dead, stopped
  *   or only preempted. It runs partition_repair before all else: seal the slot that `open` names, then CAS open ->
@@ -76,6 +80,7 @@ struct partition_hold {
     uint32_t hazard; /* slot index + 1 that me.writing says, with a full barrier behind it; 0 none */
     bool has_sealed_full; /* producer_batch_append found no room in the open batch, and sealed it */
     uint64_t linger; /* for producer_batch_open, as in slot_header */
+    uint64_t joined; /* number of the transaction that the appender joined; 0: none */
 };
 
 void partition_lock(struct arena *arena, uint32_t partition_index, struct partition_hold *hold);
@@ -83,8 +88,8 @@ void partition_unlock(struct arena *arena, struct partition_hold *hold);
 
 /* Appends records[0..count) as far as they fit into the open batch; `appended` receives how many, and `first` the
  * place of the first. STATUS_OK: at least one. STATUS_EXHAUSTED: there is no open batch with room: open one.
- * STATUS_TRY_AGAIN: we were passed, or somebody sealed: unlock and start over. STATUS_CORRUPT: the slot word is
- * impossible. */
+ * STATUS_TRY_AGAIN: we were passed, or somebody sealed: unlock and start over. STATUS_TRANSACTION_ENDED: the transaction
+ * that was joined is not open. STATUS_CORRUPT: the slot word is impossible. */
 struct batch_place {
     uint32_t slot_index;
     uint32_t generation;
@@ -97,7 +102,7 @@ enum status producer_batch_append(struct arena *arena, struct partition_hold *ho
                                   struct batch_place *first) MUST_USE;
 
 /* Makes an OWNED slot of ours the open batch. STATUS_TRY_AGAIN: we were passed. STATUS_EXHAUSTED: the arena closes.
- * Then `*is_spare_kept` says whether the slot is still OWNED by us. */
+ * STATUS_NO_TRANSACTION, STATUS_TRANSACTION_ENDED: as transaction_admits says. Then `*is_spare_kept` says whether the slot is still OWNED by us. */
 enum status producer_batch_open(struct arena *arena, struct partition_hold *hold, uint32_t slot_index,
                                 int64_t base_timestamp_ms, bool *is_spare_kept) MUST_USE;
 
@@ -106,8 +111,9 @@ enum status producer_batch_open(struct arena *arena, struct partition_hold *hold
 enum status producer_batch_fill_chain(struct arena *arena, uint32_t partition_index, const uint32_t *slots,
                                       uint32_t count, const struct measured_record *record) MUST_USE;
 
-/* Commits a filled chain behind everything in the partition. STATUS_TRY_AGAIN: we were passed, nothing was committed.
- * STATUS_REMOVED: the arena closes, nothing was committed. */
+/* Commits a filled chain behind everything in the partition. Otherwise nothing was committed. STATUS_TRY_AGAIN: we were
+ * passed. STATUS_REMOVED: the arena closes. STATUS_NO_TRANSACTION, STATUS_TRANSACTION_ENDED: as transaction_admits says.
+ * STATUS_STALE: the head was sealed while it was empty, and the slots are not ours any more. */
 enum status producer_batch_commit_chain(struct arena *arena, struct partition_hold *hold, const uint32_t *slots,
                                         const struct measured_record *record, struct batch_place *place) MUST_USE;
 

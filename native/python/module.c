@@ -77,6 +77,8 @@ static bool geometry_parse(const struct module_state *state, PyObject *mapping, 
 {
     static const struct integer_range memory_range = {"buffer_memory", 1, INT64_MAX};
     int64_t buffer_memory;
+    uint32_t durability;
+    uint32_t is_transactional;
     *geometry = (struct geometry){0};
     const struct {
         const char *name;
@@ -92,7 +94,8 @@ static bool geometry_parse(const struct module_state *state, PyObject *mapping, 
         {"oversized_slot_count_max", &geometry->oversized_slot_count_max},
         {"record_size_max", &geometry->record_size_max},
         {"process_slot_count_max", &geometry->process_slot_count_max},
-        {"durability", &geometry->durability},
+        {"durability", &durability},
+        {"is_transactional", &is_transactional},
         {"sync_interval_ms", &geometry->sync_interval_ms},
     };
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
@@ -104,6 +107,8 @@ static bool geometry_parse(const struct module_state *state, PyObject *mapping, 
         return false;
     }
     uint64_t slot_count = geometry->batch_size == 0 ? 0 : (uint64_t)buffer_memory / geometry->batch_size;
+    geometry->durability = (uint16_t)(durability > UINT16_MAX ? UINT16_MAX : durability);
+    geometry->is_transactional = (uint16_t)(is_transactional > UINT16_MAX ? UINT16_MAX : is_transactional);
     geometry->buffer_memory = (uint64_t)buffer_memory;
     geometry->slot_count = slot_count > UINT32_MAX ? UINT32_MAX : (uint32_t)slot_count;
     geometry->slot_stride = (uint32_t)round_up(geometry->batch_size, PAGE_SIZE_BYTES);

@@ -27,6 +27,7 @@
 #include "arena/counters.h"
 #include "arena/delivery_clock.h"
 #include "arena/spilled.h"
+#include "arena/transaction.h"
 #include "base/point.h"
 #include "sender/drained_batch.h"
 
@@ -74,6 +75,9 @@ static void result_record(struct sender_half *half, uint32_t slot_index, uint32_
 {
     CHECK(half->notes[slot_index].partition_index < half->arena->geometry.partition_count);
     const struct slot_note *note = &half->notes[slot_index];
+    if (outcome->result != RESULT_SUCCEEDED) {
+        transaction_fail(half->arena);
+    }
     completion_record(half->arena, &(struct completion){.seq = note->seq,
                                                                .slot_index = slot_index,
                                                                .partition_index = note->partition_index,
@@ -107,7 +111,8 @@ static void result_record_rest(struct sender_half *half, uint32_t slot_index, co
 static bool dead_letter_is_wanted(const struct sender_half *half, enum batch_result result)
 {
     CHECK(result < RESULT_COUNT);
-    return half->wants_dead_letters && (result == RESULT_EXPIRED || result == RESULT_FAILED);
+    return half->wants_dead_letters && !arena_is_transactional(half->arena) &&
+           (result == RESULT_EXPIRED || result == RESULT_FAILED);
 }
 
 static void dead_letter_put_back(struct sender_half *half, uint32_t slot_index)
@@ -294,6 +299,9 @@ enum status sender_complete_spilled(struct sender_half *half, const struct compl
     CHECK(completion->result > RESULT_NONE && completion->result < RESULT_COUNT);
     if (completion->slot_index >= geometry->slot_count || completion->partition_index >= geometry->partition_count) {
         return STATUS_INVALID;
+    }
+    if (completion->result != RESULT_SUCCEEDED) {
+        transaction_fail(half->arena);
     }
     completion_record(half->arena, completion);
     result_count(half->arena, completion->result, completion->record_count);

@@ -7,6 +7,7 @@
 #include "arena/batch_seal.h"
 #include "arena/counters.h"
 #include "arena/producer_id.h"
+#include "arena/transaction.h"
 #include "base/point.h"
 #include "sender/complete.h"
 #include "sender/drained_batch.h"
@@ -216,6 +217,13 @@ static enum pick batch_pick(struct sender_half *half, const struct drain_options
     return PICK_TAKE;
 }
 
+/* Of a transaction that is decided or aborted nothing is sent any more. */
+static bool arena_delivers(const struct arena *arena)
+{
+    uint32_t state = transaction_word_state(transaction_read(arena));
+    return !arena_is_transactional(arena) || state == TRANSACTION_OPEN || state == TRANSACTION_COMMITTING;
+}
+
 uint32_t sender_drain(struct sender_half *half, const struct drain_options *options, const uint32_t *partitions,
                       uint32_t partition_count, struct drained_batch *batches, uint32_t *partitions_seen)
 {
@@ -224,6 +232,10 @@ uint32_t sender_drain(struct sender_half *half, const struct drain_options *opti
     uint32_t i = 0;
     half->drain_count++;
     sender_show_life(half);
+    *partitions_seen = partition_count;
+    if (!arena_delivers(half->arena)) {
+        return 0;
+    }
     for (; i < partition_count; i++) {
         uint32_t slot_index;
         uint64_t word;

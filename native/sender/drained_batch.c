@@ -4,9 +4,11 @@
  */
 #include "sender/drained_batch.h"
 
+#include "arena/transaction.h"
 #include "format/record_batch.h"
 
-static void header_describe(const struct slot_header *slot, uint64_t word, struct record_batch_header *header)
+static void header_describe(const struct arena *arena, const struct slot_header *slot, uint64_t word,
+                            struct record_batch_header *header)
 {
     CHECK(slot_word_count(word) >= 1);
     CHECK(slot_word_size(word) > RECORDS_START);
@@ -16,6 +18,7 @@ static void header_describe(const struct slot_header *slot, uint64_t word, struc
         .batch_length = (int32_t)slot_word_size(word) - RECORD_BATCH_UNCOUNTED_SIZE,
         .partition_leader_epoch = -1,
         .magic = RECORD_BATCH_MAGIC_VALUE,
+        .attributes = arena_is_transactional(arena) ? RECORD_BATCH_TRANSACTIONAL : 0,
         .last_offset_delta = (int32_t)slot_word_count(word) - 1,
         .base_timestamp = slot->base_timestamp_ms,
         .max_timestamp = meta->max_timestamp_ms,
@@ -35,7 +38,7 @@ void drained_batch_describe(const struct sender_half *half, uint32_t slot_index,
     uint8_t *bytes = arena_slot_data(arena, slot_index);
     uint32_t size = slot_word_size(word);
     struct record_batch_header header;
-    header_describe(slot, word, &header);
+    header_describe(arena, slot, word, &header);
     record_batch_header_write(bytes, &header);
     header.crc = record_batch_crc(bytes, slot->meta[slot_word_count(word) & 1].records_crc, size - RECORDS_START);
     record_batch_set_crc(bytes, header.crc);

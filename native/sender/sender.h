@@ -159,6 +159,16 @@ uint64_t sender_take_expired(struct sender_half *half, uint32_t partition_index)
 uint32_t sender_dead_letters(struct sender_half *half, struct drained_batch *batches, struct batch_outcome *outcomes,
                              uint32_t batches_max);
 
+/* What the sink has to do about the arena's transaction (transaction.h). */
+enum transaction_task { TRANSACTION_TASK_NOTHING, TRANSACTION_TASK_COMMIT, TRANSACTION_TASK_ABORT };
+
+/* Aborts a transaction that no living process coordinates, or that is open for longer than timeout_ns. Delivers or
+ * throws away what an ending one holds, in as many calls as that takes: call it in each round. `number` receives the
+ * transaction of the task. When the sink is done with it, call sender_end_transaction. */
+enum transaction_task sender_look_at_transaction(struct sender_half *half, uint64_t timeout_ns, uint64_t *number,
+                                                 struct wake_set *wakes);
+enum status sender_end_transaction(struct sender_half *half, uint64_t number) MUST_USE;
+
 /* Fails every batch (RESULT_ABORTED); those in flight keep their memory until sender_complete. */
 uint32_t sender_abort(struct sender_half *half, bool is_in_flight_included, struct wake_set *wakes);
 

@@ -9,6 +9,7 @@
 #include "arena/recovery.h"
 #include "arena/verify.h"
 #include "arena/spilled.h"
+#include "arena/transaction.h"
 #include "python/arena/arena_methods.h"
 #include "python/common/arguments.h"
 #include "python/common/errors.h"
@@ -62,6 +63,7 @@ PyObject *arena_report_geometry(PyObject *self, void *unused)
         {"record_size_max", geometry->record_size_max},
         {"process_slot_count_max", geometry->process_slot_count_max},
         {"durability", geometry->durability},
+        {"is_transactional", geometry->is_transactional},
         {"sync_interval_ms", geometry->sync_interval_ms},
     };
     return numbers_to_dict(numbers, sizeof numbers / sizeof numbers[0]);
@@ -77,7 +79,7 @@ PyObject *arena_report_layout(PyObject *self, void *unused)
     const struct layout *layout = &core->layout;
     const struct number numbers[] = {
         {"version", LAYOUT_VERSION},
-        {"fingerprint", layout_fingerprint()},
+        {"fingerprint", layout_fingerprint(arena_is_transactional(core))},
         {"superblock", SUPERBLOCK_REF},
         {"globals", GLOBALS_REF},
         {"processes", layout->processes},

@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "arena/transaction.h"
+
+#include "arena/batch_seal.h"
+#include "arena/process.h"
+#include "base/point.h"
+
+/* ---- the word ---- */
+
+/* Stores the state if the word still is the one that was read, and seals the batches. */
+static bool transaction_change(struct arena *arena, uint64_t word, enum transaction_state state,
+                               enum transaction_why why)
+{
+    CHECK(!arena->is_read_only);
+    uint64_t changed = transaction_word(transaction_word_number(word), state, why);
+    if (!cas_u64(&arena->globals->transaction, &word, changed)) {
+        return false;
+    }
+    barrier_store_load(); /* X1 */
+    POINT(transaction_changed);
+    batch_seal_all(arena);
+    return true;
+}
+
+/* ---- the coordinator ---- */
+
+bool transaction_has_coordinator(const struct arena *arena)
+{
+    uint32_t coordinator = load_acquire_u32(&arena->globals->transaction_coordinator);
+    return coordinator != 0 && process_is_alive(arena, coordinator);
+}
+
+/* True also when this process has the role already, and waits for the end of the last transaction. */
+static bool coordinator_take(struct arena *arena)
+{
+    CHECK(arena->owner != 0);
+    atomic_u32 *cell = &arena->globals->transaction_coordinator;
+    uint32_t former = load_acquire_u32(cell);
+    if (former == arena->owner) {
+        uint32_t state = transaction_word_state(transaction_read(arena));
+        return state != TRANSACTION_OPEN && state != TRANSACTION_ABORT_ONLY;
+    }
+    return (former == 0 || !process_is_alive(arena, former)) && cas_u32(cell, &former, arena->owner);
+}
+
+static uint64_t number_behind(uint64_t number)
+{
+    return number == TRANSACTION_NUMBER_MAX ? 1 : number + 1;
+}
+
+enum status transaction_begin(struct arena *arena, uint64_t *number)
+{
+    if (!arena_is_transactional(arena)) {
+        return STATUS_INVALID;
+    }
+    if (!coordinator_take(arena)) {
+        return STATUS_BUSY;
+    }
+    POINT(coordinator_taken);
+    uint64_t word = transaction_read(arena);
+    if (transaction_word_state(word) != TRANSACTION_NONE) {
+        enum status status = transaction_abort(arena, transaction_word_number(word), TRANSACTION_WHY_DEATH);
+        (void)status; /* a transaction that is being committed already is not aborted, and is waited for likewise */
+        return STATUS_PENDING;
+    }
+    *number = number_behind(transaction_word_number(word));
+    store_relaxed_u64(&arena->globals->transaction_begun_ns, arena_now_ns(arena));
+    POINT(transaction_begins);
+    uint64_t opened = transaction_word(*number, TRANSACTION_OPEN, TRANSACTION_WHY_NOT);
+    return cas_u64(&arena->globals->transaction, &word, opened) ? STATUS_OK : STATUS_PENDING;
+}
+
+enum status transaction_commit(struct arena *arena, uint64_t number)
+{
+    uint64_t word = transaction_read(arena);
+    while (transaction_word_number(word) == number) {
+        switch (transaction_word_state(word)) {
+        case TRANSACTION_OPEN:
+            if (transaction_change(arena, word, TRANSACTION_COMMITTING, TRANSACTION_WHY_NOT)) {
+                return STATUS_OK;
+            }
+            break;
+        case TRANSACTION_COMMITTING:
+        case TRANSACTION_DECIDED:
+            return STATUS_OK;
+        default:
+            return STATUS_TRANSACTION_ENDED;
+        }
+        word = transaction_read(arena);
+    }
+    return STATUS_TRANSACTION_ENDED;
+}
+
+enum status transaction_abort(struct arena *arena, uint64_t number, enum transaction_why why)
+{
+    CHECK(why > TRANSACTION_WHY_NOT && why < TRANSACTION_WHY_COUNT);
+    uint64_t word = transaction_read(arena);
+    while (transaction_word_number(word) == number) {
+        uint32_t state = transaction_word_state(word);
+        if (state == TRANSACTION_ABORTING) {
+            return STATUS_OK;
+        }
+        if (state == TRANSACTION_NONE || state == TRANSACTION_COMMITTING || state == TRANSACTION_DECIDED) {
+            return STATUS_TRANSACTION_ENDED;
+        }
+        bool is_failed = state == TRANSACTION_ABORT_ONLY;
+        if (transaction_change(arena, word, TRANSACTION_ABORTING, is_failed ? TRANSACTION_WHY_FAILED_BATCH : why)) {
+            return STATUS_OK;
+        }
+        word = transaction_read(arena);
+    }
+    return STATUS_TRANSACTION_ENDED;
+}
+
+void transaction_leave(struct arena *arena)
+{
+    uint32_t owner = arena->owner;
+    if (owner != 0) {
+        (void)cas_u32(&arena->globals->transaction_coordinator, &owner, 0);
+    }
+}
+
+/* ---- the sender ---- */
+
+void transaction_fail(struct arena *arena)
+{
+    CHECK(arena->is_sender);
+    if (!arena_is_transactional(arena)) {
+        return;
+    }
+    uint64_t word = transaction_read(arena);
+    while (transaction_word_state(word) == TRANSACTION_OPEN || transaction_word_state(word) == TRANSACTION_COMMITTING) {
+        if (transaction_change(arena, word, TRANSACTION_ABORT_ONLY, TRANSACTION_WHY_FAILED_BATCH)) {
+            return;
+        }
+        word = transaction_read(arena);
+    }
+}
+
+void transaction_decide(struct arena *arena, uint64_t word)
+{
+    CHECK(arena->is_sender);
+    CHECK(transaction_word_state(word) == TRANSACTION_COMMITTING);
+    uint64_t decided = transaction_word(transaction_word_number(word), TRANSACTION_DECIDED, TRANSACTION_WHY_NOT);
+    (void)cas_u64(&arena->globals->transaction, &word, decided);
+    POINT(transaction_decided);
+}
+
+/* The sink gets `why` of ABORTING from the word; NONE keeps it for the coordinator. */
+enum status transaction_end(struct arena *arena, uint64_t number)
+{
+    CHECK(arena->is_sender);
+    uint64_t word = transaction_read(arena);
+    uint32_t state = transaction_word_state(word);
+    bool is_ending = state == TRANSACTION_DECIDED || state == TRANSACTION_ABORTING;
+    if (transaction_word_number(word) != number || !is_ending) {
+        return STATUS_TRANSACTION_ENDED;
+    }
+    uint32_t why = transaction_word_why(word);
+    enum transaction_why kept = why < TRANSACTION_WHY_COUNT ? (enum transaction_why)why : TRANSACTION_WHY_ASKED;
+    uint64_t ended = transaction_word(number, TRANSACTION_NONE, kept);
+    POINT(transaction_ends);
+    return cas_u64(&arena->globals->transaction, &word, ended) ? STATUS_OK : STATUS_TRANSACTION_ENDED;
+}
+
+/* ---- cold recovery ---- */
+
+static bool arena_holds_records(const struct arena *arena)
+{
+    for (uint32_t i = 0; i < arena->geometry.slot_count; i++) {
+        if (slot_word_state(load_relaxed_u64(&arena->slots[i].word)) == SLOT_READY) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* After a crash of the host, batches without a transaction belong to one whose word did not reach the disk. */
+void transaction_recover(struct arena *arena, bool is_same_boot)
+{
+    if (!arena_is_transactional(arena)) {
+        return;
+    }
+    store_relaxed_u32(&arena->globals->transaction_coordinator, 0);
+    uint64_t word = transaction_read(arena);
+    uint32_t state = transaction_word_state(word);
+    bool is_possible = state <= TRANSACTION_ABORT_ONLY;
+    if (is_possible && (is_same_boot || state == TRANSACTION_DECIDED)) {
+        return;
+    }
+    if (state == TRANSACTION_NONE && !arena_holds_records(arena)) {
+        return;
+    }
+    uint64_t number = transaction_word_number(word);
+    number = state == TRANSACTION_NONE ? number_behind(number) : number;
+    store_release_u64(&arena->globals->transaction,
+                      transaction_word(number, TRANSACTION_ABORTING, TRANSACTION_WHY_HOST_CRASH));
+}

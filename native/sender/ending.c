@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The sender's half: how a transaction ends (transaction.h has the states, and who repairs what).
+ *
+ *   state        what the sender does in each round               until                     the task of the sink
+ *   OPEN         aborts it if its coordinator is dead or late
+ *   ABORT_ONLY   aborts it if its coordinator is dead
+ *   COMMITTING   seals what is open; delivering goes on           no slot holds a record
+ *   DECIDED      throws away what a crash of the host brought up  no slot holds a record    commit
+ *   ABORTING     seals what is open, and throws it away           no slot holds a record    abort
+ *
+ * A batch that is thrown away in flight keeps its memory until its I/O is over, so it holds the end up until then.
+ */
+#include "arena/batch_seal.h"
+#include "arena/transaction.h"
+#include "base/point.h"
+#include "sender/sender_half.h"
+
+static bool slot_holds_records(const struct arena *arena, uint32_t slot_index)
+{
+    CHECK(slot_index < arena->geometry.slot_count);
+    uint64_t word = load_acquire_u64(&arena->slots[slot_index].word);
+    return slot_word_state(word) == SLOT_READY ||
+           (slot_word_state(word) == SLOT_OPEN && slot_word_count(word) > 0);
+}
+
+static bool arena_holds_records(const struct arena *arena)
+{
+    bool holds_records = load_relaxed_u64(&arena->globals->spilled_batch_count) != 0;
+    for (uint32_t i = 0; i < arena->geometry.slot_count && !holds_records; i++) {
+        holds_records = slot_holds_records(arena, i);
+    }
+    return holds_records;
+}
+
+/* An impossible state is one of an arena that was scribbled on. */
+static void transaction_watch(struct arena *arena, uint64_t word, uint64_t timeout_ns)
+{
+    uint32_t state = transaction_word_state(word);
+    uint64_t begun_ns = load_relaxed_u64(&arena->globals->transaction_begun_ns);
+    uint64_t now_ns = arena_now_ns(arena);
+    enum transaction_why why = TRANSACTION_WHY_NOT;
+    if (!transaction_has_coordinator(arena) || state > TRANSACTION_ABORT_ONLY) {
+        why = TRANSACTION_WHY_DEATH;
+    } else if (state == TRANSACTION_OPEN && begun_ns < now_ns && now_ns - begun_ns >= timeout_ns) {
+        why = TRANSACTION_WHY_TIMEOUT;
+    }
+    if (why != TRANSACTION_WHY_NOT) {
+        enum status status = transaction_abort(arena, transaction_word_number(word), why);
+        (void)status; /* its coordinator may have been faster */
+    }
+}
+
+/* The sealing again: the process that changed the word may have died before it was through. */
+static void transaction_press_on(struct sender_half *half, uint64_t word, struct wake_set *wakes)
+{
+    struct arena *arena = half->arena;
+    uint32_t state = transaction_word_state(word);
+    batch_seal_all(arena);
+    POINT(transaction_sealed);
+    if (state == TRANSACTION_ABORTING || state == TRANSACTION_DECIDED) {
+        (void)sender_abort(half, true, wakes);
+    } else if (!arena_holds_records(arena)) {
+        transaction_decide(arena, word);
+    }
+}
+
+static enum transaction_task task_of(const struct arena *arena, uint64_t word)
+{
+    uint32_t state = transaction_word_state(word);
+    if ((state != TRANSACTION_DECIDED && state != TRANSACTION_ABORTING) || arena_holds_records(arena)) {
+        return TRANSACTION_TASK_NOTHING;
+    }
+    return state == TRANSACTION_DECIDED ? TRANSACTION_TASK_COMMIT : TRANSACTION_TASK_ABORT;
+}
+
+enum transaction_task sender_look_at_transaction(struct sender_half *half, uint64_t timeout_ns, uint64_t *number,
+                                                 struct wake_set *wakes)
+{
+    struct arena *arena = half->arena;
+    uint64_t word = transaction_read(arena);
+    if (!arena_is_transactional(arena) || transaction_word_state(word) == TRANSACTION_NONE) {
+        return TRANSACTION_TASK_NOTHING;
+    }
+    switch (transaction_word_state(word)) {
+    case TRANSACTION_COMMITTING:
+    case TRANSACTION_DECIDED:
+    case TRANSACTION_ABORTING:
+        break;
+    default:
+        transaction_watch(arena, word, timeout_ns);
+        word = transaction_read(arena);
+        break;
+    }
+    if (transaction_word_state(word) != TRANSACTION_OPEN && transaction_word_state(word) != TRANSACTION_ABORT_ONLY) {
+        transaction_press_on(half, word, wakes);
+    }
+    word = transaction_read(arena);
+    *number = transaction_word_number(word);
+    return task_of(arena, word);
+}
+
+enum status sender_end_transaction(struct sender_half *half, uint64_t number)
+{
+    enum status status = transaction_end(half->arena, number);
+    completion_wake(half->arena);
+    return status;
+}
