@@ -19,11 +19,13 @@
 #include "arena/lock.h"
 #include "arena/process.h"
 #include "arena/registry.h"
+#include "arena/transaction.h"
 #include "arena/verify.h"
 #include "run_queue.h"
 #include "sender/sender_half.h"
 
 enum { OTHER_SEQ_FIRST = 32 };
+enum { TRANSACTION_ROUNDS_MAX = 12 };
 enum { QUEUE_ROUNDS_MAX = 8, FINDINGS_MAX = 4, WIRE_SIZE_MAX = SLOT_COUNT * BATCH_SIZE };
 
 static const struct geometry GEOMETRY = {
@@ -458,6 +460,41 @@ static void survivor_finish_closing(struct world *world)
     world_open_again(world);
 }
 
+/* A commit by any process goes on; the survivor commits its own transaction, too. */
+static void survivor_press_on(struct world *world)
+{
+    uint64_t number;
+    uint32_t state = transaction_word_state(transaction_read(world->arena));
+    bool is_ours = load_acquire_u32(&world->arena->globals->transaction_coordinator) == world->arena->owner;
+    if (state == TRANSACTION_OPEN && is_ours) {
+        number = transaction_word_number(transaction_read(world->arena));
+        REQUIRE(transaction_commit(world->arena, number) == STATUS_OK);
+    } else if (sender_look_at_transaction(world->accumulator->sender, UINT64_MAX, &number, NULL) !=
+               TRANSACTION_TASK_NOTHING) {
+        REQUIRE(sender_end_transaction(world->accumulator->sender, number) == STATUS_OK);
+    } else {
+        world_send_everything(world);
+    }
+}
+
+void world_renew_transaction(struct world *world)
+{
+    uint64_t number;
+    for (int round = 0; round < TRANSACTION_ROUNDS_MAX; round++) {
+        if (transaction_word_state(transaction_read(world->arena)) == TRANSACTION_NONE) {
+            WORLD_EXPECT(world, world_count_slots(world, SLOT_READY) == 0, "a batch is left behind its transaction");
+            transaction_leave(world->arena);
+        }
+        enum status status = transaction_begin(world->arena, &number);
+        if (status == STATUS_OK) {
+            return;
+        }
+        survivor_press_on(world);
+    }
+    world_report(world, "the transaction does not end: state %u",
+                 transaction_word_state(transaction_read(world->arena)));
+}
+
 void survivor_go_on(struct world *world, const struct scenario *scenario)
 {
     char problem[PROBLEM_SIZE];
@@ -476,6 +513,9 @@ void survivor_go_on(struct world *world, const struct scenario *scenario)
     if (world->is_queued) {
         survivor_leave_queue(world);
     }
+    if (world->is_transactional) {
+        world_renew_transaction(world);
+    }
     survivor_append(world);
     world_send_everything(world);
     survivor_append(world);
@@ -489,12 +529,23 @@ void survivor_go_on(struct world *world, const struct scenario *scenario)
 
 /* ---- beside a stopped victim ---- */
 
-/* One try; EXHAUSTED is an answer here. */
+/* The transaction of a victim is aborted when it dies, with the survivor's records. */
+static bool survivor_may_append(const struct world *world)
+{
+    uint32_t coordinator = load_acquire_u32(&world->arena->globals->transaction_coordinator);
+    return !world->is_transactional || coordinator == world->arena->owner;
+}
+
+/* One try; EXHAUSTED is an answer here, and outside a transaction NO_TRANSACTION is one. */
 static enum status survivor_try_append(struct world *world, uint32_t partition_index)
 {
+    if (!survivor_may_append(world)) {
+        return STATUS_NO_TRANSACTION;
+    }
     ledger_begin(&world->shared->ledger, SURVIVOR, VALUE_SIZE, &world->record);
     enum status status = world_try_append(world, SURVIVOR, partition_index, NULL);
-    WORLD_EXPECT(world, status == STATUS_OK || status == STATUS_EXHAUSTED, "an append answered %s",
+    bool is_outside = status == STATUS_NO_TRANSACTION && world->is_transactional;
+    WORLD_EXPECT(world, status == STATUS_OK || status == STATUS_EXHAUSTED || is_outside, "an append answered %s",
                  status_name(status));
     if (status != STATUS_OK) {
         ledger_withdraw(&world->shared->ledger, SURVIVOR);
@@ -609,7 +660,11 @@ static void survivor_fill_pool(struct world *world, uint32_t slots_left)
 {
     uint32_t tries = 0;
     while (pool_has_room(world) && world_count_slots(world, SLOT_FREE) > slots_left && tries < 2) {
-        if (survivor_try_append(world, OTHER_PARTITION) == STATUS_EXHAUSTED) {
+        enum status status = survivor_try_append(world, OTHER_PARTITION);
+        if (status == STATUS_NO_TRANSACTION) {
+            return;
+        }
+        if (status == STATUS_EXHAUSTED) {
             survivor_allocate(world);
             tries++;
         }
@@ -701,6 +756,7 @@ static void world_create_arena(struct world *world, const struct scenario *scena
 {
     struct geometry geometry = GEOMETRY;
     geometry.durability = scenario->is_durable ? DURABILITY_SYNC : DURABILITY_PROCESS;
+    geometry.is_transactional = scenario->is_transactional;
     geometry.process_slot_count_max = scenario->is_shared ? SLOT_COUNT : 0;
     struct error error = {0};
     struct arena *arena;
@@ -721,6 +777,10 @@ static void world_create_arena(struct world *world, const struct scenario *scena
     store_relaxed_u64(&arena->partitions[OTHER_PARTITION].next_seq, OTHER_SEQ_FIRST);
     world_adopt(world, arena);
     accumulator_set_producer_id(world->accumulator, 1000, 3);
+    if (scenario->is_transactional) {
+        uint64_t number;
+        REQUIRE(transaction_begin(arena, &number) == STATUS_OK);
+    }
 }
 
 static void *map_shared(int descriptor, uint64_t size)
@@ -741,6 +801,7 @@ void world_new(struct world *world, const struct scenario *scenario)
         world->next_base_sequence[i] = scenario->is_completing ? -1 : 0;
     }
     world->is_durable = scenario->is_durable;
+    world->is_transactional = scenario->is_transactional;
     world_create_arena(world, scenario);
     world->size = world->arena->size;
     world->bytes = map_shared(world->descriptor, world->size);

@@ -82,6 +82,7 @@ struct world {
     bool is_queued;                         /* the survivor waits in the pool's queue: world->wait */
     bool is_victim;                         /* this is the victim's copy of the world */
     bool is_durable;                        /* the arena has sync records */
+    bool is_transactional;                  /* records are appended inside transactions alone */
     struct delay delay;
     uint32_t problem_count;
     const char *scenario_name;
@@ -103,6 +104,7 @@ struct scenario {
     bool is_expiring;      /* records may have the result EXPIRED */
     bool is_durable;       /* the victim forces the arena to disk, and must record all that it published as forced */
     bool is_closing;       /* the victim closes the arena */
+    bool is_transactional; /* the arena has transactions, and one is open when the victim is born */
     bool is_shared;        /* one process may hold every slot, and is counted (process_share.h) */
     uint32_t slots_wanted; /* free slots that the operation may still need when it goes on */
 };
@@ -150,6 +152,9 @@ enum status world_append_run(struct world *world, enum producer_name producer);
 void world_become_sender(struct world *world);
 /* Everything appended so far is forced to disk, by us or by who is about it. PENDING: nobody came to an end. */
 enum status world_sync(struct world *world);
+/* Begins a transaction when none is open. What is open or being committed is delivered and committed before, and what a
+ * dead process began is aborted. */
+void world_renew_transaction(struct world *world);
 /* Drains what is there into world->drained. */
 void world_drain(struct world *world);
 void world_complete(struct world *world);

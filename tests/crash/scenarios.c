@@ -10,6 +10,7 @@
 #include "arena/attach.h"
 #include "arena/lock.h"
 #include "arena/registry.h"
+#include "arena/transaction.h"
 #include "base/point.h"
 
 /* ---- preparations ---- */
@@ -70,6 +71,25 @@ static void prepare_chain(struct world *world)
 {
     append_many(world, SURVIVOR, 1);
     REQUIRE(world_append_new(world, SURVIVOR, CHAIN_VALUE_SIZE) == STATUS_OK);
+}
+
+/* ---- transactions ---- */
+
+static void prepare_no_transaction(struct world *world)
+{
+    world_become_sender(world);
+    uint64_t number = transaction_word_number(transaction_read(world->arena));
+    REQUIRE(transaction_commit(world->arena, number) == STATUS_OK);
+    REQUIRE(sender_look_at_transaction(world->accumulator->sender, UINT64_MAX, &number, NULL) ==
+            TRANSACTION_TASK_COMMIT);
+    REQUIRE(sender_end_transaction(world->accumulator->sender, number) == STATUS_OK);
+    transaction_leave(world->arena);
+}
+
+static void prepare_commit(struct world *world)
+{
+    prepare_two_batches(world);
+    REQUIRE(transaction_commit(world->arena, transaction_word_number(transaction_read(world->arena))) == STATUS_OK);
 }
 
 /* ---- predecessors that died ---- */
@@ -256,6 +276,16 @@ static void begin_completing_chain(struct world *world)
     REQUIRE(world->drained_count == 1);
 }
 
+/* Every batch was delivered: what is left is the end. */
+static void begin_ending(struct world *world)
+{
+    world_become_sender(world);
+    do {
+        world_drain(world);
+        world_complete(world);
+    } while (world_count_slots(world, SLOT_READY) > 0);
+}
+
 /* ---- operations ---- */
 
 static enum status operate_append(struct world *world)
@@ -423,6 +453,25 @@ static enum status operate_close(struct world *world)
     return STATUS_OK;
 }
 
+static enum status operate_begin(struct world *world)
+{
+    uint64_t number;
+    return transaction_begin(world->arena, &number);
+}
+
+static enum status operate_commit(struct world *world)
+{
+    return transaction_commit(world->arena, transaction_word_number(transaction_read(world->arena)));
+}
+
+static enum status operate_end(struct world *world)
+{
+    uint64_t number;
+    struct sender_half *half = world->accumulator->sender;
+    bool is_decided = sender_look_at_transaction(half, UINT64_MAX, &number, NULL) == TRANSACTION_TASK_COMMIT;
+    return is_decided ? sender_end_transaction(half, number) : STATUS_STALE;
+}
+
 static enum status operate_maintain(struct world *world)
 {
     sender_maintain(world->accumulator->sender, NULL);
@@ -502,6 +551,37 @@ const struct scenario scenarios[] = {
      .begin = begin_touching_other,
      .operate = operate_close,
      .is_closing = true},
+    {.name = "append-first-inside",
+     .prepare = prepare_nothing,
+     .begin = begin_record,
+     .operate = operate_append,
+     .slots_wanted = 1,
+     .has_rival = true,
+     .is_transactional = true},
+    {.name = "append-chain-inside",
+     .prepare = prepare_open_batch,
+     .begin = begin_chain_record,
+     .operate = operate_append,
+     .slots_wanted = 3,
+     .has_rival = true,
+     .may_be_exhausted = true,
+     .is_transactional = true},
+    {.name = "begin",
+     .prepare = prepare_no_transaction,
+     .operate = operate_begin,
+     .is_transactional = true},
+    {.name = "commit",
+     .prepare = prepare_half_batch,
+     .begin = begin_touching_other,
+     .operate = operate_commit,
+     .is_transactional = true},
+    {.name = "end",
+     .prepare = prepare_commit,
+     .begin = begin_ending,
+     .operate = operate_end,
+     .is_sender = true,
+     .is_completing = true,
+     .is_transactional = true},
     {.name = "sync",
      .prepare = prepare_open_batch,
      .begin = begin_touching,

@@ -1,0 +1,664 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "arena/transaction.h"
+
+#include "core/delivery_fixture.h"
+
+enum { SLOT_COUNT = 8, BATCH_SIZE = 512, CHAIN_VALUE_SIZE = 2 * BATCH_SIZE, ROUNDS_MAX = 8, TURN_COUNT = 400 };
+
+static const struct batch_outcome refusal = {.result = RESULT_FAILED, .error_code = 2, .base_offset = -1};
+
+/* ---- helpers ---- */
+
+/* A producer, and a sender with a handle of its own. `sink` is what the sink has committed, `open` what it has of the
+ * open transaction. */
+struct company {
+    struct arena *arena;
+    struct arena *survivor;
+    struct accumulator *producer;
+    struct accumulator *sender;
+    struct ledger open;
+    struct ledger sink;
+    uint64_t number;
+    int file;
+};
+
+static struct geometry transactional_geometry(void)
+{
+    struct geometry geometry = geometry_of(SLOT_COUNT, BATCH_SIZE);
+    geometry.is_transactional = 1;
+    return geometry;
+}
+
+static struct company company_met(void)
+{
+    struct company company = {.file = arena_file_new()};
+    company.arena = arena_created(company.file, transactional_geometry());
+    company.survivor = arena_attached(company.file);
+    company.producer = accumulator_opened(company.arena);
+    company.sender = sender_opened(company.survivor);
+    return company;
+}
+
+static enum transaction_state state_of(const struct company *company)
+{
+    return (enum transaction_state)transaction_word_state(transaction_read(company->arena));
+}
+
+static enum transaction_why why_of(const struct company *company)
+{
+    return (enum transaction_why)transaction_word_why(transaction_read(company->arena));
+}
+
+/* The sink does what it is told. */
+static void sink_end(struct company *company, enum transaction_task task)
+{
+    if (task == TRANSACTION_TASK_COMMIT) {
+        for (uint32_t i = 0; i < company->open.count; i++) {
+            company->sink.numbers[company->sink.count++] = company->open.numbers[i];
+        }
+    }
+    company->open = (struct ledger){0};
+}
+
+static enum transaction_task look(struct company *company, uint64_t *number)
+{
+    return sender_look_at_transaction(company->sender->sender, 60 * NS_PER_S, number, NULL);
+}
+
+/* Rounds of the sender until the transaction is over. */
+static void sender_end_it(struct company *company)
+{
+    for (int round = 0; round < ROUNDS_MAX && state_of(company) != TRANSACTION_NONE; round++) {
+        uint64_t number;
+        enum transaction_task task = look(company, &number);
+        if (task != TRANSACTION_TASK_NOTHING) {
+            sink_end(company, task);
+            EXPECT_STATUS(sender_end_transaction(company->sender->sender, number), STATUS_OK);
+        } else {
+            (void)deliver_round(company->sender, &company->open);
+        }
+        sender_maintain(company->sender->sender, NULL);
+    }
+    EXPECT_EQ_U64(state_of(company), TRANSACTION_NONE);
+}
+
+static void begin(struct company *company)
+{
+    EXPECT_STATUS(transaction_begin(company->arena, &company->number), STATUS_OK);
+}
+
+static void commit(struct company *company)
+{
+    EXPECT_STATUS(transaction_commit(company->arena, company->number), STATUS_OK);
+    sender_end_it(company);
+    transaction_leave(company->arena);
+}
+
+static void company_left(struct company *company)
+{
+    accumulator_close(company->producer);
+    accumulator_close(company->sender);
+    arena_detach(company->survivor);
+    expect_all_free(company->arena);
+    arena_end(company->arena, company->file);
+}
+
+static enum status append(struct company *company, uint64_t number)
+{
+    return append_number(company->producer, (uint32_t)(number % 4), number);
+}
+
+static enum status append_chain(struct company *company, uint64_t number)
+{
+    static uint8_t value[CHAIN_VALUE_SIZE];
+    uint32_t slots[3];
+    memcpy(value, &number, sizeof number);
+    struct measured_record record = measured(record_of(value, sizeof value, 1000));
+    slots_waited_for(company->arena, COUNT_OF(slots), slots);
+    struct reservation reservation = {.slots = slots, .count = COUNT_OF(slots)};
+    struct append_result result;
+    enum status status = accumulator_append(company->producer, 0, &record, 1, &reservation, &result);
+    buffer_pool_give_back(company->arena, reservation.slots, reservation.count, NULL);
+    return status;
+}
+
+static void commit_in_between(void *company)
+{
+    struct company *met = company;
+    EXPECT_STATUS(transaction_commit(met->survivor, met->number), STATUS_OK);
+}
+
+static void commit_and_begin_in_between(void *context)
+{
+    struct company *company = context;
+    uint64_t number;
+    commit(company);
+    EXPECT_STATUS(transaction_begin(company->arena, &number), STATUS_OK);
+}
+
+static void end_next(struct company *company)
+{
+    company->number++;
+    commit(company);
+}
+
+/* ---- the plain case ---- */
+
+TEST(records_of_a_committed_transaction_are_delivered_and_those_of_an_aborted_one_thrown_away)
+{
+    struct company company = company_met();
+    begin(&company);
+    EXPECT_EQ_U64(company.number, 1);
+    EXPECT_STATUS(append(&company, 0), STATUS_OK);
+    EXPECT_STATUS(append(&company, 1), STATUS_OK);
+    EXPECT_STATUS(append_chain(&company, 2), STATUS_OK);
+    commit(&company);
+    expect_delivered_once(&company.sink, 0, 3);
+    EXPECT_EQ_U64(why_of(&company), TRANSACTION_WHY_NOT);
+    begin(&company);
+    EXPECT_STATUS(append(&company, 3), STATUS_OK);
+    (void)deliver_round(company.sender, &company.open);
+    EXPECT_STATUS(append(&company, 4), STATUS_OK);
+    EXPECT_STATUS(append_chain(&company, 5), STATUS_OK);
+    EXPECT_STATUS(transaction_abort(company.arena, 2, TRANSACTION_WHY_ASKED), STATUS_OK);
+    sender_end_it(&company);
+    EXPECT_EQ_U64(why_of(&company), TRANSACTION_WHY_ASKED);
+    EXPECT_EQ_U64(company.sink.count, 3);
+    company_left(&company);
+}
+
+TEST(no_record_is_taken_outside_a_transaction_even_while_no_buffer_is_free)
+{
+    struct company company = company_met();
+    EXPECT_STATUS(append(&company, 0), STATUS_NO_TRANSACTION);
+    uint32_t slots[SLOT_COUNT];
+    for (uint32_t i = 0; i < SLOT_COUNT; i++) {
+        EXPECT_STATUS(buffer_pool_try_allocate(company.arena, &slots[i]), STATUS_OK);
+    }
+    EXPECT_STATUS(append(&company, 0), STATUS_NO_TRANSACTION);
+    struct append_result result;
+    static const uint8_t value[CHAIN_VALUE_SIZE];
+    EXPECT_STATUS(append_record(company.producer, 0, record_of(value, sizeof value, 1000), &result),
+                  STATUS_NO_TRANSACTION);
+    buffer_pool_give_back(company.arena, slots, SLOT_COUNT, NULL);
+    begin(&company);
+    EXPECT_STATUS(append(&company, 0), STATUS_OK);
+    EXPECT_STATUS(transaction_commit(company.arena, 1), STATUS_OK);
+    EXPECT_STATUS(append(&company, 0), STATUS_NO_TRANSACTION);
+    sender_end_it(&company);
+    EXPECT_STATUS(append(&company, 0), STATUS_NO_TRANSACTION);
+    company_left(&company);
+}
+
+TEST(batches_of_a_transaction_say_so_in_their_header)
+{
+    struct company company = company_met();
+    struct drained_batch batch;
+    begin(&company);
+    EXPECT_STATUS(append(&company, 0), STATUS_OK);
+    EXPECT_EQ_U64(drain_round(company.sender, 1, &batch), 1);
+    struct record_batch_header header;
+    const uint8_t *bytes = arena_slot_data(company.survivor, batch.slot_index);
+    EXPECT_STATUS(record_batch_header_read(bytes, batch.size, &header), STATUS_OK);
+    EXPECT(header.attributes == RECORD_BATCH_TRANSACTIONAL);
+    EXPECT_STATUS(accumulator_complete(company.sender, batch.slot_index, batch.seq, &success, NULL), STATUS_OK);
+    commit(&company);
+    company_left(&company);
+}
+
+TEST(a_plain_arena_has_no_transactions)
+{
+    int file = arena_file_new();
+    struct arena *arena = arena_created(file, geometry_of(SLOT_COUNT, BATCH_SIZE));
+    struct accumulator *sender = sender_opened(arena);
+    uint64_t number;
+    EXPECT_STATUS(transaction_begin(arena, &number), STATUS_INVALID);
+    EXPECT_STATUS(transaction_commit(arena, 1), STATUS_TRANSACTION_ENDED);
+    EXPECT_EQ_U64(sender_look_at_transaction(sender->sender, 0, &number, NULL), TRANSACTION_TASK_NOTHING);
+    EXPECT_STATUS(append_number(sender, 0, 7), STATUS_OK);
+    struct ledger ledger = {0};
+    deliver_everything(sender, &ledger);
+    EXPECT_EQ_U64(ledger.count, 1);
+    accumulator_close(sender);
+    arena_end(arena, file);
+}
+
+TEST(a_build_without_transactions_refuses_an_arena_that_has_them)
+{
+    EXPECT(layout_fingerprint(true) != layout_fingerprint(false));
+}
+
+/* ---- an append beside the end ---- */
+
+TEST(a_batch_that_is_opened_while_its_transaction_ends_is_taken_back)
+{
+    struct company company = company_met();
+    begin(&company);
+    interrupt_at("slot_opened", 0, commit_in_between, &company);
+    EXPECT_STATUS(append(&company, 0), STATUS_NO_TRANSACTION);
+    EXPECT(interruption_is_over());
+    EXPECT_EQ_U64(slots_in_state(company.arena, SLOT_OPEN), 0);
+    commit(&company);
+    EXPECT_EQ_U64(company.sink.count, 0);
+    company_left(&company);
+}
+
+TEST(a_record_whose_batch_is_sealed_by_the_end_of_its_transaction_is_refused)
+{
+    struct company company = company_met();
+    begin(&company);
+    EXPECT_STATUS(append(&company, 0), STATUS_OK);
+    interrupt_at("record_claimed", 0, commit_in_between, &company);
+    EXPECT_STATUS(append(&company, 4), STATUS_NO_TRANSACTION);
+    EXPECT(interruption_is_over());
+    commit(&company);
+    expect_delivered_once(&company.sink, 0, 1);
+    EXPECT_EQ_U64(company.sink.count, 1);
+    company_left(&company);
+}
+
+TEST(a_record_that_finds_the_next_transaction_is_in_that_one)
+{
+    struct company company = company_met();
+    begin(&company);
+    EXPECT_STATUS(append(&company, 0), STATUS_OK);
+    interrupt_at("record_claimed", 0, commit_and_begin_in_between, &company);
+    EXPECT_STATUS(append(&company, 4), STATUS_OK);
+    EXPECT(interruption_is_over());
+    EXPECT_EQ_U64(company.sink.count, 1);
+    end_next(&company);
+    EXPECT_EQ_U64(ledger_count_of(&company.sink, 4), 1);
+    company_left(&company);
+}
+
+TEST(a_record_that_joined_a_transaction_never_gets_into_the_next_one)
+{
+    const char *const points[] = {"record_claimed", "slot_opened", "seq_taken"};
+    for (uint32_t i = 0; i < COUNT_OF(points); i++) {
+        struct company company = company_met();
+        begin(&company);
+        company.producer->appender->joined = company.number;
+        EXPECT_STATUS(append(&company, 0), STATUS_OK);
+        interrupt_at(points[i], 0, commit_and_begin_in_between, &company);
+        EXPECT_STATUS(append(&company, i == 0 ? 4 : 1), STATUS_TRANSACTION_ENDED);
+        EXPECT(interruption_is_over());
+        EXPECT_STATUS(append(&company, 0), STATUS_TRANSACTION_ENDED);
+        EXPECT_STATUS(append_chain(&company, 0), STATUS_TRANSACTION_ENDED);
+        end_next(&company);
+        EXPECT_EQ_U64(company.sink.count, 1);
+        company_left(&company);
+    }
+}
+
+/* The open batch of the next transaction is there when the late one comes. */
+TEST(a_record_that_joined_a_transaction_does_not_go_into_an_open_batch_of_the_next_one)
+{
+    struct company company = company_met();
+    struct accumulator *late = accumulator_opened(company.survivor);
+    begin(&company);
+    late->appender->joined = company.number;
+    commit(&company);
+    begin(&company);
+    EXPECT_STATUS(append(&company, 0), STATUS_OK);
+    EXPECT_STATUS(append_number(late, 0, 4), STATUS_TRANSACTION_ENDED);
+    late->appender->joined = company.number;
+    EXPECT_STATUS(append_number(late, 0, 8), STATUS_OK);
+    commit(&company);
+    EXPECT_EQ_U64(ledger_count_of(&company.sink, 4), 0);
+    EXPECT_EQ_U64(ledger_count_of(&company.sink, 8), 1);
+    accumulator_close(late);
+    company_left(&company);
+}
+
+TEST(an_oversized_record_beside_the_end_of_its_transaction_gives_its_buffers_back)
+{
+    const struct {
+        const char *point;
+        enum status status;
+    } cases[] = {{"chain_piece_linked", STATUS_NO_TRANSACTION},
+                 {"chain_seq_taken", STATUS_NO_TRANSACTION},
+                 {"chain_opened", STATUS_EXHAUSTED}}; /* its head was sealed: other buffers are to be waited for */
+    for (uint32_t i = 0; i < COUNT_OF(cases); i++) {
+        struct company company = company_met();
+        begin(&company);
+        interrupt_at(cases[i].point, 0, commit_in_between, &company);
+        EXPECT_STATUS(append_chain(&company, 0), cases[i].status);
+        EXPECT(interruption_is_over());
+        commit(&company);
+        sender_maintain(company.sender->sender, NULL);
+        EXPECT_EQ_U64(company.sink.count, 0);
+        company_left(&company);
+    }
+}
+
+/* ---- who may begin and end ---- */
+
+TEST(one_process_coordinates_at_a_time)
+{
+    struct company company = company_met();
+    uint64_t number;
+    begin(&company);
+    EXPECT_STATUS(transaction_begin(company.survivor, &number), STATUS_BUSY);
+    EXPECT_STATUS(transaction_begin(company.arena, &number), STATUS_BUSY);
+    EXPECT_STATUS(transaction_commit(company.arena, 1), STATUS_OK);
+    EXPECT_STATUS(transaction_commit(company.arena, 1), STATUS_OK); /* again does nothing */
+    EXPECT_STATUS(transaction_commit(company.arena, 2), STATUS_TRANSACTION_ENDED);
+    EXPECT_STATUS(transaction_abort(company.arena, 1, TRANSACTION_WHY_ASKED), STATUS_TRANSACTION_ENDED);
+    sender_end_it(&company);
+    EXPECT_STATUS(transaction_begin(company.survivor, &number), STATUS_BUSY); /* the outcome was not read yet */
+    transaction_leave(company.arena);
+    EXPECT_STATUS(transaction_begin(company.survivor, &number), STATUS_OK);
+    EXPECT_EQ_U64(number, 2);
+    EXPECT_STATUS(transaction_abort(company.survivor, 1, TRANSACTION_WHY_ASKED), STATUS_TRANSACTION_ENDED);
+    EXPECT_STATUS(transaction_abort(company.survivor, 2, TRANSACTION_WHY_ASKED), STATUS_OK);
+    sender_end_it(&company);
+    company_left(&company);
+}
+
+TEST(a_transaction_that_is_open_for_too_long_is_aborted)
+{
+    struct company company = company_met();
+    company.arena->clock = company.survivor->clock = (struct clock){.is_manual = true, .manual_ns = 10 * NS_PER_S};
+    begin(&company);
+    uint64_t number;
+    company.survivor->clock.manual_ns += 60 * NS_PER_S - 1;
+    EXPECT_EQ_U64(look(&company, &number), TRANSACTION_TASK_NOTHING);
+    EXPECT_EQ_U64(state_of(&company), TRANSACTION_OPEN);
+    company.survivor->clock.manual_ns += 1;
+    sender_end_it(&company);
+    EXPECT_EQ_U64(why_of(&company), TRANSACTION_WHY_TIMEOUT);
+    EXPECT_STATUS(transaction_commit(company.arena, 1), STATUS_TRANSACTION_ENDED);
+    company_left(&company);
+}
+
+/* ---- a batch that fails ---- */
+
+TEST(a_transaction_of_which_a_batch_failed_can_only_be_aborted)
+{
+    for (int is_committing = 0; is_committing <= 1; is_committing++) {
+        struct company company = company_met();
+        struct drained_batch batch;
+        begin(&company);
+        EXPECT_STATUS(append(&company, 0), STATUS_OK);
+        EXPECT_EQ_U64(drain_round(company.sender, 1, &batch), 1);
+        if (is_committing) {
+            EXPECT_STATUS(transaction_commit(company.arena, 1), STATUS_OK);
+        }
+        EXPECT_STATUS(accumulator_complete(company.sender, batch.slot_index, batch.seq, &refusal, NULL), STATUS_OK);
+        EXPECT_EQ_U64(state_of(&company), TRANSACTION_ABORT_ONLY);
+        EXPECT_STATUS(append(&company, 1), STATUS_NO_TRANSACTION);
+        EXPECT_STATUS(transaction_commit(company.arena, 1), STATUS_TRANSACTION_ENDED);
+        EXPECT_STATUS(transaction_abort(company.arena, 1, TRANSACTION_WHY_ASKED), STATUS_OK);
+        sender_end_it(&company);
+        EXPECT_EQ_U64(why_of(&company), TRANSACTION_WHY_FAILED_BATCH);
+        EXPECT_EQ_U64(company.sink.count, 0);
+        company_left(&company);
+    }
+}
+
+TEST(a_sender_that_dies_with_a_refused_batch_leaves_a_transaction_that_is_not_decided)
+{
+    struct company company = company_met();
+    begin(&company);
+    EXPECT_STATUS(append(&company, 0), STATUS_OK);
+    struct drained_batch batch;
+    EXPECT_EQ_U64(drain_round(company.sender, 1, &batch), 1);
+    EXPECT_STATUS(transaction_commit(company.arena, 1), STATUS_OK);
+    EXPECT_STATUS(sender_decide(company.sender->sender, batch.slot_index, batch.seq, &refusal), STATUS_OK);
+    accumulator_drop_sender(company.sender);
+    EXPECT_STATUS(accumulator_become_sender(company.sender, NULL), STATUS_OK);
+    EXPECT_EQ_U64(state_of(&company), TRANSACTION_ABORT_ONLY);
+    EXPECT_STATUS(transaction_abort(company.arena, 1, TRANSACTION_WHY_ASKED), STATUS_OK);
+    sender_end_it(&company);
+    company_left(&company);
+}
+
+/* ---- deaths ---- */
+
+static void run_transaction(struct arena *arena, void *context)
+{
+    const bool *is_committing = context;
+    struct accumulator *producer = accumulator_opened(arena);
+    uint64_t number;
+    if (transaction_begin(arena, &number) == STATUS_OK) {
+        for (uint64_t i = 0; i < 4; i++) {
+            (void)append_number(producer, (uint32_t)i, i);
+        }
+        EXPECT_STATUS(*is_committing ? transaction_commit(arena, number)
+                                     : transaction_abort(arena, number, TRANSACTION_WHY_ASKED),
+                      STATUS_OK);
+    }
+    raise(SIGKILL);
+}
+
+/* The sender alone ends it: a commit that was begun succeeds, anything else is aborted. */
+TEST(a_coordinator_that_dies_leaves_all_or_nothing)
+{
+    const char *const points[] = {"coordinator_taken", "transaction_begins", "slot_opened", "record_claimed",
+                                  "transaction_changed", "slot_closed", NULL};
+    for (uint32_t i = 0; i < 2 * COUNT_OF(points); i++) {
+        bool is_committing = i % 2 == 0;
+        const char *point = points[i / 2];
+        struct company company = company_met();
+        EXPECT(child_was_killed(child_started(company.file, run_transaction, &is_committing, point, SIGKILL)));
+        sender_end_it(&company);
+        bool is_committed = is_committing && i / 2 >= 4;
+        EXPECT_EQ_U64(company.sink.count, is_committed ? 4 : 0);
+        begin(&company); /* its role is free */
+        EXPECT_STATUS(append(&company, 9), STATUS_OK);
+        commit(&company);
+        EXPECT_EQ_U64(ledger_count_of(&company.sink, 9), 1);
+        company_left(&company);
+    }
+}
+
+TEST(a_process_that_begins_aborts_what_a_dead_one_left)
+{
+    bool is_committing = true;
+    struct company company = company_met();
+    EXPECT(child_was_killed(child_started(company.file, run_transaction, &is_committing, "record_claimed", SIGKILL)));
+    EXPECT_STATUS(transaction_begin(company.arena, &company.number), STATUS_PENDING);
+    EXPECT_EQ_U64(state_of(&company), TRANSACTION_ABORTING);
+    sender_end_it(&company);
+    begin(&company);
+    EXPECT_EQ_U64(company.number, 2);
+    commit(&company);
+    EXPECT_EQ_U64(company.sink.count, 0);
+    company_left(&company);
+}
+
+static void die_as_sender(struct arena *arena, void *context)
+{
+    (void)context;
+    struct accumulator *sender = sender_opened(arena);
+    uint64_t number;
+    struct ledger ledger = {0};
+    for (int round = 0; round < ROUNDS_MAX; round++) {
+        if (sender_look_at_transaction(sender->sender, 60 * NS_PER_S, &number, NULL) != TRANSACTION_TASK_NOTHING) {
+            (void)!sender_end_transaction(sender->sender, number);
+        }
+        (void)deliver_round(sender, &ledger);
+    }
+    raise(SIGKILL);
+}
+
+/* Records that the dead sender had delivered are in the sink's open transaction: here it is left out of the account. */
+TEST(a_sender_that_dies_anywhere_in_the_end_is_replaced_by_one_that_goes_on)
+{
+    const char *const points[] = {"transaction_sealed", "transaction_decided", "transaction_ends", "batch_done",
+                                  "result_recorded", NULL};
+    for (uint32_t i = 0; i < 2 * COUNT_OF(points); i++) {
+        struct company company = company_met();
+        bool is_committing = i % 2 == 0;
+        accumulator_drop_sender(company.sender);
+        begin(&company);
+        EXPECT_STATUS(append(&company, 0), STATUS_OK);
+        EXPECT_STATUS(append_chain(&company, 1), STATUS_OK);
+        EXPECT_STATUS(is_committing ? transaction_commit(company.arena, 1)
+                                    : transaction_abort(company.arena, 1, TRANSACTION_WHY_ASKED),
+                      STATUS_OK);
+        EXPECT(child_was_killed(child_started(company.file, die_as_sender, NULL, points[i / 2], SIGKILL)));
+        EXPECT_STATUS(accumulator_become_sender(company.sender, NULL), STATUS_OK);
+        sender_end_it(&company);
+        EXPECT_EQ_U64(why_of(&company), is_committing ? TRANSACTION_WHY_NOT : TRANSACTION_WHY_ASKED);
+        EXPECT_EQ_U64(slots_in_state(company.arena, SLOT_FREE), SLOT_COUNT);
+        transaction_leave(company.arena);
+        company_left(&company);
+    }
+}
+
+/* ---- cold recovery ---- */
+
+/* Everybody leaves, and one process comes back. */
+static struct company company_met_again(struct company *company, bool is_other_host)
+{
+    struct company again = {.file = file_opened_again(company->file)};
+    if (is_other_host) {
+        company->arena->globals->boot_id[0] ^= 1;
+    }
+    accumulator_close(company->producer);
+    accumulator_close(company->sender);
+    arena_detach(company->survivor);
+    arena_detach(company->arena);
+    close(company->file);
+    again.arena = arena_attached(again.file);
+    again.survivor = arena_attached(again.file);
+    again.producer = accumulator_opened(again.arena);
+    again.sender = sender_opened(again.survivor);
+    return again;
+}
+
+TEST(when_everybody_has_died_a_commit_goes_on_and_an_open_transaction_is_aborted)
+{
+    for (int is_committing = 0; is_committing <= 1; is_committing++) {
+        struct company company = company_met();
+        begin(&company);
+        EXPECT_STATUS(append(&company, 0), STATUS_OK);
+        if (is_committing) {
+            EXPECT_STATUS(transaction_commit(company.arena, 1), STATUS_OK);
+        }
+        struct company again = company_met_again(&company, false);
+        sender_end_it(&again);
+        EXPECT_EQ_U64(again.sink.count, (uint64_t)is_committing);
+        EXPECT_EQ_U64(why_of(&again), is_committing ? TRANSACTION_WHY_NOT : TRANSACTION_WHY_DEATH);
+        company_left(&again);
+    }
+}
+
+TEST(behind_a_crash_of_the_host_only_what_was_decided_is_committed)
+{
+    const struct {
+        enum transaction_state state;
+        enum transaction_why why;
+        uint64_t number;
+    } cases[] = {{TRANSACTION_NONE, TRANSACTION_WHY_HOST_CRASH, 2},
+                 {TRANSACTION_OPEN, TRANSACTION_WHY_HOST_CRASH, 1},
+                 {TRANSACTION_COMMITTING, TRANSACTION_WHY_HOST_CRASH, 1},
+                 {TRANSACTION_DECIDED, TRANSACTION_WHY_NOT, 1},
+                 {TRANSACTION_ABORT_ONLY, TRANSACTION_WHY_HOST_CRASH, 1}};
+    for (uint32_t i = 0; i < COUNT_OF(cases); i++) {
+        struct company company = company_met();
+        begin(&company);
+        EXPECT_STATUS(append(&company, 0), STATUS_OK);
+        store_relaxed_u64(&company.arena->globals->transaction,
+                          transaction_word(1, cases[i].state, TRANSACTION_WHY_NOT));
+        struct company again = company_met_again(&company, true);
+        sender_end_it(&again);
+        EXPECT_EQ_U64(why_of(&again), cases[i].why);
+        EXPECT_EQ_U64(transaction_word_number(transaction_read(again.arena)), cases[i].number);
+        EXPECT_EQ_U64(again.sink.count, 0);
+        company_left(&again);
+    }
+}
+
+/* ---- hostile bytes ---- */
+
+TEST(a_word_that_was_scribbled_on_ends_in_an_abort)
+{
+    const uint64_t words[] = {UINT64_MAX, UINT64_C(0x00000000012a0000), UINT64_C(0x7fffffffff0900ff),
+                              transaction_word(TRANSACTION_NUMBER_MAX, TRANSACTION_OPEN, TRANSACTION_WHY_NOT)};
+    for (uint32_t i = 0; i < COUNT_OF(words); i++) {
+        struct company company = company_met();
+        store_relaxed_u64(&company.arena->globals->transaction, words[i]);
+        (void)append(&company, 0);
+        sender_end_it(&company);
+        EXPECT_EQ_U64(why_of(&company), TRANSACTION_WHY_DEATH);
+        begin(&company);
+        EXPECT(company.number >= 1 && company.number <= TRANSACTION_NUMBER_MAX);
+        EXPECT_STATUS(append(&company, 1), STATUS_OK);
+        commit(&company);
+        EXPECT_EQ_U64(company.sink.count, 1);
+        company_left(&company);
+    }
+}
+
+/* ---- a crowd ---- */
+
+struct crowd {
+    struct arena *arena;
+    atomic_u32 is_over;
+    atomic_u64 accepted[TURN_COUNT + 2]; /* records by the transaction that was joined */
+};
+static struct crowd crowd;
+
+/* Joins what is open, and appends until it is over. */
+static void *work(void *arena)
+{
+    struct accumulator *producer = accumulator_opened(arena);
+    while (load_acquire_u32(&crowd.is_over) == 0) {
+        uint64_t number = transaction_word_number(transaction_read(arena));
+        producer->appender->joined = number;
+        if (number != 0 && number <= TURN_COUNT && append_number(producer, (uint32_t)(number % 4), number) == STATUS_OK) {
+            add_u64(&crowd.accepted[number], 1);
+        }
+        sched_yield();
+    }
+    accumulator_close(producer);
+    return NULL;
+}
+
+/* One transaction after the other, every third one aborted, beside processes that append all the time. */
+TEST(each_accepted_record_ends_in_the_transaction_it_joined)
+{
+    struct company company = company_met();
+    pthread_t threads[2];
+    struct arena *participants[COUNT_OF(threads)];
+    crowd = (struct crowd){.arena = company.arena};
+    for (uint32_t i = 0; i < COUNT_OF(threads); i++) {
+        participants[i] = arena_attached(company.file);
+        EXPECT(pthread_create(&threads[i], NULL, work, participants[i]) == 0);
+    }
+    uint64_t expected = 0;
+    uint64_t accepted_at_commit = 0;
+    for (uint64_t turn = 1; turn <= TURN_COUNT; turn++) {
+        begin(&company);
+        EXPECT_EQ_U64(company.number, turn);
+        while (load_acquire_u64(&crowd.accepted[turn]) == 0) {
+            (void)deliver_round(company.sender, &company.open);
+            sched_yield();
+        }
+        company.sink.count = 0;
+        if (turn % 3 == 0) {
+            EXPECT_STATUS(transaction_abort(company.arena, turn, TRANSACTION_WHY_ASKED), STATUS_OK);
+            sender_end_it(&company);
+            transaction_leave(company.arena);
+            EXPECT_EQ_U64(company.sink.count, 0);
+            continue;
+        }
+        commit(&company);
+        EXPECT_EQ_U64(ledger_count_of(&company.sink, turn), company.sink.count);
+        expected += company.sink.count;
+    }
+    store_release_u32(&crowd.is_over, 1);
+    for (uint32_t i = 0; i < COUNT_OF(threads); i++) {
+        EXPECT(pthread_join(threads[i], NULL) == 0);
+        arena_detach(participants[i]);
+    }
+    for (uint64_t turn = 1; turn <= TURN_COUNT; turn++) {
+        accepted_at_commit += turn % 3 == 0 ? 0 : load_relaxed_u64(&crowd.accepted[turn]);
+    }
+    EXPECT_EQ_U64(accepted_at_commit, expected);
+    company_left(&company);
+}
+
+RUN_ALL()
