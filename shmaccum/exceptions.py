@@ -27,6 +27,8 @@
     │       └── NoPartitionEntryError
     ├── BufferExhaustedError (TimeoutError)
     ├── RecordTooLargeError (ValueError)
+    ├── NoTransactionError               a send outside a transaction, to an arena that has transactions
+    ├── TransactionEndedError            the transaction that was named takes no more records
     ├── AccumulatorClosedError
     ├── ProducerClosedError
     ├── UnknownPartitionError (ValueError)
@@ -178,6 +180,14 @@ class ProcessShareUsedError(BufferExhaustedError):
 
 class RecordTooLargeError(ShmaccumError, ValueError):
     """The record is larger than ``max_request_size`` or the arena can hold (Kafka: ``RecordTooLargeException``)."""
+
+
+class NoTransactionError(ShmaccumError):
+    """A record was sent to an arena with transactions while none was open."""
+
+
+class TransactionEndedError(ShmaccumError):
+    """The transaction that a producer joined, or that was to be ended, is not open any more."""
 
 
 class AccumulatorClosedError(ShmaccumError):

@@ -20,8 +20,8 @@ static inline bool batch_seal(struct arena *arena, uint32_t slot_index, uint64_t
     return cas_u64(&arena->slots[slot_index].word, &word, slot_word_with_state(word, sealed));
 }
 
-/* Seals each OPEN slot, for whoever has changed a word that openers read behind OPEN (closing.h, transaction.h). A CAS
- * fails when a record was committed meanwhile, or another process sealed the batch. */
+/* Seals each OPEN slot, for a process that has changed a word that openers read behind OPEN (closing.h, transaction.h).
+ * A CAS fails when a record was committed meanwhile, or another process sealed the batch. */
 void batch_seal_all(struct arena *arena);
 
 #endif

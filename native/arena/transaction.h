@@ -36,8 +36,8 @@
  * END      the sink ends the transaction; then NONE, by the sender
  *
  * WHY A RECORD IS IN THE TRANSACTION IT WAS ACCEPTED IN. A record exists by a cas on a word that says OPEN. The opener
- * of that slot read the transaction word behind its store (X2), and it said OPEN, number n. Whoever ends transaction n
- * changes the word (X1) and then seals each OPEN slot. So the slot was sealed before n was over. A slot that is still
+ * of that slot read the transaction word behind its store (X2), and it said OPEN, number n. The process that ends transaction
+ * n changes the word (X1) and then seals each OPEN slot. So the slot was sealed before n was over. A slot that is still
  * OPEN therefore belongs to the transaction that the word names, and a record that gets into it is in n: DECIDED and
  * NONE come behind the seal. No batch needs a number.
  *
@@ -150,7 +150,7 @@ enum status transaction_commit(struct arena *arena, uint64_t number) MUST_USE;
  * becomes ABORTING, too. */
 enum status transaction_abort(struct arena *arena, uint64_t number, enum transaction_why why) MUST_USE;
 
-/* The coordinator has read the outcome, or gives up. What is open is aborted by the sender. */
+/* The coordinator has read the outcome, or gives up. The sender aborts a transaction that is still open. */
 void transaction_leave(struct arena *arena);
 
 /* True while a living process has the coordinator's role. Costs a system call if there is one. */

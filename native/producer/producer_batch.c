@@ -476,8 +476,8 @@ static bool chain_seal_before(struct arena *arena, struct partition_hold *hold)
     return cas_u64(&hold->partition->open, &open, open_word(lock_word_acquisition(hold->lock), NO_SLOT));
 }
 
-/* In an arena with transactions: whoever ends the transaction can seal the head before it has its record. The sender
- * leaves an empty batch to its opener for a while, counted from created_ns. */
+/* In an arena with transactions: a process that ends the transaction can seal the head before it has its record. The
+ * sender leaves an empty batch to its opener for a while, counted from created_ns. */
 static enum status chain_become_ready_inside(struct arena *arena, const struct partition_hold *hold,
                                              struct slot_header *head, uint32_t size)
 {

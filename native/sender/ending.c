@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The sender's half: how a transaction ends (transaction.h has the states, and who repairs what).
+ * The sender's half: how a transaction ends (transaction.h has the states and the repairs).
  *
  *   state        what the sender does in each round               until                     the task of the sink
  *   OPEN         aborts it if its coordinator is dead or late

@@ -163,6 +163,7 @@ def _geometry(options: ArenaOptions) -> dict[str, int]:
         "oversized_slot_count_max": _oversized_slot_count(options, slot_count),
         "record_size_max": options.max_request_size,
         "process_slot_count_max": _process_slot_count(options.max_process_share, slot_count),
+        "is_transactional": 0,
         **_durability(options),
     }
 

@@ -78,6 +78,8 @@ SLICE_S = 0.002
 VERIFY_NORMAL = 1
 COPIED = ("processes", "topics", "partitions", "slot_headers", "completions", "error_log", "sync_records")
 UNKNOWN_BOOT = bytes(16)
+NOT_TRANSACTIONAL = {"is_transactional": 0}
+"""The former layout had no transactions."""
 NOT_DURABLE = {"durability": 0, "sync_interval_ms": 0}
 
 
@@ -303,7 +305,7 @@ def _create(copy: ArenaFile, former: FormerArena, found: os.stat_result) -> dict
 
 def _new_arena(descriptors: Descriptors, geometry: dict[str, int], options: bytes) -> dict[str, int]:
     try:
-        arena = _native.arena_create(descriptors.map, descriptors.lock, geometry, options)
+        arena = _native.arena_create(descriptors.map, descriptors.lock, geometry | NOT_TRANSACTIONAL, options)
     except InvalidArgumentError as error:
         raise CorruptArenaError(f"the numbers of the arena's superblock are impossible: {error}") from None
     try:

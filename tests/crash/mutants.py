@@ -41,6 +41,8 @@ class Mutant:
 SET_NEWS_HINT = "    or_bits_u64(&arena->news_hints[word_index], UINT64_C(1) << (slot_index % 64));\n"
 SET_NEWS_GROUP = "    or_bits_u64(&arena->news_groups[group_index], UINT64_C(1) << (word_index % NEWS_GROUP_WORDS));\n"
 
+TRANSACTION_TEST = (("test", "core/transaction_test"),)
+
 MUTANTS = (
     Mutant(
         "no-hazard",
@@ -902,26 +904,24 @@ MUTANTS = (
     Mutant(
         "opener-does-not-look-whether-the-arena-closes",
         "producer/producer_batch.c",
-        "    if (UNLIKELY(!arena_takes_records(arena))) {\n        *is_spare_kept",
-        "    if (UNLIKELY(!arena_takes_records(arena) && opened == 0)) {\n        *is_spare_kept",
+        "    return arena_takes_records(arena) ? transaction_admits(arena, hold->joined) : STATUS_EXHAUSTED;\n",
+        "    return transaction_admits(arena, hold->joined);\n",
         (("close", "append-first"),),
         is_quick=True,
     ),
     Mutant(
         "closer-seals-nothing",
         "arena/closing.c",
-        "        slot_close(arena, i);\n",
-        "        (void)slot_close;\n",
+        "    batch_seal_all(arena);\n",
+        "",
         (("kill", "close"),),
         is_quick=True,
     ),
     Mutant(
         "closer-seals-before-it-says-so",
         "arena/closing.c",
-        "    closing_raise(arena, CLOSING_BEGUN);\n    POINT(closing_begun);\n"
-        "    for (uint32_t i = 0; i < arena->geometry.slot_count; i++) {\n        slot_close(arena, i);\n    }\n",
-        "    for (uint32_t i = 0; i < arena->geometry.slot_count; i++) {\n        slot_close(arena, i);\n    }\n"
-        "    closing_raise(arena, CLOSING_BEGUN);\n",
+        "    closing_raise(arena, CLOSING_BEGUN);\n    POINT(closing_begun);\n    batch_seal_all(arena);\n",
+        "    batch_seal_all(arena);\n    closing_raise(arena, CLOSING_BEGUN);\n",
         (("test", "core/closing_test"),),
         is_quick=True,
     ),
@@ -939,6 +939,71 @@ MUTANTS = (
         "    if (!arena_takes_records(arena) && need == 0) {\n        return STATUS_REMOVED;\n",
         (("kill", "close"),),
         is_quick=True,
+    ),
+    Mutant(
+        "opener-does-not-look-at-the-transaction",
+        "producer/producer_batch.c",
+        "    return arena_takes_records(arena) ? transaction_admits(arena, hold->joined) : STATUS_EXHAUSTED;\n",
+        "    return arena_takes_records(arena) ? STATUS_OK : STATUS_EXHAUSTED;\n",
+        TRANSACTION_TEST,
+        is_quick=True,
+    ),
+    Mutant(
+        "append-does-not-look-at-the-transaction-it-joined",
+        "producer/producer_batch.c",
+        "    if (UNLIKELY(hold->joined != 0)) {\n",
+        "    if (UNLIKELY(hold->joined != 0 && count == 0)) {\n",
+        TRANSACTION_TEST,
+        is_quick=True,
+    ),
+    Mutant(
+        "chain-does-not-mind-its-transaction",
+        "producer/producer_batch.c",
+        "    if (UNLIKELY(arena_is_transactional(arena))) {\n        return chain_become_ready_inside",
+        "    if (UNLIKELY(size == 0)) {\n        return chain_become_ready_inside",
+        TRANSACTION_TEST,
+    ),
+    Mutant(
+        "commit-seals-nothing",
+        "arena/transaction.c",
+        "    POINT(transaction_changed);\n    batch_seal_all(arena);\n",
+        "    POINT(transaction_changed);\n",
+        TRANSACTION_TEST,
+    ),
+    Mutant(
+        "sender-leaves-sealing-to-the-coordinator",
+        "sender/ending.c",
+        "    batch_seal_all(arena);\n    POINT(transaction_sealed);\n    if",
+        "    POINT(transaction_sealed);\n    if",
+        TRANSACTION_TEST,
+    ),
+    Mutant(
+        "sender-decides-without-a-look",
+        "sender/ending.c",
+        "    } else if (!arena_holds_records(arena)) {\n",
+        "    } else {\n",
+        TRANSACTION_TEST,
+    ),
+    Mutant(
+        "failed-batch-leaves-its-transaction-alone",
+        "sender/complete.c",
+        "    if (outcome->result != RESULT_SUCCEEDED) {\n        transaction_fail(half->arena);\n",
+        "    if (outcome->result == RESULT_NONE) {\n        transaction_fail(half->arena);\n",
+        TRANSACTION_TEST,
+    ),
+    Mutant(
+        "role-is-taken-from-the-living",
+        "arena/transaction.c",
+        "    return (former == 0 || !process_is_alive(arena, former)) && cas_u32",
+        "    return cas_u32",
+        TRANSACTION_TEST,
+    ),
+    Mutant(
+        "crash-of-the-host-is-trusted",
+        "arena/transaction.c",
+        "    if (is_possible && (is_same_boot || state == TRANSACTION_DECIDED)) {\n",
+        "    if (is_possible && (is_same_boot || state <= TRANSACTION_DECIDED)) {\n",
+        TRANSACTION_TEST,
     ),
 )
 

@@ -27,6 +27,8 @@ static const char *const class_names[STATUS_COUNT] = {
     [STATUS_RESULT_EXPIRED] = "ResultExpiredError",
     [STATUS_REMOVED] = "ArenaRemovedError",
     [STATUS_SHARE_USED] = "ProcessShareUsedError",
+    [STATUS_NO_TRANSACTION] = "NoTransactionError",
+    [STATUS_TRANSACTION_ENDED] = "TransactionEndedError",
 };
 
 static bool class_load(PyObject *module, const char *name, PyObject **target)

@@ -7,6 +7,7 @@
  */
 #include "python/producer/appender_type.h"
 
+#include "arena/transaction.h"
 #include "python/common/arguments.h"
 #include "python/common/errors.h"
 #include "python/producer/flush_ticket_type.h"
@@ -193,10 +194,28 @@ bool appender_call_begin_slow(struct appender_object *self)
 
 /* ---- the type ---- */
 
+static PyObject *appender_join(PyObject *object, PyObject *given)
+{
+    static const struct integer_range range = {"number", 0, (int64_t)TRANSACTION_NUMBER_MAX};
+    struct appender_object *self = appender_of(object);
+    int64_t number;
+    if (!integer_parse(self->state, given, &range, &number) || !appender_object_is_open(self)) {
+        return NULL;
+    }
+    if (number != 0 && !arena_is_transactional(self->arena->core)) {
+        return raise_format(self->state, STATUS_INVALID, "the arena has no transactional_id, and so no transaction to "
+                            "join");
+    }
+    self->core->joined = (uint64_t)number;
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef appender_methods[] = {
     {"close", appender_close_call, METH_NOARGS, "Ends appending."},
     {"flush_begin", flush_ticket_begin, METH_NOARGS,
      "Seals the batches that this process appended to; returns a FlushTicket."},
+    {"join", appender_join, METH_O,
+     "From now on each record belongs to the transaction with this number, or is refused; 0: to the open one."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -132,6 +132,37 @@ PyObject *half_run_delivery_clock(PyObject *object, PyObject *given)
     return half_end(self, Py_NewRef(Py_None));
 }
 
+PyObject *half_look_at_transaction(PyObject *object, PyObject *given)
+{
+    static const struct integer_range timeout_range = {"timeout_ns", 0, INT64_MAX};
+    struct sender_half_object *self = half_of(object);
+    int64_t timeout_ns;
+    uint64_t number = 0;
+    if (!integer_parse(self->state, given, &timeout_range, &timeout_ns) || !half_begin(self)) {
+        return NULL;
+    }
+    switch (sender_look_at_transaction(self->core, (uint64_t)timeout_ns, &number, &self->wakes)) {
+    case TRANSACTION_TASK_COMMIT:
+        return half_end(self, Py_BuildValue("(OK)", Py_True, (unsigned long long)number));
+    case TRANSACTION_TASK_ABORT:
+        return half_end(self, Py_BuildValue("(OK)", Py_False, (unsigned long long)number));
+    default:
+        return half_end(self, Py_NewRef(Py_None));
+    }
+}
+
+PyObject *half_end_transaction(PyObject *object, PyObject *given)
+{
+    static const struct integer_range number_range = {"number", 1, INT64_MAX};
+    struct sender_half_object *self = half_of(object);
+    int64_t number;
+    if (!integer_parse(self->state, given, &number_range, &number) || !half_begin(self)) {
+        return NULL;
+    }
+    enum status status = sender_end_transaction(self->core, (uint64_t)number);
+    return half_end(self, status == STATUS_OK ? Py_NewRef(Py_None) : raise_status(self->state, status));
+}
+
 struct outage_arguments {
     int64_t since_ns;
     PyObject *text;

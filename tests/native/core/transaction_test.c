@@ -232,15 +232,18 @@ TEST(a_build_without_transactions_refuses_an_arena_that_has_them)
 
 TEST(a_batch_that_is_opened_while_its_transaction_ends_is_taken_back)
 {
-    struct company company = company_met();
-    begin(&company);
-    interrupt_at("slot_opened", 0, commit_in_between, &company);
-    EXPECT_STATUS(append(&company, 0), STATUS_NO_TRANSACTION);
-    EXPECT(interruption_is_over());
-    EXPECT_EQ_U64(slots_in_state(company.arena, SLOT_OPEN), 0);
-    commit(&company);
-    EXPECT_EQ_U64(company.sink.count, 0);
-    company_left(&company);
+    const char *const points[] = {"seq_taken", "slot_opened"}; /* before the slot says OPEN, and behind it */
+    for (uint32_t i = 0; i < COUNT_OF(points); i++) {
+        struct company company = company_met();
+        begin(&company);
+        interrupt_at(points[i], 0, commit_in_between, &company);
+        EXPECT_STATUS(append(&company, 0), STATUS_NO_TRANSACTION);
+        EXPECT(interruption_is_over());
+        EXPECT_EQ_U64(slots_in_state(company.arena, SLOT_OPEN), 0);
+        commit(&company);
+        EXPECT_EQ_U64(company.sink.count, 0);
+        company_left(&company);
+    }
 }
 
 TEST(a_record_whose_batch_is_sealed_by_the_end_of_its_transaction_is_refused)
