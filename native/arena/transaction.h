@@ -36,10 +36,10 @@
  * END      the sink ends the transaction; then NONE, by the sender
  *
  * WHY A RECORD IS IN THE TRANSACTION IT WAS ACCEPTED IN. A record exists by a cas on a word that says OPEN. The opener
- * of that slot read the transaction word behind its store (X2), and it said OPEN, number n. The process that ends transaction
- * n changes the word (X1) and then seals each OPEN slot. So the slot was sealed before n was over. A slot that is still
- * OPEN therefore belongs to the transaction that the word names, and a record that gets into it is in n: DECIDED and
- * NONE come behind the seal. No batch needs a number.
+ * of that slot read the transaction word behind its store (X2), and it said OPEN, number n. The process that ends
+ * transaction n changes the word (X1) and then seals each OPEN slot. So the slot was sealed before n was over. A slot
+ * that is still OPEN therefore belongs to the transaction that the word names, and a record that gets into it is in n:
+ * DECIDED and NONE come behind the seal. No batch needs a number.
  *
  * WHY A RECORD IS IN THE TRANSACTION THAT WAS JOINED. The appender saw the slot OPEN, then the word OPEN with its
  * number n. The opener's X2 stands before the store of `open` that led the appender to the slot, so it read n or an

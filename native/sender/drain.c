@@ -217,7 +217,7 @@ static enum pick batch_pick(struct sender_half *half, const struct drain_options
     return PICK_TAKE;
 }
 
-/* Of a transaction that is decided or aborted nothing is sent any more. */
+/* The sender sends nothing more of a transaction that is decided or aborted. */
 static bool arena_delivers(const struct arena *arena)
 {
     uint32_t state = transaction_word_state(transaction_read(arena));

@@ -159,7 +159,7 @@ uint64_t sender_take_expired(struct sender_half *half, uint32_t partition_index)
 uint32_t sender_dead_letters(struct sender_half *half, struct drained_batch *batches, struct batch_outcome *outcomes,
                              uint32_t batches_max);
 
-/* What the sink has to do about the arena's transaction (transaction.h). */
+/* The sink's part in the end of the arena's transaction (transaction.h). */
 enum transaction_task { TRANSACTION_TASK_NOTHING, TRANSACTION_TASK_COMMIT, TRANSACTION_TASK_ABORT };
 
 /* Aborts a transaction that no living process coordinates, or that is open for longer than timeout_ns. Delivers or

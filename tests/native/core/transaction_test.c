@@ -611,7 +611,8 @@ static void *work(void *arena)
     while (load_acquire_u32(&crowd.is_over) == 0) {
         uint64_t number = transaction_word_number(transaction_read(arena));
         producer->appender->joined = number;
-        if (number != 0 && number <= TURN_COUNT && append_number(producer, (uint32_t)(number % 4), number) == STATUS_OK) {
+        bool is_named = number != 0 && number <= TURN_COUNT;
+        if (is_named && append_number(producer, (uint32_t)(number % 4), number) == STATUS_OK) {
             add_u64(&crowd.accepted[number], 1);
         }
         sched_yield();
