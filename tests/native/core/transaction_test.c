@@ -4,6 +4,7 @@
 #include "core/delivery_fixture.h"
 
 enum { SLOT_COUNT = 8, BATCH_SIZE = 512, CHAIN_VALUE_SIZE = 2 * BATCH_SIZE, ROUNDS_MAX = 8, TURN_COUNT = 400 };
+enum { CROWD_SECONDS_MAX = 200 };
 
 static const struct batch_outcome refusal = {.result = RESULT_FAILED, .error_code = 2, .base_offset = -1};
 
@@ -624,6 +625,7 @@ static void *work(void *arena)
 /* One transaction after the other, every third one aborted, beside processes that append all the time. */
 TEST(each_accepted_record_ends_in_the_transaction_it_joined)
 {
+    alarm(CROWD_SECONDS_MAX); /* with a sender that leaves a batch open it would wait for ever */
     struct company company = company_met();
     pthread_t threads[2];
     struct arena *participants[COUNT_OF(threads)];
@@ -637,7 +639,7 @@ TEST(each_accepted_record_ends_in_the_transaction_it_joined)
     for (uint64_t turn = 1; turn <= TURN_COUNT; turn++) {
         begin(&company);
         EXPECT_EQ_U64(company.number, turn);
-        while (load_acquire_u64(&crowd.accepted[turn]) == 0) {
+        while (load_acquire_u64(&crowd.accepted[turn]) == 0 && state_of(&company) == TRANSACTION_OPEN) {
             (void)deliver_round(company.sender, &company.open);
             sched_yield();
         }
@@ -663,6 +665,7 @@ TEST(each_accepted_record_ends_in_the_transaction_it_joined)
     }
     EXPECT_EQ_U64(accepted_at_commit, expected);
     company_left(&company);
+    alarm(0);
 }
 
 RUN_ALL()
