@@ -18,7 +18,7 @@
 
 enum { SLOTS = 8, BATCH_SIZE = 2048, PARTITIONS = 3, VERSIONS_MAX = 6, STEPS = 400, NUMBERS_MAX = 4096 };
 
-static struct geometry durable_geometry(uint32_t level)
+static struct geometry durable_geometry(uint16_t level)
 {
     struct geometry geometry = geometry_of(SLOTS, BATCH_SIZE);
     geometry.durability = level;
@@ -543,7 +543,7 @@ static void host_step(struct host *self)
     }
 }
 
-static struct host *host_new(int file, uint32_t level, const char *test)
+static struct host *host_new(int file, uint16_t level, const char *test)
 {
     struct host *self = calloc(1, sizeof *self);
     host = self;
@@ -575,7 +575,7 @@ static void host_end(struct host *self, int file)
     free(self);
 }
 
-static void expect_images_recovered(uint32_t level, const char *test)
+static void expect_images_recovered(uint16_t level, const char *test)
 {
     int file = arena_file_new();
     struct host *self = host_new(file, level, test);
