@@ -456,6 +456,31 @@ TEST(a_coordinator_that_dies_leaves_all_or_nothing)
     }
 }
 
+static uint32_t open_slot_count(const struct arena *arena)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < arena->geometry.slot_count; i++) {
+        count += slot_word_state(load_acquire_u64(&arena->slots[i].word)) == SLOT_OPEN;
+    }
+    return count;
+}
+
+/* A batch that lingers for long would hold the commit up, and take records of the next transaction. */
+TEST(the_sender_seals_at_once_what_a_dead_coordinator_left_open)
+{
+    bool is_committing = true;
+    struct company company = company_met();
+    uint64_t number;
+    EXPECT(child_was_killed(
+        child_started(company.file, run_transaction, &is_committing, "transaction_changed", SIGKILL)));
+    EXPECT_EQ_U64(open_slot_count(company.arena), 4);
+    EXPECT_EQ_U64(look(&company, &number), TRANSACTION_TASK_NOTHING);
+    EXPECT_EQ_U64(open_slot_count(company.arena), 0);
+    sender_end_it(&company);
+    EXPECT_EQ_U64(company.sink.count, 4);
+    company_left(&company);
+}
+
 TEST(a_process_that_begins_aborts_what_a_dead_one_left)
 {
     bool is_committing = true;
