@@ -10,17 +10,19 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+from collections.abc import Iterable
 from types import ModuleType
 from typing import Any
 
-HOMES = {
-    "kafka.protocol.admin": {"ListGroupsRequest": "groups"},
-    "kafka.protocol.consumer": {"OffsetFetchRequest": "group"},
+MADE_ALONE = {
+    "kafka.protocol.admin": {"ListGroupsRequest", "ListGroupsResponse"},
+    "kafka.protocol.consumer": {"OffsetFetchRequest", "OffsetFetchResponse"},
+    "kafka.protocol.producer": {"InitProducerIdRequest", "InitProducerIdResponse"},
 }
-"""Names that a connection of kafka-python takes from a package, and the module of that package which has each.
+"""The messages of each package that are made without the others.
 
-A connection wants these two messages to tell the version of an old broker. The packages make a hundred messages, 1 ms
-for each.
+A connection of kafka-python wants the first two pairs to tell the version of an old broker, and a sender asks for its
+producer id with the third. The packages make a hundred messages, 1 ms for each.
 """
 
 
@@ -28,9 +30,10 @@ class _WithoutClients(ModuleType):
     """The package before its code has run."""
 
     def __getattr__(self, name: str) -> Any:
-        """A module of the package, or a name with a known module; for any other name the package's code runs first."""
-        if (home := HOMES.get(self.__name__, {}).get(name)) is not None:
-            return getattr(importlib.import_module(f"{self.__name__}.{home}"), name)
+        """A message made alone, or a module of the package; for any other name the package's code runs first."""
+        if name in MADE_ALONE.get(self.__name__, ()):
+            self.__dict__.update(_made_alone(MADE_ALONE[self.__name__]))
+            return self.__dict__[name]
         if not name.startswith("__") and importlib.util.find_spec(f"{self.__name__}.{name}") is not None:
             return importlib.import_module(f"{self.__name__}.{name}")
         self.__class__ = ModuleType  # type: ignore[assignment] # from here on it is as any other package
@@ -38,6 +41,13 @@ class _WithoutClients(ModuleType):
         assert self.__spec__.loader is not None
         self.__spec__.loader.exec_module(self)
         return getattr(self, name)
+
+
+def _made_alone(names: Iterable[str]) -> dict[str, type]:
+    """Messages as a module of kafka-python makes them: the library finds the schema by the name."""
+    from kafka.protocol.api_message import ApiMessage
+
+    return {name: type(ApiMessage)(name, (ApiMessage,), {}) for name in names}
 
 
 def import_without_clients(name: str) -> None:

@@ -11,7 +11,8 @@ import importlib
 from collections.abc import Mapping
 from typing import Any
 
-from shmaccum.config import KafkaSinkOptions, Options, PlacelessSinkOptions, ServerOptions
+from shmaccum import config
+from shmaccum.config import Options
 from shmaccum.exceptions import InvalidArgumentError
 from shmaccum.sinks.names import one_spelling, split_url
 from shmaccum.sinks.sink import Ack, Sink, SinkHost, SynchronousSink, Verdict, WireBatch
@@ -40,12 +41,13 @@ _sinks: dict[str, type[Sink] | str] = {
 """Kind -> class, or where to import it from when it is first needed: a sink's libraries may be slow or missing."""
 
 
-_options: Mapping[str, type[Options]] = {
-    "kafka": KafkaSinkOptions,
-    "memory": PlacelessSinkOptions,
-    "log": ServerOptions,
-    "null": PlacelessSinkOptions,
+_options: Mapping[str, str] = {
+    "kafka": "KafkaSinkOptions",
+    "memory": "PlacelessSinkOptions",
+    "log": "ServerOptions",
+    "null": "PlacelessSinkOptions",
 }
+"""Kind -> name of its table in `shmaccum.config`: a sender makes the table of its own sink alone."""
 
 
 def register_sink(kind: str, sink_type: type[Sink]) -> None:
@@ -93,7 +95,10 @@ def sink_options_type(kind: str) -> type[Options] | None:
     Raises:
         InvalidArgumentError: there is no such kind.
     """
-    return _options[kind] if kind in _options else sink_type(kind).options_type
+    if kind not in _options:
+        return sink_type(kind).options_type
+    table: type[Options] = getattr(config, _options[kind])
+    return table
 
 
 def open_sink(url: str, **options: Any) -> Sink:

@@ -245,6 +245,7 @@ def pyspark_outside_spark(path: PurePosixPath, text: str) -> Iterator[str]:
 
 # The wire to brokers, and the example's second reader, which is there because it is not ours.
 KAFKA_LIBRARY = PurePosixPath("shmaccum/sinks/kafka/library")
+KAFKA_PACKAGE = PurePosixPath("shmaccum/kafka_package.py")
 KAFKA_MESSAGES = PurePosixPath("shmaccum/serving/messages.py")
 KAFKA_PYTHON_READERS = {
     PurePosixPath("shmaccum/example/verification.py"),
@@ -256,7 +257,8 @@ KAFKA_PYTHON_COMPAT = PurePosixPath("shmaccum/compat/kafka_python.py")
 
 def kafka_outside_library(path: PurePosixPath, text: str) -> Iterator[str]:
     """One folder wraps kafka-python, and nobody else knows it: a change of its internals ends there."""
-    if KAFKA_LIBRARY in path.parents or path in {KAFKA_MESSAGES, KAFKA_PYTHON_COMPAT, *KAFKA_PYTHON_READERS}:
+    others = {KAFKA_PACKAGE, KAFKA_MESSAGES, KAFKA_PYTHON_COMPAT, *KAFKA_PYTHON_READERS}
+    if KAFKA_LIBRARY in path.parents or path in others:
         return
     for name in sorted(imported(path, text)):
         if name.split(".")[0] == "kafka":

@@ -38,9 +38,22 @@ else:
 SENDER = """
 import sys
 import shmaccum.sender.__main__, shmaccum.sinks.kafka.sink, shmaccum.sinks.kafka.library.client
-unwanted = {"kafka.protocol.admin.topics", "kafka.protocol.consumer.fetch", "shmaccum.segment_log", "numpy"}
+unwanted = {
+    "kafka.protocol.admin.groups",
+    "kafka.protocol.consumer.group",
+    "kafka.protocol.producer.transaction",
+    "shmaccum.config.server",
+    "shmaccum.segment_log",
+    "numpy",
+}
 assert not unwanted & sys.modules.keys(), unwanted & sys.modules.keys()
-import kafka.protocol.admin
+import kafka.protocol.admin, kafka.protocol.producer
+alone = kafka.protocol.producer.InitProducerIdRequest
+assert (alone.API_KEY, kafka.protocol.producer.InitProducerIdResponse.API_KEY) == (22, 22)
+assert kafka.protocol.producer.EndTxnRequest.API_KEY == 26
+from kafka.protocol.producer.transaction import InitProducerIdRequest
+assert kafka.protocol.producer.InitProducerIdRequest is InitProducerIdRequest is not alone
+assert InitProducerIdRequest.json == alone.json
 assert kafka.protocol.admin.CreateTopicsRequest.API_KEY == 19
 assert kafka.protocol.admin.ListGroupsRequest is sys.modules["kafka.protocol.admin.groups"].ListGroupsRequest
 """

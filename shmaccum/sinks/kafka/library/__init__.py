@@ -31,5 +31,5 @@ from them; then there is no `Outcome`.
 
 from shmaccum.kafka_package import import_without_clients
 
-for _package in ("kafka", "kafka.protocol.admin", "kafka.protocol.consumer"):
+for _package in ("kafka", "kafka.protocol.admin", "kafka.protocol.consumer", "kafka.protocol.producer"):
     import_without_clients(_package)

@@ -14,7 +14,7 @@ import uuid
 from typing import Any, NamedTuple
 
 from kafka.net.selector import TaskState
-from kafka.protocol.producer import ProduceResponse
+from kafka.protocol.producer.produce import ProduceResponse
 
 from shmaccum._native import ProduceRequest
 from shmaccum.sinks.kafka.errors import NETWORK_EXCEPTION
