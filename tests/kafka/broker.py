@@ -22,9 +22,9 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ign
 from tests.kafka.distribution import TEST_JVM, java_command
 from tests.support import wait_until
 
-START_TIMEOUT_S = 90.0
-STOP_TIMEOUT_S = 30.0
-REQUEST_TIMEOUT_S = 30.0
+START_TIMEOUT_S = 300.0
+STOP_TIMEOUT_S = 120.0
+REQUEST_TIMEOUT_S = 120.0
 LOOPBACK = "127.0.0.1"
 LOGIN_MODULES = "org.apache.kafka.common.security"
 LISTENERS: Mapping[str, str] = {

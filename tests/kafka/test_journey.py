@@ -172,7 +172,6 @@ def test_a_million_records_outlast_a_broker_that_is_gone_for_minutes(
 ) -> None:
     """With all defaults of a sender: a timeout of two minutes, of which none passes without a broker."""
     with proxied_journey(arena_name, tmp_path, "256MiB") as (one, between):
-        one.timeout_s = 600
         one.start_sender("2min")
         produce(one, topics, 2, LONG_OUTAGE_COUNT // 2)
         outlast(one, between, outage_s, is_silent=False)
@@ -190,7 +189,6 @@ def test_two_million_records_of_eight_processes(
         running_cluster(tmp_path / "cluster") as cluster,
         journey(arena_name, cluster.bootstrap, tmp_path, buffer_memory="32MiB") as one,
     ):
-        one.timeout_s = 600.0
         one.start_sender()
         produce(one, topics, LONG_PRODUCER_COUNT, LONG_COUNT)
         if disturbance == "senders":
@@ -208,7 +206,6 @@ def test_two_million_records_over_connections_that_are_cut_and_slow(
     topics: list[str], arena_name: str, tmp_path: Path
 ) -> None:
     with proxied_journey(arena_name, tmp_path, "32MiB") as (one, between):
-        one.timeout_s = 600.0
         between.delay_s = DELAY_S
         one.start_sender()
         produce(one, topics, LONG_PRODUCER_COUNT, LONG_COUNT)
@@ -225,7 +222,6 @@ def test_two_million_records_of_producers_that_are_killed_and_replaced(
     """Each is killed wherever it is when all of them together have sent so many more; nobody comes to an end."""
     total, between_kills = LONG_PRODUCER_COUNT * LONG_COUNT, 50_000
     with journey(arena_name, apache.bootstrap, tmp_path, buffer_memory="32MiB") as one:
-        one.timeout_s = 600.0
         one.start_sender()
         produce(one, topics, LONG_PRODUCER_COUNT, ENDLESS)
         for sent in range(between_kills, total + 1, between_kills):
@@ -262,7 +258,6 @@ def test_leaders_move_among_three_brokers(
         three_brokers.start()
 
     with journey(arena_name, three_brokers.bootstrap, tmp_path, buffer_memory="32MiB") as one:
-        one.timeout_s = 600.0
         one.start_sender()
         produce(one, topics, LONG_PRODUCER_COUNT, LONG_COUNT)
         one.run_until_delivered(disturb, 1.0)
