@@ -12,12 +12,15 @@ from pathlib import Path
 import pytest
 
 from shmaccum.arena import Arena
+from shmaccum.example import flights
 from shmaccum.segment_log import LogDirectory, LogReader
 from tests.kafka.distribution import require
 from tests.kafka.dumping import dump_each
+from tests.log_support import make_batch
 
-FLIGHT_COUNT = 20_000
+FLIGHT_COUNT = 5_000
 FEW_FLIGHTS = 500
+MANY_FLIGHTS = 20_000
 RUNS = pytest.mark.parametrize(
     "arguments",
     [
@@ -25,12 +28,12 @@ RUNS = pytest.mark.parametrize(
         pytest.param(("--kill",), id="worker and sender killed"),
     ],
 )
-"""A run without deaths has all steps of the other; the tests of the page and of an older log have such runs, too."""
+"""A run without deaths has all steps of the other; the test of a watched run has such a run, too."""
 
 
-def run(directory: Path, *arguments: str, flights: int = FLIGHT_COUNT) -> subprocess.CompletedProcess[str]:
+def run(directory: Path, *arguments: str, count: int = FLIGHT_COUNT) -> subprocess.CompletedProcess[str]:
     """Runs it to its end; nothing of it is left in shared memory."""
-    command = [sys.executable, "-m", "shmaccum", "run", "--directory", str(directory), "--flights", str(flights)]
+    command = [sys.executable, "-m", "shmaccum", "run", "--directory", str(directory), "--flights", str(count)]
     command += arguments
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         output, errors = process.communicate()
@@ -69,23 +72,28 @@ def test_every_flight_is_consumed_by_a_group_from_the_sender(tmp_path: Path, arg
     assert "✓ read back with a group of 3 consumers: every flight once, in order, unharmed" in ended.stdout
 
 
-def test_a_watched_run_begins_when_a_browser_has_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def write_older_log(directory: Path) -> None:
+    """A log of the example, with more records than the next run has."""
+    values = [b"older"] * (FEW_FLIGHTS + 1)
+    with LogDirectory(directory) as log:
+        for topic in flights.topics():
+            log.create_topic(topic)
+            log.partition(topic, 0).append([make_batch(values)])
+
+
+def test_a_watched_run_begins_when_a_browser_has_the_page_and_replaces_an_older_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_older_log(tmp_path / "log")
     asked = tmp_path / "asked.json"
     browser = tmp_path / "browser.py"
     script = f"import sys, urllib.request\nurllib.request.urlretrieve(sys.argv[1] + 'arena.json', {str(asked)!r})\n"
     browser.write_text(script, encoding="utf-8")
     monkeypatch.setenv("BROWSER", f"{sys.executable} {browser} %s")
-    ended = run(tmp_path / "log", "--watch", flights=FEW_FLIGHTS)
+    ended = run(tmp_path / "log", "--watch", count=FEW_FLIGHTS)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert json.loads(asked.read_text(encoding="utf-8"))["record_count"] == 0
     assert record_count(tmp_path / "log") == FEW_FLIGHTS
-
-
-def test_an_older_log_is_replaced(tmp_path: Path) -> None:
-    directory = tmp_path / "log"
-    for _ in range(2):
-        assert run(directory, "--no-peer", flights=FEW_FLIGHTS).returncode == 0
-    assert record_count(directory) == FEW_FLIGHTS
 
 
 def test_what_is_no_log_is_left_alone(tmp_path: Path) -> None:
@@ -110,9 +118,9 @@ def test_a_log_that_is_not_of_the_example_is_left_alone(tmp_path: Path) -> None:
 def test_dump_log_segments_accepts_what_it_wrote(tmp_path: Path) -> None:
     require()
     directory = tmp_path / "log"
-    assert run(directory, "--no-peer", "--kill").returncode == 0
+    assert run(directory, "--no-peer", "--kill", count=MANY_FLIGHTS).returncode == 0
     folders = sorted(directory.glob("[!.]*-*/"))  # the groups' offsets lie beside them
     data = dump_each(folders, "--deep-iteration", "--print-data-log")
-    assert sum(len(re.findall(r"^\| offset: ", each, re.MULTILINE)) for each in data) == FLIGHT_COUNT
+    assert sum(len(re.findall(r"^\| offset: ", each, re.MULTILINE)) for each in data) == MANY_FLIGHTS
     dump_each(folders, "--index-sanity-check")
     assert not any("Mismatches" in each for each in dump_each(folders, "--verify-index-only"))
