@@ -35,7 +35,7 @@ def corpus_path(name: str) -> Path:
 def build(name: str) -> Path:
     """The target with the driver of fuzz_main.c."""
     core = [source for layer in LAYERS for source in c_build.layer_sources(layer)]
-    in_memory = [c_build.build_object(source, IN_MEMORY) for source in (source_of(name), HERE / "in_memory.c", *core)]
+    in_memory = c_build.build_objects([source_of(name), HERE / "in_memory.c", *core], IN_MEMORY)
     driver = c_build.build_object(HERE / "fuzz_main.c", ASAN)
     return c_build.link(f"{name}_fuzz", [driver, *in_memory], ASAN)
 

@@ -144,6 +144,21 @@ def test_a_test_cannot_use_a_layer_above_its_own() -> None:
         c_build.layers_of(TESTS / "elsewhere" / "x_test.c")
 
 
+def test_processes_compile_different_files_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[Path] = []
+
+    def compile_in_memory(source: Path, _variant: Variant) -> Path:
+        compiled.append(source)
+        return source.with_suffix(".o")
+
+    monkeypatch.setattr(c_build, "build_object", compile_in_memory)
+    sources = [Path(f"{number}.c") for number in range(50)]
+    for _ in range(2):
+        assert c_build.build_objects(sources, PLAIN) == [source.with_suffix(".o") for source in sources]
+    assert sorted(compiled[:50]) == sorted(compiled[50:]) == sorted(sources)
+    assert compiled[:50] != compiled[50:]
+
+
 def test_a_changed_source_is_compiled_again() -> None:
     before = c_build.build_program(plant("changing", "int main(void) { return 0; }\n"), PLAIN)
     after = c_build.build_program(plant("changing", "int main(void) { return 3; }\n"), PLAIN)
