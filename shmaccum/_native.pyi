@@ -399,6 +399,7 @@ class ProduceRequest:
         timeout_ms: int,
         # (name, id, partitions, tuples of buffers and of pieces of files)
         topics: tuple[tuple[str, bytes | None, tuple[int, ...], tuple[tuple[Buffer | _FilePiece, ...], ...]], ...],
+        transactional_id: str | None = None,
     ) -> ProduceRequest: ...
     @property
     def is_touched(self) -> bool: ...

@@ -53,14 +53,24 @@ static uint8_t *put_end(const struct produce_request *request, uint8_t *target)
     return target;
 }
 
+static uint8_t *put_string(const struct produce_request *request, uint8_t *target, const char *text, uint16_t size)
+{
+    target = is_flexible(request) ? varint_write_groups(target, (uint64_t)size + 1) : put_16(target, size);
+    return put_bytes(target, text, size);
+}
+
 static uint8_t *put_name(const struct produce_request *request, uint8_t *target, const struct produce_topic *topic)
 {
-    if (request->version >= PRODUCE_TOPIC_IDS) {
-        return put_bytes(target, topic->id, TOPIC_ID_SIZE);
+    return request->version >= PRODUCE_TOPIC_IDS ? put_bytes(target, topic->id, TOPIC_ID_SIZE)
+                                                 : put_string(request, target, topic->name, topic->name_size);
+}
+
+static uint8_t *put_transactional_id(const struct produce_request *request, uint8_t *target)
+{
+    if (request->transactional_id != NULL) {
+        return put_string(request, target, request->transactional_id, request->transactional_id_size);
     }
-    target = is_flexible(request) ? varint_write_groups(target, (uint64_t)topic->name_size + 1)
-                                  : put_16(target, topic->name_size);
-    return put_bytes(target, topic->name, topic->name_size);
+    return is_flexible(request) ? put_bytes(target, "\0", 1) : put_16(target, UINT16_MAX); /* null */
 }
 
 static uint8_t *put_head(const struct produce_request *request, uint8_t *target)
@@ -72,7 +82,7 @@ static uint8_t *put_head(const struct produce_request *request, uint8_t *target)
     target = put_16(target, request->client_size);
     target = put_bytes(target, request->client, request->client_size);
     target = put_end(request, target);
-    target = is_flexible(request) ? put_bytes(target, "\0", 1) : put_16(target, UINT16_MAX); /* no transaction */
+    target = put_transactional_id(request, target);
     target = put_16(target, (uint16_t)request->acks);
     target = put_32(target, (uint32_t)request->timeout_ms);
     return put_count(request, target, request->topic_count);
@@ -80,7 +90,8 @@ static uint8_t *put_head(const struct produce_request *request, uint8_t *target)
 
 size_t produce_own_size_max(const struct produce_request *request)
 {
-    size_t size = HEADER_SIZE_MAX + request->client_size + (size_t)request->batch_count * PARTITION_SIZE_MAX;
+    size_t size = (size_t)HEADER_SIZE_MAX + request->client_size + request->transactional_id_size +
+                  (size_t)request->batch_count * PARTITION_SIZE_MAX;
     for (uint32_t i = 0; i < request->topic_count; i++) {
         size += request->topics[i].name_size + (size_t)TOPIC_ID_SIZE + 2 * LENGTH_SIZE_MAX + 1;
     }

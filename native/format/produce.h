@@ -3,7 +3,7 @@
  * Kafka's Produce request, versions 3 to 13, around record batches that stay where they are, and its answer.
  *
  *   size  key version correlation client  transactional  acks  timeout  topics
- *   int32 int16 int16  int32      string  null           int16 int32    count
+ *   int32 int16 int16  int32      string  string or null int16 int32    count
  *     topic   name (string), from version 13 on id (16 bytes) · count
  *       partition   int32 · size of its records · RECORDS ·
  *
@@ -51,7 +51,9 @@ struct produce_batch {
 
 struct produce_request {
     const char *client;
+    const char *transactional_id; /* NULL: the batches belong to no transaction */
     uint16_t client_size;
+    uint16_t transactional_id_size;
     int16_t version;
     int16_t acks; /* -1 all replicas in sync, 1 the leader, 0 nobody */
     int32_t timeout_ms;

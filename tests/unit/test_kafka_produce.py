@@ -33,8 +33,10 @@ TOPICS: tuple[Topic, ...] = (
 )
 
 
-def request_of(version: int, topics: tuple[Topic, ...] = TOPICS, acks: int = -1) -> NativeRequest:
-    request = NativeRequest(version, CLIENT_ID, acks, 30_000, topics)
+def request_of(
+    version: int, topics: tuple[Topic, ...] = TOPICS, acks: int = -1, transactional_id: str | None = None
+) -> NativeRequest:
+    request = NativeRequest(version, CLIENT_ID, acks, 30_000, topics, transactional_id)
     request.begin(CORRELATION_ID)
     return request
 
@@ -54,10 +56,10 @@ def in_memory(piece: bytes | memoryview | FileRange) -> bytes | memoryview:
     return os.pread(piece.file.fileno(), piece.size, piece.position) if isinstance(piece, FileRange) else piece
 
 
-def encoded_by_the_library(version: int, topics: tuple[Topic, ...]) -> bytes:
+def encoded_by_the_library(version: int, topics: tuple[Topic, ...], transactional_id: str | None = None) -> bytes:
     kind = ProduceRequest.TopicProduceData
     request: Any = ProduceRequest(
-        transactional_id=None,
+        transactional_id=transactional_id,
         acks=-1,
         timeout_ms=30_000,
         topic_data=[
@@ -92,6 +94,20 @@ def test_the_request_is_the_library_s_to_the_last_byte(version: int, topics: tup
     expected = encoded_by_the_library(version, topics)
     assert request.size == len(expected)
     assert written(request) == expected
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("transactional_id", ["nightly", "flüge-1", "", "x" * 300])
+def test_a_request_of_a_transaction_is_the_library_s_to_the_last_byte(version: int, transactional_id: str) -> None:
+    request = request_of(version, TOPICS, transactional_id=transactional_id)
+    assert written(request) == encoded_by_the_library(version, TOPICS, transactional_id)
+
+
+def test_a_transactional_id_that_is_none_is_refused() -> None:
+    with pytest.raises(TypeError):
+        request_of(VERSION_MAX, TOPICS, transactional_id=7)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="too long for a request"):
+        request_of(VERSION_MAX, TOPICS, transactional_id="x" * 32_768)
 
 
 @pytest.mark.parametrize("version", [VERSION_MIN, VERSION_MAX])

@@ -41,7 +41,7 @@ struct produce_request_object {
     struct produce_topic *topics;
     struct produce_batch *batches;
     struct produce_answer answer;
-    PyObject *names; /* request.client and the topics' names point into these */
+    PyObject *names; /* the strings of the request and the topics' names point into these */
     uint8_t *own;
     Py_buffer *buffers;
     uint32_t buffer_count; /* held */
@@ -85,6 +85,12 @@ static bool name_take(struct produce_request_object *self, PyObject *object, con
     *name = bytes;
     *size = (uint16_t)length;
     return true;
+}
+
+static bool transactional_id_take(struct produce_request_object *self, PyObject *id)
+{
+    struct produce_request *request = &self->request;
+    return id == Py_None || name_take(self, id, &request->transactional_id, &request->transactional_id_size);
 }
 
 static bool id_take(const struct produce_request_object *self, PyObject *object, struct produce_topic *topic)
@@ -300,16 +306,17 @@ static bool request_fill(struct produce_request_object *self, PyObject *topics)
 
 static PyObject *request_new(PyTypeObject *type, PyObject *args, PyObject *names)
 {
-    static char *keywords[] = {"version", "client", "acks", "timeout_ms", "topics", NULL};
+    static char *keywords[] = {"version", "client", "acks", "timeout_ms", "topics", "transactional_id", NULL};
     struct module_state *state = PyType_GetModuleState(type);
     PyObject *given[3];
     PyObject *client;
     PyObject *topics;
+    PyObject *transactional_id = Py_None;
     int64_t version;
     int64_t acks;
     int64_t timeout_ms;
-    if (!PyArg_ParseTupleAndKeywords(args, names, "OUOOO!:ProduceRequest", keywords, &given[0], &client, &given[1],
-                                     &given[2], &PyTuple_Type, &topics) ||
+    if (!PyArg_ParseTupleAndKeywords(args, names, "OUOOO!|O:ProduceRequest", keywords, &given[0], &client, &given[1],
+                                     &given[2], &PyTuple_Type, &topics, &transactional_id) ||
         !integer_parse(state, given[0], &version_range, &version) ||
         !integer_parse(state, given[1], &acks_range, &acks) ||
         !integer_parse(state, given[2], &timeout_range, &timeout_ms)) {
@@ -325,7 +332,7 @@ static PyObject *request_new(PyTypeObject *type, PyObject *args, PyObject *names
     self->request.timeout_ms = (int32_t)timeout_ms;
     self->names = PyList_New(0);
     if (self->names == NULL || !name_take(self, client, &self->request.client, &self->request.client_size) ||
-        !request_fill(self, topics)) {
+        !transactional_id_take(self, transactional_id) || !request_fill(self, topics)) {
         Py_DECREF(self);
         return NULL;
     }

@@ -11,5 +11,6 @@
         ├── compression  batches in private memory
         ├── produce      the versions of a Produce request, and its answer
         ├── errors       the table of broker errors
+        ├── transaction  Kafka's transactions, as their producer speaks of them
         └── library      kafka-python, wrapped: nothing else of the sink imports it
 """

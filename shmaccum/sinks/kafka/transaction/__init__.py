@@ -1,0 +1,11 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Transactions of Kafka, as their producer speaks of them to a broker.
+
+::
+
+    protocol     the states and the next request: a pure machine, without a clock and without a connection
+        ├── requests     requests and answers as data
+        └── fates        the meaning of each error of each request
+
+The interface stands at the head of `protocol`.
+"""
