@@ -94,6 +94,15 @@ class TransactionView:
         """The last stable offset of a log that ends here: records below belong to decided transactions, or to none."""
         return self._open.stable_offset(end_offset)
 
+    def has_any(self) -> bool:
+        """True when a transaction is open, or one was aborted: a reader of committed records leaves something out.
+
+        Raises:
+            OSError: an index cannot be read.
+        """
+        self._read_index()
+        return bool(self._aborted) or bool(self.open_transactions())
+
     def open_transactions(self) -> dict[int, int]:
         """The first offset of each open transaction, by producer id."""
         return {

@@ -12,13 +12,14 @@ from __future__ import annotations
 import struct
 import time
 from collections.abc import Sequence
-from typing import final
+from typing import Any, final
 
 from shmaccum.segment_log.log_file import FileRange
-from shmaccum.serving.fetching import Piece
+from shmaccum.serving.fetching import Found, Piece, Served, receive_or_serve
+from shmaccum.serving.log_heads import LogHead
 from shmaccum.serving.login import Login
 from shmaccum.serving.messages import BadFrameError
-from shmaccum.serving.transport import Transport
+from shmaccum.serving.transport import PlainTransport, Transport
 
 SIZE = struct.Struct(">i")
 SIZE_AND_KEY = struct.Struct(">ih")
@@ -86,6 +87,7 @@ class Connection:
         self._granted = 0
         self._to_send: tuple[Piece, ...] = ()
         self._is_answered = False
+        self._is_plain = login is None and isinstance(transport, PlainTransport)
 
     @property
     def is_known(self) -> bool:
@@ -107,12 +109,39 @@ class Connection:
             OSError: the socket broke.
         """
         try:
-            content = self.transport.receive(READ_SIZE)
+            self._take_in(self.transport.receive(READ_SIZE))
         except BlockingIOError:
             return
+
+    def _take_in(self, content: bytes) -> None:
         if not content:
             raise ConnectionError("the client closed the connection")
         self._received += content
+
+    @property
+    def may_fetch_at_once(self) -> bool:
+        """True when `serve_fetch` may be called: nothing is under way, and no right has to be asked for."""
+        return self._is_plain and not self.is_busy and not self._received
+
+    def serve_fetch(self, heads: dict[Any, LogHead]) -> list[Found] | None:
+        """Reads what is there, and answers it when it is an ordinary fetch.
+
+        Returns:
+            The records of each partition; None: there was no ordinary fetch, and `next_frame` has what was read.
+
+        Raises:
+            ConnectionError: as `receive` and `flush`.
+            OSError: the socket broke.
+        """
+        served = receive_or_serve(self.transport.socket.fileno(), heads, self._limits.size_max)
+        if not isinstance(served, Served):
+            if served is not None:
+                self._take_in(served)
+            return None
+        self._to_send, self._is_answered = served.pieces, True
+        self._drop(served.sent)
+        self.is_busy = bool(self._to_send)
+        return served.found
 
     @property
     def wants_to_read(self) -> bool:

@@ -18,9 +18,9 @@ leaves their records out.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from shmaccum._native import read_fetch, write_fetch
+from shmaccum._native import read_fetch, serve_fetch, write_fetch
 from shmaccum.segment_log.broker_error import BrokerError
 from shmaccum.segment_log.log_file import FileRange
 from shmaccum.serving.log_heads import LogHead
@@ -81,6 +81,37 @@ class Found(NamedTuple):
     @property
     def size(self) -> int:
         return 0 if self.records is None else self.records.size
+
+
+TYPES = (FetchRequest, Wanted, Found, FileRange)
+
+
+class Served(NamedTuple):
+    """An ordinary fetch that was answered."""
+
+    sent: int
+    """Bytes of the pieces that the socket took."""
+    pieces: tuple[Piece, ...]
+    found: list[Found]
+
+
+def receive_or_serve(socket: int, heads: dict[Any, LogHead], size_max: int) -> Served | bytes | None:
+    """Receives from a socket, and answers at once when exactly an ordinary fetch came (serve_fetch.c).
+
+    Args:
+        socket: does not block.
+        heads: the partitions by topic and number, as `Topics.heads` has them.
+        size_max: the most bytes of a request.
+
+    Returns:
+        The bytes that are no ordinary fetch, none at the end of the connection; None: there are none yet.
+
+    Raises:
+        ConnectionError: a file ended too early.
+        OSError: the socket broke.
+    """
+    served = serve_fetch(socket, heads, size_max, TYPES)
+    return Served(*served) if isinstance(served, tuple) else served
 
 
 def read_request(request: Request) -> FetchRequest:

@@ -23,7 +23,7 @@ from __future__ import annotations
 import bisect
 import os
 from collections import OrderedDict
-from typing import final
+from typing import NamedTuple, final
 
 from shmaccum._native import find_batch
 from shmaccum.format.batch_header import HEADER_SIZE, OF_A_TRANSACTION, BatchHeader, crc_problem, read_header
@@ -37,6 +37,8 @@ from shmaccum.segment_log.transaction_view import TransactionView
 NOTE_INTERVAL = 16 << 10
 READ_SIZE = 1 << 20
 OPEN_FILES_MAX = 512
+INDEXED_MAX = 4
+"""Finished segments of a partition whose positions are kept."""
 
 
 @final
@@ -45,6 +47,15 @@ class OpenFiles:
 
     def __init__(self) -> None:
         self._files: OrderedDict[tuple[str, int], LogFile] = OrderedDict()
+        self._holders: dict[tuple[str, int], LogHead] = {}
+
+    def hold(self, folder: str, base_offset: int, holder: LogHead) -> None:
+        """Takes the windows of a partition away when the file is dropped, so that none holds more files open."""
+        self._holders[folder, base_offset] = holder
+
+    def _let_go(self, segment: tuple[str, int]) -> None:
+        if (holder := self._holders.pop(segment, None)) is not None:
+            holder.windows = ()
 
     def open(self, folder: str, base_offset: int) -> LogFile:
         """The open file of a segment.
@@ -57,7 +68,7 @@ class OpenFiles:
         if file is None:
             file = self._files[segment] = LogFile(offset_file(folder, base_offset, LOG))
             if len(self._files) > OPEN_FILES_MAX:
-                self._files.popitem(last=False)
+                self._let_go(self._files.popitem(last=False)[0])
         else:
             self._files.move_to_end(segment)
         return file
@@ -66,6 +77,24 @@ class OpenFiles:
         """Drops the open files of a folder."""
         for segment in [segment for segment in self._files if segment[0] == folder]:
             del self._files[segment]
+            self._let_go(segment)
+
+
+class Window(NamedTuple):
+    """A segment, and all that C needs to answer fetches from it (native/python/log/serve_fetch.c)."""
+
+    file: LogFile
+    first_offset: int
+    last_offset: int
+    """Behind the last offset of the window."""
+    file_end: int
+    offsets: list[int]
+    positions: list[int]
+    start_offset: int
+    """The first offset of the partition."""
+    end_offset: int
+    """Behind the last offset of the partition."""
+    leader_epoch: int
 
 
 class _Positions:
@@ -119,6 +148,8 @@ class LogHead:
         end_offset: behind the last whole batch that was verified.
         epochs: the leader epochs, as they were when a batch with the latest one was verified.
         transactions: those that are open, and those that were aborted.
+        windows: the segments from which fetches were answered since the log changed. Any change of the log takes all
+            of them away, and so does `retain`.
     """
 
     def __init__(self, directory: str, place: TopicPartition, files: OpenFiles) -> None:
@@ -127,6 +158,7 @@ class LogHead:
         Raises:
             OSError: the folder cannot be read.
         """
+        self.windows: tuple[Window, ...] = ()
         self.place = place
         self.folder = os.path.join(directory, str(place))
         self._files = files
@@ -188,7 +220,7 @@ class LogHead:
         """
         former = self.end_offset
         while self._verify_new() or self._go_on_to_next_segment():
-            pass
+            self.windows = ()
         return self.end_offset != former
 
     def _verify_new(self) -> bool:
@@ -257,6 +289,7 @@ class LogHead:
 
     def retain(self) -> None:
         """Looks which segments are gone; call it now and then, and when a file is not there."""
+        self.windows = ()
         there = offsets_with(self.folder, LOG)
         first = there[0] if there else self._segments[-1]
         keep = bisect.bisect_left(self._segments, first)
@@ -293,11 +326,25 @@ class LogHead:
         found = find_batch(file.descriptor, notes.before(offset), end, offset)
         if found is None:
             return None
+        self._open_window(slot, file, end, notes)
         position, first_size = found
         if end_offset < self.end_offset and self._slot_of(end_offset) == slot:
             cut = find_batch(file.descriptor, notes.before(end_offset), end, end_offset)
             end = end if cut is None else cut[0]
         return FileRange(file, position, max(min(size_max, end - position), first_size)), first_size
+
+    def _open_window(self, slot: int, file: LogFile, file_end: int, notes: _Positions) -> None:
+        """Lets C answer the next fetches of a segment, where every reader may see all of it."""
+        if self.transactions.has_any():
+            return
+        is_active = slot == len(self._segments) - 1
+        last_offset = self.end_offset if is_active else self._segments[slot + 1]
+        first_offset = max(self._segments[slot], self.start_offset)
+        ends = self.start_offset, self.end_offset, self.epochs.latest
+        window = Window(file, first_offset, last_offset, file_end, notes.offsets, notes.positions, *ends)
+        others = [each for each in self.windows if each.last_offset != last_offset]
+        self.windows = (window, *others[:INDEXED_MAX])
+        self._files.hold(self.folder, self._segments[slot], self)
 
     def _slot_of(self, offset: int) -> int:
         """Which of the segments has an offset."""
@@ -326,7 +373,7 @@ class LogHead:
         found = self._indexed.get(base_offset)
         if found is None:
             found = self._indexed[base_offset] = _indexed_positions(self.folder, base_offset)
-            if len(self._indexed) > 4:
+            if len(self._indexed) > INDEXED_MAX:
                 self._indexed.popitem(last=False)
         else:
             self._indexed.move_to_end(base_offset)

@@ -130,11 +130,12 @@ class LongPoll:
             return False
         told = found if session is None else session.news(found)
         session_id = NO_SESSION if session is None else session.session_id
-        self._count(told)
+        self.count(told)
         call.answer_with(write_answer(call.request, told, session_id=session_id))
         return True
 
-    def _count(self, told: Sequence[Found]) -> None:
+    def count(self, told: Sequence[Found]) -> None:
+        """Notes the bytes that a client was sent."""
         for one in told:
             if one.records is not None:
                 self._numbers.note_fetched(self._topics.name_of_key(one.wanted.topic) or "", one.records.size)

@@ -357,13 +357,28 @@ class LogServer(ClosedOnExit):
         try:
             if not events:  # the kernel tells of a broken connection, even where nothing is wanted of it
                 raise ConnectionError("the client closed the connection")
-            if events & selectors.EVENT_READ:
-                connection.receive()
+            if events & selectors.EVENT_READ and self._receive(connection):
+                return
             if events & selectors.EVENT_WRITE:
                 connection.flush()
         except Exception as error:  # noqa: BLE001 - see `_fail`
             self._fail(connection, error)
         self._take_frame(connection)
+
+    def _receive(self, connection: Connection) -> bool:
+        """Reads what a client says; True when it was an ordinary fetch, which is answered by now."""
+        if not connection.may_fetch_at_once:
+            connection.receive()
+            return False
+        begun_s = time.monotonic()
+        found = connection.serve_fetch(self._topics.heads)
+        if found is None:
+            return False
+        self._polls.count(found)
+        self._numbers.note_answered(api_name(FETCH), time.monotonic() - begun_s)
+        if connection.is_busy:
+            self._await(connection)
+        return True
 
     def _take_frame(self, connection: Connection) -> None:
         """Begins the next request of a connection that has none under way."""

@@ -34,6 +34,7 @@ class Topics:
     Attributes:
         directory: path of the log.
         files: open files of all partitions.
+        heads: the partitions that were asked for, by the name of the topic and by its id.
     """
 
     def __init__(self, directory: str) -> None:
@@ -42,7 +43,7 @@ class Topics:
         self._counts: dict[str, int] = {}
         self._ids: dict[str, uuid.UUID] = {}
         self._names: dict[bytes, str] = {}
-        self._heads: dict[tuple[TopicKey, int], LogHead] = {}
+        self.heads: dict[tuple[TopicKey, int], LogHead] = {}
         self._changed_ns: int | None = None
         self._epochs: dict[TopicPartition, int] = {}
         self._starts: dict[TopicPartition, int] = {}
@@ -67,8 +68,8 @@ class Topics:
         topic_id = self._ids.pop(topic, None)
         if topic_id is not None:
             self._names.pop(topic_id.bytes, None)
-        for key in [key for key, head in self._heads.items() if head.place.topic == topic]:
-            self.files.forget(self._heads.pop(key).folder)
+        for key in [key for key, head in self.heads.items() if head.place.topic == topic]:
+            self.files.forget(self.heads.pop(key).folder)
 
     def forget(self, topic: str) -> None:
         """A topic was deleted here."""
@@ -119,26 +120,26 @@ class Topics:
         Raises:
             OSError: it cannot be read.
         """
-        return self._heads.get((topic, partition)) or self._new_head(topic, partition)
+        return self.heads.get((topic, partition)) or self._new_head(topic, partition)
 
     def _new_head(self, topic: TopicKey, partition: int) -> LogHead | None:
         name = self.name_of_key(topic)
         if name is None or not 0 <= partition < self.partition_count(name):
             return None
         place = TopicPartition(name, partition)
-        head = self._heads.get(place)
+        head = self.heads.get(place)
         if head is None:
             try:
                 head = LogHead(self.directory, place, self.files)
             except FileNotFoundError:  # a topic gets its last partition first
                 return None
             head.start_at(self._starts.get(place, 0))
-        self._heads[place] = self._heads[topic, partition] = head
+        self.heads[place] = self.heads[topic, partition] = head
         return head
 
     def leader_epoch(self, place: TopicPartition) -> int:
         """The latest leader epoch of a partition."""
-        head = self._heads.get(place)
+        head = self.heads.get(place)
         if head is not None:
             return head.epochs.latest
         if place not in self._epochs:
@@ -153,7 +154,7 @@ class Topics:
         """
         self.look()
         starts = read_offsets_checkpoint(os.path.join(self.directory, START_OFFSETS_FILE))
-        for head in set(self._heads.values()):
+        for head in set(self.heads.values()):
             with contextlib.suppress(FileNotFoundError):  # its topic is being deleted
                 head.start_at(starts.get(head.place, 0))
         self._starts = starts

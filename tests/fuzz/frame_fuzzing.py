@@ -301,7 +301,7 @@ def _failing_on_errors() -> Iterator[None]:
     log.addHandler(handler)
     log.setLevel(logging.ERROR)
     gc.collect()
-    gc.freeze()  # what is there stays, and is not looked through again and again
+    gc.freeze()  # the objects that are there stay, so no round looks through them again
     try:
         yield
     finally:

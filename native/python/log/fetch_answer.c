@@ -19,17 +19,12 @@
 #include "base/bytes.h"
 #include "format/varint.h"
 #include "python/common/arguments.h"
+#include "python/log/fetch.h"
 #include "python/log/log.h"
 
 enum {
-    VERSION_MIN = 4,
-    VERSION_MAX = 17,
-    FLEXIBLE_VERSION = 12,
     TOPIC_ID_SIZE = 16,
-    FOUND_FIELD_COUNT = 7,
     ABORTED_FIELD_COUNT = 2,
-    WANTED_FIELD_COUNT = 5,
-    RANGE_FIELD_COUNT = 3,
     NO_REPLICA = -1,
     FRAME_SIZE_MAX = 40,     /* of bytes around the topics */
     PARTITION_SIZE_MAX = 80, /* of bytes around a topic's name, aborted transactions and one partition's records */
@@ -132,7 +127,7 @@ static struct found *all_found_read(PyObject *list, Py_ssize_t count, size_t *si
 
 static bool is_flexible(const struct writer *writer)
 {
-    return writer->version >= FLEXIBLE_VERSION;
+    return writer->version >= FETCH_FLEXIBLE_VERSION;
 }
 
 static void int16_write(struct writer *writer, int16_t value)
@@ -274,15 +269,7 @@ static bool topics_write(struct writer *writer, const struct found *found, Py_ss
 
 /* ---- the frame ---- */
 
-struct answer_arguments {
-    int64_t version;
-    int64_t correlation_id;
-    int64_t error;
-    int64_t session_id;
-    PyObject *found;
-};
-
-static void frame_begin(struct writer *writer, const struct answer_arguments *given)
+static void frame_begin(struct writer *writer, const struct fetch_answer *given)
 {
     int32_write(writer, 0); /* frame_end writes the size */
     int32_write(writer, (int32_t)given->correlation_id);
@@ -310,7 +297,7 @@ static bool frame_end(struct writer *writer)
     return true;
 }
 
-static PyObject *answer_write(struct writer *writer, const struct answer_arguments *given, const struct found *found,
+static PyObject *answer_write(struct writer *writer, const struct fetch_answer *given, const struct found *found,
                               Py_ssize_t count)
 {
     writer->pieces = PyList_New(0);
@@ -331,34 +318,37 @@ static PyObject *answer_write(struct writer *writer, const struct answer_argumen
 
 static const struct argument_table answer_table = {
     {"write_fetch", {"version", "correlation_id", "error", "session_id", "found"}, 5, 5},
-    {INTEGER_ARGUMENT(struct answer_arguments, version, VERSION_MIN, VERSION_MAX),
-     INTEGER_ARGUMENT(struct answer_arguments, correlation_id, INT32_MIN, INT32_MAX),
-     INTEGER_ARGUMENT(struct answer_arguments, error, INT16_MIN, INT16_MAX),
-     INTEGER_ARGUMENT(struct answer_arguments, session_id, INT32_MIN, INT32_MAX),
-     OBJECT_ARGUMENT(struct answer_arguments, found)},
+    {INTEGER_ARGUMENT(struct fetch_answer, version, FETCH_VERSION_MIN, FETCH_VERSION_MAX),
+     INTEGER_ARGUMENT(struct fetch_answer, correlation_id, INT32_MIN, INT32_MAX),
+     INTEGER_ARGUMENT(struct fetch_answer, error, INT16_MIN, INT16_MAX),
+     INTEGER_ARGUMENT(struct fetch_answer, session_id, INT32_MIN, INT32_MAX),
+     OBJECT_ARGUMENT(struct fetch_answer, found)},
 };
 
-PyObject *log_write_fetch(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names)
+PyObject *fetch_answer_write(const struct fetch_answer *given)
 {
-    struct answer_arguments given;
     size_t size_max;
-    if (!arguments_parse(PyModule_GetState(module), &answer_table, args, count, names, &given)) {
-        return NULL;
-    }
-    if (!PyList_Check(given.found)) {
+    if (!PyList_Check(given->found)) {
         return PyErr_Format(PyExc_TypeError, "found must be a list");
     }
-    Py_ssize_t found_count = PyList_GET_SIZE(given.found);
-    struct found *found = all_found_read(given.found, found_count, &size_max);
+    Py_ssize_t found_count = PyList_GET_SIZE(given->found);
+    struct found *found = all_found_read(given->found, found_count, &size_max);
     uint8_t *bytes = found != NULL ? PyMem_Malloc(size_max) : NULL;
     PyObject *pieces = NULL;
     if (bytes != NULL) {
-        struct writer writer = {.version = given.version, .cursor = bytes, .piece = bytes};
-        pieces = answer_write(&writer, &given, found, found_count);
+        struct writer writer = {.version = given->version, .cursor = bytes, .piece = bytes};
+        pieces = answer_write(&writer, given, found, found_count);
     } else if (found != NULL) {
         PyErr_NoMemory();
     }
     PyMem_Free(bytes);
     PyMem_Free(found);
     return pieces;
+}
+
+PyObject *log_write_fetch(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names)
+{
+    struct fetch_answer given;
+    bool is_parsed = arguments_parse(PyModule_GetState(module), &answer_table, args, count, names, &given);
+    return is_parsed ? fetch_answer_write(&given) : NULL;
 }

@@ -20,21 +20,16 @@
 #include "base/bytes.h"
 #include "format/varint.h"
 #include "python/common/arguments.h"
+#include "python/log/fetch.h"
 #include "python/log/log.h"
 
 enum {
-    VERSION_MIN = 4,
-    VERSION_MAX = 17,
     ELEMENTS_MAX = 50000,
     TAGS_MAX = 32, /* in one place */
     TOPIC_ID_SIZE = 16,
-    REQUEST_FIELD_COUNT = 8,
-    WANTED_FIELD_COUNT = 5,
     FORGOTTEN_FIELD_COUNT = 2,
     LENGTH_WIDTH = 32, /* bits of a varint */
     NO_EPOCH = -1,
-    NO_SESSION = 0,
-    FINAL_EPOCH = -1,
 };
 
 struct reader {
@@ -53,7 +48,7 @@ static bool is_since(const struct reader *reader, int64_t version)
 
 static bool is_flexible(const struct reader *reader)
 {
-    return is_since(reader, 12);
+    return is_since(reader, FETCH_FLEXIBLE_VERSION);
 }
 
 /* NULL with ValueError set when there are fewer bytes. */
@@ -354,30 +349,35 @@ struct request_arguments {
 static const struct argument_table request_table = {
     {"read_fetch", {"body", "version", "request_type", "wanted_type"}, 4, 4},
     {OBJECT_ARGUMENT(struct request_arguments, body),
-     INTEGER_ARGUMENT(struct request_arguments, version, VERSION_MIN, VERSION_MAX),
+     INTEGER_ARGUMENT(struct request_arguments, version, FETCH_VERSION_MIN, FETCH_VERSION_MAX),
      OBJECT_ARGUMENT(struct request_arguments, request_type), OBJECT_ARGUMENT(struct request_arguments, wanted_type)},
 };
+
+PyObject *fetch_request_read(const uint8_t *bytes, Py_ssize_t size, int64_t version, PyObject *request_type,
+                             PyObject *wanted_type)
+{
+    if (!is_tuple_type(request_type) || !is_tuple_type(wanted_type)) {
+        return PyErr_Format(PyExc_TypeError, "both types must be subclasses of tuple without fields of their own");
+    }
+    struct reader reader = {.cursor = bytes,
+                            .end = bytes + size,
+                            .size = size,
+                            .version = version,
+                            .elements_left = ELEMENTS_MAX,
+                            .wanted_type = (PyTypeObject *)wanted_type};
+    return request_take(&reader, (PyTypeObject *)request_type);
+}
 
 PyObject *log_read_fetch(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
     struct request_arguments given;
     Py_buffer body;
-    if (!arguments_parse(PyModule_GetState(module), &request_table, args, count, names, &given)) {
+    if (!arguments_parse(PyModule_GetState(module), &request_table, args, count, names, &given) ||
+        PyObject_GetBuffer(given.body, &body, PyBUF_SIMPLE) < 0) {
         return NULL;
     }
-    if (!is_tuple_type(given.request_type) || !is_tuple_type(given.wanted_type)) {
-        return PyErr_Format(PyExc_TypeError, "both types must be subclasses of tuple without fields of their own");
-    }
-    if (PyObject_GetBuffer(given.body, &body, PyBUF_SIMPLE) < 0) {
-        return NULL;
-    }
-    struct reader reader = {.cursor = body.buf,
-                            .end = (const uint8_t *)body.buf + body.len,
-                            .size = body.len,
-                            .version = given.version,
-                            .elements_left = ELEMENTS_MAX,
-                            .wanted_type = (PyTypeObject *)given.wanted_type};
-    PyObject *request = request_take(&reader, (PyTypeObject *)given.request_type);
+    PyObject *request =
+        fetch_request_read(body.buf, body.len, given.version, given.request_type, given.wanted_type);
     PyBuffer_Release(&body);
     return request;
 }

@@ -9,18 +9,12 @@
  */
 #include "format/record_batch.h"
 #include "python/common/arguments.h"
+#include "python/log/fetch.h"
 #include "python/log/log.h"
 
 #include <unistd.h>
 
 enum { READ_SIZE = 4096 };
-
-struct walk {
-    int64_t descriptor;
-    int64_t position;
-    int64_t end;
-    int64_t offset;
-};
 
 /* Bytes of the file; the first `size` bytes from `start` on are there. */
 struct window {
@@ -61,8 +55,7 @@ static bool has_offset(const struct record_batch_header *header, int64_t offset)
     return header->last_offset_delta >= offset - header->base_offset;
 }
 
-/* Size of the batch that has the offset, at walk->position; 0: there is none below the end; -1: an exception is set. */
-static int64_t batch_find(struct walk *walk)
+int64_t batch_find(struct batch_walk *walk)
 {
     struct window window = {.size = 0};
     struct record_batch_header header;
@@ -86,13 +79,13 @@ static int64_t batch_find(struct walk *walk)
 
 static const struct argument_table table = {
     {"find_batch", {"descriptor", "position", "end", "offset"}, 4, 4},
-    {INTEGER_ARGUMENT(struct walk, descriptor, 0, INT32_MAX), INTEGER_ARGUMENT(struct walk, position, 0, INT64_MAX),
-     INTEGER_ARGUMENT(struct walk, end, 0, INT64_MAX / 2), INTEGER_ARGUMENT(struct walk, offset, 0, INT64_MAX)},
+    {INTEGER_ARGUMENT(struct batch_walk, descriptor, 0, INT32_MAX), INTEGER_ARGUMENT(struct batch_walk, position, 0, INT64_MAX),
+     INTEGER_ARGUMENT(struct batch_walk, end, 0, INT64_MAX / 2), INTEGER_ARGUMENT(struct batch_walk, offset, 0, INT64_MAX)},
 };
 
 PyObject *log_find_batch(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
-    struct walk walk;
+    struct batch_walk walk;
     if (!arguments_parse(PyModule_GetState(module), &table, args, count, names, &walk)) {
         return NULL;
     }

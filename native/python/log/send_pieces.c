@@ -12,6 +12,7 @@
  * bytes that were sent is told by the next call, which meets it again.
  */
 #include "python/common/arguments.h"
+#include "python/log/fetch.h"
 #include "python/log/log.h"
 
 #include <errno.h>
@@ -23,7 +24,6 @@
 enum {
     PARTS_MAX = 64,
     COPIED_MAX = 16 << 10, /* bytes of ranges that are read; sendfile is cheaper for a larger one */
-    RANGE_FIELD_COUNT = 3,
 };
 
 struct sending {
@@ -172,6 +172,24 @@ static const struct argument_table table = {
     {INTEGER_ARGUMENT(struct arguments, socket, 0, INT32_MAX), OBJECT_ARGUMENT(struct arguments, pieces)},
 };
 
+Py_ssize_t pieces_send(int socket, PyObject *pieces)
+{
+    struct sending sending;
+    sending.socket = socket;
+    sending.part_count = 0;
+    sending.gathered = sending.copied = 0;
+    sending.sent = 0;
+    Py_ssize_t piece_count = PyTuple_GET_SIZE(pieces);
+    bool is_going = true;
+    for (Py_ssize_t i = 0; i < piece_count && is_going; i++) {
+        is_going = piece_send(&sending, PyTuple_GET_ITEM(pieces, i));
+    }
+    if (is_going) {
+        (void)parts_send(&sending, false);
+    }
+    return PyErr_Occurred() != NULL ? -1 : sending.sent;
+}
+
 /* The pieces are a tuple: no other thread can change it while this one sends. */
 PyObject *log_send_pieces(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
@@ -182,18 +200,6 @@ PyObject *log_send_pieces(PyObject *module, PyObject *const *args, Py_ssize_t co
     if (!PyTuple_Check(given.pieces)) {
         return PyErr_Format(PyExc_TypeError, "pieces must be a tuple");
     }
-    struct sending sending;
-    sending.socket = (int)given.socket;
-    sending.part_count = 0;
-    sending.gathered = sending.copied = 0;
-    sending.sent = 0;
-    Py_ssize_t piece_count = PyTuple_GET_SIZE(given.pieces);
-    bool is_going = true;
-    for (Py_ssize_t i = 0; i < piece_count && is_going; i++) {
-        is_going = piece_send(&sending, PyTuple_GET_ITEM(given.pieces, i));
-    }
-    if (is_going) {
-        (void)parts_send(&sending, false);
-    }
-    return PyErr_Occurred() != NULL ? NULL : PyLong_FromSsize_t(sending.sent);
+    Py_ssize_t sent = pieces_send((int)given.socket, given.pieces);
+    return sent < 0 ? NULL : PyLong_FromSsize_t(sent);
 }

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The steps of a fetch, as one function of C calls them one after another (serve_fetch.c) and Python each by itself.
+ *
+ *   body ──> fetch_request_read ──> request ──> batch_find ──> found ──> fetch_answer_write ──> pieces ──> pieces_send
+ *
+ * Each tuple is laid out as its type in shmaccum/serving: FetchRequest, Wanted and Found in fetching.py, Window in
+ * log_heads.py, FileRange in segment_log/log_file.py.
+ */
+#ifndef PYTHON_LOG_FETCH_H
+#define PYTHON_LOG_FETCH_H
+
+#include <Python.h>
+#include <stdbool.h>
+
+enum {
+    FETCH_KEY = 1,
+    FETCH_VERSION_MIN = 4,
+    FETCH_VERSION_MAX = 17,
+    FETCH_FLEXIBLE_VERSION = 12,
+    NO_SESSION = 0,
+    FINAL_EPOCH = -1,
+};
+
+enum request_field {
+    REQUEST_MAX_WAIT,
+    REQUEST_MIN_BYTES,
+    REQUEST_MAX_BYTES,
+    REQUEST_ISOLATION_LEVEL,
+    REQUEST_SESSION_ID,
+    REQUEST_SESSION_EPOCH,
+    REQUEST_WANTED,
+    REQUEST_FORGOTTEN,
+    REQUEST_FIELD_COUNT,
+};
+
+enum wanted_field {
+    WANTED_TOPIC,
+    WANTED_PARTITION,
+    WANTED_OFFSET,
+    WANTED_SIZE_MAX,
+    WANTED_LEADER_EPOCH,
+    WANTED_FIELD_COUNT,
+};
+
+enum found_field {
+    FOUND_WANTED,
+    FOUND_ERROR,
+    FOUND_END_OFFSET,
+    FOUND_START_OFFSET,
+    FOUND_RECORDS,
+    FOUND_STABLE_OFFSET,
+    FOUND_ABORTED,
+    FOUND_FIELD_COUNT,
+};
+
+enum range_field { RANGE_FILE, RANGE_POSITION, RANGE_SIZE, RANGE_FIELD_COUNT };
+
+/* A request from the bytes of its body. NULL with ValueError: the bytes are no request. */
+PyObject *fetch_request_read(const uint8_t *bytes, Py_ssize_t size, int64_t version, PyObject *request_type,
+                             PyObject *wanted_type);
+
+struct fetch_answer {
+    int64_t version;
+    int64_t correlation_id;
+    int64_t error;
+    int64_t session_id;
+    PyObject *found; /* a list */
+};
+
+/* The pieces of an answer, a list; NULL with an exception. */
+PyObject *fetch_answer_write(const struct fetch_answer *given);
+
+struct batch_walk {
+    int64_t descriptor;
+    int64_t position; /* where a batch begins */
+    int64_t end;
+    int64_t offset;
+};
+
+/* The size of the batch that has the offset, at walk->position; 0: there is none below the end; -1: an exception. */
+int64_t batch_find(struct batch_walk *walk);
+
+/* How many bytes of a tuple of pieces a socket took; -1: an exception, before any byte went. */
+Py_ssize_t pieces_send(int socket, PyObject *pieces);
+
+#endif

@@ -1,0 +1,323 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An ordinary fetch, answered in one call of C, gets byte for byte the answer that Python gives."""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shmaccum._native import serve_fetch
+from shmaccum.format.topic_partition import TopicPartition
+from shmaccum.segment_log.log_file import FileRange
+from shmaccum.serving import LogServer, log_heads
+from shmaccum.serving.connection import Connection, FrameLimits
+from shmaccum.serving.fetching import (
+    TYPES,
+    Piece,
+    Served,
+    find,
+    is_enough,
+    read_request,
+    receive_or_serve,
+    write_answer,
+)
+from shmaccum.serving.log_heads import LogHead, OpenFiles
+from shmaccum.serving.messages import BadFrameError, encode_request, read_head
+from shmaccum.serving.topics import Topics
+from shmaccum.serving.transport import PlainTransport
+from tests.fuzz.frames import faulty
+from tests.log_support import TOPIC, batch_of, log_files, make_batch, make_batches, open_log
+from tests.serving_support import answer_of, fetch, running, stranger
+
+FETCH = 1
+VERSIONS = range(4, 18)
+OTHER = "other"
+SIZES = (0, 1, 400, 1000, 3000, 1 << 20)
+RECORD_COUNT = 120
+SIZE_MAX = 1 << 16
+RECEIVED_MAX = 32 << 10
+"""Bytes of a frame that a pair of sockets takes, and one call reads, at once."""
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    with ours, theirs:
+        yield ours, theirs
+
+
+@pytest.fixture
+def topics(tmp_path: Path) -> Topics:
+    """Two topics of several segments, of which each was fetched from."""
+    path = tmp_path / "log"
+    with open_log(path, segment_bytes=3000, index_interval_bytes=500, partitions=2) as directory:
+        directory.create_topic(OTHER, 2)
+        for topic in (TOPIC, OTHER):
+            for number in range(2):
+                directory.partition(topic, number).append(make_batches(RECORD_COUNT // 3))
+    return Topics(os.fspath(path))
+
+
+def wanted(version: int, topics: Topics, dice: random.Random) -> list[dict[str, Any]]:
+    """Topics and partitions of a request, most of them there."""
+    names = dice.sample([TOPIC, OTHER], dice.choice([1, 1, 2]))
+    fields = [{"topic_id": topics.topic_id(name)} if version >= 13 else {"topic": name} for name in names]
+    return [
+        {**field, "partitions": [partition(number, dice) for number in dice.sample(range(2), dice.choice([1, 2]))]}
+        for field in fields
+    ]
+
+
+def partition(number: int, dice: random.Random) -> dict[str, Any]:
+    odd = dice.random() < 0.1
+    return {
+        "partition": dice.choice([-1, 2, 2**31 - 1]) if odd and dice.random() < 0.3 else number,
+        "current_leader_epoch": dice.choice([0, 5, -7]) if odd else -1,
+        "fetch_offset": dice.choice([-1, RECORD_COUNT, 2**62]) if odd else dice.randrange(RECORD_COUNT),
+        "last_fetched_epoch": -1,
+        "log_start_offset": -1,
+        "partition_max_bytes": dice.choice([*SIZES, -1]),
+    }
+
+
+def frame(version: int, topics: Topics, dice: random.Random, /, **more: Any) -> bytes:
+    limits = {"max_wait_ms": 0, "min_bytes": dice.choice([0, 1, 1, 5000]), "isolation_level": dice.choice([0, 1])}
+    limits |= {"max_bytes": dice.choice([*SIZES, 1 << 20, 1 << 20])}
+    nobody = {"replica_id": -1, "session_id": 0, "session_epoch": -1, "forgotten_topics_data": [], "rack_id": ""}
+    return encode_request(FETCH, version, {**limits, **nobody, "topics": wanted(version, topics, dice), **more})
+
+
+def as_bytes(pieces: list[Piece]) -> bytes:
+    return b"".join(
+        os.pread(piece.file.descriptor, piece.size, piece.position) if isinstance(piece, FileRange) else piece
+        for piece in pieces
+    )
+
+
+def python_answer(topics: Topics, content: bytes) -> bytes | None:
+    """The answer of the functions that take any fetch; None: there is not enough for one."""
+    head = read_head(memoryview(content)[4:])
+    request = read_request(head)
+    found = find(request, request.wanted, lambda each: topics.head(each.topic, each.partition))
+    return as_bytes(write_answer(head, found)) if is_enough(request, found) else None
+
+
+def served(pair: tuple[socket.socket, socket.socket], topics: Topics, content: bytes) -> bytes | None:
+    """The answer of C; None: C left the request to Python, with every byte of it, and sent nothing."""
+    ours, theirs = pair
+    theirs.sendall(content)
+    outcome = receive_or_serve(ours.fileno(), topics.heads, SIZE_MAX)
+    if not isinstance(outcome, Served):
+        assert outcome == content
+        with pytest.raises(BlockingIOError):
+            theirs.recv(1, socket.MSG_DONTWAIT)
+        return None
+    sizes = [piece.size if isinstance(piece, FileRange) else len(piece) for piece in outcome.pieces]
+    assert outcome.sent == sum(sizes)
+    received = b""
+    while len(received) < outcome.sent:
+        received += theirs.recv(outcome.sent - len(received))
+    return received
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_c_and_python_answer_alike(
+    version: int, topics: Topics, pair: tuple[socket.socket, socket.socket], seeded: Callable[[], random.Random]
+) -> None:
+    dice, count = seeded(), 0
+    for _ in range(150):
+        content = frame(version, topics, dice)
+        expected = python_answer(topics, content)  # which opens the windows
+        answer = served(pair, topics, content)
+        assert answer is None or answer == expected
+        count += answer is not None
+    assert count > 15
+
+
+@pytest.mark.parametrize("version", [4, 11, 12, 17])
+def test_hostile_frames_are_left_to_python_or_answered_as_python_does(
+    version: int, topics: Topics, pair: tuple[socket.socket, socket.socket], seeded: Callable[[], random.Random]
+) -> None:
+    dice = seeded()
+    for _ in range(600):
+        content = faulty(dice, frame(version, topics, dice))
+        if len(content) > RECEIVED_MAX:  # a fault may repeat a piece many times
+            continue
+        try:
+            expected = python_answer(topics, content)
+        except (BadFrameError, ValueError):
+            expected = None
+        assert served(pair, topics, content) in (None, expected)
+
+
+def test_a_fetch_that_is_not_ordinary_is_left_to_python(
+    topics: Topics, pair: tuple[socket.socket, socket.socket]
+) -> None:
+    dice = random.Random(0)
+
+    def one(**more: Any) -> bytes:
+        partitions = [{**partition(0, random.Random(1)), "fetch_offset": 3, "partition_max_bytes": 1 << 20}]
+        values = {"max_bytes": 1 << 20, "min_bytes": 1, "topics": [{"topic": TOPIC, "partitions": partitions}]}
+        return frame(11, topics, dice, **{**values, **more})
+
+    assert served(pair, topics, one()) is None  # no window is open yet
+    assert python_answer(topics, one()) is not None
+    assert served(pair, topics, one()) == python_answer(topics, one())
+    for content in (
+        one(session_id=5, session_epoch=1),
+        one(session_epoch=0),
+        one(min_bytes=1 << 20),
+        one(topics=[]),
+        one() + one(),
+        one()[:-1],
+        b"\x00\x00\x00\x02\x00\x01",
+        one()[:4] + b"\x00\x03" + one()[6:],
+    ):
+        assert served(pair, topics, content) is None
+
+
+def test_nothing_and_the_end_of_a_connection_are_told_apart(
+    topics: Topics, pair: tuple[socket.socket, socket.socket]
+) -> None:
+    ours, theirs = pair
+    assert receive_or_serve(ours.fileno(), topics.heads, SIZE_MAX) is None
+    theirs.close()
+    assert receive_or_serve(ours.fileno(), topics.heads, SIZE_MAX) == b""
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        receive_or_serve(2**31 - 1, topics.heads, SIZE_MAX)
+
+
+def test_windows_and_types_that_are_none_are_refused(topics: Topics, pair: tuple[socket.socket, socket.socket]) -> None:
+    content = frame(11, topics, random.Random(3))
+    python_answer(topics, content)
+    for head in set(topics.heads.values()):
+        head.windows = tuple(each[:3] for each in head.windows)  # type: ignore[misc]
+    assert served(pair, topics, content) is None
+    with pytest.raises(TypeError, match="four types"):
+        serve_fetch(pair[0].fileno(), topics.heads, SIZE_MAX, TYPES[:3])
+    with pytest.raises(TypeError, match="dict"):
+        serve_fetch(pair[0].fileno(), [], SIZE_MAX, TYPES)  # type: ignore[arg-type]
+
+
+# --- windows
+
+
+def head_of(path: Path, files: OpenFiles | None = None) -> LogHead:
+    return LogHead(os.fspath(path), TopicPartition(TOPIC, 0), files or OpenFiles())
+
+
+def test_a_window_goes_when_the_log_grows_or_loses_records(tmp_path: Path) -> None:
+    with open_log(tmp_path) as directory:
+        log = directory.partition(TOPIC, 0)
+        log.append(make_batches(3))
+        head = head_of(tmp_path)
+        assert head.file_range(0, 100) is not None
+        assert [(one.first_offset, one.last_offset, one.end_offset) for one in head.windows] == [(0, 9, 9)]
+        log.append(make_batches(1, first=3))
+        assert head.refresh()
+        assert not head.windows
+        assert head.file_range(0, 100) is not None
+        head.start_at(4)
+        assert not head.windows
+        assert head.file_range(5, 100) is not None
+        assert head.windows[0].first_offset == head.windows[0].start_offset == 4
+
+
+def test_each_segment_has_a_window_and_few_are_kept(tmp_path: Path) -> None:
+    with open_log(tmp_path, segment_bytes=1000) as directory:
+        directory.partition(TOPIC, 0).append(make_batches(30))
+        assert len(log_files(tmp_path)) > 6
+        head = head_of(tmp_path)
+        for offset in range(90):
+            assert head.file_range(offset, 100) is not None
+            assert head.windows[0].first_offset <= offset < head.windows[0].last_offset
+        assert len(head.windows) == 1 + log_heads.INDEXED_MAX
+
+
+def test_a_partition_with_transactions_has_no_window(tmp_path: Path) -> None:
+    with open_log(tmp_path) as directory:
+        log = directory.partition(TOPIC, 0)
+        log.append([make_batch([b"plain"]), batch_of(7, 0, b"open")])
+        head = head_of(tmp_path)
+        assert head.file_range(0, 100) is not None
+        assert not head.windows
+
+
+def test_a_file_that_is_dropped_takes_its_window_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_heads, "OPEN_FILES_MAX", 1)
+    with open_log(tmp_path, segment_bytes=1000) as directory:
+        directory.partition(TOPIC, 0).append(make_batches(10))
+        files = OpenFiles()
+        head = head_of(tmp_path, files)
+        for offset in (0, 20):
+            assert head.file_range(offset, 100) is not None
+        assert len(head.windows) == 1
+        files.forget(head.folder)
+        assert not head.windows
+
+
+# --- a server
+
+
+def test_a_server_answers_the_second_fetch_without_a_request_in_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_log(tmp_path) as directory:
+        directory.partition(TOPIC, 0).append(make_batches(10))
+    handled: list[int] = []
+    handle = LogServer._handle
+
+    def noted(server: LogServer, *arguments: Any) -> None:
+        handled.append(1)
+        handle(server, *arguments)
+
+    monkeypatch.setattr(LogServer, "_handle", noted)
+    with running(tmp_path, is_writable=False) as server, stranger(f"127.0.0.1:{server.address.port}") as client:
+        client.sendall(fetch(3, max_wait_ms=0))
+        first = answer_of(client)
+        client.sendall(fetch(3, max_wait_ms=0) * 3)  # more than one request is Python's
+        assert [answer_of(client) for _ in range(3)] == [first] * 3
+        before = len(handled)
+        while len(handled) == before:  # a window lasts until the server's next look for deleted segments
+            client.sendall(fetch(3, max_wait_ms=0))
+            if answer_of(client) == first and len(handled) == before:
+                break
+        assert len(handled) == before
+    numbers = {family.name: family.values for family in server._numbers.families(0, [])}
+    (answered,) = (values for name, values in numbers.items() if name.endswith("requests_total"))
+    assert answered[("Fetch",)] == 5
+
+
+def test_a_slow_reader_gets_every_byte_of_an_ordinary_fetch(
+    topics: Topics, pair: tuple[socket.socket, socket.socket]
+) -> None:
+    ours, theirs = pair
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
+    client = Connection(PlainTransport(ours), "host", None, FrameLimits(SIZE_MAX, SIZE_MAX, SIZE_MAX))
+    path = Path(topics.directory)
+    with open_log(path) as directory:
+        directory.partition(TOPIC, 1).append([make_batch([b"x" * 300_000])])
+    head = topics.head(TOPIC, 1)
+    assert head is not None
+    head.refresh()
+    partitions = [{**partition(1, random.Random(1)), "fetch_offset": RECORD_COUNT, "partition_max_bytes": 1 << 20}]
+    limits = {"max_bytes": 1 << 20, "min_bytes": 1}
+    content = frame(11, topics, random.Random(0), **limits, topics=[{"topic": TOPIC, "partitions": partitions}])
+    expected = python_answer(topics, content)
+    assert expected is not None
+    theirs.sendall(content)
+    assert client.serve_fetch(topics.heads) is not None
+    assert (client.is_busy, client.may_fetch_at_once) == (True, False)
+    received = b""
+    while len(received) < len(expected):
+        received += theirs.recv(10_000)
+        client.flush()
+    assert received == expected
+    assert (client.is_busy, client.may_fetch_at_once) == (False, True)
