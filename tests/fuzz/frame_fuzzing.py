@@ -40,7 +40,8 @@ FRAME_CPU_S = 3.0
 GROWTH_MAX = 64 << 20
 DESCRIPTOR_GROWTH_MAX = 64
 FILE_GROWTH_MAX = 256
-"""Files that frames may make after the first quarter, as a segment that is full or a new group's offsets."""
+"""Files that frames may make after the first quarter, as of a segment behind one that is full."""
+GROUPS_FOLDER, GROUP_DESCRIPTOR_COUNT = ".groups", 2
 WHOLE_COUNT = 4
 """Whole frames of each version of each request, from which faulty ones are made."""
 WHOLE_SHARE = 0.2
@@ -290,9 +291,11 @@ def note_state(frames: Frames, server: LogServer) -> None:
         frames.note_producers([(each.producer_id, each.epoch) for each in ids])
 
 
-def _use(folder: Path) -> Use:
-    files = sum(len(names) for _, _, names in os.walk(folder))
-    return Use(psutil.Process().memory_info().rss, len(os.listdir("/proc/self/fd")), files)
+def _use(target: Target) -> Use:
+    """All but the files of groups: a client that may join makes a group by its name."""
+    files = sum(len(names) for folder, _, names in os.walk(target.folder) if Path(folder).name != GROUPS_FOLDER)
+    of_groups = GROUP_DESCRIPTOR_COUNT * len(target.server._coordinator._groups)
+    return Use(psutil.Process().memory_info().rss, len(os.listdir("/proc/self/fd")) - of_groups, files)
 
 
 @contextlib.contextmanager
@@ -347,7 +350,7 @@ def fuzz(target: Target, seconds: float, seed: int) -> Outcome:
             _try_frames(clients, chance, known)
             count += ROUND_COUNT
             server.run_once()
-            uses.append(_use(target.folder))
+            uses.append(_use(target))
     growth = Use(*(end - begin for begin, end in zip(uses[len(uses) // 4], uses[-1], strict=True)))
     assert growth.memory_size < GROWTH_MAX, "the frames left memory behind"
     assert growth.descriptor_count < DESCRIPTOR_GROWTH_MAX, "the frames left descriptors behind"
