@@ -91,8 +91,12 @@ def find_batch(descriptor: int, position: int, end: int, offset: int) -> tuple[i
 def append_frame(lock: int, byte: int, file: int, size: int, body: bytes) -> int: ...
 def send_pieces(socket: int, pieces: tuple[bytes | tuple[Any, ...], ...]) -> int: ...
 def serve_fetch(
-    socket: int, heads: dict[Any, Any], size_max: int, types: tuple[type[tuple[Any, ...]], ...]
-) -> tuple[int, tuple[Any, ...], list[Any]] | bytes | None: ...
+    socket: int,
+    heads: dict[Any, Any],
+    goes_on: Callable[[Any], list[Any] | None],
+    size_max: int,
+    types: tuple[type[tuple[Any, ...]], ...],
+) -> tuple[int, tuple[Any, ...], list[Any], Any] | bytes | None: ...
 def ship_convoy(
     links: tuple[tuple[int, int, str, int, int, int, int], ...],
     lanes: tuple[tuple[Any, ...], ...],

@@ -12,11 +12,10 @@ from __future__ import annotations
 import struct
 import time
 from collections.abc import Sequence
-from typing import Any, final
+from typing import final
 
 from shmaccum.segment_log.log_file import FileRange
-from shmaccum.serving.fetching import Found, Piece, Served, receive_or_serve
-from shmaccum.serving.log_heads import LogHead
+from shmaccum.serving.fetching import Ordinary, Piece, Served, receive_or_serve
 from shmaccum.serving.login import Login
 from shmaccum.serving.messages import BadFrameError
 from shmaccum.serving.transport import PlainTransport, Transport
@@ -123,17 +122,17 @@ class Connection:
         """True when `serve_fetch` may be called: nothing is under way, and no right has to be asked for."""
         return self._is_plain and not self.is_busy and not self._received
 
-    def serve_fetch(self, heads: dict[Any, LogHead]) -> list[Found] | None:
+    def serve_fetch(self, tables: Ordinary) -> Served | None:
         """Reads what is there, and answers it when it is an ordinary fetch.
 
         Returns:
-            The records of each partition; None: there was no ordinary fetch, and `next_frame` has what was read.
+            The fetch; None: there was no ordinary one, and `next_frame` has what was read.
 
         Raises:
             ConnectionError: as `receive` and `flush`.
             OSError: the socket broke.
         """
-        served = receive_or_serve(self.transport.socket.fileno(), heads, self._limits.size_max)
+        served = receive_or_serve(self.transport.socket.fileno(), tables, self._limits.size_max)
         if not isinstance(served, Served):
             if served is not None:
                 self._take_in(served)
@@ -141,7 +140,7 @@ class Connection:
         self._to_send, self._is_answered = served.pieces, True
         self._drop(served.sent)
         self.is_busy = bool(self._to_send)
-        return served.found
+        return served
 
     @property
     def wants_to_read(self) -> bool:

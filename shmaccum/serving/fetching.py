@@ -93,14 +93,24 @@ class Served(NamedTuple):
     """Bytes of the pieces that the socket took."""
     pieces: tuple[Piece, ...]
     found: list[Found]
+    request: FetchRequest
 
 
-def receive_or_serve(socket: int, heads: dict[Any, LogHead], size_max: int) -> Served | bytes | None:
+class Ordinary(NamedTuple):
+    """The tables by which C answers an ordinary fetch."""
+
+    heads: dict[Any, LogHead]
+    """The partitions by topic and number, as `Topics.heads` has them."""
+    goes_on: Callable[[FetchRequest], list[Wanted] | None]
+    """As `Sessions.goes_on`."""
+
+
+def receive_or_serve(socket: int, tables: Ordinary, size_max: int) -> Served | bytes | None:
     """Receives from a socket, and answers at once when exactly an ordinary fetch came (serve_fetch.c).
 
     Args:
         socket: does not block.
-        heads: the partitions by topic and number, as `Topics.heads` has them.
+        tables: those of the server.
         size_max: the most bytes of a request.
 
     Returns:
@@ -110,7 +120,7 @@ def receive_or_serve(socket: int, heads: dict[Any, LogHead], size_max: int) -> S
         ConnectionError: a file ended too early.
         OSError: the socket broke.
     """
-    served = serve_fetch(socket, heads, size_max, TYPES)
+    served = serve_fetch(socket, *tables, size_max, TYPES)
     return Served(*served) if isinstance(served, tuple) else served
 
 

@@ -39,6 +39,8 @@ from shmaccum.serving.fetching import (
     NO_SESSION,
     FetchRequest,
     Found,
+    Ordinary,
+    Served,
     Wanted,
     find,
     is_enough,
@@ -79,6 +81,9 @@ class _Fetch:
 class LongPoll:
     """All fetches of a server.
 
+    Attributes:
+        ordinary: the tables by which C answers ordinary fetches.
+
     Args:
         topics: the topics that the server serves.
         ring: wakes the server's loop, from any thread.
@@ -102,6 +107,7 @@ class LongPoll:
         self._fail = fail
         self._watch = None if is_told else LogWatch()
         self._sessions = Sessions()
+        self.ordinary = Ordinary(topics.heads, self._sessions.goes_on)
         self._parked: dict[Call, _Fetch] = {}
         self._size = 0
         self._by_folder: dict[str, dict[Call, _Fetch]] = {}
@@ -130,12 +136,18 @@ class LongPoll:
             return False
         told = found if session is None else session.news(found)
         session_id = NO_SESSION if session is None else session.session_id
-        self.count(told)
+        self._count(told)
         call.answer_with(write_answer(call.request, told, session_id=session_id))
         return True
 
-    def count(self, told: Sequence[Found]) -> None:
-        """Notes the bytes that a client was sent."""
+    def note_served(self, served: Served) -> None:
+        """Takes over what an ordinary fetch changes, which C has answered."""
+        self._count(served.found)
+        session = self._sessions.of(served.request)
+        if isinstance(session, Session):
+            session.news(served.found)
+
+    def _count(self, told: Sequence[Found]) -> None:
         for one in told:
             if one.records is not None:
                 self._numbers.note_fetched(self._topics.name_of_key(one.wanted.topic) or "", one.records.size)

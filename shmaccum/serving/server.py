@@ -371,10 +371,10 @@ class LogServer(ClosedOnExit):
             connection.receive()
             return False
         begun_s = time.monotonic()
-        found = connection.serve_fetch(self._topics.heads)
-        if found is None:
+        served = connection.serve_fetch(self._polls.ordinary)
+        if served is None:
             return False
-        self._polls.count(found)
+        self._polls.note_served(served)
         self._numbers.note_answered(api_name(FETCH), time.monotonic() - begun_s)
         if connection.is_busy:
             self._await(connection)

@@ -85,6 +85,19 @@ class Sessions:
     def __init__(self) -> None:
         self._sessions: OrderedDict[int, Session] = OrderedDict()
 
+    def goes_on(self, request: FetchRequest) -> list[Wanted] | None:
+        """The partitions of a session with which a request goes on, as it will have them; nothing is changed yet.
+
+        None: the request begins or ends a session, or changes the partitions, or is not the next one.
+        """
+        session = self._sessions.get(request.session_id)
+        if session is None or request.session_epoch != session.next_epoch or request.forgotten:
+            return None
+        changed = {(one.topic, one.partition): one for one in request.wanted}
+        if not changed.keys() <= session.wanted.keys():
+            return None
+        return [changed.get(key, one) for key, one in session.wanted.items()]
+
     def of(self, request: FetchRequest) -> Session | BrokerError | None:
         """The session of a fetch, begun or continued; None: it wants none."""
         if request.session_epoch in (0, FINAL_EPOCH):

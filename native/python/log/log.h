@@ -33,7 +33,7 @@ PyObject *log_find_batch(PyObject *module, PyObject *const *args, Py_ssize_t cou
 /* send_pieces(socket, pieces): how many bytes of an answer a socket took. */
 PyObject *log_send_pieces(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names);
 
-/* serve_fetch(socket, heads, size_max, types): an ordinary fetch of a client, received and answered. */
+/* serve_fetch(socket, heads, goes_on, size_max, types): an ordinary fetch of a client, received and answered. */
 PyObject *log_serve_fetch(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names);
 
 /* ship_convoy(links, lanes, found, ...): the ordinary rounds of a shipper. */

@@ -6,10 +6,11 @@
  *                      └────────────┴── not ordinary: the bytes go to Python, and nothing was sent
  *
  *   heads    { (topic, partition): a LogHead }
+ *   goes_on  Sessions.goes_on, of sessions.py: the partitions of a session that goes on with a request, or None
  *   windows  LogHead.windows, of log_heads.py: the segments of which the last fetches were answered
  *
- * A fetch is ordinary when it came alone and whole, has no session, finds each of its partitions in a window, and has
- * enough bytes without waiting. A window exists for a partition without transactions, so a reader of committed records
+ * A fetch is ordinary when it came alone and whole, finds each of its partitions in a window, and has enough bytes
+ * without waiting. A session that goes on is ordinary when each of its partitions has records. A window exists for a partition without transactions, so a reader of committed records
  * gets the same answer. The decisions are those of shmaccum/serving/fetching.py, which answers any other fetch; a test
  * holds both answers against each other.
  *
@@ -47,6 +48,7 @@ enum window_field {
 struct arguments {
     int64_t socket;
     PyObject *heads;
+    PyObject *goes_on;
     int64_t size_max;
     PyObject *types; /* FetchRequest, Wanted, Found, FileRange */
 };
@@ -61,6 +63,7 @@ struct fetch {
     Py_ssize_t body_size;
     int64_t bytes_left; /* that the answer may still have */
     int64_t found_size;
+    int64_t session_id;
     bool is_first; /* no records were found yet */
 };
 
@@ -228,12 +231,27 @@ static PyObject *found_in(struct fetch *fetch, PyObject *window, PyObject *wante
 
 /* ---- the fetch ---- */
 
-static bool is_ordinary(PyObject *request)
+/* The partitions of the request, or of its session; NULL: the request is not ordinary, or an exception is set. */
+static PyObject *all_wanted(struct fetch *fetch, PyObject *request)
 {
-    Py_ssize_t wanted_count = PyList_GET_SIZE(PyTuple_GET_ITEM(request, REQUEST_WANTED));
-    return number_at(request, REQUEST_SESSION_ID) == NO_SESSION &&
-           number_at(request, REQUEST_SESSION_EPOCH) == FINAL_EPOCH && wanted_count > 0 &&
-           wanted_count <= WANTED_COUNT_MAX;
+    bool is_alone = number_at(request, REQUEST_SESSION_EPOCH) == FINAL_EPOCH;
+    fetch->session_id = number_at(request, REQUEST_SESSION_ID);
+    if (is_alone != (fetch->session_id == NO_SESSION)) {
+        return NULL;
+    }
+    PyObject *wanted = is_alone ? Py_NewRef(PyTuple_GET_ITEM(request, REQUEST_WANTED))
+                                : PyObject_CallOneArg(fetch->given->goes_on, request);
+    bool is_ordinary = wanted != NULL && PyList_CheckExact(wanted) && PyList_GET_SIZE(wanted) > 0 &&
+                       PyList_GET_SIZE(wanted) <= WANTED_COUNT_MAX;
+    if (!is_ordinary) {
+        Py_CLEAR(wanted);
+    }
+    return wanted;
+}
+
+static bool has_records(PyObject *found)
+{
+    return PyTuple_GET_ITEM(found, FOUND_RECORDS) != Py_None;
 }
 
 /* Adds the answer of a partition to the list; false: it is not ordinary, or an exception is set. */
@@ -241,7 +259,8 @@ static bool wanted_answer(struct fetch *fetch, PyObject *wanted, PyObject *list)
 {
     PyObject *window = window_of(fetch, wanted);
     PyObject *found = window == NULL ? NULL : found_in(fetch, window, wanted);
-    bool is_added = found != NULL && PyList_Append(list, found) == 0;
+    bool is_told = found != NULL && (fetch->session_id == NO_SESSION || has_records(found));
+    bool is_added = is_told && PyList_Append(list, found) == 0;
     Py_XDECREF(window);
     Py_XDECREF(found);
     return is_added;
@@ -250,53 +269,63 @@ static bool wanted_answer(struct fetch *fetch, PyObject *wanted, PyObject *list)
 /* The answers for all partitions; NULL: the fetch is not ordinary, or an exception is set. */
 static PyObject *all_find(struct fetch *fetch, PyObject *request)
 {
-    PyObject *wanted = PyTuple_GET_ITEM(request, REQUEST_WANTED);
-    PyObject *list = is_ordinary(request) ? PyList_New(0) : NULL;
+    PyObject *wanted = all_wanted(fetch, request);
+    PyObject *list = wanted == NULL ? NULL : PyList_New(0);
     bool is_whole = list != NULL;
     fetch->bytes_left = number_at(request, REQUEST_MAX_BYTES);
     for (Py_ssize_t i = 0; is_whole && i < PyList_GET_SIZE(wanted); i++) {
         is_whole = wanted_answer(fetch, PyList_GET_ITEM(wanted, i), list);
     }
+    Py_XDECREF(wanted);
     if (!is_whole || fetch->found_size < number_at(request, REQUEST_MIN_BYTES)) {
         Py_CLEAR(list);
     }
     return list;
 }
 
-/* The pieces of the answer, a tuple, and the answers for all partitions; false: the fetch is not ordinary. Python meets
- * an error of the log, or of the request, once more, and says it. */
-static bool answer_make(struct fetch *fetch, PyObject **pieces, PyObject **found)
+/* The answer in pieces, and what it was made of: each is a new reference. */
+struct made {
+    PyObject *request;
+    PyObject *found;  /* a list */
+    PyObject *pieces; /* a tuple */
+};
+
+/* False: the fetch is not ordinary. Python meets an error of the log, or of the request, once more, and says it. */
+static bool answer_make(struct fetch *fetch, struct made *made)
 {
-    PyObject *request = fetch_request_read(fetch->body, fetch->body_size, fetch->version, type_of(fetch, TYPE_REQUEST),
-                                           type_of(fetch, TYPE_WANTED));
-    *found = request == NULL ? NULL : all_find(fetch, request);
-    struct fetch_answer answer = {
-        .version = fetch->version, .correlation_id = fetch->correlation_id, .found = *found};
-    PyObject *list = *found == NULL ? NULL : fetch_answer_write(&answer);
-    *pieces = list == NULL ? NULL : PyList_AsTuple(list);
-    Py_XDECREF(request);
+    made->request = fetch_request_read(fetch->body, fetch->body_size, fetch->version, type_of(fetch, TYPE_REQUEST),
+                                       type_of(fetch, TYPE_WANTED));
+    made->found = made->request == NULL ? NULL : all_find(fetch, made->request);
+    struct fetch_answer answer = {.version = fetch->version,
+                                  .correlation_id = fetch->correlation_id,
+                                  .session_id = fetch->session_id,
+                                  .found = made->found};
+    PyObject *list = made->found == NULL ? NULL : fetch_answer_write(&answer);
+    made->pieces = list == NULL ? NULL : PyList_AsTuple(list);
     Py_XDECREF(list);
-    if (*pieces == NULL) {
+    if (made->pieces == NULL) {
         PyErr_Clear();
-        Py_CLEAR(*found);
+        Py_CLEAR(made->request);
+        Py_CLEAR(made->found);
     }
-    return *pieces != NULL;
+    return made->pieces != NULL;
 }
 
-/* (bytes that went, pieces, found): takes over both; NULL with an exception when the socket broke. */
-static PyObject *answer_send(const struct fetch *fetch, PyObject *pieces, PyObject *found)
+/* (bytes that went, pieces, found, request): takes over all of them; NULL with an exception when the socket broke. */
+static PyObject *answer_send(const struct fetch *fetch, const struct made *made)
 {
-    Py_ssize_t sent = pieces_send((int)fetch->given->socket, pieces);
+    Py_ssize_t sent = pieces_send((int)fetch->given->socket, made->pieces);
     if (sent < 0 && PyErr_ExceptionMatches(PyExc_BlockingIOError)) {
         PyErr_Clear();
         sent = 0;
     }
     if (sent < 0) {
-        Py_DECREF(pieces);
-        Py_DECREF(found);
+        Py_DECREF(made->pieces);
+        Py_DECREF(made->found);
+        Py_DECREF(made->request);
         return NULL;
     }
-    return Py_BuildValue("(nNN)", sent, pieces, found);
+    return Py_BuildValue("(nNNN)", sent, made->pieces, made->found, made->request);
 }
 
 /* ---- the call ---- */
@@ -321,9 +350,9 @@ static PyObject *bytes_receive(int socket)
 }
 
 static const struct argument_table table = {
-    {"serve_fetch", {"socket", "heads", "size_max", "types"}, 4, 4},
+    {"serve_fetch", {"socket", "heads", "goes_on", "size_max", "types"}, 5, 5},
     {INTEGER_ARGUMENT(struct arguments, socket, 0, INT32_MAX), OBJECT_ARGUMENT(struct arguments, heads),
-     INTEGER_ARGUMENT(struct arguments, size_max, 0, INT64_MAX), OBJECT_ARGUMENT(struct arguments, types)},
+     OBJECT_ARGUMENT(struct arguments, goes_on), INTEGER_ARGUMENT(struct arguments, size_max, 0, INT64_MAX), OBJECT_ARGUMENT(struct arguments, types)},
 };
 
 static bool are_types(PyObject *types)
@@ -339,8 +368,7 @@ PyObject *log_serve_fetch(PyObject *module, PyObject *const *args, Py_ssize_t co
 {
     struct arguments given;
     struct fetch fetch = {.given = &given, .is_first = true};
-    PyObject *pieces;
-    PyObject *found;
+    struct made made;
     if (!arguments_parse(PyModule_GetState(module), &table, args, count, names, &given)) {
         return NULL;
     }
@@ -350,9 +378,9 @@ PyObject *log_serve_fetch(PyObject *module, PyObject *const *args, Py_ssize_t co
     PyObject *bytes = bytes_receive((int)given.socket);
     if (bytes == NULL || bytes == Py_None ||
         !frame_read((const uint8_t *)PyBytes_AS_STRING(bytes), PyBytes_GET_SIZE(bytes), &fetch) ||
-        !answer_make(&fetch, &pieces, &found)) {
+        !answer_make(&fetch, &made)) {
         return bytes;
     }
     Py_DECREF(bytes);
-    return answer_send(&fetch, pieces, found);
+    return answer_send(&fetch, &made);
 }

@@ -19,8 +19,11 @@ from shmaccum.serving import LogServer, log_heads
 from shmaccum.serving.connection import Connection, FrameLimits
 from shmaccum.serving.fetching import (
     TYPES,
+    FetchRequest,
+    Ordinary,
     Piece,
     Served,
+    Wanted,
     find,
     is_enough,
     read_request,
@@ -29,6 +32,7 @@ from shmaccum.serving.fetching import (
 )
 from shmaccum.serving.log_heads import LogHead, OpenFiles
 from shmaccum.serving.messages import BadFrameError, encode_request, read_head
+from shmaccum.serving.sessions import Session, Sessions
 from shmaccum.serving.topics import Topics
 from shmaccum.serving.transport import PlainTransport
 from tests.fuzz.frames import faulty
@@ -109,11 +113,18 @@ def python_answer(topics: Topics, content: bytes) -> bytes | None:
     return as_bytes(write_answer(head, found)) if is_enough(request, found) else None
 
 
-def served(pair: tuple[socket.socket, socket.socket], topics: Topics, content: bytes) -> bytes | None:
+def no_session(_request: FetchRequest) -> list[Wanted] | None:
+    return None
+
+
+def served(
+    pair: tuple[socket.socket, socket.socket], topics: Topics, content: bytes, sessions: Sessions | None = None
+) -> bytes | None:
     """The answer of C; None: C left the request to Python, with every byte of it, and sent nothing."""
     ours, theirs = pair
     theirs.sendall(content)
-    outcome = receive_or_serve(ours.fileno(), topics.heads, SIZE_MAX)
+    tables = Ordinary(topics.heads, no_session if sessions is None else sessions.goes_on)
+    outcome = receive_or_serve(ours.fileno(), tables, SIZE_MAX)
     if not isinstance(outcome, Served):
         assert outcome == content
         with pytest.raises(BlockingIOError):
@@ -157,6 +168,47 @@ def test_hostile_frames_are_left_to_python_or_answered_as_python_does(
         assert served(pair, topics, content) in (None, expected)
 
 
+def answered_in_session(topics: Topics, sessions: Sessions, content: bytes) -> bytes:
+    """The answer of the functions that take any fetch of a session."""
+    head = read_head(memoryview(content)[4:])
+    session = sessions.of(read_request(head))
+    assert isinstance(session, Session)
+    found = find(
+        read_request(head), list(session.wanted.values()), lambda each: topics.head(each.topic, each.partition)
+    )
+    return as_bytes(write_answer(head, session.news(found), session_id=session.session_id))
+
+
+@pytest.mark.parametrize("version", range(7, 18))
+def test_a_session_that_goes_on_is_answered_alike(
+    version: int,
+    topics: Topics,
+    pair: tuple[socket.socket, socket.socket],
+    seeded: Callable[[], random.Random],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("shmaccum.serving.sessions._random_id", lambda attempt: 77 + attempt)
+    dice, count = seeded(), 0
+    ours, theirs = Sessions(), Sessions()
+    key = {"topic_id": topics.topic_id(TOPIC)} if version >= 13 else {"topic": TOPIC}
+
+    def one(epoch: int, numbers: list[int]) -> bytes:
+        partitions = [{**partition(number, dice), "partition": number} for number in numbers]
+        more = {"session_id": 77 * (epoch > 0), "session_epoch": epoch, "min_bytes": 0}
+        return frame(version, topics, dice, **more, topics=[{**key, "partitions": partitions}] if numbers else [])
+
+    begin = one(0, [0, 1])
+    assert answered_in_session(topics, ours, begin) == answered_in_session(topics, theirs, begin)
+    for epoch in range(1, 80):
+        content = one(epoch, dice.choice([[], [0], [1], [1, 0], [0, 1], [0, 1]]))
+        expected = answered_in_session(topics, theirs, content)
+        answer = served(pair, topics, content, ours)
+        again = answered_in_session(topics, ours, content)  # takes over the changes, which C leaves to Python
+        assert expected == again == (answer or again)
+        count += answer is not None
+    assert count > 8
+
+
 def test_a_fetch_that_is_not_ordinary_is_left_to_python(
     topics: Topics, pair: tuple[socket.socket, socket.socket]
 ) -> None:
@@ -187,11 +239,11 @@ def test_nothing_and_the_end_of_a_connection_are_told_apart(
     topics: Topics, pair: tuple[socket.socket, socket.socket]
 ) -> None:
     ours, theirs = pair
-    assert receive_or_serve(ours.fileno(), topics.heads, SIZE_MAX) is None
+    assert receive_or_serve(ours.fileno(), Ordinary(topics.heads, no_session), SIZE_MAX) is None
     theirs.close()
-    assert receive_or_serve(ours.fileno(), topics.heads, SIZE_MAX) == b""
+    assert receive_or_serve(ours.fileno(), Ordinary(topics.heads, no_session), SIZE_MAX) == b""
     with pytest.raises(OSError, match="Bad file descriptor"):
-        receive_or_serve(2**31 - 1, topics.heads, SIZE_MAX)
+        receive_or_serve(2**31 - 1, Ordinary(topics.heads, no_session), SIZE_MAX)
 
 
 def test_windows_and_types_that_are_none_are_refused(topics: Topics, pair: tuple[socket.socket, socket.socket]) -> None:
@@ -201,9 +253,9 @@ def test_windows_and_types_that_are_none_are_refused(topics: Topics, pair: tuple
         head.windows = tuple(each[:3] for each in head.windows)  # type: ignore[misc]
     assert served(pair, topics, content) is None
     with pytest.raises(TypeError, match="four types"):
-        serve_fetch(pair[0].fileno(), topics.heads, SIZE_MAX, TYPES[:3])
+        serve_fetch(pair[0].fileno(), topics.heads, no_session, SIZE_MAX, TYPES[:3])
     with pytest.raises(TypeError, match="dict"):
-        serve_fetch(pair[0].fileno(), [], SIZE_MAX, TYPES)  # type: ignore[arg-type]
+        serve_fetch(pair[0].fileno(), [], no_session, SIZE_MAX, TYPES)  # type: ignore[arg-type]
 
 
 # --- windows
@@ -313,7 +365,7 @@ def test_a_slow_reader_gets_every_byte_of_an_ordinary_fetch(
     expected = python_answer(topics, content)
     assert expected is not None
     theirs.sendall(content)
-    assert client.serve_fetch(topics.heads) is not None
+    assert client.serve_fetch(Ordinary(topics.heads, no_session)) is not None
     assert (client.is_busy, client.may_fetch_at_once) == (True, False)
     received = b""
     while len(received) < len(expected):
