@@ -417,7 +417,7 @@ static PyMethodDef module_methods[] = {
     {"send_pieces", FAST(log_send_pieces), METH_FASTCALL | METH_KEYWORDS,
      "How many bytes of the pieces a socket took that does not block."},
     {"serve_fetch", FAST(log_serve_fetch), METH_FASTCALL | METH_KEYWORDS,
-     "Answers an ordinary fetch: (bytes that went, pieces, found, request). Otherwise the bytes that came; None: there are none."},
+     "Answers an ordinary fetch: (bytes that went, pieces, found, request). Otherwise the bytes that came, or None."},
     {"ship_convoy", FAST(log_ship_convoy), METH_FASTCALL | METH_KEYWORDS,
      "Ships the ordinary batches of lanes to the brokers behind their links; `found` gets how far it came."},
     {"crc32c", FAST(module_crc32c), METH_FASTCALL | METH_KEYWORDS,

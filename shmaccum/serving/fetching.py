@@ -102,7 +102,7 @@ class Ordinary(NamedTuple):
     heads: dict[Any, LogHead]
     """The partitions by topic and number, as `Topics.heads` has them."""
     goes_on: Callable[[FetchRequest], list[Wanted] | None]
-    """As `Sessions.goes_on`."""
+    """The partitions of a session with which a request goes on, as `Sessions.goes_on` finds them."""
 
 
 def receive_or_serve(socket: int, tables: Ordinary, size_max: int) -> Served | bytes | None:

@@ -79,8 +79,10 @@ int64_t batch_find(struct batch_walk *walk)
 
 static const struct argument_table table = {
     {"find_batch", {"descriptor", "position", "end", "offset"}, 4, 4},
-    {INTEGER_ARGUMENT(struct batch_walk, descriptor, 0, INT32_MAX), INTEGER_ARGUMENT(struct batch_walk, position, 0, INT64_MAX),
-     INTEGER_ARGUMENT(struct batch_walk, end, 0, INT64_MAX / 2), INTEGER_ARGUMENT(struct batch_walk, offset, 0, INT64_MAX)},
+    {INTEGER_ARGUMENT(struct batch_walk, descriptor, 0, INT32_MAX),
+     INTEGER_ARGUMENT(struct batch_walk, position, 0, INT64_MAX),
+     INTEGER_ARGUMENT(struct batch_walk, end, 0, INT64_MAX / 2),
+     INTEGER_ARGUMENT(struct batch_walk, offset, 0, INT64_MAX)},
 };
 
 PyObject *log_find_batch(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names)

@@ -10,9 +10,9 @@
  *   windows  LogHead.windows, of log_heads.py: the segments of which the last fetches were answered
  *
  * A fetch is ordinary when it came alone and whole, finds each of its partitions in a window, and has enough bytes
- * without waiting. A session that goes on is ordinary when each of its partitions has records. A window exists for a partition without transactions, so a reader of committed records
- * gets the same answer. The decisions are those of shmaccum/serving/fetching.py, which answers any other fetch; a test
- * holds both answers against each other.
+ * without waiting. A session that goes on is ordinary when each of its partitions has records. A window exists for a
+ * partition without transactions, so a reader of committed records gets the same answer. The decisions are those of
+ * shmaccum/serving/fetching.py, which answers any other fetch; a test holds both answers against each other.
  *
  * The frame is a stranger's. fetch_request.c checks each step through it, and the numbers of a window each place in a
  * file, whose headers find_batch.c checks.
@@ -352,7 +352,8 @@ static PyObject *bytes_receive(int socket)
 static const struct argument_table table = {
     {"serve_fetch", {"socket", "heads", "goes_on", "size_max", "types"}, 5, 5},
     {INTEGER_ARGUMENT(struct arguments, socket, 0, INT32_MAX), OBJECT_ARGUMENT(struct arguments, heads),
-     OBJECT_ARGUMENT(struct arguments, goes_on), INTEGER_ARGUMENT(struct arguments, size_max, 0, INT64_MAX), OBJECT_ARGUMENT(struct arguments, types)},
+     OBJECT_ARGUMENT(struct arguments, goes_on), INTEGER_ARGUMENT(struct arguments, size_max, 0, INT64_MAX),
+     OBJECT_ARGUMENT(struct arguments, types)},
 };
 
 static bool are_types(PyObject *types)
