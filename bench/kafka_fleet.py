@@ -198,8 +198,8 @@ class Fleet:
 
 
 @contextlib.contextmanager
-def _sender_of(arena: str) -> Iterator[psutil.Process]:
-    options = ["--set", f"linger_ms={LINGER_MS}ms"]
+def _sender_of(arena: str, *settings: str) -> Iterator[psutil.Process]:
+    options = [part for setting in (f"linger_ms={LINGER_MS}ms", *settings) for part in ("--set", setting)]
     sink = f"kafka:{cluster().bootstrap}"
     command = [sys.executable, "-m", "shmaccum.sender", arena, "--sink", sink, *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as sender:
@@ -213,9 +213,12 @@ def _sender_of(arena: str) -> Iterator[psutil.Process]:
 
 
 @contextlib.contextmanager
-def arena_fleet(worker_count: int, batch_size: int = BATCH_SIZE) -> Iterator[Fleet]:
-    """Workers that share an arena; its sender has the connections."""
-    with temporary_arena(buffer_memory="32MiB", batch_size=batch_size) as arena, _sender_of(arena.name) as sender:
+def arena_fleet(worker_count: int, batch_size: int = BATCH_SIZE, *settings: str) -> Iterator[Fleet]:
+    """Workers that share an arena; its sender has the connections, and these settings."""
+    with (
+        temporary_arena(buffer_memory="32MiB", batch_size=batch_size) as arena,
+        _sender_of(arena.name, *settings) as sender,
+    ):
         fleet = Fleet(f"arena-{worker_count}-{batch_size}", worker_count, through_the_arena, arena.name)
         fleet.helpers.append(sender)
         try:

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Real runs of `WORKER_COUNT` workers on Apache Kafka, from which the costs come, and which the simulation has to meet.
+
+``python -m bench.fleet.check`` runs both designs at several rates, and keeps what it measured in ``measured.json``. The
+records and batches are those of the broker's files, the requests those of the sender's metrics. The kernel tells the
+processor time of the broker's process and of the clients' processes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from bench.apache_kafka import LINGER_MS, cluster
+from bench.harness.machine import machine
+from bench.kafka_fleet import BATCH_SIZE, KEYS, Fleet, Job, arena_fleet, client_fleet
+from bench.mock_cluster import mock_cluster
+from bench.sending import VALUE
+from tests.kafka.broker import free_port
+
+MEASURED = Path(__file__).with_name("measured.json")
+WORKER_COUNT = 8
+RATES = (250, 1_000, 4_000, 0)
+"""Records a second of each worker; 0 is as fast as it can."""
+SECONDS = 3
+FLAT_OUT = Job(40_000)
+STATISTICS_MS = 200
+STATISTICS_RECORDS = 1_000
+REQUESTS = re.compile(r"^\S*produce_request_total\S* (\S+)$", re.MULTILINE)
+
+CountRequests = Callable[[], float]
+
+
+def job_of(rate: int) -> Job:
+    """The work of a worker at a rate."""
+    return Job(rate * SECONDS, rate) if rate else FLAT_OUT
+
+
+def client_batches_per_request() -> float:
+    """Batches in a request of confluent-kafka, as the client counts both on its way to the mock cluster."""
+    import confluent_kafka
+
+    told: list[dict[str, Any]] = []
+    options = {"bootstrap.servers": mock_cluster(), "linger.ms": LINGER_MS, "statistics.interval.ms": STATISTICS_MS}
+    producer = confluent_kafka.Producer({**options, "stats_cb": lambda text: told.append(json.loads(text))})
+    for number in range(STATISTICS_RECORDS):
+        producer.produce("fleet", VALUE, KEYS[number & 255])
+        producer.poll(0.001)
+    producer.flush()
+    seen = len(told)
+    while len(told) == seen:
+        producer.poll(1)
+    batches = sum(each["topics"]["fleet"]["batchcnt"]["cnt"] for each in told if "fleet" in each["topics"])
+    requests = sum(broker["req"].get("Produce", 0) for broker in told[-1]["brokers"].values())
+    return float(batches / requests)
+
+
+@contextlib.contextmanager
+def clients() -> Iterator[tuple[Fleet, CountRequests | None]]:
+    """Workers with a confluent-kafka producer each."""
+    with client_fleet(WORKER_COUNT, **{"batch.size": BATCH_SIZE}) as fleet:
+        yield fleet, None
+
+
+@contextlib.contextmanager
+def arena() -> Iterator[tuple[Fleet, CountRequests]]:
+    """Workers that share an arena, whose sender tells its requests as Prometheus asks for them."""
+    place = f"127.0.0.1:{free_port()}"
+
+    def count() -> float:
+        with urllib.request.urlopen(f"http://{place}/metrics") as answer:
+            found = REQUESTS.search(answer.read().decode())
+        return float(found.group(1)) if found else 0.0
+
+    with arena_fleet(WORKER_COUNT, BATCH_SIZE, f"metrics_listen={place}") as fleet:
+        yield fleet, count
+
+
+def _broker_s() -> float:
+    times = psutil.Process(cluster().brokers[0].process.pid).cpu_times()
+    return times.user + times.system
+
+
+def run(design: str, rate: int, fleet: Fleet, count: CountRequests | None) -> dict[str, Any]:
+    """One run. A client of which nobody counts the requests makes one for each batch (`client_batches_per_request`)."""
+    begin_s, broker_s, requests = time.perf_counter(), _broker_s(), count() if count else 0.0
+    measured = fleet.run(job_of(rate))
+    seconds = time.perf_counter() - begin_s
+    record_count = job_of(rate).record_count * WORKER_COUNT
+    batch_count = record_count / measured["records_per_batch"]
+    return {
+        "design": design,
+        "rate": rate,
+        "seconds": seconds,
+        "work_s": record_count / measured["records_per_s"],
+        "record_count": record_count,
+        "batch_count": batch_count,
+        "request_count": count() - requests if count else batch_count,
+        "broker_s": _broker_s() - broker_s,
+        "client_s": measured["cpu_us_per_record"] * record_count / 1e6,
+        "connection_count": measured["connections"],
+    }
+
+
+def main() -> None:
+    """Measures both designs in turn. A first run of each, flat out, warms the broker and is not kept."""
+    batches_per_request = client_batches_per_request()
+    found: list[dict[str, Any]] = []
+    with contextlib.ExitStack() as stack:
+        designs = {"clients": stack.enter_context(clients()), "arena": stack.enter_context(arena())}
+        for design, (fleet, count) in designs.items():
+            run(design, 0, fleet, count)
+        for rate in RATES:
+            for design, (fleet, count) in designs.items():
+                found.append(run(design, rate, fleet, count))
+                print(found[-1], flush=True)
+        begin_s, broker_s = time.perf_counter(), _broker_s()
+        time.sleep(SECONDS)
+        idle_share = (_broker_s() - broker_s) / (time.perf_counter() - begin_s)
+    facts = {"client_batches_per_request": batches_per_request, "idle_share": idle_share}
+    text = json.dumps({"machine": machine(), **facts, "runs": found}, indent=1) + "\n"
+    MEASURED.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The prices that a broker and the clients pay, from the real runs that ``bench.fleet.check`` kept.
+
+A broker pays for each request, each batch and each record; the clients of a design pay for each request and each
+record. The prices are those that meet all kept runs with the least squares of relative errors, and none is negative.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+MEASURED = Path(__file__).with_name("measured.json")
+BROKER_COUNTS = ("request_count", "batch_count", "record_count")
+CLIENT_COUNTS = ("request_count", "record_count")
+
+Run = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Prices:
+    """Seconds of processor time for one of each thing that is counted."""
+
+    of: dict[str, float]
+
+    def cost_s(self, counts: dict[str, float]) -> float:
+        return sum(price * counts[name] for name, price in self.of.items())
+
+
+def load(path: Path = MEASURED) -> dict[str, Any]:
+    """The kept runs, with the machine, the day, and the share of a core that the idle broker takes."""
+    kept: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return kept
+
+
+def fit(runs: Sequence[Run], names: Sequence[str], seconds: Sequence[float]) -> Prices:
+    """The prices of `names` that explain the seconds of the runs best.
+
+    Each set of prices above zero is tried, which for three things are seven.
+    """
+    wanted = np.asarray(seconds)
+    weighed = np.array([[run[name] for name in names] for run in runs], dtype=float) / wanted[:, None]
+    best, least = np.zeros(len(names)), float("inf")
+    for size in range(1, len(names) + 1):
+        for chosen in itertools.combinations(range(len(names)), size):
+            prices = _solve(weighed, chosen)
+            error = float(np.sum((weighed @ prices - 1) ** 2))
+            if min(prices) >= 0 and error < least:
+                best, least = prices, error
+    return Prices(dict(zip(names, best.tolist(), strict=True)))
+
+
+def _solve(weighed: NDArray[np.float64], chosen: Sequence[int]) -> NDArray[np.float64]:
+    prices = np.zeros(weighed.shape[1])
+    prices[list(chosen)] = np.linalg.lstsq(weighed[:, list(chosen)], np.ones(len(weighed)), rcond=None)[0]
+    return prices
+
+
+def broker_seconds(kept: dict[str, Any]) -> list[float]:
+    """The processor time of the broker in each run, beyond what it takes when nobody sends."""
+    return [max(run["broker_s"] - kept["idle_share"] * run["seconds"], 1e-6) for run in kept["runs"]]
+
+
+def broker_prices(kept: dict[str, Any]) -> Prices:
+    """The prices of a broker, from the runs of both designs."""
+    return fit(kept["runs"], BROKER_COUNTS, broker_seconds(kept))
+
+
+def client_prices(kept: dict[str, Any], design: str) -> Prices:
+    """The prices of a host's processes, from the runs of one design."""
+    runs = [run for run in kept["runs"] if run["design"] == design]
+    return fit(runs, CLIENT_COUNTS, [run["client_s"] for run in runs])

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One producer, simulated event by event.
+
+A record joins the open batch of its partition. A batch is due when it is full, or when it has lingered. A look at a
+node sends one request, if the node has a due batch and fewer than `IN_FLIGHT` requests. The request takes a batch of
+each partition of the node that may go along. The thread that sends is then busy for a while, and the answer comes a
+round trip later. A look happens when a batch becomes full or has lingered, when the thread is free again, and at an
+answer.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from bench.fleet.arrivals import Partitions, Times
+
+IN_FLIGHT = 5
+"""Requests without an answer that a node may have (Kafka's max.in.flight.requests.per.connection)."""
+REQUEST_BATCHES_MAX = 64
+"""Batches of 16 KiB in a request of a megabyte (max.request.size)."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The rules by which a producer makes requests.
+
+    `along` is the share of its linger that a batch must have waited to go with one that is due. It is 0 in Java's
+    producer, 0.5 in shmaccum's sender (decision 0041), and None in librdkafka, whose requests have one batch each.
+    """
+
+    along: float | None
+    linger_s: float = 0.005
+    batch_records: int = 130
+    partition_count: int = 6
+    node_count: int = 1
+    round_trip_s: float = 0.005
+    request_s: float = 200e-6
+    nap_s: float = 0.0
+    """The time that the thread looks later than a batch has lingered, because it naps (decision 0020)."""
+
+
+@dataclass
+class Outcome:
+    """The work of a producer, counted."""
+
+    seconds: float
+    record_count: int = 0
+    batch_count: int = 0
+    request_count: int = 0
+    latencies_s: list[float] = field(default_factory=list)
+    """From each record's send to the answer for its batch."""
+
+    @property
+    def records_per_batch(self) -> float:
+        return self.record_count / max(self.batch_count, 1)
+
+    @property
+    def batches_per_request(self) -> float:
+        return self.batch_count / max(self.request_count, 1)
+
+    def latency_s(self, share: float) -> float:
+        """The latency that `share` of the records does not exceed."""
+        return float(np.quantile(self.latencies_s, share)) if self.latencies_s else 0.0
+
+
+@dataclass
+class _Node:
+    """The batches for one broker: times of their records, by partition."""
+
+    open: dict[int, list[float]] = field(default_factory=dict)
+    full: deque[tuple[int, list[float]]] = field(default_factory=deque)
+    in_flight: int = 0
+
+
+class _Simulation:
+    def __init__(self, rules: Rules, seconds: float) -> None:
+        self.rules = rules
+        self.outcome = Outcome(seconds)
+        self._nodes = [_Node() for _ in range(rules.node_count)]
+        self._events: list[tuple[float, int, Callable[[float], None]]] = []
+        self._numbers = itertools.count()
+        self._free_at_s = 0.0
+
+    def run(self, times: Times, partitions: Partitions) -> Outcome:
+        for time_s, partition in zip(times.tolist(), partitions.tolist(), strict=True):
+            self._run_events(time_s)
+            self._append(time_s, partition)
+        self._run_events(float("inf"))
+        return self.outcome
+
+    def _run_events(self, until_s: float) -> None:
+        while self._events and self._events[0][0] <= until_s:
+            time_s, _, event = heapq.heappop(self._events)
+            event(time_s)
+
+    def _at(self, time_s: float, event: Callable[[float], None]) -> None:
+        heapq.heappush(self._events, (time_s, next(self._numbers), event))
+
+    def _append(self, now_s: float, partition: int) -> None:
+        node = self._nodes[partition % len(self._nodes)]
+        batch = node.open.setdefault(partition, [])
+        batch.append(now_s)
+        if len(batch) == self.rules.batch_records:
+            node.full.append((partition, node.open.pop(partition)))
+            self._look(node, now_s)
+        elif len(batch) == 1:
+            self._at(now_s + self.rules.linger_s + self.rules.nap_s, lambda time_s: self._look(node, time_s))
+
+    def _look(self, node: _Node, now_s: float) -> None:
+        """Sends a request where one is due, or looks again when the thread is free."""
+        if node.in_flight == IN_FLIGHT or not self._is_due(node, now_s):
+            return
+        if now_s < self._free_at_s:
+            self._at(self._free_at_s, lambda time_s: self._look(node, time_s))
+            return
+        batches = self._take(node, now_s)
+        node.in_flight += 1
+        self._free_at_s = now_s + self.rules.request_s
+        self._at(self._free_at_s + self.rules.round_trip_s, lambda time_s: self._answer(node, batches, time_s))
+        self._at(self._free_at_s, lambda time_s: self._look(node, time_s))
+
+    def _is_due(self, node: _Node, now_s: float) -> bool:
+        """The batches of a node stand in the order in which they were opened, so the first one has lingered longest."""
+        oldest = next(iter(node.open.values()), None)
+        return bool(node.full) or (oldest is not None and self._has_lingered(oldest, now_s, 1.0))
+
+    def _has_lingered(self, batch: list[float], now_s: float, share: float) -> bool:
+        return now_s - batch[0] >= self.rules.linger_s * share - 1e-9
+
+    def _take(self, node: _Node, now_s: float) -> list[list[float]]:
+        """The batches of the next request: at most one for each partition, full ones first."""
+        along, most = self.rules.along, REQUEST_BATCHES_MAX
+        if along is None:
+            along, most = 1.0, 1
+        taken: dict[int, list[float]] = {}
+        later: deque[tuple[int, list[float]]] = deque()
+        while node.full:
+            partition, batch = node.full.popleft()
+            if partition in taken or len(taken) == most:
+                later.append((partition, batch))
+            else:
+                taken[partition] = batch
+        node.full = later
+        waiting = {partition for partition, _ in later}
+        for partition in [each for each, batch in node.open.items() if self._has_lingered(batch, now_s, along)]:
+            if partition not in taken and partition not in waiting and len(taken) < most:
+                taken[partition] = node.open.pop(partition)
+        return list(taken.values())
+
+    def _answer(self, node: _Node, batches: list[list[float]], now_s: float) -> None:
+        node.in_flight -= 1
+        self.outcome.request_count += 1
+        self.outcome.batch_count += len(batches)
+        for batch in batches:
+            self.outcome.record_count += len(batch)
+            self.outcome.latencies_s += [now_s - time_s for time_s in batch]
+        self._look(node, now_s)
+
+
+def simulate(rules: Rules, times: Times, partitions: Partitions, seconds: float) -> Outcome:
+    """The outcome of a producer that gets these records, each of them answered.
+
+    Args:
+        rules: of the producer.
+        times: of the records, in order.
+        partitions: of the records, from 0 to `rules.partition_count` - 1.
+        seconds: the length of the work that the times are of.
+    """
+    return _Simulation(rules, seconds).run(times, partitions)
