@@ -101,7 +101,6 @@ def ship_convoy(
     links: tuple[tuple[int, int, str, int, int, int, int], ...],
     lanes: tuple[tuple[Any, ...], ...],
     found: list[tuple[Any, ...]],
-    producer_id: int,
     positions: int,
     positions_size: int,
     positions_size_max: int,
@@ -631,6 +630,18 @@ class SenderHalf:
     def set_producer_id(self, producer_id: int, producer_epoch: int, sink_identity: bytes | None = None) -> None: ...
     def set_sink_name(self, name: bytes, /) -> None: ...
     def set_spilled(self, partition_index: int, first_seq: int, end_seq: int) -> None: ...
+    def ship_overflow(
+        self,
+        links: tuple[tuple[int, int, str, int, int, int, int], ...],
+        lanes: tuple[tuple[Any, ...], ...],
+        spills: tuple[tuple[int, int, int, int, bytes], ...],
+        found: list[tuple[Any, ...]],
+        bell: int,
+        time_ms: int,
+        answer_time_ms: int,
+        arena: int,
+        is_synced: bool,
+    ) -> None: ...
     def spill(self, batch: Batch, /) -> None: ...
     def statistics(self) -> dict[str, int]: ...
     def tell_delivery_timeout(self, delivery_timeout_ns: int, counts_always: bool = False) -> None: ...

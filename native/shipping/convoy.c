@@ -56,8 +56,7 @@ static void run_judge(struct run *run)
     if (run->end_ns > early_ns && has_ended_lane(convoy)) {
         run->end_ns = early_ns;
     }
-    run->is_over |= run->now_ns >= run->end_ns || has_strange_link(convoy) || convoy->positions.has_failed ||
-                    convoy->positions.size >= convoy->positions_size_max;
+    run->is_over |= run->now_ns >= run->end_ns || has_strange_link(convoy) || convoy->keeper->is_over;
 }
 
 /* ---- 1 and 2 ---- */
@@ -81,11 +80,16 @@ static bool has_room(const struct ship_convoy *convoy)
     return false;
 }
 
+static bool lanes_keep(struct ship_convoy *convoy)
+{
+    return convoy->keeper->keep(convoy->keeper, convoy->lanes, convoy->lane_count);
+}
+
 static void run_send(struct run *run)
 {
     struct ship_convoy *convoy = run->convoy;
     links_send(run);
-    if (!run->is_over && has_room(convoy) && positions_keep(&convoy->positions, convoy->lanes, convoy->lane_count)) {
+    if (!run->is_over && has_room(convoy) && lanes_keep(convoy)) {
         links_send(run);
     }
 }
@@ -175,7 +179,7 @@ static void rounds_run(struct run *run)
         }
         run_wait(run);
     }
-    (void)positions_keep(&convoy->positions, convoy->lanes, convoy->lane_count);
+    (void)lanes_keep(convoy);
 }
 
 bool convoy_run(struct ship_convoy *convoy)
@@ -195,7 +199,6 @@ bool convoy_run(struct ship_convoy *convoy)
     for (uint32_t i = 0; i < convoy->link_count; i++) {
         link_free(&convoy->links[i]);
     }
-    positions_free(&convoy->positions);
     free(run.polled);
     return is_made;
 }

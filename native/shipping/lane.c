@@ -22,13 +22,20 @@ static bool is_sound(const struct record_batch_header *fields)
            fields->last_offset_delta >= 0 && fields->record_count >= 0;
 }
 
+/* True for the only producer whose sequences follow each other here. */
+static bool is_of_producer(const struct ship_lane *lane)
+{
+    return lane->fields.producer_id == lane->producer.id && lane->fields.producer_epoch == lane->producer.epoch;
+}
+
 /* True for a header that may stand at the lane's next place. */
 static bool is_ordinary(const struct ship_lane *lane)
 {
     const struct record_batch_header *fields = &lane->fields;
     return is_sound(fields) && (fields->attributes & ~ORDINARY_ATTRIBUTES) == 0 &&
            fields->base_offset == lane->next.offset && fields->base_offset < lane->limit_offset &&
-           fields->base_offset <= INT64_MAX - fields->last_offset_delta - 1;
+           fields->base_offset <= INT64_MAX - fields->last_offset_delta - 1 &&
+           (!lane->keeps_producer || is_of_producer(lane));
 }
 
 /* True when the file has all bytes of the batch ahead. */
@@ -77,7 +84,9 @@ uint64_t lane_take(struct ship_lane *lane, uint8_t header[RECORD_BATCH_HEADER_SI
     const struct record_batch_header *fields = &lane->fields;
     int64_t record_count = (int64_t)fields->last_offset_delta + 1;
     struct record_batch_producer producer = lane->producer;
-    producer.base_sequence = (int32_t)((uint64_t)(lane->next.offset - lane->origin) & INT32_MAX);
+    producer.base_sequence = lane->keeps_producer
+                                 ? fields->base_sequence
+                                 : (int32_t)((uint64_t)(lane->next.offset - lane->origin) & INT32_MAX);
     memcpy(header, lane->header, RECORD_BATCH_HEADER_SIZE);
     record_batch_change_producer(header, &producer);
     lane->next.offset += record_count;
@@ -89,10 +98,11 @@ uint64_t lane_take(struct ship_lane *lane, uint8_t header[RECORD_BATCH_HEADER_SI
     return lane->end++;
 }
 
-void lane_ack(struct ship_lane *lane, uint64_t number)
+void lane_ack(struct ship_lane *lane, uint64_t number, const struct produce_result *result)
 {
     CHECK(number - lane->first < lane->end - lane->first);
     batch_of(lane, number)->is_acked = true;
+    batch_of(lane, number)->result = *result;
 }
 
 bool lane_due(const struct ship_lane *lane, struct ship_place *place)
@@ -109,6 +119,7 @@ void lane_keep(struct ship_lane *lane)
     while (lane->first < lane->end && batch_of(lane, lane->first)->is_acked) {
         const struct ship_batch *batch = batch_of(lane, lane->first++);
         lane->kept = batch->end;
+        lane->batch_count++;
         lane->record_count += batch->record_count;
         lane->byte_count += batch->size;
     }

@@ -12,7 +12,8 @@
  *   A header is read with 61 bytes, and nothing proves it before the broker has acked its batch. It counts when it
  *   begins at the offset that follows, and its whole batch lies in the file. Anything else ends the lane here, and the
  *   caller looks at it.
- *   A batch keeps its records. Its header gets the producer, and the sequence that follows from its offset.
+ *   A batch keeps its records. Its header gets the producer, and the sequence that follows from its offset. A lane that
+   `keeps_producer` takes batches of this one producer and epoch alone, and leaves them their sequences.
  *
  * The file is input: no number of it is believed before it is bounded.
  */
@@ -55,6 +56,7 @@ struct ship_batch {
     int64_t record_count;
     uint32_t size;
     bool is_acked;
+    struct produce_result result; /* once it is acked */
 };
 
 struct ship_lane {
@@ -63,7 +65,8 @@ struct ship_lane {
     int file;
     int64_t limit_offset; /* batches from here on are not shipped */
     struct record_batch_producer producer; /* its base sequence is unused */
-    int64_t origin; /* the offset whose record has sequence 0 */
+    bool keeps_producer;
+    int64_t origin; /* the offset whose record has sequence 0, unless it keeps the producer */
     struct ship_text name; /* as it stands in the positions file, with quotes */
     struct ship_text topic_id;
     enum ship_lane_state state;
@@ -76,7 +79,8 @@ struct ship_lane {
     struct ship_batch window[SHIP_WINDOW]; /* batch n of the lane in place n % SHIP_WINDOW */
     uint64_t first; /* of the window */
     uint64_t end;
-    int64_t record_count; /* kept by now */
+    int64_t batch_count; /* kept by now, as the next two */
+    int64_t record_count;
     int64_t byte_count;
 };
 
@@ -90,7 +94,7 @@ uint32_t lane_batch_size(const struct ship_lane *lane);
 /* Puts the batch ahead into the window. Writes its header for the sink, and answers its number. */
 uint64_t lane_take(struct ship_lane *lane, uint8_t header[RECORD_BATCH_HEADER_SIZE]);
 
-void lane_ack(struct ship_lane *lane, uint64_t number);
+void lane_ack(struct ship_lane *lane, uint64_t number, const struct produce_result *result);
 
 /* True when batches are acked that the position on disk does not tell of; `place` is the one that does then. */
 bool lane_due(const struct ship_lane *lane, struct ship_place *place);

@@ -275,15 +275,17 @@ void link_send(struct ship_link *link, bool may_begin, uint64_t now_ns)
 
 /* ---- to take answers ---- */
 
-static void request_settle(struct ship_request *request, bool is_well)
+static void request_ack(struct ship_request *request, const struct produce_result *results)
 {
     for (uint32_t i = 0; i < request->produce.batch_count; i++) {
-        struct ship_piece *piece = &request->pieces[i];
-        if (is_well) {
-            lane_ack(piece->lane, piece->number);
-        } else {
-            piece->lane->state = SHIP_LANE_BROKEN;
-        }
+        lane_ack(request->pieces[i].lane, request->pieces[i].number, &results[i]);
+    }
+}
+
+static void request_fail(struct ship_request *request)
+{
+    for (uint32_t i = 0; i < request->produce.batch_count; i++) {
+        request->pieces[i].lane->state = SHIP_LANE_BROKEN;
     }
 }
 
@@ -292,7 +294,7 @@ void link_break(struct ship_link *link)
     link->is_broken = true;
     link->is_sending = false;
     while (link->first != link->end) {
-        request_settle(request_at(link, link->first++), false);
+        request_fail(request_at(link, link->first++));
     }
 }
 
@@ -305,7 +307,11 @@ static bool answer_take(struct ship_link *link, const uint8_t *bytes, size_t siz
     }
     struct ship_request *request = request_at(link, link->first);
     bool is_well = produce_answer_read(&request->produce, link->first, bytes, size, &link->answer);
-    request_settle(request, is_well);
+    if (is_well) {
+        request_ack(request, link->answer.results);
+    } else {
+        request_fail(request);
+    }
     link->has_refused |= !is_well;
     link->request_count++;
     link->first++;

@@ -87,8 +87,9 @@ static bool line_append(const struct ship_positions *positions, size_t size)
     return fdatasync(positions->file) == 0;
 }
 
-bool positions_keep(struct ship_positions *positions, struct ship_lane *lanes, uint32_t lane_count)
+bool positions_keep(struct ship_keeper *keeper, struct ship_lane *lanes, uint32_t lane_count)
 {
+    struct ship_positions *positions = (struct ship_positions *)keeper; /* its first field */
     size_t size;
     if (positions->has_failed || !line_write(positions, lanes, lane_count, &size)) {
         return false;
@@ -97,11 +98,12 @@ bool positions_keep(struct ship_positions *positions, struct ship_lane *lanes, u
         return true;
     }
     if (!line_append(positions, size)) {
-        positions->has_failed = true;
+        positions->has_failed = keeper->is_over = true;
         (void)!ftruncate(positions->file, positions->size);
         return false;
     }
     positions->size += (off_t)size;
+    keeper->is_over |= positions->size >= positions->size_max;
     for (uint32_t i = 0; i < lane_count; i++) {
         lane_keep(&lanes[i]);
     }

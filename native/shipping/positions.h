@@ -9,18 +9,20 @@
 #ifndef SHIPPING_POSITIONS_H
 #define SHIPPING_POSITIONS_H
 
-#include "shipping/lane.h"
+#include "shipping/keeper.h"
 
 struct ship_positions {
+    struct ship_keeper keeper; /* is over, too, when it is time to write the file anew */
     int file;
     off_t size; /* of the whole lines */
+    off_t size_max;
     char *line;
     size_t room;
     bool has_failed; /* nobody knows whether the line is on disk; the lanes are where they were */
 };
 
-/* Writes down what is due of these lanes, and moves their windows. False when the file cannot be written. */
-bool positions_keep(struct ship_positions *positions, struct ship_lane *lanes, uint32_t lane_count);
+/* The keeper's function. */
+bool positions_keep(struct ship_keeper *keeper, struct ship_lane *lanes, uint32_t lane_count);
 
 void positions_free(struct ship_positions *positions);
 

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -34,12 +34,14 @@ from shmaccum.exceptions import CorruptLogError
 from shmaccum.format.batch_header import HEADER_SIZE
 from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.segment_log import LogBatch, PartitionReader
+from shmaccum.segment_log.log_file import LogFile
 from shmaccum.segment_log.producer_state import SEQUENCE_MASK
 from shmaccum.segment_log.reader import Cursor
 from shmaccum.segment_log.record_writer import NewRecord, make_batch
 from shmaccum.sender.backoff import NS_PER_MS, Backoff
 from shmaccum.sender.spill_file import Position, Row, SpillFile
 from shmaccum.sender.splitting import node_end
+from shmaccum.sinks.convoy import LaneReport, LaneState
 from shmaccum.sinks.sink import Ack, Verdict, WireBatch
 from shmaccum.units import format_count
 
@@ -162,7 +164,8 @@ class Backlog:
         self._batches: Iterator[LogBatch] = iter(())
         self._next_batch: LogBatch | None = None
         self._row_index = 0
-        self._is_known = False
+        self._known_producer: tuple[int, int] | None = None
+        self._has_to_look = True
 
     # --- facts
 
@@ -180,6 +183,22 @@ class Backlog:
     def is_out(self) -> bool:
         """True while a batch is in flight."""
         return any(shipment.is_out for shipment in self._window)
+
+    @property
+    def has_read_ahead(self) -> bool:
+        """True while a batch was read that is not delivered."""
+        return bool(self._window)
+
+    def is_ordinary(self, now_ns: int) -> bool:
+        """True when the next batches may go in a convoy, once nothing is read ahead."""
+        may_go = self._known_producer is not None and not self._has_to_look and now_ns >= self.resume_ns
+        is_sound = not (self.failure_count or self.wants_epoch or self.late_seqs)
+        return may_go and is_sound and self._unread_place is not None
+
+    @property
+    def _unread_place(self) -> tuple[LogFile, int] | None:
+        """The file and the byte of the next header; None where the backlog has to look itself."""
+        return None if self._cursor is None or self._next_batch is not None else self._cursor.unread_place()
 
     @property
     def batch_count(self) -> int:
@@ -232,6 +251,7 @@ class Backlog:
 
     def read(self, now_ns: int) -> None:
         """Fills the window."""
+        self._has_to_look = False
         size = sum(shipment.wire.size for shipment in self._window)
         while len(self._window) < self._in_flight_max and (not size or size < READ_AHEAD_SIZE):
             batch = self._peek()
@@ -349,7 +369,7 @@ class Backlog:
         """The batch that may be sent now; None: none may."""
         if now_ns < self.resume_ns or self.wants_epoch or not self._window:
             return None
-        if self.failure_count or not self._is_known:
+        if self.failure_count or self._known_producer is None:
             head = self._window[0]
             return None if head.is_out or head.outcome is not None or self.is_out else head.wire
         following = next((one for one in self._window if not one.is_out and one.outcome is None), None)
@@ -381,6 +401,37 @@ class Backlog:
                 return False
         return False
 
+    # --- in a convoy
+
+    def lane(self, topic_ids: Mapping[str, bytes]) -> tuple[tuple[Any, ...], tuple[int, int, int, int, bytes]]:
+        """The backlog as a lane of a convoy, and its spill file (native/python/log/convoy_parts.h).
+
+        Args:
+            topic_ids: by topic; empty where requests have names.
+        """
+        assert self._unread_place is not None
+        assert self._known_producer is not None
+        file, byte = self._unread_place
+        position = self.position
+        origin = -1 if position.has_own_sequences else position.origin
+        topic, partition = self.place
+        offsets = position.offset, self.end_offset
+        row = topic, topic_ids.get(topic), partition, file, byte, *offsets, *self._known_producer, origin, -1, b"", b""
+        descriptor, number, content = self.file.position_for_convoy()
+        return row, (self.index, descriptor, self._row_index, number, content)
+
+    def take(self, report: LaneReport, row_index: int, number: int) -> None:
+        """Takes over how far a convoy came, the row that it came to, and the number of its last position."""
+        assert self._cursor is not None
+        self.file.moved(number, report.offset)
+        self._row_index = row_index
+        self._has_to_look = report.state != LaneState.GOES
+        if report.state == LaneState.BROKEN:
+            self.rest()
+        else:
+            self._cursor.skip_to(report.byte, report.offset)
+            self._batches = iter(())
+
     # --- answers
 
     def back(self, wire: WireBatch) -> None:
@@ -393,7 +444,8 @@ class Backlog:
         shipment.outcome = ack
         self.failure_count = 0
         self.resume_ns = 0
-        self._is_known |= ack.verdict is Verdict.DELIVERED
+        if ack.verdict is Verdict.DELIVERED:
+            self._known_producer = ack.wire.producer_id, ack.wire.producer_epoch
 
     def again(self, wire: WireBatch, pause_ns: int | None, now_ns: int) -> None:
         """A batch comes again, alone, after a pause; None: the pause of its failures in a row."""
@@ -460,7 +512,7 @@ class Backlog:
         """
         offset = self._window[0].first_offset
         self.file.write_position(Position(offset, producer_id, epoch, offset, identity))
-        self.wants_epoch = self._is_known = False
+        self.wants_epoch, self._known_producer = False, None
         for shipment in self._window:
             first = shipment.wire.first_record
             self._renew(shipment, first, first + shipment.wire.record_count)
@@ -475,7 +527,7 @@ class Backlog:
         self.file.write_position(Position(self.end_offset, identity=self.position.identity))
         self.file.cut(0)
         self._row_index = 0
-        self._is_known = False
+        self._known_producer = None
 
 
 def _damage_sentence(place: TopicPartition, damage: CorruptLogError) -> str:

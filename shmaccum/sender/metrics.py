@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from shmaccum.format.batch_header import HEADER_SIZE
+from shmaccum.sinks.convoy import LaneReport
 from shmaccum.sinks.sensors import Sensor
 from shmaccum.sinks.sink import Appended, WireBatch
 
@@ -122,6 +123,15 @@ class SenderMetrics:
             self._topic(topic_of(partition_index), now_ns).sent(its_records, its_size, now_ns)
         latency_ms = latency_ns / NS_PER_MS
         self._latency_ms.record(latency_ms * count, count, latency_ms, now_ns)
+
+    def shipped(self, topic: str, report: LaneReport, now_ns: int) -> None:
+        """Batches of a partition of the overflow went in a convoy, and the sink has them."""
+        if report.batch_count:
+            size = report.byte_count
+            self._batch_size.record(size, report.batch_count, size / report.batch_count, now_ns)
+            self._records_sent.add(report.record_count, now_ns)
+            self._bytes_sent.add(size, now_ns)
+            self._topic(topic, now_ns).sent(report.record_count, size, now_ns)
 
     def _largest_record(self, wires: Sequence[WireBatch], now_ns: int) -> int:
         """Or less, of batches in which no record can be larger than what is known: they are not looked into."""

@@ -54,12 +54,14 @@ from shmaccum.segment_log.reader import LogReader
 from shmaccum.sender.backlog import LOCAL_ID_START, Backlog, Shipment, spilled_of
 from shmaccum.sender.backoff import NEVER_NS, NS_PER_MS, Backoff
 from shmaccum.sender.blame import MESSAGE_TOO_LARGE, RECORD_ERRORS_MAX, blame_runs
+from shmaccum.sender.convoy import Convoy
 from shmaccum.sender.dead_letters import DeadLetters
 from shmaccum.sender.host import Host
 from shmaccum.sender.identity import ProducerIdentity
 from shmaccum.sender.lending import Lending, let_go
 from shmaccum.sender.metrics import SenderMetrics
 from shmaccum.sender.spill_file import Row, SpillFile
+from shmaccum.sinks.convoy import LaneReport
 from shmaccum.sinks.sink import Ack, Sink, Verdict, WireBatch
 
 SPILL_SIZE_MAX = 16 << 20
@@ -113,6 +115,7 @@ class Overflow:
         is_synced = self._arena.durability != "process"
         segment_bytes = max(SEGMENT_SIZE_MIN, 2 * host.batch_size_max)
         self._is_synced = is_synced
+        self._convoy = Convoy(half, sink, self._tag, answer_time_ms=options.request_timeout_ms, is_synced=is_synced)
         self._directory = LogDirectory(
             options.overflow.removeprefix(OVERFLOW_KIND),
             LogSinkOptions(sync="batch" if is_synced else "none", segment_bytes=segment_bytes),
@@ -386,6 +389,25 @@ class Overflow:
 
     # --- ship
 
+    def ship(self, bell: int, now_ns: int) -> list[tuple[str, LaneReport]]:
+        """Ships ordinary batches, if the sink lends its sockets: the topics of partitions, and how far they came.
+
+        Args:
+            bell: a descriptor that is readable when the sender has to come back.
+            now_ns: the arena's clock.
+        """
+        ready = {one.index: one for one in self._backlogs.values() if self._may_go_in_convoy(one, now_ns)}
+        told = self._convoy.run(ready, bell, now_ns) if ready else []
+        for backlog, report in told:
+            if report.batch_count:
+                self._progress_ns = self._native.now_ns()
+                self._guard(backlog, functools.partial(self._go_on_behind, backlog))
+        return [(backlog.place.topic, report) for backlog, report in told]
+
+    def _may_go_in_convoy(self, backlog: Backlog, now_ns: int) -> bool:
+        is_ready = not (backlog.is_empty or backlog.has_read_ahead or backlog.index in self._unsettled)
+        return is_ready and self._convoy.may_take(backlog, now_ns)
+
     def ready(self, identity: ProducerIdentity, now_ns: int) -> list[int]:
         """Partitions of which a batch may be sent."""
         ready = []
@@ -398,7 +420,8 @@ class Overflow:
         return ready
 
     def _prepare(self, backlog: Backlog, identity: ProducerIdentity, now_ns: int) -> None:
-        backlog.read(now_ns)
+        if not (backlog.has_read_ahead and self._convoy.may_take(backlog, now_ns)):
+            backlog.read(now_ns)
         if backlog.has_lost_its_end:
             backlog.pass_lost_end()
             self._go_on_behind(backlog)

@@ -8,6 +8,7 @@ One round::
     expire                what is older than delivery_timeout_ms on it gets that result, and is not sent any more
     letters               a few of those that failed go to the dead-letter log, if there is one
     spill                 while the sink does not work, batches of a full arena go to the overflow, if there is one
+    ship                  ordinary batches of the overflow go to a sink that lends its sockets
     send                  ready → plan → drain → check → deliver
     rest                  on the sink's I/O and the doorbell, no longer than until something is due
     settle                each Ack: complete, requeue, split, start over
@@ -53,6 +54,7 @@ from shmaccum.sender.naps import Naps
 from shmaccum.sender.settling import Settling
 from shmaccum.sender.splitting import Splitting
 from shmaccum.sender.topics import TopicPublisher
+from shmaccum.sinks.convoy import LaneReport
 from shmaccum.sinks.sink import Ack, Acks, Appended, Sink, Verdict, WireBatch
 
 if TYPE_CHECKING:
@@ -194,13 +196,14 @@ class Rounds:
         if rest_ns := self._trouble.rest_ns(now_ns):
             self._leave_alone(rest_ns)
             return 0
-        sent = self._send(now_ns)
+        shipped = self._ship(now_ns)
+        sent = self._send(self._native.now_ns() if shipped else now_ns)
         if sent:
             self._last_ready = []  # every ready partition is news now
-        self._settle(self._poll(0) if has_spilled else self._rest())
+        self._settle(self._poll(0) if has_spilled or shipped else self._rest())
         if failure_count == self._trouble.failure_count:
             self._trouble.end()
-        return sent
+        return shipped + sent
 
     def _may_sleep_on(self, now_ns: int) -> bool:
         """True when the last round slept through and there is no news: a whole round would find nothing.
@@ -240,6 +243,20 @@ class Rounds:
         self._has_slept_long = False
         self._naps.spilled(now_ns)
         return True
+
+    def _ship(self, now_ns: int) -> int:
+        """Ordinary batches of the overflow go in a convoy: how many the sink has taken."""
+        if not self._overflow:
+            return 0
+        ship = functools.partial(self._overflow.ship, self._doorbell.fileno(), now_ns)
+        told: list[tuple[str, LaneReport]] = self._ask(ship, [])
+        later_ns = self._native.now_ns()
+        for topic, report in told:
+            self._metrics.shipped(topic, report, later_ns)
+        count = sum(report.batch_count for _, report in told)
+        if count:
+            self._has_slept_long = False
+        return count
 
     # --- send
 

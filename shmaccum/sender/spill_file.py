@@ -147,6 +147,14 @@ class SpillFile:
         self._force()
         self._number, self.position = number, position
 
+    def position_for_convoy(self) -> tuple[int, int, bytes]:
+        """The descriptor, the number of the position that holds, and its bytes without the checksum."""
+        return self._descriptor, self._number, POSITION.pack(self._number, *self.position)
+
+    def moved(self, number: int, offset: int) -> None:
+        """A convoy has written the position down, so often that it has this number."""
+        self._number, self.position = number, self.position._replace(offset=offset)
+
     def _force(self) -> None:
         if self._is_synced:
             os.fdatasync(self._descriptor)

@@ -22,8 +22,9 @@ from typing import Any
 
 from shmaccum._native import ship_convoy
 from shmaccum.segment_log.shipped import PositionsFile
-from shmaccum.shipping.lane import Lane, LaneReport
-from shmaccum.sinks.sink import Loan, Repayment, Sink
+from shmaccum.shipping.lane import Lane
+from shmaccum.sinks.convoy import LaneReport, links_of, repayment_of
+from shmaccum.sinks.sink import Loan, Sink
 
 OFFSET_MAX = 2**63 - 1
 
@@ -55,22 +56,15 @@ class Convoy:
         Returns:
             False when the positions could not be written.
         """
-        links = tuple(
-            (loan.socket, loan.version, loan.client_id, loan.acks, loan.requests_max, request_size_max, len(lanes))
-            for loan, lanes in zip(self._loans, self._lanes, strict=True)
-        )
         rows = tuple(
             _row(lane, loan.topic_ids) for loan, lanes in zip(self._loans, self._lanes, strict=True) for lane in lanes
         )
-        assert positions.shipped.shipped_to is not None
-        producer_id = positions.shipped.shipped_to.producer_id
         found: list[tuple[Any, ...]] = []
         try:
             ship_convoy(
-                links,
+                links_of(zip(self._loans, map(len, self._lanes), strict=True), request_size_max),
                 rows,
                 found,
-                producer_id,
                 positions.descriptor,
                 positions.shipped.size,
                 positions.size_max,
@@ -93,7 +87,7 @@ class Convoy:
             lane.take(report)
         positions.appended(size, {lane.place: lane.position for lane, report in told.items() if report.record_count})
         for loan, lanes, use in zip(self._loans, self._lanes, uses, strict=True):
-            sink.give_back(loan, _repayment(use, {lane.route.index: told[lane] for lane in lanes}))
+            sink.give_back(loan, repayment_of(use, {lane.route.index: told[lane] for lane in lanes}))
         return not has_failed
 
 
@@ -114,16 +108,10 @@ def _row(lane: Lane, topic_ids: Mapping[str, bytes]) -> tuple[Any, ...]:
         byte,
         position.offset,
         OFFSET_MAX if lane.end_offset is None else lane.end_offset,
+        lane.route.producer_id,
         position.producer_epoch,
         position.origin,
         position.leader_epoch,
         json.dumps(str(lane.place)).encode(),
         json.dumps(position.topic_id).encode(),
     )
-
-
-def _repayment(use: tuple[Any, ...], reports: Mapping[int, LaneReport]) -> Repayment:
-    is_broken, throttle_ms, request_count, sent_size, received_size = use
-    acked = [index for index, report in reports.items() if report.record_count]
-    record_count = sum(report.record_count for report in reports.values())
-    return Repayment(is_broken, throttle_ms, request_count, record_count, sent_size, received_size, acked)

@@ -31,14 +31,13 @@ Rules
 
 from __future__ import annotations
 
-import enum
 import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from shmaccum._native import header_for_producer
 from shmaccum.exceptions import CorruptLogError, OffsetOutOfRangeError
@@ -53,6 +52,7 @@ from shmaccum.segment_log.reader import Cursor
 from shmaccum.segment_log.shipped import Position
 from shmaccum.segment_log.small_files import read_topic_id, uuid_text
 from shmaccum.sender.backoff import NS_PER_MS, Backoff
+from shmaccum.sinks.convoy import LaneReport, LaneState
 from shmaccum.sinks.sink import Ack, Verdict, WireBatch
 from shmaccum.units import format_count
 
@@ -110,30 +110,6 @@ class Route:
     producer_id: int
     in_flight_max: int
     takes_files: bool
-
-
-class LaneState(enum.IntEnum):
-    """How a convoy left a lane (native/shipping/lane.h)."""
-
-    GOES = 0
-    """The next batch may be ordinary."""
-    ENDS = 1
-    """No ordinary batch follows: the lane looks why."""
-    BROKEN = 2
-    """A batch was not acked, or its fate is unknown: all behind the position go again."""
-
-
-class LaneReport(NamedTuple):
-    """How far a lane came in a convoy."""
-
-    state: int
-    offset: int
-    """On disk, as the next two."""
-    byte: int
-    """Of the segment, where the batch with the offset begins."""
-    leader_epoch: int
-    record_count: int
-    byte_count: int
 
 
 class Lane:

@@ -27,12 +27,15 @@ NATIVE_FOLDERS = {
     "log": ("base", "format"),
     "arena": ("base", "format"),
     "producer": ("base", "format", "arena"),
-    "sender": ("base", "format", "log", "arena"),
+    "sender": ("base", "format", "log", "shipping", "arena"),
     "shipping": ("base", "format"),
     "python/common": ("base", "format", "arena"),
     "python/arena": ("base", "format", "arena", "python/common"),
     "python/producer": ("base", "format", "arena", "producer", "python/common"),
-    "python/sender": ("base", "format", "log", "arena", "sender", "python/common", "python/log"),
+    "python/sender": (
+        *("base", "format", "log", "shipping", "arena", "sender"),
+        *("python/common", "python/log"),
+    ),
     "python/log": ("base", "format", "log", "shipping", "python/common"),
 }
 # The module names every type, so it includes all rooms.

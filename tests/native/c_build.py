@@ -35,7 +35,7 @@ TESTS = ROOT / "tests" / "native"
 CACHE = ROOT / "build" / "native-tests"
 LAYERS = ("base", "format", "log", "shipping", "arena", "producer", "sender")
 BELOW = ("arena", "format", "base")
-WHOLE_CORE = ("sender", "producer", "log", *BELOW)
+WHOLE_CORE = ("sender", "producer", "log", "shipping", *BELOW)
 LAYERS_OF_TESTS = {
     "base": ("base",),
     "format": ("format", "base"),
@@ -43,7 +43,7 @@ LAYERS_OF_TESTS = {
     "shipping": ("shipping", "format", "base"),
     "arena": BELOW,
     "producer": ("producer", *BELOW),
-    "sender": ("sender", "log", *BELOW),
+    "sender": ("sender", "log", "shipping", *BELOW),
     "core": WHOLE_CORE,
 }
 CORE_INCLUDE = '#include "core/'

@@ -293,6 +293,8 @@ static PyMethodDef half_methods[] = {
      "The name of this sender's sink for the arena, as bytes; said before the role is taken."},
     {"set_spilled", FAST(half_set_spilled), METH_FASTCALL | METH_KEYWORDS,
      "Which batches of a partition lie in the overflow: from a number on, below another one."},
+    {"ship_overflow", FAST(half_ship_overflow), METH_FASTCALL | METH_KEYWORDS,
+     "The ordinary rounds of an overflow on its way to brokers."},
     {"show_life", half_show_life, METH_NOARGS, "Shows the sender's sign of life, as each drain does."},
     {"spill", half_spill, METH_O, "Frees a drained batch that lies in the overflow now; its result is to come."},
     {"statistics", half_statistics, METH_NOARGS, "The sender's own counts."},

@@ -81,6 +81,10 @@ PyObject *half_take_expired(PyObject *self, PyObject *unused);
 
 PyObject *half_append_to_log(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 
+/* ---- the methods: sender_half_convoy.c ---- */
+
+PyObject *half_ship_overflow(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
+
 /* ---- the methods: sender_half_settings.c ---- */
 
 PyObject *half_end_backoff(PyObject *self, PyObject *partition_index);

@@ -30,7 +30,7 @@ from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.segment_log import LogReader
 from shmaccum.segment_log.log_file import LogFile
 from shmaccum.segment_log.shipped import Position, PositionsFile, Shipped, ShippedTo, read_shipped
-from shmaccum.shipping.lane import LaneReport, LaneState
+from shmaccum.sinks.convoy import LaneReport, LaneState
 from tests.log_support import TOPIC, log_files, make_batches, open_log
 from tests.support import WATCHDOG_S
 
@@ -161,7 +161,21 @@ class Track:
         peer.start()
         files = [LogFile(str(self.path / str(place) / f"{0:020}.log")) for place in self.places]
         lanes = tuple(
-            (TOPIC, None, place.partition, file, 0, 0, limit, EPOCH, ORIGIN, -1, f'"{place}"'.encode(), b'""')
+            (
+                TOPIC,
+                None,
+                place.partition,
+                file,
+                0,
+                0,
+                limit,
+                PRODUCER_ID,
+                EPOCH,
+                ORIGIN,
+                -1,
+                f'"{place}"'.encode(),
+                b'""',
+            )
             for place, file in zip(self.places, files, strict=True)
         )
         links = ((ours.fileno(), VERSION, "convoy", -1, 5, request_size_max, len(lanes)),)
@@ -169,7 +183,7 @@ class Track:
         told: list[Any] = [] if found is None else found
         size = self.positions.shipped.size
         with ours:
-            ship_convoy(links, lanes, told, PRODUCER_ID, kept, size, 1 << 30, self.bell, time_ms, 60_000)
+            ship_convoy(links, lanes, told, kept, size, 1 << 30, self.bell, time_ms, 60_000)
         peer.join(WATCHDOG_S)
         assert not peer.is_alive()
         reports, ((is_broken, throttle_ms, *_),), (_, has_failed) = told
@@ -377,4 +391,4 @@ def test_no_hostile_segment_crashes_a_convoy_or_passes_for_sound(track: Track, t
 )
 def test_parts_that_make_no_convoy_are_refused(track: Track, links: Any, lanes: Any) -> None:
     with pytest.raises((TypeError, ValueError)):
-        ship_convoy(links, lanes, [], PRODUCER_ID, 0, 0, 1, track.bell, 1, 1)
+        ship_convoy(links, lanes, [], 0, 0, 1, track.bell, 1, 1)

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * SenderHalf.ship_overflow: the ordinary rounds of an overflow on its way to brokers, in one call without the GIL.
+ *
+ *   python/log/convoy_parts.h has links, lanes and found. The keeper tells ((row index, number) of each spill file ...)
+ *   and (has failed).
+ *   spill  (partition index, file, row index, number, position)      one for each lane, in their order
+ *
+ * The keeper works with the GIL, because producers of the process may use the same handle of the arena.
+ */
+#include <string.h>
+
+#include "base/clock.h"
+#include "python/log/convoy_parts.h"
+#include "python/sender/sender_half_type.h"
+#include "sender/spill_keeper.h"
+
+enum { SPILL_FIELDS = 5 };
+
+struct call {
+    PyObject *links;
+    PyObject *lanes;
+    PyObject *spills;
+    PyObject *found;
+    int64_t bell;
+    int64_t time_ms;
+    int64_t answer_time_ms;
+    PyObject *arena;
+    int64_t is_synced;
+};
+
+/* A keeper that lets go of the GIL while the convoy is on its way. */
+struct keeper_with_gil {
+    struct spill_keeper spills; /* first: the convoy knows no more */
+    PyThreadState *thread;
+};
+
+static bool keep_with_gil(struct ship_keeper *keeper, struct ship_lane *lanes, uint32_t lane_count)
+{
+    struct keeper_with_gil *self = (struct keeper_with_gil *)keeper;
+    PyEval_RestoreThread(self->thread);
+    bool is_kept = spill_keep(keeper, lanes, lane_count);
+    self->thread = PyEval_SaveThread();
+    return is_kept;
+}
+
+/* ---- the spill files ---- */
+
+static bool spill_fill(const struct sender_half_object *half, PyObject *tuple, struct spill_lane *spill)
+{
+    unsigned int partition_index;
+    unsigned long long row_index;
+    unsigned long long number;
+    PyObject *position;
+    if (!PyTuple_CheckExact(tuple) || PyTuple_GET_SIZE(tuple) != SPILL_FIELDS) {
+        PyErr_Format(PyExc_TypeError, "a spill file is a tuple of %d", SPILL_FIELDS);
+        return false;
+    }
+    if (!PyArg_ParseTuple(tuple, "IiKKS", &partition_index, &spill->file, &row_index, &number, &position)) {
+        return false;
+    }
+    if (PyBytes_GET_SIZE(position) != SPILL_POSITION_SIZE ||
+        partition_index >= half->core->arena->geometry.partition_count) {
+        PyErr_Format(PyExc_ValueError, "partition %u with a position of %zd bytes has no spill file", partition_index,
+                     PyBytes_GET_SIZE(position));
+        return false;
+    }
+    spill->partition_index = partition_index;
+    spill->row_index = row_index;
+    spill->number = number;
+    memcpy(spill->position, PyBytes_AS_STRING(position), SPILL_POSITION_SIZE);
+    return true;
+}
+
+/* NULL with an exception set. */
+static struct spill_lane *spills_make(const struct sender_half_object *half, PyObject *tuple)
+{
+    Py_ssize_t count = PyTuple_GET_SIZE(tuple);
+    struct spill_lane *spills = PyMem_Calloc((size_t)count + 1, sizeof *spills);
+    if (spills == NULL) {
+        PyErr_NoMemory();
+    }
+    for (Py_ssize_t i = 0; spills != NULL && i < count; i++) {
+        if (!spill_fill(half, PyTuple_GET_ITEM(tuple, i), &spills[i])) {
+            PyMem_Free(spills);
+            spills = NULL;
+        }
+    }
+    return spills;
+}
+
+static PyObject *spills_report(const struct spill_lane *spills, Py_ssize_t count)
+{
+    PyObject *reports = PyTuple_New(count);
+    for (Py_ssize_t i = 0; reports != NULL && i < count; i++) {
+        PyObject *report = Py_BuildValue("(KK)", (unsigned long long)spills[i].row_index,
+                                         (unsigned long long)spills[i].number);
+        if (report == NULL) {
+            Py_CLEAR(reports);
+            break;
+        }
+        PyTuple_SET_ITEM(reports, i, report);
+    }
+    return reports;
+}
+
+/* ---- the call ---- */
+
+static bool run(const struct call *call, struct ship_convoy *convoy, struct keeper_with_gil *keeper)
+{
+    bool is_made;
+    keeper->thread = PyEval_SaveThread();
+    is_made = convoy_run(convoy);
+    PyEval_RestoreThread(keeper->thread);
+    if (!is_made) {
+        PyErr_NoMemory();
+        return false;
+    }
+    return convoy_tell_parts(convoy, call->found) &&
+           convoy_tell(call->found, spills_report(keeper->spills.lanes, convoy->lane_count)) &&
+           convoy_tell(call->found, Py_BuildValue("(O)", convoy->keeper->is_over ? Py_True : Py_False));
+}
+
+static PyObject *ship(struct sender_half_object *self, const struct call *call)
+{
+    if (!PyTuple_CheckExact(call->lanes) || !PyTuple_CheckExact(call->spills) ||
+        PyTuple_GET_SIZE(call->lanes) != PyTuple_GET_SIZE(call->spills)) {
+        return PyErr_Format(PyExc_TypeError, "lanes and spills are tuples of one length");
+    }
+    struct keeper_with_gil keeper = {.spills = {.keeper = {.keep = keep_with_gil},
+                                                .half = self->core,
+                                                .lanes = spills_make(self, call->spills),
+                                                .arena = PyLong_AsUnsignedLongLong(call->arena),
+                                                .is_synced = call->is_synced != 0}};
+    struct ship_convoy convoy = {
+        .keeper = &keeper.spills.keeper,
+        .bell = (int)call->bell,
+        .time_ns = (uint64_t)call->time_ms * NS_PER_MS,
+        .answer_time_ns = (uint64_t)call->answer_time_ms * NS_PER_MS,
+    };
+    bool has_run = PyErr_Occurred() == NULL &&
+                   convoy_make_parts(call->links, call->lanes, call->found, &convoy) && run(call, &convoy, &keeper);
+    convoy_free_parts(&convoy);
+    PyMem_Free(keeper.spills.lanes);
+    return has_run ? Py_NewRef(Py_None) : NULL;
+}
+
+PyObject *half_ship_overflow(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)
+{
+    static const struct argument_table table = {
+        .signature = {.function = "ship_overflow",
+                      .names = {"links", "lanes", "spills", "found", "bell", "time_ms", "answer_time_ms", "arena",
+                                "is_synced"},
+                      .required_count = 9,
+                      .count = 9},
+        .arguments = {OBJECT_ARGUMENT(struct call, links), OBJECT_ARGUMENT(struct call, lanes),
+                      OBJECT_ARGUMENT(struct call, spills), OBJECT_ARGUMENT(struct call, found),
+                      INTEGER_ARGUMENT(struct call, bell, 0, INT32_MAX),
+                      INTEGER_ARGUMENT(struct call, time_ms, 0, INT32_MAX),
+                      INTEGER_ARGUMENT(struct call, answer_time_ms, 1, INT32_MAX),
+                      OBJECT_ARGUMENT(struct call, arena),
+                      INTEGER_ARGUMENT(struct call, is_synced, 0, 1)}};
+    struct sender_half_object *self = (struct sender_half_object *)object;
+    struct call call;
+    if (!half_begin_with(self, &table, args, count, names, &call)) {
+        return NULL;
+    }
+    return half_end(self, ship(self, &call));
+}

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sender/spill_keeper.h"
+
+#include "arena/completion.h"
+#include "format/crc32c.h"
+#include "sender/sender_half.h"
+
+#include <string.h>
+#include <unistd.h>
+
+enum { POSITION_ROOM = 64, POSITION_OFFSET = 8, ROWS_BEGIN = 4096, ROW_SIZE = 32 };
+enum { ROWS_PASSED_MAX = 4096 /* in front of one batch, so that no file of nonsense holds a convoy */ };
+
+struct spill_row {
+    int64_t base_offset;
+    uint64_t seq;
+    uint32_t slot_index;
+    uint32_t record_count;
+    uint64_t arena;
+};
+
+_Static_assert(sizeof(struct spill_row) == ROW_SIZE, "a row of the file is one of these");
+
+/* ---- results ---- */
+
+/* The offset of the batch's first record. */
+static int64_t first_offset(const struct ship_batch *batch)
+{
+    return batch->end.offset - batch->record_count;
+}
+
+static bool row_read(const struct spill_lane *spill, struct spill_row *row)
+{
+    return pread(spill->file, row, ROW_SIZE, (off_t)(ROWS_BEGIN + spill->row_index * ROW_SIZE)) == ROW_SIZE;
+}
+
+/* The row of a batch, if there is one; passes over those before it. */
+static bool row_find(struct spill_lane *spill, int64_t base_offset, struct spill_row *row)
+{
+    for (int passed = 0; passed < ROWS_PASSED_MAX && row_read(spill, row); passed++) {
+        if (row->base_offset >= base_offset) {
+            return row->base_offset == base_offset;
+        }
+        spill->row_index++;
+    }
+    return false;
+}
+
+static void result_record(const struct spill_keeper *keeper, struct spill_lane *spill, const struct ship_batch *batch)
+{
+    struct spill_row row;
+    if (!row_find(spill, first_offset(batch), &row) || row.arena != keeper->arena ||
+        batch->record_count > BATCH_RECORD_COUNT_MAX) {
+        return;
+    }
+    const struct completion completion = {.seq = row.seq,
+                                          .slot_index = row.slot_index,
+                                          .partition_index = spill->partition_index,
+                                          .record_count = (uint32_t)batch->record_count,
+                                          .result = RESULT_SUCCEEDED,
+                                          .base_offset = batch->result.base_offset,
+                                          .log_append_time_ms = batch->result.log_append_time_ms};
+    (void)!sender_complete_spilled(keeper->half, &completion); /* a row of nonsense names no slot */
+}
+
+/* ---- the position ---- */
+
+static bool position_write(const struct spill_keeper *keeper, struct spill_lane *spill, int64_t offset)
+{
+    uint8_t bytes[SPILL_POSITION_SIZE + sizeof(uint32_t)];
+    uint64_t number = spill->number + 1;
+    memcpy(bytes, spill->position, SPILL_POSITION_SIZE);
+    memcpy(bytes, &number, sizeof number);
+    memcpy(bytes + POSITION_OFFSET, &offset, sizeof offset);
+    uint32_t crc = crc32c_extend(0, bytes, SPILL_POSITION_SIZE);
+    memcpy(bytes + SPILL_POSITION_SIZE, &crc, sizeof crc);
+    ssize_t written = pwrite(spill->file, bytes, sizeof bytes, (off_t)(number % 2 * POSITION_ROOM));
+    if (written != (ssize_t)sizeof bytes || (keeper->is_synced && fdatasync(spill->file) != 0)) {
+        return false;
+    }
+    spill->number = number;
+    return true;
+}
+
+/* ---- the whole ---- */
+
+static bool lane_is_kept(const struct spill_keeper *keeper, struct spill_lane *spill, struct ship_lane *lane)
+{
+    struct ship_place place;
+    if (!lane_due(lane, &place)) {
+        return true;
+    }
+    uint64_t number = lane->first;
+    const struct ship_batch *batch;
+    do {
+        batch = &lane->window[number++ % SHIP_WINDOW];
+        result_record(keeper, spill, batch);
+    } while (batch->end.offset < place.offset);
+    if (!position_write(keeper, spill, place.offset)) {
+        return false;
+    }
+    lane_keep(lane);
+    return true;
+}
+
+bool spill_keep(struct ship_keeper *keeper, struct ship_lane *lanes, uint32_t lane_count)
+{
+    struct spill_keeper *self = (struct spill_keeper *)keeper; /* its first field */
+    sender_show_life(self->half);
+    for (uint32_t i = 0; i < lane_count; i++) {
+        if (!lane_is_kept(self, &self->lanes[i], &lanes[i])) {
+            keeper->is_over = true;
+            return false;
+        }
+    }
+    return true;
+}
