@@ -7,6 +7,9 @@
 #include "format/record.h"
 #include "format/record_batch.h"
 #include "sender/sender_half.h"
+#include "sender/spill_row.h"
+
+#include <unistd.h>
 
 enum { RECORD_SIZE_MIN = 7 };
 
@@ -75,7 +78,7 @@ void log_run_write(struct log_run *run, uint32_t known_largest)
     }
 }
 
-void log_run_complete(struct sender_half *half, const struct log_run *run, struct batch_completion *completions,
+void log_run_complete(struct sender_half *half, struct log_run *run, struct batch_completion *completions,
                       struct wake_set *wakes)
 {
     CHECK(run->append.batch_count <= run->fit_count);
@@ -89,4 +92,52 @@ void log_run_complete(struct sender_half *half, const struct log_run *run, struc
     }
     POINT(log_run_written);
     (void)sender_complete_many(half, completions, run->append.batch_count, wakes);
+    run->ended_count = run->append.batch_count;
+}
+
+/* ---- an overflow ---- */
+
+uint32_t log_run_fit_spill(const struct log_run *run, const struct log_run_spill_file *spill)
+{
+    uint64_t end_seq = spill->end_seq;
+    for (uint32_t i = 0; i < run->count; i++) {
+        if (run->drained[i].seq < end_seq) {
+            return i;
+        }
+        end_seq = run->drained[i].seq + 1;
+    }
+    return run->count;
+}
+
+/* All rows or none. */
+static bool rows_write(const struct log_run *run, const struct log_run_spill_file *spill)
+{
+    struct spill_row rows[LOG_RUN_MAX];
+    int64_t offset = run->base_offset;
+    size_t size = run->append.batch_count * sizeof rows[0];
+    CHECK(run->append.batch_count <= LOG_RUN_MAX);
+    for (uint32_t i = 0; i < run->append.batch_count; i++) {
+        const struct drained_batch *batch = &run->drained[i];
+        rows[i] = (struct spill_row){offset, batch->seq, batch->slot_index, batch->record_count, spill->arena};
+        offset += batch->record_count;
+    }
+    if (pwrite(spill->file, rows, size, spill_row_place(spill->row_count)) == (ssize_t)size) {
+        return true;
+    }
+    (void)!ftruncate(spill->file, spill_row_place(spill->row_count));
+    return false;
+}
+
+void log_run_spill(struct sender_half *half, struct log_run *run, const struct log_run_spill_file *spill,
+                   struct wake_set *wakes)
+{
+    POINT(log_run_written);
+    if (run->append.batch_count == 0 || !rows_write(run, spill)) {
+        return;
+    }
+    POINT(log_run_rows_written);
+    for (uint32_t i = 0; i < run->append.batch_count; i++) {
+        (void)!sender_spill(half, run->drained[i].slot_index, run->drained[i].seq, wakes); /* they are in flight */
+    }
+    run->ended_count = run->append.batch_count;
 }

@@ -5,7 +5,8 @@
  *   drained   | batch | batch | batch | batch | batch |      of one partition, in order
  *             |<------ a run's fit_count ----->| left
  *               log_run_write: checksums, one pwritev, index entries
- *               log_run_complete: results, slots free
+ *               log_run_complete: results, slots free        or, where the log is an overflow,
+ *               log_run_spill: rows of the spill file, ranges in the arena, slots free
  *
  * An ordinary batch lies whole in one slot and has no result so far. Its bytes are those that were appended, its
  * sequence follows, and it fits into the open segment. The first batch that is not ordinary ends the run. This batch
@@ -16,7 +17,8 @@
  *
  * DEATHS. Before pwritev: nothing has happened, and the next sender sends the batches again. Behind pwritev: the
  * recovery of the log finds the batches that are whole in the file, and the log knows them when the next sender sends
- * them. The recovery also cuts a torn batch, and completes an index that lags.
+ * them. The recovery also cuts a torn batch, and completes an index that lags. An overflow's deaths are in
+ * shmaccum/sender/overflow.py.
  */
 #ifndef SENDER_LOG_RUN_H
 #define SENDER_LOG_RUN_H
@@ -32,6 +34,7 @@ struct log_run {
     uint32_t fit_count;       /* ordinary as far as is known */
     int64_t base_offset;      /* of the first batch */
     struct log_append append; /* the result of log_run_write */
+    uint32_t ended_count;     /* of these the batches that left the arena */
     uint32_t largest_record;  /* bytes of the largest record, if any was larger than known before */
 };
 
@@ -43,7 +46,22 @@ uint32_t log_run_describe(const struct sender_half *half, const struct drained_b
 void log_run_write(struct log_run *run, uint32_t known_largest);
 
 /* Completes what was written. `completions` has room for the run. */
-void log_run_complete(struct sender_half *half, const struct log_run *run, struct batch_completion *completions,
+void log_run_complete(struct sender_half *half, struct log_run *run, struct batch_completion *completions,
                       struct wake_set *wakes);
+
+/* The spill file of an overflow's partition. */
+struct log_run_spill_file {
+    int file;
+    uint64_t row_count; /* by now */
+    uint64_t end_seq;   /* batches below it are not ordinary: they come behind younger ones */
+    uint64_t arena;     /* as it stands in the rows */
+};
+
+/* How many drained batches, from the first on, are younger than all that were spilled before. */
+uint32_t log_run_fit_spill(const struct log_run *run, const struct log_run_spill_file *spill);
+
+/* Moves what was written out of the arena. All of it stays there when its rows cannot be written. */
+void log_run_spill(struct sender_half *half, struct log_run *run, const struct log_run_spill_file *spill,
+                   struct wake_set *wakes);
 
 #endif

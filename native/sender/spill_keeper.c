@@ -4,22 +4,13 @@
 #include "arena/completion.h"
 #include "format/crc32c.h"
 #include "sender/sender_half.h"
+#include "sender/spill_row.h"
 
 #include <string.h>
 #include <unistd.h>
 
-enum { POSITION_ROOM = 64, POSITION_OFFSET = 8, ROWS_BEGIN = 4096, ROW_SIZE = 32 };
+enum { POSITION_ROOM = 64, POSITION_OFFSET = 8 };
 enum { ROWS_PASSED_MAX = 4096 /* in front of one batch, so that no file of nonsense holds a convoy */ };
-
-struct spill_row {
-    int64_t base_offset;
-    uint64_t seq;
-    uint32_t slot_index;
-    uint32_t record_count;
-    uint64_t arena;
-};
-
-_Static_assert(sizeof(struct spill_row) == ROW_SIZE, "a row of the file is one of these");
 
 /* ---- results ---- */
 
@@ -31,7 +22,7 @@ static int64_t first_offset(const struct ship_batch *batch)
 
 static bool row_read(const struct spill_lane *spill, struct spill_row *row)
 {
-    return pread(spill->file, row, ROW_SIZE, (off_t)(ROWS_BEGIN + spill->row_index * ROW_SIZE)) == ROW_SIZE;
+    return pread(spill->file, row, SPILL_ROW_SIZE, spill_row_place(spill->row_index)) == SPILL_ROW_SIZE;
 }
 
 /* The row of a batch, if there is one; passes over those before it. */

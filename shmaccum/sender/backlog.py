@@ -230,6 +230,18 @@ class Backlog:
             self._note_seq(row.seq)
         self.end_offset = max(self.end_offset, end_offset)
 
+    def spill_file(self) -> tuple[int, int, int, int]:
+        """The spill file for a native call that writes rows (native/sender/log_run.h)."""
+        return self.file.descriptor, self.file.row_count, self.end_seq, self._arena
+
+    def added(self, row_count: int, end_offset: int) -> None:
+        """A native call has written so many rows, of batches that are younger than all before."""
+        self.file.row_count += row_count
+        row = self.file.row(self.file.row_count - 1)
+        assert row is not None
+        self.end_seq = row.seq + 1
+        self.end_offset = end_offset
+
     def _note_seq(self, seq: int) -> None:
         if seq < self.end_seq:
             self.late_seqs.add(seq)

@@ -37,7 +37,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import final
 
-from shmaccum._native import Batch, SenderHalf
+from shmaccum._native import Batch, LogEnd, SenderHalf
 from shmaccum.arena import Arena
 from shmaccum.arena.reports import INNOCENT, Kind, Reason, Report
 from shmaccum.arena.results import BatchResult
@@ -62,11 +62,13 @@ from shmaccum.sender.lending import Lending, let_go
 from shmaccum.sender.metrics import SenderMetrics
 from shmaccum.sender.spill_file import Row, SpillFile
 from shmaccum.sinks.convoy import LaneReport
-from shmaccum.sinks.sink import Ack, Sink, Verdict, WireBatch
+from shmaccum.sinks.sink import Ack, Appended, Sink, Verdict, WireBatch
 
 SPILL_SIZE_MAX = 16 << 20
 """Bytes that are drained at once."""
 SEGMENT_SIZE_MIN = 128 << 20
+ANY_RECORD = 2**32 - 1
+"""No record is larger, so none is looked at."""
 PAUSE_NS = 1_000_000_000
 PERCENT = 100
 SEQUENCE_ERRORS = frozenset({BrokerError.OUT_OF_ORDER_SEQUENCE_NUMBER, BrokerError.INVALID_PRODUCER_EPOCH})
@@ -148,6 +150,7 @@ class Overflow:
         self._publish()
 
     def _take_up(self, place: TopicPartition) -> None:
+        self._directory.partition(*place)  # made here where a sender died before it
         backlog = self._new_backlog(self._half.partition_index(*place), place)
         log = self._log(backlog)
         backlog.take_up(log.log_end_offset)
@@ -282,8 +285,30 @@ class Overflow:
             return 0
         each = min(-(-surplus // len(partition_indices)), KEPT_COUNT)
         request = [index for index in partition_indices for _ in range(each)]
-        batches, _ = self._half.drain(request, min(SPILL_SIZE_MAX, room), KEPT_COUNT, now_ns)
-        return self._take(batches, lending, now_ns)
+        open_ends = [backlog for index in partition_indices if (backlog := self._backlogs.get(index)) is not None]
+        log_ends = {one.index: end for one in open_ends if (end := self._log_end(one)) is not None}
+        spills = {index: self._backlogs[index].spill_file() for index in log_ends}
+        batches, _, numbers = self._half.append_to_log(
+            log_ends, request, min(SPILL_SIZE_MAX, room), KEPT_COUNT, now_ns, ANY_RECORD, spills
+        )
+        count = 0 if numbers is None else self._take_spilled(Appended(*numbers))
+        return count + self._take(batches, lending, now_ns)
+
+    def _log_end(self, backlog: Backlog) -> LogEnd | None:
+        """The open end of a log to which ordinary batches are spilled in C; the first one comes by `_take`."""
+        return None if backlog.is_empty or backlog.index in self._unsettled else self._log(backlog).log_end()
+
+    def _take_spilled(self, appended: Appended) -> int:
+        """Steps 2 to 5 of these batches were taken in C: answers how many they are."""
+        for index, batch_count, _, _, index_errno in appended.rows:
+            backlog = self._backlogs[index]
+            log = self._log(backlog)
+            log.appended(batch_count, index_errno)
+            backlog.added(batch_count, log.log_end_offset)
+        self._size += appended.size
+        self.spilled_batch_count += appended.batch_count
+        self.spilled_record_count += appended.record_count
+        return appended.batch_count
 
     def _settle_fronts(self, lending: Lending, now_ns: int) -> int:
         """Batches that a dead sender, or a failed write, left in the arena and perhaps in the log, too."""

@@ -147,6 +147,11 @@ class SpillFile:
         self._force()
         self._number, self.position = number, position
 
+    @property
+    def descriptor(self) -> int:
+        """The open file."""
+        return self._descriptor
+
     def position_for_convoy(self) -> tuple[int, int, bytes]:
         """The descriptor, the number of the position that holds, and its bytes without the checksum."""
         return self._descriptor, self._number, POSITION.pack(self._number, *self.position)

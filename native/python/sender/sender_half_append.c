@@ -6,6 +6,10 @@
  *         → WITHOUT THE GIL: checksums, pwritev, index entries
  *         → completed, tables settled → numbers, and Batches of what is left
  *
+ * With `spills` the log is an overflow: batches get rows in spill files in place of results (log_run_spill).
+ *
+ *   spills   {partition index: (file, row count, end seq, arena)}; batches of other partitions are left
+ *
  * Memory comes first: once a byte is written nothing can fail before the log's numbers, the tables and the results
  * agree. Batches are completed with the GIL, because producers of the process may use the same handle of the arena.
  */
@@ -23,16 +27,19 @@ struct append_arguments {
     int64_t in_flight_max;
     int64_t now_ns;
     int64_t largest_record;
+    PyObject *spills; /* None: the log is the sink */
 };
 
 struct append_call {
     struct sender_half_object *half;
     PyObject *log_ends;
+    PyObject *spills;
     uint32_t *partitions;
     struct drained_batch *drained;
     struct log_batch *batches;
     struct batch_completion *completions;
     struct log_run *runs;
+    struct log_run_spill_file *spill_files; /* of the runs */
     PyObject **log_end_objects; /* of the runs; NULL: the partition has none */
     uint32_t drained_count;
     uint32_t run_count;
@@ -47,9 +54,11 @@ static bool call_allocate(struct append_call *call, size_t count)
     call->batches = PyMem_Calloc(count + 1, sizeof *call->batches);
     call->completions = PyMem_Calloc(count + 1, sizeof *call->completions);
     call->runs = PyMem_Calloc(count + 1, sizeof *call->runs);
+    call->spill_files = PyMem_Calloc(count + 1, sizeof *call->spill_files);
     call->log_end_objects = PyMem_Calloc(count + 1, sizeof *call->log_end_objects);
     bool is_allocated = call->partitions != NULL && call->drained != NULL && call->batches != NULL &&
-                        call->completions != NULL && call->runs != NULL && call->log_end_objects != NULL;
+                        call->completions != NULL && call->runs != NULL && call->spill_files != NULL &&
+                        call->log_end_objects != NULL;
     if (!is_allocated) {
         PyErr_NoMemory();
     }
@@ -71,23 +80,54 @@ static void call_free(struct append_call *call)
     PyMem_Free(call->batches);
     PyMem_Free(call->completions);
     PyMem_Free(call->runs);
+    PyMem_Free(call->spill_files);
     PyMem_Free(call->log_end_objects);
 }
 
 /* ---- planning ---- */
 
+/* An object of a dict, borrowed; NULL without an exception: there is none, or no memory to look for it. */
+static PyObject *partition_find(PyObject *dict, uint32_t partition_index)
+{
+    PyObject *key = PyLong_FromUnsignedLong(partition_index);
+    PyObject *found = key == NULL ? NULL : PyDict_GetItemWithError(dict, key);
+    Py_XDECREF(key);
+    PyErr_Clear(); /* then the batches are left, and nothing is lost */
+    return found;
+}
+
 /* A new reference, or NULL: the partition has none. */
 static PyObject *log_end_find(const struct append_call *call, uint32_t partition_index)
 {
-    PyObject *key = PyLong_FromUnsignedLong(partition_index);
-    PyObject *log = key == NULL ? NULL : PyDict_GetItemWithError(call->log_ends, key);
-    Py_XDECREF(key);
-    PyErr_Clear(); /* then the batches are left, and nothing is lost */
+    PyObject *log = partition_find(call->log_ends, partition_index);
     return log != NULL && Py_IS_TYPE(log, call->half->state->log_end_type) ? Py_NewRef(log) : NULL;
 }
 
+/* How many batches of a run may go to the overflow by their row in its spill file; all, where the log is the sink. */
+static uint32_t run_spill_fit(const struct append_call *call, const struct log_run *run,
+                              struct log_run_spill_file *spill)
+{
+    if (call->spills == Py_None) {
+        return run->count;
+    }
+    PyObject *given = partition_find(call->spills, run->drained->partition_index);
+    unsigned long long row_count;
+    unsigned long long end_seq;
+    unsigned long long arena;
+    if (given == NULL || !PyTuple_CheckExact(given) ||
+        !PyArg_ParseTuple(given, "iKKK", &spill->file, &row_count, &end_seq, &arena)) {
+        PyErr_Clear();
+        return 0;
+    }
+    spill->row_count = row_count;
+    spill->end_seq = end_seq;
+    spill->arena = arena;
+    return log_run_fit_spill(run, spill);
+}
+
 /* A log takes one run of a call, because the next one would begin where this one ends. */
-static uint32_t run_fit(const struct append_call *call, struct log_run *run, struct log_end_object *log)
+static uint32_t run_fit(const struct append_call *call, struct log_run *run, struct log_end_object *log,
+                        uint32_t count)
 {
     struct log_batch *batches = &call->batches[run->drained - call->drained];
     if (log == NULL || log->is_in_call) {
@@ -96,7 +136,7 @@ static uint32_t run_fit(const struct append_call *call, struct log_run *run, str
     log->is_in_call = true;
     run->log = &log->core;
     uint32_t fit_count =
-        log_end_fit(log, batches, log_run_describe(call->half->core, run->drained, run->count, batches));
+        log_end_fit(log, batches, log_run_describe(call->half->core, run->drained, count, batches));
     if (!log_end_remember(log, batches, fit_count)) {
         PyErr_Clear(); /* without memory: left, as above */
         fit_count = 0;
@@ -109,7 +149,8 @@ static void run_plan(struct append_call *call, uint32_t first, uint32_t count)
     struct log_run *run = &call->runs[call->run_count];
     *run = (struct log_run){.drained = &call->drained[first], .batches = &call->batches[first], .count = count};
     call->log_end_objects[call->run_count] = log_end_find(call, run->drained->partition_index);
-    run->fit_count = run_fit(call, run, log_end_at(call, call->run_count));
+    uint32_t spill_count = run_spill_fit(call, run, &call->spill_files[call->run_count]);
+    run->fit_count = run_fit(call, run, log_end_at(call, call->run_count), spill_count);
     call->run_count++;
 }
 
@@ -143,6 +184,16 @@ static void runs_write(struct append_call *call)
     Py_END_ALLOW_THREADS
 }
 
+static void run_end(struct append_call *call, uint32_t index)
+{
+    struct log_run *run = &call->runs[index];
+    if (call->spills == Py_None) {
+        log_run_complete(call->half->core, run, call->completions, &call->half->wakes);
+    } else {
+        log_run_spill(call->half->core, run, &call->spill_files[index], &call->half->wakes);
+    }
+}
+
 static void runs_complete(struct append_call *call, const uint32_t *remembered_counts)
 {
     for (uint32_t i = 0; i < call->run_count; i++) {
@@ -150,7 +201,7 @@ static void runs_complete(struct append_call *call, const uint32_t *remembered_c
         struct log_end_object *log = log_end_at(call, i);
         if (remembered_counts[i] > 0) {
             log_end_settle(log, run->batches, remembered_counts[i], run->append.batch_count);
-            log_run_complete(call->half->core, run, call->completions, &call->half->wakes);
+            run_end(call, i);
         }
         if (run->log != NULL) {
             log->is_in_call = false;
@@ -190,11 +241,11 @@ static PyObject *run_row(const struct log_run *run)
 {
     unsigned long long record_count = 0;
     unsigned long long size = 0;
-    for (uint32_t i = 0; i < run->append.batch_count; i++) {
+    for (uint32_t i = 0; i < run->ended_count; i++) {
         record_count += run->drained[i].record_count;
         size += run->drained[i].size;
     }
-    return Py_BuildValue("(IIKKi)", run->drained->partition_index, run->append.batch_count, record_count, size,
+    return Py_BuildValue("(IIKKi)", run->drained->partition_index, run->ended_count, record_count, size,
                          run->append.index_error);
 }
 
@@ -203,14 +254,14 @@ static PyObject *runs_rows(const struct append_call *call, struct tally *tally, 
     PyObject *rows = PyList_New(0);
     for (uint32_t i = 0; i < call->run_count && rows != NULL; i++) {
         const struct log_run *run = &call->runs[i];
-        PyObject *row = run->append.batch_count == 0 ? NULL : run_row(run);
-        for (uint32_t j = 0; j < run->append.batch_count; j++) {
+        PyObject *row = run->ended_count == 0 ? NULL : run_row(run);
+        for (uint32_t j = 0; j < run->ended_count; j++) {
             batch_tally(tally, &run->drained[j], now_ns);
         }
         if (run->largest_record > call->largest_record && run->largest_record > tally->largest_record) {
             tally->largest_record = run->largest_record;
         }
-        if (run->append.batch_count > 0 && (row == NULL || PyList_Append(rows, row) < 0)) {
+        if (run->ended_count > 0 && (row == NULL || PyList_Append(rows, row) < 0)) {
             Py_CLEAR(rows);
         }
         Py_XDECREF(row);
@@ -232,14 +283,14 @@ static PyObject *appended_numbers(const struct append_call *call, uint64_t now_n
                          (unsigned long long)tally.largest_record, (long long)tally.linger_min_ns, rows);
 }
 
-/* Moves the batches that were not appended to the front of `drained`; answers how many they are. */
+/* Moves the batches that did not end to the front of `drained`; answers how many they are. */
 static uint32_t left_gather(struct append_call *call)
 {
     uint32_t left_count = 0;
     for (uint32_t i = 0; i < call->run_count; i++) {
         const struct log_run *run = &call->runs[i];
-        uint32_t count = run->count - run->append.batch_count;
-        memmove(&call->drained[left_count], &run->drained[run->append.batch_count], count * sizeof *call->drained);
+        uint32_t count = run->count - run->ended_count;
+        memmove(&call->drained[left_count], &run->drained[run->ended_count], count * sizeof *call->drained);
         left_count += count;
     }
     return left_count;
@@ -265,7 +316,10 @@ static PyObject *call_run(struct append_call *call, const struct drain_options *
 static PyObject *append_tuple(struct sender_half_object *self, const struct append_arguments *given, PyObject *tuple)
 {
     struct append_call call = {
-        .half = self, .log_ends = given->log_ends, .largest_record = (uint32_t)given->largest_record};
+        .half = self,
+        .log_ends = given->log_ends,
+        .spills = given->spills,
+        .largest_record = (uint32_t)given->largest_record};
     size_t count = (size_t)PyTuple_GET_SIZE(tuple);
     PyObject *result = NULL;
     const struct drain_options options = {.now_ns = half_now_or(self, given->now_ns),
@@ -284,22 +338,27 @@ PyObject *half_append_to_log(PyObject *object, PyObject *const *args, Py_ssize_t
 {
     static const struct argument_table table = {
         .signature = {.function = "append_to_log",
-                      .names = {"log_ends", "partitions", "size_max", "in_flight_max", "now_ns", "largest_record"},
+                      .names = {"log_ends", "partitions", "size_max", "in_flight_max", "now_ns", "largest_record",
+                                "spills"},
                       .required_count = 6,
-                      .count = 6},
+                      .count = 7},
         .arguments = {OBJECT_ARGUMENT(struct append_arguments, log_ends),
                       OBJECT_ARGUMENT(struct append_arguments, partitions),
                       INTEGER_ARGUMENT(struct append_arguments, size_max, 1, UINT32_MAX),
                       INTEGER_ARGUMENT(struct append_arguments, in_flight_max, 1, UINT32_MAX),
                       INTEGER_ARGUMENT(struct append_arguments, now_ns, 0, INT64_MAX),
-                      INTEGER_ARGUMENT(struct append_arguments, largest_record, 0, UINT32_MAX)}};
+                      INTEGER_ARGUMENT(struct append_arguments, largest_record, 0, UINT32_MAX),
+                      OBJECT_ARGUMENT(struct append_arguments, spills)}};
     struct sender_half_object *self = (struct sender_half_object *)object;
-    struct append_arguments given;
+    struct append_arguments given = {.spills = Py_None};
     if (!arguments_parse(self->state, &table, args, count, names, &given)) {
         return NULL;
     }
     if (!PyDict_Check(given.log_ends)) {
         return PyErr_Format(PyExc_TypeError, "log_ends must be a dict, not %.80s", Py_TYPE(given.log_ends)->tp_name);
+    }
+    if (given.spills != Py_None && !PyDict_Check(given.spills)) {
+        return PyErr_Format(PyExc_TypeError, "spills must be a dict, not %.80s", Py_TYPE(given.spills)->tp_name);
     }
     PyObject *partitions = PySequence_Tuple(given.partitions);
     PyObject *result = NULL;
