@@ -61,7 +61,7 @@ from shmaccum.sender.identity import ProducerIdentity
 from shmaccum.sender.lending import Lending, let_go
 from shmaccum.sender.metrics import SenderMetrics
 from shmaccum.sender.spill_file import Row, SpillFile
-from shmaccum.sinks.convoy import LaneReport
+from shmaccum.sinks.convoy import LaneReport, LaneState
 from shmaccum.sinks.sink import Ack, Appended, Sink, Verdict, WireBatch
 
 SPILL_SIZE_MAX = 16 << 20
@@ -107,6 +107,7 @@ class Overflow:
         self._backoff = Backoff(options.retry_backoff_ms, options.retry_backoff_max_ms)
         self._backlogs: dict[int, Backlog] = {}
         self._unsettled: set[int] = set()
+        self._convoyed: set[int] = set()  # in the last call of `ship`, and the next one goes on with them
         self._not_before_ns = 0
         self._since_ns = 0
         self._progress_ns = self._native.now_ns()
@@ -423,6 +424,9 @@ class Overflow:
         """
         ready = {one.index: one for one in self._backlogs.values() if self._may_go_in_convoy(one, now_ns)}
         told = self._convoy.run(ready, bell, now_ns) if ready else []
+        self._convoyed = {
+            backlog.index for backlog, report in told if report.batch_count and report.state == LaneState.GOES
+        }
         for backlog, report in told:
             if report.batch_count:
                 self._progress_ns = self._native.now_ns()
@@ -437,7 +441,7 @@ class Overflow:
         """Partitions of which a batch may be sent."""
         ready = []
         for backlog in self._backlogs.values():
-            if backlog.is_empty or backlog.index in self._unsettled:
+            if backlog.is_empty or backlog.index in self._unsettled | self._convoyed:
                 continue
             self._guard(backlog, functools.partial(self._prepare, backlog, identity, now_ns))
             if backlog.next_wire(now_ns) is not None:

@@ -34,7 +34,7 @@ from shmaccum.shipping.shipper import forget
 from shmaccum.sinks.memory import MemorySink
 from shmaccum.sinks.sink import Ack, Verdict, WireBatch
 from tests.dying import dies_at_system_call
-from tests.log_support import START_MS, TOPIC, log_files, make_batch, make_batches, offsets, open_log
+from tests.log_support import START_MS, TOPIC, batch_of, log_files, make_batch, make_batches, offsets, open_log
 from tests.support import WATCHDOG_S, wait_until
 
 PLACE = TopicPartition(TOPIC, 0)
@@ -452,6 +452,17 @@ def test_the_readable_part_of_a_damaged_log_is_shipped_and_the_damage_told(
     assert progress.damage_count == 2
     assert sum("is damaged" in message for message in caplog.messages) == 2
     assert read_shipped(str(log)).positions[PLACE].producer_epoch == 2
+
+
+def test_shipping_stops_in_front_of_a_transaction_and_says_why(log: Path) -> None:
+    with open_log(log) as directory:
+        offsets(directory.partition(TOPIC, 0).append([batch_of(9, 0, b"of a transaction")]))
+    sink = MemorySink()
+    progress = ship(log, sink)
+    assert sink.values(TOPIC, 0) == values(20)
+    (sentence,) = progress.refusals.values()
+    assert "begins a record batch of a transaction" in sentence
+    assert progress.left_record_count == 1
 
 
 def test_deleted_records_are_told_and_passed_over(log: Path, caplog: pytest.LogCaptureFixture) -> None:
