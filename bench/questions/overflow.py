@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """How fast are spilling and delivering the overflow in an outage that is longer than memory, and a send meanwhile?
 
-The arena is full of sealed batches. The sink is a log on tmpfs, which works or says that it does not; the overflow lies
-on tmpfs, too. The peers: the same sender delivers the same batches to that log, and `send` beside such a sender.
+The arena is full of sealed batches, and the overflow lies on tmpfs. Spilling has a log on tmpfs as its peer, to which
+the same sender delivers the same batches. Delivering goes to a broker that throws the bytes away, and its peer is the
+same sender that delivers as many batches of the arena to that broker. `send` beside a spilling sender has `send`
+beside a sender that delivers to the log as its peer.
 """
 
 from __future__ import annotations
@@ -14,8 +16,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Union
 
 from bench.arenas import temporary_arena
+from bench.draining_broker import TOPIC, draining_broker
 from bench.harness.question import Contender, Figure, Goal, Measurement, Question
 from bench.segments import tmpfs_folder
 from bench.stopwatch import Stopwatch
@@ -23,12 +27,13 @@ from shmaccum import Producer
 from shmaccum.arena import Arena
 from shmaccum.exceptions import BufferExhaustedError
 from shmaccum.sender import Sender
+from shmaccum.sinks.kafka.sink import KafkaSink
 from shmaccum.sinks.log import LogSink
 from tests.accumulator import Accumulator
 
-SPILLED, SHIPPED, DELIVERED = "spilling to the overflow", "delivering the overflow", "delivering to a log"
+SPILLED, DELIVERED = "spilling to the overflow", "delivering to a log"
+SHIPPED, BROUGHT = "delivering the overflow to a broker", "delivering the arena to a broker"
 SENT_BESIDE_SPILLING, SENT_BESIDE_DELIVERING = "send beside a spilling sender", "send beside a delivering sender"
-TOPIC = "flights"
 BUFFER_MEMORY = 64 << 20
 BATCH_SIZE = 16 << 10
 PARTITION_COUNT = 16
@@ -50,6 +55,22 @@ class AwayLog(LogSink):
         return [] if self.is_away else super().plan(ready)
 
 
+class AwayKafka(KafkaSink):
+    """The same for brokers."""
+
+    is_away = False
+
+    @property
+    def outage(self) -> str | None:
+        return "away" if self.is_away else super().outage
+
+    def plan(self, ready: Sequence[int]) -> Sequence[Sequence[int]]:
+        return [] if self.is_away else super().plan(ready)
+
+
+AwaySink = Union[AwayLog, AwayKafka]
+
+
 @contextmanager
 def _full_arena() -> Iterator[Arena]:
     with temporary_arena(buffer_memory=BUFFER_MEMORY, batch_size=BATCH_SIZE) as arena:
@@ -66,12 +87,32 @@ def _used_count(arena: Arena) -> int:
 
 
 @contextmanager
-def _opened(arena: Arena, folder: Path) -> Iterator[tuple[Sender, AwayLog]]:
+def _opened(arena: Arena, folder: Path, sink: AwaySink) -> Iterator[Sender]:
     """A sender that has its topic and its id, and has delivered nothing."""
-    sink = AwayLog(str(folder / "sink"), partitions=PARTITION_COUNT)
     with Sender(arena, sink, linger_ms=0, overflow=f"log:{folder}/overflow", overflow_at=1) as sender:
         sender.open()
-        yield sender, sink
+        yield sender
+
+
+@contextmanager
+def _beside_a_log() -> Iterator[tuple[Arena, Sender, AwayLog]]:
+    """A full arena, and a sender to a log."""
+    with _full_arena() as arena, tmpfs_folder() as folder:
+        sink = AwayLog(str(folder / "sink"), partitions=PARTITION_COUNT)
+        with _opened(arena, folder, sink) as sender:
+            yield arena, sender, sink
+
+
+@contextmanager
+def _beside_a_broker() -> Iterator[tuple[Arena, Sender, AwayKafka]]:
+    """A full arena, and a sender to a broker that has delivered a batch of each partition."""
+    with _full_arena() as arena, tmpfs_folder() as folder:
+        with draining_broker(PARTITION_COUNT, answers_each=True) as (port, _):
+            sink = AwayKafka(f"127.0.0.1:{port}", send_buffer_bytes=-1)
+            with _opened(arena, folder, sink) as sender:
+                while arena.native.counters()["batches completed"] < PARTITION_COUNT:
+                    sender.run_once()
+                yield arena, sender, sink
 
 
 def _emptied(sender: Sender, arena: Arena, left_count: int) -> Measurement:
@@ -85,17 +126,22 @@ def _emptied(sender: Sender, arena: Arena, left_count: int) -> Measurement:
 
 
 def _delivered() -> Measurement:
-    with _full_arena() as arena, tmpfs_folder() as folder, _opened(arena, folder) as (sender, _):
+    with _beside_a_log() as (arena, sender, _):
         return _emptied(sender, arena, 0)
 
 
-def _spill(sender: Sender, sink: AwayLog, arena: Arena) -> Measurement:
+def _brought() -> Measurement:
+    with _beside_a_broker() as (arena, sender, _):
+        return _emptied(sender, arena, 0)
+
+
+def _spill(sender: Sender, sink: AwaySink, arena: Arena) -> Measurement:
     sink.is_away = True
     return _emptied(sender, arena, int(arena.geometry["slot_count"]) // 100)
 
 
 def _spilled() -> Measurement:
-    with _full_arena() as arena, tmpfs_folder() as folder, _opened(arena, folder) as (sender, sink):
+    with _beside_a_log() as (arena, sender, sink):
         measured = _spill(sender, sink, arena)
         sink.is_away = False
         sender.stop()
@@ -104,7 +150,7 @@ def _spilled() -> Measurement:
 
 
 def _shipped() -> Measurement:
-    with _full_arena() as arena, tmpfs_folder() as folder, _opened(arena, folder) as (sender, sink):
+    with _beside_a_broker() as (arena, sender, sink):
         _spill(sender, sink, arena)
         batch_count = arena.native.spilled()["batch_count"]
         sink.is_away = False
@@ -155,15 +201,16 @@ def contenders() -> list[Contender]:
     """Spilling and delivering, and the price of a send beside both."""
     return [
         Contender(SPILLED, _spilled),
-        Contender(SHIPPED, _shipped),
         Contender(DELIVERED, _delivered),
+        Contender(SHIPPED, _shipped, peer=BROUGHT),
+        Contender(BROUGHT, _brought),
         Contender(SENT_BESIDE_SPILLING, lambda: _sent(lambda _: NOBODY), peer=SENT_BESIDE_DELIVERING),
         Contender(SENT_BESIDE_DELIVERING, lambda: _sent(lambda folder: f"log:{folder}/sink")),
     ]
 
 
 QUESTION = Question(
-    title="Outlast an outage that is longer than memory: full 16 KiB batches of 16 partitions, a log on tmpfs as sink",
+    title="Outlast an outage that is longer than memory: full 16 KiB batches of 16 partitions",
     figures=(
         Figure("bytes_per_s", "GiB/s", 1 / 2**30, "higher"),
         Figure("cpu_s_per_byte", "ns/KiB", 2**10 * 1e9, "lower", "processor time"),
@@ -173,7 +220,9 @@ QUESTION = Question(
     peer=DELIVERED,
     goals=(
         Goal("spilling to the overflow, of the log sink", SPILLED, "bytes_per_s", 0.8, is_ratio=True),
-        Goal("delivering the overflow, of the log sink", SHIPPED, "bytes_per_s", 1 / 1.2, is_ratio=True),
+        Goal(
+            "delivering the overflow, of the arena to the same broker", SHIPPED, "bytes_per_s", 1 / 1.2, is_ratio=True
+        ),
         Goal("``send`` beside a spilling sender", SENT_BESIDE_SPILLING, "seconds_per_record", 1.05, is_ratio=True),
     ),
 )
