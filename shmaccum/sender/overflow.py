@@ -424,9 +424,8 @@ class Overflow:
         """
         ready = {one.index: one for one in self._backlogs.values() if self._may_go_in_convoy(one, now_ns)}
         told = self._convoy.run(ready, bell, now_ns) if ready else []
-        self._convoyed = {
-            backlog.index for backlog, report in told if report.batch_count and report.state == LaneState.GOES
-        }
+        going = [backlog for backlog, report in told if report.batch_count and report.state == LaneState.GOES]
+        self._convoyed = {backlog.index for backlog in going}
         for backlog, report in told:
             if report.batch_count:
                 self._progress_ns = self._native.now_ns()
