@@ -20,7 +20,7 @@ from shmaccum.observe.server import MetricsServer
 from tests.accumulator import Accumulator
 from tests.support import deliver_all
 
-TIMEOUT_S = 100
+TIMEOUT_S = 600
 HOSTILE = "<img src=x onerror=\"document.title='taken over'\"><script>document.title='taken over'</script>"
 
 

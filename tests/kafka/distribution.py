@@ -34,7 +34,7 @@ KAFKAS_JVM = (
 )
 """The JVM of a broker as kafka-server-start.sh and kafka-run-class.sh start it."""
 FETCH_TIMEOUT_S = 900
-TOOL_TIMEOUT_S = 110
+TOOL_TIMEOUT_S = 600
 
 
 class DistributionMissingError(RuntimeError):

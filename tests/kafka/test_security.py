@@ -32,7 +32,7 @@ admin: Any = importlib.import_module("confluent_kafka.admin")  # its names are n
 USER = "alice"
 PASSWORD = "correct-horse-battery-staple"
 FORBIDDEN = "forbidden"
-REQUEST_TIMEOUT_S = 20.0
+REQUEST_TIMEOUT_S = 120.0
 
 
 class Secure(NamedTuple):

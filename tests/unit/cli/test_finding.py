@@ -25,7 +25,7 @@ from shmaccum.cli.group import COMMANDS
 from tests.accumulator import Accumulator
 from tests.unit.cli.conftest import Shell, damage_region
 
-TIMEOUT_S = 60
+TIMEOUT_S = 600
 ALTERNATE_SCREEN = b"\x1b[?1049h"
 
 
