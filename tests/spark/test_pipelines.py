@@ -27,7 +27,12 @@ storage: file://{folder}/storage
 libraries:
   - glob:
       include: transformations/**
+configuration:
+  spark.sql.pipelines.maxFlowRetryAttempts: "20"
+  spark.sql.pipelines.execution.watchdog.minRetryTime: "1"
+  spark.sql.pipelines.execution.watchdog.maxRetryTime: "5"
 """
+"""On a busy machine Spark may give up a Python that starts, and a flow has to be tried again."""
 FLOW = """\
 from pyspark import pipelines as dp
 from pyspark.sql import SparkSession
