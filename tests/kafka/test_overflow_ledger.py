@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from bench.draining_broker import TOPIC as BROKER_TOPIC
+from bench.draining_broker import draining_broker
 from shmaccum import Producer
 from shmaccum.arena import Arena
 from shmaccum.format.batch_header import read_header
@@ -30,6 +32,8 @@ PARTITION_COUNT = 2
 RUN_COUNT = 500
 """Records of a call of the producer."""
 KILL_COUNT = 6
+ARENA_COUNT = 50_000
+GIGABYTE_COUNT = 1_000_000
 PHASE_S = 0.2
 """The sink works, or does not, for so long at most."""
 
@@ -93,6 +97,61 @@ def send_with_outages(arena_name: str, bootstrap: str, folder: Path, seed: int) 
         end_s = time.monotonic() + chance.uniform(0, PHASE_S)
         while time.monotonic() < end_s:
             sender.run_once()
+
+
+@contextlib.contextmanager
+def away_sender(arena: Arena, port: int, folder: Path, overflow_at: int) -> Iterator[tuple[Sender, AwayKafka]]:
+    """A sender that delivers nothing yet."""
+    sink = AwayKafka(f"127.0.0.1:{port}", send_buffer_bytes=-1, **SINK_OPTIONS)
+    options = {**OPTIONS, "overflow": f"log:{folder}/overflow", "overflow_at": overflow_at}
+    with Sender(arena, sink, **options) as sender:
+        sender.open()
+        yield sender, sink
+
+
+def seconds_per_byte(sender: Sender, sink: AwayKafka, arena: Arena, size: int) -> float:
+    """The sink works again: the time until the arena is current, for each byte."""
+    sink.is_away = False
+    begun_s = time.monotonic()
+    while sender._rounds is not None and not sender._rounds.is_idle:
+        sender.run_once()
+    assert arena.native.spilled()["partitions"] == []
+    return (time.monotonic() - begun_s) / size
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+def test_after_an_outage_of_a_gigabyte_the_arena_is_soon_current_again(arena_name: str, tmp_path: Path) -> None:
+    """The time of a byte of the overflow beside that of a byte of the arena, which is printed."""
+    value = bytes(1000)
+
+    def produce_large(count: int) -> None:
+        producer = Producer(arena_name, max_block_ms=3_600_000)
+        for number in range(count // RUN_COUNT):
+            producer.send_many(BROKER_TOPIC, [value] * RUN_COUNT, partition=number % PARTITION_COUNT)
+        producer.close(0)
+
+    def run_until_produced(sender: Sender, count: int) -> None:
+        with child(lambda: produce_large(count)) as pid:
+            while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+                sender.run_once()
+
+    with (
+        Arena.create(arena_name, buffer_memory="64MiB", batch_size="16KiB") as arena,
+        draining_broker(PARTITION_COUNT, answers_each=True) as (port, _),
+    ):
+        try:
+            with away_sender(arena, port, tmp_path, 100) as (sender, sink):
+                run_until_produced(sender, ARENA_COUNT)
+                of_the_arena = seconds_per_byte(sender, sink, arena, ARENA_COUNT * len(value))
+            with away_sender(arena, port, tmp_path, 1) as (sender, sink):
+                run_until_produced(sender, GIGABYTE_COUNT)
+                of_the_overflow = seconds_per_byte(sender, sink, arena, GIGABYTE_COUNT * len(value))
+            failed = arena.native.counters()["batches failed"] + arena.native.counters()["batches expired"]
+        finally:
+            Arena.remove(arena_name)
+    print(f"a byte of the overflow takes {of_the_overflow / of_the_arena:.2f} of a byte of the arena")
+    assert failed == 0
 
 
 @pytest.mark.timeout(1800)
