@@ -77,6 +77,8 @@ SIZES = ("buffer_memory", "batch_size")
 
 EXTERNAL_SENDER = "external_sender"
 """Among the options that the arena keeps, so that each process that attaches can read it."""
+TRANSACTIONAL_ID, TRANSACTION_TIMEOUT_MS = "transactional_id", "transaction_timeout_ms"
+"""The same, of an arena with transactions."""
 
 
 @dataclass(frozen=True)
@@ -163,9 +165,18 @@ def _geometry(options: ArenaOptions) -> dict[str, int]:
         "oversized_slot_count_max": _oversized_slot_count(options, slot_count),
         "record_size_max": options.max_request_size,
         "process_slot_count_max": _process_slot_count(options.max_process_share, slot_count),
-        "is_transactional": 0,
+        "is_transactional": int(options.transactional_id is not None),
         **_durability(options),
     }
+
+
+def _kept(options: ArenaOptions) -> dict[str, Any]:
+    """The options that the arena keeps."""
+    kept: dict[str, Any] = {EXTERNAL_SENDER: True} if options.external_sender else {}
+    if options.transactional_id is not None:
+        kept[TRANSACTIONAL_ID] = options.transactional_id
+        kept[TRANSACTION_TIMEOUT_MS] = options.transaction_timeout_ms
+    return kept
 
 
 @contextlib.contextmanager
@@ -282,7 +293,7 @@ class Arena:
         """
         chosen = ArenaOptions.parse(arena_options)
         geometry = _geometry(chosen)
-        packed = msgpack.packb({**(options or {}), **({EXTERNAL_SENDER: True} if chosen.external_sender else {})})
+        packed = msgpack.packb({**(options or {}), **_kept(chosen)})
         file = ArenaFile.parse(name)
         group = group_number(chosen.group, chosen.mode)
         with file.create(chosen.mode, group) as descriptors, _room_named(file, chosen.buffer_memory):
@@ -579,6 +590,32 @@ class Arena:
             CorruptArenaError: as `options`.
         """
         return self.options.get(EXTERNAL_SENDER) is True
+
+    @property
+    def transactional_id(self) -> str | None:
+        """The name by which a sink knows the arena's transactions; None: the arena has none.
+
+        Raises:
+            CorruptArenaError: as `options`; or the arena has transactions, and the options tell no name.
+        """
+        if not self.geometry["is_transactional"]:
+            return None
+        found = self.options.get(TRANSACTIONAL_ID)
+        if not isinstance(found, str) or not found:
+            raise CorruptArenaError(f"the arena {self.name} has transactions, and its options tell no transactional_id")
+        return found
+
+    @property
+    def transaction_timeout_ms(self) -> int:
+        """The longest time that a transaction may be open, in milliseconds.
+
+        Raises:
+            CorruptArenaError: as `options`; or the options tell no time.
+        """
+        found = self.options.get(TRANSACTION_TIMEOUT_MS)
+        if not isinstance(found, int) or found < 1:
+            raise CorruptArenaError(f"the options in {self.name} tell no transaction_timeout_ms")
+        return found
 
     @property
     def uuid(self) -> bytes:

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from shmaccum import _native
-from shmaccum.config.option import INT_MAX, boolean, choice, count, duration_ms, group, mode, percent, size
+from shmaccum.config.option import INT_MAX, boolean, choice, count, duration_ms, group, mode, percent, size, text
 from shmaccum.config.table import Options
 from shmaccum.units import spell_size
 
 BATCH_SIZE_MIN = 62
+TRANSACTIONAL_ID_SIZE_MAX = 249
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +63,14 @@ class ArenaOptions(Options):
         "four for each buffer, at least 4096.",
         unset="auto",
     )
+    transactional_id: str | None = text(
+        None,
+        "The name by which a sink knows the transactions of this arena. With it, records are sent inside transactions "
+        "alone, each of which all processes of the arena share.",
+    )
+    transaction_timeout_ms: int = duration_ms(
+        "60s", "With transactional_id: the sender aborts a transaction that is open for longer.", minimum=1
+    )
     external_sender: bool = boolean(
         False, "Somebody else keeps the sender, for example systemd: no producer and no ensure_sender starts one."
     )
@@ -76,5 +85,10 @@ class ArenaOptions(Options):
                 f"buffer_memory ({spell_size(self.buffer_memory)}) is smaller than batch_size "
                 f"({spell_size(self.batch_size)}): give it room for many batches"
             )
+        if (
+            self.transactional_id is not None
+            and not 0 < len(self.transactional_id.encode()) <= TRANSACTIONAL_ID_SIZE_MAX
+        ):
+            yield f"transactional_id has to have 1 to {TRANSACTIONAL_ID_SIZE_MAX} bytes"
         if (self.durability == "interval") != (self.sync_interval_ms is not None):
             yield "durability=interval and sync_interval_ms belong together: give both, or neither"

@@ -42,6 +42,11 @@ class ArenaOptionsDict(TypedDict, total=False):
     completion_count: int | None
     """Results are kept for this many last batches, rounded up to a power of two; read a future before then. auto:
     four for each buffer, at least 4096."""
+    transactional_id: str | None
+    """The name by which a sink knows the transactions of this arena. With it, records are sent inside transactions
+    alone, each of which all processes of the arena share."""
+    transaction_timeout_ms: int | str
+    """With transactional_id: the sender aborts a transaction that is open for longer."""
     external_sender: bool
     """Somebody else keeps the sender, for example systemd: no producer and no ensure_sender starts one."""
     mode: int | str

@@ -89,9 +89,6 @@ class Options:
 
 ABSENT: Mapping[str, str] = {
     "bootstrap_servers": "brokers are named by the sender's sink: shmaccum sender ARENA --sink kafka:HOST:PORT",
-    **dict.fromkeys(
-        ("transactional_id", "transaction_timeout_ms"), "a producer that is shared by a host has no transactions"
-    ),
     "sasl_jaas_config": "say who logs in by sasl_plain_username and sasl_plain_password",
     **dict.fromkeys(("ssl_truststore_location", "ssl_truststore_certificates"), "name a PEM file by ssl_cafile"),
     **dict.fromkeys(

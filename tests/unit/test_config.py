@@ -127,7 +127,7 @@ def test_options_cannot_be_changed() -> None:
         (ProducerOptions, {"zzzzzz": 1}, "zzzzzz is no option of the producer"),
         (ProducerOptions, {"linger_ms": 1, "linger.ms": 1}, "linger_ms and linger.ms are the same option"),
         (LogSinkOptions, {"partitions": 1, "num.partitions": 1}, "are the same option: give one of them"),
-        (ProducerOptions, {"transaction.timeout.ms": 1}, "a producer that is shared by a host has no transactions"),
+        (ProducerOptions, {"transaction.timeout.ms": 1}, "an option of the arena: give it to Arena.create"),
         (ProducerOptions, {"open_timeout_ms": 1}, "open_timeout_ms is no option of the producer: 'shmaccum options'"),
         (SenderOptions, {"max_request_timeout_ms": 1}, "did you mean request_timeout_ms?"),
         (ArenaOptions, {"batchsize": 1}, "did you mean batch_size?"),
