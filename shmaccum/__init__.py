@@ -58,6 +58,7 @@ from shmaccum.exceptions import (
     PartitionCountUnknownError,
     ProcessShareUsedError,
     ProducerClosedError,
+    ProducerFencedError,
     RecordCorruptError,
     RecordDeserializationError,
     RecordTooLargeError,
@@ -71,6 +72,7 @@ from shmaccum.exceptions import (
     SyncTimeoutError,
     TableFullError,
     TransactionEndedError,
+    TransactionOutcomeUnknownError,
     TransactionOverError,
     TruncatedArenaError,
     UnfinishedArenaError,
@@ -101,6 +103,7 @@ if TYPE_CHECKING:
     from shmaccum.kept_producer import Producer
     from shmaccum.producer.deliveries import Deliveries, DeliveryCounts, OffsetRange
     from shmaccum.producer.delivery import RecordMetadata
+    from shmaccum.producer.transaction import Transaction
     from shmaccum.relay import Relay
     from shmaccum.sender import Sender
     from shmaccum.shipping import Shipper, ShippingProgress
@@ -174,6 +177,7 @@ __all__ = [
     "ProcessShareUsedError",
     "Producer",
     "ProducerClosedError",
+    "ProducerFencedError",
     "ProducerOptions",
     "RecordCorruptError",
     "RecordDeserializationError",
@@ -198,7 +202,9 @@ __all__ = [
     "SyncTimeoutError",
     "TableFullError",
     "TopicPartition",
+    "Transaction",
     "TransactionEndedError",
+    "TransactionOutcomeUnknownError",
     "TransactionOverError",
     "TruncatedArenaError",
     "UnfinishedArenaError",
@@ -236,6 +242,7 @@ _HOMES = {
     "DeliveryCounts": "shmaccum.producer.deliveries",
     "OffsetRange": "shmaccum.producer.deliveries",
     "RecordMetadata": "shmaccum.producer.delivery",
+    "Transaction": "shmaccum.producer.transaction",
     "TopicPartition": "shmaccum.format.topic_partition",
     "Relay": "shmaccum.relay",
     "Sender": "shmaccum.sender",

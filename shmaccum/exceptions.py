@@ -13,7 +13,7 @@
     │   ├── LayoutMismatchError
     │   ├── TruncatedArenaError
     │   ├── ArenaForbiddenError (PermissionError)
-    │   ├── ArenaBusyError                another process is creating or recovering it
+    │   ├── ArenaBusyError                another process creates or recovers it, or has its transaction
     │   ├── ArenaInUseError (BufferError)  something of this process still uses the mapping
     │   ├── ArenaClosedError
     │   ├── ArenaRemovedError             the arena lost its name, or another arena has that name now
@@ -29,6 +29,8 @@
     ├── RecordTooLargeError (ValueError)
     ├── NoTransactionError               a send outside a transaction, to an arena that has transactions
     ├── TransactionEndedError            the transaction that was named takes no more records
+    ├── ProducerFencedError              another arena has the transactional_id by now
+    ├── TransactionOutcomeUnknownError (TimeoutError)  a commit is under way, and its outcome is not known yet
     ├── AccumulatorClosedError
     ├── ProducerClosedError
     ├── UnknownPartitionError (ValueError)
@@ -113,7 +115,11 @@ class ArenaForbiddenError(ArenaError, PermissionError):
 
 
 class ArenaBusyError(ArenaError):
-    """Another process is creating or recovering the arena and does not finish: it is probably stopped."""
+    """Another process has what this one wanted alone.
+
+    That process creates or recovers the arena and does not finish, so it is probably stopped. Or it has begun a
+    transaction, of which an arena has one at a time.
+    """
 
 
 class ArenaInUseError(ArenaError, BufferError):
@@ -188,6 +194,14 @@ class NoTransactionError(ShmaccumError):
 
 class TransactionEndedError(ShmaccumError):
     """The transaction that a producer joined, or that was to be ended, is not open any more."""
+
+
+class ProducerFencedError(ShmaccumError):
+    """Another arena has the transactional_id by now (Kafka: ``ProducerFencedException``)."""
+
+
+class TransactionOutcomeUnknownError(ShmaccumError, TimeoutError):
+    """The transaction is being committed, and its outcome was not known in time."""
 
 
 class AccumulatorClosedError(ShmaccumError):

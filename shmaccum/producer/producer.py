@@ -32,6 +32,7 @@ from shmaccum.exceptions import (
     ArenaRemovedError,
     FlushTimeoutError,
     InvalidArgumentError,
+    NoTransactionError,
     PartitionCountUnknownError,
     ProducerClosedError,
 )
@@ -42,6 +43,7 @@ from shmaccum.producer.delivery import DeliveryTracker
 from shmaccum.producer.notice import SenderNotice
 from shmaccum.producer.pipeline import Pipeline, RecordColumns
 from shmaccum.producer.serializers import Headers
+from shmaccum.producer.transaction import COMMIT_TIMEOUT_S, Transaction
 from shmaccum.units import format_count, parse_timeout_s
 
 if TYPE_CHECKING:
@@ -56,6 +58,8 @@ CLOSE_SLICE_S = 0.001
 CALLS_END_S = 5.0
 FLUSH_TIMEOUT_S = 120.0
 """How long flush and close wait by default. Without a sender, or while its sink does not work, nothing ends them."""
+TRANSACTION_STEPS = ("txn-init", "txn-begin", "txn-commit", "txn-abort")
+"""The steps whose times Kafka's producer measures."""
 
 
 def _attached(arena: str | os.PathLike[str] | Arena, mode: int | None) -> Arena:
@@ -104,6 +108,7 @@ class Producer(_native.Producer):
         "_owns_arena",
         "_pipeline",
         "_tracker",
+        "_transaction",
         "arena",
     )
 
@@ -140,6 +145,7 @@ class Producer(_native.Producer):
             pool_type=self._pool_type,
         )
         self._metrics = _Times()
+        self._transaction: Transaction | None = None
         self._made: weakref.WeakSet[Deliveries] = weakref.WeakSet()
         self._pipeline = Pipeline.of(self._options)
         self._is_synchronous = self.arena.durability == "sync"
@@ -348,6 +354,105 @@ class Producer(_native.Producer):
         count = len(self.partitions_for(topic))
         return range(count), self.arena.native.available_partitions(topic)
 
+    # --- transactions
+
+    def init_transactions(self) -> None:
+        """Checks that the arena has transactions (Kafka: initTransactions).
+
+        The sender gets the producer id of the arena's transactional_id, so nothing else is to be done here.
+
+        Raises:
+            InvalidArgumentError: the arena has no transactional_id.
+        """
+        with self._metrics.timed("txn-init"):
+            transactional_id = self.arena.transactional_id
+        if transactional_id is None:
+            raise InvalidArgumentError(
+                f"{self.arena.name} has no transactional_id, and so no transactions: create an arena with one"
+            )
+
+    def begin_transaction(self) -> None:
+        """Begins a transaction, in which every process of the arena may send (Kafka: beginTransaction).
+
+        It waits until the last one is over, for ``max_block_ms`` at most. A transaction whose process has died is
+        aborted first.
+
+        Raises:
+            ArenaBusyError: another transaction is open, or the last one did not end in time.
+            ArenaRemovedError: the arena was removed.
+            InvalidArgumentError: the arena has no transactional_id.
+            ProducerClosedError: after `close`.
+        """
+        self.transaction()
+
+    def transaction(self) -> Transaction:
+        """Begins a transaction, for a ``with`` block that commits it, or aborts it when the block raises.
+
+        ::
+
+            with producer.transaction() as transaction:
+                producer.send("orders", b"...")
+
+        Raises:
+            Exception: as `begin_transaction`. The end of the block raises as `commit_transaction`.
+        """
+        if not self.is_open:
+            raise ProducerClosedError("the producer is closed: it begins no transaction")
+        self.init_transactions()
+        with self._metrics.timed("txn-begin"):
+            self._transaction = Transaction.begin(
+                self.arena, self._doorbell.ring_if_asleep, self._options.max_block_ms / 1000, self._metrics.timed
+            )
+        return self._transaction
+
+    def commit_transaction(self, timeout: float | None = COMMIT_TIMEOUT_S) -> None:
+        """Commits what all processes have sent since `begin_transaction` (Kafka: commitTransaction).
+
+        Args:
+            timeout: seconds, two minutes by default; None waits as long as it takes.
+
+        Raises:
+            TransactionEndedError: the transaction is aborted, or has to be (`abort_transaction`): the message says why.
+            TransactionOutcomeUnknownError: the outcome is not known in time. Call this again to learn it.
+            NoTransactionError: this producer has begun none.
+        """
+        self._begun().commit(timeout)
+
+    def abort_transaction(self) -> None:
+        """Throws away what all processes have sent since `begin_transaction` (Kafka: abortTransaction).
+
+        Raises:
+            TransactionEndedError: the commit has begun.
+            NoTransactionError: this producer has begun none.
+        """
+        self._begun().abort()
+
+    def _begun(self) -> Transaction:
+        if self._transaction is None:
+            raise NoTransactionError("this producer has begun no transaction: call begin_transaction() first")
+        return self._transaction
+
+    def join(self, number: int | None) -> None:
+        """From now on this producer sends in one transaction alone, which another process has begun.
+
+        Args:
+            number: of the transaction; None: from now on it sends in any transaction that is open.
+
+        A worker without `join` sends in any transaction that is open. A worker that must not slip into the next one
+        joins with the number that it was handed (`Transaction.number`), and joins the next one in the same way.
+        A send that comes too late raises TransactionEndedError.
+
+        Raises:
+            InvalidArgumentError: the arena has no transactional_id, or the number is none.
+            ProducerClosedError: after `close`.
+        """
+        if not self.is_open:
+            raise ProducerClosedError("the producer is closed: it joins no transaction")
+        self.init_transactions()
+        if number == 0:
+            raise InvalidArgumentError("no transaction has the number 0: join one by the number of its Transaction")
+        self._appender.native.join(number or 0)
+
     # --- flush and close
 
     def flush(self, timeout: float | None = FLUSH_TIMEOUT_S) -> None:
@@ -434,6 +539,8 @@ class Producer(_native.Producer):
     def _finish(self, timeout: float | None) -> None:
         """The rest of a close: waits, and lets go of everything."""
         warning = ""
+        if self._transaction is not None:
+            self._transaction.let_go()
         try:
             left = self._flush(timeout)
             warning = self._left_over(left) if left else ""
@@ -513,6 +620,7 @@ class Producer(_native.Producer):
                 "record-size-avg": size / records if records else 0.0,
                 "flush-time-ns-total": self._metrics.flush_ns,
                 "metadata-wait-time-ns-total": self._metrics.metadata_wait_ns,
+                **{f"{step}-time-ns-total": time_ns for step, time_ns in self._metrics.transactions_ns.items()},
                 "buffer-total-bytes": statistics.buffer_memory,
                 "buffer-available-bytes": free * statistics.batch_size,
                 "waiting-threads": statistics.waiting_count,
@@ -543,6 +651,16 @@ class _Times:
     def __init__(self) -> None:
         self.flush_ns = 0
         self.metadata_wait_ns = 0
+        self.transactions_ns = dict.fromkeys(TRANSACTION_STEPS, 0)
+
+    @contextlib.contextmanager
+    def timed(self, step: str) -> Iterator[None]:
+        """Adds the time of the block to that of a step of transactions."""
+        started_ns = time.monotonic_ns()
+        try:
+            yield
+        finally:
+            self.transactions_ns[step] += time.monotonic_ns() - started_ns
 
 
 # --- producers of this process

@@ -14,6 +14,7 @@
       .transactions/                          which of them are, and how far that has come (transactions)
       .groups/                                the offsets of consumer groups (shmaccum/groups)
       transactional-ids                       the states of transactional ids (shmaccum/serving/transactions_file)
+      transactional-arenas                    the arenas that write transactions (shmaccum/sinks/log_transactions)
       .shipping/                              how far the log was shipped to a sink (shipped)
       .overflow/                              of an overflow: its batches in the arena (shmaccum/sender/spill_file)
       flights-0/                              topic "flights", partition 0
@@ -57,6 +58,7 @@ RECOVERY_POINTS_FILE = "recovery-point-offset-checkpoint"
 START_OFFSETS_FILE = "log-start-offset-checkpoint"
 TOPIC_SETTINGS_FILE = "topic-settings.json"
 TRANSACTIONAL_IDS_FILE = "transactional-ids"
+TRANSACTIONAL_ARENAS_FILE = "transactional-arenas"
 LEADER_EPOCHS_FILE = "leader-epoch-checkpoint"
 PARTITION_METADATA_FILE = "partition.metadata"
 STAGING_FOLDER = ".staging"

@@ -78,6 +78,14 @@ class Host:
         return max(geometry["batch_size"], geometry["record_size_max"])
 
     @property
+    def transactional_id(self) -> str | None:
+        return self.arena.transactional_id
+
+    @property
+    def producer_identity(self) -> tuple[int, int, bytes]:
+        return self.arena.native.producer_identity
+
+    @property
     def options(self) -> SenderOptions:
         return self._options
 

@@ -58,6 +58,16 @@ class ProducerIdentity:
         self._half.mute(partition_index, True)
         self._waiting.add(partition_index)
 
+    def start_all_over(self) -> bool:
+        """Every partition begins again in the next epoch. False while the sink is asking for another id.
+
+        It follows an aborted transaction, whose batches had sequences that the sink lacks. No other batch has one.
+        """
+        if not self._next_epoch():
+            return False
+        self._half.resequence()
+        return True
+
     def take_epoch(self, partition_index: int) -> tuple[int, int] | None:
         """Producer id and an epoch for the batches of a partition that lie in the overflow, and for no others.
 

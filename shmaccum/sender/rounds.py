@@ -7,6 +7,7 @@ One round::
     look                  the delivery clock runs by the time in which the sink has worked
     expire                what is older than delivery_timeout_ms on it gets that result, and is not sent any more
     letters               a few of those that failed go to the dead-letter log, if there is one
+    end                   the transaction of an arena that has transactions is committed or aborted
     spill                 while the sink does not work, batches of a full arena go to the overflow, if there is one
     ship                  ordinary batches of the overflow go to a sink that lends its sockets
     send                  ready → plan → drain → check → deliver
@@ -45,6 +46,7 @@ from shmaccum.arena.results_bell import ResultsBell
 from shmaccum.config import SenderOptions
 from shmaccum.sender.backoff import NEVER_NS, NS_PER_MS, Backoff, Trouble
 from shmaccum.sender.delivery_clock import DeliveryClock
+from shmaccum.sender.ending import Ending
 from shmaccum.sender.expiry import Expiry
 from shmaccum.sender.host import Host
 from shmaccum.sender.identity import ProducerIdentity
@@ -128,6 +130,7 @@ class Rounds:
             letters=letters,
             overflow=overflow,
         )
+        self._ending = Ending.of(half, host, sink, self._identity, results_bell.ring)
         self._topics = TopicPublisher(self._native, sink, host.report)
         self._trouble = Trouble(backoff)
         self.is_closing = False
@@ -148,6 +151,11 @@ class Rounds:
         A batch in the overflow counts as older than everything.
         """
         return 0 if self._overflow else self._half.oldest_created_ns
+
+    @property
+    def transaction_state(self) -> str:
+        """How far the arena's transaction has come, as the core names it; "none" in an arena without transactions."""
+        return "none" if self._ending is None else self._ending.state
 
     @property
     def has_overflow(self) -> bool:
@@ -192,6 +200,8 @@ class Rounds:
         if self._letters is not None:
             self._letters.collect(self._why)
             self._letters.work(now_ns)
+        if self._ending is not None:
+            self._ask(functools.partial(self._ending.look, now_ns), None)
         has_spilled = self._spill(now_ns)
         if rest_ns := self._trouble.rest_ns(now_ns):
             self._leave_alone(rest_ns)
@@ -400,7 +410,9 @@ class Rounds:
                 self._doorbell.clear()
 
     def _rest_until(self, wake_at_ns: int, now_ns: int) -> Sequence[Ack | Acks]:
-        if self._last_ready != self._look(now_ns):  # D2: it came before anybody knew that we rest
+        if (
+            self._last_ready != self._look(now_ns) or self._has_transaction_news()
+        ):  # D2: it came before anybody knew that we rest
             return self._poll(0)
         due_ns = min(wake_at_ns, self._check_at_ns, self._expiry.at_ns, self._other_duties_at_ns)
         is_asleep = wake_at_ns == NEVER_NS  # nobody rings a nap for all there is
@@ -412,7 +424,9 @@ class Rounds:
     def _other_duties_at_ns(self) -> int:
         letters_at_ns = None if self._letters is None else self._letters.due_ns()
         overflow_at_ns = NEVER_NS if self._overflow is None else self._overflow.due_ns
-        return min(self._topics.look_at_ns, overflow_at_ns, NEVER_NS if letters_at_ns is None else letters_at_ns)
+        ending_at_ns = NEVER_NS if self._ending is None else self._ending.due_ns
+        others_at_ns = min(self._topics.look_at_ns, overflow_at_ns, ending_at_ns)
+        return others_at_ns if letters_at_ns is None else min(others_at_ns, letters_at_ns)
 
     def _sleep(self) -> Sequence[Ack | Acks]:
         """Nothing is queued: for a second a tick is a sign of life and a look for what nobody rang for, no more.
@@ -432,7 +446,11 @@ class Rounds:
         return not self._has_news(self._native.now_ns())
 
     def _has_news(self, now_ns: int) -> bool:
-        return bool(self._look(now_ns)) or self._check_at_ns != NEVER_NS or self._topics.is_news
+        is_news = bool(self._look(now_ns)) or self._check_at_ns != NEVER_NS or self._topics.is_news
+        return is_news or self._has_transaction_news()
+
+    def _has_transaction_news(self) -> bool:
+        return self._ending is not None and self._ending.is_news
 
     def _leave_alone(self, rest_ns: int) -> None:
         """The sink has just raised: only a stop ends this rest, for nobody rings who does not see a sleeper."""

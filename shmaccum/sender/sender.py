@@ -32,6 +32,7 @@ from shmaccum.observe.prometheus import SENDER_ANSWER_S, ArenaCollector, SenderC
 from shmaccum.questions import Questions
 from shmaccum.sender.backoff import NS_PER_MS
 from shmaccum.sender.closing import Closing
+from shmaccum.sender.ending import ENDING_STATES, check_transactions
 from shmaccum.sender.host import Host, logger
 from shmaccum.sender.rounds import NS_PER_S, Rounds
 from shmaccum.sender.supervisor import Supervisor
@@ -143,6 +144,7 @@ class Sender:
             host = Host(self._half, self.arena, places, self._doorbell, self.options, self._supervisor)
             self._outwait_former_sender(host, lambda: self._open_letters(places, host))
             self._outwait_former_sender(host, lambda: self.sink.open(host))
+            check_transactions(host, self.sink)
             self._outwait_former_sender(host, lambda: self._open_overflow(host))
             self._rounds = Rounds(
                 self._half,
@@ -345,16 +347,18 @@ class Sender:
         return self._is_emptied() if self._closing.has_begun else self._is_drained()
 
     def _is_drained(self) -> bool:
-        """All batches that were there when it was stopped have their results."""
+        """All batches that were there when it was stopped have their results, and no transaction is being ended."""
         assert self._rounds is not None
         assert self._stop_at_ns is not None
         oldest_ns = self._rounds.oldest_created_ns
-        return self._rounds.is_closing and (oldest_ns is None or oldest_ns > self._stop_at_ns)
+        is_delivered = self._rounds.is_closing and (oldest_ns is None or oldest_ns > self._stop_at_ns)
+        return is_delivered and self._rounds.transaction_state not in ENDING_STATES
 
     def _is_emptied(self) -> bool:
         """The same of an arena that was removed. It rests while only a producer keeps it from leaving."""
         assert self._rounds is not None
-        is_over = self._closing.is_over() and not self._rounds.has_overflow
+        is_kept = self._rounds.has_overflow or self._rounds.transaction_state != "none"
+        is_over = not is_kept and self._closing.is_over()
         if not is_over and self._rounds.is_idle:
             self._rest(CLOSING_SLICE_S)
         return is_over

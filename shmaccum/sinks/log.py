@@ -20,6 +20,7 @@ from shmaccum.segment_log.broker_error import BrokerError
 from shmaccum.segment_log.directory import LogDirectory
 from shmaccum.segment_log.partition_log import Outcome, PartitionLog
 from shmaccum.segment_log.producer_state import KEPT_COUNT, Refusal
+from shmaccum.sinks.log_transactions import LogTransactions
 from shmaccum.sinks.names import one_spelling
 from shmaccum.sinks.sink import Ack, AppendedRow, SinkHost, SynchronousSink, Verdict, WireBatch
 
@@ -63,6 +64,7 @@ class LogSink(SynchronousSink):
 
     options_type = ServerOptions
     is_idempotent = True
+    takes_transactions = True
     in_flight_max = KEPT_COUNT
     request_size_max = REQUEST_SIZE_MAX
 
@@ -79,6 +81,7 @@ class LogSink(SynchronousSink):
         self._server: ServerThread | None = None
         self.log_ends: dict[int, LogEnd] = {}
         self._places: dict[int, TopicPartition] = {}
+        self._transactions: LogTransactions | None = None
 
     @property
     def outage(self) -> str | None:
@@ -99,6 +102,8 @@ class LogSink(SynchronousSink):
     def open(self, host: SinkHost) -> None:
         self._host = host
         self._directory = LogDirectory(self._place, self._options, show_life=host.show_life, arena_name=host.arena_name)
+        if host.transactional_id is not None:
+            self._transactions = LogTransactions(self._directory, host)
         self._report()
 
     def serve(self, listen: str) -> None:
@@ -115,7 +120,15 @@ class LogSink(SynchronousSink):
         return None if self._server is None else self._server.families
 
     def new_producer_id(self) -> tuple[int, int]:
-        return self.directory.new_producer_id(), 0
+        producer_id = self.directory.new_producer_id()
+        if self._transactions is not None:
+            self._transactions.begin_producer(producer_id)
+        return producer_id, 0
+
+    def end_transaction(self, producer_id: int, producer_epoch: int, *, is_commit: bool) -> bool:
+        assert self._transactions is not None
+        self._transactions.end(producer_id, producer_epoch, is_commit=is_commit)
+        return True
 
     def partition_count(self, topic: str) -> int:
         try:
@@ -159,7 +172,10 @@ class LogSink(SynchronousSink):
         return acks
 
     def _open_end(self, partition_index: int, log: PartitionLog) -> None:
-        """The next ordinary batches of the partition need not come by `deliver`."""
+        """The next ordinary batches of the partition need not come by `deliver`; those of a transaction do."""
+        if self._transactions is not None:
+            self._transactions.add(log.place)
+            return
         log_end = log.log_end()
         if log_end is not None:
             self.log_ends[partition_index] = log_end

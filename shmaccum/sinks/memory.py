@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """``memory:`` keeps what was delivered in lists of this process, and refuses duplicates and gaps as a broker does.
 
-It is what tests and notebooks look into. Nothing is ever thrown away, and all is gone with the process.
+It is what tests and notebooks look into. All is gone with the process, and nothing is thrown away before but aborted
+transactions. Records of an open transaction are not shown.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from shmaccum import _native
+from shmaccum.format.batch_header import ATTRIBUTES_POSITION, TRANSACTIONAL
 from shmaccum.sinks.placeless import PlacelessSink
 from shmaccum.sinks.sink import IDENTITY_SIZE, IN_FLIGHT_MAX, Ack, Verdict, WireBatch
 
@@ -54,6 +56,8 @@ class _Partition:
     batches: list[tuple[int, bytes]] = field(default_factory=list)
     """(base offset, wire bytes)"""
     end_offset: int = 0
+    shown_count: int = 0
+    """Batches that do not belong to an open transaction."""
     producers: dict[int, _ProducerState] = field(default_factory=dict)
 
 
@@ -62,6 +66,7 @@ class MemorySink(PlacelessSink):
 
     kind = "memory"
     is_idempotent = True
+    takes_transactions = True
 
     def __init__(self, place: str = "", **options: Any) -> None:
         super().__init__(place, **options)
@@ -76,14 +81,15 @@ class MemorySink(PlacelessSink):
         return sorted(self._partitions)
 
     def wire_batches(self, topic: str, partition: int = 0) -> list[bytes]:
-        """The batches of a partition as they came."""
+        """The batches of a partition as they came, those of an open transaction too."""
         return [wire_bytes for _, wire_bytes in self._partition(topic, partition).batches]
 
     def records(self, topic: str, partition: int = 0) -> list[Delivered]:
         """The records of a partition, in the order of their offsets."""
+        found = self._partition(topic, partition)
         return [
             Delivered(base_offset + record[0], *record[1:])
-            for base_offset, wire_bytes in self._partition(topic, partition).batches
+            for base_offset, wire_bytes in found.batches[: found.shown_count]
             for record in _native.decode_batch(wire_bytes)
         ]
 
@@ -111,10 +117,23 @@ class MemorySink(PlacelessSink):
         if wire.producer_id >= 0 and (refusal := _check_sequence(partition, wire)):
             return refusal
         base_offset = partition.end_offset
-        partition.batches.append((base_offset, b"".join(wire.buffers)))
+        content = b"".join(wire.buffers)
+        partition.batches.append((base_offset, content))
         partition.end_offset += wire.record_count
+        if not content[ATTRIBUTES_POSITION] & TRANSACTIONAL:
+            partition.shown_count = len(partition.batches)
         _remember(partition, wire, base_offset)
         return Ack(wire, Verdict.DELIVERED, base_offset)
+
+    def end_transaction(self, producer_id: int, producer_epoch: int, *, is_commit: bool) -> bool:  # noqa: ARG002
+        """Shows the records, or throws them away. A marker takes an offset, as in Kafka's log."""
+        for partition in self._partitions.values():
+            if partition.shown_count < len(partition.batches):
+                if not is_commit:
+                    del partition.batches[partition.shown_count :]
+                partition.shown_count = len(partition.batches)
+                partition.end_offset += 1
+        return True
 
 
 def _check_sequence(partition: _Partition, wire: WireBatch) -> Ack | None:

@@ -14,6 +14,7 @@ class NullSink(PlacelessSink):
     """Acknowledges each batch at once, with offsets that count what came."""
 
     kind = "null"
+    takes_transactions = True
 
     def __init__(self, place: str = "", **options: Any) -> None:
         super().__init__(place, **options)
@@ -25,6 +26,10 @@ class NullSink(PlacelessSink):
 
     def write(self, batches: Sequence[WireBatch]) -> Sequence[Ack]:
         return [Ack(wire, Verdict.DELIVERED, self._advance(wire)) for wire in batches]
+
+    def end_transaction(self, producer_id: int, producer_epoch: int, *, is_commit: bool) -> bool:  # noqa: ARG002
+        """Nothing is kept."""
+        return True
 
     def _advance(self, wire: WireBatch) -> int:
         base_offset = self._ends.get(wire.partition_index, 0)

@@ -11,6 +11,7 @@ Picture, one thread, one round of the sender::
       leave_out_ended() ───────────────────────────────────> some expired meanwhile: it begins to send none of those
       poll(timeout, doorbell) ─────────────────────────────> waits for its own I/O or the doorbell
       <───────────────────────────────────────────── acks    ... until its ack was returned from poll
+      end_transaction(producer, is it a commit) ───────────> of an arena with transactions: True when it is done
       close(timeout) ──────────────────────────────────────> gives back what is lent, with or without an ack
 
 Life
@@ -57,6 +58,11 @@ Waiting
     `deliver` and `plan` never wait for a network or a peer. A partition that cannot go now (no leader, no connection,
     throttled, a full socket) is left out of the plan, and `poll` comes back when it can go. One connection
     never waits for another.
+
+Transactions
+    Batches of an arena with a transactional_id say in their header that they belong to a transaction. A sink that
+    `takes_transactions` shows them to nobody who wants committed records alone, until `end_transaction`. That call
+    comes when each batch has its Ack. It comes again after a death, so a transaction that is over is no mistake.
 
 After the sender's death
     The next sender delivers every lent batch again, with the same bytes, to a new sink of the same `identity`.
@@ -284,6 +290,14 @@ class SinkHost(Protocol):
         """Bytes of the largest batch the arena can hold, header included."""
 
     @property
+    def transactional_id(self) -> str | None:
+        """Of the arena; None: it has no transactions."""
+
+    @property
+    def producer_identity(self) -> tuple[int, int, bytes]:
+        """The arena's producer id (-1: none yet), its epoch, and the identity of the sink that gave it."""
+
+    @property
     def options(self) -> SenderOptions:
         """The sender's options: acks, request_timeout_ms, max_request_size, enable_idempotence and so on."""
 
@@ -332,6 +346,8 @@ class Sink(abc.ABC):
     and tells `appended`. All other batches come by `deliver`."""
     takes_files: bool = False
     """Its batches may have records that lie in a file."""
+    takes_transactions: bool = False
+    """It takes the batches of an arena with transactions, and ends these."""
     is_idempotent: bool = False
     """It recognises a batch that is delivered again, and takes sequences only in order."""
     name: str = ""
@@ -399,6 +415,19 @@ class Sink(abc.ABC):
 
         The arena keeps a batch without an Ack, and the next sender delivers it.
         """
+
+    def end_transaction(self, producer_id: int, producer_epoch: int, *, is_commit: bool) -> bool:  # noqa: ARG002
+        """Commits or aborts what was delivered since the last call. False: it is under way, so call again.
+
+        Args:
+            producer_id: the arena's; its transaction may be over in the sink already.
+            producer_epoch: the arena's latest.
+            is_commit: False: it is aborted.
+
+        Raises:
+            OSError: it is not ended, and is tried again.
+        """
+        raise InvalidArgumentError(f"the sink {self.name or type(self).__name__} takes no transactions")
 
     def lend(self, partition_indices: Sequence[int]) -> Sequence[Loan]:  # noqa: ARG002 - most sinks have no sockets
         """Sockets for the ordinary rounds of a shipper, to the leaders of those partitions that may go now.

@@ -3,7 +3,7 @@
 
 Each test names the case it is. Those of Kafka's that are not here, and why:
 
-* everything transactional (a producer that a host shares has no transactions);
+* everything transactional (the transaction is the arena's: tests/unit/test_producer_transactions.py);
 * testQuotaMetrics, testNodeLatencyStats, testMetadataTopicExpiry, testNodeNotReady, testClusterAuthorization...,
   testUnsupportedVersion..., testWhenProduceResponseReturnsWithALeaderShipChange...: nodes, connections and
   protocol versions belong to a sink (Kafka's sink has them);

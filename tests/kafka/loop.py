@@ -58,6 +58,14 @@ class Loop:
         return self.arena.name
 
     @property
+    def transactional_id(self) -> str | None:
+        return self.arena.transactional_id
+
+    @property
+    def producer_identity(self) -> tuple[int, int, bytes]:
+        return self.arena.native.producer_identity
+
+    @property
     def batch_size_max(self) -> int:
         return self.arena.geometry["record_size_max"]
 

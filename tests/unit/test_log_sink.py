@@ -28,6 +28,8 @@ class Host:
     """A sender as far as a sink can see; keeps what it is told."""
 
     arena_name = "none"
+    transactional_id: str | None = None
+    producer_identity = (-1, -1, b"")
     batch_size_max = 1 << 20
     options = SenderOptions()
 

@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A transaction of an arena, in the process that began it: its coordinator (docs/decisions/0070).
+
+::
+
+    begin ──> sends of any process ──> commit: no more records ──> the sender delivers them ──> the sink commits
+                                  └──> abort:  no more records ──> the sender throws them away, the sink aborts
+
+Rules: an arena has one transaction at a time, and one coordinator. The coordinator keeps its role until it has read the
+outcome, so the next transaction cannot hide it. A commit waits for the outcome. An abort is certain at once, and does
+not wait for the sender; the next begin does.
+
+Deaths: a coordinator that dies leaves an open transaction, which the sender aborts, or the next process that begins. A
+transaction that is being committed goes on without its coordinator.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import weakref
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import TYPE_CHECKING, final
+
+from shmaccum.arena import Arena
+from shmaccum.arena.removal import RemovalWatch, check_takes_records, removed_error
+from shmaccum.arena.sender_state import sender_state
+from shmaccum.exceptions import (
+    ArenaBusyError,
+    NoTransactionError,
+    TransactionEndedError,
+    TransactionOutcomeUnknownError,
+)
+from shmaccum.units import parse_timeout_s
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+COMMIT_TIMEOUT_S = 120.0
+"""How long a commit waits for its outcome by default."""
+LOOK_NS = 1_000_000
+"""The time between two looks at the transaction. A result that wakes this process ends it earlier."""
+Timed = Callable[[str], AbstractContextManager[None]]
+
+ABORTED_STATES = ("abort only", "aborting")
+
+_coordinated: weakref.WeakKeyDictionary[Arena, Transaction] = weakref.WeakKeyDictionary()
+"""The transactions that this process coordinates. The core knows one coordinator for each handle of an arena."""
+
+
+@final
+class Transaction:
+    """An open transaction; made by `Producer.transaction`.
+
+    ::
+
+        with producer.transaction() as transaction:
+            ...
+
+    The end of the block commits; an exception in the block aborts.
+
+    Attributes:
+        number: of the transaction, among those of the arena. Workers may join it (`Producer.join`).
+    """
+
+    def __init__(self, arena: Arena, ring: Callable[[], object], timed: Timed) -> None:
+        self._arena = arena
+        self._native = arena.native
+        self._ring = ring
+        self._timed = timed
+        self._pid = os.getpid()
+        self.number = 0
+
+    @classmethod
+    def begin(cls, arena: Arena, ring: Callable[[], object], timeout_s: float, timed: Timed) -> Self:
+        """Begins a transaction, as soon as the last one is over.
+
+        Args:
+            arena: attached.
+            ring: wakes the sender.
+            timeout_s: how long to wait for the end of the last one.
+            timed: measures a step, by its name among the metrics.
+
+        Raises:
+            ArenaBusyError: another transaction is open, or the last one did not end in time.
+            ArenaRemovedError: the arena was removed.
+            InvalidArgumentError: the arena has no transactional_id.
+        """
+        transaction = cls(arena, ring, timed)
+        if _coordinated.setdefault(arena, transaction) is not transaction:
+            raise ArenaBusyError(
+                f"this process has begun a transaction of {arena.name} already: commit or abort that one first"
+            )
+        try:
+            transaction._begin(time.monotonic() + timeout_s)
+        except BaseException:
+            transaction._leave()
+            raise
+        return transaction
+
+    def _begin(self, deadline_s: float) -> None:
+        while (number := self._native.begin_transaction()) is None:
+            check_takes_records(self._arena)
+            if time.monotonic() >= deadline_s:
+                raise ArenaBusyError(
+                    f"the last transaction of {self._arena.name} is not over, so none can begin. "
+                    f"{sender_state(self._arena)}"
+                )
+            self._ring()
+            self._rest()
+        self.number = number
+
+    def _rest(self) -> None:
+        self._native.wait_completion(self._native.completion_tail, LOOK_NS)
+
+    def _leave(self) -> None:
+        """Gives the coordinator's role up."""
+        if _coordinated.get(self._arena) is self:
+            del _coordinated[self._arena]
+            if not self._arena.closed:
+                self._native.leave_transaction()
+
+    # --- end
+
+    @property
+    def is_over(self) -> bool:
+        """True when this process has read the outcome, or has aborted it."""
+        return _coordinated.get(self._arena) is not self
+
+    def commit(self, timeout: float | None = COMMIT_TIMEOUT_S) -> None:
+        """Commits: no more records, and those that are in the transaction become visible in the sink.
+
+        Args:
+            timeout: seconds; None waits as long as it takes.
+
+        Raises:
+            TransactionEndedError: it is aborted, or has to be (`abort`): the message says why.
+            TransactionOutcomeUnknownError: the outcome is not known in time. The commit goes on; call `commit` again to
+                learn the outcome.
+            NoTransactionError: it is over, or another process began it.
+        """
+        timeout_s = parse_timeout_s(timeout)
+        self._check_is_ours()
+        with self._timed("txn-commit"):
+            try:
+                self._native.commit_transaction(self.number)
+            except TransactionEndedError:
+                self._is_committed()  # by a former call; else this raises
+            self._ring()
+            self._wait(time.monotonic() + timeout_s)
+            self._leave()
+
+    def _wait(self, deadline_s: float) -> None:
+        """Until it is committed."""
+        watch = RemovalWatch(self._arena)
+        while not self._is_committed():
+            if watch.is_abandoned():
+                raise TransactionOutcomeUnknownError(f"{self._name}: {removed_error(self._arena)}")
+            if time.monotonic() >= deadline_s:
+                raise TransactionOutcomeUnknownError(
+                    f"{self._name} is being committed, and its outcome is not known in time: call commit_transaction() "
+                    f"again. {sender_state(self._arena)}"
+                )
+            self._rest()
+
+    def _is_committed(self) -> bool:
+        number, state, why = self._native.transaction
+        if number != self.number:
+            self._leave()
+            raise TransactionOutcomeUnknownError(f"{self._name} is over, and another process has begun the next one")
+        if state in ABORTED_STATES or why:
+            advice = "; abort it" if state == "abort only" else ""
+            raise TransactionEndedError(f"{self._name} is not committed: {why}{advice}") from None
+        return state == "none"
+
+    def abort(self) -> None:
+        """Aborts: no more records, and those that are in the transaction are thrown away.
+
+        The outcome is certain when this comes back. The sender throws the records away as soon as it runs. Aborting a
+        transaction that was aborted already does nothing.
+
+        Raises:
+            TransactionEndedError: its commit has begun.
+            NoTransactionError: it is over, or another process began it.
+        """
+        self._check_is_ours()
+        with self._timed("txn-abort"):
+            try:
+                self._native.abort_transaction(self.number)
+            except TransactionEndedError:
+                self._check_is_aborted()
+            self._ring()
+            self._leave()
+
+    def _check_is_aborted(self) -> None:
+        number, state, why = self._native.transaction
+        if number == self.number and not why:
+            raise TransactionEndedError(
+                f"{self._name} cannot be aborted: its commit has begun ({state}), and commit_transaction() tells its "
+                "outcome"
+            ) from None
+
+    def let_go(self) -> None:
+        """Its producer is closed: an open transaction is aborted, one that is being committed goes on."""
+        if self.is_over or os.getpid() != self._pid:
+            return
+        try:
+            self.abort()
+        except TransactionEndedError:
+            self._leave()
+
+    def _check_is_ours(self) -> None:
+        if self.is_over or os.getpid() != self._pid:
+            raise NoTransactionError(
+                f"{self._name} is over in this process, or another process began it: the process that begins a "
+                "transaction ends it"
+            )
+
+    @property
+    def _name(self) -> str:
+        return f"transaction {self.number} of {self._arena.name}"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self.is_over and kind is None:
+            return
+        if kind is not None:
+            self.let_go()
+            return
+        try:
+            self.commit()
+        except TransactionEndedError:
+            self.let_go()
+            raise
+
+    def __repr__(self) -> str:
+        return f"<Transaction {self.number} of {self._arena.name!r}, {'over' if self.is_over else 'begun'}>"
+
+
+os.register_at_fork(after_in_child=_coordinated.clear)

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The end of an arena's transaction, as the sender's rounds see it (native/sender/ending.c has the procedure).
+
+::
+
+    half.look_at_transaction ──> None: nothing to do, or batches are still on their way
+                             ──> commit, abort ──> sink.end_transaction ──> sequences start over after an abort
+                                                                        ──> half.end_transaction: the outcome is known
+
+After an abort the sink lacks sequences of batches that were thrown away. So every partition starts over in the next
+epoch, as Kafka's producer does.
+
+Deaths: a sender that dies anywhere here leaves the transaction as it is. The next one ends it again: the sink ends what
+is still open there, and an epoch that is raised twice does no harm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from shmaccum._native import SenderHalf
+from shmaccum.exceptions import InvalidArgumentError, OtherSinkError
+from shmaccum.sender.backoff import NEVER_NS, NS_PER_MS
+from shmaccum.sender.host import Host
+from shmaccum.sender.identity import ProducerIdentity
+from shmaccum.sinks.sink import Sink
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+OPEN_LOOK_NS = 500 * NS_PER_MS
+"""The time between two looks at an open transaction: its coordinator may have died."""
+ENDING_LOOK_NS = 100 * NS_PER_MS
+"""The time after which a sink is asked again that could not end a transaction."""
+LOOKS_NS = {
+    "none": NEVER_NS,
+    "open": OPEN_LOOK_NS,
+    "abort only": OPEN_LOOK_NS,
+}
+ENDING_STATES = ("committing", "decided", "aborting")
+"""The states of a transaction that is being committed or aborted."""
+
+
+class Ending:
+    """Looks at the arena's transaction in each round, and ends it together with the sink.
+
+    Args:
+        half: holds the role.
+        host: of the arena, which has transactions.
+        sink: open; it takes transactions.
+        identity: of the arena's producer.
+        on_end: called when a transaction has its outcome.
+    """
+
+    def __init__(
+        self, half: SenderHalf, host: Host, sink: Sink, identity: ProducerIdentity, on_end: Callable[[], object]
+    ) -> None:
+        self._half = half
+        self._native = host.arena.native
+        self._sink = sink
+        self._identity = identity
+        self._timeout_ns = host.arena.transaction_timeout_ms * NS_PER_MS
+        self._on_end = on_end
+        self._seen: tuple[int, str, str] | None = None
+        self.due_ns = 0
+        """When the transaction is to be looked at again."""
+
+    @classmethod
+    def of(
+        cls, half: SenderHalf, host: Host, sink: Sink, identity: ProducerIdentity, on_end: Callable[[], object]
+    ) -> Self | None:
+        """None: the arena has no transactions.
+
+        Raises:
+            CorruptArenaError: the arena does not tell its transactional_id.
+        """
+        return None if host.transactional_id is None else cls(half, host, sink, identity, on_end)
+
+    @property
+    def state(self) -> str:
+        """How far the transaction has come, as the core names it."""
+        return self._native.transaction[1]
+
+    @property
+    def is_news(self) -> bool:
+        """True when a process has changed the transaction since the last look."""
+        return self._native.transaction != self._seen
+
+    def look(self, now_ns: int) -> None:
+        """Goes on with the end of a transaction, as far as the sink lets it.
+
+        An open transaction of an arena that was removed is aborted, because no process could end it later.
+        """
+        is_removed = self._native.closing != "not"
+        self._seen = self._native.transaction
+        task = self._half.look_at_transaction(0 if is_removed else self._timeout_ns)
+        state = self._native.transaction[1]
+        self.due_ns = min(now_ns + LOOKS_NS.get(state, ENDING_LOOK_NS), NEVER_NS)
+        if task is not None:
+            self._end(*task)
+
+    def _end(self, is_commit: bool, number: int) -> None:
+        if not self._identity.acquire():
+            return
+        producer_id, epoch, _ = self._native.producer_identity
+        if not self._sink.end_transaction(producer_id, epoch, is_commit=is_commit):
+            return
+        if not is_commit and not self._identity.start_all_over():
+            return
+        self._half.end_transaction(number)
+        self._on_end()
+
+
+def check_transactions(host: Host, sink: Sink) -> None:
+    """Refuses what an arena with transactions cannot be delivered to or by.
+
+    Args:
+        host: of the arena.
+        sink: open.
+
+    Raises:
+        InvalidArgumentError: the sink takes no transactions, or an option contradicts them.
+        OtherSinkError: another sink has the transaction that is open.
+    """
+    if host.transactional_id is None:
+        return
+    arena, options = host.arena, host.options
+    if not sink.takes_transactions:
+        raise InvalidArgumentError(
+            f"{arena.name} has the transactional_id {host.transactional_id!r}, and the sink "
+            f"{sink.name or type(sink).__name__} takes no transactions: deliver to log:DIR, or create an arena without "
+            "a transactional_id"
+        )
+    for name, is_wrong, advice in (
+        ("overflow", options.overflow is not None, "a spilled batch would outlive its transaction: leave it out"),
+        ("dead_letter", options.dead_letter is not None, "a record that fails aborts its transaction: leave it out"),
+        ("enable_idempotence", not options.enable_idempotence, "transactions need it: leave it at true"),
+    ):
+        if is_wrong:
+            raise InvalidArgumentError(f"{name} does not fit {arena.name}, which has a transactional_id: {advice}")
+    _check_is_same_sink(host, sink)
+
+
+def _check_is_same_sink(host: Host, sink: Sink) -> None:
+    producer_id, _, identity = host.producer_identity
+    number, state, _ = host.arena.native.transaction
+    if state != "none" and producer_id >= 0 and identity != sink.identity:
+        raise OtherSinkError(
+            f"transaction {number} of {host.arena.name} is {state} in another sink: start a sender with that sink "
+            "until the transaction is over, or remove the arena"
+        )
