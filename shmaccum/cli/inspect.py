@@ -146,6 +146,7 @@ def overview(arena: Arena) -> dict[str, Any]:
         "regions": regions(arena),
         "slots": document["slots"],
         "sender": document["sender"],
+        "transaction": document["transaction"],
         "processes": document["processes"],
         "topics": document["topics"],
         "partitions": document["partitions"],
@@ -174,6 +175,8 @@ def _overview_tables(facts: dict[str, Any]) -> Iterator[RenderableType]:
     yield _pairs("regions (refs)", ((name, f"{ref:,}") for name, ref in facts["regions"].items()))
     yield _pairs("slots", facts["slots"].items())
     yield _pairs("sender", (("delivers to", facts["sender"]["sink"]),) if facts["sender"]["sink"] else ())
+    if facts["transaction"] is not None:
+        yield _pairs("transaction", facts["transaction"].items())
     yield _rows(
         "processes",
         ("entry", "pid", "name", "role", "state", "attached for", "records"),

@@ -235,6 +235,19 @@ def _outage(seen: Observation) -> Iterator[tuple[str, RenderableType]]:
         yield "clock", Text(clock.sentence(), style=PROBLEM)
 
 
+def _transaction(seen: Observation) -> Iterator[tuple[str, RenderableType]]:
+    """The transaction of an arena that has transactions."""
+    facts = seen.transaction
+    if facts is None:
+        return
+    if facts.state == "none":
+        outcome = f"the last one was aborted: {facts.why}" if facts.why else "the last one was committed"
+        yield "txn", Text(f"none; {outcome}" if facts.number else "none so far", style=QUIET)
+    else:
+        why = f": {facts.why}" if facts.why else ""
+        yield "txn", Text(f"{facts.number} is {facts.state}{why}", style=PROBLEM if why else "")
+
+
 def _overflow(seen: Observation) -> Iterator[tuple[str, RenderableType]]:
     """The batches that lie on disk until the sink works again."""
     facts = seen.overflow
@@ -450,6 +463,7 @@ def _facts(seen: Observation, rates: Rates) -> RenderableType:
             *_sender_lines(seen.sender),
             *_outage(seen),
             *_overflow(seen),
+            *_transaction(seen),
             *_stopped(seen),
         ]
     )

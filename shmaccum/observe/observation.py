@@ -167,6 +167,22 @@ class OverflowFacts:
 
 
 @dataclass(frozen=True)
+class TransactionFacts:
+    """The transaction of an arena with a transactional_id."""
+
+    number: int
+    state: str
+    """As the core names it: "none" is the time between two transactions."""
+    why: str
+    """Why it is or was aborted; empty: it is not."""
+
+    @classmethod
+    def of(cls, arena: Arena) -> TransactionFacts | None:
+        """None: the arena has no transactions."""
+        return cls(*arena.native.transaction) if arena.geometry["is_transactional"] else None
+
+
+@dataclass(frozen=True)
 class Observation:
     """One look at an arena. Sizes in bytes; totals count from the arena's creation."""
 
@@ -203,6 +219,7 @@ class Observation:
     sender: SenderFacts
     delivery_clock: DeliveryClock
     overflow: OverflowFacts
+    transaction: TransactionFacts | None
     processes: tuple[ProcessFacts, ...]
     partitions: tuple[PartitionFacts, ...]
     topics: Mapping[str, int]
@@ -436,6 +453,7 @@ class Observer:
             sender=self._sender(entries, now_ns),
             delivery_clock=clock,
             overflow=OverflowFacts.of(native.spilled(), now_ns),
+            transaction=TransactionFacts.of(self.arena),
             processes=tuple(self._processes(entries, census, now_ns)),
             partitions=tuple(_partitions(census, names, now_ns)),
             topics=self._topics(),
