@@ -127,6 +127,9 @@ def _read_answer(connection: socket.socket) -> None:
 class _Host:
     """The host that the sink asks for."""
 
+    transactional_id = None
+    producer_identity = (-1, -1, b"")
+
     def __init__(self, arena: Arena, places: Sequence[tuple[str, int]]) -> None:
         self.arena_name = arena.name
         self.batch_size_max = 1 << 20
