@@ -340,10 +340,10 @@ def fuzz(target: Target, seconds: float, seed: int) -> Outcome:
     chance = random.Random(seed)
     frames = Frames(chance, [server._topics.topic_id(topic) for topic in TOPICS[:3]])
     clients = Clients(target, chance)
-    count, uses, begun_cpu_s = 0, [], time.process_time()
+    count, uses, begun_cpu_s = 0, list[Use](), time.process_time()
     end_s = time.monotonic() + seconds
     with _failing_on_errors(), contextlib.closing(clients):
-        while time.monotonic() < end_s:
+        while not uses or time.monotonic() < end_s:  # a busy machine may need all the time to begin
             note_state(frames, server)
             known = whole_frames(frames, server)
             clients.begin_round()
