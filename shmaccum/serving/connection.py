@@ -120,7 +120,7 @@ class Connection:
     @property
     def may_fetch_at_once(self) -> bool:
         """True when `serve_fetch` may be called: nothing is under way, and no right has to be asked for."""
-        return self._is_plain and not self.is_busy and not self._received
+        return self._is_plain and not (self.is_gone or self.is_busy or self._received)
 
     def serve_fetch(self, tables: Ordinary) -> Served | None:
         """Reads what is there, and answers it when it is an ordinary fetch.

@@ -373,3 +373,17 @@ def test_a_slow_reader_gets_every_byte_of_an_ordinary_fetch(
         client.flush()
     assert received == expected
     assert (client.is_busy, client.may_fetch_at_once) == (False, True)
+
+
+def test_a_connection_that_was_closed_in_the_same_round_ends_quietly(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with open_log(tmp_path):
+        pass
+    with LogServer(tmp_path, "127.0.0.1:0") as server, stranger(f"127.0.0.1:{server.address.port}"):
+        while not server._connections:
+            server.run_once()
+        (client,) = server._connections
+        server._close(client)
+        server._serve(client, 1)
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
