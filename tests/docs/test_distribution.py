@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -108,6 +109,16 @@ def test_a_workflow_starts_programs_that_are_there() -> None:
         assert all("runs-on" in job and job["steps"] for job in jobs.values())
         for name in re.findall(r"(?<![\w/])\.ci/[\w.-]+", text):
             assert (ROOT / name).is_file(), name
+
+
+def test_a_release_publishes_a_tag_that_is_the_version_alone() -> None:
+    release = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text(encoding="utf-8"))
+    assert set(release["jobs"]["publish"]["needs"]) == {"wheels", "sdist"}
+    commands = {step.get("name"): step.get("run") for step in release["jobs"]["sdist"]["steps"]}
+    check = ["bash", "-c", commands["the tag is the version"]]
+    for tag, code in ((f"v{shmaccum.__version__}", 0), ("v999.0", 1)):
+        environment = os.environ | {"GITHUB_REF_NAME": tag}
+        assert subprocess.run(check, cwd=ROOT, env=environment).returncode == code, tag
 
 
 def test_a_source_distribution_meets_unknown_warnings_and_a_checkout_none(tmp_path: Path) -> None:
