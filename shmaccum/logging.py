@@ -20,13 +20,14 @@ import contextlib
 import functools
 import json
 import logging
+import operator
 import os
 import sys
 import threading
 import time
 import weakref
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from shmaccum.arena import Arena
 from shmaccum.config import ArenaOptions, ProducerOptions
@@ -50,9 +51,13 @@ TOPIC, KEY, HEADERS = "kafka_topic", "kafka_key", "kafka_headers"
 _OF_PLACE = ("level", "logger", "file", "line", "function", "process", "thread")
 """The fields of a JSON object that calls of one place share."""
 
-_STANDARD = frozenset(
-    {*vars(logging.makeLogRecord({})), *_OF_PLACE, TOPIC, KEY, HEADERS, "message", "asctime", "taskName", "timestamp"}
-)
+_values_of_place = operator.itemgetter("levelname", "name", "pathname", "lineno", "funcName", "process", "threadName")
+"""The same fields of a log record's attributes."""
+
+_PLAIN = tuple(vars(logging.makeLogRecord({})))
+"""The attributes of a log record without ``extra=``, in their order."""
+
+_STANDARD = frozenset({*_PLAIN, *_OF_PLACE, TOPIC, KEY, HEADERS, "message", "asctime", "taskName", "timestamp"})
 """The attributes of a log record that are none of its ``extra=``, or that have a place of their own."""
 
 
@@ -70,7 +75,7 @@ class JsonFormatter(logging.Formatter):
         that stand in each object.
         """
         given = vars(record)
-        fields = {} if _STANDARD.issuperset(given) else {name: given[name] for name in given.keys() - _STANDARD}
+        fields = {name: given[name] for name in given.keys() - _STANDARD} if _has_more(given) else {}
         if record.exc_text or (record.exc_info and record.exc_info[0]):
             fields["exception"] = record.exc_text or self.formatException(record.exc_info)  # type: ignore[arg-type]
         if record.stack_info:
@@ -81,15 +86,7 @@ class JsonFormatter(logging.Formatter):
         """The object in one line. A value that JSON does not know becomes its ``str``."""
         created = record.created
         timestamp = f"{_second(int(created))}.{int(created % 1 * 1_000_000):06d}Z"
-        place = _place(
-            record.levelname,
-            record.name,
-            record.pathname,
-            record.lineno,
-            record.funcName,
-            record.process,
-            record.threadName,
-        )
+        place = _place(_values_of_place(vars(record)))
         more = self.more(record)
         rest = f"{place}, {_members(more)}" if more else place
         return f'{{"timestamp": "{timestamp}", "message": {_quoted(record.getMessage())}, {rest}}}'
@@ -101,8 +98,13 @@ def _second(seconds: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
 
 
+def _has_more(given: dict[str, Any]) -> bool:
+    """False of the attributes of a log record to which no program added any; an addition comes last."""
+    return len(given) != len(_PLAIN) or next(reversed(given)) != _PLAIN[-1]
+
+
 @functools.lru_cache(maxsize=4096)
-def _place(*values: object) -> str:
+def _place(values: tuple[object, ...]) -> str:
     """The members that tell where a call stands and in which process and thread; calls of one place share them."""
     return _members(dict(zip(_OF_PLACE, values, strict=True)))
 
@@ -133,6 +135,8 @@ class ArenaHandler(logging.Handler):
     Args:
         arena: the name or path of an arena, or an Arena, which stays its owner's.
         topic: of all records that name no other one.
+        topics: others that records name by ``kafka_topic``. The first record to a topic that is not named here is
+            dropped where the sender needs longer than ``max_block_ms`` to find the topic.
         sink: where the sender delivers that this process then keeps, as for `shmaccum.Producer`; None: none is kept.
         level: of the handler, as for each of ``logging``.
         arena_options: those of `shmaccum.config.ArenaOptions`, for an arena that is made here.
@@ -154,6 +158,7 @@ class ArenaHandler(logging.Handler):
         arena: str | os.PathLike[str] | Arena,
         topic: str = "logs",
         *,
+        topics: Iterable[str] = (),
         sink: str | None = None,
         level: int | str = logging.NOTSET,
         arena_options: ArenaOptionsDict | None = None,
@@ -165,16 +170,21 @@ class ArenaHandler(logging.Handler):
         self._drops = _Drops(self._producer.arena.name)
         super().__init__(level)
         self.setFormatter(JsonFormatter())
-        self._wait_for_partitions()
+        self._wait_for_partitions({topic, *topics})
 
-    def _wait_for_partitions(self) -> None:
-        """A sender that has just begun does not know the topic yet; the first records are to find it known."""
+    def _wait_for_partitions(self, topics: set[str]) -> None:
+        """A sender that has just begun does not know the topics yet; the first records are to find them known."""
         deadline_s = time.monotonic() + START_TIMEOUT_S
-        while self._producer.will_be_delivered() and time.monotonic() < deadline_s:
-            with contextlib.suppress(PartitionCountUnknownError):
-                self._producer.partitions_for(self.topic)
-                return
-            time.sleep(START_SLICE_S)
+        while topics and self._producer.will_be_delivered() and time.monotonic() < deadline_s:
+            topics = {topic for topic in topics if not self._is_known(topic)}
+            time.sleep(START_SLICE_S if topics else 0)
+
+    def _is_known(self, topic: str) -> bool:
+        """True when the sender has told the partitions of the topic; asks it to, and waits ``max_block_ms`` at most."""
+        try:
+            return bool(self._producer.partitions_for(topic))
+        except PartitionCountUnknownError:
+            return False
 
     @property
     def drop_count(self) -> int:
@@ -192,7 +202,7 @@ class ArenaHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Sends a record, or drops it; never raises. A record that cannot be formatted goes to `handleError`."""
-        if str(record.name).partition(".")[0] == OWN_LOGGER:
+        if str(record.name).startswith(OWN_LOGGER) and record.name.partition(".")[0] == OWN_LOGGER:
             _tell_beside_the_arena(record)
             return
         try:
@@ -202,18 +212,20 @@ class ArenaHandler(logging.Handler):
         except Exception:  # noqa: BLE001 - a log call must not fail for its handler
             self.handleError(record)
         else:
-            if self._drops.is_owed:
+            if self._drops.owed_count:
                 self._send_drops()
 
     def _send(self, record: logging.LogRecord) -> None:
         text: str | bytes = self.format(record)
         given = vars(record)
+        key, headers = given.get(KEY), given.get(HEADERS)
         self._producer.send(
             given.get(TOPIC) or self.topic,
             _bytes(text),
-            _bytes(given.get(KEY)),
-            _headers(given.get(HEADERS)),
-            timestamp_ms=int(record.created * 1000),
+            None if key is None else _bytes(key),
+            None if headers is None else _headers(headers),
+            None,
+            int(record.created * 1000),
         )
 
     def _send_drops(self) -> None:
@@ -243,7 +255,7 @@ class ArenaHandler(logging.Handler):
 
         ``logging`` calls it at the end of the process.
         """
-        if self._drops.is_owed:
+        if self._drops.owed_count:
             self._send_drops()
         self._drops.report()
         with contextlib.suppress(ShmaccumError):
@@ -265,10 +277,11 @@ class _Drops:
         _all_drops.add(self)
 
     def begin(self) -> None:
+        """Begins with no record dropped. `owed_count` is the number of those that the topic has not been told of."""
         self._lock = threading.RLock()  # a signal handler may log
         self.count = 0
         self._unreported_count = 0
-        self._owed_count = 0
+        self.owed_count = 0
         self._reason = ""
         self._report_at_s = 0.0
 
@@ -278,7 +291,7 @@ class _Drops:
         with self._lock:
             self.count += 1
             self._unreported_count += 1
-            self._owed_count += 1
+            self.owed_count += 1
             self._reason = reason
             is_due = now_s >= self._report_at_s
             if is_due:
@@ -294,21 +307,16 @@ class _Drops:
             with contextlib.suppress(AttributeError, OSError, RuntimeError, ValueError):  # no stderr, or a closed one
                 sys.stderr.write(f"{__name__}: {self._sentence(count)}\n")
 
-    @property
-    def is_owed(self) -> bool:
-        """True while the topic has not been told of all dropped records."""
-        return self._owed_count > 0
-
     def take_owed(self) -> tuple[int, str]:
         """The dropped records that the topic has not been told of, and a sentence about them."""
         with self._lock:
-            count, self._owed_count = self._owed_count, 0
+            count, self.owed_count = self.owed_count, 0
             return count, self._sentence(count)
 
     def owe_again(self, count: int) -> None:
         """The topic could not be told."""
         with self._lock:
-            self._owed_count += count
+            self.owed_count += count
 
     def _sentence(self, count: int) -> str:
         return (
@@ -348,21 +356,13 @@ def _tell_beside_the_arena(record: logging.LogRecord) -> None:
         logging.lastResort.handle(record)
 
 
-@overload
-def _bytes(given: None) -> None: ...
-@overload
-def _bytes(given: object) -> bytes: ...
-def _bytes(given: object) -> bytes | None:
+def _bytes(given: object) -> bytes:
     """The bytes of a key, a value or a header. A lone surrogate of a str becomes its escape, as JSON has it."""
-    if given is None or isinstance(given, bytes):
+    if isinstance(given, bytes):
         return given
     return str(given).encode("utf-8", "backslashreplace")
 
 
-def _headers(
-    given: Mapping[str, object] | Iterable[tuple[str, object]] | None,
-) -> list[tuple[str, bytes | None]] | None:
-    if given is None:
-        return None
+def _headers(given: Mapping[str, object] | Iterable[tuple[str, object]]) -> list[tuple[str, bytes | None]]:
     pairs = given.items() if isinstance(given, Mapping) else given
-    return [(str(name), _bytes(value)) for name, value in pairs]
+    return [(str(name), None if value is None else _bytes(value)) for name, value in pairs]

@@ -663,6 +663,14 @@ class Arena:
             poisoned=self.native.poisoned,
         )
 
+    def topics(self) -> dict[str, int]:
+        """Each topic with the number of partitions that the sink told last; 0: it has not told yet."""
+        counts: dict[str, int] = {}
+        for topic in self.native.topics():
+            with contextlib.suppress(ValueError):  # a name that was damaged
+                counts[topic] = self.native.topic_partition_count(topic)
+        return counts
+
     def holds_from_before(self, moment_ns: int) -> bool:
         """True while a batch that was opened until then has no result.
 

@@ -15,12 +15,15 @@ record is reported to its callback, as by librdkafka.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
+import threading
 import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, final
 
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, Message
@@ -70,8 +73,8 @@ PROPAGATION_DEFAULT_MS = 30_000
 LOOK_S = 1.0
 """Between two looks at the arena's error log."""
 SLICE_S = 0.1
-GROUPS_MAX = 1024
-"""Batches with records that nobody watches, before those with a result are forgotten."""
+UNWATCHED_MIN = 16_384
+"""Records that nobody watches, before those with a result are forgotten."""
 CREATE_TIME = 1
 
 CODES: Mapping[type[ShmaccumError], int] = {
@@ -257,9 +260,13 @@ class _Looks:
         self._next_look_s = 0.0
         self._next_statistics_s = time.monotonic() + self._interval_s
 
-    def look(self, waiting_count: int) -> int:
-        """Calls the callbacks that are due; their number."""
-        return self._look_for_errors() + self._look_at_statistics(waiting_count)
+    def look(self, count_waiting: Callable[[], int]) -> int:
+        """Calls the callbacks that are due; their number.
+
+        Args:
+            count_waiting: answers the number of records without a result, which statistics tell.
+        """
+        return self._look_for_errors() + self._look_at_statistics(count_waiting)
 
     def _look_for_errors(self) -> int:
         if time.monotonic() < self._next_look_s or (self._on_error is None and self._logger is None):
@@ -274,11 +281,11 @@ class _Looks:
                 self._on_error(KafkaError(_code_of(report), report.sentence))
         return len(news)
 
-    def _look_at_statistics(self, waiting_count: int) -> int:
+    def _look_at_statistics(self, count_waiting: Callable[[], int]) -> int:
         if self._on_statistics is None or self._interval_s == 0 or time.monotonic() < self._next_statistics_s:
             return 0
         self._next_statistics_s = time.monotonic() + self._interval_s
-        self._on_statistics(json.dumps(self._statistics(waiting_count)))
+        self._on_statistics(json.dumps(self._statistics(count_waiting())))
         return 1
 
     def _statistics(self, waiting_count: int) -> dict[str, Any]:
@@ -351,7 +358,9 @@ class Producer(ClosedOnExit):
     def start_anew(self) -> None:
         """Forgets what this process waits for. A child of a fork begins with this."""
         self._watched: set[DeliveryFuture] = set()
-        self._unwatched: dict[tuple[int, int], list[DeliveryFuture]] = {}
+        self._unwatched: list[DeliveryFuture] = []
+        self._unwatched_max = UNWATCHED_MIN
+        self._forgetting = threading.Lock()
         self._reports: deque[_Report] = deque()
 
     def _open(self) -> _Producer:
@@ -386,23 +395,28 @@ class Producer(ClosedOnExit):
             RuntimeError: the producer is closed.
             TypeError: a part has a wrong type.
         """
-        self._open()
-        key_bytes, value_bytes = _as_bytes(key), _as_bytes(value)
-        listed = None if headers is None else _listed(headers)
+        if self._producer is None:
+            self._open()
+        value_bytes: Any = value if type(value) is bytes else _as_bytes(value)
+        key_bytes = None if key is None else _as_bytes(key)
+        if headers is not None:
+            headers = _listed(headers)
         told = callback or on_delivery or self._on_delivery
         try:
             future = self._send(
-                topic, value_bytes, key_bytes, listed, partition if partition >= 0 else None, timestamp or None
+                topic, value_bytes, key_bytes, headers, partition if partition >= 0 else None, timestamp or None
             )
         except PartitionCountUnknownError as error:
-            self._report_unknown(error, partition, _Sent(told, topic, key_bytes, value_bytes, listed, timestamp))
+            self._report_unknown(error, partition, _Sent(told, topic, key_bytes, value_bytes, headers, timestamp))
             return
         except ShmaccumError as error:
             raise translated(error) from None
-        if told is None:
-            self._count(future)
-        else:
-            self._watch(future, _Sent(told, topic, key_bytes, value_bytes, listed, future.timestamp_ms))
+        if told is not None:
+            self._watch(future, _Sent(told, topic, key_bytes, value_bytes, headers, future.timestamp_ms))
+            return
+        self._unwatched.append(future)
+        if len(self._unwatched) > self._unwatched_max:
+            self._forget_ended()
 
     def _report_unknown(self, error: PartitionCountUnknownError, partition: int, sent: _Sent) -> None:
         """A topic that stays unknown is told as librdkafka tells it: by the callback of the record."""
@@ -459,22 +473,13 @@ class Producer(ClosedOnExit):
             message["_error"] = error.args[0]
         return "_error" not in message
 
-    def _count(self, future: DeliveryFuture) -> None:
-        """Remembers the batch of a record that nobody watches."""
-        batch = future.partition_index, future.seq
-        try:
-            self._unwatched[batch].append(future)
-        except KeyError:
-            if len(self._unwatched) >= GROUPS_MAX:
-                self._forget_ended()
-            self._unwatched.setdefault(batch, []).append(future)
-
     def _forget_ended(self) -> None:
-        """Forgets batches with a result, oldest first, up to the first one without."""
-        for batch, futures in list(self._unwatched.items()):
-            if not futures[-1].is_done:
-                return
-            self._unwatched.pop(batch, None)
+        """Forgets the records that nobody watches and that have a result; other threads may add some meanwhile."""
+        with self._forgetting:
+            count = len(self._unwatched)
+            waiting = _without_result(self._unwatched[:count])
+            self._unwatched[:count] = waiting
+            self._unwatched_max = max(4 * len(waiting), UNWATCHED_MIN)
 
     def _watch(self, future: DeliveryFuture, sent: _Sent) -> None:
         """Has the record reported when its result is known."""
@@ -529,7 +534,7 @@ class Producer(ClosedOnExit):
         while self._reports:
             self._reports.popleft().tell()
             served += 1
-        return served + self._looks.look(len(self))
+        return served + self._looks.look(self.__len__)
 
     def flush(self, timeout: float | None = FOREVER) -> int:
         """Hurries the sender, and polls until every record of this process has its result.
@@ -553,8 +558,8 @@ class Producer(ClosedOnExit):
         """The number of records without a result, and of results that were not told yet."""
         if self._producer is None:
             return 0
-        unwatched = sum(len(futures) for futures in list(self._unwatched.values()) if not futures[-1].is_done)
-        return unwatched + len(self._watched) + len(self._reports)
+        self._forget_ended()
+        return len(self._unwatched) + len(self._watched) + len(self._reports)
 
     def __bool__(self) -> bool:
         return True
@@ -640,6 +645,16 @@ def _check_message(index: int, message: Any) -> None:
             raise TypeError(f"Message {name} at index {index} must be bytes or str")
     if not isinstance(message.get("partition", 0), int):
         raise TypeError(f"Message partition at index {index} must be int")
+
+
+def _without_result(futures: list[DeliveryFuture]) -> list[DeliveryFuture]:
+    """The records that wait. Those of one batch have their result together, so one of them is asked."""
+    waiting: list[DeliveryFuture] = []
+    for _, group in itertools.groupby(futures, attrgetter("partition_index", "seq")):
+        batch = list(group)
+        if not batch[-1].is_done:
+            waiting += batch
+    return waiting
 
 
 def _end_s(timeout: float | None) -> float:

@@ -97,7 +97,7 @@ class Bell(Generic[AnyHearer]):
 
         Args:
             user: the consumer.
-            plan: what it read or published.
+            plan: the plan that it read or published.
             next_s: the time at which it wants to look again; infinity: when the bell strikes.
 
         Returns:

@@ -177,7 +177,7 @@ class SharedWatch:
 
         Args:
             user: the consumer.
-            plan: what it read or published.
+            plan: the plan that it read or published.
             pause_s: the time after which it wants to look again; infinity: when its bell strikes.
         """
         if not self.is_open:

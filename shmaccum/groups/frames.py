@@ -87,7 +87,7 @@ def find_frames(content: bytes, bodies: re.Pattern[bytes]) -> Frames:
 
     Args:
         content: of a file, from the start of a frame on.
-        bodies: what every body begins with.
+        bodies: the bytes with which every body begins.
     """
     found = Frames([], 0, [])
     position, end = 0, 0

@@ -10,7 +10,6 @@ answer at once.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -456,19 +455,12 @@ class Observer:
             transaction=TransactionFacts.of(self.arena),
             processes=tuple(self._processes(entries, census, now_ns)),
             partitions=tuple(_partitions(census, names, now_ns)),
-            topics=self._topics(),
+            topics=arena.topics(),
             errors=tuple(
                 ErrorFacts(entry.status, entry.report.sentence, entry.report_count, max(now_ns - entry.last_ns, 0))
                 for entry in read_entries(native)
             ),
         )
-
-    def _topics(self) -> dict[str, int]:
-        counts: dict[str, int] = {}
-        for topic in self.arena.native.topics():
-            with contextlib.suppress(ValueError):  # a name that was damaged
-                counts[topic] = self.arena.native.topic_partition_count(topic)
-        return counts
 
     def _sender(self, entries: list[dict[str, Any]], now_ns: int) -> SenderFacts:
         facts = self.arena.native.sender()

@@ -25,6 +25,7 @@ from shmaccum._native import DeliveryFuture, Receipt
 from shmaccum.arena import DEFAULT_MODE, Arena
 from shmaccum.arena.doorbell import DoorbellButton
 from shmaccum.arena.removal import check_takes_records, is_abandoned, removed_error
+from shmaccum.arena.reports import read_reports
 from shmaccum.arena.sender_state import sender_state
 from shmaccum.config import ProducerOptions
 from shmaccum.exceptions import (
@@ -604,6 +605,20 @@ class Producer(_native.Producer):
     def options(self) -> ProducerOptions:
         """As they were given, with the defaults."""
         return self._options
+
+    def list_topics(self) -> dict[str, int]:
+        """The topics of the arena, each with the number of partitions that the sink told last; 0: it has not told yet.
+
+        A topic is known from its first record or its declaration on (``shmaccum create --topic``).
+        """
+        return self.arena.topics()
+
+    def errors(self) -> list[str]:
+        """A sentence for each trouble in the arena's error log, in the order in which they came first.
+
+        The log is that of all processes and of the sender. It keeps 64 different troubles since the arena was made.
+        """
+        return [report.sentence for report in read_reports(self.arena.native)]
 
     def metrics(self) -> dict[str, dict[str, float]]:
         """Group -> name -> value, with the names of Kafka's producer, of what this process knows.

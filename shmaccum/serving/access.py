@@ -271,9 +271,14 @@ def _commit(call: Call, handler: Handler, topics: Topics) -> None:
         _each("topics", "topics", _topic(may(Right.READ, "topic")), _partitions)(call, handler, topics)
         return
     refused = [_partitions(topic) for topic in call.message.topics]
-    for partition in (each for topic in refused for each in topic["partitions"]):
-        partition["error_code"] = GROUP_REFUSED
-    call.answer({"topics": refused})
+    call.answer({"topics": _with_error(refused, "partitions", GROUP_REFUSED)})
+
+
+def _with_error(topics: list[Values], partitions: str, error_code: int) -> list[Values]:
+    """The answers of topics, each partition of which has that error."""
+    for partition in (each for topic in topics for each in topic[partitions]):
+        partition["error_code"] = error_code
+    return topics
 
 
 def _fetch_offsets(call: Call, handler: Handler, _topics: Topics) -> None:
@@ -376,9 +381,7 @@ def _produce(call: Call, handler: Handler, topics: Topics) -> None:
         _each("topic_data", "responses", _topic(may(Right.WRITE, "topic")), _refused_produce)(call, handler, topics)
         return
     refused = [_refused_produce(topic) for topic in call.message.topic_data]
-    for partition in (each for topic in refused for each in topic["partition_responses"]):
-        partition["error_code"] = ID_REFUSED
-    call.answer({"responses": refused})
+    call.answer({"responses": _with_error(refused, "partition_responses", ID_REFUSED)})
 
 
 def _init_producer_id(call: Call, handler: Handler, _topics: Topics) -> None:

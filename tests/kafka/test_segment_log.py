@@ -141,7 +141,7 @@ def produce_transactions(cluster: Cluster) -> None:
 
 
 def committed_values(path: Path) -> list[bytes | None]:
-    """What our reader gives of partition 0."""
+    """The values of partition 0 that our reader gives."""
     reader = LogReader(path, isolation_level="read_committed")
     return [record.value for record in reader.partition(TOPIC, 0).records()]
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from shmaccum import Producer
 from shmaccum.arena import Arena
 from shmaccum.exceptions import InvalidArgumentError
 from shmaccum.logging import ArenaHandler, JsonFormatter, _Drops
@@ -138,7 +139,7 @@ def test_headers_and_the_time_of_the_call_are_those_of_the_kafka_record(
     sent: list[tuple[Any, ...]] = []
     monkeypatch.setattr(handler, "_producer", Recorder(sent))
     handler.emit(logging.makeLogRecord({"created": 1.5, "kafka_headers": {"trace": "é", 7: None}, "msg": "a"}))
-    [(_, _, _, headers, timestamp_ms)] = sent
+    [(_, _, _, headers, _, timestamp_ms)] = sent
     assert headers == [("trace", "é".encode()), ("7", None)]
     assert timestamp_ms == 1500
 
@@ -150,8 +151,8 @@ class Recorder:
         self._sent = sent
         self.closed = True
 
-    def send(self, *arguments: Any, timestamp_ms: int) -> None:
-        self._sent.append((*arguments, timestamp_ms))
+    def send(self, *arguments: Any) -> None:
+        self._sent.append(arguments)
 
     def will_be_delivered(self) -> bool:
         return False
@@ -214,6 +215,27 @@ def test_a_topic_that_is_not_known_in_time_costs_the_record(arena: Arena, capsys
     handler.close()
 
 
+def test_a_handler_waits_until_a_sender_has_told_all_of_its_topics(
+    arena: Arena, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def is_known(_handler: ArenaHandler, topic: str) -> bool:
+        asked.append(topic)
+        return asked.count(topic) == 2
+
+    monkeypatch.setattr("shmaccum.logging.START_TIMEOUT_S", WATCHDOG_S)
+    monkeypatch.setattr(Producer, "will_be_delivered", lambda _producer: True)
+    monkeypatch.setattr(ArenaHandler, "_is_known", is_known)
+    handler = ArenaHandler(arena, TOPIC, topics=["audit"], max_block_ms=0)
+    assert sorted(asked) == ["audit", "audit", TOPIC, TOPIC]
+    handler.close()
+
+
+def test_a_topic_is_known_when_a_sender_has_told_its_partitions(topic: Arena, handler: ArenaHandler) -> None:
+    assert (handler._is_known(TOPIC), handler._is_known("nowhere")) == (True, False)
+
+
 def test_a_call_after_close_drops_and_does_not_raise(
     handler: ArenaHandler, log: logging.Logger, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -245,9 +267,9 @@ def test_threads_do_not_wait_for_each_other(
     sent: list[tuple[Any, ...]] = []
 
     class Meeting(Recorder):
-        def send(self, *arguments: Any, timestamp_ms: int) -> None:
+        def send(self, *arguments: Any) -> None:
             both.wait(WATCHDOG_S)
-            super().send(*arguments, timestamp_ms=timestamp_ms)
+            super().send(*arguments)
 
     monkeypatch.setattr(handler, "_producer", Meeting(sent))
     threads = [threading.Thread(target=handler.handle, args=(logging.makeLogRecord({"msg": "a"}),)) for _ in range(2)]

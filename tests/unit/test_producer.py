@@ -21,6 +21,7 @@ from shmaccum import Producer, _native
 from shmaccum._native import DeliveryFuture
 from shmaccum.arena import Arena
 from shmaccum.arena.doorbell import DoorbellButton
+from shmaccum.arena.reports import Kind, Report
 from shmaccum.exceptions import (
     BufferExhaustedError,
     FlushTimeoutError,
@@ -224,6 +225,23 @@ def test_a_partition_count_that_nobody_tells_is_an_error(arena: Arena) -> None:
 
 def test_partitions_for(producer: Producer, topic: str) -> None:
     assert producer.partitions_for(topic) == {0, 1, 2}
+
+
+# --- facts
+
+
+def test_a_producer_lists_the_topics_of_its_arena(arena: Arena, topic: str) -> None:
+    with Producer(arena) as producer:
+        arena.declare_topic("declared", 5)
+        assert producer.list_topics() == {topic: 3, "declared": 5}
+
+
+def test_a_producer_tells_the_troubles_of_its_arena(arena: Arena) -> None:
+    with Producer(arena) as producer:
+        assert producer.errors() == []
+        Report(Kind.RETRIED, "the broker is away", "flights-0").record(arena.native)
+        Report(Kind.SENTENCE, "a sentence").record(arena.native)
+        assert producer.errors() == ["flights-0 is tried again: the broker is away", "a sentence"]
 
 
 # --- the pipeline

@@ -224,13 +224,13 @@ def life(path: Path, count: int = 4) -> None:
 
 
 def aborted_of(path: Path) -> list[Aborted]:
-    """What the index files of partition 0 say."""
+    """The aborted transactions that the index files of partition 0 tell."""
     folder = partition_folder(path)
     return [entry for file in log_files(path) for entry in read_aborted(str(folder), int(file.stem))]
 
 
 def aborted_by_markers(path: Path) -> list[Aborted]:
-    """What a full replay of the log says, without any snapshot."""
+    """The aborted transactions that a full replay of the log tells, without any snapshot."""
     for file in log_files(path, ".snapshot"):
         file.unlink()
     recovered = Recovery(str(partition_folder(path)), 4096, 0, is_same_boot=False).run()

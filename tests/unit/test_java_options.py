@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each option of Kafka's Java producer is one of ours, or docs/reference/kafka-producer.csv has a row for it."""
+
+from __future__ import annotations
+
+import csv
+
+from setup import ROOT
+from shmaccum.config import ArenaOptions, KafkaSinkOptions, ProducerOptions, SenderOptions
+
+JAVA = [
+    "acks",
+    "batch.size",
+    "bootstrap.servers",
+    "buffer.memory",
+    "client.dns.lookup",
+    "client.id",
+    "compression.gzip.level",
+    "compression.lz4.level",
+    "compression.type",
+    "compression.zstd.level",
+    "connections.max.idle.ms",
+    "delivery.timeout.ms",
+    "enable.idempotence",
+    "enable.metrics.push",
+    "interceptor.classes",
+    "key.serializer",
+    "linger.ms",
+    "max.block.ms",
+    "max.in.flight.requests.per.connection",
+    "max.request.size",
+    "metadata.max.age.ms",
+    "metadata.max.idle.ms",
+    "metadata.recovery.rebootstrap.trigger.ms",
+    "metadata.recovery.strategy",
+    "metric.reporters",
+    "metrics.num.samples",
+    "metrics.recording.level",
+    "metrics.sample.window.ms",
+    "partitioner.adaptive.partitioning.enable",
+    "partitioner.availability.timeout.ms",
+    "partitioner.class",
+    "partitioner.ignore.keys",
+    "receive.buffer.bytes",
+    "reconnect.backoff.max.ms",
+    "reconnect.backoff.ms",
+    "request.timeout.ms",
+    "retries",
+    "retry.backoff.max.ms",
+    "retry.backoff.ms",
+    "sasl.client.callback.handler.class",
+    "sasl.jaas.config",
+    "sasl.kerberos.kinit.cmd",
+    "sasl.kerberos.min.time.before.relogin",
+    "sasl.kerberos.service.name",
+    "sasl.kerberos.ticket.renew.jitter",
+    "sasl.kerberos.ticket.renew.window.factor",
+    "sasl.login.callback.handler.class",
+    "sasl.login.class",
+    "sasl.login.connect.timeout.ms",
+    "sasl.login.read.timeout.ms",
+    "sasl.login.refresh.buffer.seconds",
+    "sasl.login.refresh.min.period.seconds",
+    "sasl.login.refresh.window.factor",
+    "sasl.login.refresh.window.jitter",
+    "sasl.login.retry.backoff.max.ms",
+    "sasl.login.retry.backoff.ms",
+    "sasl.mechanism",
+    "sasl.oauthbearer.clock.skew.seconds",
+    "sasl.oauthbearer.expected.audience",
+    "sasl.oauthbearer.expected.issuer",
+    "sasl.oauthbearer.header.urlencode",
+    "sasl.oauthbearer.jwks.endpoint.url",
+    "sasl.oauthbearer.scope.claim.name",
+    "sasl.oauthbearer.sub.claim.name",
+    "sasl.oauthbearer.token.endpoint.url",
+    "security.protocol",
+    "security.providers",
+    "send.buffer.bytes",
+    "socket.connection.setup.timeout.max.ms",
+    "socket.connection.setup.timeout.ms",
+    "ssl.cipher.suites",
+    "ssl.enabled.protocols",
+    "ssl.endpoint.identification.algorithm",
+    "ssl.engine.factory.class",
+    "ssl.key.password",
+    "ssl.keymanager.algorithm",
+    "ssl.keystore.certificate.chain",
+    "ssl.keystore.key",
+    "ssl.keystore.location",
+    "ssl.keystore.password",
+    "ssl.keystore.type",
+    "ssl.protocol",
+    "ssl.provider",
+    "ssl.secure.random.implementation",
+    "ssl.trustmanager.algorithm",
+    "ssl.truststore.certificates",
+    "ssl.truststore.location",
+    "ssl.truststore.password",
+    "ssl.truststore.type",
+    "transaction.timeout.ms",
+    "transaction.two.phase.commit.enable",
+    "transactional.id",
+    "value.serializer",
+]
+"""The options of org.apache.kafka.clients.producer.ProducerConfig of Kafka 4."""
+
+
+def test_each_option_is_ours_or_has_its_place_or_reason() -> None:
+    tables = (ArenaOptions, KafkaSinkOptions, ProducerOptions, SenderOptions)
+    ours = {name.replace("_", ".") for table in tables for name in table.table()}
+    with open(ROOT / "docs" / "reference" / "kafka-producer.csv", encoding="utf-8", newline="") as stream:
+        told = dict(csv.reader(stream))
+    assert sorted(told) == sorted(set(JAVA) - ours)
+    assert all(told.values())
