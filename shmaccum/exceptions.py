@@ -60,6 +60,7 @@
     │   ├── GroupBusyError (TimeoutError)  a member that writes is probably stopped
     │   ├── NoOffsetForPartitionError    nothing says where to begin, and auto_offset_reset is "none"
     │   └── RecordDeserializationError (ValueError)
+    ├── TransactionNotAppliedError       a decided transaction was not committed to Kafka
     └── DeliveryError                    what became of a record
         ├── DeliveryTimeoutError (TimeoutError)
         ├── DeliveryFailedError
@@ -346,6 +347,10 @@ class TransactionOverError(LogError):
 
 class StagingLostError(LogError):
     """Records that an attempt staged for a transaction are missing: run the job or batch again."""
+
+
+class TransactionNotAppliedError(ShmaccumError):
+    """A decided transaction was not committed to Kafka; the message says whether the same commit again will do."""
 
 
 class CodecMissingError(LogError):

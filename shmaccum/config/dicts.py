@@ -379,8 +379,13 @@ class SparkSinkOptionsDict(TypedDict, total=False):
     sender: Literal["auto", "external"]
     """auto: a task starts a sender on a node that has none; external: another program runs the sender."""
     delivery_guarantee: Literal["at_least_once", "exactly_once"]
-    """at_least_once: records of a task that is tried again are delivered again. exactly_once (log:DIR only): tasks
-    stage their records, and the commit of the job or micro-batch puts them into the log once."""
+    """at_least_once: records of a task that is tried again are delivered again. exactly_once: tasks stage their
+    records, and the commit of the job or micro-batch puts them into the log, or into Kafka, once."""
+    staging_path: str | None
+    """With exactly_once to Kafka: a directory that the driver and all executors see, in which tasks stage."""
+    commit_timeout_ms: int | str
+    """With exactly_once to Kafka: the broker aborts a transaction that takes longer. Kafka allows 15 minutes, unless
+    its transaction.max.timeout.ms says otherwise."""
     transaction_series: str | None
     """With exactly_once in foreachBatch: a name that only this query uses. A batch of this name and
     transactionNumber is written once, also when it comes again."""

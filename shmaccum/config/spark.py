@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from shmaccum.config.option import LONG_MAX, boolean, choice, count, text
+from shmaccum.config.option import INT_MAX, LONG_MAX, boolean, choice, count, duration_ms, text
 from shmaccum.config.table import Options
 
 
@@ -32,8 +32,20 @@ class SparkSinkOptions(Options):
     delivery_guarantee: str = choice(
         "at_least_once",
         ("at_least_once", "exactly_once"),
-        "at_least_once: records of a task that is tried again are delivered again. exactly_once (log:DIR only): tasks "
-        "stage their records, and the commit of the job or micro-batch puts them into the log once.",
+        "at_least_once: records of a task that is tried again are delivered again. exactly_once: tasks stage their "
+        "records, and the commit of the job or micro-batch puts them into the log, or into Kafka, once.",
+    )
+    staging_path: str | None = text(
+        None,
+        "With exactly_once to Kafka: a directory that the driver and all executors see, in which tasks stage.",
+        unset="beside the checkpoint",
+    )
+    commit_timeout_ms: int = duration_ms(
+        "15min",
+        "With exactly_once to Kafka: the broker aborts a transaction that takes longer. Kafka allows 15 minutes, "
+        "unless its transaction.max.timeout.ms says otherwise.",
+        minimum=1000,
+        maximum=INT_MAX,
     )
     transaction_series: str | None = text(
         None,

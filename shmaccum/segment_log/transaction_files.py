@@ -268,6 +268,19 @@ class TransactionFiles:
                 return None
         return _read(applying, _decision)
 
+    def decision(self, transaction: TransactionId) -> Decision | None:
+        """The decision, taken or not; None: there is none."""
+        found = (_read(self._path(transaction, state), _decision) for state in (APPLYING, DECIDED, APPLYING))
+        return next((decision for decision in found if decision is not None), None)
+
+    def begun_path(self, transaction: TransactionId) -> str:
+        """The path of the file that a decision has when it is taken."""
+        return self._path(transaction, APPLYING)
+
+    def has_begun(self, transaction: TransactionId) -> bool:
+        """True when the decision was taken."""
+        return os.path.exists(self.begun_path(transaction))
+
     def begin(self, transaction: TransactionId, decision: Decision, producer_id: int) -> Decision:
         """Writes down which producer id the records get."""
         begun = replace(decision, producer_id=producer_id)

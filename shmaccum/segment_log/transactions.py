@@ -74,14 +74,14 @@ def conclude(
     transaction.check()
     directory = os.path.abspath(path)
     files = TransactionFiles(directory)
-    _decide(files, transaction, Decision(tuple(winners)))
+    decide(files, transaction, Decision(tuple(winners)))
     deadline_s = time.monotonic() + timeout_s
-    if _is_concluded(files, transaction):
+    if is_concluded(files, transaction):
         sweep(files)  # its decider may have died before, or a zombie come after
-    while not _is_concluded(files, transaction):
+    while not is_concluded(files, transaction):
         findings = _open_once(directory, options)
         is_undone = files.is_undone(transaction)  # looked at first: it is over before it is not undone any more
-        if _is_concluded(files, transaction):
+        if is_concluded(files, transaction):
             return
         if not is_undone:
             raise StagingLostError(_dropped(transaction, findings))
@@ -101,21 +101,29 @@ def abort(path: str | os.PathLike[str], transaction: TransactionId) -> None:
     Raises:
         OSError: no space, or an I/O error.
     """
-    transaction.check()
     directory = os.path.abspath(path)
-    files = TransactionFiles(directory)
-    if not os.path.isdir(files.staging) or files.over_of(transaction) is not None or files.is_undone(transaction):
-        return
-    if transaction.number is None:
-        files.decide(transaction, Decision(is_aborted=True))
+    if abandon(TransactionFiles(directory), transaction):
         _open_once(directory, None)
-        return
+
+
+def abandon(files: TransactionFiles, transaction: TransactionId) -> bool:
+    """Gives a transaction up, unless it was decided; True when that is a decision, which is to be applied.
+
+    Raises:
+        OSError: no space, or an I/O error.
+    """
+    transaction.check()
+    if not os.path.isdir(files.staging) or files.over_of(transaction) is not None or files.is_undone(transaction):
+        return False
+    if transaction.number is None:
+        return files.decide(transaction, Decision(is_aborted=True))
     for folder in files.staged():
         if folder.transaction == transaction:
             remove_tree(folder.path)
+    return False
 
 
-def _decide(files: TransactionFiles, transaction: TransactionId, decision: Decision) -> None:
+def decide(files: TransactionFiles, transaction: TransactionId, decision: Decision) -> None:
     """Decides, if that is still to be done.
 
     Raises:
@@ -132,7 +140,12 @@ def _decide(files: TransactionFiles, transaction: TransactionId, decision: Decis
     files.decide(transaction, decision)
 
 
-def _is_concluded(files: TransactionFiles, transaction: TransactionId) -> bool:
+def is_concluded(files: TransactionFiles, transaction: TransactionId) -> bool:
+    """True when the transaction is over and was not aborted.
+
+    Raises:
+        TransactionOverError: it was aborted.
+    """
     over = files.over_of(transaction)
     if over is not None and over.is_aborted:
         raise TransactionOverError(

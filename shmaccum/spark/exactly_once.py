@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The sink with ``deliveryGuarantee=exactly_once``, as Spark calls it: tasks stage, the commit decides.
 
+The staging lies in the log directory itself, or, for a cluster of Kafka, in ``stagingPath``. `kafka_commit` applies it
+there.
+
 A transaction (`shmaccum.segment_log.transactions`) has a name that stays when Spark starts anew. The name of a
 micro-batch is the query's id, which is in its checkpoint, and the batch id. The name of a batch job is a uuid that is
 made when the job is planned, or comes from the user's options. Spark runs a micro-batch again with the same id until
@@ -17,6 +20,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 from pyspark import TaskContext
@@ -72,6 +76,9 @@ def _conclude(settings: SinkSettings, transaction: TransactionId, messages: Sequ
     told = sorted((message for message in messages if message is not None), key=lambda each: each.partition_id)
     winners = [message.winner for message in told if message.winner is not None]
     remove_arenas(settings.directory, transaction)
+    if settings.is_for_kafka:
+        kafka_commit().conclude(settings, transaction, winners)
+        return
     transactions.conclude(
         settings.directory, transaction, winners, sink_options(settings), timeout_s=settings.max_block_ms / 1000
     )
@@ -79,7 +86,17 @@ def _conclude(settings: SinkSettings, transaction: TransactionId, messages: Sequ
 
 def _abort(settings: SinkSettings, transaction: TransactionId) -> None:
     remove_arenas(settings.directory, transaction)
-    transactions.abort(settings.directory, transaction)
+    if settings.is_for_kafka:
+        kafka_commit().abort(settings, transaction)
+    else:
+        transactions.abort(settings.directory, transaction)
+
+
+def kafka_commit() -> ModuleType:
+    """The module that commits to Kafka. It needs kafka-python, and a query that writes a log does without."""
+    from shmaccum.spark import kafka_commit as module
+
+    return module
 
 
 class ExactlyOnceBatchWriter(DataSourceArrowWriter):

@@ -9,6 +9,7 @@ goes to its owner here: the arena, the producer, the sender, or the sink.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
@@ -27,7 +28,8 @@ from shmaccum.exceptions import InvalidArgumentError
 from shmaccum.segment_log import TransactionId
 from shmaccum.sinks import sink_options_type, sink_type, split_url
 
-OF_SPARK = {"checkpointlocation", "queryname"}
+CHECKPOINT = "checkpointlocation"
+OF_SPARK = {CHECKPOINT, "queryname"}
 """Options that Spark itself adds."""
 OF_A_TABLE = {"provider", "location", "owner", "comment", "external", "is_managed_location", "collation"}
 """Properties that Spark adds to the options of a table of its catalog (TableCatalog.PROP_...)."""
@@ -64,6 +66,8 @@ REFUSED_BY_THE_SOURCE: Mapping[str, str] = {
 """Options of Spark's source for Kafka. All others that begin with ``kafka.`` belong to a consumer."""
 IDLE_EXIT_DEFAULT = "60s"
 EXACTLY_ONCE = "exactly_once"
+STAGING_SUFFIX = "-staging"
+"""Tasks stage for Kafka beside the checkpoint of their query, unless they are told where."""
 STAGING_MEMORY_DEFAULT = "8MiB"
 """The size of the arena that one task has for itself."""
 OF_THEIR_OWN = "and tasks run in folders of their own: write the whole path"
@@ -91,6 +95,8 @@ class SinkSettings:
         arena_options, producer_options, sender_options, sink_options: the user's options, by our names.
         is_exactly_once: tasks stage, each through an arena of its own.
         transaction: the one that a batch is; None for a new one.
+        staging_path: the directory in which tasks stage for Kafka.
+        commit_timeout_ms: the broker aborts a longer transaction.
     """
 
     arena: str
@@ -102,6 +108,8 @@ class SinkSettings:
     sink_options: Mapping[str, Any] = field(default_factory=dict)
     is_exactly_once: bool = False
     transaction: TransactionId | None = None
+    staging_path: str | None = None
+    commit_timeout_ms: int = 0
 
     @property
     def max_block_ms(self) -> int:
@@ -110,8 +118,13 @@ class SinkSettings:
 
     @property
     def directory(self) -> str:
-        """The log directory of a sink ``log:``."""
-        return split_url(self.sink or "")[1]
+        """The log directory of a sink ``log:``; with one to Kafka the directory in which tasks stage."""
+        return self.staging_path or split_url(self.sink or "")[1]
+
+    @property
+    def is_for_kafka(self) -> bool:
+        """True when the sink is a cluster of Kafka."""
+        return split_url(self.sink or "")[0] == "kafka"
 
 
 def sink_settings(given: Mapping[str, Any]) -> SinkSettings:
@@ -126,7 +139,7 @@ def sink_settings(given: Mapping[str, Any]) -> SinkSettings:
     options = _without_prefix(_of_user(given))
     own, rest = _taken(SparkSinkOptions, options)
     if own.delivery_guarantee == EXACTLY_ONCE:
-        return _exactly_once(own, rest)
+        return _exactly_once(own, rest, _checkpoint(given))
     if own.arena is None:
         raise InvalidArgumentError(
             "no arena is named: say .option('arena', NAME), or in SQL INSERT INTO table WITH ('arena' = 'NAME', ...); "
@@ -215,17 +228,24 @@ def _auto(own: SparkSinkOptions, rest: Mapping[str, Any], sink: str) -> SinkSett
     return SinkSettings(own.arena or "", own.topic, sink, arena, producer, sender, others[0] if others else {})
 
 
-def _exactly_once(own: SparkSinkOptions, rest: Mapping[str, Any]) -> SinkSettings:
+def _checkpoint(given: Mapping[str, Any]) -> str | None:
+    """The checkpoint of a query, as its options name it."""
+    found = (value for name, value in given.items() if name.lower() == CHECKPOINT)
+    return next((str(value) for value in found), None)
+
+
+def _exactly_once(own: SparkSinkOptions, rest: Mapping[str, Any], checkpoint: str | None) -> SinkSettings:
     if own.arena is not None or own.sender == "external":
         raise InvalidArgumentError(
             "deliveryGuarantee=exactly_once needs no arena and no sender of the node: each task stages through an "
             "arena of its own (bufferMemory is its size), for a batch of a shared one has records of several attempts; "
             "leave out arena and sender"
         )
-    if own.sink is None or split_url(own.sink)[0] != "log":
+    kind = None if own.sink is None else split_url(own.sink)[0]
+    if own.sink is None or kind not in {"log", "kafka"}:
         raise InvalidArgumentError(
-            f"deliveryGuarantee=exactly_once needs .option('sink', 'log:DIR'), the sink is {own.sink}: to Kafka "
-            "records go at least once, see docs/how-to/spark.rst"
+            f"deliveryGuarantee=exactly_once needs .option('sink', 'log:DIR') or .option('sink', 'kafka:HOST:PORT'), "
+            f"the sink is {own.sink}"
         )
     if "{" in own.sink:
         raise InvalidArgumentError(
@@ -237,8 +257,35 @@ def _exactly_once(own: SparkSinkOptions, rest: Mapping[str, Any]) -> SinkSetting
     sender = {name: value for name, value in settings.sender_options.items() if name != "idle_exit_ms"}
     arena = {"buffer_memory": STAGING_MEMORY_DEFAULT, **settings.arena_options}
     return replace(
-        settings, arena_options=arena, sender_options=sender, is_exactly_once=True, transaction=_transaction(own)
+        settings,
+        arena_options=arena,
+        sender_options=sender,
+        is_exactly_once=True,
+        transaction=_transaction(own),
+        staging_path=_staging_path(own, checkpoint, is_for_kafka=kind == "kafka"),
+        commit_timeout_ms=own.commit_timeout_ms,
     )
+
+
+def _staging_path(own: SparkSinkOptions, checkpoint: str | None, *, is_for_kafka: bool) -> str | None:
+    """The directory in which tasks stage for Kafka."""
+    if not is_for_kafka:
+        if own.staging_path is not None:
+            raise InvalidArgumentError(
+                "stagingPath is for kafka:HOST:PORT, records for a log are staged in it: leave it out"
+            )
+        return None
+    path = own.staging_path
+    if path is None and checkpoint is not None:
+        path = re.sub(r"^file:(//)?", "", checkpoint).rstrip("/") + STAGING_SUFFIX
+    if path is None or (own.staging_path is None and not os.path.isabs(path)):
+        raise InvalidArgumentError(
+            "deliveryGuarantee=exactly_once to Kafka stages in files: say .option('stagingPath', DIR), a directory "
+            "that the driver and all executors see"
+        )
+    if not os.path.isabs(path):
+        raise InvalidArgumentError(f"stagingPath {path} is relative, {OF_THEIR_OWN}")
+    return path
 
 
 def _transaction(own: SparkSinkOptions) -> TransactionId | None:

@@ -10,9 +10,10 @@ with the folder.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, final
 
 from shmaccum.arena import Arena
@@ -23,6 +24,7 @@ from shmaccum.segment_log import StagedAttempt, TransactionId, Winner
 from shmaccum.segment_log.file_names import partitions_of
 from shmaccum.segment_log.transaction_files import TransactionFiles
 from shmaccum.sender import Sender
+from shmaccum.sinks import split_url
 from shmaccum.sinks.log import LogSink
 from shmaccum.spark.settings import SinkSettings
 from shmaccum.spark.task_writer import RowAppender
@@ -49,6 +51,23 @@ class StagedSink(LogSink):
         """The number of partitions of the topic in the directory; for a new topic that of the option `partitions`."""
         known = [place.partition + 1 for place in partitions_of(self._target) if place.topic == topic]
         return max(known) if known else super().wanted_count(topic)
+
+
+class StagedForKafka(LogSink):
+    """A log whose topics have as many partitions as they have in a cluster of Kafka.
+
+    Args:
+        place: of the staged log.
+        partition_count: tells the number of partitions of a topic, and waits for it.
+    """
+
+    def __init__(self, place: str, partition_count: Callable[[str], int]) -> None:
+        super().__init__(place)
+        self._partition_count = functools.cache(partition_count)
+
+    def wanted_count(self, topic: str) -> int | None:
+        """The number of partitions of the topic in the cluster."""
+        return self._partition_count(topic)
 
 
 @final
@@ -127,12 +146,26 @@ def _appender(settings: SinkSettings, columns: Iterable[str], attempt: StagedAtt
             Arena.create(path, **{option: getattr(options, option) for option in ArenaOptions.table()})
         )
         exits.callback(Arena.remove, path, missing_ok=True)
-        sink_options = {name: value for name, value in settings.sink_options.items() if name in OF_THE_STAGED_LOG}
-        sink = StagedSink(attempt.log, settings.directory, **sink_options)
+        sink = exits.enter_context(_staged_sink(settings, attempt))
         producer = Producer(arena, **settings.producer_options)
         exits.callback(producer.close, 0)  # records that are not delivered by then never will be
         sender = exits.enter_context(SenderThread(Sender(arena, sink, **settings.sender_options)))
         yield RowAppender(producer, settings.topic, columns, sender.check)
+
+
+@contextlib.contextmanager
+def _staged_sink(settings: SinkSettings, attempt: StagedAttempt) -> Iterator[LogSink]:
+    """The sink of the staged log; for Kafka with a connection that asks for the partitions of topics."""
+    if not settings.is_for_kafka:
+        sink_options = {name: value for name, value in settings.sink_options.items() if name in OF_THE_STAGED_LOG}
+        yield StagedSink(attempt.log, settings.directory, **sink_options)
+        return
+    from shmaccum.spark.kafka_session import KafkaSession  # with kafka-python
+
+    place = split_url(settings.sink or "")[1]
+    timeout_s = settings.max_block_ms / 1000
+    with KafkaSession(place, attempt.name, settings.sink_options, settings.sender_options) as session:
+        yield StagedForKafka(attempt.log, lambda topic: session.partition_count(topic, timeout_s))
 
 
 def remove_arenas(directory: str, transaction: TransactionId) -> None:

@@ -18,17 +18,20 @@ PRODUCE_API_KEY = 0
 VERSION_MIN = 3
 VERSION_MAX = 13
 VERSION_ZSTD = 7
+VERSION_EXPLICIT = 11
+"""The newest version in which a broker adds no partition to a transaction by itself (KIP-890)."""
 VERSION_TOPIC_ID = 13
 
 
-def version_for(broker_range: tuple[int, int], *, has_topic_ids: bool) -> int:
+def version_for(broker_range: tuple[int, int], *, has_topic_ids: bool, newest: int = VERSION_MAX) -> int:
     """The newest version that the broker and we both know; below 13 while a topic's id is unknown.
 
     Args:
         broker_range: oldest and newest version of Produce that the broker takes.
+        newest: the newest version that may be used.
     """
-    newest = VERSION_MAX if has_topic_ids else VERSION_TOPIC_ID - 1
-    return min(newest, broker_range[1])
+    known = VERSION_MAX if has_topic_ids else VERSION_TOPIC_ID - 1
+    return min(known, newest, broker_range[1])
 
 
 class PartitionAnswer(NamedTuple):

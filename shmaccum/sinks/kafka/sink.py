@@ -29,13 +29,14 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from shmaccum._native import ProduceRequest
 from shmaccum.config import KafkaSinkOptions, SenderOptions
 from shmaccum.config.secret import Secret
 from shmaccum.exceptions import InvalidArgumentError
+from shmaccum.format.topic_partition import TopicPartition
 from shmaccum.sinks.kafka.compression import CODECS, Compressor
 from shmaccum.sinks.kafka.delivery import Delivery, ack_of, in_requests, no_answer
 from shmaccum.sinks.kafka.errors import (
@@ -46,8 +47,18 @@ from shmaccum.sinks.kafka.errors import (
     treatment,
 )
 from shmaccum.sinks.kafka.metrics import CompressionMetrics, ProduceMetrics
-from shmaccum.sinks.kafka.produce import VERSION_MIN, VERSION_ZSTD, PartitionAnswer, PlainAnswer, version_for
+from shmaccum.sinks.kafka.produce import (
+    VERSION_EXPLICIT,
+    VERSION_MAX,
+    VERSION_MIN,
+    VERSION_ZSTD,
+    PartitionAnswer,
+    PlainAnswer,
+    version_for,
+)
 from shmaccum.sinks.kafka.topics import Topics
+from shmaccum.sinks.kafka.transaction.driver import GroupOffsets, TransactionDriver
+from shmaccum.sinks.kafka.transaction.protocol import Standing, State, TransactionProtocol
 from shmaccum.sinks.names import one_spelling
 from shmaccum.sinks.sink import (
     IDENTITY_SIZE,
@@ -201,6 +212,7 @@ class KafkaSink(Sink):
         self._produce_answer_count = 0
         self._seen_answer_count = 0
         self._unanswered_since_s: float | None = None  # None: nothing is wanted of the cluster
+        self._transaction: TransactionDriver | None = None
         self._asked: ProducerIdRequest | None = None
         self._ask_again_s = 0.0
 
@@ -262,6 +274,34 @@ class KafkaSink(Sink):
             self._client.close()
         self._lanes.clear()
         self._acks.clear()
+
+    # --- transactions
+
+    def take_part(self, protocol: TransactionProtocol, keep: Callable[[Standing], object] = lambda _: None) -> None:
+        """From now on every batch belongs to a transaction of this producer; `poll` sends what the protocol asks for.
+
+        `plan` adds partitions to the transaction, and leaves out those that the coordinator does not have yet.
+
+        Args:
+            protocol: of the producer whose id, epoch and attribute the batches have.
+            keep: see `TransactionDriver`.
+        """
+        self._transaction = TransactionDriver(self._client, protocol, keep)
+
+    def group_offsets(self, group: str) -> GroupOffsets:
+        """Asks for the committed offsets of a group; the answer comes while the sink is polled."""
+        return GroupOffsets(self._client, group, self._retry_backoff_ms / 1000)
+
+    def _added(self, ready: Sequence[int]) -> Sequence[int]:
+        """The ready partitions that may get batches now."""
+        if self._transaction is None:
+            return ready
+        protocol = self._transaction.protocol
+        places = {index: TopicPartition(*self._host.topic_partition(index)) for index in ready}
+        if protocol.standing.state is State.OPEN:
+            protocol.add_partitions(places.values())
+            self._transaction.keep()
+        return [index for index in ready if protocol.may_produce(places[index])]
 
     # --- facts for the arena
 
@@ -337,6 +377,7 @@ class KafkaSink(Sink):
         """One delivery for each leader that can take one."""
         self._want_answer()
         self._forget_old_leaders()
+        ready = self._added(ready)
         nodes = set(map(self._leaders.get, ready))
         if None in nodes:
             nodes = set(map(self._leader_of, ready))
@@ -447,12 +488,19 @@ class KafkaSink(Sink):
     def _request(self, delivery: Delivery) -> ProduceRequest:
         topics = delivery.topics(self._client.topic_id)
         has_topic_ids = all(topic_id is not None for _, topic_id, _, _ in topics)
-        version = version_for(self._client.produce_versions(delivery.node_id), has_topic_ids=has_topic_ids)
+        is_explicit = self._transaction is not None and not self._transaction.protocol.is_implicit
+        newest = VERSION_EXPLICIT if is_explicit else VERSION_MAX
+        version = version_for(
+            self._client.produce_versions(delivery.node_id), has_topic_ids=has_topic_ids, newest=newest
+        )
         if version < VERSION_ZSTD and self._options.compression_type == "zstd":
             self._host.report(f"broker {delivery.node_id} is too old for zstd (Kafka 2.1): batches go uncompressed")
             delivery.compressed = ()
             topics = delivery.topics(self._client.topic_id)
-        return ProduceRequest(version, self._client.client_id, self._required_acks, self._request_timeout_ms, topics)
+        transactional_id = None if self._transaction is None else self._transaction.protocol.transactional_id
+        return ProduceRequest(
+            version, self._client.client_id, self._required_acks, self._request_timeout_ms, topics, transactional_id
+        )
 
     def _count_sent(self, delivery: Delivery) -> None:
         now_ns = time.monotonic_ns()
@@ -464,6 +512,8 @@ class KafkaSink(Sink):
 
     def lend(self, partition_indices: Sequence[int]) -> Sequence[Loan]:
         """One loan for each leader to which nothing is in flight, with its partitions that were acked lately."""
+        if self._transaction is not None:
+            return ()
         self._want_answer()
         self._forget_old_leaders()
         unknown = self._known.missing(partition_indices, time.monotonic())
@@ -577,8 +627,13 @@ class KafkaSink(Sink):
 
     def poll(self, timeout_s: float, doorbell: int) -> Sequence[Ack | Acks]:
         self._send_compressed()
+        if self._transaction is not None:
+            self._transaction.step()
+            timeout_s = min(timeout_s, self._transaction.rest_s)
         for outcome in self._client.poll(0 if self._acks else timeout_s, doorbell):
             self._finish(outcome)
+        if self._transaction is not None:
+            self._transaction.step()
         self._send_compressed()
         if self._client.metadata_count != self._metadata_count:
             self._metadata_count = self._client.metadata_count

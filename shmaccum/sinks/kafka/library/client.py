@@ -22,6 +22,7 @@ from shmaccum.sinks.kafka.library.login import check_login, quiet_library, tls_c
 from shmaccum.sinks.kafka.library.loop import Selector
 from shmaccum.sinks.kafka.produce import PRODUCE_API_KEY, PartitionAnswer, PlainAnswer
 from shmaccum.sinks.kafka.traffic import Traffic
+from shmaccum.sinks.kafka.transaction.requests import Answer, FetchOffsets, FindCoordinator, Request
 from shmaccum.sinks.sensors import NS_PER_S, WINDOW_NS
 from shmaccum.sinks.sink import Repayment
 
@@ -50,6 +51,18 @@ class ProducerIdRequest:
     producer_id: int = -1
     producer_epoch: int = -1
     error_code: int = 0
+    message: str = ""
+    is_answered: bool = False
+
+
+@dataclass(slots=True)
+class Asked:
+    """A request of a transaction that is on its way."""
+
+    request: Request | FetchOffsets
+    answer: Answer | None = None
+    error_code: int = 0
+    """Why there is no answer, when it is answered."""
     message: str = ""
     is_answered: bool = False
 
@@ -336,6 +349,36 @@ class Client:
         future.add_callback(lambda response: _take_producer_id(asked, response))
         future.add_errback(lambda error: _miss_producer_id(asked, error))
         return asked
+
+    def ask(self, node_id: int | None, request: Request | FetchOffsets) -> Asked:
+        """Begins a request of a transaction; None: any node. A connection is made if there is none."""
+        from shmaccum.sinks.kafka.library.transaction_messages import message_of  # most senders have no transaction
+
+        asked = Asked(request)
+        try:
+            future = self._manager.send(message_of(request), node_id)
+        except errors.KafkaError as error:  # a broker that metadata do not know any more, or a login that failed
+            self.refresh_metadata()
+            _miss(asked, error)
+            return asked
+        future.add_callback(lambda response: self._take(asked, response))
+        future.add_errback(lambda error: _miss(asked, error))
+        return asked
+
+    def _take(self, asked: Asked, response: Any) -> None:
+        """Takes an answer; the broker that coordinates may be unknown so far."""
+        from shmaccum.sinks.kafka.library.transaction_messages import answer_of, coordinator_in
+
+        asked.answer = answer_of(asked.request, response)
+        if isinstance(asked.request, FindCoordinator) and asked.answer.error_code == 0:
+            found = coordinator_in(response)
+            self._manager.cluster.add_node((found.node_id, found.host, found.port, None))
+        asked.is_answered = True
+
+
+def _miss(asked: Asked, error: Exception) -> None:
+    asked.error_code, asked.message = error_code(error), describe(error)
+    asked.is_answered = True
 
 
 def _in_flight(sent: Sent) -> tuple[int, Sent, float, float, OverTimer]:

@@ -6,6 +6,7 @@
     protocol     the states and the next request: a pure machine, without a clock and without a connection
         ├── requests     requests and answers as data
         └── fates        the meaning of each error of each request
+    driver       a protocol over the connections of a client
 
-The interface stands at the head of `protocol`.
+The owner of a protocol is a sender, or the commit of a Spark query. The interface stands at the head of `protocol`.
 """

@@ -149,7 +149,7 @@ SENTENCES: Mapping[int, tuple[str, str]] = {
     INVALID_PRODUCER_ID_MAPPING: ("INVALID_PRODUCER_ID_MAPPING", "the coordinator has forgotten the producer id"),
     INVALID_TRANSACTION_TIMEOUT: (
         "INVALID_TRANSACTION_TIMEOUT",
-        "the broker allows no transaction that long: lower transaction_timeout_ms or raise transaction.max.timeout.ms",
+        "the broker allows no transaction that long: shorten it, or raise the broker's transaction.max.timeout.ms",
     ),
     OPERATION_NOT_ATTEMPTED: ("OPERATION_NOT_ATTEMPTED", "another partition of the request was refused"),
     FENCED_INSTANCE_ID: ("FENCED_INSTANCE_ID", "another consumer has taken the group.instance.id"),

@@ -120,6 +120,15 @@ class EndTransaction(NamedTuple):
     """The transaction.version. From 2 on the answer has a new epoch, and at times a new producer id."""
 
 
+class FetchOffsets(NamedTuple):
+    """The coordinator of the group: its committed offsets, when no transaction can change them any more (KIP-447).
+
+    The protocol never asks this. An owner does that keeps its own progress in a group.
+    """
+
+    group: str
+
+
 Request: TypeAlias = (
     "FindCoordinator | AskVersion | InitProducerId | AddPartitions | AddOffsets | CommitOffsets | EndTransaction"
 )
@@ -140,3 +149,4 @@ class Answer:
     producer_epoch: int = NO_PRODUCER
     error_codes: Mapping[TopicPartition, int] = field(default_factory=dict)
     """The error of each partition."""
+    offsets: Mapping[TopicPartition, OffsetToCommit] = field(default_factory=dict)

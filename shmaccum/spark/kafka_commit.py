@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A decided transaction goes into Kafka as one transaction of Kafka, by the process that commits for Spark.
+
+::
+
+    stagingPath                                        Kafka
+      .staging/SERIES.7.ATTEMPT/log   ── records ──>   the topics           ┐ one transaction of the
+      .transactions/SERIES.7.decided                                        │ transactional id SERIES
+                    SERIES.7.applying ── offset 8 ──>  group shmaccum-SERIES┘
+                    SERIES.over
+
+Rules
+    The transactional id is the series: the id of a query. A commit that begins fences the former one, and the broker
+    aborts what that one had open. So one commit of a series is at work.
+    The group's offset is the number after the last transaction that Kafka has, and 0 before the first one. It is part
+    of the transaction of the records: both count, or neither.
+    `applying` is written when the group has an offset, and before the first record. So a commit that finds `applying`
+    and no offset knows that the broker has forgotten the group, and guesses nothing.
+
+Deaths
+    ==================================  ==========================================================================
+    a death of the commit               the next commit of the same number
+    ==================================  ==========================================================================
+    before the decision                 decides
+    after the decision                  fences, reads an offset below the number, and applies
+    in the transaction of the records   the same: the broker aborts the open transaction for the new commit
+    while the transaction is ended      waits for the end of it, then reads the offset, which says how it ended
+    before `over` is written            reads an offset above the number, and writes `over`
+    ==================================  ==========================================================================
+
+View of a reader
+    A consumer with ``read_committed`` sees all records of a transaction or none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from typing import final
+
+from shmaccum.exceptions import InvalidArgumentError, LogError, TransactionNotAppliedError
+from shmaccum.format.topic_partition import TopicPartition
+from shmaccum.segment_log import TransactionId, Winner, transactions
+from shmaccum.segment_log.applying import Staged, sweep
+from shmaccum.segment_log.transaction_files import Decision, TransactionFiles
+from shmaccum.sinks import split_url
+from shmaccum.sinks.kafka.transaction.protocol import Outcome, TransactionProtocol
+from shmaccum.sinks.kafka.transaction.requests import GroupMember, OffsetToCommit
+from shmaccum.sinks.sink import WireBatch
+from shmaccum.spark.kafka_session import KafkaSession, wire_of
+from shmaccum.spark.settings import SinkSettings
+
+GROUP_PREFIX = "shmaccum-"
+NOTHING = 0
+"""The offset of a group before its first transaction."""
+
+
+def conclude(settings: SinkSettings, transaction: TransactionId, winners: Sequence[Winner]) -> None:
+    """Decides for these winners, and comes back when Kafka has committed their records.
+
+    Idempotent, as `shmaccum.segment_log.transactions.conclude`.
+
+    Raises:
+        TransactionOverError: it was aborted.
+        StagingLostError: the staging of a winner is missing.
+        TransactionNotAppliedError: Kafka did not commit it; the message says whether the same again will do.
+    """
+    files = TransactionFiles(settings.directory)
+    transactions.decide(files, transaction, Decision(tuple(winners)))
+    if not transactions.is_concluded(files, transaction):
+        _apply(settings, files, transaction)
+    sweep(files)
+
+
+def abort(settings: SinkSettings, transaction: TransactionId) -> None:
+    """Gives a transaction up, unless it was decided, and deletes its staging."""
+    files = TransactionFiles(settings.directory)
+    if not transactions.abandon(files, transaction):
+        return
+    files.set_over(transaction, is_aborted=True)
+    files.end(transaction)
+    sweep(files)
+
+
+def _apply(settings: SinkSettings, files: TransactionFiles, transaction: TransactionId) -> None:
+    decision = files.decision(transaction)
+    if decision is None:  # another commit has just concluded it
+        return
+    if decision.winners:
+        place = split_url(settings.sink or "")[1]
+        name = f"{GROUP_PREFIX}{transaction.series}"
+        with KafkaSession(place, name, settings.sink_options, settings.sender_options) as session:
+            _KafkaCommit(settings, files, transaction, session).run(decision)
+    files.set_over(transaction, is_aborted=False)
+    files.end(transaction)
+
+
+@final
+class _KafkaCommit:
+    """One commit, over an open session."""
+
+    def __init__(
+        self, settings: SinkSettings, files: TransactionFiles, transaction: TransactionId, session: KafkaSession
+    ) -> None:
+        self._files = files
+        self._transaction = transaction
+        self._session = session
+        self._patience_s = settings.max_block_ms / 1000
+        self._timeout_s = settings.commit_timeout_ms / 1000
+        self._protocol = TransactionProtocol(transaction.series, settings.commit_timeout_ms)
+        self._member = GroupMember(f"{GROUP_PREFIX}{transaction.series}")
+        self._number = transaction.number or 0
+
+    def run(self, decision: Decision) -> None:
+        """Applies the decision, unless Kafka has it already.
+
+        Raises:
+            StagingLostError, TransactionNotAppliedError: see `conclude`.
+        """
+        self._session.sink.take_part(self._protocol)
+        self._protocol.initialize()
+        self._wait(lambda: self._protocol.is_ready, "the transactional id")
+        next_number = self._next_number()
+        if next_number is not None and next_number > self._number:
+            return
+        staged = Staged(self._files, self._transaction, decision)
+        staged.check(is_read=False)
+        places = [place for place in staged.places() if staged.has_batches(place)]
+        self._begin(next_number, places[0])
+        self._write(staged, places)
+
+    def _next_number(self) -> int | None:
+        """The number that the group's offset says; None: the broker knows no offset of it."""
+        asked = self._session.sink.group_offsets(self._member.group)
+        found: list[Mapping[TopicPartition, OffsetToCommit]] = []
+
+        def is_found() -> bool:
+            offsets = asked.look()
+            if offsets is not None:
+                found.append(offsets)
+            return bool(found)
+
+        self._wait(is_found, "the group's offset")
+        return max((offset.offset for offset in found[0].values()), default=None)
+
+    def _begin(self, next_number: int | None, place: TopicPartition) -> None:
+        """Sees to it that a successor can tell whether this transaction is applied."""
+        if next_number is None and self._files.has_begun(self._transaction):
+            raise TransactionNotAppliedError(self._forgotten(place))
+        if next_number is None:
+            self._commit(place, NOTHING)
+        self._files.take(self._transaction)
+
+    def _forgotten(self, place: TopicPartition) -> str:
+        applying = self._files.begun_path(self._transaction)
+        return (
+            f"{self._session.sink.name} has forgotten the group {self._member.group}, so it is unknown whether it has "
+            f"transaction {self._transaction}: look for its records in {place.topic}. If they are missing, rename "
+            f"{applying} to end in .decided, and start the query again; if they are there, delete {applying} and "
+            "start the query with a new checkpoint, behind these records"
+        )
+
+    def _write(self, staged: Staged, places: Sequence[TopicPartition]) -> None:
+        """The transaction with the records."""
+        self._protocol.begin()
+        try:
+            batches = {place: self._batches_of(staged, place) for place in places}
+            self._session.deliver(batches, lambda: self._protocol.failure, self._timeout_s)
+        except (TransactionNotAppliedError, LogError, OSError) as error:  # a successor deletes the staging
+            self._give_up()
+            raise TransactionNotAppliedError(
+                f"this commit of transaction {self._transaction} was aborted: {error}"
+            ) from None
+        self._end(places[0], self._number + 1)
+
+    def _give_up(self) -> None:
+        """Aborts, so that readers wait no longer; a broker that does not hear of it aborts when the time is over."""
+        with contextlib.suppress(TransactionNotAppliedError, InvalidArgumentError):
+            self._protocol.abort()
+            self._session.wait(lambda: self._protocol.outcome is not None, "the abort", self._patience_s)
+
+    def _batches_of(self, staged: Staged, place: TopicPartition) -> Callable[[int], Iterator[WireBatch]]:
+        """A function from the number of a partition to its batches, with sequences from 0 on."""
+
+        def batches(index: int) -> Iterator[WireBatch]:
+            sequence = 0
+            with closing(staged.batches(place)) as found:
+                for batch in found:
+                    yield wire_of(batch, place, index, self._protocol.producer, sequence)
+                    sequence += batch.record_count
+
+        return batches
+
+    def _commit(self, place: TopicPartition, next_number: int) -> None:
+        """A transaction of an offset alone."""
+        self._protocol.begin()
+        self._end(place, next_number)
+        self._wait(lambda: self._protocol.is_ready, "the producer's epoch")
+
+    def _end(self, place: TopicPartition, next_number: int) -> None:
+        """Ends the open transaction, with the offset."""
+        self._protocol.add_offsets(self._member, {place: OffsetToCommit(next_number, str(self._transaction))})
+        self._protocol.commit()
+        self._wait(lambda: self._protocol.outcome is not None, "the end of the transaction")
+        if self._protocol.outcome is not Outcome.COMMITTED:
+            raise self._failed()
+
+    def _wait(self, is_over: Callable[[], bool], what: str) -> None:
+        self._session.wait(lambda: is_over() or self._protocol.failure is not None, what, self._patience_s)
+        if self._protocol.failure is not None:
+            raise self._failed()
+
+    def _failed(self) -> TransactionNotAppliedError:
+        failure = self._protocol.failure
+        why = "it was aborted" if failure is None else failure.message
+        fate = (
+            "may be seen or not; the same commit again finds out"
+            if self._protocol.outcome is Outcome.UNKNOWN
+            else "is not seen; the same commit again tries it anew"
+        )
+        return TransactionNotAppliedError(f"transaction {self._transaction} {fate}: {why}")

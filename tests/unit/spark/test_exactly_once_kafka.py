@@ -1,0 +1,319 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writers that stage for Kafka, as Spark would call them: a commit to a served log dies at each step."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import pytest
+
+pytest.importorskip("pyspark", reason="pyspark is not installed: make spark, or pip install 'shmaccum[spark]'")
+
+from shmaccum.exceptions import InvalidArgumentError, TransactionNotAppliedError, TransactionOverError
+from shmaccum.segment_log import LogReader
+from shmaccum.segment_log.transaction_files import TransactionFiles, TransactionId
+from shmaccum.sinks.kafka.library.client import Client
+from shmaccum.spark.exactly_once import (
+    BATCH_ID,
+    QUERY_ID,
+    ExactlyOnceBatchWriter,
+    ExactlyOnceStreamWriter,
+    StagedCommit,
+)
+from shmaccum.spark.settings import sink_settings
+from shmaccum.spark.writers import HAS_ARROW_STREAMS, SinkPlan
+from tests.serving_support import PARTITION_COUNT, address_of, running
+from tests.unit.spark.test_settings import schema
+from tests.unit.spark.test_writers import batches
+
+pytestmark = pytest.mark.skipif(not HAS_ARROW_STREAMS, reason="Spark 4.0 hands rows to the writer of a stream")
+
+QUERY = "0b0c6a20-query"
+VALUES = schema("value:binary")
+Isolation: TypeAlias = Literal["read_uncommitted", "read_committed"]
+
+
+class Stop(BaseException):
+    """The end of a commit, wherever it is."""
+
+
+class Cluster:
+    """A served log as a cluster of Kafka."""
+
+    def __init__(self, log: Path, address: str) -> None:
+        self.log = log
+        self.address = address
+
+    def numbers(self, isolation_level: Isolation = "read_committed") -> list[int]:
+        """The values of all partitions, sorted."""
+        reader = LogReader(self.log, isolation_level=isolation_level)
+        if "flights" not in reader.topics():
+            return []
+        partitions = [reader.partition("flights", number) for number in reader.partitions("flights")]
+        return sorted(
+            int((record.value or b"").partition(b".")[0]) for partition in partitions for record in partition.records()
+        )
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    with running(tmp_path / "log") as server:
+        yield Cluster(tmp_path / "log", address_of(server))
+
+
+@pytest.fixture
+def staging(tmp_path: Path) -> Path:
+    return tmp_path / "staging"
+
+
+@pytest.fixture
+def query(task: Any, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """Makes the task one of a query's; change the batch id as the query goes on."""
+    properties = {QUERY_ID: QUERY, BATCH_ID: "0"}
+    monkeypatch.setattr(task, "_localProperties", properties, raising=False)
+    return properties
+
+
+def plan(cluster: Cluster, staging: Path, **options: Any) -> SinkPlan:
+    given = {"sink": f"kafka:{cluster.address}", "topic": "flights", "deliveryGuarantee": "exactly_once"}
+    own = {"stagingPath": str(staging), "bufferMemory": "256KiB", "retryBackoffMs": "10"}
+    return SinkPlan.of(sink_settings({**given, **own, **options}), VALUES)
+
+
+def stage(
+    cluster: Cluster, staging: Path, *counts: int, **options: Any
+) -> tuple[ExactlyOnceStreamWriter, StagedCommit]:
+    writer = ExactlyOnceStreamWriter(plan(cluster, staging, **options))
+    return writer, writer.write(batches(*counts))
+
+
+def left(staging: Path) -> list[str]:
+    """The files in the staging, and those of transactions that are not over."""
+    states = [name for name in os.listdir(staging / ".transactions") if not name.endswith(".over")]
+    return os.listdir(staging / ".staging") + states
+
+
+# --- a commit
+
+
+def test_rows_are_in_the_topic_when_the_job_commits_and_not_before(cluster: Cluster, staging: Path) -> None:
+    writer = ExactlyOnceBatchWriter(plan(cluster, staging))
+    message = writer.write(batches(100, 0, 400))
+    assert message.record_count == 500
+    assert cluster.numbers("read_uncommitted") == []
+    writer.commit([message])
+    assert cluster.numbers() == list(range(500))
+    assert left(staging) == []
+    reader = LogReader(cluster.log)
+    assert reader.partitions("flights") == list(range(PARTITION_COUNT)), "as the cluster has them"
+
+
+def test_a_commit_that_comes_again_changes_nothing(cluster: Cluster, staging: Path, query: dict[str, str]) -> None:
+    for number in range(3):
+        query[BATCH_ID] = str(number)
+        for _ in range(2):  # Spark runs a micro-batch again that it does not know the end of
+            writer, message = stage(cluster, staging, 10)
+            writer.commit([message], number)
+            writer.abort([message], number)
+    assert cluster.numbers() == sorted(list(range(10)) * 3)
+    assert left(staging) == []
+
+
+def test_an_aborted_job_leaves_nothing_and_takes_nothing_any_more(cluster: Cluster, staging: Path) -> None:
+    writer = ExactlyOnceBatchWriter(plan(cluster, staging))
+    message = writer.write(batches(10))
+    writer.abort([message])
+    assert cluster.numbers("read_uncommitted") == []
+    assert left(staging) == []
+    with pytest.raises(TransactionOverError):
+        writer.commit([message])
+
+
+def test_a_job_without_rows_asks_no_broker(cluster: Cluster, staging: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = ExactlyOnceBatchWriter(plan(cluster, staging))
+    monkeypatch.setattr(Client, "ask", lambda *_: pytest.fail("asked"))
+    message = writer.write(batches(0))
+    writer.commit([message])
+    assert cluster.numbers("read_uncommitted") == []
+
+
+# --- deaths
+
+
+def dying_at(monkeypatch: pytest.MonkeyPatch, owner: type, name: str, call: int, *, is_after: bool) -> list[int]:
+    """The method stops its caller at a call of it, before its work or behind it; answers a list with the calls."""
+    whole = getattr(owner, name)
+    calls: list[int] = []
+
+    def dying(self: Any, *given: Any, **named: Any) -> Any:
+        calls.append(len(calls))
+        if len(calls) == call and not is_after:
+            raise Stop
+        found = whole(self, *given, **named)
+        if len(calls) == call:
+            raise Stop
+        return found
+
+    monkeypatch.setattr(owner, name, dying)
+    return calls
+
+
+REQUESTS = 10
+"""Two coordinators are looked for; a producer id, a version and offsets are asked for; partitions, the group and its
+offsets are added; then comes the end. The served log answers each in turn."""
+STEPS: list[tuple[type, str]] = [
+    (Client, "produce"),
+    (TransactionFiles, "decide"),
+    (TransactionFiles, "take"),
+    (TransactionFiles, "set_over"),
+    (TransactionFiles, "end"),
+]
+
+
+@pytest.mark.parametrize("is_after", [False, True])
+@pytest.mark.parametrize(("owner", "name"), STEPS, ids=[name for _, name in STEPS])
+def test_a_commit_that_dies_is_finished_by_the_next_one(
+    cluster: Cluster, staging: Path, query: dict[str, str], owner: type, name: str, is_after: bool
+) -> None:
+    check_deaths(cluster, staging, query, (owner, name), [1], is_after=is_after)
+
+
+@pytest.mark.parametrize("is_after", [False, True])
+@pytest.mark.parametrize(
+    "calls", [[2, 6, 10], pytest.param(list(range(1, REQUESTS + 1)), marks=pytest.mark.slow)], ids=["some", "all"]
+)
+def test_a_commit_that_dies_at_a_request_is_finished_by_the_next_one(
+    cluster: Cluster, staging: Path, query: dict[str, str], calls: list[int], is_after: bool
+) -> None:
+    check_deaths(cluster, staging, query, (Client, "ask"), calls, is_after=is_after)
+
+
+def check_deaths(
+    cluster: Cluster,
+    staging: Path,
+    query: dict[str, str],
+    method: tuple[type, str],
+    deaths: list[int],
+    *,
+    is_after: bool,
+) -> None:
+    """Micro-batches whose first commit dies at one of these calls, and whose second one does not."""
+    rows = 0
+    for number, death in enumerate([1, *deaths]):  # the first batch also makes the group
+        query[BATCH_ID] = str(number)
+        writer, message = stage(cluster, staging, 30)
+        with pytest.MonkeyPatch.context() as patch:
+            calls = dying_at(patch, *method, death, is_after=is_after)
+            with contextlib.suppress(Stop):
+                writer.commit([message], number)
+        assert len(calls) >= death, f"a commit calls {method[1]} less often"
+        writer.commit([message], number)
+        rows += 30
+        assert len(cluster.numbers()) == rows, f"after a death at call {death} of {method[1]}"
+        assert left(staging) == []
+
+
+def test_a_commit_that_was_replaced_does_not_write_any_more(
+    cluster: Cluster, staging: Path, query: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The successor commits in the middle of the first one, which is fenced then."""
+    writer, message = stage(cluster, staging, 30)
+    whole = TransactionFiles.take
+    other: list[Callable[[], None]] = [lambda: writer.commit([message], 0)]
+
+    def take(files: TransactionFiles, transaction: TransactionId) -> Any:
+        found = whole(files, transaction)
+        if other:
+            other.pop()()
+        return found
+
+    monkeypatch.setattr(TransactionFiles, "take", take)
+    with pytest.raises(TransactionNotAppliedError, match="this commit of transaction"):
+        writer.commit([message], 0)
+    assert cluster.numbers() == list(range(30))
+
+
+# --- a broker that forgets
+
+
+def test_a_group_that_was_forgotten_is_told_and_nothing_is_guessed(
+    cluster: Cluster, staging: Path, query: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer, message = stage(cluster, staging, 30)
+    with pytest.MonkeyPatch.context() as patch:
+        dying_at(patch, Client, "produce", 1, is_after=False)
+        with pytest.raises(Stop):
+            writer.commit([message], 0)
+    forget(cluster)
+    with pytest.raises(TransactionNotAppliedError, match=r"has forgotten the group .* in flights.*rename") as told:
+        writer.commit([message], 0)
+    assert cluster.numbers("read_uncommitted") == []
+    path = next(word for word in str(told.value).split() if word.endswith(".applying"))
+    os.rename(path, path.replace(".applying", ".decided"))  # as the message says
+    writer.commit([message], 0)
+    assert cluster.numbers() == list(range(30))
+
+
+def forget(cluster: Cluster) -> None:
+    """The offsets of every group are gone, as after offsets.retention.minutes."""
+    from confluent_kafka.admin import AdminClient
+
+    admin = AdminClient({"bootstrap.servers": cluster.address})
+    groups = [f"shmaccum-{QUERY}"]
+    for future in admin.delete_consumer_groups(groups, request_timeout=30).values():
+        future.result()
+
+
+def test_a_group_that_was_forgotten_before_a_transaction_began_does_no_harm(
+    cluster: Cluster, staging: Path, query: dict[str, str]
+) -> None:
+    for number in range(2):
+        query[BATCH_ID] = str(number)
+        writer, message = stage(cluster, staging, 30)
+        writer.commit([message], number)
+        forget(cluster)
+    assert len(cluster.numbers()) == 60
+
+
+# --- options
+
+
+def test_a_transaction_longer_than_the_broker_allows_is_refused_before_its_first_record(
+    cluster: Cluster, staging: Path, query: dict[str, str]
+) -> None:
+    writer, message = stage(cluster, staging, 30, commitTimeoutMs="1h")
+    with pytest.raises(TransactionNotAppliedError, match=r"transaction\.max\.timeout\.ms"):
+        writer.commit([message], 0)
+    assert cluster.numbers("read_uncommitted") == []
+    writer, _ = stage(cluster, staging, 30)
+    writer.commit([message], 0)
+    assert cluster.numbers() == list(range(30))
+
+
+@pytest.mark.parametrize(
+    ("options", "advice"),
+    [
+        ({"stagingPath": None}, "stagingPath"),
+        ({"stagingPath": "relative"}, "write the whole path"),
+        ({"stagingPath": None, "checkpointLocation": "hdfs://name/checkpoint"}, "stagingPath"),
+        ({"acks": "1"}, "acks"),
+        ({"sink": "null:", "stagingPath": None}, "log:DIR"),
+        ({"sink": "log:/data/log"}, "stagingPath"),
+    ],
+)
+def test_options_that_cannot_be_are_refused_with_advice(tmp_path: Path, options: dict[str, Any], advice: str) -> None:
+    given = {"sink": "kafka:localhost:9092", "topic": "flights", "deliveryGuarantee": "exactly_once"}
+    wanted = {**given, "stagingPath": str(tmp_path), **options}
+    with pytest.raises(InvalidArgumentError, match=advice):
+        sink_settings({name: value for name, value in wanted.items() if value is not None})
+
+
+@pytest.mark.parametrize("prefix", ["", "file:", "file://"])
+def test_a_query_stages_beside_its_checkpoint_unless_it_is_told_where(tmp_path: Path, prefix: str) -> None:
+    given = {"sink": "kafka:localhost:9092", "topic": "flights", "deliveryGuarantee": "exactly_once"}
+    settings = sink_settings({**given, "checkpointLocation": f"{prefix}{tmp_path}/checkpoint"})
+    assert settings.directory == f"{tmp_path}/checkpoint-staging"
