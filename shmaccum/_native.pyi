@@ -557,6 +557,18 @@ class SenderHalf:
     ) -> tuple[list[Batch], int, tuple[Any, ...] | None]: ...
     def become_sender(self) -> None: ...
     def close(self) -> None: ...
+    def interrupt(self) -> None: ...
+    # The plan, and what is added to `found`, are described in native/python/sender/sender_half_pump.c.
+    def pump(
+        self,
+        plan: tuple[Any, ...],
+        found: list[Any],
+        due_ns: int,
+        foreign_ns: int,
+        nap_ns: int,
+        nap_us: int,
+        largest_record: int,
+    ) -> None: ...
     def complete(
         self,
         batch: Batch,

@@ -5,6 +5,7 @@
 #include "sender/drained_batch.h"
 
 #include "arena/transaction.h"
+#include "format/crc32c.h"
 #include "format/record_batch.h"
 
 static void header_describe(const struct arena *arena, const struct slot_header *slot, uint64_t word,
@@ -68,4 +69,18 @@ bool drained_batch_is_possible(const struct sender_half *half, uint32_t slot_ind
     uint32_t size_max = half->arena->slots[slot_index].chain_next == 0 ? geometry->batch_size
                                                                               : geometry->record_size_max;
     return slot_word_count(word) >= 1 && size > RECORDS_START && size <= size_max;
+}
+
+bool drained_batch_is_whole(const struct sender_half *half, const struct drained_batch *drained)
+{
+    CHECK(drained->slot_index < half->arena->geometry.slot_count);
+    return drained->size <= half->arena->geometry.batch_size && drained->acked_record_count == 0 &&
+           !half->notes[drained->slot_index].is_ended;
+}
+
+bool drained_batch_is_sound(const struct drained_batch *drained, const uint8_t *bytes)
+{
+    CHECK(drained->size > RECORD_BATCH_HEADER_SIZE);
+    uint32_t checksum = crc32c_extend(0, bytes + RECORD_BATCH_ATTRIBUTES, drained->size - RECORD_BATCH_ATTRIBUTES);
+    return checksum == drained->crc;
 }

@@ -16,4 +16,10 @@ bool drained_batch_is_possible(const struct sender_half *half, uint32_t slot_ind
 void drained_batch_describe(const struct sender_half *half, uint32_t slot_index, uint64_t word,
                             struct drained_batch *batch);
 
+/* True when the batch lies whole in one slot and has no result so far. */
+bool drained_batch_is_whole(const struct sender_half *half, const struct drained_batch *drained);
+
+/* False when `bytes`, those of a whole batch, contradict the checksum of what was appended. */
+bool drained_batch_is_sound(const struct drained_batch *drained, const uint8_t *bytes);
+
 #endif

@@ -3,28 +3,20 @@
 #include "sender/log_run.h"
 
 #include "base/point.h"
-#include "format/crc32c.h"
 #include "format/record.h"
 #include "format/record_batch.h"
-#include "sender/sender_half.h"
+#include "sender/drained_batch.h"
 #include "sender/spill_row.h"
 
 #include <unistd.h>
 
 enum { RECORD_SIZE_MIN = 7 };
 
-static bool batch_is_whole(const struct sender_half *half, const struct drained_batch *drained)
-{
-    CHECK(drained->slot_index < half->arena->geometry.slot_count);
-    return drained->size <= half->arena->geometry.batch_size && drained->acked_record_count == 0 &&
-           !half->notes[drained->slot_index].is_ended;
-}
-
 uint32_t log_run_describe(const struct sender_half *half, const struct drained_batch *drained, uint32_t count,
                           struct log_batch *batches)
 {
     for (uint32_t i = 0; i < count; i++) {
-        if (!batch_is_whole(half, &drained[i])) {
+        if (!drained_batch_is_whole(half, &drained[i])) {
             return i;
         }
         batches[i] = (struct log_batch){.bytes = arena_slot_data(half->arena, drained[i].slot_index),
@@ -36,15 +28,6 @@ uint32_t log_run_describe(const struct sender_half *half, const struct drained_b
                                         .producer_epoch = drained[i].producer_epoch};
     }
     return count;
-}
-
-/* A batch that somebody scribbled on contradicts the checksum of what was appended. */
-static bool batch_is_sound(const struct drained_batch *drained, const struct log_batch *batch)
-{
-    CHECK(batch->size > RECORD_BATCH_HEADER_SIZE);
-    uint32_t checksum =
-        crc32c_extend(0, batch->bytes + RECORD_BATCH_ATTRIBUTES, batch->size - RECORD_BATCH_ATTRIBUTES);
-    return checksum == drained->crc;
 }
 
 /* Looks into a batch only where one of its records may be larger than those known. */
@@ -65,7 +48,7 @@ void log_run_write(struct log_run *run, uint32_t known_largest)
     CHECK(run->fit_count <= run->count);
     run->largest_record = known_largest;
     for (uint32_t i = 0; i < run->fit_count; i++) {
-        if (!batch_is_sound(&run->drained[i], &run->batches[i])) {
+        if (!drained_batch_is_sound(&run->drained[i], run->batches[i].bytes)) {
             run->fit_count = i;
             break;
         }

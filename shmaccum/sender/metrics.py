@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from shmaccum.format.batch_header import HEADER_SIZE
 from shmaccum.sinks.convoy import LaneReport
 from shmaccum.sinks.sensors import Sensor
-from shmaccum.sinks.sink import Appended, WireBatch
+from shmaccum.sinks.sink import Appended, Pumped, WireBatch
 
 NS_PER_MS = 1_000_000
 RECORD_SIZE_MIN = 7
@@ -132,6 +132,22 @@ class SenderMetrics:
             self._records_sent.add(report.record_count, now_ns)
             self._bytes_sent.add(size, now_ns)
             self._topic(topic, now_ns).sent(report.record_count, size, now_ns)
+
+    def pumped(self, pumped: Pumped, topic_of: Callable[[int], str], now_ns: int) -> None:
+        """Batches were delivered by sockets of the sink, and have their results.
+
+        Args:
+            topic_of: the topic of a partition index.
+        """
+        count = pumped.batch_count
+        self._batch_size.record(pumped.size, count, pumped.largest_size, now_ns)
+        self._queue_time_ms.record(pumped.age_sum_ns / NS_PER_MS, count, pumped.age_max_ns / NS_PER_MS, now_ns)
+        self._latency_ms.record(pumped.latency_sum_ns / NS_PER_MS, count, pumped.latency_max_ns / NS_PER_MS, now_ns)
+        self._records_sent.add(pumped.record_count, now_ns)
+        self._bytes_sent.add(pumped.size, now_ns)
+        self._record_size.record(0, 0, pumped.largest_record, now_ns)
+        for partition_index, _, records, size in pumped.rows:
+            self._topic(topic_of(partition_index), now_ns).sent(records, size, now_ns)
 
     def _largest_record(self, wires: Sequence[WireBatch], now_ns: int) -> int:
         """Or less, of batches in which no record can be larger than what is known: they are not looked into."""

@@ -65,13 +65,19 @@ class Naps:
         self._last_sent_ns = now_ns
         self._nap_ns = NAP_NS
 
+    @property
+    def depth(self) -> tuple[int, int]:
+        """The next nap in nanoseconds, and the microseconds that producers see of it; 0: nobody rings for a batch."""
+        return self._nap_ns, self._nap_ns // NS_PER_US if self._is_open else 0
+
     def begin(self, now_ns: int) -> int:
         """Tells producers how deep the sender rests. Answers when its nap ends; NEVER_NS: it is asleep."""
         if now_ns - self._last_sent_ns >= BUSY_NS:
             self._native.set_sender_asleep(True)
             return NEVER_NS
-        self._native.set_sender_napping(self._nap_ns // NS_PER_US if self._is_open else 0)
-        return now_ns + self._nap_ns
+        nap_ns, nap_us = self.depth
+        self._native.set_sender_napping(nap_us)
+        return now_ns + nap_ns
 
     def end(self) -> None:
         """The sender is awake: nobody rings."""

@@ -53,6 +53,7 @@ from shmaccum.sender.identity import ProducerIdentity
 from shmaccum.sender.lending import Lending, give_back, let_go
 from shmaccum.sender.metrics import SenderMetrics
 from shmaccum.sender.naps import Naps
+from shmaccum.sender.pumping import Carried, Pumping
 from shmaccum.sender.settling import Settling
 from shmaccum.sender.splitting import Splitting
 from shmaccum.sender.topics import TopicPublisher
@@ -131,16 +132,33 @@ class Rounds:
             overflow=overflow,
         )
         self._ending = Ending.of(half, host, sink, self._identity, results_bell.ring)
+        self._pumping = self._new_pumping(options)
         self._topics = TopicPublisher(self._native, sink, host.report)
         self._trouble = Trouble(backoff)
         self.is_closing = False
         """True when nothing lingered in the last round."""
+        self._is_stuck = False
         self._left_over: dict[int, int] = {}
         self._last_ready: list[int] = []
         self._has_slept_long = False
         self._is_dormant = False
         self._tick_at_ns = now_ns
         self._check_at_ns = now_ns
+
+    def _new_pumping(self, options: SenderOptions) -> Pumping:
+        return Pumping(
+            self._half,
+            self._native,
+            self._sink,
+            self._lending,
+            self._places,
+            self._metrics,
+            self._naps,
+            self._doorbell.fileno(),
+            self._results_bell.ring_if_awaited,
+            linger_ns=self._linger_ns,
+            request_timeout_ms=options.request_timeout_ms,
+        )
 
     # --- facts for others
 
@@ -280,8 +298,47 @@ class Rounds:
         ready = self._ready(now_ns)
         if not ready:
             return sent
+        return sent + (self._carry(ready, now_ns) if self._may_carry else self._send_ready(ready, now_ns))
+
+    def _send_ready(self, ready: Sequence[int], now_ns: int) -> int:
+        if not ready:
+            return 0
         plan: Sequence[Sequence[int]] = self._ask(lambda: self._sink.plan(ready), [])
-        return sent + sum(self._send_request(request, now_ns) for request in plan)
+        return sum(self._send_request(request, now_ns) for request in plan)
+
+    @property
+    def _may_carry(self) -> bool:
+        """True when the pump may send; what it does not know has nothing to send, or goes first."""
+        is_alone = not self._overflow and not self._splitting.partitions_due()
+        return self._sink.is_carried and is_alone and not self.is_closing
+
+    def _carry(self, ready: Sequence[int], now_ns: int) -> int:
+        """Carries ready partitions natively. Those that the pump cannot carry go behind it, as with any sink."""
+        due_ns = min(self._expiry.at_ns, self._other_duties_at_ns, self._next_tick_ns)
+        carried = self._ask(lambda: self._pumping.run(ready, due_ns, is_stuck=self._is_stuck), None)
+        if carried is None:
+            return self._send_ready(ready, now_ns)
+        sent = self._note_carried(carried)
+        now_ns = self._native.now_ns()
+        foreign = [index for index in self._ready(now_ns) if not self._pumping.carries(index)]
+        foreign_sent = self._send_ready(foreign, now_ns)
+        self._is_stuck = bool(foreign) and not foreign_sent
+        return sent + foreign_sent
+
+    @property
+    def _next_tick_ns(self) -> int:
+        """The tick, where it has more to do than the pump does itself."""
+        has_more = self._settling.kept_count or self._overflow is not None or self._letters is not None
+        return self._tick_at_ns if has_more else NEVER_NS
+
+    def _note_carried(self, carried: Carried) -> int:
+        """Delivers what was drained and is not ordinary; answers how many batches went."""
+        now_ns = self._native.now_ns()
+        self._has_slept_long = False
+        wires = self._wires(carried.left)
+        if wires:
+            self._deliver(wires, now_ns)
+        return carried.batch_count + len(wires)
 
     def _send_overflow(self, overflow: Overflow, now_ns: int) -> int:
         """Batches of the overflow go first, in deliveries of their own."""

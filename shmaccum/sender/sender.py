@@ -413,6 +413,7 @@ class Sender:
         self._doorbell.clear()
 
     def _wake(self) -> None:
+        self._half.interrupt()
         if self._doorbell is not None:
             self._doorbell.ring()
         if self._watch is not None:

@@ -29,8 +29,9 @@ Bytes
     thread reads them. A view that is left over keeps the batch's memory from being reused, and is reported.
     A sink that `takes_files` may get batches of a shipper whose header is in memory and whose records lie in a file
     (`WireBatch.records`). Nobody has read these records, so only their receiver finds damage in them.
-    It may also `lend` the sockets behind it. Batches that a borrower sends by them get no Ack. Between `lend` and
-    `give_back` no other method is called.
+    It may also `lend` the sockets behind it, to a shipper or, if it `is_carried`, to the sender itself. Batches that a
+    borrower sends by them get no Ack, unless they are given back without an answer. Between `lend` and `give_back` no
+    other method is called.
 
 Answers
     Each delivered batch gets exactly one Ack, with the WireBatch that was delivered; in any order, in any later poll.
@@ -178,11 +179,23 @@ class Loan(NamedTuple):
     """By topic; empty below version 13."""
 
 
+class Unanswered(NamedTuple):
+    """A Produce request that a borrower began, and whose answer did not come before the socket was given back."""
+
+    correlation_id: int
+    age_s: float
+    """Seconds since it began."""
+    sent_size: int
+    """Bytes of it that are written."""
+    wires: Sequence[WireBatch]
+    """Its batches, in its order. The sink has them now as if they had come by `deliver`."""
+
+
 class Repayment(NamedTuple):
     """The use that was made of a loan."""
 
     is_broken: bool
-    """The socket is not between two frames: its connection is closed."""
+    """The socket is at its end: its connection is closed."""
     throttle_ms: int
     """The broker wants a pause."""
     request_count: int
@@ -193,6 +206,13 @@ class Repayment(NamedTuple):
     received_size: int
     acked: Sequence[int]
     """Partition indices of which a batch was acked."""
+    latency_ms: float = 0.0
+    """From the beginnings of the answered requests to their answers, added; 0 where nobody measured it."""
+    latency_max_ms: float = 0.0
+    received: bytes = b""
+    """Bytes that came by the socket and were not used. The sink reads them before those that come next."""
+    unanswered: Sequence[Unanswered] = ()
+    """Requests that are in flight, in their order; only the last one may be half written."""
 
 
 class Verdict(enum.Enum):
@@ -278,6 +298,34 @@ class Appended(NamedTuple):
     rows: list[AppendedRow]
 
 
+PumpedRow = tuple[int, int, int, int]
+"""Partition index, batches, records, bytes."""
+
+
+class Pumped(NamedTuple):
+    """Sums over the batches that one call of `SenderHalf.pump` delivered; times in nanoseconds."""
+
+    batch_count: int
+    record_count: int
+    size: int
+    """Bytes of all batches."""
+    largest_size: int
+    """Bytes of the largest batch."""
+    age_sum_ns: int
+    """The times from the opening of a batch to its request, added."""
+    age_max_ns: int
+    latency_sum_ns: int
+    """The times from the request of a batch to the answer, added."""
+    latency_max_ns: int
+    largest_record: int
+    """Bytes; 0 when no record is larger than those known before."""
+    linger_ns: int
+    """The shortest linger that a producer set; -1: none did."""
+    last_begun_ns: int
+    """When the last request began, on the arena's clock."""
+    rows: list[PumpedRow]
+
+
 class SinkHost(Protocol):
     """The sender as the sink that it opened may use it."""
 
@@ -348,6 +396,8 @@ class Sink(abc.ABC):
     """Its batches may have records that lie in a file."""
     takes_transactions: bool = False
     """It takes the batches of an arena with transactions, and ends these."""
+    is_carried: bool = False
+    """The sender carries ordinary batches itself, in C, by sockets that the sink lends."""
     is_idempotent: bool = False
     """It recognises a batch that is delivered again, and takes sequences only in order."""
     name: str = ""
@@ -430,7 +480,7 @@ class Sink(abc.ABC):
         raise InvalidArgumentError(f"the sink {self.name or type(self).__name__} takes no transactions")
 
     def lend(self, partition_indices: Sequence[int]) -> Sequence[Loan]:  # noqa: ARG002 - most sinks have no sockets
-        """Sockets for the ordinary rounds of a shipper, to the leaders of those partitions that may go now.
+        """Sockets for the ordinary rounds of a borrower, to the leaders of those partitions that may go now.
 
         A partition is left out when it has to go by `plan` and `deliver`: nobody leads it, its leader is busy, or its
         first batch goes alone.

@@ -27,6 +27,7 @@ struct sender_half_object {
     uint32_t export_count;    /* buffers over batches */
     bool is_closed;
     bool is_in_call;
+    bool is_interrupted; /* the running call of `pump` is to end */
     bool wants_dead_letters;         /* for the next time the role is taken */
     char sink_name[SINK_NAME_SIZE];  /* likewise */
     uint64_t stint; /* how often it took the role: a batch of an earlier stint is not ours any more */
@@ -84,6 +85,11 @@ PyObject *half_append_to_log(PyObject *self, PyObject *const *args, Py_ssize_t c
 /* ---- the methods: sender_half_convoy.c ---- */
 
 PyObject *half_ship_overflow(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
+
+/* ---- the methods: sender_half_pump.c ---- */
+
+PyObject *half_pump(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
+PyObject *half_interrupt(PyObject *self, PyObject *unused);
 
 /* ---- the methods: sender_half_settings.c ---- */
 

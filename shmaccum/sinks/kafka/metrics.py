@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from shmaccum.format.batch_header import HEADER_SIZE
 from shmaccum.sinks.sensors import Sensor, average_of, maximum_of
-from shmaccum.sinks.sink import WireBatch
+from shmaccum.sinks.sink import Repayment, WireBatch
 
 
 class NodeMetrics:
@@ -53,13 +53,17 @@ class ProduceMetrics:
         node.request_total += 1
         node.record_total += record_count
 
-    def lent(self, node_id: int, request_count: int, record_count: int, now_ns: int) -> None:
-        """So many requests went by a socket that was lent. Their latencies are not known."""
+    def lent(self, node_id: int, repayment: Repayment, now_ns: int) -> None:
+        """A socket was lent, and requests went by it."""
+        count = repayment.request_count
         node = self._node(node_id, now_ns)
-        node.request_total += request_count
-        node.record_total += record_count
-        if request_count:
-            self._records_per_request.add(record_count / request_count, now_ns)
+        node.request_total += count
+        node.record_total += repayment.record_count
+        if count:
+            self._records_per_request.record(repayment.record_count, count, repayment.record_count / count, now_ns)
+        if repayment.latency_max_ms:
+            node.latency_ms.record(repayment.latency_ms, count, repayment.latency_max_ms, now_ns)
+            node.throttle_ms.record(repayment.throttle_ms, count, repayment.throttle_ms, now_ns)
 
     def answered(self, node_id: int, latency_ms: float, throttle_ms: float, now_ns: int) -> None:
         """A request was answered."""

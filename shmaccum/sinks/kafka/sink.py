@@ -28,6 +28,7 @@ import hashlib
 import socket
 import threading
 import time
+import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -70,6 +71,7 @@ from shmaccum.sinks.sink import (
     Repayment,
     Sink,
     SinkHost,
+    Unanswered,
     Verdict,
     WireBatch,
 )
@@ -87,6 +89,10 @@ if TYPE_CHECKING:
 
 ACKS: Mapping[str, int] = {"all": -1, "-1": -1, "1": 1, "0": 0}
 PORT_MAX = 65535
+EMPTYING_S = 0.02
+"""The longest time for which requests wait, so that a lane gets empty and its socket can be lent."""
+EMPTYING_AGAIN_S = 1.0
+"""After so long that is tried again."""
 FORGOTTEN_S = 60.0
 """A partition that was quiet for so long begins with one batch again: the broker may have forgotten the producer."""
 LIBRARY_OPTIONS = (
@@ -143,10 +149,21 @@ class _Lane:
         """Being compressed; the first one goes first."""
         self.sent: dict[Delivery, None] = {}
 
+        self._emptying_s = 0.0
+
     @property
     def count(self) -> int:
         """Requests under way."""
         return len(self.waiting) + len(self.sent)
+
+    def empty(self, now_s: float) -> None:
+        """A borrower wants the socket: no other request begins for a short time, unless that was tried just now."""
+        if self.count and now_s >= self._emptying_s + EMPTYING_AGAIN_S:
+            self._emptying_s = now_s
+
+    def is_emptying(self, now_s: float) -> bool:
+        """True while requests are under way to whose end a borrower looks forward."""
+        return bool(self.count) and now_s < self._emptying_s + EMPTYING_S
 
 
 class _Known:
@@ -239,6 +256,7 @@ class KafkaSink(Sink):
 
     def _take_sender_options(self, options: SenderOptions) -> None:
         self._required_acks = ACKS[options.acks]
+        self.is_carried = self.takes_files and self._required_acks != 0
         self._request_timeout_ms = options.request_timeout_ms
         self._retry_backoff_ms = options.retry_backoff_ms
         self._requests_max = options.max_in_flight_requests_per_connection
@@ -434,7 +452,9 @@ class KafkaSink(Sink):
             self._host.report(f"{topic} cannot be delivered to: {sentence(error_code)}")
 
     def _can_take(self, node_id: int) -> bool:
-        if self._lane(node_id).count >= self._requests_max or not self._client.is_ready(node_id):
+        lane = self._lane(node_id)
+        is_full = lane.count >= self._requests_max or lane.is_emptying(time.monotonic())
+        if is_full or not self._client.is_ready(node_id):
             return False
         newest = self._client.produce_versions(node_id)[1]
         if newest < VERSION_MIN:
@@ -522,6 +542,9 @@ class KafkaSink(Sink):
             node_id = self._leader_of(partition_index)
             if node_id is not None and partition_index not in unknown:
                 by_node.setdefault(node_id, []).append(partition_index)
+        now_s = time.monotonic()
+        for node_id in by_node:
+            self._lane(node_id).empty(now_s)
         loans = [self._loan(node_id, indices) for node_id, indices in by_node.items() if self._can_take(node_id)]
         return [loan for loan in loans if loan is not None]
 
@@ -546,8 +569,19 @@ class KafkaSink(Sink):
     def give_back(self, loan: Loan, repayment: Repayment) -> None:
         self._produce_answer_count += repayment.request_count
         self._known.acked(repayment.acked, time.monotonic())
-        self._metrics.lent(loan.node_id, repayment.request_count, repayment.record_count, time.monotonic_ns())
+        self._metrics.lent(loan.node_id, repayment, time.monotonic_ns())
+        for unanswered in repayment.unanswered:
+            self._adopt(loan, unanswered)
         self._client.give_back(loan.node_id, repayment)
+
+    def _adopt(self, loan: Loan, unanswered: Unanswered) -> None:
+        """Goes on with a request of the borrower, as if it had begun here."""
+        delivery = Delivery(loan.node_id, unanswered.wires, tuple(self._in_flight()))
+        topics = delivery.topics(lambda topic: uuid.UUID(bytes=loan.topic_ids[topic]) if loan.topic_ids else None)
+        request = ProduceRequest(loan.version, loan.client_id, loan.acks, self._request_timeout_ms, topics)
+        self._count_sent(delivery)
+        self._lane(loan.node_id).sent[delivery] = None
+        self._client.adopt(loan.node_id, delivery, request, unanswered)
 
     # --- leave out
 

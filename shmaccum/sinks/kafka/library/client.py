@@ -24,7 +24,7 @@ from shmaccum.sinks.kafka.produce import PRODUCE_API_KEY, PartitionAnswer, Plain
 from shmaccum.sinks.kafka.traffic import Traffic
 from shmaccum.sinks.kafka.transaction.requests import Answer, FetchOffsets, FindCoordinator, Request
 from shmaccum.sinks.sensors import NS_PER_S, WINDOW_NS
-from shmaccum.sinks.sink import Repayment
+from shmaccum.sinks.sink import Repayment, Unanswered
 
 # The library's own limit pauses a connection for everything, metadata too: ours counts Produce requests only.
 LIBRARY_IN_FLIGHT_MAX = 1_000
@@ -333,6 +333,21 @@ class Client:
             return None
         descriptor: int = conn.transport.lend()
         return descriptor
+
+    def adopt(self, node_id: int, tag: Any, request: ProduceRequest, unanswered: Unanswered) -> None:
+        """Goes on with a Produce request that a borrower of the socket began; `poll` will answer an Outcome."""
+        conn = self._manager.connection(node_id)
+        correlation_id, traffic = unanswered.correlation_id, conn.transport.traffic
+        sent = Sent(self._outcomes, tag, request, correlation_id, traffic, is_answered=True)
+        sent.begun_s -= unanswered.age_s
+        sent.skip(unanswered.sent_size)
+        conn.parser.in_flight_requests.append(sent)
+        conn.in_flight_requests.append(_in_flight(sent))
+        conn.transport.timer.watch(sent)
+        if sent.is_written:
+            traffic.request_written(sent.size)
+        else:
+            conn.transport.write(sent)
 
     def give_back(self, node_id: int, repayment: Repayment) -> None:
         """The socket of a node is the library's again."""

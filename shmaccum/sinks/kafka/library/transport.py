@@ -102,12 +102,18 @@ class FrameTransport(KafkaTCPTransport):  # type: ignore[misc]
         return descriptor
 
     def give_back(self, repayment: Repayment) -> None:
-        """The socket is between two frames, or is broken."""
+        """The socket is where the borrower left it, or is broken."""
+        if repayment.request_count:
+            average = repayment.sent_size / repayment.request_count
+            sizes = self.traffic.request_size
+            sizes.record(repayment.sent_size, repayment.request_count, average, time.monotonic_ns())
         self.traffic.requests += repayment.request_count
         self.traffic.responses += repayment.request_count
         self.traffic.bytes_sent += repayment.sent_size
         self.traffic.bytes_received += repayment.received_size
         self.last_write = self.last_read = time.monotonic()
+        if repayment.received:
+            self._take_all(repayment.received)
         if repayment.is_broken:
             self.abort(error=errors.KafkaConnectionError("the connection was lost, or a request was not answered"))
 
@@ -146,13 +152,18 @@ class FrameTransport(KafkaTCPTransport):  # type: ignore[misc]
                     self.abort(error=error)
                     return
                 self.last_read = time.monotonic()
-                self._take(received)
+                self._take_all(received)
+        finally:
+            self._net.unregister_event(sock, selectors.EVENT_READ)
+
+    def _take_all(self, received: bytes) -> None:
+        """Takes bytes in; those that nobody can read end the connection."""
+        try:
+            self._take(received)
         except errors.KafkaProtocolError as error:
             self.abort(error=error)
         except Exception as error:  # noqa: BLE001 - hostile bytes raise anything in the library, and nobody else reads
             self.abort(error=errors.KafkaProtocolError(f"an answer cannot be read: {error}"))
-        finally:
-            self._net.unregister_event(sock, selectors.EVENT_READ)
 
     def _sock_recv(self) -> tuple[bytes, Exception | None]:
         try:

@@ -1,0 +1,461 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * SenderHalf.pump: the ordinary rounds of a sender whose sink is a Kafka cluster (sender/pump.h), in one call.
+ *
+ *   plan    (links, topics, places, linger_ns, size_max, in_flight_max, doorbell, on_results)
+ *   link    (socket, version, client, acks, timeout_ms, requests_max)
+ *   topic   (name, id or None)
+ *   place   (partition index, number of its link, number of its topic, partition)
+ *   found   a list that gets three things before the call returns, also when the call raises:
+ *             links    (is_broken, throttle_ms, request_count, sent_size, received_size, latency_sum_ns,
+ *                      latency_max_ns, received, requests) each
+ *             left     Batches that were drained and are not ordinary
+ *             numbers  sums over the delivered batches (shmaccum.sinks.sink.Pumped), or None
+ *   request (correlation id, begun_ns, sent_size, Batches)    without an answer
+ *
+ * The call holds the GIL in pump_round alone. `on_results` is called without arguments after results were recorded.
+ */
+#include <string.h>
+
+#include "python/common/arguments.h"
+#include "python/common/errors.h"
+#include "python/common/wakes.h"
+#include "python/sender/batch_type.h"
+#include "sender/pump.h"
+
+struct pump_arguments {
+    PyObject *plan;
+    PyObject *found;
+    int64_t due_ns;
+    int64_t foreign_ns;
+    int64_t nap_ns;
+    int64_t nap_us; /* as producers see it */
+    int64_t largest_record;
+};
+
+enum plan_part { PLAN_LINKS, PLAN_TOPICS, PLAN_PLACES, PLAN_LINGER, PLAN_SIZE, PLAN_IN_FLIGHT, PLAN_BELL, PLAN_RESULTS,
+                 PLAN_COUNT };
+
+struct call {
+    struct sender_half_object *half;
+    PyObject *plan;
+    PyObject *on_results;
+    struct pump pump;
+    struct produce_topic *topics;
+    size_t names_size;
+    uint64_t result_count; /* batches whose results were told */
+};
+
+/* ---- the plan ---- */
+
+static bool number_take(PyObject *tuple, Py_ssize_t index, int64_t min, int64_t max, int64_t *value)
+{
+    *value = PyLong_AsLongLong(PyTuple_GET_ITEM(tuple, index));
+    if (*value == -1 && PyErr_Occurred() != NULL) {
+        return false;
+    }
+    if (*value < min || *value > max) {
+        PyErr_Format(PyExc_ValueError, "field %zd of a plan is %lld", index, (long long)*value);
+        return false;
+    }
+    return true;
+}
+
+static bool is_tuple_of(PyObject *object, Py_ssize_t size)
+{
+    bool is_right = PyTuple_CheckExact(object) && (size < 0 || PyTuple_GET_SIZE(object) == size);
+    if (!is_right) {
+        PyErr_SetString(PyExc_TypeError, "a part of a plan is a tuple of another length");
+    }
+    return is_right;
+}
+
+/* A name stays as long as its tuple. */
+static bool name_take(PyObject *tuple, Py_ssize_t index, const char **name, uint16_t *size)
+{
+    Py_ssize_t length;
+    *name = PyUnicode_AsUTF8AndSize(PyTuple_GET_ITEM(tuple, index), &length);
+    if (*name != NULL && length > PRODUCE_NAME_SIZE_MAX) {
+        PyErr_Format(PyExc_ValueError, "a name of %zd bytes is too long for a request", length);
+        return false;
+    }
+    *size = (uint16_t)length;
+    return *name != NULL;
+}
+
+static bool topic_fill(PyObject *tuple, struct produce_topic *topic)
+{
+    if (!is_tuple_of(tuple, 2) || !name_take(tuple, 0, &topic->name, &topic->name_size)) {
+        return false;
+    }
+    PyObject *id = PyTuple_GET_ITEM(tuple, 1);
+    if (id == Py_None) {
+        return true;
+    }
+    if (!PyBytes_Check(id) || PyBytes_GET_SIZE(id) != TOPIC_ID_SIZE) {
+        PyErr_SetString(PyExc_TypeError, "the id of a topic is 16 bytes");
+        return false;
+    }
+    memcpy(topic->id, PyBytes_AS_STRING(id), TOPIC_ID_SIZE);
+    return true;
+}
+
+static bool link_fill(PyObject *tuple, struct pump_link *link)
+{
+    int64_t number[5];
+    if (!is_tuple_of(tuple, 6) || !number_take(tuple, 0, 0, INT32_MAX, &number[0]) ||
+        !number_take(tuple, 1, PRODUCE_VERSION_MIN, PRODUCE_VERSION_MAX, &number[1]) ||
+        !name_take(tuple, 2, &link->form.client, &link->form.client_size) ||
+        !number_take(tuple, 3, -1, 1, &number[2]) || !number_take(tuple, 4, 0, INT32_MAX, &number[3]) ||
+        !number_take(tuple, 5, 1, PUMP_REQUESTS_MAX, &number[4])) {
+        return false;
+    }
+    link->socket = (int)number[0];
+    link->form.version = (int16_t)number[1];
+    link->form.acks = (int16_t)number[2];
+    link->form.timeout_ms = (int32_t)number[3];
+    link->requests_max = (uint32_t)number[4];
+    return true;
+}
+
+static bool place_fill(struct call *call, PyObject *tuple)
+{
+    struct pump *pump = &call->pump;
+    int64_t index;
+    int64_t link;
+    int64_t topic;
+    int64_t partition;
+    if (!is_tuple_of(tuple, 4) || !number_take(tuple, 0, 0, (int64_t)pump->place_count - 1, &index) ||
+        !number_take(tuple, 1, 0, (int64_t)pump->link_count - 1, &link) ||
+        !number_take(tuple, 2, 0, PyTuple_GET_SIZE(PyTuple_GET_ITEM(call->plan, PLAN_TOPICS)) - 1, &topic) ||
+        !number_take(tuple, 3, 0, INT32_MAX, &partition)) {
+        return false;
+    }
+    struct pump_place *place = &pump->places[index];
+    pump->links[link].place_count += place->link == 0;
+    if (place->link != 0) {
+        PyErr_SetString(PyExc_ValueError, "a plan has a partition twice");
+        return false;
+    }
+    *place = (struct pump_place){
+        .link = (uint32_t)link + 1, .topic = (uint32_t)topic, .partition = (int32_t)partition};
+    return true;
+}
+
+static bool tables_fill(struct call *call)
+{
+    PyObject *links = PyTuple_GET_ITEM(call->plan, PLAN_LINKS);
+    PyObject *topics = PyTuple_GET_ITEM(call->plan, PLAN_TOPICS);
+    PyObject *places = PyTuple_GET_ITEM(call->plan, PLAN_PLACES);
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(links); i++) {
+        if (!link_fill(PyTuple_GET_ITEM(links, i), &call->pump.links[i])) {
+            return false;
+        }
+    }
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(topics); i++) {
+        if (!topic_fill(PyTuple_GET_ITEM(topics, i), &call->topics[i])) {
+            return false;
+        }
+        call->names_size += call->topics[i].name_size;
+    }
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(places); i++) {
+        if (!place_fill(call, PyTuple_GET_ITEM(places, i))) {
+            return false;
+        }
+    }
+    for (uint32_t i = 0; i < call->pump.link_count; i++) {
+        if (call->pump.links[i].place_count == 0) {
+            PyErr_SetString(PyExc_ValueError, "a link of a plan has no partition");
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool limits_fill(struct call *call)
+{
+    int64_t number[4];
+    if (!number_take(call->plan, PLAN_LINGER, 0, INT64_MAX, &number[0]) ||
+        !number_take(call->plan, PLAN_SIZE, 1, INT32_MAX / 2, &number[1]) ||
+        !number_take(call->plan, PLAN_IN_FLIGHT, 1, UINT32_MAX, &number[2]) ||
+        !number_take(call->plan, PLAN_BELL, 0, INT32_MAX, &number[3])) {
+        return false;
+    }
+    call->pump.linger_ns = (uint64_t)number[0];
+    call->pump.size_max = (uint32_t)number[1];
+    call->pump.in_flight_max = (uint32_t)number[2];
+    call->pump.bell = (int)number[3];
+    call->on_results = PyTuple_GET_ITEM(call->plan, PLAN_RESULTS);
+    return true;
+}
+
+/* A plan whose tuples are right in number; then its tables are allocated. */
+static bool tables_make(struct call *call)
+{
+    struct pump *pump = &call->pump;
+    for (int i = PLAN_LINKS; i <= PLAN_PLACES; i++) {
+        if (!is_tuple_of(PyTuple_GET_ITEM(call->plan, i), -1)) {
+            return false;
+        }
+    }
+    Py_ssize_t link_count = PyTuple_GET_SIZE(PyTuple_GET_ITEM(call->plan, PLAN_LINKS));
+    if (link_count == 0 || link_count > INT16_MAX) {
+        PyErr_SetString(PyExc_ValueError, "a plan has at least one link");
+        return false;
+    }
+    size_t topic_count = (size_t)PyTuple_GET_SIZE(PyTuple_GET_ITEM(call->plan, PLAN_TOPICS));
+    pump->place_count = call->half->core->arena->geometry.partition_count;
+    pump->links = PyMem_Calloc((size_t)link_count, sizeof *pump->links);
+    pump->places = PyMem_Calloc((size_t)pump->place_count + 1, sizeof *pump->places);
+    pump->topics = call->topics = PyMem_Calloc(topic_count + 1, sizeof *call->topics);
+    if (pump->links == NULL || pump->places == NULL || call->topics == NULL) {
+        PyErr_NoMemory();
+        return false;
+    }
+    pump->link_count = (uint32_t)link_count;
+    return true;
+}
+
+static bool call_make(struct call *call, const struct pump_arguments *given)
+{
+    struct pump *pump = &call->pump;
+    if (!is_tuple_of(given->plan, PLAN_COUNT)) {
+        return false;
+    }
+    call->plan = given->plan;
+    pump->half = call->half->core;
+    if (!tables_make(call) || !tables_fill(call) || !limits_fill(call)) {
+        return false;
+    }
+    bool stands_still = pump->half->arena->clock.is_manual; /* then no time would ever be over */
+    pump->due_ns = stands_still ? 0 : (uint64_t)given->due_ns;
+    pump->foreign_ns = (uint64_t)given->foreign_ns;
+    pump->nap_ns = (uint64_t)given->nap_ns;
+    pump->nap_flag = SENDER_NAPPING + (uint32_t)given->nap_us;
+    pump->largest_record = (uint32_t)given->largest_record;
+    if (!pump_make(pump, call->names_size)) {
+        PyErr_NoMemory();
+        return false;
+    }
+    return true;
+}
+
+static void call_free(struct call *call)
+{
+    pump_free(&call->pump);
+    PyMem_Free(call->pump.links);
+    PyMem_Free(call->pump.places);
+    PyMem_Free(call->topics);
+}
+
+/* ---- the rounds ---- */
+
+/* Wakes those whom the round has served. False with an exception set. */
+static bool round_tell(struct call *call)
+{
+    if (!wake_set_hand_over(&call->half->wakes, call->half->wake)) {
+        return false;
+    }
+    if (call->pump.tally.batch_count == call->result_count) {
+        return true;
+    }
+    call->result_count = call->pump.tally.batch_count;
+    PyObject *answer = PyObject_CallNoArgs(call->on_results);
+    Py_XDECREF(answer);
+    return answer != NULL;
+}
+
+/* False with an exception set; the pump is at its end in either case. */
+static bool rounds_run(struct call *call)
+{
+    bool is_told = true;
+    while (pump_round(&call->pump, &call->half->wakes)) {
+        is_told = is_told && round_tell(call);
+        if (call->half->is_interrupted || !is_told) {
+            pump_stop(&call->pump);
+        }
+        Py_BEGIN_ALLOW_THREADS
+        pump_exchange(&call->pump);
+        Py_END_ALLOW_THREADS
+    }
+    call->half->is_interrupted = false;
+    return is_told && round_tell(call);
+}
+
+/* ---- what was found ---- */
+
+static PyObject *request_report(struct call *call, const struct pump_link *link, uint32_t number)
+{
+    const struct pump_request *request = &link->requests[number % PUMP_REQUESTS_MAX];
+    uint32_t count = request->produce.batch_count;
+    for (uint32_t i = 0; i < count; i++) {
+        call->pump.drained[i] = request->pieces[i].drained;
+    }
+    return Py_BuildValue("(IKKN)", number, (unsigned long long)request->begun_ns,
+                         (unsigned long long)request->sent_size,
+                         half_batches_to_list(call->half, call->pump.drained, count));
+}
+
+static PyObject *requests_report(struct call *call, const struct pump_link *link)
+{
+    PyObject *requests = PyList_New(0);
+    for (uint32_t number = link->first; number != link->end; number++) {
+        PyObject *request = request_report(call, link, number);
+        if (request == NULL || requests == NULL || PyList_Append(requests, request) < 0) {
+            Py_CLEAR(requests);
+        }
+        Py_XDECREF(request);
+    }
+    return requests;
+}
+
+static PyObject *link_report(struct call *call, const struct pump_link *link)
+{
+    return Py_BuildValue("(OiIKKKKNN)", link->is_broken ? Py_True : Py_False, (int)link->throttle_ms,
+                         link->request_count, (unsigned long long)link->sent_size,
+                         (unsigned long long)link->received_total, (unsigned long long)link->latency_sum_ns,
+                         (unsigned long long)link->latency_max_ns,
+                         PyBytes_FromStringAndSize((const char *)link->received, (Py_ssize_t)link->received_size),
+                         requests_report(call, link));
+}
+
+/* A request with a damaged batch was not begun: its batches are left. */
+static void damaged_leave(struct pump *pump, struct pump_link *link)
+{
+    if (!link->is_damaged) {
+        return;
+    }
+    const struct pump_request *request = pump_link_request(link, --link->end);
+    for (uint32_t i = 0; i < request->produce.batch_count; i++) {
+        pump->left[pump->left_count++] = request->pieces[i].drained;
+    }
+}
+
+static bool found_add(PyObject *found, PyObject *object)
+{
+    bool is_added = object != NULL && PyList_Append(found, object) == 0;
+    Py_XDECREF(object);
+    return is_added;
+}
+
+static PyObject *links_report(struct call *call)
+{
+    PyObject *links = PyList_New(0);
+    for (uint32_t i = 0; i < call->pump.link_count; i++) {
+        damaged_leave(&call->pump, &call->pump.links[i]);
+        PyObject *link = link_report(call, &call->pump.links[i]);
+        if (links == NULL || !found_add(links, link)) {
+            Py_CLEAR(links);
+        }
+    }
+    return links;
+}
+
+static PyObject *rows_report(const struct pump *pump)
+{
+    PyObject *rows = PyList_New(0);
+    for (uint32_t i = 0; i < pump->place_count && rows != NULL; i++) {
+        const struct pump_place *place = &pump->places[i];
+        if (place->batch_count > 0 &&
+            !found_add(rows, Py_BuildValue("(IIKK)", i, place->batch_count, (unsigned long long)place->record_count,
+                                           (unsigned long long)place->size))) {
+            Py_CLEAR(rows);
+        }
+    }
+    return rows;
+}
+
+static PyObject *numbers_report(const struct pump *pump)
+{
+    const struct pump_tally *tally = &pump->tally;
+    if (tally->batch_count == 0) {
+        return Py_NewRef(Py_None);
+    }
+    return Py_BuildValue("(KKKKKKKKKLKN)", (unsigned long long)tally->batch_count,
+                         (unsigned long long)tally->record_count, (unsigned long long)tally->size,
+                         (unsigned long long)tally->size_largest, (unsigned long long)tally->age_sum_ns,
+                         (unsigned long long)tally->age_max_ns, (unsigned long long)tally->latency_sum_ns,
+                         (unsigned long long)tally->latency_max_ns, (unsigned long long)tally->largest_record,
+                         (long long)tally->linger_min_ns, (unsigned long long)pump->last_begun_ns,
+                         rows_report(pump));
+}
+
+/* Without memory for a report: the caller closes the sockets, and the batches go again. */
+static void requests_requeue(struct call *call)
+{
+    for (uint32_t i = 0; i < call->pump.link_count; i++) {
+        const struct pump_link *link = &call->pump.links[i];
+        for (uint32_t number = link->first; number != link->end; number++) {
+            const struct pump_request *request = &link->requests[number % PUMP_REQUESTS_MAX];
+            for (uint32_t j = 0; j < request->produce.batch_count; j++) {
+                const struct drained_batch *drained = &request->pieces[j].drained;
+                enum status status =
+                    sender_requeue(call->half->core, drained->slot_index, drained->seq, 0, &call->half->wakes);
+                (void)status; /* stale, where its Batch went away already */
+            }
+        }
+    }
+}
+
+static bool found_fill(struct call *call, PyObject *found)
+{
+    PyObject *raised = PyErr_Occurred() == NULL ? NULL : exception_take();
+    PyObject *links = links_report(call);
+    if (links == NULL) {
+        requests_requeue(call);
+    }
+    bool is_filled = found_add(found, links) &&
+                     found_add(found, half_batches_to_list(call->half, call->pump.left, call->pump.left_count)) &&
+                     found_add(found, numbers_report(&call->pump));
+    if (raised != NULL) {
+        exception_put(raised);
+    }
+    return is_filled;
+}
+
+/* ---- the call ---- */
+
+static PyObject *pump_run(struct sender_half_object *self, const struct pump_arguments *given)
+{
+    struct call call = {.half = self};
+    PyObject *result = NULL;
+    if (call_make(&call, given)) {
+        bool is_told = rounds_run(&call);
+        bool is_filled = found_fill(&call, given->found);
+        result = is_told && is_filled ? Py_NewRef(Py_None) : NULL;
+    }
+    call_free(&call);
+    return result;
+}
+
+PyObject *half_pump(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)
+{
+    static const struct argument_table table = {
+        .signature = {.function = "pump",
+                      .names = {"plan", "found", "due_ns", "foreign_ns", "nap_ns", "nap_us", "largest_record"},
+                      .required_count = 7,
+                      .count = 7},
+        .arguments = {OBJECT_ARGUMENT(struct pump_arguments, plan), OBJECT_ARGUMENT(struct pump_arguments, found),
+                      INTEGER_ARGUMENT(struct pump_arguments, due_ns, 0, INT64_MAX),
+                      INTEGER_ARGUMENT(struct pump_arguments, foreign_ns, 0, INT64_MAX),
+                      INTEGER_ARGUMENT(struct pump_arguments, nap_ns, 0, INT64_MAX),
+                      INTEGER_ARGUMENT(struct pump_arguments, nap_us, 0, 1000000),
+                      INTEGER_ARGUMENT(struct pump_arguments, largest_record, 0, UINT32_MAX)}};
+    struct sender_half_object *self = (struct sender_half_object *)object;
+    struct pump_arguments given;
+    if (!arguments_parse(self->state, &table, args, count, names, &given)) {
+        return NULL;
+    }
+    if (!PyList_CheckExact(given.found)) {
+        return PyErr_Format(PyExc_TypeError, "found must be a list, not %.80s", Py_TYPE(given.found)->tp_name);
+    }
+    return half_begin(self) ? half_end(self, pump_run(self, &given)) : NULL;
+}
+
+/* From any thread, and without a role too: a pump that runs ends soon. */
+PyObject *half_interrupt(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    ((struct sender_half_object *)object)->is_interrupted = true;
+    Py_RETURN_NONE;
+}

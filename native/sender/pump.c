@@ -1,0 +1,417 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sender/pump.h"
+
+#include "arena/counters.h"
+#include "arena/registry.h"
+#include "base/clock.h"
+#include "base/point.h"
+#include "format/record.h"
+#include "format/record_batch.h"
+#include "sender/drained_batch.h"
+#include "sender/sender_half.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { RECORD_SIZE_MIN = 7, RINGS_AT_ONCE = 512 };
+
+#define TICK_NS (100 * NS_PER_MS)
+#define BUSY_NS (10 * NS_PER_MS) /* a sender that sent nothing for so long is asleep, not napping */
+#define LAST_ANSWERS_NS (20 * NS_PER_MS)
+
+/* ---- memory ---- */
+
+bool pump_make(struct pump *pump, size_t names_size)
+{
+    CHECK(pump->link_count > 0);
+    bool is_made = true;
+    for (uint32_t i = 0; i < pump->link_count && is_made; i++) {
+        is_made = pump_link_make(&pump->links[i], names_size);
+    }
+    size_t left_max = (size_t)PUMP_BATCHES_MAX * (pump->link_count + 1);
+    pump->ready = calloc((size_t)pump->place_count + 1, sizeof *pump->ready);
+    pump->drained = calloc(PUMP_BATCHES_MAX, sizeof *pump->drained);
+    pump->left = calloc(left_max, sizeof *pump->left);
+    pump->completions = calloc(PUMP_BATCHES_MAX, sizeof *pump->completions);
+    pump->polled = calloc((size_t)pump->link_count + 1, sizeof *pump->polled);
+    pump->tally.linger_min_ns = -1;
+    pump->topic_count = registry_topic_count(pump->half->arena);
+    pump->now_ns = arena_now_ns(pump->half->arena);
+    pump->last_begun_ns = pump->now_ns;
+    pump->tick_at_ns = pump->now_ns + TICK_NS;
+    return is_made && pump->ready != NULL && pump->drained != NULL && pump->left != NULL &&
+           pump->completions != NULL && pump->polled != NULL;
+}
+
+void pump_free(struct pump *pump)
+{
+    for (uint32_t i = 0; i < pump->link_count; i++) {
+        pump_link_free(&pump->links[i]);
+    }
+    free(pump->ready);
+    free(pump->drained);
+    free(pump->left);
+    free(pump->completions);
+    free(pump->polled);
+}
+
+/* ---- complete ---- */
+
+/* Looks into a batch only where one of its records may be larger than those known. */
+static void largest_record_note(struct pump *pump, const struct drained_batch *drained)
+{
+    uint32_t records_size = drained->size - RECORD_BATCH_HEADER_SIZE;
+    uint64_t others_size = (uint64_t)RECORD_SIZE_MIN * (drained->record_count - 1);
+    CHECK(drained->record_count > 0);
+    if (records_size <= pump->largest_record + others_size) {
+        return;
+    }
+    const uint8_t *bytes = arena_slot_data(pump->half->arena, drained->slot_index);
+    uint32_t largest = record_size_largest(bytes + RECORD_BATCH_HEADER_SIZE, bytes + drained->size);
+    if (largest > pump->largest_record) {
+        pump->largest_record = largest;
+        pump->tally.largest_record = largest;
+    }
+}
+
+static uint64_t larger(uint64_t one, uint64_t other)
+{
+    return one > other ? one : other;
+}
+
+static void batch_tally(struct pump *pump, const struct drained_batch *drained, const struct pump_request *request)
+{
+    struct pump_tally *tally = &pump->tally;
+    struct pump_place *place = &pump->places[drained->partition_index];
+    uint64_t age_ns = request->begun_ns > drained->created_ns ? request->begun_ns - drained->created_ns : 0;
+    uint64_t latency_ns = request->answered_ns - request->begun_ns;
+    CHECK(request->answered_ns >= request->begun_ns);
+    place->batch_count++;
+    place->record_count += drained->record_count;
+    place->size += drained->size;
+    tally->batch_count++;
+    tally->record_count += drained->record_count;
+    tally->size += drained->size;
+    tally->size_largest = larger(tally->size_largest, drained->size);
+    tally->age_sum_ns += age_ns;
+    tally->age_max_ns = larger(tally->age_max_ns, age_ns);
+    tally->latency_sum_ns += latency_ns;
+    tally->latency_max_ns = larger(tally->latency_max_ns, latency_ns);
+    if (drained->linger_ns >= 0 && (tally->linger_min_ns < 0 || drained->linger_ns < tally->linger_min_ns)) {
+        tally->linger_min_ns = drained->linger_ns;
+    }
+}
+
+static void request_complete(struct pump *pump, const struct pump_request *request, struct wake_set *wakes)
+{
+    CHECK(request->produce.batch_count <= PUMP_BATCHES_MAX);
+    for (uint32_t i = 0; i < request->produce.batch_count; i++) {
+        const struct drained_batch *drained = &request->pieces[i].drained;
+        const struct produce_result *result = &request->results[i];
+        largest_record_note(pump, drained);
+        batch_tally(pump, drained, request);
+        pump->completions[i] =
+            (struct batch_completion){.seq = drained->seq,
+                                      .slot_index = drained->slot_index,
+                                      .outcome = {.result = RESULT_SUCCEEDED,
+                                                  .base_offset = result->base_offset,
+                                                  .log_append_time_ms = result->log_append_time_ms}};
+    }
+    POINT(pump_answered);
+    (void)sender_complete_many(pump->half, pump->completions, request->produce.batch_count, wakes);
+}
+
+static void links_complete(struct pump *pump, struct wake_set *wakes)
+{
+    for (uint32_t i = 0; i < pump->link_count; i++) {
+        struct pump_link *link = &pump->links[i];
+        CHECK(link->first <= link->answered);
+        for (; link->first != link->answered; link->first++) {
+            request_complete(pump, pump_link_request(link, link->first), wakes);
+        }
+    }
+}
+
+/* ---- drain, and requests ---- */
+
+/* A transaction's batch needs a request that names the transaction. */
+static bool batch_is_ordinary(const struct sender_half *half, const struct drained_batch *drained)
+{
+    const uint8_t *bytes = arena_slot_data(half->arena, drained->slot_index);
+    CHECK(half->notes[drained->slot_index].is_in_flight);
+    bool has_attributes = bytes[RECORD_BATCH_ATTRIBUTES] != 0 || bytes[RECORD_BATCH_ATTRIBUTES + 1] != 0;
+    return !has_attributes && drained_batch_is_whole(half, drained);
+}
+
+static void batch_leave(struct pump *pump, const struct drained_batch *drained)
+{
+    CHECK(pump->left_count < PUMP_BATCHES_MAX * (pump->link_count + 1));
+    pump->left[pump->left_count++] = *drained;
+    pump_stop(pump);
+}
+
+/* Puts drained batches into the request; answers how many it has. Those that are not ordinary are left. */
+static uint32_t pieces_fill(struct pump *pump, struct pump_request *request, uint32_t count)
+{
+    uint32_t piece_count = 0;
+    CHECK(count <= PUMP_BATCHES_MAX);
+    for (uint32_t i = 0; i < count; i++) {
+        const struct drained_batch *drained = &pump->drained[i];
+        const struct pump_place *place = &pump->places[drained->partition_index];
+        if (!batch_is_ordinary(pump->half, drained)) {
+            batch_leave(pump, drained);
+            continue;
+        }
+        request->pieces[piece_count++] =
+            (struct pump_piece){.drained = *drained, .topic = place->topic, .partition = place->partition};
+    }
+    return piece_count;
+}
+
+/* The partitions whose turn it is, from the one on that found no room in the last request. */
+static const uint32_t *turn_begin(struct pump_link *link)
+{
+    CHECK(link->turn_count <= link->place_count);
+    for (uint32_t i = 1; i < link->turn_count && link->turn_next != 0; i++) {
+        if (link->turn[i] + 1 == link->turn_next) {
+            memcpy(link->turn + link->turn_count, link->turn, i * sizeof *link->turn);
+            return link->turn + i;
+        }
+    }
+    return link->turn;
+}
+
+/* True when a request has begun. */
+static bool link_take_turn(struct pump *pump, struct pump_link *link)
+{
+    const uint32_t *turn = turn_begin(link);
+    uint32_t count = link->turn_count < PUMP_BATCHES_MAX ? link->turn_count : PUMP_BATCHES_MAX;
+    const struct drain_options options = {
+        .now_ns = pump->now_ns, .size_max = pump->size_max, .in_flight_max = pump->in_flight_max};
+    uint32_t seen;
+    CHECK(count > 0);
+    uint32_t drained = sender_drain(pump->half, &options, turn, count, pump->drained, &seen);
+    link->turn_next = seen < link->turn_count ? turn[seen] + 1 : 0;
+    struct pump_request *request = pump_link_next_request(link);
+    uint32_t piece_count = pieces_fill(pump, request, drained);
+    if (piece_count == 0) {
+        return false;
+    }
+    if (!pump_link_begin(link, piece_count, pump->half->arena, pump->topics, pump->now_ns)) {
+        for (uint32_t i = 0; i < piece_count; i++) {
+            batch_leave(pump, &request->pieces[i].drained);
+        }
+        return false;
+    }
+    POINT(pump_request_begun);
+    return true;
+}
+
+/* Notes for each link which of its partitions are ready. Answers how many are ready that have no link. */
+static uint32_t turns_give(struct pump *pump, uint32_t ready_count)
+{
+    uint32_t foreign_count = 0;
+    CHECK(ready_count <= pump->place_count);
+    for (uint32_t i = 0; i < pump->link_count; i++) {
+        pump->links[i].turn_count = 0;
+    }
+    for (uint32_t i = 0; i < ready_count; i++) {
+        uint32_t number = pump->places[pump->ready[i]].link;
+        if (number == 0) {
+            foreign_count++;
+        } else {
+            struct pump_link *link = &pump->links[number - 1];
+            link->turn[link->turn_count++] = pump->ready[i];
+        }
+    }
+    return foreign_count;
+}
+
+/* Begins a request on each link that can take one; true when there was one. `next_check_ns`: when to look again. */
+static bool requests_begin(struct pump *pump, uint64_t *next_check_ns)
+{
+    const struct ready_options options = {.now_ns = pump->now_ns,
+                                          .linger_ns = pump->linger_ns,
+                                          .in_flight_max = pump->in_flight_max,
+                                          .takes_along = true};
+    uint32_t ready_count = sender_ready(pump->half, &options, pump->ready, pump->place_count, next_check_ns);
+    bool has_begun = false;
+    if (turns_give(pump, ready_count) > 0 && pump->foreign_ns < pump->due_ns) {
+        pump->due_ns = pump->foreign_ns;
+    }
+    for (uint32_t i = 0; i < pump->link_count && !pump->is_over; i++) {
+        struct pump_link *link = &pump->links[i];
+        if (link->turn_count > 0 && pump_link_has_room(link)) {
+            has_begun |= link_take_turn(pump, link);
+        }
+    }
+    if (has_begun) {
+        pump->last_begun_ns = pump->now_ns;
+    }
+    return has_begun;
+}
+
+/* ---- the end ---- */
+
+void pump_stop(struct pump *pump)
+{
+    if (!pump->is_over) {
+        pump->is_over = true;
+        pump->end_ns = pump->now_ns + LAST_ANSWERS_NS;
+    }
+}
+
+static uint32_t in_flight_count(const struct pump *pump)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < pump->link_count; i++) {
+        CHECK(pump->links[i].first <= pump->links[i].end);
+        count += pump->links[i].end - pump->links[i].first;
+    }
+    return count;
+}
+
+static bool links_are_well(const struct pump *pump)
+{
+    for (uint32_t i = 0; i < pump->link_count; i++) {
+        CHECK(pump->links[i].answered <= pump->links[i].end);
+        if (!pump_link_is_well(&pump->links[i])) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* A link that is not well needs its caller at once, and the requests of the others go with them. */
+static void pump_judge(struct pump *pump)
+{
+    bool is_idle = in_flight_count(pump) == 0 && pump->now_ns - pump->last_begun_ns >= BUSY_NS;
+    CHECK(pump->now_ns >= pump->last_begun_ns);
+    if (pump->now_ns >= pump->due_ns || is_idle || registry_topic_count(pump->half->arena) != pump->topic_count) {
+        pump_stop(pump);
+    }
+    if (!links_are_well(pump)) {
+        pump_stop(pump);
+        pump->end_ns = 0;
+    }
+}
+
+static void pump_tick(struct pump *pump, struct wake_set *wakes)
+{
+    if (pump->now_ns >= pump->tick_at_ns) {
+        CHECK(wakes != NULL);
+        pump->tick_at_ns = pump->now_ns + TICK_NS;
+        sender_maintain(pump->half, wakes);
+        sender_publish_queues(pump->half);
+    }
+}
+
+/* ---- a round ---- */
+
+static void sleep_flag_set(const struct pump *pump, uint32_t value)
+{
+    CHECK(pump->half->arena->is_sender);
+    store_seq_cst_u32(&pump->half->arena->globals->sender_sleep, value);
+    barrier_store_load(); /* D2 */
+}
+
+static uint64_t until(uint64_t when_ns, uint64_t now_ns)
+{
+    return when_ns > now_ns ? when_ns - now_ns : 0;
+}
+
+/* Begins what may begin; `wait_ns` receives how long nothing can be done, when that is known. */
+static void requests_begin_or_rest(struct pump *pump)
+{
+    uint64_t next_check_ns;
+    CHECK(!pump->is_over);
+    pump->wait_ns = 0;
+    if (requests_begin(pump, &next_check_ns)) {
+        return;
+    }
+    bool is_busy = pump->now_ns - pump->last_begun_ns < BUSY_NS;
+    sleep_flag_set(pump, is_busy ? pump->nap_flag : SENDER_ASLEEP);
+    if (requests_begin(pump, &next_check_ns) || pump->is_over) {
+        sleep_flag_set(pump, SENDER_AWAKE);
+        return;
+    }
+    uint64_t wait_ns = is_busy ? pump->nap_ns : TICK_NS;
+    uint64_t due_ns = until(pump->due_ns < pump->tick_at_ns ? pump->due_ns : pump->tick_at_ns, pump->now_ns);
+    wait_ns = wait_ns < next_check_ns ? wait_ns : next_check_ns;
+    pump->wait_ns = wait_ns < due_ns ? wait_ns : due_ns;
+}
+
+bool pump_round(struct pump *pump, struct wake_set *wakes)
+{
+    uint64_t now_ns = arena_now_ns(pump->half->arena);
+    CHECK(pump->half->arena->is_sender);
+    pump->now_ns = now_ns > pump->now_ns ? now_ns : pump->now_ns;
+    sleep_flag_set(pump, SENDER_AWAKE);
+    links_complete(pump, wakes);
+    pump_tick(pump, wakes);
+    pump_judge(pump);
+    if (!pump->is_over) {
+        requests_begin_or_rest(pump);
+    }
+    if (pump->is_over) {
+        pump->wait_ns = until(pump->end_ns, pump->now_ns);
+        return in_flight_count(pump) > 0 && pump->wait_ns > 0;
+    }
+    return true;
+}
+
+/* ---- an exchange ---- */
+
+static void bell_clear(int bell)
+{
+    char rings[RINGS_AT_ONCE];
+    ssize_t size = sizeof rings;
+    CHECK(bell >= 0);
+    while (size == (ssize_t)sizeof rings) {
+        size = read(bell, rings, sizeof rings); /* the doorbell never blocks */
+    }
+}
+
+/* Waits for what comes first. A signal ends the pump, because its handler runs behind it. */
+static void pump_wait(struct pump *pump)
+{
+    const struct timespec time = {.tv_sec = (time_t)(pump->wait_ns / NS_PER_S),
+                                  .tv_nsec = (long)(pump->wait_ns % NS_PER_S)};
+    pump->polled[0] = (struct pollfd){.fd = pump->bell, .events = POLLIN};
+    for (uint32_t i = 0; i < pump->link_count; i++) {
+        const struct pump_link *link = &pump->links[i];
+        pump->polled[i + 1] = (struct pollfd){.fd = link->socket,
+                                              .events = (short)(POLLIN | (link->is_sending ? POLLOUT : 0))};
+    }
+    int ready = ppoll(pump->polled, (nfds_t)pump->link_count + 1, &time, NULL);
+    if (ready < 0) {
+        CHECK(errno == EINTR || errno == ENOMEM);
+        pump_stop(pump);
+        for (uint32_t i = 0; i <= pump->link_count; i++) {
+            pump->polled[i].revents = 0;
+        }
+    }
+}
+
+void pump_exchange(struct pump *pump)
+{
+    CHECK(pump->link_count > 0);
+    for (uint32_t i = 0; i < pump->link_count; i++) {
+        pump_link_send(&pump->links[i]);
+    }
+    if (!links_are_well(pump)) {
+        return;
+    }
+    pump_wait(pump);
+    if (pump->polled[0].revents != 0) {
+        bell_clear(pump->bell);
+    }
+    uint64_t now_ns = arena_now_ns(pump->half->arena);
+    for (uint32_t i = 0; i < pump->link_count; i++) {
+        if ((pump->polled[i + 1].revents & ~POLLOUT) != 0) {
+            pump_link_receive(&pump->links[i], now_ns > pump->now_ns ? now_ns : pump->now_ns);
+        }
+    }
+}

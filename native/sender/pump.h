@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The pump: the ordinary rounds of a sender whose sink is a Kafka cluster, on sockets that the sink has lent.
+ *
+ *   with the arena's handle    complete ─> ready ─> drain ─> request ┐
+ *                                 ^                                  │   pump_round
+ *   without it                  answer <── wait <── sendmsg <── verify   pump_exchange
+ *
+ * The pump holds no policy. Its caller says which partition goes by which link, how long a nap is, and until when the
+ * pump may run. The pump ends, and leaves what is not ordinary to its caller, when
+ *
+ *   its time is over, or the caller interrupts it
+ *   a batch is not ordinary     it is larger than a buffer, was split, has its result, is compressed, damaged, or part
+ *                               of a transaction; it is left in flight, for the caller to deliver
+ *   a link is not ordinary      an error in an answer, a throttle, hostile bytes, a closed socket
+ *   a topic was named, or a partition is ready that has no link
+ *   nothing is left to do
+ *
+ * At the end the pump waits a little for the answers that are missing. Then its caller gets the requests without one.
+ *
+ * The handle of the arena may be used by producers of the same process, and drain and completion change private fields
+ * of it. So pump_round runs under the lock that all users of the handle hold, and pump_exchange does not.
+ *
+ * SLEEP. The flag that producers look at is set, with a full barrier, before the last look for batches (D2). A round
+ * that finds nothing with the flag set is followed by a wait; any other round by a look at the sockets.
+ *
+ * DEATHS. Before a request is written nothing has happened that drain alone does not do: the next sender sends the
+ * batches again. Afterwards they may be at the broker, which knows their sequences and drops the second copy. A result
+ * that was recorded stays; complete.c has the deaths behind it.
+ */
+#ifndef SENDER_PUMP_H
+#define SENDER_PUMP_H
+
+#include "sender/pump_link.h"
+
+#include <poll.h>
+
+/* The way of a partition. */
+struct pump_place {
+    uint32_t link;  /* number + 1; 0: none */
+    uint32_t topic; /* in the table of topics */
+    int32_t partition;
+    uint32_t batch_count; /* delivered; and their sums: */
+    uint64_t record_count;
+    uint64_t size;
+};
+
+/* Sums over the batches that were delivered. */
+struct pump_tally {
+    uint64_t batch_count;
+    uint64_t record_count;
+    uint64_t size;
+    uint64_t size_largest; /* of a batch */
+    uint64_t age_sum_ns;   /* from the opening of a batch to its request */
+    uint64_t age_max_ns;
+    uint64_t latency_sum_ns; /* from the request to its answer */
+    uint64_t latency_max_ns;
+    uint64_t largest_record; /* 0: none is larger than known before */
+    int64_t linger_min_ns;   /* -1: no batch says one */
+};
+
+struct pump {
+    struct sender_half *half;
+    struct pump_link *links;
+    uint32_t link_count;
+    const struct produce_topic *topics;
+    struct pump_place *places; /* one for each partition of the arena */
+    uint32_t place_count;
+    uint64_t linger_ns;
+    uint32_t size_max; /* of a request */
+    uint32_t in_flight_max;
+    uint64_t nap_ns;
+    uint32_t nap_flag;       /* the value of sender_sleep during a nap */
+    uint64_t due_ns;         /* no request begins after this time */
+    uint64_t foreign_ns;     /* the same, when a partition without a link is ready */
+    uint32_t largest_record; /* bytes of the largest record that is known */
+    int bell;                /* the doorbell; rings are taken out */
+
+    /* private */
+    uint32_t *ready;
+    struct drained_batch *drained;
+    struct drained_batch *left; /* drained, and not ordinary */
+    uint32_t left_count;
+    struct batch_completion *completions;
+    struct pollfd *polled; /* the bell, then the links */
+    struct pump_tally tally;
+    uint32_t topic_count; /* as it was in the beginning */
+    uint64_t now_ns;
+    uint64_t last_begun_ns; /* a request */
+    uint64_t wait_ns;
+    uint64_t tick_at_ns;
+    uint64_t end_ns; /* no answer is waited for after this time */
+    bool is_over;    /* nothing more begins */
+};
+
+/* Before pump_free; the caller's fields are filled in. False when memory is short. */
+bool pump_make(struct pump *pump, size_t names_size);
+void pump_free(struct pump *pump);
+
+/* Completes what is answered, and begins what may begin. Answers whether the pump goes on: pump_exchange is next. */
+bool pump_round(struct pump *pump, struct wake_set *wakes);
+
+/* Writes, waits for answers and for the bell, and reads. */
+void pump_exchange(struct pump *pump);
+
+/* Nothing more begins. */
+void pump_stop(struct pump *pump);
+
+#endif

@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ordinary rounds of a sender whose sink lends its sockets, in one native call (native/sender/pump.h).
+
+::
+
+    ready ── lend ──> sockets ── SenderHalf.pump ──> what was delivered ──> metrics
+                                       │
+                                       ├──> requests without an answer ──> give_back ──> the sink goes on with them
+                                       └──> batches that are not ordinary ──> delivered as any others
+
+A partition is carried when the sink has lent the socket of its leader. The native call knows no errors: it ends where
+something is not ordinary, and the sink reads the answer that was not. So errors, retries and pauses have one place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+from shmaccum import _native
+from shmaccum._native import Batch, SenderHalf
+from shmaccum.arena.places import Places
+from shmaccum.sender.backoff import NS_PER_MS
+from shmaccum.sender.lending import Lending
+from shmaccum.sender.metrics import SenderMetrics
+from shmaccum.sender.naps import Naps
+from shmaccum.sinks.sink import Loan, Pumped, Repayment, Sink, Unanswered, WireBatch
+
+NS_PER_S = 1_000_000_000
+RUN_NS = 1000 * NS_PER_MS
+"""The longest call: a stop and a question for metrics end it, and nothing else that is due comes more often."""
+FOREIGN_NS = NS_PER_MS
+"""A call ends after this time when a partition is ready that it does not carry."""
+TURN_NS = 30_000 * NS_PER_MS
+"""A partition that had nothing for one to two of these turns is in no plan."""
+STUCK_NS = 100 * NS_PER_MS
+"""The same when the sink could not take such a partition in the round before."""
+
+
+class Carried(NamedTuple):
+    """The outcome of a run."""
+
+    batch_count: int
+    """Batches that were delivered."""
+    left: Sequence[Batch]
+    """Batches that were drained and are not ordinary."""
+
+
+class Pumping:
+    """Runs the pump on sockets of the sink.
+
+    Args:
+        half: holds the role.
+        bell: the descriptor of the doorbell.
+        on_results: called after results were recorded.
+        linger_ns: of batches whose producer set none.
+        request_timeout_ms: the time that a broker may take for a request.
+    """
+
+    def __init__(
+        self,
+        half: SenderHalf,
+        native: _native.Arena,
+        sink: Sink,
+        lending: Lending,
+        places: Places,
+        metrics: SenderMetrics,
+        naps: Naps,
+        bell: int,
+        on_results: Callable[[], None],
+        *,
+        linger_ns: int,
+        request_timeout_ms: int,
+    ) -> None:
+        self._half = half
+        self._native = native
+        self._sink = sink
+        self._lending = lending
+        self._places = places
+        self._metrics = metrics
+        self._naps = naps
+        self._bell = bell
+        self._on_results = on_results
+        self._linger_ns = linger_ns
+        self._request_timeout_ms = request_timeout_ms
+        self._recent: dict[int, None] = {}
+        """Partitions of this turn and of the one before."""
+        self._of_turn: dict[int, None] = {}
+        self._turn_at_ns = 0
+        self._carried: frozenset[int] = frozenset()
+
+    def carries(self, partition_index: int) -> bool:
+        """True when the last run carried the partition."""
+        return partition_index in self._carried
+
+    def run(self, ready: Iterable[int], due_ns: int, *, is_stuck: bool) -> Carried | None:
+        """Carries what it can until something is due or not ordinary; None when the sink lends nothing now.
+
+        Args:
+            due_ns: the time on the arena's clock at which the sender has something else to do.
+            is_stuck: there are ready partitions that the sink cannot take.
+        """
+        now_ns = self._native.now_ns()
+        self._note_recent(dict.fromkeys(ready), now_ns)
+        loans = self._sink.lend(list(self._recent))
+        self._carried = frozenset(index for loan in loans for index in loan.partition_indices)
+        if not loans:
+            return None
+        nap_ns, nap_us = self._naps.depth
+        found: list[Any] = []
+        try:
+            self._half.pump(
+                self._plan(loans),
+                found,
+                min(due_ns, now_ns + RUN_NS),
+                now_ns + (STUCK_NS if is_stuck else FOREIGN_NS),
+                nap_ns,
+                nap_us,
+                self._metrics.largest_record(now_ns),
+            )
+        finally:
+            carried = self._take(loans, found)
+        return carried
+
+    def _note_recent(self, partitions: dict[int, None], now_ns: int) -> None:
+        """Keeps the partitions that a plan should have, so that none of them ends the call in which it gets ready."""
+        if now_ns >= self._turn_at_ns:
+            self._turn_at_ns = now_ns + TURN_NS
+            self._recent, self._of_turn = self._of_turn, {}
+        self._of_turn.update(partitions)
+        self._recent.update(partitions)
+
+    def _plan(self, loans: Sequence[Loan]) -> tuple[Any, ...]:
+        topics: dict[str, tuple[int, bytes | None]] = {}
+        places = []
+        for number, loan in enumerate(loans):
+            for index in loan.partition_indices:
+                topic, partition = self._places[index]
+                topic_number, _ = topics.setdefault(topic, (len(topics), loan.topic_ids.get(topic)))
+                places.append((index, number, topic_number, partition))
+        return (
+            tuple(
+                (loan.socket, loan.version, loan.client_id, loan.acks, self._request_timeout_ms, loan.requests_max)
+                for loan in loans
+            ),
+            tuple((topic, topic_id) for topic, (_, topic_id) in topics.items()),
+            tuple(places),
+            self._linger_ns,
+            self._sink.request_size_max,
+            self._sink.in_flight_max,
+            self._bell,
+            self._on_results,
+        )
+
+    # --- what was found
+
+    def _take(self, loans: Sequence[Loan], found: Sequence[Any]) -> Carried:
+        """Gives every loan back. A call that could not tell what it did leaves broken sockets."""
+        now_ns = self._native.now_ns()
+        uses, left, numbers = [*found, *[None] * 3][:3]
+        pumped = None if numbers is None else Pumped(*numbers)
+        record_counts = {} if pumped is None else {row[0]: row[2] for row in pumped.rows}
+        for number, loan in enumerate(loans):
+            use = None if uses is None else uses[number]
+            self._sink.give_back(loan, self._repayment(loan, use, record_counts, now_ns))
+        if pumped is None:
+            return Carried(0, left or ())
+        self._naps.went(pumped.largest_size, pumped.linger_ns, pumped.last_begun_ns)
+        self._metrics.pumped(pumped, lambda index: self._places[index].topic, now_ns)
+        self._note_recent(dict.fromkeys(record_counts), now_ns)
+        return Carried(pumped.batch_count, left or ())
+
+    def _repayment(
+        self, loan: Loan, use: tuple[Any, ...] | None, record_counts: dict[int, int], now_ns: int
+    ) -> Repayment:
+        acked = [index for index in loan.partition_indices if index in record_counts]
+        record_count = sum(record_counts[index] for index in acked)
+        if use is None:
+            return Repayment(True, 0, 0, record_count, 0, 0, acked)
+        is_broken, throttle_ms, request_count, sent_size, received_size, latency_ns, latency_max_ns, received, rest = use
+        return Repayment(
+            is_broken,
+            throttle_ms,
+            request_count,
+            record_count,
+            sent_size,
+            received_size,
+            acked,
+            latency_ns / NS_PER_MS,
+            latency_max_ns / NS_PER_MS,
+            received,
+            [self._unanswered(request, now_ns) for request in rest],
+        )
+
+    def _unanswered(self, request: tuple[int, int, int, Sequence[Batch]], now_ns: int) -> Unanswered:
+        """The batches of such a request are lent from now on, as those of any delivery."""
+        correlation_id, begun_ns, sent_size, batches = request
+        wires = [WireBatch.of(batch, self._places[batch.partition_index], batch.buffers) for batch in batches]
+        self._lending.lend(wires, begun_ns)
+        self._metrics.sent(wires, now_ns)
+        return Unanswered(correlation_id, (now_ns - begun_ns) / NS_PER_S, sent_size, wires)
