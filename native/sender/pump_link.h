@@ -2,16 +2,16 @@
  *
  * A plain socket to a broker, and the Produce requests that a pump (pump.h) has on it.
  *
- *   requests   | 7 | 8 | 9 | 10 | 11 |          by number, which is the correlation id
+ *   requests   | 7 | 8 | 9 | 10 | 11 |            a number is the correlation id
  *                ^ first   ^ answered ^ end
- *   iovecs     own │ batch │ own │ batch │ own   one sendmsg, or what the socket takes of it
+ *   iovecs     | own | batch | own | batch | own |   one sendmsg, or as much of it as fits
  *
  * Rules
  *   Nothing is in flight in the beginning. At the end the lender gets the requests without an answer, how much of each
  *   is written, and the bytes that were received and not used. So its own reader goes on where this one stopped.
  *   An answer in which all is well, to the oldest request, is used here. Any other stays in `received`.
  *   No byte of a request is written before the checksums of all its batches were compared with their bytes.
- *   pump_link_send and pump_link_receive read the arena and change nothing in it, so other threads may use it meanwhile.
+ *   pump_link_send and pump_link_receive read the arena and change nothing in it. Other threads may use it meanwhile.
  *
  * The broker's bytes are input: a frame is read when all of it is there, within the bounds of its buffer.
  */
@@ -43,7 +43,7 @@ struct pump_request {
     uint8_t *own;
     size_t own_room;
     uint32_t iovec_count;
-    uint32_t iovec_next; /* what is written of it is cut off */
+    uint32_t iovec_next; /* the bytes of it that are written are cut off */
     uint64_t sent_size;
     uint64_t begun_ns;
     uint64_t answered_ns;
@@ -78,7 +78,7 @@ struct pump_link {
     uint64_t latency_max_ns;
 };
 
-/* False when memory is short; pump_link_free comes in either case. `names_size`: bytes of the names of all its topics. */
+/* False when memory is short; pump_link_free comes in either case. `names_size`: bytes of the names of its topics. */
 bool pump_link_make(struct pump_link *link, size_t names_size);
 void pump_link_free(struct pump_link *link);
 
@@ -99,8 +99,8 @@ static inline bool pump_link_has_room(const struct pump_link *link)
     return pump_link_is_well(link) && !link->is_sending && link->end - link->first < link->requests_max;
 }
 
-/* The next request, whose pieces the caller fills in; then pump_link_begin makes it the youngest one. False when memory is
- * short, and nothing was begun. The pieces of a topic need not stand in a row. */
+/* The next request, whose pieces the caller fills in; then pump_link_begin makes it the youngest one. False when memory
+ * is short, and nothing was begun. The pieces of a topic need not stand in a row. */
 struct pump_request *pump_link_next_request(struct pump_link *link);
 bool pump_link_begin(struct pump_link *link, uint32_t piece_count, const struct arena *arena,
                 const struct produce_topic *topics, uint64_t now_ns);

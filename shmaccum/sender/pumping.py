@@ -177,7 +177,8 @@ class Pumping:
         record_count = sum(record_counts[index] for index in acked)
         if use is None:
             return Repayment(True, 0, 0, record_count, 0, 0, acked)
-        is_broken, throttle_ms, request_count, sent_size, received_size, latency_ns, latency_max_ns, received, rest = use
+        is_broken, throttle_ms, request_count, sent_size, received_size, *others = use
+        latency_ns, latency_max_ns, received, requests = others
         return Repayment(
             is_broken,
             throttle_ms,
@@ -189,7 +190,7 @@ class Pumping:
             latency_ns / NS_PER_MS,
             latency_max_ns / NS_PER_MS,
             received,
-            [self._unanswered(request, now_ns) for request in rest],
+            [self._unanswered(request, now_ns) for request in requests],
         )
 
     def _unanswered(self, request: tuple[int, int, int, Sequence[Batch]], now_ns: int) -> Unanswered:

@@ -1,0 +1,388 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pump carries ordinary batches to brokers in C (native/sender/pump.h): the same batches as Python, as safely."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import random
+import struct
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from shmaccum import Producer
+from shmaccum._native import decode_batch
+from shmaccum.arena import Arena
+from shmaccum.sender import Sender
+from shmaccum.sender.pumping import Carried, Pumping
+from shmaccum.sender.rounds import Rounds
+from shmaccum.sinks import open_sink
+from shmaccum.sinks.sink import Sink
+from tests.accumulator import Accumulator
+from tests.dying import dies_at_system_call
+from tests.kafka.conftest import OpenFake
+from tests.kafka.fake_broker import Arrived, Cut, FakeBroker, FakeCluster, Reply
+from tests.support import WATCHDOG_S, wait_until
+
+TOPIC = "flights"
+PARTITIONS = 3
+PRODUCE = 0
+OUT_OF_ORDER, TIMED_OUT, NOT_LEADER, NOT_ENOUGH_REPLICAS = 45, 7, 6, 19
+
+
+class Ledger:
+    """The log of a broker that keeps each batch once and in order, and errs at random.
+
+    Attributes:
+        values: by partition, in the order of the log.
+    """
+
+    def __init__(self, chance: random.Random | None = None, error_share: float = 0.0) -> None:
+        self._chance = chance or random.Random(0)
+        self._error_share = error_share
+        self._ends: dict[tuple[str, int], dict[tuple[int, int], int]] = defaultdict(dict)
+        self.values: dict[tuple[str, int], list[bytes | None]] = defaultdict(list)
+
+    def __call__(self, arrived: Arrived) -> Reply:
+        if self._errs():
+            return Reply(self._chance.choice([NOT_LEADER, NOT_ENOUGH_REPLICAS]))
+        place = arrived.topic, arrived.partition
+        producer_id, epoch, sequence = arrived.sequence
+        end = self._ends[place].get((producer_id, epoch), 0)
+        if sequence > end:
+            return Reply(OUT_OF_ORDER)
+        offset = len(self.values[place])
+        if sequence == end:
+            values = [record[3] for record in decode_batch(arrived.wire_bytes)]
+            self.values[place] += values
+            self._ends[place][producer_id, epoch] = end + len(values)
+        if self._errs():
+            return Reply(TIMED_OUT)  # it is kept all the same
+        return Reply(0, offset)
+
+    def _errs(self) -> bool:
+        return self._chance.random() < self._error_share
+
+
+@pytest.fixture
+def carried(monkeypatch: pytest.MonkeyPatch) -> list[Carried]:
+    """The outcome of each run of a pump."""
+    outcomes: list[Carried] = []
+    run = Pumping.run
+
+    def note(self: Pumping, ready: list[int], due_ns: int, *, is_stuck: bool) -> Carried | None:
+        outcome = run(self, ready, due_ns, is_stuck=is_stuck)
+        if outcome is not None:
+            outcomes.append(outcome)
+        return outcome
+
+    monkeypatch.setattr(Pumping, "run", note)
+    return outcomes
+
+
+@contextlib.contextmanager
+def running(arena: Arena, cluster: FakeCluster, sink: Sink | None = None, **options: Any) -> Iterator[Sender]:
+    """A sender in a thread of its own; its error is raised here."""
+    errors: list[BaseException] = []
+    sender = Sender(arena, sink or f"kafka:{cluster.bootstrap}", retry_backoff_ms=1, **options)
+
+    def work() -> None:
+        try:
+            sender.run()
+        except BaseException as error:  # noqa: BLE001 - the test raises it
+            errors.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield sender
+    finally:
+        sender.stop(WATCHDOG_S)
+        thread.join(WATCHDOG_S)
+    assert not thread.is_alive()
+    assert not errors
+
+
+def send_all(arena_name: str, values: list[tuple[int, bytes]]) -> list[int]:
+    """Sends values to their partitions; the offsets that their producer was told."""
+    with Producer(arena_name, linger_ms=0) as producer:
+        futures = []
+        for number, (partition, value) in enumerate(values):
+            futures.append(producer.send(TOPIC, value=value, partition=partition))
+            if number % 50 == 49:
+                producer.flush(timeout=WATCHDOG_S)
+        producer.flush(timeout=WATCHDOG_S)
+        return [future.get(timeout=WATCHDOG_S).offset for future in futures]
+
+
+def some_values(chance: random.Random, count: int) -> list[tuple[int, bytes]]:
+    """Partitions and values, some of them larger than a buffer."""
+    sizes = [10, 10, 100, 1000, 3000, chance.choice([3000, 9000])]
+    return [(chance.randrange(PARTITIONS), b"%06d" % each + b"." * chance.choice(sizes)) for each in range(count)]
+
+
+def by_partition(values: list[tuple[int, bytes]]) -> dict[tuple[str, int], list[bytes]]:
+    found: dict[tuple[str, int], list[bytes]] = defaultdict(list)
+    for partition, value in values:
+        found[TOPIC, partition].append(value)
+    return found
+
+
+@pytest.mark.parametrize("is_pumped", [True, False])
+@pytest.mark.parametrize("version", [3, 8, 9, 13])
+def test_both_paths_deliver_the_same(
+    is_pumped: bool,
+    version: int,
+    arena_name: str,
+    open_fake: OpenFake,
+    carried: list[Carried],
+    seeded: Callable[[], random.Random],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if not is_pumped:
+        monkeypatch.setattr(Rounds, "_may_carry", False)
+    values = some_values(seeded(), 300)
+    cluster = open_fake(topics={TOPIC: PARTITIONS}, versions={0: (3, version)})
+    cluster.on_produce = ledger = Ledger()
+    with Arena.create(arena_name, buffer_memory="256KiB", batch_size="4KiB") as arena, running(arena, cluster):
+        offsets = send_all(arena_name, values)
+    assert ledger.values == by_partition(values)
+    assert {one.version for one in cluster.arrived} == {version}
+    assert len(set(zip([partition for partition, _ in values], offsets, strict=True))) == len(values)
+    assert (sum(outcome.batch_count for outcome in carried) > 10) is is_pumped
+
+
+def test_random_errors_lose_and_repeat_nothing(
+    arena_name: str, open_fake: OpenFake, carried: list[Carried], seeded: Callable[[], random.Random]
+) -> None:
+    chance = seeded()
+    values = some_values(chance, 300)
+    cluster = open_fake(broker_count=2, topics={TOPIC: PARTITIONS})
+    cluster.on_produce = ledger = Ledger(chance, 0.03)
+    with Arena.create(arena_name, buffer_memory="256KiB", batch_size="4KiB") as arena, running(arena, cluster):
+        send_all(arena_name, values)
+    assert ledger.values == by_partition(values)
+    assert sum(outcome.batch_count for outcome in carried) > 10
+
+
+def test_large_records_are_left_to_python(arena_name: str, open_fake: OpenFake, carried: list[Carried]) -> None:
+    values = [(0, b"%d" % each + b"." * (9000 if each % 10 == 9 else 10)) for each in range(100)]
+    cluster = open_fake(topics={TOPIC: PARTITIONS})
+    cluster.on_produce = ledger = Ledger()
+    with Arena.create(arena_name, buffer_memory="256KiB", batch_size="4KiB") as arena, running(arena, cluster):
+        for each in range(10):
+            send_all(arena_name, values[10 * each : 10 * each + 10])
+    assert ledger.values == by_partition(values)
+    assert sum(len(outcome.left) for outcome in carried) > 0
+
+
+def test_a_socket_that_is_full_gets_the_rest_later(
+    arena_name: str, open_fake: OpenFake, carried: list[Carried]
+) -> None:
+    values = [(each % PARTITIONS, b"%06d" % each + b"." * 3900) for each in range(200)]
+    cluster = open_fake(topics={TOPIC: PARTITIONS}, receive_buffer=2048)
+    cluster.on_produce = ledger = Ledger()
+    sink = open_sink(f"kafka:{cluster.bootstrap}", send_buffer_bytes=4096)
+    with (
+        Arena.create(arena_name, buffer_memory="256KiB", batch_size="4KiB") as arena,
+        running(arena, cluster, sink=sink),
+    ):
+        send_all(arena_name, values)
+    assert ledger.values == by_partition(values)
+    assert carried
+
+
+def test_a_stop_ends_a_run_at_once(arena_name: str, open_fake: OpenFake, carried: list[Carried]) -> None:
+    cluster = open_fake(topics={TOPIC: PARTITIONS})
+    with Arena.create(arena_name, buffer_memory="256KiB", batch_size="4KiB") as arena, running(arena, cluster):
+        send_all(arena_name, [(0, b"%d" % each) for each in range(100)])
+    assert len(cluster.arrived) > 0
+    assert carried
+
+
+def test_a_topic_that_is_named_during_a_run_is_published(
+    arena_name: str, open_fake: OpenFake, carried: list[Carried]
+) -> None:
+    cluster = open_fake(topics={TOPIC: PARTITIONS, "hops": 2})
+    is_over = threading.Event()
+
+    def keep_busy() -> None:
+        while not is_over.is_set():
+            send_all(arena_name, [(0, b"x")])
+
+    with Arena.create(arena_name, buffer_memory="256KiB", batch_size="4KiB") as arena, running(arena, cluster):
+        thread = threading.Thread(target=keep_busy)
+        thread.start()
+        try:
+            wait_until(lambda: len(carried) > 0, "the first run of a pump")
+            with Producer(arena_name, linger_ms=0) as producer:
+                assert producer.send("hops", value=b"y").get(timeout=WATCHDOG_S).topic == "hops"
+        finally:
+            is_over.set()
+            thread.join(WATCHDOG_S)
+
+
+# --- hostile brokers
+
+
+class Mangler:
+    """Changes answers to Produce requests once, after some that are whole.
+
+    Args:
+        change: from an answer to the pieces that are sent in its place; may raise `Cut`.
+    """
+
+    def __init__(self, change: Callable[[bytes], bytes], after: int = 8) -> None:
+        self._change = change
+        self._left = after
+        self.is_done = False
+
+    def __call__(self, request: bytes, answer: bytes) -> bytes:
+        (key,) = struct.unpack_from(">h", request)
+        if key != PRODUCE or self.is_done:
+            return answer
+        self._left -= 1
+        if self._left > 0:
+            return answer
+        self.is_done = True
+        return self._change(answer)
+
+
+def half(answer: bytes) -> bytes:
+    return answer[: len(answer) // 2]
+
+
+def wrong_correlation(answer: bytes) -> bytes:
+    return answer[:4] + struct.pack(">i", 12345) + answer[8:]
+
+
+def huge(answer: bytes) -> bytes:
+    return struct.pack(">i", 2**31 - 1) + answer[4:]
+
+
+def negative(answer: bytes) -> bytes:
+    return struct.pack(">i", -5) + answer[4:]
+
+
+def empty(_answer: bytes) -> bytes:
+    return struct.pack(">i", 0)
+
+
+def doubled(answer: bytes) -> bytes:
+    return answer + answer
+
+
+def garbled(answer: bytes) -> bytes:
+    return answer[:8] + bytes(255 - byte for byte in answer[8:])
+
+
+def cut(_answer: bytes) -> bytes:
+    raise Cut
+
+
+@pytest.mark.parametrize("change", [half, wrong_correlation, huge, negative, empty, doubled, garbled, cut])
+def test_a_hostile_answer_ends_its_connection_and_loses_nothing(
+    change: Callable[[bytes], bytes],
+    arena_name: str,
+    open_fake: OpenFake,
+    carried: list[Carried],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    mangler = Mangler(change)
+    answer_of = FakeBroker._answer
+
+    def answer(self: FakeBroker, frame: bytes) -> bytes | None:
+        whole = answer_of(self, frame)
+        return whole if whole is None else mangler(frame, whole)
+
+    monkeypatch.setattr(FakeBroker, "_answer", answer)
+    values = [(each % PARTITIONS, b"%06d" % each) for each in range(100)]
+    cluster = open_fake(topics={TOPIC: PARTITIONS})
+    cluster.on_produce = ledger = Ledger()
+    options: dict[str, Any] = {"request_timeout_ms": 500, "linger_ms": 0}
+    with (
+        Arena.create(arena_name, buffer_memory="256KiB", batch_size="4KiB") as arena,
+        running(arena, cluster, **options),
+    ):
+        for first in range(0, 100, 5):
+            send_all(arena_name, values[first : first + 5])
+    assert ledger.values == by_partition(values)
+    assert mangler.is_done
+    assert carried
+
+
+def test_a_late_answer_is_taken_by_the_sink(arena_name: str, open_fake: OpenFake, carried: list[Carried]) -> None:
+    cluster = open_fake(topics={TOPIC: PARTITIONS})
+    ledger = Ledger()
+    counts = iter(range(1_000_000))
+
+    def answer_late(arrived: Arrived) -> Reply:
+        if next(counts) % 10 == 9:
+            time.sleep(0.03)  # longer than a pump waits for its last answers
+        return ledger(arrived)
+
+    cluster.on_produce = answer_late
+    values = [(each % PARTITIONS, b"%06d" % each) for each in range(100)]
+    with Arena.create(arena_name, buffer_memory="256KiB", batch_size="4KiB") as arena, running(arena, cluster):
+        for first in range(0, 100, 5):
+            send_all(arena_name, values[first : first + 5])
+    assert ledger.values == by_partition(values)
+    assert carried
+    assert len(cluster.arrived) == len({(one.partition, one.sequence) for one in cluster.arrived}), "none was resent"
+
+
+# --- deaths
+
+
+def about_to_carry(arena_name: str, bootstrap: str) -> Callable[[], object]:
+    """A sender whose sink has acked a batch by Python, and three batches for its pump."""
+    arena = Arena.attach(arena_name)
+    accumulator = Accumulator(arena)
+    sender = Sender(arena, f"kafka:{bootstrap}", linger_ms=0)
+    sender.open()
+    append(accumulator, 0, 1)
+    deliver_all(sender, arena)
+    append(accumulator, 1, 4)
+    return lambda: deliver_all(sender, arena)
+
+
+def append(accumulator: Accumulator, first: int, end: int) -> None:
+    for number in range(first, end):
+        accumulator.append(TOPIC, 0, None, None, b"%d" % number * 3000)
+
+
+def deliver_all(sender: Sender, arena: Arena) -> None:
+    """Runs rounds until no buffer is taken."""
+    deadline_s = time.monotonic() + WATCHDOG_S
+    while arena.statistics().slots["FREE"] != arena.geometry["slot_count"]:
+        assert time.monotonic() < deadline_s
+        sender.run_once()
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_sender_that_dies_at_any_system_call_of_its_rounds_loses_and_repeats_nothing(
+    arena_name: str, open_fake: OpenFake, seeded: Callable[[], random.Random]
+) -> None:
+    """A child dies before every third call or so of the rounds that send in C; the next sender goes on."""
+    steps = seeded()
+    death_count = number = 0
+    while True:
+        number += steps.randint(1, 5)
+        cluster = open_fake()
+        cluster.on_produce = ledger = Ledger()
+        with Arena.create(arena_name, buffer_memory="64KiB", batch_size="4KiB") as arena:
+            is_dead = dies_at_system_call(functools.partial(about_to_carry, arena_name, cluster.bootstrap), number)
+            with Sender(arena, f"kafka:{cluster.bootstrap}", linger_ms=0) as sender:
+                sender.open()
+                deliver_all(sender, arena)
+        Arena.remove(arena_name)
+        assert ledger.values == {(TOPIC, 0): [b"%d" % each * 3000 for each in range(4)]}
+        if not is_dead or death_count > 20:
+            break
+        death_count += 1
+    assert death_count > 2

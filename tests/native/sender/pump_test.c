@@ -1,0 +1,318 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sender/pump.h"
+
+#include "base/bytes.h"
+#include "core/accumulator.h"
+#include "core/delivery_fixture.h"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { SLOT_COUNT = 16, BATCH_SIZE = 512, VERSION = 3, TOPIC_NAME_SIZE = 1, ANSWER_ROOM = 1024 };
+
+static const struct produce_topic topic = {.name = "t", .name_size = TOPIC_NAME_SIZE};
+
+/* A pump over one link, whose other end is the test: the broker. */
+struct pumping {
+    int file;
+    struct arena *arena;
+    struct accumulator *accumulator;
+    struct pump pump;
+    struct pump_link link;
+    struct pump_place *places;
+    int broker;
+    int rings;
+    struct wake_set wakes;
+};
+
+static void pumping_begin(struct pumping *pumping)
+{
+    int sockets[2];
+    int bell[2];
+    *pumping = (struct pumping){.file = arena_file_new()};
+    pumping->arena = arena_created(pumping->file, geometry_of(SLOT_COUNT, BATCH_SIZE));
+    pumping->accumulator = sender_opened(pumping->arena);
+    EXPECT(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, sockets) == 0);
+    EXPECT(pipe2(bell, O_NONBLOCK) == 0);
+    pumping->broker = sockets[1];
+    pumping->rings = bell[1];
+    uint32_t place_count = pumping->arena->geometry.partition_count;
+    pumping->places = calloc(place_count, sizeof *pumping->places);
+    for (uint32_t i = 0; i < 2; i++) {
+        pumping->places[i] = (struct pump_place){.link = 1, .partition = (int32_t)i};
+    }
+    pumping->link = (struct pump_link){
+        .socket = sockets[0],
+        .requests_max = 5,
+        .place_count = 2,
+        .form = {.client = "c", .client_size = 1, .version = VERSION, .acks = -1, .timeout_ms = 1000}};
+    pumping->pump = (struct pump){.half = pumping->accumulator->sender,
+                                  .links = &pumping->link,
+                                  .link_count = 1,
+                                  .topics = &topic,
+                                  .places = pumping->places,
+                                  .place_count = place_count,
+                                  .size_max = 1 << 20,
+                                  .in_flight_max = 5,
+                                  .nap_ns = NS_PER_MS,
+                                  .nap_flag = SENDER_NAPPING,
+                                  .due_ns = UINT64_MAX,
+                                  .foreign_ns = UINT64_MAX,
+                                  .bell = bell[0]};
+    EXPECT(pump_make(&pumping->pump, TOPIC_NAME_SIZE));
+}
+
+/* Batches that are in flight are sent again by the next sender. */
+static void pumping_end(struct pumping *pumping)
+{
+    struct ledger *ledger = calloc(1, sizeof *ledger);
+    close(pumping->link.socket);
+    close(pumping->pump.bell);
+    if (pumping->broker >= 0) {
+        close(pumping->broker);
+    }
+    close(pumping->rings);
+    pump_free(&pumping->pump);
+    accumulator_close(pumping->accumulator);
+    struct accumulator *next = sender_opened(pumping->arena);
+    deliver_everything(next, ledger);
+    accumulator_close(next);
+    expect_all_free(pumping->arena);
+    arena_end(pumping->arena, pumping->file);
+    free(pumping->places);
+    free(ledger);
+}
+
+static void round_and_exchange(struct pumping *pumping)
+{
+    EXPECT(pump_round(&pumping->pump, &pumping->wakes));
+    pump_exchange(&pumping->pump);
+}
+
+/* Rounds until the link has begun so many requests. */
+static void begin_requests(struct pumping *pumping, uint32_t count)
+{
+    while (pumping->link.end < count) {
+        round_and_exchange(pumping);
+    }
+}
+
+static uint32_t free_count(const struct pumping *pumping)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < SLOT_COUNT; i++) {
+        count += slot_word_state(load_relaxed_u64(&pumping->arena->slots[i].word)) == SLOT_FREE;
+    }
+    return count;
+}
+
+/* ---- the broker ---- */
+
+static uint8_t *put_32(uint8_t *target, uint32_t value)
+{
+    store_be32(target, value);
+    return target + 4;
+}
+
+/* The answer for one batch of partition 0; its size. */
+static size_t answer_write(uint8_t *bytes, uint32_t correlation, uint16_t error, uint64_t offset)
+{
+    uint8_t *target = put_32(bytes + 4, correlation);
+    target = put_32(target, 1);
+    store_be16(target, TOPIC_NAME_SIZE);
+    target[2] = 't';
+    target = put_32(target + 3, 1);
+    target = put_32(target, 0);
+    store_be16(target, error);
+    store_be64(target + 2, offset);
+    store_be64(target + 10, UINT64_MAX);
+    target = put_32(target + 18, 0);
+    size_t size = (size_t)(target - bytes);
+    store_be32(bytes, (uint32_t)size - 4);
+    return size;
+}
+
+static void answer(const struct pumping *pumping, uint32_t correlation, uint16_t error, uint64_t offset)
+{
+    uint8_t bytes[ANSWER_ROOM];
+    size_t size = answer_write(bytes, correlation, error, offset);
+    EXPECT(write(pumping->broker, bytes, size) == (ssize_t)size);
+}
+
+static size_t request_read(const struct pumping *pumping)
+{
+    uint8_t bytes[8192];
+    ssize_t size = read(pumping->broker, bytes, sizeof bytes);
+    return size < 0 ? 0 : (size_t)size;
+}
+
+/* ---- ordinary rounds ---- */
+
+TEST(a_batch_is_free_when_its_answer_was_well)
+{
+    struct pumping pumping;
+    pumping_begin(&pumping);
+    EXPECT_STATUS(append_number(pumping.accumulator, 0, 7), STATUS_OK);
+    begin_requests(&pumping, 1);
+    EXPECT(request_read(&pumping) > RECORDS_START);
+    EXPECT_EQ_U64(free_count(&pumping), SLOT_COUNT - 1);
+    answer(&pumping, 0, 0, 42);
+    while (pumping.link.first == 0) {
+        round_and_exchange(&pumping);
+    }
+    EXPECT_EQ_U64(free_count(&pumping), SLOT_COUNT);
+    EXPECT_EQ_U64(pumping.pump.tally.record_count, 1);
+    EXPECT_EQ_U64(pumping.places[0].batch_count, 1);
+    pumping_end(&pumping);
+}
+
+TEST(a_pump_with_nothing_to_do_ends)
+{
+    struct pumping pumping;
+    pumping_begin(&pumping);
+    while (pump_round(&pumping.pump, &pumping.wakes)) {
+        pump_exchange(&pumping.pump);
+    }
+    EXPECT_EQ_U64(pumping.link.end, 0);
+    pumping_end(&pumping);
+}
+
+TEST(a_ring_is_taken_out_of_the_doorbell)
+{
+    struct pumping pumping;
+    char ring = 0;
+    pumping_begin(&pumping);
+    EXPECT(write(pumping.rings, &ring, 1) == 1);
+    round_and_exchange(&pumping);
+    EXPECT(read(pumping.pump.bell, &ring, 1) < 0);
+    pumping_end(&pumping);
+}
+
+TEST(a_stopped_pump_begins_nothing)
+{
+    struct pumping pumping;
+    pumping_begin(&pumping);
+    EXPECT_STATUS(append_number(pumping.accumulator, 0, 7), STATUS_OK);
+    pump_stop(&pumping.pump);
+    EXPECT(!pump_round(&pumping.pump, &pumping.wakes));
+    EXPECT_EQ_U64(pumping.link.end, 0);
+    pumping_end(&pumping);
+}
+
+TEST(a_partition_without_a_link_ends_the_pump_in_its_time)
+{
+    struct pumping pumping;
+    pumping_begin(&pumping);
+    pumping.pump.foreign_ns = 0;
+    EXPECT_STATUS(append_number(pumping.accumulator, 5, 7), STATUS_OK);
+    while (pump_round(&pumping.pump, &pumping.wakes)) {
+        pump_exchange(&pumping.pump);
+    }
+    EXPECT_EQ_U64(pumping.link.end, 0);
+    EXPECT_EQ_U64(pumping.pump.due_ns, 0);
+    pumping_end(&pumping);
+}
+
+/* ---- what is left to the caller ---- */
+
+static void expect_that_it_is_left(struct pumping *pumping)
+{
+    pump_exchange(&pumping->pump);
+    EXPECT(!pump_round(&pumping->pump, &pumping->wakes));
+    EXPECT_EQ_U64(pumping->link.end - pumping->link.first, 1);
+    EXPECT_EQ_U64(free_count(pumping), SLOT_COUNT - 1);
+}
+
+TEST(an_answer_with_an_error_stays_where_it_is)
+{
+    struct pumping pumping;
+    uint8_t bytes[ANSWER_ROOM];
+    pumping_begin(&pumping);
+    EXPECT_STATUS(append_number(pumping.accumulator, 0, 7), STATUS_OK);
+    begin_requests(&pumping, 1);
+    answer(&pumping, 0, 6, 42);
+    expect_that_it_is_left(&pumping);
+    EXPECT(pumping.link.is_strange);
+    EXPECT_EQ_U64(pumping.link.received_size, answer_write(bytes, 0, 6, 42));
+    EXPECT(memcmp(pumping.link.received, bytes, pumping.link.received_size) == 0);
+    pumping_end(&pumping);
+}
+
+TEST(an_answer_to_another_request_stays_where_it_is)
+{
+    struct pumping pumping;
+    pumping_begin(&pumping);
+    EXPECT_STATUS(append_number(pumping.accumulator, 0, 7), STATUS_OK);
+    begin_requests(&pumping, 1);
+    answer(&pumping, 1, 0, 42);
+    expect_that_it_is_left(&pumping);
+    EXPECT(pumping.link.is_strange);
+    pumping_end(&pumping);
+}
+
+TEST(a_frame_larger_than_any_answer_is_not_waited_for)
+{
+    struct pumping pumping;
+    static const uint8_t head[4] = {0x7f, 0xff, 0xff, 0xff};
+    pumping_begin(&pumping);
+    EXPECT_STATUS(append_number(pumping.accumulator, 0, 7), STATUS_OK);
+    begin_requests(&pumping, 1);
+    EXPECT(write(pumping.broker, head, sizeof head) == sizeof head);
+    expect_that_it_is_left(&pumping);
+    EXPECT(pumping.link.is_strange);
+    EXPECT_EQ_U64(pumping.link.received_size, sizeof head);
+    pumping_end(&pumping);
+}
+
+TEST(a_socket_at_its_end_is_broken)
+{
+    struct pumping pumping;
+    pumping_begin(&pumping);
+    EXPECT_STATUS(append_number(pumping.accumulator, 0, 7), STATUS_OK);
+    begin_requests(&pumping, 1);
+    EXPECT(request_read(&pumping) > 0);
+    close(pumping.broker);
+    pumping.broker = -1;
+    expect_that_it_is_left(&pumping);
+    EXPECT(pumping.link.is_broken);
+    pumping_end(&pumping);
+}
+
+TEST(half_of_an_answer_is_waited_for)
+{
+    struct pumping pumping;
+    uint8_t bytes[ANSWER_ROOM];
+    pumping_begin(&pumping);
+    EXPECT_STATUS(append_number(pumping.accumulator, 0, 7), STATUS_OK);
+    begin_requests(&pumping, 1);
+    size_t size = answer_write(bytes, 0, 0, 42);
+    for (size_t i = 0; i < size; i++) {
+        EXPECT_EQ_U64(pumping.link.first, 0);
+        EXPECT(write(pumping.broker, bytes + i, 1) == 1);
+        round_and_exchange(&pumping);
+    }
+    (void)pump_round(&pumping.pump, &pumping.wakes);
+    EXPECT_EQ_U64(pumping.link.first, 1);
+    EXPECT_EQ_U64(free_count(&pumping), SLOT_COUNT);
+    pumping_end(&pumping);
+}
+
+TEST(a_damaged_batch_is_left_before_a_byte_of_it_is_written)
+{
+    struct pumping pumping;
+    pumping_begin(&pumping);
+    EXPECT_STATUS(append_number(pumping.accumulator, 0, 7), STATUS_OK);
+    while (pumping.link.end == 0) {
+        EXPECT(pump_round(&pumping.pump, &pumping.wakes));
+    }
+    uint8_t *bytes = arena_slot_data(pumping.arena, pumping.link.requests[0].pieces[0].drained.slot_index);
+    bytes[RECORDS_START + 1] ^= 1;
+    expect_that_it_is_left(&pumping);
+    EXPECT(pumping.link.is_damaged);
+    EXPECT_EQ_U64(request_read(&pumping), 0);
+    bytes[RECORDS_START + 1] ^= 1;
+    pumping_end(&pumping);
+}
+
+RUN_ALL()
