@@ -41,7 +41,7 @@ class Carried(NamedTuple):
     """The outcome of a run."""
 
     batch_count: int
-    """Batches that were delivered."""
+    """Batches of requests that began, those without an answer included."""
     left: Sequence[Batch]
     """Batches that were drained and are not ordinary."""
 
@@ -160,15 +160,18 @@ class Pumping:
         uses, left, numbers = [*found, *[None] * 3][:3]
         pumped = None if numbers is None else Pumped(*numbers)
         record_counts = {} if pumped is None else {row[0]: row[2] for row in pumped.rows}
+        begun_count = 0 if pumped is None else pumped.batch_count
         for number, loan in enumerate(loans):
             use = None if uses is None else uses[number]
-            self._sink.give_back(loan, self._repayment(loan, use, record_counts, now_ns))
+            repayment = self._repayment(loan, use, record_counts, now_ns)
+            begun_count += sum(len(unanswered.wires) for unanswered in repayment.unanswered)
+            self._sink.give_back(loan, repayment)
         if pumped is None:
-            return Carried(0, left or ())
+            return Carried(begun_count, left or ())
         self._naps.went(pumped.largest_size, pumped.linger_ns, pumped.last_begun_ns)
         self._metrics.pumped(pumped, lambda index: self._places[index].topic, now_ns)
         self._note_recent(dict.fromkeys(record_counts), now_ns)
-        return Carried(pumped.batch_count, left or ())
+        return Carried(begun_count, left or ())
 
     def _repayment(
         self, loan: Loan, use: tuple[Any, ...] | None, record_counts: dict[int, int], now_ns: int

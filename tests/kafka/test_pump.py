@@ -364,15 +364,15 @@ def deliver_all(sender: Sender, arena: Arena) -> None:
         sender.run_once()
 
 
-@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+@pytest.mark.parametrize("stride", [9, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_sender_that_dies_at_any_system_call_of_its_rounds_loses_and_repeats_nothing(
-    arena_name: str, open_fake: OpenFake, seeded: Callable[[], random.Random]
+    stride: int, arena_name: str, open_fake: OpenFake, seeded: Callable[[], random.Random]
 ) -> None:
-    """A child dies before every third call or so of the rounds that send in C; the next sender goes on."""
+    """A child dies before one of the calls of the rounds that send in C; the next sender goes on."""
     steps = seeded()
     death_count = number = 0
     while True:
-        number += steps.randint(1, 5)
+        number += steps.randint(1, stride)
         cluster = open_fake()
         cluster.on_produce = ledger = Ledger()
         with Arena.create(arena_name, buffer_memory="64KiB", batch_size="4KiB") as arena:
@@ -382,7 +382,7 @@ def test_a_sender_that_dies_at_any_system_call_of_its_rounds_loses_and_repeats_n
                 deliver_all(sender, arena)
         Arena.remove(arena_name)
         assert ledger.values == {(TOPIC, 0): [b"%d" % each * 3000 for each in range(4)]}
-        if not is_dead or death_count > 20:
+        if not is_dead:
             break
         death_count += 1
-    assert death_count > 2
+    assert death_count > 1
