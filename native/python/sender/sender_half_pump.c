@@ -250,7 +250,7 @@ static void call_free(struct call *call)
 
 /* ---- the rounds ---- */
 
-/* Wakes those whom the round has served. False with an exception set. */
+/* Wakes the waiters that the round has served. False with an exception set. */
 static bool round_tell(struct call *call)
 {
     if (!wake_set_hand_over(&call->half->wakes, call->half->wake)) {
@@ -282,7 +282,7 @@ static bool rounds_run(struct call *call)
     return is_told && round_tell(call);
 }
 
-/* ---- what was found ---- */
+/* ---- the outcome ---- */
 
 static PyObject *request_report(struct call *call, const struct pump_link *link, uint32_t number)
 {

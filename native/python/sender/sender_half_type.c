@@ -274,7 +274,7 @@ static PyMethodDef half_methods[] = {
     {"partition_index", FAST(half_partition_index), METH_FASTCALL | METH_KEYWORDS,
      "The index of a partition in the arena's table, which gets it where it has none."},
     {"pump", FAST(half_pump), METH_FASTCALL | METH_KEYWORDS,
-     "Runs ordinary rounds by lent sockets; what was found is added to a list."},
+     "Runs ordinary rounds by lent sockets, and adds the outcome to a list."},
     {"publish_outage", FAST(half_publish_outage), METH_FASTCALL | METH_KEYWORDS,
      "Tells every observer since when the sink does not work, and why, as bytes; 0: it works."},
     {"publish_queues", half_publish_queues, METH_NOARGS,
