@@ -308,9 +308,13 @@ class Rounds:
 
     @property
     def _may_carry(self) -> bool:
-        """True when the pump may send; what it does not know has nothing to send, or goes first."""
+        """True when the pump may send; what it does not know has nothing to send, or goes first.
+
+        By a clock that stands still no time of the pump is ever over.
+        """
         is_alone = not self._overflow and not self._splitting.partitions_due()
-        return self._sink.is_carried and is_alone and not self.is_closing
+        is_timed = not self._native.has_manual_clock
+        return self._sink.is_carried and is_alone and is_timed and not self.is_closing
 
     def _carry(self, ready: Sequence[int], now_ns: int) -> int:
         """Carries ready partitions natively. Those that the pump cannot carry go behind it, as with any sink."""

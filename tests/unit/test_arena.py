@@ -623,9 +623,10 @@ def test_the_sender_is_known_to_all_also_when_it_is_gone(arena: Arena) -> None:
 
 def test_a_manual_clock_stands_still(arena: Arena) -> None:
     arena.native.set_manual_clock(5)
-    assert arena.native.now_ns() == 5
+    assert (arena.native.now_ns(), arena.native.has_manual_clock) == (5, True)
     arena.native.set_manual_clock(None)
     assert arena.native.now_ns() > 5
+    assert not arena.native.has_manual_clock
 
 
 def test_the_doorbell_is_rung_by_one(arena: Arena) -> None:

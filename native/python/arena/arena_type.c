@@ -306,6 +306,13 @@ static PyObject *arena_now(PyObject *object, PyObject *unused)
     return core == NULL ? NULL : PyLong_FromUnsignedLongLong(arena_now_ns(core));
 }
 
+static PyObject *arena_get_has_manual_clock(PyObject *object, void *unused)
+{
+    (void)unused;
+    const struct arena *core = arena_core(object);
+    return core == NULL ? NULL : PyBool_FromLong(core->clock.is_manual);
+}
+
 static PyObject *arena_set_manual_clock(PyObject *object, PyObject *now)
 {
     static const struct integer_range range = {"now_ns", 0, INT64_MAX};
@@ -630,6 +637,7 @@ static PyGetSetDef arena_properties[] = {
     {"file_id", arena_get_file_id, NULL, "Device and inode of the arena's file.", NULL},
     {"geometry", arena_report_geometry, NULL, "The numbers the creator chose.", NULL},
     {"has_lost_its_name", arena_get_has_lost_its_name, NULL, "True when the arena's file has no name any more.", NULL},
+    {"has_manual_clock", arena_get_has_manual_clock, NULL, "True when its clock shows what it was set to.", NULL},
     {"is_attached", arena_get_is_attached, NULL, "False when closed, read-only, or forked and not used since.", NULL},
     {"is_clean", arena_get_is_clean, NULL, "True when the last process left in order.", NULL},
     {"is_read_only", arena_get_is_read_only, NULL, "True when mapped without write permission.", NULL},

@@ -222,13 +222,16 @@ static bool call_make(struct call *call, const struct pump_arguments *given)
     if (!is_tuple_of(given->plan, PLAN_COUNT)) {
         return false;
     }
+    if (call->half->core->arena->clock.is_manual) {
+        PyErr_SetString(PyExc_ValueError, "the arena has a manual clock, by which no time of a pump is ever over");
+        return false;
+    }
     call->plan = given->plan;
     pump->half = call->half->core;
     if (!tables_make(call) || !tables_fill(call) || !limits_fill(call)) {
         return false;
     }
-    bool stands_still = pump->half->arena->clock.is_manual; /* then no time would ever be over */
-    pump->due_ns = stands_still ? 0 : (uint64_t)given->due_ns;
+    pump->due_ns = (uint64_t)given->due_ns;
     pump->foreign_ns = (uint64_t)given->foreign_ns;
     pump->nap_ns = (uint64_t)given->nap_ns;
     pump->nap_flag = SENDER_NAPPING + (uint32_t)given->nap_us;
