@@ -38,6 +38,7 @@ TABLE_OPTION_PREFIX = "option."
 KAFKA_PREFIX = "kafka."
 BOOTSTRAP_SERVERS = "kafka.bootstrap.servers"
 BYTES_ALREADY = "keys and values are the bytes of the columns: cast or encode them there"
+TRANSACTIONS = "a commit of Spark is a transaction by .option('deliveryGuarantee', 'exactly_once')"
 REFUSED: Mapping[str, str] = {
     "keyserializer": BYTES_ALREADY,
     "valueserializer": BYTES_ALREADY,
@@ -50,6 +51,8 @@ REFUSED: Mapping[str, str] = {
     "enableautocommit": "a sink reads nothing",
     "path": "the sink is named by .option('sink', 'log:DIR') or .option('sink', 'kafka:HOST:PORT')",
     "includeheaders": "a column headers is always taken",
+    "transactionalid": TRANSACTIONS,
+    "transactiontimeoutms": f"{TRANSACTIONS}, and its time-out is commitTimeoutMs",
 }
 AT_EACH_TRIGGER = "a query takes at each trigger what there is: choose the trigger's interval, or maxOffsetsPerTrigger"
 NO_CONSUMER = "files are read, and no consumer of Kafka: leave it out"

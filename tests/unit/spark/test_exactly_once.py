@@ -312,7 +312,7 @@ def test_a_message_tells_its_attempt(log: Path) -> None:
     [
         ({"arena": "events"}, "leave out arena and sender"),
         ({"sender": "external"}, "leave out arena and sender"),
-        ({"sink": "kafka:localhost:9092"}, "to Kafka records go at least once"),
+        ({"sink": "kafka:localhost:9092"}, "to Kafka stages in files: say .option('stagingPath', DIR)"),
         ({"sink": None}, "the sink is None"),
         ({"sink": "log:relative"}, "relative path"),
         ({"sink": "log:/shared/{node}"}, "write into one directory"),
