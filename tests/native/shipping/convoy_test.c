@@ -11,6 +11,7 @@
 #include "testing.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -126,6 +127,7 @@ static void segment_write(int segment)
 
 static void trip_begin(struct trip *trip, struct randomness *randomness)
 {
+    EXPECT(signal(SIGPIPE, SIG_IGN) != SIG_ERR); /* as in a Python process: sendfile has no flag for it */
     *trip = (struct trip){.segment = memfd_create("segment", 0), .positions_file = memfd_create("positions", 0)};
     EXPECT(pipe(trip->bell) == 0 && socketpair(AF_UNIX, SOCK_STREAM, 0, trip->sockets) == 0);
     segment_write(trip->segment);
