@@ -33,7 +33,7 @@ from tests.accumulator import Accumulator
 SPILLED, DELIVERED = "spilling to the overflow", "delivering to a log"
 SHIPPED, BROUGHT = "delivering the overflow to a broker", "delivering the arena to a broker"
 SENT_BESIDE_SPILLING, SENT_BESIDE_DELIVERING = "send beside a spilling sender", "send beside a delivering sender"
-BUFFER_MEMORY = 64 << 20
+BUFFER_MEMORY = 512 << 20
 BATCH_SIZE = 16 << 10
 PARTITION_COUNT = 16
 RUN = [b"x" * 100] * 140
