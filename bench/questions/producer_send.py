@@ -6,6 +6,7 @@ The loop around the call is part of it, for everybody.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 from bench import peers
@@ -13,9 +14,11 @@ from bench.arenas import GUARANTEES, TOPIC, drained_arena
 from bench.harness.question import Contender, Figure, Goal, Measurement, Question
 from bench.sending import KEYS, RECORD_COUNT, VALUE, per_record, send_keyed, send_plain
 from bench.stopwatch import Stopwatch
+from shmaccum import aio
+from shmaccum.arena import Arena
 from shmaccum.producer import Producer
 
-OURS, KEYED = "Producer.send, no key", "Producer.send, key"
+OURS, KEYED, AWAITED = "Producer.send, no key", "Producer.send, key", "aio.Producer.send, no key"
 
 
 def _send(work: Callable[[Callable[..., object]], Measurement]) -> Callable[[], Measurement]:
@@ -35,6 +38,19 @@ def _send_by_name(send: Callable[..., object]) -> Measurement:
     return per_record(stopwatch.elapsed())
 
 
+async def _await_each(arena: Arena) -> Measurement:
+    async with aio.Producer(arena) as producer:
+        stopwatch = Stopwatch()
+        for _ in range(RECORD_COUNT):
+            await producer.send(TOPIC, VALUE)
+        return per_record(stopwatch.elapsed())
+
+
+def _send_awaited() -> Measurement:
+    with drained_arena() as arena:
+        return asyncio.run(_await_each(arena))
+
+
 def contenders() -> list[Contender]:
     """Ours, and everybody's who has a call for one record."""
     return [
@@ -46,6 +62,7 @@ def contenders() -> list[Contender]:
             peer="confluent-kafka produce, key",
             guarantees=GUARANTEES,
         ),
+        Contender(AWAITED, _send_awaited, peer="aiokafka send", guarantees=GUARANTEES),
         *peers.of("send"),
     ]
 
@@ -58,5 +75,9 @@ QUESTION = Question(
     ),
     contenders=contenders,
     peer="confluent-kafka produce, no key",
-    goals=(Goal("``Producer.send``, 100 B, from Python", OURS, "ns_per_record", 200),),
+    goals=(
+        Goal("``Producer.send``, 100 B, from Python", OURS, "ns_per_record", 200),
+        Goal("``aio.Producer.send``, awaited", AWAITED, "ns_per_record", 2000),
+        Goal("``aio.Producer.send``, of aiokafka's time", AWAITED, "ns_per_record", 0.2, is_ratio=True),
+    ),
 )

@@ -26,7 +26,7 @@ enum { LONG_COPY_SIZE = 128 * 1024 };
 enum status appender_open(struct arena *arena, struct appender **result, struct error *error)
 {
     struct appender *appender = calloc(1, sizeof *appender);
-    uint32_t *touched = calloc(arena->geometry.slot_count, sizeof *touched);
+    struct touched_batch *touched = calloc(arena->geometry.slot_count, sizeof *touched);
     uint64_t *seqs = calloc(arena->geometry.partition_count, sizeof *seqs);
     if (appender == NULL || touched == NULL || seqs == NULL) {
         free(appender);
@@ -227,6 +227,13 @@ static inline uint64_t appended_size(const struct append_order *order, uint32_t 
     return size;
 }
 
+static inline void touch(struct touched_batch *touched, uint32_t generation, uint32_t record_count)
+{
+    CHECK(record_count >= 1);
+    const uint32_t known = touched->generation_plus_one == generation + 1 ? touched->record_count : 0;
+    *touched = (struct touched_batch){.generation_plus_one = generation + 1, .record_count = known + record_count};
+}
+
 /* Only this process writes its own entry, so a load and a store are enough. */
 static inline void count_appended(struct appender *appender, const struct append_order *order,
                                   const struct append_result *result)
@@ -236,7 +243,7 @@ static inline void count_appended(struct appender *appender, const struct append
     const uint64_t size = appended_size(order, result->appended);
     store_relaxed_u64(&me->record_count, load_relaxed_u64(&me->record_count) + result->appended);
     store_relaxed_u64(&me->record_bytes, load_relaxed_u64(&me->record_bytes) + size);
-    appender->touched[result->first.slot_index] = result->first.generation + 1;
+    touch(&appender->touched[result->first.slot_index], result->first.generation, result->appended);
     appender->seqs[order->partition_index] = result->first.seq + 1;
     if (order->sticky != NULL) {
         order->sticky->size += size;
@@ -401,14 +408,14 @@ enum status appender_flush_begin(struct appender *appender, struct flush_ticket 
     }
     flush_note_partitions(appender, ticket);
     for (uint32_t i = 0; i < slot_count; i++) {
-        if (appender->touched[i] == 0) {
+        if (appender->touched[i].generation_plus_one == 0) {
             continue;
         }
-        uint32_t generation = appender->touched[i] - 1;
+        uint32_t generation = appender->touched[i].generation_plus_one - 1;
         if (batch_seal_for_flush(arena, i, generation)) {
             ticket->items[ticket->count++] = (struct flush_item){.slot_index = i, .generation = generation};
         } else {
-            appender->touched[i] = 0;
+            appender->touched[i] = (struct touched_batch){0};
         }
     }
     return STATUS_OK;
@@ -458,4 +465,37 @@ void appender_flush_end(struct flush_ticket *ticket)
     free(ticket->items);
     free(ticket->partitions);
     *ticket = (struct flush_ticket){0};
+}
+
+static uint64_t incomplete_in_slots(const struct appender *appender)
+{
+    CHECK(appender->touched != NULL);
+    uint64_t count = 0;
+    for (uint32_t i = 0; i < appender->arena->geometry.slot_count; i++) {
+        const struct touched_batch *touched = &appender->touched[i];
+        uint64_t word;
+        if (touched->generation_plus_one != 0 &&
+            batch_is_incomplete(appender->arena, i, touched->generation_plus_one - 1, &word)) {
+            count += touched->record_count;
+        }
+    }
+    return count;
+}
+
+static uint64_t incomplete_in_overflow(const struct appender *appender)
+{
+    CHECK(appender->seqs != NULL);
+    uint64_t count = 0;
+    for (uint32_t i = 0; i < registry_partition_count(appender->arena); i++) {
+        count += appender->seqs[i] != 0 && spilled_has_up_to(appender->arena, i, appender->seqs[i] - 1);
+    }
+    return count;
+}
+
+uint64_t appender_incomplete_count(const struct appender *appender)
+{
+    if (appender->owner != appender->arena->owner) {
+        return 0; /* the child of a fork has appended nothing */
+    }
+    return incomplete_in_slots(appender) + incomplete_in_overflow(appender);
 }

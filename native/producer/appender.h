@@ -21,14 +21,20 @@
 #include "producer/partitioner.h"
 #include "producer/producer_batch.h"
 
+/* The batch of a slot that was appended to last. */
+struct touched_batch {
+    uint32_t generation_plus_one; /* 0: none */
+    uint32_t record_count;        /* that this process appended to it */
+};
+
 struct appender {
     struct arena *arena;
     uint32_t owner;   /* the name of this process when `touched` was filled: a fork's child has another one */
     uint64_t joined;  /* number of the transaction that its records belong to; 0: whichever is open */
     uint64_t linger;  /* of the batches it opens, as in slot_header: ns + 1; 0: the sender's linger holds */
     struct wake_set wakes; /* waiters that got slots of an append: the caller posts their semaphores, and empties it */
-    uint32_t *touched; /* per slot: generation + 1 of the last batch that was appended to; 0 none. For flush. */
-    uint64_t *seqs;    /* per partition: seq + 1 of the last batch that was appended to; 0 none. Likewise. */
+    struct touched_batch *touched; /* per slot; for flush and the count of incomplete records */
+    uint64_t *seqs; /* per partition: seq + 1 of the last batch that was appended to; 0 none. Likewise. */
 };
 
 enum status appender_open(struct arena *arena, struct appender **appender, struct error *error) MUST_USE;
@@ -93,5 +99,9 @@ uint32_t appender_flush_remaining(struct appender *appender, struct flush_ticket
 /* How many records the incomplete ones in the arena hold, those of other processes included. */
 uint64_t appender_flush_record_count(const struct appender *appender, const struct flush_ticket *ticket);
 void appender_flush_end(struct flush_ticket *ticket);
+
+/* How many records of this process have no result yet. A partition with records in the overflow counts as one record
+ * more, because their number is not known here. Nothing is sealed. */
+uint64_t appender_incomplete_count(const struct appender *appender);
 
 #endif

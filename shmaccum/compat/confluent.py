@@ -3,7 +3,7 @@
 
 ::
 
-    produce   appends to the arena; a record with a callback is watched, any other is counted with its batch
+    produce   appends to the arena; a record with a callback is watched, any other is counted by the core
     poll      looks results up, and calls callbacks of deliveries, errors and statistics in the caller's thread
     flush     hurries the sender, and polls until everything has its result
 
@@ -15,15 +15,12 @@ record is reported to its callback, as by librdkafka.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import os
-import threading
 import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, final
 
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, Message
@@ -73,8 +70,6 @@ PROPAGATION_DEFAULT_MS = 30_000
 LOOK_S = 1.0
 """Between two looks at the arena's error log."""
 SLICE_S = 0.1
-UNWATCHED_MIN = 16_384
-"""Records that nobody watches, before those with a result are forgotten."""
 CREATE_TIME = 1
 
 CODES: Mapping[type[ShmaccumError], int] = {
@@ -234,6 +229,11 @@ class _Own(NamedTuple):
     statistics_ms: int
     propagation_ms: int
 
+    @property
+    def is_told_of_the_arena(self) -> bool:
+        """True when somebody wants to hear of errors or statistics."""
+        return not (self.on_error is None and self.on_statistics is None and self.logger is None)
+
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Self:
         return cls(
@@ -350,17 +350,14 @@ class Producer(ClosedOnExit):
         producer.patience_ms = min(timeout_ms, own.propagation_ms)
         self._send = producer.send
         self._deliveries = producer.deliveries()
-        self._looks = _Looks(producer, own)
+        self._looks = _Looks(producer, own) if own.is_told_of_the_arena else None
         self.start_anew()
         self._producer = producer
         _producers.add(self)
 
     def start_anew(self) -> None:
         """Forgets what this process waits for. A child of a fork begins with this."""
-        self._watched: set[DeliveryFuture] = set()
-        self._unwatched: list[DeliveryFuture] = []
-        self._unwatched_max = UNWATCHED_MIN
-        self._forgetting = threading.Lock()
+        self._watched: dict[DeliveryFuture, _Sent] = {}
         self._reports: deque[_Report] = deque()
 
     def _open(self) -> _Producer:
@@ -395,8 +392,6 @@ class Producer(ClosedOnExit):
             RuntimeError: the producer is closed.
             TypeError: a part has a wrong type.
         """
-        if self._producer is None:
-            self._open()
         value_bytes: Any = value if type(value) is bytes else _as_bytes(value)
         key_bytes = None if key is None else _as_bytes(key)
         if headers is not None:
@@ -413,10 +408,6 @@ class Producer(ClosedOnExit):
             raise translated(error) from None
         if told is not None:
             self._watch(future, _Sent(told, topic, key_bytes, value_bytes, headers, future.timestamp_ms))
-            return
-        self._unwatched.append(future)
-        if len(self._unwatched) > self._unwatched_max:
-            self._forget_ended()
 
     def _report_unknown(self, error: PartitionCountUnknownError, partition: int, sent: _Sent) -> None:
         """A topic that stays unknown is told as librdkafka tells it: by the callback of the record."""
@@ -473,30 +464,20 @@ class Producer(ClosedOnExit):
             message["_error"] = error.args[0]
         return "_error" not in message
 
-    def _forget_ended(self) -> None:
-        """Forgets the records that nobody watches and that have a result; other threads may add some meanwhile."""
-        with self._forgetting:
-            count = len(self._unwatched)
-            waiting = _without_result(self._unwatched[:count])
-            self._unwatched[:count] = waiting
-            self._unwatched_max = max(4 * len(waiting), UNWATCHED_MIN)
-
     def _watch(self, future: DeliveryFuture, sent: _Sent) -> None:
         """Has the record reported when its result is known."""
+        self._watched[future] = sent
+        self._deliveries.watch(future, self._end)
 
-        def end(ended: DeliveryFuture) -> None:
-            self._reports.append(self._report(ended, sent))
-            self._watched.discard(ended)
-
-        self._watched.add(future)
-        self._deliveries.watch(future, end)
+    def _end(self, future: DeliveryFuture) -> None:
+        self._reports.append(self._report(future, self._watched.pop(future)))
 
     def _report(self, future: DeliveryFuture, sent: _Sent) -> _Report:
         partition = self._deliveries.topic_partition(future.partition_index).partition
         error = self._deliveries.exception_of(future)
         if error is not None:
             return _Report(sent, partition, None, _kafka_error(error))
-        return _Report(sent, partition, self._deliveries.metadata_of(future).offset, None)
+        return _Report(sent, partition, self._deliveries.offset_of(future), None)
 
     # --- results
 
@@ -513,14 +494,15 @@ class Producer(ClosedOnExit):
             Exception: a callback raised it. The other results wait for the next call.
         """
         self._open()
+        served = self._serve()
+        if served or timeout == 0:
+            return served
         end_s = _end_s(timeout)
-        while True:
-            served = self._serve()
-            left_s = end_s - time.monotonic()
-            if served or left_s <= 0:
-                return served
+        while not served and (left_s := end_s - time.monotonic()) > 0:
             with translating(translated):
                 self._deliveries.wait_until(self._has_reports, min(left_s, LOOK_S))
+            served = self._serve()
+        return served
 
     def _has_reports(self) -> bool:
         if self._watched:
@@ -534,7 +516,7 @@ class Producer(ClosedOnExit):
         while self._reports:
             self._reports.popleft().tell()
             served += 1
-        return served + self._looks.look(self.__len__)
+        return served if self._looks is None else served + self._looks.look(self.__len__)
 
     def flush(self, timeout: float | None = FOREVER) -> int:
         """Hurries the sender, and polls until every record of this process has its result.
@@ -558,8 +540,8 @@ class Producer(ClosedOnExit):
         """The number of records without a result, and of results that were not told yet."""
         if self._producer is None:
             return 0
-        self._forget_ended()
-        return len(self._unwatched) + len(self._watched) + len(self._reports)
+        self._has_reports()  # a watched record with a result becomes a report
+        return max(self._producer.incomplete_count, len(self._watched)) + len(self._reports)
 
     def __bool__(self) -> bool:
         return True
@@ -645,16 +627,6 @@ def _check_message(index: int, message: Any) -> None:
             raise TypeError(f"Message {name} at index {index} must be bytes or str")
     if not isinstance(message.get("partition", 0), int):
         raise TypeError(f"Message partition at index {index} must be int")
-
-
-def _without_result(futures: list[DeliveryFuture]) -> list[DeliveryFuture]:
-    """The records that wait. Those of one batch have their result together, so one of them is asked."""
-    waiting: list[DeliveryFuture] = []
-    for _, group in itertools.groupby(futures, attrgetter("partition_index", "seq")):
-        batch = list(group)
-        if not batch[-1].is_done:
-            waiting += batch
-    return waiting
 
 
 def _end_s(timeout: float | None) -> float:

@@ -217,16 +217,22 @@ class DeliveryTracker:
                 f"the future is of another arena: {self.arena.name} has no partition with the index {partition_index}"
             ) from None
 
-    def metadata_of(self, future: DeliveryFuture) -> RecordMetadata:
-        """Where a record went whose result is known."""
+    def offset_of(self, future: DeliveryFuture) -> int:
+        """The offset of a record whose result is known; -1 where the sink has none or did not tell."""
         assert future.completion is not None
-        _, _, base_offset, log_append_time_ms, first_record, _ = future.completion
+        _, _, base_offset, _, first_record, _ = future.completion
+        return -1 if base_offset < 0 else base_offset + future.record_index - first_record
+
+    def metadata_of(self, future: DeliveryFuture) -> RecordMetadata:
+        """The place of a record whose result is known."""
+        assert future.completion is not None
+        log_append_time_ms = future.completion[3]
         topic_partition = self.topic_partition(future.partition_index)
         return RecordMetadata(
             topic=topic_partition.topic,
             partition=topic_partition.partition,
             topic_partition=topic_partition,
-            offset=-1 if base_offset < 0 else base_offset + future.record_index - first_record,
+            offset=self.offset_of(future),
             timestamp=future.timestamp_ms if log_append_time_ms < 0 else log_append_time_ms,
             checksum=None,
             serialized_key_size=future.key_size,

@@ -606,6 +606,19 @@ class Producer(_native.Producer):
         """As they were given, with the defaults."""
         return self._options
 
+    @property
+    def incomplete_count(self) -> int:
+        """The number of records that were sent through this producer and have no result yet.
+
+        The records of a batch get their results together. A partition with batches in the overflow counts as one more.
+
+        Raises:
+            ProducerClosedError: after `close`.
+        """
+        if self._appender.closed:
+            raise ProducerClosedError("the producer is closed: ask for its incomplete records before close()")
+        return self._appender.native.incomplete_count
+
     def list_topics(self) -> dict[str, int]:
         """The topics of the arena, each with the number of partitions that the sink told last; 0: it has not told yet.
 

@@ -393,6 +393,21 @@ def test_a_flush_that_takes_too_long_says_what_is_left(arena: Arena, topic: str,
         deliver_all(sender)
 
 
+def test_the_records_without_a_result_are_counted(arena: Arena, topic: str, sender: Accumulator) -> None:
+    with Producer(arena, linger_ms=60_000) as producer, Producer(arena) as other:
+        for _ in range(3):
+            producer.send(topic, b"v", partition=0)
+        producer.send_many(topic, [b"v"] * 4, partition=1)
+        other.send(topic, b"theirs", partition=0)
+        assert (producer.incomplete_count, other.incomplete_count) == (7, 1)
+        assert Child(lambda: producer.incomplete_count).join() == "0"
+        assert arena.native.state_counts()["OPEN"] == 2, "the count seals nothing"
+        deliver_all(sender)
+        assert (producer.incomplete_count, other.incomplete_count) == (0, 0)
+    with pytest.raises(ProducerClosedError, match="before close"):
+        _ = producer.incomplete_count
+
+
 def test_close_waits_for_what_was_sent(arena: Arena, topic: str) -> None:
     with Drainer(arena) as drainer:
         producer = Producer(arena, linger_ms=60_000)

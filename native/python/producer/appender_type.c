@@ -225,8 +225,22 @@ static PyObject *appender_get_closed(PyObject *object, void *unused)
     return PyBool_FromLong(appender_of(object)->core == NULL);
 }
 
+/* NULL with an exception set when the appender or its arena is closed. */
+static PyObject *appender_get_incomplete_count(PyObject *object, void *unused)
+{
+    const struct appender_object *self = appender_of(object);
+    (void)unused;
+    if (!appender_object_is_open(self)) {
+        return NULL;
+    }
+    return PyLong_FromUnsignedLongLong(appender_incomplete_count(self->core));
+}
+
 static PyGetSetDef appender_properties[] = {
     {"closed", appender_get_closed, NULL, "True after close().", NULL},
+    {"incomplete_count", appender_get_incomplete_count, NULL,
+     "The number of records of this process that have no result yet. A partition with records in the overflow counts "
+     "as one more.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

@@ -91,6 +91,31 @@ TEST(a_batch_in_flight_is_waited_for_and_one_appended_later_is_not)
     flushing_ended(flushing);
 }
 
+TEST(the_records_of_this_process_without_a_result_are_counted_and_nothing_is_sealed)
+{
+    struct flushing *flushing = flushing_begun();
+    const struct appender *appender = flushing->producer->appender;
+    struct drained_batch batches[8];
+    EXPECT_EQ_U64(appender_incomplete_count(appender), 0);
+    for (uint32_t number = 0; number < 3; number++) {
+        EXPECT_STATUS(append_number(flushing->producer, 0, number), STATUS_OK);
+    }
+    EXPECT_STATUS(append_number(flushing->other, 0, 3), STATUS_OK); /* into the same batch */
+    EXPECT_STATUS(append_number(flushing->producer, 1, 4), STATUS_OK);
+    EXPECT_EQ_U64(appender_incomplete_count(appender), 4);
+    EXPECT_EQ_U64(slots_in_state(flushing->arena, SLOT_OPEN), 2);
+    EXPECT_EQ_U64(drain_round(flushing->sender, 5, batches), 2);
+    EXPECT_EQ_U64(appender_incomplete_count(appender), 4);
+    for (uint32_t i = 0; i < 2; i++) {
+        EXPECT_STATUS(accumulator_complete(flushing->sender, batches[i].slot_index, batches[i].seq, &success, NULL),
+                      STATUS_OK);
+    }
+    EXPECT_EQ_U64(appender_incomplete_count(appender), 0);
+    EXPECT_STATUS(append_number(flushing->producer, 0, 5), STATUS_OK);
+    EXPECT_EQ_U64(appender_incomplete_count(appender), 1);
+    flushing_ended(flushing);
+}
+
 TEST(a_slot_that_was_recycled_is_not_waited_for)
 {
     struct flushing *flushing = flushing_begun();
