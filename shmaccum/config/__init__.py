@@ -7,6 +7,7 @@
     table       the rows of one kind, and how the options that a user gave are read
     arena, producer, consumer, sender, sinks, kafka, server, shipper, spark
                 the tables
+    compression the rows that the tables of some sinks share
     secret      passwords that do not show
     page        docs/reference/options.rst, written from the tables
 """

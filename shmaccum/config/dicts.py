@@ -174,6 +174,16 @@ class SenderOptionsDict(TypedDict, total=False):
 class LogSinkOptionsDict(TypedDict, total=False):
     """Options of the log sink, as `shmaccum.LogSinkOptions` reads them."""
 
+    compression_type: Literal["none", "gzip", "snappy", "lz4", "zstd"]
+    """The codec of the sender's batches. A batch that would not become smaller goes uncompressed."""
+    compression_gzip_level: int
+    """1 (fast) to 9 (small); -1: the default of the library."""
+    compression_lz4_level: int
+    """9 selects the fast compressor; every other level of 1 to 17 selects the compressor for small output."""
+    compression_zstd_level: int
+    """-131072 (fast) to 22 (small)."""
+    compression_threads: int
+    """The number of threads that compress."""
     partitions: int
     """Partitions of a topic that the log does not have yet."""
     segment_bytes: int | str
@@ -202,14 +212,8 @@ class LogSinkOptionsDict(TypedDict, total=False):
 class KafkaSinkOptionsDict(TypedDict, total=False):
     """Options of the kafka sink, as `shmaccum.KafkaSinkOptions` reads them."""
 
-    client_id: str | None
-    """The name of this host in the broker's logs and quotas. auto: shmaccum- and the arena's name."""
-    max_block_ms: int | str
-    """A topic that the cluster does not know for this time is reported to producers as missing."""
-    allow_auto_create_topics: bool
-    """The sink asks the broker to create unknown topics, if the broker is set up to do so."""
     compression_type: Literal["none", "gzip", "snappy", "lz4", "zstd"]
-    """The codec of batches on the wire. A batch that would not become smaller is sent uncompressed."""
+    """The codec of the sender's batches. A batch that would not become smaller goes uncompressed."""
     compression_gzip_level: int
     """1 (fast) to 9 (small); -1: the default of the library."""
     compression_lz4_level: int
@@ -218,6 +222,12 @@ class KafkaSinkOptionsDict(TypedDict, total=False):
     """-131072 (fast) to 22 (small)."""
     compression_threads: int
     """The number of threads that compress."""
+    client_id: str | None
+    """The name of this host in the broker's logs and quotas. auto: shmaccum- and the arena's name."""
+    max_block_ms: int | str
+    """A topic that the cluster does not know for this time is reported to producers as missing."""
+    allow_auto_create_topics: bool
+    """The sink asks the broker to create unknown topics, if the broker is set up to do so."""
     metadata_max_age_ms: int | str
     """The sender asks for metadata again after this time."""
     metadata_recovery_rebootstrap_trigger_ms: int | str
@@ -279,6 +289,16 @@ class PlacelessSinkOptionsDict(TypedDict, total=False):
 class ServerOptionsDict(TypedDict, total=False):
     """Options of the served log, as `shmaccum.ServerOptions` reads them."""
 
+    compression_type: Literal["none", "gzip", "snappy", "lz4", "zstd"]
+    """The codec of the sender's batches. A batch that would not become smaller goes uncompressed."""
+    compression_gzip_level: int
+    """1 (fast) to 9 (small); -1: the default of the library."""
+    compression_lz4_level: int
+    """9 selects the fast compressor; every other level of 1 to 17 selects the compressor for small output."""
+    compression_zstd_level: int
+    """-131072 (fast) to 22 (small)."""
+    compression_threads: int
+    """The number of threads that compress."""
     partitions: int
     """Partitions of a topic that the log does not have yet."""
     segment_bytes: int | str

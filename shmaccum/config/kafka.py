@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from shmaccum.config.option import boolean, choice, count, duration_ms, function, secret, size, text
+from shmaccum.config.compression import CompressionOptions
+from shmaccum.config.option import boolean, choice, duration_ms, function, secret, size, text
 from shmaccum.config.secret import Secret
-from shmaccum.config.table import Options
 
 
 @dataclass(frozen=True, kw_only=True)
-class KafkaSinkOptions(Options):
+class KafkaSinkOptions(CompressionOptions):
     """Options of the sink for Kafka (``kafka:HOST:PORT,...``)."""
 
     scope = "kafka sink"
@@ -30,21 +30,6 @@ class KafkaSinkOptions(Options):
     allow_auto_create_topics: bool = boolean(
         True, "The sink asks the broker to create unknown topics, if the broker is set up to do so."
     )
-    compression_type: str = choice(
-        "none",
-        ("none", "gzip", "snappy", "lz4", "zstd"),
-        "The codec of batches on the wire. A batch that would not become smaller is sent uncompressed.",
-    )
-    compression_gzip_level: int = count(
-        -1, "1 (fast) to 9 (small); -1: the default of the library.", minimum=-1, maximum=9
-    )
-    compression_lz4_level: int = count(
-        9,
-        "9 selects the fast compressor; every other level of 1 to 17 selects the compressor for small output.",
-        maximum=17,
-    )
-    compression_zstd_level: int = count(3, "-131072 (fast) to 22 (small).", minimum=-131072, maximum=22)
-    compression_threads: int = count(2, "The number of threads that compress.", maximum=64)
     metadata_max_age_ms: int = duration_ms("5min", "The sender asks for metadata again after this time.", minimum=1)
     metadata_recovery_rebootstrap_trigger_ms: int = duration_ms(
         "5min",

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from shmaccum.config.compression import CompressionOptions
 from shmaccum.config.option import INT_MAX, choice, count, duration_ms, size
 from shmaccum.config.table import Options
 
@@ -21,7 +22,7 @@ class PlacelessSinkOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LogSinkOptions(Options):
+class LogSinkOptions(CompressionOptions):
     """Options of the segment log (``log:DIR``)."""
 
     scope = "log sink"

@@ -114,6 +114,11 @@ class LogServer(ClosedOnExit):
         **options: object,
     ) -> None:
         self.options = ServerOptions.parse(options)
+        if writer is None and self.options.compression_type != "none":
+            raise InvalidArgumentError(
+                "a server keeps batches as their producers compress them: leave compression_type out, or give it to "
+                "producers and to the sink log: of a sender"
+            )
         listening = parse_listen(listen, self.options)
         advertised = parse_advertised(self.options.advertised_listener, listening.host)
         self._tls = TlsFiles(self.options) if self.options.ssl_certfile is not None else None

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sinks: the places that the sender delivers to. `sink` has the contract, `open_sink` makes one from a text.
 
-`sensors` has the averages and rates that sinks and the sender count, as Kafka has them.
+`sensors` has the averages and rates that sinks and the sender count, as Kafka has them. `compression` has the codecs.
 """
 
 from __future__ import annotations

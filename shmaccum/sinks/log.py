@@ -4,11 +4,15 @@
 A delivery is cut by partitions, and each partition's batches go into its file by one system call, straight from the
 arena. Behind the first delivery of a partition, the sender appends its ordinary batches in C (docs/decisions/0071). The
 log is idempotent as a broker is, so batches that a dead sender had written are recognised and not written twice.
+
+With ``compression_type`` each batch is compressed before its append, in threads, and none is appended in C.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import errno
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +24,7 @@ from shmaccum.segment_log.broker_error import BrokerError
 from shmaccum.segment_log.directory import LogDirectory
 from shmaccum.segment_log.partition_log import Outcome, PartitionLog
 from shmaccum.segment_log.producer_state import KEPT_COUNT, Refusal
+from shmaccum.sinks.compression import Compression, compressed, compression_of
 from shmaccum.sinks.log_transactions import LogTransactions
 from shmaccum.sinks.names import one_spelling
 from shmaccum.sinks.sink import Ack, AppendedRow, SinkHost, SynchronousSink, Verdict, WireBatch
@@ -75,6 +80,7 @@ class LogSink(SynchronousSink):
         self._place = place
         self.name = one_spelling(f"log:{place}")
         self._options = ServerOptions.parse(options)
+        self._compression = compression_of(self._options)
         self._directory: LogDirectory | None = None
         self._host: SinkHost | None = None
         self._outage: str | None = None
@@ -148,20 +154,34 @@ class LogSink(SynchronousSink):
     def write(self, batches: Sequence[WireBatch]) -> Sequence[Ack]:
         acks: list[Ack] = []
         self._outage = None
+        given = batches if self._compression is None else self._compressed(batches, self._compression)
         first = 0
         for end in range(1, len(batches) + 1):
             if end == len(batches) or batches[end].partition_index != batches[first].partition_index:
-                acks += self._append(batches[first:end])
+                acks += self._append(batches[first:end], given[first:end])
                 first = end
         self._report()
         return acks
 
-    def _append(self, batches: Sequence[WireBatch]) -> list[Ack]:
-        """Appends batches of one partition."""
+    def _compressed(self, batches: Sequence[WireBatch], compression: Compression) -> list[WireBatch]:
+        """The batches in the form in which they are appended."""
+        jobs = [compression.begin(batch) for batch in batches]
+        forms = [self._form(batch, compressed(job, self._tell)) for batch, job in zip(batches, jobs, strict=True)]
+        sizes = [(batch, form.size) for batch, form in zip(batches, forms, strict=True)]
+        compression.metrics.sent(sizes, time.monotonic_ns())
+        return forms
+
+    def _form(self, batch: WireBatch, content: bytes | None) -> WireBatch:
+        if content is None:
+            return batch
+        return dataclasses.replace(batch, buffers=(memoryview(content),), size=len(content))
+
+    def _append(self, batches: Sequence[WireBatch], given: Sequence[WireBatch]) -> list[Ack]:
+        """Appends batches of one partition, in the forms that are given."""
         log = self._open(batches[0].topic, batches[0].partition)
         if self._host is not None:
             self._host.show_life()
-        outcomes = [log] * len(batches) if isinstance(log, Refusal) else log.append(batches)
+        outcomes = [log] * len(batches) if isinstance(log, Refusal) else log.append(given)
         self._outage = self._outage or next(filter(None, map(_medium_failure, outcomes)), None)
         if isinstance(log, PartitionLog) and isinstance(outcomes[-1], int):
             self._open_end(batches[0].partition_index, log)
@@ -172,11 +192,12 @@ class LogSink(SynchronousSink):
         return acks
 
     def _open_end(self, partition_index: int, log: PartitionLog) -> None:
-        """The next ordinary batches of the partition need not come by `deliver`; those of a transaction do."""
+        """The next ordinary batches of the partition need not come by `deliver`; those of a transaction do, and those
+        that are compressed."""
         if self._transactions is not None:
             self._transactions.add(log.place)
             return
-        log_end = log.log_end()
+        log_end = log.log_end() if self._compression is None else None
         if log_end is not None:
             self.log_ends[partition_index] = log_end
             self._places[partition_index] = log.place
@@ -209,6 +230,10 @@ class LogSink(SynchronousSink):
         interval_ms = self._options.sync_interval_ms
         return super().poll(timeout_s if interval_ms is None else min(timeout_s, interval_ms / 1000), doorbell)
 
+    def _tell(self, sentence: str) -> None:
+        if self._host is not None:
+            self._host.report(sentence)
+
     def _report(self) -> None:
         """Tells people what the log found since the last time."""
         if self._host is not None and self.directory.findings:
@@ -220,11 +245,14 @@ class LogSink(SynchronousSink):
         server, self._server = self._server, None
         if server is not None:
             server.close()
+        if self._compression is not None:
+            self._compression.close()
         if self._directory is not None:
             self._directory.close()
 
     def metrics(self) -> Mapping[str, float]:
-        return {} if self._directory is None else self._directory.metrics()
+        of_batches = {} if self._compression is None else self._compression.metrics.read(time.monotonic_ns())
+        return of_batches if self._directory is None else {**of_batches, **self._directory.metrics()}
 
 
 def _medium_failure(outcome: Outcome) -> str | None:

@@ -140,3 +140,9 @@ def test_a_listener_is_named_with_its_protocol() -> None:
     assert listener_name(ServerOptions(), address) == "PLAINTEXT://[::1]:99"
     secured = ServerOptions(ssl_certfile="cert.pem", users_file="users")
     assert listener_name(secured, address) == "SASL_SSL://[::1]:99"
+
+
+def test_a_server_compresses_nothing_for_its_producers(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgumentError, match="a server keeps batches as their producers compress them"):
+        LogServer(tmp_path / "log", "127.0.0.1:0", is_writable=True, compression_type="zstd")
+    assert not (tmp_path / "log").exists()

@@ -23,7 +23,7 @@ from shmaccum.config import SenderOptions
 from shmaccum.exceptions import UnknownTopicError
 from shmaccum.sender import Sender
 from shmaccum.sinks import open_sink
-from shmaccum.sinks.kafka.compression import Compressor
+from shmaccum.sinks.compression import Compressor
 from shmaccum.sinks.kafka.errors import TREATMENTS, Action
 from shmaccum.sinks.sink import Verdict
 from tests.accumulator import Accumulator

@@ -19,7 +19,7 @@ from shmaccum.observe.prometheus import SenderCollector, exposition
 from shmaccum.producer import Producer
 from shmaccum.sender import Sender
 from shmaccum.sinks import open_sink
-from shmaccum.sinks.kafka.compression import Compressor
+from shmaccum.sinks.compression import Compressor
 from shmaccum.sinks.kafka.library import client
 from tests.accumulator import Accumulator
 from tests.kafka.broker import LOOPBACK

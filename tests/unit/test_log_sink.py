@@ -15,8 +15,10 @@ import pytest
 from shmaccum.arena.results import BatchResult
 from shmaccum.config import SenderOptions
 from shmaccum.exceptions import InvalidArgumentError, LogBusyError, UnknownTopicError
+from shmaccum.format.batch_header import ATTRIBUTES_POSITION
 from shmaccum.segment_log import LogReader, check_log
 from shmaccum.sinks import Ack, Verdict, WireBatch, open_sink
+from shmaccum.sinks.compression import CODECS, Codec, Compressor
 from shmaccum.sinks.log import LogSink
 from tests.accumulator import Accumulator
 from tests.support import WATCHDOG_S
@@ -151,6 +153,67 @@ def test_a_record_larger_than_a_buffer_is_appended_in_its_pieces(
     assert len(lent.buffers) > 1
     deliver(sink, sender, [lent])
     assert values(tmp_path) == [b"x" * 20_000]
+
+
+@pytest.mark.parametrize("codec", CODECS.values(), ids=list(CODECS))
+def test_batches_are_compressed_before_their_append(
+    codec: Codec, tmp_path: Path, host: Host, sender: Accumulator
+) -> None:
+    sink = opened(tmp_path, host, compression_type=codec.name)
+    append(sender, 0, 300)
+    sender.append("flights", 0, None, None, b"x" * 20_000)
+    acks = [ack for delivery in deliver_all(sink, sender) for ack in delivery]
+    assert sink.log_ends == {}, "a batch that is appended in C is not compressed"
+    assert 0 < sink.metrics()["compression-rate-avg"] < 0.5
+    sink.close(0)
+    assert values(tmp_path) == [*(b"%06d" % number + PADDING for number in range(300)), b"x" * 20_000]
+    written = (tmp_path / "flights-0" / f"{0:020}.log").read_bytes()
+    assert len(written) < sum(ack.wire.size for ack in acks) / 2
+    assert written[ATTRIBUTES_POSITION] == codec.number
+    assert check_log(tmp_path) == []
+
+
+def test_a_batch_that_would_not_become_smaller_is_appended_as_it_is(
+    tmp_path: Path, host: Host, sender: Accumulator
+) -> None:
+    sink = opened(tmp_path, host, compression_type="gzip")
+    value = os.urandom(2_000)
+    sender.append("flights", 0, None, None, value)
+    deliver_all(sink, sender)
+    sink.close(0)
+    assert values(tmp_path) == [value]
+    assert (tmp_path / "flights-0" / f"{0:020}.log").read_bytes()[ATTRIBUTES_POSITION] == 0
+
+
+def test_a_batch_of_a_dead_sender_is_recognised_with_another_codec(
+    tmp_path: Path, host: Host, sender: Accumulator
+) -> None:
+    sender.set_producer_id(7, 0)
+    append(sender, 0, 20)
+    (lent,) = wires(sender)
+    first = opened(tmp_path, host, compression_type="gzip")
+    first.deliver([lent])
+    first.close(0)  # its acks are lost
+    second = opened(tmp_path, host, compression_type="none")
+    (ack,) = deliver(second, sender, [lent])
+    second.close(0)
+    assert (ack.verdict, ack.base_offset) == (Verdict.DELIVERED, 0)
+    assert len(values(tmp_path)) == 20
+
+
+def test_a_codec_that_fails_is_told_and_the_batch_goes_as_it_is(
+    tmp_path: Path, host: Host, sender: Accumulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_compressor: Compressor, _buffers: object) -> bytes:
+        raise MemoryError("none left")
+
+    monkeypatch.setattr(Compressor, "compress", fail)
+    sink = opened(tmp_path, host, compression_type="gzip")
+    append(sender, 0, 10)
+    deliver_all(sink, sender)
+    sink.close(0)
+    assert len(values(tmp_path)) == 10
+    assert host.sentences == ["a batch could not be compressed and went as it is: MemoryError: none left"]
 
 
 def test_a_topic_has_the_partitions_the_arena_was_told_of_and_at_least_those_of_the_option(

@@ -36,8 +36,8 @@ from shmaccum.segment_log import (
 )
 from shmaccum.segment_log.codecs import decompress
 from shmaccum.segment_log.reader import POLL_INTERVAL_S_MAX, POLL_INTERVAL_S_MIN, OnCorrupt, PartitionReader
-from shmaccum.sinks.kafka.compression import CODECS as COMPRESSIONS
-from shmaccum.sinks.kafka.compression import Compressor
+from shmaccum.sinks.compression import CODECS as COMPRESSIONS
+from shmaccum.sinks.compression import Compressor
 from tests.log_support import START_MS, TOPIC, MadeBatch, log_files, make_batch, make_batches, offsets, open_log
 
 

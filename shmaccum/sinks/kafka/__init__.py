@@ -6,9 +6,8 @@
     sink             the sink: plan, deliver, poll
         ├── topics       known topics, and the wait for unknown ones
         ├── delivery     a Produce request on its way, and the meaning of its answer for each batch
-        ├── metrics      of requests and of compression, by Kafka's names
+        ├── metrics      of requests, by Kafka's names
         ├── traffic      of connections and of the loop
-        ├── compression  batches in private memory
         ├── produce      the versions of a Produce request, and its answer
         ├── errors       the table of broker errors
         ├── transaction  Kafka's transactions, as their producer speaks of them

@@ -1,16 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Metrics of the sink for Kafka: its requests and compression, under the names of Kafka's producer.
+"""Metrics of the sink for Kafka: its requests, under the names of Kafka's producer.
 
-Connections and bytes on the wire are in `traffic`.
+Connections and bytes on the wire are in `traffic`, and compressed sizes in `shmaccum.sinks.compression`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from shmaccum.format.batch_header import HEADER_SIZE
 from shmaccum.sinks.sensors import Sensor, average_of, maximum_of
-from shmaccum.sinks.sink import Repayment, WireBatch
+from shmaccum.sinks.sink import Repayment
 
 
 class NodeMetrics:
@@ -84,46 +81,4 @@ class ProduceMetrics:
         }
         for node_id, node in self._nodes.items():
             named.update((f"{name}.node-{node_id}", number) for name, number in node.read(now_ns).items())
-        return named
-
-
-class _TopicCompression:
-    """Of the batches of one topic."""
-
-    def __init__(self, now_ns: int) -> None:
-        self.size = Sensor(now_ns)
-        self.rate = Sensor(now_ns)
-
-
-class CompressionMetrics:
-    """Metrics of batches that are smaller on the wire than in the arena; only the sink knows their sizes."""
-
-    def __init__(self) -> None:
-        self._topics: dict[str, _TopicCompression] = {}
-
-    def _topic(self, topic: str, now_ns: int) -> _TopicCompression:
-        known = self._topics.get(topic)
-        if known is None:
-            known = self._topics[topic] = _TopicCompression(now_ns)
-        return known
-
-    def sent(self, wires_and_sizes: Iterable[tuple[WireBatch, int]], now_ns: int) -> None:
-        """Batches, and the bytes that each has on the wire. Kafka's rate is of what stands behind the header."""
-        for wire, size in wires_and_sizes:
-            topic = self._topic(wire.topic, now_ns)
-            topic.size.add(size, now_ns)
-            topic.rate.add((size - HEADER_SIZE) / (wire.size - HEADER_SIZE), now_ns)
-
-    def read(self, now_ns: int) -> dict[str, float]:
-        """By name; those of a topic end in its name."""
-        sizes = [topic.size for topic in self._topics.values()]
-        named = {
-            "batch-size-avg": average_of(sizes, now_ns),
-            "batch-size-max": maximum_of(sizes, now_ns),
-            "compression-rate-avg": average_of([topic.rate for topic in self._topics.values()], now_ns),
-        }
-        for name, topic in self._topics.items():
-            meter = topic.size.meter("byte", now_ns)
-            rate = {"compression-rate": topic.rate.average(now_ns)}
-            named.update((f"{each}.topic-{name}", number) for each, number in {**meter, **rate}.items())
         return named

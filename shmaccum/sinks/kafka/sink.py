@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import hashlib
 import socket
-import threading
 import time
 import uuid
 from collections import deque
@@ -38,7 +37,7 @@ from shmaccum.config import KafkaSinkOptions, SenderOptions
 from shmaccum.config.secret import Secret
 from shmaccum.exceptions import InvalidArgumentError
 from shmaccum.format.topic_partition import TopicPartition
-from shmaccum.sinks.kafka.compression import CODECS, Compressor
+from shmaccum.sinks.compression import Compression, compressed, compression_of
 from shmaccum.sinks.kafka.delivery import Delivery, ack_of, in_requests, no_answer
 from shmaccum.sinks.kafka.errors import (
     LEADER_NOT_AVAILABLE,
@@ -47,7 +46,7 @@ from shmaccum.sinks.kafka.errors import (
     sentence,
     treatment,
 )
-from shmaccum.sinks.kafka.metrics import CompressionMetrics, ProduceMetrics
+from shmaccum.sinks.kafka.metrics import ProduceMetrics
 from shmaccum.sinks.kafka.produce import (
     VERSION_EXPLICIT,
     VERSION_MAX,
@@ -85,7 +84,7 @@ except ImportError as error:
     ) from error
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future, ThreadPoolExecutor
+    from concurrent.futures import Future
 
 ACKS: Mapping[str, int] = {"all": -1, "-1": -1, "1": 1, "0": 0}
 PORT_MAX = 65535
@@ -207,13 +206,10 @@ class KafkaSink(Sink):
         self._servers = parse_servers(place)
         self.name = one_spelling(f"kafka:{place}")
         self._options = KafkaSinkOptions.parse(options)
-        self._compressors = threading.local()
-        self._pool: ThreadPoolExecutor | None = None
         self._has_client = False  # not where it could not be opened
-        if self._options.compression_type != "none":
-            self._new_compressor()
+        self._compression = compression_of(self._options)
         self.is_idempotent = True
-        self.takes_files = self._options.compression_type == "none" and "SSL" not in self._options.security_protocol
+        self.takes_files = self._compression is None and "SSL" not in self._options.security_protocol
         self._lanes: dict[int, _Lane] = {}
         self._acks: list[Ack | Acks] = []
         # By partition index: which node leads it, as long as nothing was heard of another one.
@@ -225,7 +221,6 @@ class KafkaSink(Sink):
         self._metadata_count = 0
         self._leadership_count = 0
         self._metrics = ProduceMetrics(time.monotonic_ns())
-        self._compression = CompressionMetrics()
         self._produce_answer_count = 0
         self._seen_answer_count = 0
         self._unanswered_since_s: float | None = None  # None: nothing is wanted of the cluster
@@ -250,8 +245,6 @@ class KafkaSink(Sink):
         self._client = Client(config, host.report)
         self._has_client = True
         self._topics = Topics(self._client, self._options.max_block_ms)
-        if self._options.compression_type != "none":
-            self._pool = self._new_pool()
         self._client.start()
 
     def _take_sender_options(self, options: SenderOptions) -> None:
@@ -286,8 +279,8 @@ class KafkaSink(Sink):
 
     def close(self, timeout_s: float) -> None:  # noqa: ARG002 - an ack could not be given any more: nothing to wait for
         """Breaks off what is under way and closes every connection."""
-        if self._pool is not None:
-            self._pool.shutdown(wait=True, cancel_futures=True)
+        if self._compression is not None:
+            self._compression.close()
         if self._has_client:
             self._client.close()
         self._lanes.clear()
@@ -477,10 +470,10 @@ class KafkaSink(Sink):
                     self._end(None, wire, no_answer(LEADER_NOT_AVAILABLE, "no leader is known"))
                 continue
             delivery = Delivery(node_id, wires, tuple(self._in_flight()))
-            if self._pool is None:
+            if self._compression is None:
                 self._send(delivery)
             else:
-                self._compress(delivery)
+                self._compress(delivery, self._compression)
 
     def _requests(self, wires: Sequence[WireBatch]) -> Sequence[tuple[int | None, Sequence[WireBatch]]]:
         """By leader; the short way is for what comes of one plan, and goes to one topic."""
@@ -525,8 +518,8 @@ class KafkaSink(Sink):
     def _count_sent(self, delivery: Delivery) -> None:
         now_ns = time.monotonic_ns()
         self._metrics.sent(delivery.node_id, sum([wire.record_count for wire in delivery.wires]), now_ns)
-        if self._pool is not None:
-            self._compression.sent(delivery.with_sizes(), now_ns)
+        if self._compression is not None:
+            self._compression.metrics.sent(delivery.with_sizes(), now_ns)
 
     # --- lend
 
@@ -611,51 +604,23 @@ class KafkaSink(Sink):
 
     # --- compress
 
-    def _new_pool(self) -> ThreadPoolExecutor:
-        from concurrent.futures import ThreadPoolExecutor  # slow to import, and only a sink that compresses needs it
-
-        return ThreadPoolExecutor(self._options.compression_threads, thread_name_prefix="shmaccum-compress")
-
-    def _new_compressor(self) -> Compressor:
-        name = self._options.compression_type
-        level = None if name == "snappy" else int(getattr(self._options, f"compression_{name}_level"))
-        return Compressor(CODECS[name], level)
-
-    def _compress(self, delivery: Delivery) -> None:
-        assert self._pool is not None
+    def _compress(self, delivery: Delivery, compression: Compression) -> None:
         jobs = []
         for wire in delivery.wires:
-            job = self._pool.submit(self._compress_in_thread, wire)
+            job = compression.begin(wire)
             job.add_done_callback(lambda _: self._client.wake())
             jobs.append(job)
         self._lane(delivery.node_id).waiting.append((delivery, jobs))
-
-    def _compress_in_thread(self, wire: WireBatch) -> bytes | None:
-        """In a thread of the pool: it reads lent bytes, and writes nothing that anybody shares.
-
-        It is given the batch and not its buffers: the pool keeps the arguments for a moment after the job is done.
-        """
-        compressor: Compressor | None = getattr(self._compressors, "own", None)
-        if compressor is None:
-            compressor = self._compressors.own = self._new_compressor()
-        return compressor.compress(wire.buffers)
 
     def _send_compressed(self) -> None:
         """Sends each delivery that heads its lane and is compressed, without batches that expired meanwhile."""
         for lane in list(self._lanes.values()):
             while lane.waiting and all(job.done() for job in lane.waiting[0][1]):
                 delivery, jobs = lane.waiting.popleft()
-                delivery.compressed = [self._compressed(job) for job in jobs]
+                delivery.compressed = [compressed(job, self._host.report) for job in jobs]
                 self._leave_out_ended(delivery)
                 if delivery.wires:
                     self._send(delivery)
-
-    def _compressed(self, job: Future[bytes | None]) -> bytes | None:
-        error = job.exception()
-        if error is None:
-            return job.result()
-        self._host.report(f"a batch could not be compressed and went as it is: {type(error).__name__}: {error}")
-        return None
 
     # --- poll
 
@@ -747,7 +712,7 @@ class KafkaSink(Sink):
         now_ns = time.monotonic_ns()
         return {
             **self._metrics.read(now_ns),
-            **(self._compression.read(now_ns) if self._pool is not None else {}),
+            **({} if self._compression is None else self._compression.metrics.read(now_ns)),
             **self._client.traffic.read(now_ns),
             "requests-in-flight": sum(len(lane.sent) for lane in self._lanes.values()),
             "metadata-age": self._client.metadata_age_s,

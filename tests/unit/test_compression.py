@@ -13,7 +13,7 @@ from kafka.record import MemoryRecords
 from shmaccum.arena.results import BatchResult
 from shmaccum.exceptions import InvalidArgumentError
 from shmaccum.format.batch_header import HEADER_SIZE
-from shmaccum.sinks.kafka.compression import CODECS, Compressor
+from shmaccum.sinks.compression import CODECS, Compressor
 from tests.accumulator import Accumulator
 from tests.support import drain
 

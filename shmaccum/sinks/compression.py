@@ -7,19 +7,26 @@ length and a new checksum. A batch that does not become smaller goes as it is. T
 independent 64 KiB blocks without checksums, zstd frames.
 
 The libraries are optional (``pip install shmaccum[kafka]`` brings them all); each of them lets go of the GIL while it
-works, which is why a pool of threads helps.
+works, which is why a pool of threads helps. `Compression` is the one of a sink: its threads, and its metrics.
 """
 
 from __future__ import annotations
 
 import importlib
 import struct
+import threading
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, final
 
+from shmaccum.config.compression import CompressionOptions
 from shmaccum.exceptions import InvalidArgumentError
 from shmaccum.format.batch_header import HEADER_SIZE, read_header, sealed_header
+from shmaccum.sinks.sensors import Sensor, average_of, maximum_of
+from shmaccum.sinks.sink import WireBatch
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 XERIAL_HEADER = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
 XERIAL_BLOCK_SIZE = 32 * 1024
@@ -142,3 +149,107 @@ def _import(codec: Codec) -> Any:
             f"compression_type={codec.name} needs the package {codec.package}: "
             f"pip install {codec.package}, or pip install 'shmaccum[kafka]'"
         ) from None
+
+
+@final
+class Compression:
+    """Compresses the batches of a sink in threads, which the first batch starts.
+
+    Args:
+        options: of the sink; they name a codec.
+
+    Raises:
+        InvalidArgumentError: the library of the codec is missing.
+    """
+
+    def __init__(self, options: CompressionOptions) -> None:
+        from concurrent.futures import ThreadPoolExecutor  # slow to import, and only a sink that compresses needs it
+
+        self._options = options
+        self._own = threading.local()
+        self._new_compressor()  # where its library is missing, the program hears of it now
+        self._pool = ThreadPoolExecutor(options.compression_threads, thread_name_prefix="shmaccum-compress")
+        self.metrics = CompressionMetrics()
+
+    def _new_compressor(self) -> Compressor:
+        name = self._options.compression_type
+        level = None if name == "snappy" else int(getattr(self._options, f"compression_{name}_level"))
+        return Compressor(CODECS[name], level)
+
+    def begin(self, wire: WireBatch) -> Future[bytes | None]:
+        """Begins to compress a batch; the answer is that of `Compressor.compress`."""
+        return self._pool.submit(self._compress_in_thread, wire)
+
+    def _compress_in_thread(self, wire: WireBatch) -> bytes | None:
+        """In a thread of the pool: it reads lent bytes, and writes nothing that anybody shares.
+
+        It is given the batch and not its buffers: the pool keeps the arguments for a moment after the job is done.
+        """
+        compressor: Compressor | None = getattr(self._own, "compressor", None)
+        if compressor is None:
+            compressor = self._own.compressor = self._new_compressor()
+        return compressor.compress(wire.buffers)
+
+    def close(self) -> None:
+        """Ends the threads. Batches that nobody has begun to compress stay uncompressed."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+def compression_of(options: CompressionOptions) -> Compression | None:
+    """The compression of a sink with these options; None: its batches go as they are.
+
+    Raises:
+        InvalidArgumentError: the library of the codec is missing.
+    """
+    return None if options.compression_type == "none" else Compression(options)
+
+
+def compressed(job: Future[bytes | None], report: Callable[[str], object]) -> bytes | None:
+    """The answer of `Compression.begin`; None also where the codec failed, which is reported."""
+    error = job.exception()
+    if error is None:
+        return job.result()
+    report(f"a batch could not be compressed and went as it is: {type(error).__name__}: {error}")
+    return None
+
+
+class _TopicCompression:
+    """The sizes of one topic's batches."""
+
+    def __init__(self, now_ns: int) -> None:
+        self.size = Sensor(now_ns)
+        self.rate = Sensor(now_ns)
+
+
+class CompressionMetrics:
+    """Metrics of batches that are smaller behind the sink than in the arena, under the names of Kafka's producer."""
+
+    def __init__(self) -> None:
+        self._topics: dict[str, _TopicCompression] = {}
+
+    def _topic(self, topic: str, now_ns: int) -> _TopicCompression:
+        known = self._topics.get(topic)
+        if known is None:
+            known = self._topics[topic] = _TopicCompression(now_ns)
+        return known
+
+    def sent(self, wires_and_sizes: Iterable[tuple[WireBatch, int]], now_ns: int) -> None:
+        """Counts batches, each with its bytes behind the sink. Kafka's rate is that of the bytes behind the header."""
+        for wire, size in wires_and_sizes:
+            topic = self._topic(wire.topic, now_ns)
+            topic.size.add(size, now_ns)
+            topic.rate.add((size - HEADER_SIZE) / (wire.size - HEADER_SIZE), now_ns)
+
+    def read(self, now_ns: int) -> dict[str, float]:
+        """The metrics by name. The name of a topic's metric ends in the topic."""
+        sizes = [topic.size for topic in self._topics.values()]
+        named = {
+            "batch-size-avg": average_of(sizes, now_ns),
+            "batch-size-max": maximum_of(sizes, now_ns),
+            "compression-rate-avg": average_of([topic.rate for topic in self._topics.values()], now_ns),
+        }
+        for name, topic in self._topics.items():
+            meter = topic.size.meter("byte", now_ns)
+            rate = {"compression-rate": topic.rate.average(now_ns)}
+            named.update((f"{each}.topic-{name}", number) for each, number in {**meter, **rate}.items())
+        return named
