@@ -3,5 +3,6 @@
 
 from shmaccum.aio.deliveries import Deliveries
 from shmaccum.aio.producer import Producer
+from shmaccum.aio.transaction import Transaction
 
-__all__ = ["Deliveries", "Producer"]
+__all__ = ["Deliveries", "Producer", "Transaction"]

@@ -23,12 +23,15 @@ from shmaccum.producer.buffer_pool import SLICE_NS, BufferPool
 from shmaccum.producer.deliveries import Deliveries
 from shmaccum.producer.loop_results import LoopResults, Rings
 from shmaccum.producer.pipeline import RecordColumns
+from shmaccum.producer.transaction import Transaction, Waits
 from shmaccum.units import parse_timeout_s
 
 SLICE_S = SLICE_NS / 1e9
 FLUSH_SLICE_S = 0.05
 """A batch that was written to when its result came counts as flushed a little later, without a ring."""
 PARTITIONS_SLICE_S = 0.002
+TRANSACTION_SLICE_S = 0.05
+"""The end of a transaction rings; an end whose ring was lost is seen a little later."""
 
 
 class WouldWaitError(Exception):
@@ -229,10 +232,45 @@ class LoopProducer(kept_producer.Producer):
                     raise ArenaRemovedError(self._left_over(ticket.record_count()))
                 await rings.next(min(FLUSH_SLICE_S, left_s))
 
+    # --- transactions
+
+    async def begin_in_loop(self) -> Transaction:
+        """Begins a transaction as `transaction`, as a task. A task that is cancelled has begun none.
+
+        Raises:
+            Exception: as `begin_transaction`.
+        """
+        transaction = self._new_transaction()
+        await self._rest_between(transaction.begin_waits(self._begin_timeout_s))
+        self._transaction = transaction
+        return transaction
+
+    async def commit_in_loop(self, transaction: Transaction | None, timeout: float | None) -> None:
+        """Commits as `commit_transaction`, as a task. The commit goes on when the task is cancelled.
+
+        Args:
+            transaction: None: the one that this producer began last.
+            timeout: seconds; None waits as long as it takes.
+
+        Raises:
+            Exception: as `commit_transaction`.
+        """
+        await self._rest_between((transaction or self._begun()).commit_waits(timeout))
+
+    async def _rest_between(self, waits: Waits) -> None:
+        """Goes through a step of a transaction in this task."""
+        with contextlib.closing(waits), Rings(LoopResults.of(self._tracker)) as rings:
+            for _ in waits:
+                await rings.next(TRANSACTION_SLICE_S)
+
+    # --- close
+
     async def close_in_loop(self, timeout: float | None) -> None:
         """Closes as `close` does; the flush is a task's, and the rest is another thread's."""
         parse_timeout_s(timeout)  # a wrong timeout must not close the producer
         self._refuse()
+        if self._transaction is not None:
+            self._transaction.let_go()
         try:
             with contextlib.suppress(FlushTimeoutError, ArenaRemovedError):  # the rest tells of it
                 await self.flush_in_loop(timeout)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, final
 from shmaccum._native import DeliveryFuture
 from shmaccum.aio.deliveries import Deliveries
 from shmaccum.aio.loop_producer import LoopProducer, WouldWaitError
+from shmaccum.aio.transaction import Transaction
 from shmaccum.arena import Arena
 from shmaccum.closing import StoppedOnExit
 from shmaccum.exceptions import ProducerClosedError
@@ -20,6 +21,7 @@ from shmaccum.producer.delivery import RecordMetadata
 from shmaccum.producer.pipeline import RecordColumns
 from shmaccum.producer.producer import FLUSH_TIMEOUT_S
 from shmaccum.producer.serializers import Headers
+from shmaccum.producer.transaction import COMMIT_TIMEOUT_S
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -218,6 +220,72 @@ class Producer(StoppedOnExit):
             raise
         await producer.conclude_many(sent, None)
         return sent
+
+    # --- transactions
+
+    async def init_transactions(self) -> None:
+        """Checks that the arena has transactions (Kafka: initTransactions).
+
+        Raises:
+            InvalidArgumentError: the arena has no transactional_id.
+        """
+        self._started().init_transactions()
+
+    def transaction(self) -> Transaction:
+        """A transaction for an ``async with`` block, which begins it, and commits it or aborts it when it raises.
+
+        ::
+
+            async with producer.transaction() as transaction:
+                await producer.send("orders", b"...")
+
+        Raises:
+            ProducerClosedError: the producer was not started.
+            Exception: the block raises as `begin_transaction` and `commit_transaction`.
+        """
+        return Transaction(self._started())
+
+    async def begin_transaction(self) -> None:
+        """Begins a transaction, in which every process of the arena may send (Kafka: beginTransaction).
+
+        The task waits until the last one is over, for ``max_block_ms`` at most. A task that is cancelled has begun
+        none.
+
+        Raises:
+            ArenaBusyError, ArenaRemovedError, InvalidArgumentError, ProducerClosedError: as
+                `shmaccum.Producer.begin_transaction`.
+        """
+        await self._started().begin_in_loop()
+
+    async def commit_transaction(self, timeout: float | None = COMMIT_TIMEOUT_S) -> None:
+        """Commits what all processes have sent since `begin_transaction` (Kafka: commitTransaction).
+
+        The commit goes on when the task is cancelled. The same call made again tells the outcome.
+
+        Args:
+            timeout: seconds, two minutes by default; None waits as long as it takes.
+
+        Raises:
+            TransactionEndedError, TransactionOutcomeUnknownError, NoTransactionError: as
+                `shmaccum.Producer.commit_transaction`.
+        """
+        await self._started().commit_in_loop(None, timeout)
+
+    async def abort_transaction(self) -> None:
+        """Throws away what all processes have sent since `begin_transaction` (Kafka: abortTransaction).
+
+        Raises:
+            TransactionEndedError, NoTransactionError: as `shmaccum.Producer.abort_transaction`.
+        """
+        self._started().abort_transaction()
+
+    def join(self, number: int | None) -> None:
+        """From now on this producer sends in one transaction alone, as `shmaccum.Producer.join` has it.
+
+        Raises:
+            InvalidArgumentError, ProducerClosedError: as `shmaccum.Producer.join`.
+        """
+        self._started().join(number)
 
     # --- flush and facts
 

@@ -11,7 +11,8 @@ import asyncio
 import contextlib
 import warnings
 from collections.abc import Callable, Iterable
-from typing import Any, final
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, final
 
 import aiokafka.errors as theirs
 from aiokafka.partitioner import DefaultPartitioner
@@ -21,28 +22,35 @@ from aiokafka.structs import RecordMetadata, TopicPartition
 from shmaccum import aio
 from shmaccum._native import DeliveryFuture
 from shmaccum.closing import StoppedOnExit
-from shmaccum.compat.errors import Ours, join_of_code, translating
+from shmaccum.compat.errors import Ours, aborting, join, join_of_code, nearest, translating
 from shmaccum.compat.settings import Rows, Settings, refused, to, without_use
 from shmaccum.exceptions import (
+    ArenaBusyError,
     BufferExhaustedError,
     DeliveryTimeoutError,
     FlushTimeoutError,
     InvalidArgumentError,
+    NoTransactionError,
     PartitionCountUnknownError,
     ProducerClosedError,
+    ProducerFencedError,
     RecordTooLargeError,
     ResultPendingError,
     SenderNotStartedError,
     ShmaccumError,
     SyncTimeoutError,
+    TransactionEndedError,
+    TransactionOutcomeUnknownError,
     UnknownPartitionError,
 )
 from shmaccum.producer.loop_results import LoopResults
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 CREATE_TIME, LOG_APPEND_TIME = 0, 1
 BATCH_SIZE_DEFAULT = 16384
 REQUEST_TIMEOUT_DEFAULT_MS = 40_000
-NO_TRANSACTIONS = "the producers of a host share one sender, so it has no transactions of one process"
 OBJECT = "an object of this process cannot reach the sender's process"
 
 THEIRS: dict[type[ShmaccumError], type[Exception]] = {
@@ -58,7 +66,17 @@ THEIRS: dict[type[ShmaccumError], type[Exception]] = {
     ProducerClosedError: theirs.ProducerClosed,
     InvalidArgumentError: theirs.IllegalArgumentError,
     UnknownPartitionError: theirs.UnknownTopicOrPartitionError,
+    NoTransactionError: theirs.IllegalOperation,
+    TransactionEndedError: theirs.InvalidTxnState,
+    TransactionOutcomeUnknownError: theirs.KafkaTimeoutError,
+    ProducerFencedError: theirs.ProducerFenced,
 }
+THEIRS_IN_TRANSACTIONS = {
+    **THEIRS,
+    InvalidArgumentError: theirs.IllegalOperation,
+    ArenaBusyError: theirs.ConcurrentTransactions,
+}
+"""The classes of errors that the calls of transactions raise."""
 
 
 def _acks(given: Any) -> str:
@@ -98,8 +116,8 @@ ROWS: Rows = {
     "ssl_context": refused(f"{OBJECT}: name files by shmaccum_ssl_cafile, shmaccum_ssl_certfile, shmaccum_ssl_keyfile"),
     "connections_max_idle_ms": to("sink", "connections_max_idle_ms"),
     "enable_idempotence": to("sender", "enable_idempotence"),
-    "transactional_id": refused(NO_TRANSACTIONS),
-    "transaction_timeout_ms": without_use("there are no transactions"),
+    "transactional_id": to("arena", "transactional_id"),
+    "transaction_timeout_ms": to("arena", "transaction_timeout_ms"),
     "sasl_mechanism": to("sink", "sasl_mechanism"),
     "sasl_plain_password": to("sink", "sasl_plain_password"),
     "sasl_plain_username": to("sink", "sasl_plain_username"),
@@ -113,6 +131,11 @@ ROWS: Rows = {
 def translated(error: Ours) -> Ours:
     """The error, which is one of aiokafka's, too."""
     return join_of_code(error, theirs.for_code, THEIRS)
+
+
+def _translated_in_transactions(error: Ours) -> Ours:
+    """The error of a call of transactions."""
+    return join(error, nearest(error, THEIRS_IN_TRANSACTIONS))
 
 
 @final
@@ -361,34 +384,85 @@ class AIOKafkaProducer(StoppedOnExit):
         with translating(translated):
             return await self._started().partitions_for(topic)
 
+    # --- transactions
+
+    def transaction(self) -> _Transaction:
+        """A transaction for an ``async with`` block, which commits it, or aborts it when the block raises.
+
+        Raises:
+            ProducerClosed: the producer is not started, or is stopped.
+        """
+        return _Transaction(self._started().transaction())
+
     async def begin_transaction(self) -> None:
-        """Refused: the producers of a host share one sender.
+        """Begins a transaction of all processes that have these settings. The task waits until the last one is over.
+
+        Raises:
+            IllegalOperation: the options have no ``transactional_id``.
+            ConcurrentTransactions: another process has begun one, or the last one did not end in time.
+        """
+        with translating(_translated_in_transactions):
+            await self._started().begin_transaction()
+
+    async def commit_transaction(self) -> None:
+        """Commits, and waits for the outcome.
+
+        Raises:
+            InvalidTxnState: a record could not be delivered, or the transaction was open for too long: abort it.
+            KafkaTimeoutError: the outcome was not known within two minutes; the same call made again tells it.
+            IllegalOperation: this producer has begun no transaction.
+        """
+        with translating(_translated_in_transactions):
+            await self._started().commit_transaction()
+
+    async def abort_transaction(self) -> None:
+        """Aborts, and throws the records of all processes away.
+
+        Raises:
+            IllegalOperation: this producer has begun no transaction, or its commit has begun.
+        """
+        with translating(_translated_in_transactions), aborting():
+            await self._started().abort_transaction()
+
+    async def send_offsets_to_transaction(self, offsets: Any, group_id: str) -> None:
+        """Refused: a transaction here takes no offsets of consumers.
 
         Raises:
             IllegalOperation: always.
         """
-        raise theirs.IllegalOperation(f"there are no transactions: {NO_TRANSACTIONS}")
+        raise theirs.IllegalOperation("a transaction of an arena takes no offsets: shmaccum.Relay writes output once")
 
-    commit_transaction = abort_transaction = begin_transaction
 
-    def transaction(self) -> None:
-        """Refused, as `begin_transaction`."""
-        raise theirs.IllegalOperation(f"there are no transactions: {NO_TRANSACTIONS}")
+@final
+class _Transaction:
+    """A transaction whose errors are aiokafka's, too."""
 
-    async def send_offsets_to_transaction(self, offsets: Any, group_id: str) -> None:
-        """Refused, as `begin_transaction`."""
-        await self.begin_transaction()
+    def __init__(self, transaction: aio.Transaction) -> None:
+        self._transaction = transaction
+
+    async def __aenter__(self) -> Self:
+        with translating(_translated_in_transactions):
+            await self._transaction.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        with translating(_translated_in_transactions):
+            await self._transaction.__aexit__(kind, error, traceback)
 
 
 def _with_defaults(options: dict[str, Any]) -> dict[str, Any]:
     """The options, and those that follow from them.
 
-    In aiokafka a `send` waits for ``request_timeout_ms`` at most.
+    In aiokafka a `send` waits for ``request_timeout_ms`` at most, and transactions bring idempotence along.
     """
     given = dict(options)
     if given.get("loop") is not None:
         warnings.warn("the loop parameter is deprecated and without use here", DeprecationWarning, stacklevel=3)
     if not str(given.get("security_protocol", "")).startswith("SASL"):
         given.pop("sasl_mechanism", None)  # aiokafka has PLAIN here without a login, too
+    if given.get("transactional_id") is not None:
+        given["enable_idempotence"] = True
     given.setdefault("shmaccum_max_block_ms", given.get("request_timeout_ms", REQUEST_TIMEOUT_DEFAULT_MS))
     return given

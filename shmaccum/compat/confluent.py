@@ -31,20 +31,25 @@ from shmaccum._native import DeliveryFuture
 from shmaccum.arena.reports import Kind, Report, read_reports
 from shmaccum.closing import ClosedOnExit
 from shmaccum.compat.confluent_options import ROWS
-from shmaccum.compat.errors import join, translating
+from shmaccum.compat.errors import aborting, join, translating
 from shmaccum.compat.settings import Settings
 from shmaccum.exceptions import (
+    ArenaBusyError,
     BufferExhaustedError,
     DeliveryAbortedError,
     DeliveryFailedError,
     DeliveryTimeoutError,
     FlushTimeoutError,
     InvalidArgumentError,
+    NoTransactionError,
     PartitionCountUnknownError,
     ProducerClosedError,
+    ProducerFencedError,
     RecordTooLargeError,
     SenderNotStartedError,
     ShmaccumError,
+    TransactionEndedError,
+    TransactionOutcomeUnknownError,
     UnknownPartitionError,
 )
 from shmaccum.producer.delivery import DeliveryTracker
@@ -81,8 +86,29 @@ CODES: Mapping[type[ShmaccumError], int] = {
     PartitionCountUnknownError: KafkaError._UNKNOWN_TOPIC,
     DeliveryTimeoutError: KafkaError._MSG_TIMED_OUT,
     DeliveryAbortedError: KafkaError._PURGE_QUEUE,
+    NoTransactionError: KafkaError._STATE,
+    TransactionEndedError: KafkaError._INCONSISTENT,
+    TransactionOutcomeUnknownError: KafkaError._TIMED_OUT,
+    ProducerFencedError: KafkaError._FENCED,
 }
 """Our error -> librdkafka's code. An error without a row has that of its nearest base."""
+CODES_IN_TRANSACTIONS = {
+    **CODES,
+    InvalidArgumentError: KafkaError._NOT_CONFIGURED,
+    ArenaBusyError: KafkaError._CONFLICT,
+}
+"""The codes of errors that the calls of transactions raise."""
+FLAGS: Mapping[type[ShmaccumError], Mapping[str, bool]] = {
+    ArenaBusyError: {"retriable": True},
+    TransactionEndedError: {"txn_requires_abort": True},
+    TransactionOutcomeUnknownError: {"retriable": True},
+    ProducerFencedError: {"fatal": True},
+}
+"""Our error of a transaction -> what librdkafka tells a program to do."""
+
+
+def _code_in(codes: Mapping[type[ShmaccumError], int], error: ShmaccumError) -> int:
+    return next(codes[kind] for kind in type(error).__mro__ if kind in codes)
 
 
 def _kafka_error(error: ShmaccumError, code: int | None = None) -> KafkaError:
@@ -90,8 +116,8 @@ def _kafka_error(error: ShmaccumError, code: int | None = None) -> KafkaError:
     if code is None and isinstance(error, DeliveryFailedError) and error.error_code > 0:
         code = error.error_code
     if code is None:
-        code = next(CODES[kind] for kind in type(error).__mro__ if kind in CODES)
-    return KafkaError(code, f"{KafkaError(code).str()}: {error}")
+        code = _code_in(CODES, error)
+    return KafkaError(code, f"{KafkaError(code).str()}: {error}", **FLAGS.get(type(error), {}))
 
 
 def translated(error: ShmaccumError) -> ShmaccumError:
@@ -101,6 +127,11 @@ def translated(error: ShmaccumError) -> ShmaccumError:
     if isinstance(error, ProducerClosedError):
         return join(error, RuntimeError, f"Producer has been closed: {error}")
     return join(error, KafkaException, _kafka_error(error))
+
+
+def _translated_in_transactions(error: ShmaccumError) -> ShmaccumError:
+    """The error of a call of transactions."""
+    return join(error, KafkaException, _kafka_error(error, _code_in(CODES_IN_TRANSACTIONS, error)))
 
 
 class _Sent(NamedTuple):
@@ -153,6 +184,15 @@ class _Producer(kept_producer.Producer):
 
     def _wait_for_partitions(self, topic: str, max_block_ms: int, deadline_ns: int) -> int:
         return super()._wait_for_partitions(topic, self.patience_ms, time.monotonic_ns() + self.patience_ms * 10**6)
+
+    @property
+    def transaction_timeout_s(self) -> float:
+        """The time that a transaction may take."""
+        return self.arena.transaction_timeout_ms / 1000
+
+    @property
+    def _begin_timeout_s(self) -> float:
+        return self.transaction_timeout_s
 
     def deliveries(self) -> DeliveryTracker:
         """The object that looks results up."""
@@ -333,6 +373,7 @@ class Producer(ClosedOnExit):
     """
 
     _producer: _Producer | None = None
+    _is_initialized = False
 
     def __init__(self, *arguments: Mapping[str, Any], **options: Any) -> None:
         config = _configuration(arguments, options)
@@ -606,17 +647,74 @@ class Producer(ClosedOnExit):
         self._open()
         raise _refusal("the sender logs in: give sasl.password as file:PATH, which the sender reads at each login")
 
-    def init_transactions(self, *arguments: Any) -> None:
-        """Refused, as all of transactions: the producers of a host share one sender.
+    # --- transactions
+
+    def init_transactions(self, timeout: float = FOREVER) -> None:
+        """Checks that there are transactions. It comes before the first of them.
+
+        Args:
+            timeout: of no use here, because nothing has to be waited for.
 
         Raises:
-            KafkaException: always, with the code _NOT_CONFIGURED.
+            KafkaException: with _NOT_CONFIGURED when the options have no ``transactional.id``.
+        """
+        producer = self._open()
+        with translating(_translated_in_transactions):
+            producer.init_transactions()
+        self._is_initialized = True
+
+    def begin_transaction(self) -> None:
+        """Begins a transaction of all processes that have these settings. It waits until the last one is over.
+
+        Raises:
+            KafkaException: with _STATE before `init_transactions`; with _CONFLICT, which is retriable, when another
+                process has begun one, or the last one did not end within ``transaction.timeout.ms``.
+        """
+        with translating(_translated_in_transactions):
+            self._initialized().begin_transaction()
+
+    def commit_transaction(self, timeout: float = FOREVER) -> None:
+        """Commits, and waits for the outcome.
+
+        Args:
+            timeout: seconds; -1: ``transaction.timeout.ms``.
+
+        Raises:
+            KafkaException: with ``txn_requires_abort()`` when a record could not be delivered, or the transaction was
+                open for too long. With _TIMED_OUT, which is retriable, when the outcome is not known in time: the same
+                call made again tells it. With _STATE when this producer has begun no transaction.
+        """
+        with translating(_translated_in_transactions):
+            producer = self._initialized()
+            producer.commit_transaction(producer.transaction_timeout_s if timeout < 0 else timeout)
+
+    def abort_transaction(self, timeout: float = FOREVER) -> None:
+        """Aborts, and throws the records of all processes away.
+
+        Args:
+            timeout: of no use here, because an abort is certain at once.
+
+        Raises:
+            KafkaException: with _STATE when this producer has begun no transaction, or its commit has begun.
+        """
+        with translating(_translated_in_transactions), aborting():
+            self._initialized().abort_transaction()
+
+    def send_offsets_to_transaction(self, positions: Any, group_metadata: Any, timeout: float = FOREVER) -> None:
+        """Refused: a transaction here takes no offsets of consumers.
+
+        Raises:
+            KafkaException: always, with the code _NOT_IMPLEMENTED.
         """
         self._open()
-        reason = "the producers of a host share one sender, so it has no transactions of one process"
-        raise KafkaException(KafkaError(KafkaError._NOT_CONFIGURED, reason))
+        raise _refusal("a transaction of an arena takes no offsets: shmaccum.Relay writes output once")
 
-    begin_transaction = commit_transaction = abort_transaction = send_offsets_to_transaction = init_transactions
+    def _initialized(self) -> _Producer:
+        producer = self._open()
+        producer.init_transactions()
+        if not self._is_initialized:
+            raise NoTransactionError("call init_transactions() before the first transaction")
+        return producer
 
 
 def _check_message(index: int, message: Any) -> None:

@@ -79,7 +79,6 @@ NO_LOG = without_use("the sender has a log of its own")
 NO_CALLBACK = refused("this process has no connections")
 NO_PEM = refused("certificates are PEM files: ssl.ca.location, ssl.certificate.location, ssl.key.location")
 NO_OIDC = refused("the sender asks a token provider of Python: run a shmaccum.Sender that has one")
-NO_TRANSACTIONS = without_use("there are no transactions")
 
 ROWS: Rows = {
     "client.id": to("producer", "client_id"),
@@ -135,8 +134,8 @@ ROWS: Rows = {
     "queuing.strategy": without_use("batches are sent in their order"),
     "compression.level": refused("shmaccum.compression_zstd_level and its like name the codec, too"),
     "enable.gapless.guarantee": refused("a record that is refused leaves a gap, as in Kafka's own producer"),
-    "transactional.id": refused("the producers of a host share one sender, so it has no transactions of one process"),
-    "transaction.timeout.ms": NO_TRANSACTIONS,
+    "transactional.id": to("arena", "transactional_id"),
+    "transaction.timeout.ms": to("arena", "transaction_timeout_ms"),
     **_all(
         NO_METADATA,
         "metadata.recovery.strategy",

@@ -8,7 +8,7 @@ import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
-from shmaccum.exceptions import DeliveryFailedError, ShmaccumError
+from shmaccum.exceptions import DeliveryFailedError, NoTransactionError, ShmaccumError, TransactionEndedError
 
 Ours = TypeVar("Ours", bound=ShmaccumError)
 Table = Mapping[type[ShmaccumError], type[Exception]]
@@ -50,11 +50,13 @@ def nearest(error: ShmaccumError, table: Table) -> type[Exception]:
 
 
 def join(error: Ours, theirs: type[Exception], *args: Any) -> Ours:
-    """The same error, which is one of the library's, too.
+    """The same error, which is one of the library's, too. One that is joined already stays as it is.
 
     Args:
         args: those of the library's class; none: those of the error.
     """
+    if issubclass(type(error), JoinedError):
+        return error
     joined: Ours = _joined(theirs, type(error), args or error.args, vars(error))
     return joined
 
@@ -73,3 +75,12 @@ def translating(translated: Callable[[ShmaccumError], Exception]) -> Iterator[No
         yield
     except ShmaccumError as error:
         raise translated(error) from None
+
+
+@contextlib.contextmanager
+def aborting() -> Iterator[None]:
+    """The block aborts. An abort behind the beginning of a commit is a call out of order, as in each library."""
+    try:
+        yield
+    except TransactionEndedError as error:
+        raise NoTransactionError(str(error)) from None

@@ -15,25 +15,30 @@ from kafka.serializer import SerializeWrapper
 from shmaccum import kept_producer
 from shmaccum._native import DeliveryFuture
 from shmaccum.closing import ClosedOnExit
-from shmaccum.compat.errors import Ours, join_of_code, translating
+from shmaccum.compat.errors import Ours, aborting, join, join_of_code, nearest, translating
 from shmaccum.compat.settings import Rows, Settings, refused, to, without_use
 from shmaccum.config import INT_MAX
 from shmaccum.config.sender import IN_FLIGHT_MAX_IDEMPOTENT
 from shmaccum.exceptions import (
+    ArenaBusyError,
     BufferExhaustedError,
     DeliveryAbortedError,
     DeliveryError,
     DeliveryTimeoutError,
     FlushTimeoutError,
     InvalidArgumentError,
+    NoTransactionError,
     OtherSinkError,
     PartitionCountUnknownError,
     ProducerClosedError,
+    ProducerFencedError,
     RecordTooLargeError,
     ResultPendingError,
     SenderNotStartedError,
     ShmaccumError,
     SyncTimeoutError,
+    TransactionEndedError,
+    TransactionOutcomeUnknownError,
 )
 from shmaccum.producer.delivery import DeliveryTracker
 from shmaccum.producer.producer import FLUSH_TIMEOUT_S
@@ -55,7 +60,17 @@ THEIRS: dict[type[ShmaccumError], type[Exception]] = {
     DeliveryAbortedError: theirs.Cancelled,
     RecordTooLargeError: theirs.MessageSizeTooLargeError,
     ProducerClosedError: theirs.IllegalStateError,
+    NoTransactionError: theirs.IllegalStateError,
+    TransactionEndedError: theirs.TransactionAbortableError,
+    TransactionOutcomeUnknownError: theirs.KafkaTimeoutError,
+    ProducerFencedError: theirs.ProducerFencedError,
 }
+THEIRS_IN_TRANSACTIONS = {
+    **THEIRS,
+    InvalidArgumentError: theirs.IllegalStateError,
+    ArenaBusyError: theirs.ConcurrentTransactionsError,
+}
+"""The classes of errors that the calls of transactions raise."""
 
 
 def _partitioner(given: Any) -> Any:
@@ -77,8 +92,8 @@ ROWS: Rows = {
     "key_serializer": to("producer", "key_serializer", _serializer),
     "value_serializer": to("producer", "value_serializer", _serializer),
     "enable_idempotence": to("sender", "enable_idempotence"),
-    "transactional_id": refused("the producers of a host share one sender, so it has no transactions of one process"),
-    "transaction_timeout_ms": without_use("there are no transactions"),
+    "transactional_id": to("arena", "transactional_id"),
+    "transaction_timeout_ms": to("arena", "transaction_timeout_ms"),
     "delivery_timeout_ms": to("sender", "delivery_timeout_ms"),
     "acks": to("sender", "acks", _acks),
     "compression_type": to("sink", "compression_type"),
@@ -138,6 +153,11 @@ ROWS: Rows = {
 def translated(error: Ours) -> Ours:
     """The error, which is one of kafka-python's, too."""
     return join_of_code(error, theirs.for_code, THEIRS)
+
+
+def _translated_in_transactions(error: Ours) -> Ours:
+    """The error of a call of transactions."""
+    return join(error, nearest(error, THEIRS_IN_TRANSACTIONS))
 
 
 @final
@@ -234,6 +254,7 @@ class KafkaProducer(ClosedOnExit):
             "enable_idempotence": settings.sender.get("enable_idempotence", True),
         }
         self._send = self._producer.send
+        self._is_initialized = False
 
     def send(
         self,
@@ -308,21 +329,63 @@ class KafkaProducer(ClosedOnExit):
         """The version of the record format, which is the same for every broker."""
         return MAGIC
 
+    # --- transactions
+
     def init_transactions(self) -> None:
-        """Refused.
+        """Checks that there are transactions. It comes before the first of them.
+
+        Raises:
+            IllegalStateError: the options have no ``transactional_id``.
+        """
+        with translating(_translated_in_transactions):
+            self._producer.init_transactions()
+        self._is_initialized = True
+
+    def begin_transaction(self) -> None:
+        """Begins a transaction of all processes that have these settings. It waits until the last one is over.
+
+        Raises:
+            IllegalStateError: `init_transactions` comes first.
+            ConcurrentTransactionsError: another process has begun one, or the last one did not end in ``max_block_ms``.
+        """
+        with translating(_translated_in_transactions):
+            self._initialized().begin_transaction()
+
+    def commit_transaction(self) -> None:
+        """Commits, and waits for the outcome.
+
+        Raises:
+            TransactionAbortableError: a record could not be delivered, or the transaction was open for too long: abort.
+            KafkaTimeoutError: the outcome was not known within two minutes; the same call made again tells it.
+            IllegalStateError: this producer has begun no transaction.
+        """
+        with translating(_translated_in_transactions):
+            self._initialized().commit_transaction()
+
+    def abort_transaction(self) -> None:
+        """Aborts, and throws the records of all processes away.
+
+        Raises:
+            IllegalStateError: this producer has begun no transaction, or its commit has begun.
+        """
+        with translating(_translated_in_transactions), aborting():
+            self._initialized().abort_transaction()
+
+    def send_offsets_to_transaction(self, offsets: Any, group_metadata: Any) -> None:
+        """Refused: a transaction here takes no offsets of consumers.
 
         Raises:
             IllegalStateError: always.
         """
-        raise theirs.IllegalStateError(
-            "Cannot use transactional methods: the producers of a host share one sender, which has no transactions"
-        )
+        with translating(_translated_in_transactions):
+            self._initialized()
+        raise theirs.IllegalStateError("a transaction of an arena takes no offsets: shmaccum.Relay writes output once")
 
-    begin_transaction = commit_transaction = abort_transaction = init_transactions
-
-    def send_offsets_to_transaction(self, offsets: Any, group_metadata: Any) -> None:
-        """Refused, as `init_transactions`."""
-        self.init_transactions()
+    def _initialized(self) -> _Producer:
+        self._producer.init_transactions()
+        if not self._is_initialized:
+            raise NoTransactionError("call init_transactions() before the first transaction")
+        return self._producer
 
     @property
     def _closed(self) -> bool:

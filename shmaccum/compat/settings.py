@@ -32,6 +32,7 @@ from shmaccum.config import ArenaOptions, Options, ProducerOptions, SenderOption
 from shmaccum.config.secret import Secret
 from shmaccum.config.sender import IN_FLIGHT_MAX_IDEMPOTENT
 from shmaccum.config.table import refuse
+from shmaccum.exceptions import InvalidArgumentError
 from shmaccum.keeper import IDLE_EXIT_DEFAULT, Recipe
 from shmaccum.sinks import sink_options_type
 from shmaccum.sinks.names import split_url
@@ -168,6 +169,7 @@ class Settings:
         self._keep_those_of_the_sink()
         self._give_way()
         self._fit_timeouts()
+        self._check_transactions()
         self._bound_records()
         self.sender.setdefault("idle_exit_ms", IDLE_EXIT_DEFAULT)
         digest = self._digest()
@@ -191,6 +193,15 @@ class Settings:
         )
         if any(conflicts):
             self.sender.setdefault("enable_idempotence", False)
+
+    def _check_transactions(self) -> None:
+        """Transactions need idempotence."""
+        has_transactions = self.arena.get("transactional_id") is not None
+        if has_transactions and not SenderOptions.parse(self.sender).enable_idempotence:
+            raise InvalidArgumentError(
+                "Cannot set transactional_id without enable_idempotence: leave idempotence on, with acks=all, with "
+                f"retries, and with at most {IN_FLIGHT_MAX_IDEMPOTENT} requests in flight"
+            )
 
     def _bound_records(self) -> None:
         """A record within one batch is not measured against max_request_size, so no batch is larger than that."""

@@ -397,14 +397,22 @@ class Producer(_native.Producer):
         Raises:
             Exception: as `begin_transaction`. The end of the block raises as `commit_transaction`.
         """
+        transaction = self._new_transaction()
+        transaction.begin(self._begin_timeout_s)
+        self._transaction = transaction
+        return transaction
+
+    def _new_transaction(self) -> Transaction:
+        """A transaction that is not begun yet."""
         if not self.is_open:
             raise ProducerClosedError("the producer is closed: it begins no transaction")
         self.init_transactions()
-        with self._metrics.timed("txn-begin"):
-            self._transaction = Transaction.begin(
-                self.arena, self._doorbell.ring_if_asleep, self._options.max_block_ms / 1000, self._metrics.timed
-            )
-        return self._transaction
+        return Transaction(self.arena, self._doorbell.ring_if_asleep, self._metrics.timed)
+
+    @property
+    def _begin_timeout_s(self) -> float:
+        """How long a transaction waits for the end of the last one."""
+        return self._options.max_block_ms / 1000
 
     def commit_transaction(self, timeout: float | None = COMMIT_TIMEOUT_S) -> None:
         """Commits what all processes have sent since `begin_transaction` (Kafka: commitTransaction).

@@ -12,14 +12,18 @@ not wait for the sender; the next begin does.
 
 Deaths: a coordinator that dies leaves an open transaction, which the sender aborts, or the next process that begins. A
 transaction that is being committed goes on without its coordinator.
+
+A step that waits is a generator, which yields where it would wait. A thread rests there, and so does a task of asyncio
+(`shmaccum.aio`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING, final
@@ -43,6 +47,8 @@ COMMIT_TIMEOUT_S = 120.0
 LOOK_NS = 1_000_000
 """The time between two looks at the transaction. A result that wakes this process ends it earlier."""
 Timed = Callable[[str], AbstractContextManager[None]]
+Waits = Generator[None, None, None]
+"""A step of a transaction. It yields where it waits."""
 
 ABORTED_STATES = ("abort only", "aborting")
 
@@ -52,7 +58,7 @@ _coordinated: weakref.WeakKeyDictionary[Arena, Transaction] = weakref.WeakKeyDic
 
 @final
 class Transaction:
-    """An open transaction; made by `Producer.transaction`.
+    """A transaction of an arena; made and begun by `Producer.transaction`.
 
     ::
 
@@ -61,8 +67,14 @@ class Transaction:
 
     The end of the block commits; an exception in the block aborts.
 
+    Args:
+        arena: attached.
+        ring: wakes the sender.
+        timed: measures a step, by its name among the metrics.
+
     Attributes:
-        number: of the transaction, among those of the arena. Workers may join it (`Producer.join`).
+        number: of the transaction, among those of the arena; 0 until it has begun. Workers may join it
+            (`Producer.join`).
     """
 
     def __init__(self, arena: Arena, ring: Callable[[], object], timed: Timed) -> None:
@@ -73,34 +85,33 @@ class Transaction:
         self._pid = os.getpid()
         self.number = 0
 
-    @classmethod
-    def begin(cls, arena: Arena, ring: Callable[[], object], timeout_s: float, timed: Timed) -> Self:
-        """Begins a transaction, as soon as the last one is over.
+    def begin(self, timeout_s: float) -> None:
+        """Begins the transaction, as soon as the last one is over.
 
         Args:
-            arena: attached.
-            ring: wakes the sender.
             timeout_s: how long to wait for the end of the last one.
-            timed: measures a step, by its name among the metrics.
 
         Raises:
             ArenaBusyError: another transaction is open, or the last one did not end in time.
             ArenaRemovedError: the arena was removed.
             InvalidArgumentError: the arena has no transactional_id.
         """
-        transaction = cls(arena, ring, timed)
-        if _coordinated.setdefault(arena, transaction) is not transaction:
+        self._rest_between(self.begin_waits(timeout_s))
+
+    def begin_waits(self, timeout_s: float) -> Waits:
+        """The waits of `begin`."""
+        if _coordinated.setdefault(self._arena, self) is not self:
             raise ArenaBusyError(
-                f"this process has begun a transaction of {arena.name} already: commit or abort that one first"
+                f"this process has begun a transaction of {self._arena.name} already: commit or abort that one first"
             )
         try:
-            transaction._begin(time.monotonic() + timeout_s)
+            with self._timed("txn-begin"):
+                yield from self._begin(time.monotonic() + timeout_s)
         except BaseException:
-            transaction._leave()
+            self._leave()
             raise
-        return transaction
 
-    def _begin(self, deadline_s: float) -> None:
+    def _begin(self, deadline_s: float) -> Waits:
         while (number := self._native.begin_transaction()) is None:
             check_takes_records(self._arena)
             if time.monotonic() >= deadline_s:
@@ -109,11 +120,14 @@ class Transaction:
                     f"{sender_state(self._arena)}"
                 )
             self._ring()
-            self._rest()
+            yield
         self.number = number
 
-    def _rest(self) -> None:
-        self._native.wait_completion(self._native.completion_tail, LOOK_NS)
+    def _rest_between(self, waits: Waits) -> None:
+        """Goes through a step in this thread."""
+        with contextlib.closing(waits):
+            for _ in waits:
+                self._native.wait_completion(self._native.completion_tail, LOOK_NS)
 
     def _leave(self) -> None:
         """Gives the coordinator's role up."""
@@ -141,6 +155,10 @@ class Transaction:
                 learn the outcome.
             NoTransactionError: it is over, or another process began it.
         """
+        self._rest_between(self.commit_waits(timeout))
+
+    def commit_waits(self, timeout: float | None) -> Waits:
+        """The waits of `commit`."""
         timeout_s = parse_timeout_s(timeout)
         self._check_is_ours()
         with self._timed("txn-commit"):
@@ -149,10 +167,10 @@ class Transaction:
             except TransactionEndedError:
                 self._is_committed()  # by a former call; else this raises
             self._ring()
-            self._wait(time.monotonic() + timeout_s)
+            yield from self._outcome(time.monotonic() + timeout_s)
             self._leave()
 
-    def _wait(self, deadline_s: float) -> None:
+    def _outcome(self, deadline_s: float) -> Waits:
         """Until it is committed."""
         watch = RemovalWatch(self._arena)
         while not self._is_committed():
@@ -163,7 +181,7 @@ class Transaction:
                     f"{self._name} is being committed, and its outcome is not known in time: call commit_transaction() "
                     f"again. {sender_state(self._arena)}"
                 )
-            self._rest()
+            yield
 
     def _is_committed(self) -> bool:
         number, state, why = self._native.transaction

@@ -83,8 +83,6 @@ def test_wrong_records_are_refused_as_by_the_library(unkept: dict[str, Any], uns
             producer.send(TOPIC, b"v", partition=9)
         with pytest.raises(errors.MessageSizeTooLargeError):
             producer.send(TOPIC, b"v" * (2 << 20))
-        with pytest.raises(errors.IllegalStateError):
-            producer.begin_transaction()
     with pytest.raises(errors.IllegalStateError):
         producer.send(TOPIC, b"v")
 

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A transaction of an asyncio program: that of `shmaccum.producer.transaction`, whose waits are tasks' here."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TYPE_CHECKING, final
+
+from shmaccum.exceptions import NoTransactionError, TransactionEndedError
+from shmaccum.producer import transaction as threaded
+from shmaccum.producer.transaction import COMMIT_TIMEOUT_S
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from shmaccum.aio.loop_producer import LoopProducer
+
+
+@final
+class Transaction:
+    """A transaction for an ``async with`` block; made by `Producer.transaction`.
+
+    ::
+
+        async with producer.transaction() as transaction:
+            await producer.send("orders", b"...")
+
+    The block begins the transaction. Its end commits; an exception in the block aborts, and so does a task that is
+    cancelled there. A task that is cancelled in the commit leaves a commit that goes on: `commit` tells its outcome.
+    """
+
+    def __init__(self, producer: LoopProducer) -> None:
+        self._producer = producer
+        self._transaction: threaded.Transaction | None = None
+
+    def _begun(self) -> threaded.Transaction:
+        if self._transaction is None:
+            raise NoTransactionError("the transaction has not begun: use `async with`")
+        return self._transaction
+
+    @property
+    def number(self) -> int:
+        """The number of the transaction, among those of the arena. Workers may join it (`Producer.join`).
+
+        Raises:
+            NoTransactionError: the transaction has not begun.
+        """
+        return self._begun().number
+
+    @property
+    def is_over(self) -> bool:
+        """True when this process has read the outcome, or has aborted it."""
+        return self._begun().is_over
+
+    async def commit(self, timeout: float | None = COMMIT_TIMEOUT_S) -> None:
+        """Commits before the end of the block.
+
+        Args:
+            timeout: seconds; None waits as long as it takes.
+
+        Raises:
+            Exception: as `Producer.commit_transaction`.
+        """
+        await self._producer.commit_in_loop(self._begun(), timeout)
+
+    async def abort(self) -> None:
+        """Aborts before the end of the block.
+
+        Raises:
+            Exception: as `Producer.abort_transaction`.
+        """
+        self._begun().abort()
+
+    async def __aenter__(self) -> Self:
+        self._transaction = await self._producer.begin_in_loop()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self._begun().let_go()
+            return
+        if self.is_over:
+            return
+        try:
+            await self.commit()
+        except TransactionEndedError:
+            self._begun().let_go()
+            raise

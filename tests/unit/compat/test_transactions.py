@@ -1,0 +1,267 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Transactions in the words of each library: the whole way, calls out of order, and failures."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiokafka import errors as of_aiokafka
+from confluent_kafka import KafkaError, KafkaException
+from kafka import errors as of_kafka_python
+
+from shmaccum import Producer
+from shmaccum.arena import Arena
+from shmaccum.compat import confluent
+from shmaccum.compat.aiokafka import AIOKafkaProducer
+from shmaccum.compat.kafka_python import KafkaProducer
+from shmaccum.exceptions import ArenaBusyError, NoTransactionError, TransactionEndedError
+from shmaccum.segment_log import LogReader
+from tests.support import WATCHDOG_S
+from tests.unit.compat.conftest import TOPIC
+from tests.unit.compat.test_confluent import dotted
+
+ID = "orders-1"
+
+
+class MistakeError(Exception):
+    """Ends a block early."""
+
+
+def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(asyncio.wait_for(main(), WATCHDOG_S))
+
+
+def committed(folder: Path) -> list[bytes | None]:
+    reader = LogReader(folder / "log", isolation_level="read_committed")
+    return [record.value for record in reader.partition(TOPIC, 0).records()]
+
+
+@pytest.fixture
+def outside(unkept: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Settings of an arena with transactions and without a sender."""
+    sizes: dict[str, Any] = {"buffer_memory": "128KiB", "batch_size": "4KiB", "process_count": 64}
+    name = unkept["shmaccum_arena"]
+    with Arena.create(name, topics={TOPIC: 1}, transactional_id=ID, external_sender=True, **sizes):
+        yield unkept
+
+
+@pytest.fixture
+def inside(outside: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The same, and another producer has begun a transaction."""
+    with Producer(outside["shmaccum_arena"]) as producer:
+        producer.begin_transaction()
+        yield outside
+        producer.abort_transaction()
+
+
+# --- kafka-python
+
+
+def test_kafka_python_commits_and_aborts(own: dict[str, Any], tmp_path: Path) -> None:
+    with KafkaProducer(**own, transactional_id=ID) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send(TOPIC, b"kept").get(WATCHDOG_S)
+        producer.commit_transaction()
+        producer.begin_transaction()
+        producer.send(TOPIC, b"thrown away").get(WATCHDOG_S)
+        producer.abort_transaction()
+        producer.begin_transaction()
+        producer.commit_transaction()
+    assert committed(tmp_path) == [b"kept"]
+
+
+def test_kafka_python_refuses_calls_out_of_order(inside: dict[str, Any]) -> None:
+    with KafkaProducer(**inside, transactional_id=ID) as producer:
+        for call in (producer.begin_transaction, producer.commit_transaction, producer.abort_transaction):
+            with pytest.raises(of_kafka_python.IllegalStateError, match="call init_transactions"):
+                call()
+        producer.init_transactions()
+        for call in (producer.commit_transaction, producer.abort_transaction):
+            with pytest.raises(of_kafka_python.IllegalStateError, match="has begun no transaction"):
+                call()
+        with pytest.raises(of_kafka_python.ConcurrentTransactionsError) as busy:
+            producer.begin_transaction()
+        assert isinstance(busy.value, ArenaBusyError)
+        with pytest.raises(of_kafka_python.IllegalStateError, match="takes no offsets"):
+            producer.send_offsets_to_transaction({}, "group")
+
+
+def test_kafka_python_needs_an_id_and_idempotence(unkept: dict[str, Any], unsent: Arena) -> None:
+    with KafkaProducer(**unkept) as producer:
+        for call in (producer.init_transactions, producer.begin_transaction, producer.commit_transaction):
+            with pytest.raises(of_kafka_python.IllegalStateError, match="has no transactional_id"):
+                call()
+    with pytest.raises(of_kafka_python.KafkaConfigurationError, match="Cannot set transactional_id without"):
+        KafkaProducer(**unkept, transactional_id=ID, enable_idempotence=False)
+    with pytest.raises(of_kafka_python.KafkaConfigurationError, match="incompatible with acks=1"):
+        KafkaProducer(**unkept, transactional_id=ID, acks=1)
+
+
+def test_kafka_python_hears_that_a_transaction_has_to_be_aborted(own: dict[str, Any]) -> None:
+    with KafkaProducer(**own, transactional_id=ID) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        arena = producer._producer.arena
+        arena.native.abort_transaction(arena.native.transaction[0])
+        with pytest.raises(of_kafka_python.TransactionAbortableError) as ended:
+            producer.commit_transaction()
+        assert isinstance(ended.value, TransactionEndedError)
+        with pytest.raises(of_kafka_python.IllegalStateError) as outside:
+            producer.send(TOPIC, b"outside")
+        assert isinstance(outside.value, NoTransactionError)
+        producer.abort_transaction()
+
+
+# --- confluent-kafka
+
+
+def code_of(error: pytest.ExceptionInfo[KafkaException]) -> int:
+    return int(error.value.args[0].code())
+
+
+def test_confluent_commits_and_aborts(own: dict[str, Any], tmp_path: Path) -> None:
+    with confluent.Producer(dotted(own, **{"transactional.id": ID, "transaction.timeout.ms": 30_000})) as producer:
+        producer.init_transactions(WATCHDOG_S)
+        for value in ("kept", "thrown away", "kept, too"):
+            producer.begin_transaction()
+            producer.produce(TOPIC, value)
+            producer.flush()
+            if value == "thrown away":
+                producer.abort_transaction(WATCHDOG_S)
+            else:
+                producer.commit_transaction(WATCHDOG_S)
+    assert committed(tmp_path) == [b"kept", b"kept, too"]
+
+
+def test_confluent_refuses_calls_out_of_order(inside: dict[str, Any]) -> None:
+    with confluent.Producer(dotted(inside, **{"transactional.id": ID})) as producer:
+        for call in (producer.begin_transaction, producer.commit_transaction, producer.abort_transaction):
+            with pytest.raises(KafkaException, match="call init_transactions") as early:
+                call()
+            assert code_of(early) == KafkaError._STATE
+        producer.init_transactions()
+        for call in (producer.commit_transaction, producer.abort_transaction):
+            with pytest.raises(KafkaException, match="has begun no transaction") as none_begun:
+                call()
+            assert code_of(none_begun) == KafkaError._STATE
+        with pytest.raises(KafkaException) as busy:
+            producer.begin_transaction()
+        assert (code_of(busy), busy.value.args[0].retriable()) == (KafkaError._CONFLICT, True)
+        with pytest.raises(KafkaException, match="takes no offsets") as refused:
+            producer.send_offsets_to_transaction([], None)
+        assert code_of(refused) == KafkaError._NOT_IMPLEMENTED
+
+
+def test_confluent_needs_an_id_and_idempotence(unkept: dict[str, Any], unsent: Arena) -> None:
+    with confluent.Producer(dotted(unkept)) as producer:
+        for call in (producer.init_transactions, producer.begin_transaction):
+            with pytest.raises(KafkaException, match="has no transactional_id") as without:
+                call()
+            assert code_of(without) == KafkaError._NOT_CONFIGURED
+    for wrong in {"enable.idempotence": False}, {"acks": 1}:
+        with pytest.raises(KafkaException, match="Cannot set transactional_id without") as refused:
+            confluent.Producer(dotted(unkept, **{"transactional.id": ID, **wrong}))
+        assert code_of(refused) == KafkaError._INVALID_ARG
+
+
+def test_confluent_is_told_what_to_do(outside: dict[str, Any]) -> None:
+    """A commit whose outcome is not known is made again; one that failed is aborted."""
+    with confluent.Producer(dotted(outside, **{"transactional.id": ID})) as producer:
+        producer.init_transactions()
+        with pytest.raises(KafkaException) as refused:
+            producer.produce(TOPIC, b"outside", partition=0)
+        assert code_of(refused) == KafkaError._STATE
+        producer.begin_transaction()
+        with pytest.raises(KafkaException) as unknown:
+            producer.commit_transaction(0.001)
+        assert (code_of(unknown), unknown.value.args[0].retriable()) == (KafkaError._TIMED_OUT, True)
+        with pytest.raises(KafkaException, match="commit has begun") as late:
+            producer.abort_transaction()
+        assert code_of(late) == KafkaError._STATE
+
+
+def test_confluent_hears_that_a_transaction_has_to_be_aborted(outside: dict[str, Any]) -> None:
+    with confluent.Producer(dotted(outside, **{"transactional.id": ID})) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        with Arena.attach(outside["shmaccum_arena"]) as arena:
+            arena.native.abort_transaction(1)
+        with pytest.raises(KafkaException) as ended:
+            producer.commit_transaction(WATCHDOG_S)
+        assert ended.value.args[0].txn_requires_abort()
+        producer.abort_transaction()
+
+
+# --- aiokafka
+
+
+def test_aiokafka_commits_and_aborts(own: dict[str, Any], tmp_path: Path) -> None:
+    async def main() -> None:
+        async with AIOKafkaProducer(**own, transactional_id=ID) as producer:
+            async with producer.transaction():
+                await producer.send_and_wait(TOPIC, b"kept")
+            with contextlib.suppress(MistakeError):
+                async with producer.transaction():
+                    await producer.send_and_wait(TOPIC, b"thrown away")
+                    raise MistakeError
+            await producer.begin_transaction()
+            await producer.send_and_wait(TOPIC, b"kept, too")
+            await producer.commit_transaction()
+            await producer.begin_transaction()
+            await producer.abort_transaction()
+
+    run(main)
+    assert committed(tmp_path) == [b"kept", b"kept, too"]
+
+
+def test_aiokafka_refuses_calls_out_of_order(inside: dict[str, Any]) -> None:
+    async def main() -> None:
+        async with AIOKafkaProducer(**inside, transactional_id=ID) as producer:
+            for call in (producer.commit_transaction, producer.abort_transaction):
+                with pytest.raises(of_aiokafka.IllegalOperation, match="has begun no transaction"):
+                    await call()
+            with pytest.raises(of_aiokafka.ConcurrentTransactions):
+                await producer.begin_transaction()
+            with pytest.raises(of_aiokafka.ConcurrentTransactions):
+                async with producer.transaction():
+                    pass
+            with pytest.raises(of_aiokafka.IllegalOperation, match="takes no offsets"):
+                await producer.send_offsets_to_transaction({}, "group")
+        with pytest.raises(of_aiokafka.ProducerClosed):
+            producer.transaction()
+
+    run(main)
+
+
+def test_aiokafka_needs_an_id_and_brings_idempotence_along(unkept: dict[str, Any], unsent: Arena) -> None:
+    async def main() -> None:
+        async with AIOKafkaProducer(**unkept) as producer:
+            with pytest.raises(of_aiokafka.IllegalOperation, match="has no transactional_id"):
+                await producer.begin_transaction()
+
+    run(main)
+    with pytest.raises(ValueError, match="acks=1"):
+        AIOKafkaProducer(**unkept, transactional_id=ID, acks=1)
+    settings = AIOKafkaProducer(**unkept, transactional_id=ID, enable_idempotence=False)._settings
+    assert settings.sender["enable_idempotence"] is True
+
+
+def test_aiokafka_hears_that_a_transaction_has_to_be_aborted(outside: dict[str, Any]) -> None:
+    async def main() -> None:
+        async with AIOKafkaProducer(**outside, transactional_id=ID, request_timeout_ms=20) as producer:
+            with pytest.raises(of_aiokafka.IllegalOperation):
+                await producer.send(TOPIC, b"outside", partition=0)
+            transaction = producer.transaction()
+            await transaction.__aenter__()
+            with Arena.attach(outside["shmaccum_arena"]) as arena:
+                arena.native.abort_transaction(1)
+            with pytest.raises(of_aiokafka.InvalidTxnState):
+                await transaction.__aexit__(None, None, None)
+
+    run(main)
